@@ -1,0 +1,55 @@
+# Every target does its own set-up. `make quickstart` and `make test` are all that a newcomer needs.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+BUILD_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/tacit/kernels/*.cpp)
+
+.PHONY: quickstart test check check-slow bench clean
+
+quickstart: $(VENV)/.run
+	@$(BIN)/tacit audit
+
+test: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check-slow: $(VENV)/.dev
+	$(BIN)/pytest -m "slow or not slow"
+
+bench: $(VENV)/.bench
+	$(BIN)/tacit bench
+
+# The constraints file pins everything, build tools included, so a fresh machine gets what we tested.
+PIP_INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(VENV)/.venv:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tacit needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.venv $(BUILD_INPUTS)
+	@echo "installing tacit into $(VENV) (once)"
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.venv $(BUILD_INPUTS)
+	@echo "installing tacit and its test tools into $(VENV) (once)"
+	$(PIP_INSTALL) --editable ".[dev]"
+	@touch $@ $(VENV)/.run
+
+# torch first, by its exact version: another spelling may fetch gigabytes of accelerator packages.
+$(VENV)/.bench: $(VENV)/.dev
+	@echo "installing the peers that the benchmarks compare with into $(VENV) (once)"
+	$(PIP_INSTALL) torch==2.13.0
+	$(PIP_INSTALL) --editable ".[bench]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

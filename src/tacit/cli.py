@@ -1,0 +1,47 @@
+"""The `tacit` command: parses, dispatches, and turns every refusal into one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from tacit import __version__
+from tacit.errors import TacitError
+
+COMMANDS = ("account", "audit", "bench", "ledger")
+
+OK, FAILED, BAD_USAGE = 0, 1, 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar. Command modules import light here and heavy when they run."""
+    top = argparse.ArgumentParser(
+        prog="tacit",
+        description="Advertising that learns what works, chooses well and bills exactly, "
+        "without learning about people.",
+        epilog="exit codes: 0 success, 1 a check failed, 2 wrong usage or bad input. "
+        "Every command explains itself: tacit COMMAND --help.",
+    )
+    top.add_argument("--version", action="version", version=f"tacit {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        importlib.import_module(f"tacit.commands.{name}").add_parser(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except TacitError as refusal:
+        print(f"tacit {args.command}: {refusal}", file=sys.stderr)
+        return BAD_USAGE
+    except BrokenPipeError:  # `tacit audit | head` is no error
+        sys.stderr.close()
+        return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""One module per command: `add_parser` states its grammar, `run` does it and returns the exit code."""

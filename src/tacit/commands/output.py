@@ -1,0 +1,69 @@
+"""How commands speak: a table for people, JSON for machines, progress on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Subparsers(Protocol):
+    """What argparse hands out for adding commands."""
+
+    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser: ...
+
+
+def add_json_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON for machines instead of a table")
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()
+) -> None:
+    """A table with thin rules; the columns in `numbers` are right-aligned."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    # Piped output is for reading or grepping later: never fold it to the width of a terminal that is not there.
+    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+
+
+def tracked(items: Sequence[Item], label: str, names: Mapping[int, str] | None = None) -> Iterator[Item]:
+    """Yield the items under a progress line on stderr; quiet when stderr is not a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(label, total=len(items))
+        for position, item in enumerate(items):
+            if names:
+                progress.update(task, description=f"{label}: {names[position]}")
+            yield item
+            progress.advance(task)
+
+
+@contextmanager
+def spinner(label: str) -> Iterator[None]:
+    """A sign of life on stderr for work without a known length."""
+    from rich.console import Console
+
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(label):
+        yield

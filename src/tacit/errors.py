@@ -1,0 +1,89 @@
+"""Every exception that tacit raises on purpose.
+
+TacitError
+├── BadInput                 a value that cannot be meant: says the name, what was expected and what came
+├── UnknownRelease           an accountant met a release that it has no proof for
+├── RelationMismatch         releases, lines or guarantees that speak of different neighbours or units
+├── NoFiniteGuarantee        the release promises nothing at this delta
+├── EntropyMisuse            a random stream was about to be copied, stored or used twice
+└── LedgerError
+    ├── UnknownLine          no budget was ever granted on this line
+    ├── BudgetExceeded       the line cannot pay; carries line, asked, spent, reserved, remaining
+    ├── UnknownReservation   commit or abort of something that is not reserved
+    ├── LedgerConflict       the same key asked for something else before
+    ├── LedgerCorrupt        the stored ledger does not check out: torn, edited, or of an unknown version
+    └── LedgerRolledBack     the stored ledger is older than what its witness has seen
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tacit.privacy.budget import Budget
+
+
+class TacitError(Exception):
+    """The root: `except TacitError` catches what tacit refuses, and no bug."""
+
+
+class BadInput(TacitError, ValueError):
+    """A value outside its range or of the wrong kind."""
+
+
+class UnknownRelease(TacitError, TypeError):
+    """No proof covers this release under this relation, so there is no number to give."""
+
+
+class RelationMismatch(TacitError, ValueError):
+    """Guarantees over different neighbours or units were about to be added up."""
+
+
+class NoFiniteGuarantee(TacitError, ArithmeticError):
+    """No finite epsilon holds at the delta that was asked for."""
+
+
+class EntropyMisuse(TacitError, RuntimeError):
+    """A cryptographic stream must never be copied: two copies would give out the same noise."""
+
+
+class LedgerError(TacitError):
+    """Anything the ledger refuses. Nothing was spent."""
+
+
+class UnknownLine(LedgerError, KeyError):
+    """The line has no budget; grant one first."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of its argument
+        return str(self.args[0])
+
+
+class BudgetExceeded(LedgerError):
+    """The line cannot pay for what was asked. A refusal costs nothing."""
+
+    def __init__(self, line: str, *, asked: Budget, spent: Budget, reserved: Budget, limit: Budget) -> None:
+        self.line, self.asked, self.spent, self.reserved, self.limit = line, asked, spent, reserved, limit
+        self.remaining = limit.less(spent).less(reserved)
+        super().__init__(
+            f"budget exceeded on line {line}: asked {asked}, spent {spent}, reserved {reserved}, "
+            f"remaining {self.remaining} of {limit}; nothing was spent"
+        )
+
+
+class UnknownReservation(LedgerError, KeyError):
+    """Nothing is reserved under this key."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class LedgerConflict(LedgerError):
+    """A key that was used before came back with another amount or line."""
+
+
+class LedgerCorrupt(LedgerError):
+    """The stored ledger fails its own checks."""
+
+
+class LedgerRolledBack(LedgerError):
+    """The stored ledger lost entries that its witness has seen."""

@@ -1,0 +1,79 @@
+"""A budget is a pair (epsilon, delta), exact, and every rounding of one goes against ourselves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from tacit.errors import BadInput
+from tacit.privacy import expect
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much may leak: (epsilon, delta), as exact fractions.
+
+    >>> Budget.of(0.1, "1e-6") + Budget.of(0.2, "1e-6")
+    Budget(epsilon=Fraction(3, 10), delta=Fraction(1, 500000))
+    >>> print(Budget.of(1))
+    (ε = 1, δ = 0)
+    """
+
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+
+    NOTHING: ClassVar[Budget]
+
+    def __post_init__(self) -> None:
+        # Floats are read as they are written; ints and strings are welcome too.
+        object.__setattr__(self, "epsilon", expect.at_least_zero("epsilon", self.epsilon))
+        delta = expect.at_least_zero("delta", self.delta)
+        object.__setattr__(self, "delta", delta)
+
+    @classmethod
+    def of(cls, epsilon: expect.Number, delta: expect.Number = 0) -> Budget:
+        """A budget that somebody asks for: epsilon must be positive and delta below one."""
+        return cls(expect.positive("epsilon", epsilon), expect.probability("delta", delta, zero=True))
+
+    def __add__(self, other: Budget) -> Budget:
+        return Budget(self.epsilon + other.epsilon, self.delta + other.delta)
+
+    def less(self, other: Budget) -> Budget:
+        """What is left of this budget after `other`."""
+        if not other.fits(self):
+            raise BadInput(f"expected at most {self}, got {other}")
+        return Budget(self.epsilon - other.epsilon, self.delta - other.delta)
+
+    def fits(self, limit: Budget) -> bool:
+        """Whether both parts are within the limit's."""
+        return self.epsilon <= limit.epsilon and self.delta <= limit.delta
+
+    def __str__(self) -> str:
+        return f"(ε = {_shown(self.epsilon)}, δ = {_shown(self.delta)})"
+
+
+Budget.NOTHING = Budget(Fraction(0), Fraction(0))
+
+
+def _shown(number: Fraction) -> str:
+    return f"{float(number):.6g}"
+
+
+def log_rounded_up(ratio: Fraction) -> float:
+    """ln(ratio), never below the truth, for any ratio >= 1 (numerator and denominator may be huge)."""
+    if ratio < 1:
+        raise BadInput(f"expected ratio >= 1, got {ratio}")
+    # math.log takes integers of any size. Each logarithm is right to one unit in its last place; their
+    # difference may cancel, so the slack is relative to the larger one, not to the result.
+    high, low = math.log(ratio.numerator), math.log(ratio.denominator)
+    if ratio == 1:
+        return 0.0
+    return (high - low) + (abs(high) + 1) * 2.0**-50
+
+
+def rounded_up(number: Fraction) -> float:
+    """The smallest double that is not below `number`."""
+    nearest = float(number)
+    return nearest if Fraction(nearest) >= number else math.nextafter(nearest, math.inf)

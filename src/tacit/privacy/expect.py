@@ -1,0 +1,56 @@
+"""Refuse a value before anything changes, in one line that says what was expected and what came."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Rational
+from typing import Any
+
+from tacit.errors import BadInput
+
+Number = int | float | str | Fraction | Decimal
+
+
+def exact(name: str, value: Number) -> Fraction:
+    """The number as it was written: 0.1 means one tenth, not the double nearest to it."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Rational | Decimal):
+        raise BadInput(f"expected {name} to be a number, got {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInput(f"expected {name} to be finite, got {value!r}")
+    try:
+        return Fraction(repr(float(value)) if isinstance(value, float) else value)
+    except (ValueError, OverflowError, ZeroDivisionError, TypeError):
+        raise BadInput(f"expected {name} to be a finite number, got {value!r}") from None
+
+
+def positive(name: str, value: Number) -> Fraction:
+    number = exact(name, value)
+    if number <= 0:
+        raise BadInput(f"expected {name} > 0, got {value!r}")
+    return number
+
+
+def at_least_zero(name: str, value: Number) -> Fraction:
+    number = exact(name, value)
+    if number < 0:
+        raise BadInput(f"expected {name} >= 0, got {value!r}")
+    return number
+
+
+def probability(name: str, value: Number, *, zero: bool = False, one: bool = False) -> Fraction:
+    """A probability; the ends only where they mean something."""
+    number = exact(name, value)
+    low_ok = number >= 0 if zero else number > 0
+    high_ok = number <= 1 if one else number < 1
+    if not (low_ok and high_ok):
+        interval = f"{'[' if zero else '('}0, 1{']' if one else ')'}"
+        raise BadInput(f"expected {name} in {interval}, got {value!r}")
+    return number
+
+
+def whole(name: str, value: Any, *, at_least: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < at_least:
+        raise BadInput(f"expected {name} to be a whole number >= {at_least}, got {value!r}")
+    return int(value)

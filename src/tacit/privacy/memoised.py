@@ -1,0 +1,88 @@
+"""Flips that are drawn once: ask again under the same key, and the same answer comes back.
+
+Reading a label twice through fresh noise would average the noise away. So each flip is a function of a secret
+and a key, and the key holds everything that makes a new release: record, task, the mechanism's exact weights,
+window and label version. A new key is a fresh flip and is paid for again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import BadInput
+from tacit.privacy import expect
+from tacit.privacy.randomized_response import RandomizedResponse
+
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True)
+class FlipKey:
+    """What a set of flips is for, apart from the record. Two keys that differ anywhere give unrelated flips."""
+
+    task: str
+    window: int
+    version: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.task:
+            raise BadInput("expected a task name, got an empty string")
+        if isinstance(self.window, bool) or not isinstance(self.window, int):
+            raise BadInput(f"expected window to be a whole number, got {self.window!r}")
+        expect.whole("version", self.version, at_least=0)
+
+
+def flip_labels(
+    labels: ArrayLike,
+    records: ArrayLike,
+    key: FlipKey,
+    response: RandomizedResponse,
+    secret: bytes,
+) -> NDArray[np.int64]:
+    """Flip each record's label; the same key, record and label always give the same flip.
+
+    Guarantee:  epsilon-DP per key, epsilon = response.epsilon, however often the flips are read.
+    Neighbours: replace label, for one record.
+    Assumes:    `secret` is 32 uniform bytes that never leave; AES-256 is a pseudorandom permutation; records
+                are distinct 64-bit ids. If a label changes, give it a new version and pay again: here its
+                flip is drawn afresh in any case, because reusing the draw would show that it changed.
+    Source:     memoisation: Erlingsson, Pihur, Korolova 2014 (arXiv 1407.6981), section 3.2.
+    """
+    if len(secret) != SECRET_BYTES:
+        raise BadInput(f"expected a secret of {SECRET_BYTES} bytes, got {len(secret)}")
+    truth, ids = np.asarray(labels), np.asarray(records)
+    if ids.shape != truth.shape or ids.ndim != 1:
+        raise BadInput(f"expected one record id per label, got shapes {ids.shape} and {truth.shape}")
+    if ids.dtype.kind not in "iu":
+        raise BadInput(f"expected whole record ids, got dtype {ids.dtype}")
+    if len(np.unique(ids)) != len(ids):
+        raise BadInput("expected distinct record ids, got a repeated one: it would share its flip")
+    checked = response._check_answers(truth)
+    return response.report(checked, _words(ids, checked, key, response, secret))
+
+
+def _words(
+    ids: NDArray[np.generic],
+    labels: NDArray[np.int64],
+    key: FlipKey,
+    response: RandomizedResponse,
+    secret: bytes,
+) -> NDArray[np.uint64]:
+    """One pseudorandom word per (key, record, label): AES of (record, label) under a key derived for `key`."""
+    blocks = np.empty((len(ids), 2), dtype="<u8")
+    blocks[:, 0] = ids.astype(np.uint64)
+    blocks[:, 1] = labels.astype(np.uint64)
+    # Each block is distinct, so ECB here is the permutation itself applied to distinct points.
+    encryptor = Cipher(algorithms.AES256(_subkey(key, response, secret)), modes.ECB()).encryptor()
+    return np.frombuffer(encryptor.update(blocks.tobytes()), dtype="<u8")[::2].astype(np.uint64)
+
+
+def _subkey(key: FlipKey, response: RandomizedResponse, secret: bytes) -> bytes:
+    fields = (key.task, str(key.window), str(key.version), str(response.lie_weight), str(response.classes))
+    message = b"".join(len(field.encode()).to_bytes(8, "big") + field.encode() for field in fields)
+    return hashlib.blake2b(message, key=secret, digest_size=32, person=b"tacit-flips").digest()

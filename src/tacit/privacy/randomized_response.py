@@ -1,0 +1,123 @@
+"""Randomized response: say the truth with a known probability, else name another answer at random."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import BadInput
+from tacit.privacy import expect
+from tacit.privacy.budget import log_rounded_up
+from tacit.privacy.randomness import UniformBelow, Words
+from tacit.privacy.releases import FlippedLabels
+
+WHOLE = 2**64
+"""Probabilities are whole multiples of 2^-64, so one uniform word decides exactly."""
+
+
+@dataclass(frozen=True)
+class RandomizedResponse:
+    """Report one of `classes` answers: each wrong one with probability lie_weight / 2^64, else the truth.
+
+    Guarantee:  pure epsilon-DP, epsilon = ln(truth / lie), computed from the integers that are sampled.
+    Neighbours: two inputs that differ in this one answer (replace label).
+    Assumes:    one report per answer (see `memoised`); `words` are independent and exactly uniform.
+    Source:     Warner 1965; k-ary form: Kairouz, Bonawitz, Ramage 2016 (arXiv 1602.07387), eq. 5.
+    """
+
+    lie_weight: int
+    classes: int = 2
+
+    def __post_init__(self) -> None:
+        expect.whole("classes", self.classes, at_least=2)
+        expect.whole("lie_weight", self.lie_weight, at_least=1)
+        if self.lie_weight * self.classes > WHOLE:
+            raise BadInput(
+                f"expected lie_weight <= 2^64 / classes, got lie_weight={self.lie_weight} with "
+                f"classes={self.classes}: the truth must be at least as likely as a lie"
+            )
+
+    @classmethod
+    def for_epsilon(cls, epsilon: expect.Number, classes: int = 2) -> RandomizedResponse:
+        """The most truthful response whose exact epsilon is at most the one asked for.
+
+        >>> RandomizedResponse.for_epsilon(1).truth > 0.731
+        True
+        """
+        classes = expect.whole("classes", classes, at_least=2)
+        asked = float(expect.positive("epsilon", epsilon))
+        # e^asked rounded down (one ulp for exp, one for the conversion), so that the weight rounds up.
+        odds = Fraction(math.exp(min(asked, 700.0))) * (1 - Fraction(1, 2**50))
+        odds = max(odds, Fraction(1))
+        weight = -(-WHOLE // (classes - 1 + odds))
+        return cls(min(int(weight), WHOLE // classes), classes)
+
+    @cached_property
+    def lie(self) -> Fraction:
+        """The probability of each one wrong answer."""
+        return Fraction(self.lie_weight, WHOLE)
+
+    @cached_property
+    def truth(self) -> Fraction:
+        return 1 - (self.classes - 1) * self.lie
+
+    @property
+    def epsilon(self) -> float:
+        return log_rounded_up(self.truth / self.lie)
+
+    @property
+    def release(self) -> FlippedLabels:
+        """What one report gives away, for an accountant."""
+        return FlippedLabels(self.truth, self.classes)
+
+    def pmf(self, answer: int) -> tuple[Fraction, ...]:
+        """The exact law of the report."""
+        self._check_answers(np.asarray([answer]))
+        return tuple(self.truth if other == answer else self.lie for other in range(self.classes))
+
+    def sample(self, answer: int, uniform_below: UniformBelow) -> int:
+        """One report. The lower `classes - 1` blocks of `lie_weight` words are the lies, one block each."""
+        self._check_answers(np.asarray([answer]))
+        block = uniform_below(WHOLE) // self.lie_weight
+        return (answer + 1 + block) % self.classes if block < self.classes - 1 else answer
+
+    def sample_array(self, answers: ArrayLike, words: Words) -> NDArray[np.int64]:
+        """A report for every answer, from one word each."""
+        truth = self._check_answers(np.asarray(answers))
+        return self.report(truth, words(truth.size).reshape(truth.shape))
+
+    def report(self, answers: NDArray[np.int64], word: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """What each answer becomes under its word: the deterministic heart of sampling."""
+        block = np.minimum(word // np.uint64(self.lie_weight), np.uint64(self.classes - 1)).astype(np.int64)
+        lied = block < self.classes - 1
+        return np.where(lied, (answers + 1 + block) % self.classes, answers)
+
+    def estimate_counts(self, reported: ArrayLike) -> NDArray[np.float64]:
+        """Unbiased estimates of how often each true answer occurred, from the counts of reports."""
+        counts = np.asarray(reported, dtype=np.float64)
+        if counts.shape != (self.classes,):
+            raise BadInput(f"expected {self.classes} counts, got shape {counts.shape}")
+        if not np.all(np.isfinite(counts)) or np.any(counts < 0):
+            raise BadInput("expected counts >= 0, got a negative or non-finite one")
+        gain = self.truth - self.lie
+        if gain == 0:
+            raise BadInput("expected truth > lie, got a response that carries no information")
+        estimates: NDArray[np.float64] = (counts - float(self.lie) * counts.sum()) / float(gain)
+        return estimates
+
+    def count_stddev(self, total: int) -> float:
+        """The largest standard deviation of one estimated count among `total` reports."""
+        most_random = float(max(self.truth * (1 - self.truth), self.lie * (1 - self.lie)))
+        return math.sqrt(total * most_random) / float(self.truth - self.lie)
+
+    def _check_answers(self, answers: NDArray[np.generic]) -> NDArray[np.int64]:
+        if answers.dtype.kind not in "iub":
+            raise BadInput(f"expected whole answers in 0..{self.classes - 1}, got dtype {answers.dtype}")
+        if answers.size and (answers.min() < 0 or answers.max() >= self.classes):
+            raise BadInput(f"expected answers in 0..{self.classes - 1}, got one outside")
+        return answers.astype(np.int64)

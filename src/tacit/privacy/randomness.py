@@ -1,0 +1,14 @@
+"""The shapes in which mechanisms are handed randomness. `tacit.entropy` makes them; tests enumerate them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+UniformBelow = Callable[[int], int]
+"""`uniform_below(n)` is exactly uniform on 0..n-1, for any whole n >= 1."""
+
+Words = Callable[[int], NDArray[np.uint64]]
+"""`words(n)` is n independent words, each exactly uniform on 0..2^64-1."""

@@ -1,0 +1,212 @@
+"""What was published, as frozen records. They carry no numbers of their own opinion: accountants read them.
+
+Each docstring defines the mechanism well enough to write an accountant from it alone. A release whose
+sensitivity only has a meaning under one relation carries that relation; the others can be read under several
+(see `accounting`). All of them speak of one privacy unit; `Grouped` turns a guarantee for one record into one
+for a unit of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tacit.errors import BadInput
+from tacit.privacy import expect
+from tacit.privacy.budget import log_rounded_up
+from tacit.privacy.relations import Relation
+
+
+class Release:
+    """Something that left: a marker, so that a stranger is refused by its type."""
+
+
+@dataclass(frozen=True)
+class FlippedLabels(Release):
+    """One label of `classes`, published once: itself with probability `truth`, else uniform among the rest."""
+
+    truth: Fraction
+    classes: int = 2
+
+    def __post_init__(self) -> None:
+        expect.whole("classes", self.classes, at_least=2)
+        truth = expect.probability("truth", self.truth)
+        if truth * self.classes < 1:
+            raise BadInput(f"expected truth >= 1/classes = 1/{self.classes}, got {self.truth}")
+        object.__setattr__(self, "truth", truth)
+
+    @property
+    def epsilon(self) -> float:
+        """ln(truth / lie), rounded up, where `lie` is the probability of one given other class."""
+        return log_rounded_up(self.truth * (self.classes - 1) / (1 - self.truth))
+
+
+@dataclass(frozen=True)
+class SubsampledGaussian(Release):
+    """`steps` noisy sums, each over a fresh Poisson sample of the records.
+
+    In each step every record joins independently with `sampling_probability`; a joining record adds a vector
+    of L2 norm at most C, and N(0, (noise_multiplier C)^2) is added to every coordinate. The realised sample
+    size stays secret. DP-SGD is this; `sampling_probability=1` is the plain Gaussian mechanism.
+    """
+
+    noise_multiplier: float
+    sampling_probability: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        expect.positive("noise_multiplier", self.noise_multiplier)
+        expect.probability("sampling_probability", self.sampling_probability, one=True)
+        expect.whole("steps", self.steps, at_least=1)
+
+
+@dataclass(frozen=True)
+class GaussianStatistic(Release):
+    """A vector plus N(0, noise_stddev^2) on every coordinate, published once.
+
+    `sensitivity` bounds the L2 distance between the vectors of two neighbours under `relation`.
+    """
+
+    noise_stddev: float
+    sensitivity: float
+    relation: Relation
+
+    def __post_init__(self) -> None:
+        expect.positive("noise_stddev", self.noise_stddev)
+        expect.positive("sensitivity", self.sensitivity)
+        object.__setattr__(self, "relation", Relation(self.relation))
+
+
+@dataclass(frozen=True)
+class NoisyCounts(Release):
+    """Whole counts plus independent whole-numbered noise of a stated law, published once.
+
+    `changes` bounds by how much each count can differ between two neighbours under `relation`: one entry for
+    each count that can differ at all, in any order.
+    """
+
+    changes: tuple[int, ...]
+    relation: Relation
+
+    def __post_init__(self) -> None:
+        changes = tuple(expect.whole("changes", change, at_least=1) for change in self.changes)
+        if not changes:
+            raise BadInput("expected at least one entry in changes, got none")
+        object.__setattr__(self, "changes", tuple(sorted(changes, reverse=True)))
+        object.__setattr__(self, "relation", Relation(self.relation))
+
+
+@dataclass(frozen=True)
+class DiscreteLaplaceCounts(NoisyCounts):
+    """`NoisyCounts` with P(x) proportional to exp(-|x| / scale)."""
+
+    scale: Fraction
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "scale", expect.positive("scale", self.scale))
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianCounts(NoisyCounts):
+    """`NoisyCounts` with P(x) proportional to exp(-x^2 / (2 sigma_squared))."""
+
+    sigma_squared: Fraction
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "sigma_squared", expect.positive("sigma_squared", self.sigma_squared))
+
+
+@dataclass(frozen=True)
+class SkellamCounts(NoisyCounts):
+    """`NoisyCounts` with the difference of two independent Poisson(variance / 2)."""
+
+    variance: Fraction
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "variance", expect.positive("variance", self.variance))
+
+
+@dataclass(frozen=True)
+class SelectedPartitions(Release):
+    """Which values occur often enough to be named, each decided by a rule that is (epsilon, delta)-DP in one
+    unit's presence; `partitions` bounds how many values two neighbours under `relation` can disagree on."""
+
+    epsilon: Fraction
+    delta: Fraction
+    partitions: int
+    relation: Relation
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", expect.positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", expect.probability("delta", self.delta))
+        expect.whole("partitions", self.partitions, at_least=1)
+        object.__setattr__(self, "relation", Relation(self.relation))
+
+
+@dataclass(frozen=True)
+class LocalChoice(Release):
+    """One choice made on a device by an epsilon-LDP mechanism: any two private inputs, any output, a
+    probability ratio of at most e^epsilon."""
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", expect.positive("epsilon", self.epsilon))
+
+
+@dataclass(frozen=True)
+class ShuffledChoice(Release):
+    """The multiset of `cohort` local choices of one shared mechanism, in an order that tells nothing.
+
+    All members share menu, mechanism and floors, and each is epsilon-LDP. `mechanism` holds the rows of the
+    mechanism (one pmf over the menu per class of private input, exact) where they are known; without it the
+    release is read as that of any epsilon-LDP mechanism.
+    """
+
+    epsilon: Fraction
+    cohort: int
+    mechanism: tuple[tuple[Fraction, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", expect.positive("epsilon", self.epsilon))
+        expect.whole("cohort", self.cohort, at_least=1)
+
+
+@dataclass(frozen=True)
+class Grouped(Release):
+    """A release whose guarantee is for one record, read for units of at most `size` records."""
+
+    release: Release
+    size: int
+
+    def __post_init__(self) -> None:
+        expect.whole("group size", self.size, at_least=1)
+
+
+@dataclass(frozen=True)
+class Composed(Release):
+    """All of `parts`, each published `count` times with fresh randomness, chosen adaptively if one likes."""
+
+    parts: tuple[Release, ...]
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        if not self.parts:
+            raise BadInput("expected at least one release to compose, got none")
+        expect.whole("count", self.count, at_least=1)
+
+
+def leaves(release: Release) -> Iterable[Release]:
+    """Every release that is not made of others, in order, each once per place where it stands."""
+    if isinstance(release, Composed):
+        for part in release.parts:
+            yield from leaves(part)
+    elif isinstance(release, Grouped):
+        yield from leaves(release.release)
+    else:
+        yield release

@@ -1,0 +1,1 @@
+"""Durable state behind the Protocols that its users declare: SQLite by default, PostgreSQL by URL."""

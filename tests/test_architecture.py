@@ -1,0 +1,106 @@
+"""The house rules, held by an AST walk: imports go down only, and the maths is pure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+ROOT = Path(tacit.__file__).parent
+
+# Who may import whom, by room. A room may always import itself.
+GROUND = frozenset({"errors", "entropy", "privacy", "kernels"})
+MAY_IMPORT = {
+    "errors": frozenset({"privacy"}),  # for type hints only; held by TYPE_CHECKING below
+    "entropy": frozenset({"errors", "kernels"}),
+    "kernels": frozenset({"errors"}),
+    "privacy": frozenset({"errors", "kernels"}),
+    "store": GROUND,
+    "bench": GROUND | {"store"},
+    "commands": GROUND | {"store", "bench"},
+    "cli": GROUND | {"store", "bench", "commands"},
+}
+
+# Room -> what only that room may import.
+RESERVED = {
+    "torch": {"train", "cleanroom", "bench"},
+    "sqlalchemy": {"store"},
+    "sqlite3": {"store"},
+    "psycopg": {"store"},
+    "starlette": {"services"},
+    "fastapi": {"services"},
+}
+
+# The maths has no clock, no files, no network and no randomness of its own.
+IMPURE = {
+    "os", "time", "random", "secrets", "socket", "logging", "pathlib", "torch", "datetime", "subprocess",
+    "threading", "multiprocessing", "tempfile", "shutil", "uuid", "sys", "io",
+}  # fmt: skip
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        relative = path.relative_to(ROOT)
+        yield relative.parts[0].removesuffix(".py"), path
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def violations(room: str, source: str) -> list[str]:
+    found = []
+    for name in imported(ast.parse(source)):
+        parts = name.split(".")
+        if parts[0] == "tacit" and len(parts) > 1 and not parts[1].startswith("__"):
+            if parts[1] not in MAY_IMPORT[room] | {room}:
+                found.append(f"{room} imports tacit.{parts[1]}")
+        elif room not in RESERVED.get(parts[0], {room}):
+            found.append(f"{room} imports {parts[0]}")
+        if room == "privacy" and parts[0] in IMPURE:
+            found.append(f"privacy imports {parts[0]}, which is not pure")
+    return found
+
+
+@pytest.mark.parametrize(("room", "path"), [m for m in modules() if m[0] != "__init__"], ids=str)
+def test_imports_go_down_only(room: str, path: Path) -> None:
+    assert room in MAY_IMPORT, f"a new room {room!r} needs its line in the import table"
+    assert violations(room, path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("privacy", "import os"),
+        ("privacy", "from random import random"),
+        ("privacy", "from tacit.store import ledger"),
+        ("privacy", "def f():\n    import time"),
+        ("store", "import torch"),
+        ("commands", "import sqlite3"),
+        ("kernels", "from tacit.privacy import budget"),
+    ],
+)
+def test_the_table_catches(room: str, source: str) -> None:
+    assert violations(room, source)
+
+
+def test_errors_import_other_rooms_for_types_only() -> None:
+    tree = ast.parse((ROOT / "errors.py").read_text())
+    top_level = [
+        name for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom) for name in imported(node)
+    ]
+    assert not [name for name in top_level if name.startswith("tacit")]
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+    long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for _, path in modules()}
+    assert {name: lines for name, lines in long.items() if lines > 400} == {}
