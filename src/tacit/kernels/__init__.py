@@ -1,1 +1,62 @@
-"""The few C++ loops and their NumPy twins: no policy, no randomness of their own."""
+"""The few C++ loops and their NumPy twins: no policy, no randomness of their own.
+
+Where the package was installed without a C++ compiler, the twins in `reference` serve, with one warning.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from functools import cache
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import BadInput
+
+Normals = NDArray[np.float32] | NDArray[np.float64]
+
+_BYTES_A_PAIR = {np.dtype(np.float32): 12, np.dtype(np.float64): 16}
+
+
+def keystream_bytes(count: int, dtype: np.dtype[np.floating]) -> int:
+    """How many uniform bytes `fill_normals` takes for this many normals."""
+    return (count - count // 2) * _BYTES_A_PAIR[dtype]
+
+
+def fill_normals(out: Normals, keystream: NDArray[np.uint8], scale: float) -> None:
+    """Fill a flat, contiguous array with scale * N(0, 1), made of uniform keystream bytes and nothing else.
+
+    The radius is sqrt(-2 ln u) for a u of 52 bits, so that the law's tail ends at 8.49 scales; the angle has
+    32 bits for float32 and 54 for float64. No byte may ever serve twice.
+    """
+    if out.dtype not in _BYTES_A_PAIR:
+        raise BadInput(f"expected an array of float32 or float64, got {out.dtype}")
+    if out.ndim != 1 or not out.flags.c_contiguous or not out.flags.writeable:
+        raise BadInput("expected a flat, contiguous, writable array to fill, got another")
+    needed = keystream_bytes(out.size, out.dtype)
+    if keystream.dtype != np.uint8 or keystream.shape != (needed,) or not keystream.flags.c_contiguous:
+        raise BadInput(
+            f"expected {needed} contiguous keystream bytes, got {keystream.dtype} of shape {keystream.shape}"
+        )
+    if out.dtype == np.float32:
+        _chosen().fill_float32(out, keystream, scale)
+    else:
+        _chosen().fill_float64(out, keystream, scale)
+
+
+@cache
+def _chosen() -> ModuleType:
+    try:
+        return importlib.import_module("tacit.kernels._normals")
+    except ImportError:
+        from tacit.kernels import reference
+
+        warnings.warn(
+            "tacit was installed without its compiled kernels, so their NumPy twins serve: the same numbers, "
+            "several times slower. Reinstall where a C++ compiler is available.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return reference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from enum import StrEnum
 from fractions import Fraction
 from numbers import Rational
 from typing import Any
@@ -54,3 +55,11 @@ def whole(name: str, value: Any, *, at_least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < at_least:
         raise BadInput(f"expected {name} to be a whole number >= {at_least}, got {value!r}")
     return int(value)
+
+
+class Choice(StrEnum):
+    """A closed list of words; another word is refused by naming the list."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        raise BadInput(f"expected {cls.__name__} to be one of {', '.join(cls)}, got {value!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,3 +13,12 @@ UniformBelow = Callable[[int], int]
 
 Words = Callable[[int], NDArray[np.uint64]]
 """`words(n)` is n independent words, each exactly uniform on 0..2^64-1."""
+
+
+class Source(Protocol):
+    """Everything random that a mechanism may ask for."""
+
+    def uniform_below(self, n: int) -> int: ...
+    def words(self, n: int) -> NDArray[np.uint64]: ...
+    def bytes(self, n: int) -> bytes: ...
+    def normal(self, shape: int) -> NDArray[Any]: ...
