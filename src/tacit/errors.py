@@ -17,6 +17,7 @@ TacitError
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class EntropyMisuse(TacitError, RuntimeError):
 
 
 class LedgerError(TacitError):
-    """Anything the ledger refuses. Nothing was spent."""
+    """Anything the ledger refuses."""
 
 
 class UnknownLine(LedgerError, KeyError):
@@ -68,6 +69,11 @@ class BudgetExceeded(LedgerError):
             f"budget exceeded on line {line}: asked {asked}, spent {spent}, reserved {reserved}, "
             f"remaining {self.remaining} of {limit}; nothing was spent"
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """So that a worker process can send it home."""
+        amounts = {"asked": self.asked, "spent": self.spent, "reserved": self.reserved, "limit": self.limit}
+        return partial(type(self), self.line, **amounts), ()
 
 
 class UnknownReservation(LedgerError, KeyError):

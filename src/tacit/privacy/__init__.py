@@ -1,8 +1,11 @@
 """The promises: pure maths, no clock, no files, no randomness of its own.
 
-`budget`, `relations`, `units`      the nouns of a promise
-`releases`, `statement`             what was published, and what that promises in words
-`randomized_response`, `noise`, ... the mechanisms, each with its exact law
-`accounting`, `calibration`         epsilon from noise, noise from epsilon
-`shuffling`, `ledger`, `audit`      hiding in a crowd, paying for it, and checking the claim
+`budget`, `relations`, `units`   the nouns of a promise
+`releases`, `statement`          what was published, and what that promises in words
+`mechanisms`, `noise`            what makes a release private, each with its exact law
+`accounting`, `calibration`      epsilon from noise, noise from epsilon
+`shuffling`                      hiding in a crowd
+`ledger`                         paying for it
+`audit`                          checking the claim
+`expect`, `randomness`           how values are refused, and the shapes in which randomness is handed in
 """

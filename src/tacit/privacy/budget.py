@@ -58,7 +58,7 @@ Budget.NOTHING = Budget(Fraction(0), Fraction(0))
 
 
 def _shown(number: Fraction) -> str:
-    return f"{float(number):.6g}"
+    return f"{float(number):.10g}"
 
 
 def log_rounded_up(ratio: Fraction) -> float:
@@ -77,3 +77,19 @@ def rounded_up(number: Fraction) -> float:
     """The smallest double that is not below `number`."""
     nearest = float(number)
     return nearest if Fraction(nearest) >= number else math.nextafter(nearest, math.inf)
+
+
+def exp_rounded_down(epsilon: Fraction) -> Fraction:
+    """A fraction just below e^epsilon, and never below one: caps built on it keep the promise exactly."""
+    # exp is right to one unit in the last place; 2^-50 covers it and the conversion of epsilon.
+    return max(Fraction(math.exp(min(float(epsilon), 700.0))) * (1 - Fraction(1, 2**50)), Fraction(1))
+
+
+def shown_up(epsilon: float, digits: int = 4) -> str:
+    """Epsilon for people, with so many significant digits, never shown as less than it is."""
+    if not math.isfinite(epsilon) or epsilon <= 0:
+        return f"{epsilon:g}"
+    places = digits - 1 - math.floor(math.log10(epsilon))
+    unit = Fraction(10) ** -places
+    shown = math.ceil(Fraction(epsilon) / unit - Fraction(1, 10**6)) * unit
+    return f"{float(shown):.{digits}g}"

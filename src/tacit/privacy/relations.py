@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from tacit.privacy.expect import Choice
 
 
-class Relation(StrEnum):
+class Relation(Choice):
     """What may differ between two neighbouring datasets, for one privacy unit."""
 
     ADD_REMOVE = "add-remove"

@@ -201,12 +201,21 @@ class Composed(Release):
         expect.whole("count", self.count, at_least=1)
 
 
-def leaves(release: Release) -> Iterable[Release]:
-    """Every release that is not made of others, in order, each once per place where it stands."""
+@dataclass(frozen=True)
+class Leaf:
+    """A release that is not made of others, how often it was published, and for groups of how many records."""
+
+    release: Release
+    count: int
+    group: int
+
+
+def leaves(release: Release, count: int = 1, group: int = 1) -> Iterable[Leaf]:
+    """What a release is made of, in order."""
     if isinstance(release, Composed):
         for part in release.parts:
-            yield from leaves(part)
+            yield from leaves(part, count * release.count, group)
     elif isinstance(release, Grouped):
-        yield from leaves(release.release)
+        yield from leaves(release.release, count, group * release.size)
     else:
-        yield release
+        yield Leaf(release, count, group)

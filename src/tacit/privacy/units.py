@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +12,7 @@ from tacit.errors import BadInput
 from tacit.privacy import expect
 
 
-class UnitKind(StrEnum):
+class UnitKind(expect.Choice):
     """Whose records are protected together."""
 
     IMPRESSION = "impression"
@@ -91,14 +90,14 @@ class Unit:
         return f"{self.kind}{window}{ad_tech}"
 
 
-class CapChoice(StrEnum):
+class CapChoice(expect.Choice):
     """Which K impressions of a unit stay; the others leave the training set."""
 
     FIRST = "first"
     RANDOM = "random"
 
 
-class Split(StrEnum):
+class Split(expect.Choice):
     """How a unit's epsilon is shared among its kept impressions."""
 
     BY_CAP = "epsilon/K"

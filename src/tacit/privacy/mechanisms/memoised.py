@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import BadInput
 from tacit.privacy import expect
-from tacit.privacy.randomized_response import RandomizedResponse
+from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 
 SECRET_BYTES = 32
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import BadInput
 from tacit.privacy import expect
-from tacit.privacy.budget import log_rounded_up
+from tacit.privacy.budget import exp_rounded_down, log_rounded_up
 from tacit.privacy.randomness import UniformBelow, Words
 from tacit.privacy.releases import FlippedLabels
 
@@ -50,10 +50,7 @@ class RandomizedResponse:
         True
         """
         classes = expect.whole("classes", classes, at_least=2)
-        asked = float(expect.positive("epsilon", epsilon))
-        # e^asked rounded down (one ulp for exp, one for the conversion), so that the weight rounds up.
-        odds = Fraction(math.exp(min(asked, 700.0))) * (1 - Fraction(1, 2**50))
-        odds = max(odds, Fraction(1))
+        odds = exp_rounded_down(expect.positive("epsilon", epsilon))
         weight = -(-WHOLE // (classes - 1 + odds))
         return cls(min(int(weight), WHOLE // classes), classes)
 
