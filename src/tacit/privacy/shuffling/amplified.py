@@ -1,0 +1,135 @@
+"""Delta, epsilon and a composable privacy loss distribution of a shuffled batch, by the best bound known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+from numpy.typing import NDArray
+
+from tacit.privacy import expect
+from tacit.privacy.budget import rounded_up
+from tacit.privacy.releases import ShuffledChoice
+from tacit.privacy.shuffling import clones, mechanism
+from tacit.privacy.shuffling.blanket import Blanket
+
+Curve = Callable[[float], float]
+"""From epsilon to an upper bound on delta."""
+
+_PRECISION = 2.0**-16  # of an epsilon that is searched for, relative, rounded up
+_DENSE_DOTS, _SPARSE_DOTS = 192, 64
+_DENSE_TAIL, _LAST_TAIL = 1e-9, 1e-15
+
+
+def curves(release: ShuffledChoice) -> tuple[Curve, Curve]:
+    """The bound for any mechanism, and the best that is known: the same where the rows are not."""
+
+    def for_any(epsilon: float) -> float:
+        return clones.delta(release.epsilon, release.cohort, epsilon)
+
+    if not release.mechanism:
+        return for_any, for_any
+    mechanism.check(release.mechanism, release.epsilon)
+    blanket = Blanket.of(release.mechanism)
+    if blanket is None:
+        return for_any, for_any
+    return for_any, lambda epsilon: min(for_any(epsilon), blanket.delta(release.cohort, epsilon))
+
+
+def delta(release: ShuffledChoice, epsilon: expect.Number) -> float:
+    """An upper bound on delta(epsilon) of one shuffled batch.
+
+    Guarantee:  the batch is (epsilon, delta)-DP with the delta returned.
+    Neighbours: replace one member's private input; the others' inputs are arbitrary and fixed.
+    Assumes:    what `ShuffledChoice` says; `cohort` counts only members who really randomise and do not
+                reveal their report.
+    Source:     `clones` and, where the rows are known, `blanket`.
+
+    >>> from fractions import Fraction
+    >>> batch = ShuffledChoice(epsilon=Fraction(5), cohort=10_000)
+    >>> delta(batch, "0.7422") < 1e-6 < delta(batch, "0.742")
+    True
+    """
+    _, best = curves(release)
+    return best(-rounded_up(-expect.at_least_zero("epsilon", epsilon)))  # rounded down
+
+
+def epsilon(release: ShuffledChoice, delta: expect.Number) -> float:
+    """The smallest epsilon that the bounds give at this delta, rounded up; the local one at delta = 0.
+
+    Guarantee:  the batch is (epsilon, delta)-DP with the epsilon returned.
+    Neighbours: replace one member's private input; the others' inputs are arbitrary and fixed.
+    Assumes:    as for `delta`.
+    Source:     the inverse of `delta`.
+
+    >>> from fractions import Fraction
+    >>> round(epsilon(ShuffledChoice(epsilon=Fraction(5), cohort=10_000), 1e-6), 3)
+    0.742
+    """
+    allowed = float(expect.probability("delta", delta, zero=True))
+    for_any, best = curves(release)
+    # The clones are quick to ask, and the best bound is never above theirs: they narrow the search.
+    within = _smallest(for_any, allowed, rounded_up(release.epsilon))
+    return within if best is for_any else _smallest(best, allowed, within)
+
+
+def pld(release: ShuffledChoice, discretisation: float) -> PrivacyLossDistribution:
+    """A privacy loss distribution that dominates one batch, to be composed with others.
+
+    Guarantee:  its hockey-stick divergence at every epsilon, also below zero, is at least the batch's, so a
+                composition of such distributions bounds the composition of the batches.
+    Neighbours: replace one member's private input. One curve serves both directions: it is the worst over
+                both orders of every pair.
+    Assumes:    as for `delta`; the members of each batch randomise afresh.
+    Source:     connect-the-dots: Doroshenko et al. 2022 (arXiv 2207.04380); composition of dominating pairs:
+                Zhu, Dong, Wang 2022 (arXiv 2106.08567).
+    """
+    step = float(expect.positive("discretisation", discretisation))
+    _, bound = curves(release)
+    places = _dots(bound, rounded_up(release.epsilon), step)
+    deltas = np.array([bound(float(place) * step) for place in places])
+    # Below zero the other direction rules: D(P||Q) at -epsilon is 1 - e^-epsilon (1 - D(Q||P) at epsilon).
+    mirrored = 1 - np.exp(-places[:0:-1] * step) * (1 - deltas[:0:-1])
+    places = np.concatenate([-places[:0:-1], places])
+    deltas = np.minimum.accumulate(np.concatenate([mirrored, deltas]))
+    kept = _lower_hull(np.exp(places * step), deltas)
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(step, places[kept], deltas[kept])
+    return PrivacyLossDistribution(pmf)
+
+
+def _smallest(bound: Curve, allowed: float, largest: float) -> float:
+    """The smallest epsilon with bound(epsilon) <= allowed, rounded up; `largest` is known to be enough."""
+    if bound(0.0) <= allowed:
+        return 0.0
+    low, high = 0.0, largest
+    while high - low > high * _PRECISION:
+        middle = (low + high) / 2
+        low, high = (low, middle) if bound(middle) <= allowed else (middle, high)
+    return high
+
+
+def _dots(bound: Curve, local: float, step: float) -> NDArray[np.int64]:
+    """Whole multiples of the step from zero to where next to nothing is left: any choice of dots is a bound."""
+    near, last = (math.ceil(_smallest(bound, tail, local) / step) for tail in (_DENSE_TAIL, _LAST_TAIL))
+    dense = np.linspace(0, near, min(near, _DENSE_DOTS) + 1)
+    sparse = np.linspace(near, max(last, 1), min(max(last - near, 1), _SPARSE_DOTS) + 1)
+    return np.unique(np.rint(np.concatenate([dense, sparse])).astype(np.int64))
+
+
+def _lower_hull(xs: NDArray[np.float64], ys: NDArray[np.float64]) -> list[int]:
+    """The corners of the largest convex function below the dots: delta, convex in e^epsilon, is below it."""
+    hull: list[int] = []
+    for place in range(len(xs)):
+        while len(hull) >= 2:
+            first, second = hull[-2], hull[-1]
+            turn = (ys[second] - ys[first]) * (xs[place] - xs[first]) - (ys[place] - ys[first]) * (
+                xs[second] - xs[first]
+            )
+            if turn < 0:
+                break
+            hull.pop()
+        hull.append(place)
+    return hull
