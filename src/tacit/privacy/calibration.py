@@ -1,0 +1,162 @@
+"""Noise from epsilon: the least noise whose accounted epsilon is at most the one asked for.
+
+Coarse to fine: the way there is found on a coarse grid, where one look takes milliseconds, and only the last
+few looks are refined. Answers can be remembered across runs through a `Memory` (`tacit.store` has one).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tacit.errors import BadInput, NoFiniteGuarantee
+from tacit.privacy import expect
+from tacit.privacy.accounting import pld
+from tacit.privacy.relations import Relation
+from tacit.privacy.releases import Composed, Grouped, Release, SubsampledGaussian
+
+VERSION = 1
+"""Raised whenever an accounted number may change, so that nothing stale is remembered."""
+
+CLOSE = 2e-3  # how far below the asked epsilon an answer may stay, relative
+_LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
+
+
+class Memory(Protocol):
+    """Numbers that were computed before, by the text of the question."""
+
+    def recall(self, question: str) -> float | None: ...
+    def keep(self, question: str, answer: float) -> None: ...
+
+
+def epsilon(
+    release: Release, *, delta: expect.Number, relation: Relation, memory: Memory | None = None
+) -> float:
+    """`accounting.epsilon`, remembered."""
+    question = f"v{VERSION} epsilon {release!r} delta={expect.exact('delta', delta)} {Relation(relation)}"
+    return _remembered(memory, question, lambda: pld.epsilon(release, delta=delta, relation=Relation(relation)))
+
+
+def noise_multiplier(
+    *,
+    epsilon: expect.Number,
+    delta: expect.Number,
+    relation: Relation,
+    sampling_probability: float,
+    steps: int,
+    beside: Sequence[Release] = (),
+    group: int = 1,
+    memory: Memory | None = None,
+) -> float:
+    """The noise multiplier of DP-SGD for a target, jointly with what is released `beside` it.
+
+    Guarantee:  with the returned noise, (epsilon, delta)-DP for everything together; within .2% of the least
+                such noise's epsilon.
+    Neighbours: `relation`, for units of at most `group` records.
+    Assumes:    Poisson sampling with fresh randomness in every step, a norm bound per record, and a secret
+                realised batch size (see `releases.SubsampledGaussian`).
+    Source:     `accounting.pld`.
+    """
+
+    def release_with(noise: float) -> Release:
+        step: Release = SubsampledGaussian(noise, sampling_probability, steps)
+        if group > 1:
+            step = Grouped(step, group)
+        return Composed((step, *beside)) if beside else step
+
+    question = (
+        f"v{VERSION} noise {release_with(1.0)!r} epsilon={expect.exact('epsilon', epsilon)} "
+        f"delta={expect.exact('delta', delta)} {Relation(relation)}"
+    )
+    return _remembered(
+        memory,
+        question,
+        lambda: least_noise(release_with, epsilon=epsilon, delta=delta, relation=Relation(relation)),
+    )
+
+
+def least_noise(
+    release_with: Callable[[float], Release],
+    *,
+    epsilon: expect.Number,
+    delta: expect.Number,
+    relation: Relation,
+) -> float:
+    """The least noise for any family of releases whose epsilon falls as its noise grows; rounded up."""
+    target = float(expect.positive("epsilon", epsilon))
+    chance = float(expect.probability("delta", delta))
+
+    def coarse(log_noise: float) -> float:
+        found = pld.coarse_epsilon(
+            release_with(math.exp(log_noise)), delta=chance, relation=relation, grid=target / 500
+        )
+        return math.log(found / target) if found > 0 else -math.inf
+
+    log_noise = _crossing(coarse, target)
+    slope = -1.0
+    lowest_safe, highest_unsafe = math.inf, -math.inf
+    for _ in range(12):
+        noise = _rounded_up(math.exp(log_noise))
+        found = pld.epsilon(
+            release_with(noise), delta=chance, relation=relation, first_grid=target / pld.GRIDS_PER_EPSILON
+        )
+        if target * (1 - CLOSE) <= found <= target:
+            return noise
+        here = math.log(noise)
+        if found <= target:
+            lowest_safe = min(lowest_safe, here)
+        else:
+            highest_unsafe = max(highest_unsafe, here)
+        # Aim a little below the target, along the slope that the curve has around here.
+        aim = here + (math.log(1 - CLOSE / 2) - math.log(max(found, target * 1e-6) / target)) / slope
+        if highest_unsafe < aim < lowest_safe:
+            log_noise = aim
+        elif math.isfinite(lowest_safe) and math.isfinite(highest_unsafe):
+            log_noise = (lowest_safe + highest_unsafe) / 2
+        else:
+            log_noise = min(max(aim, here - 1), here + 1)
+        slope = min(-0.05, _slope(coarse, here))
+    if math.isinf(lowest_safe):
+        raise NoFiniteGuarantee(f"expected noise that reaches epsilon={target:g} at delta={chance:g}, got none")
+    return _rounded_up(math.exp(lowest_safe))
+
+
+def _crossing(coarse: Callable[[float], float], target: float) -> float:
+    """Where the coarse curve meets the target, to a percent: doubling out, then halving in."""
+    low = high = 0.0
+    while coarse(high) > 0:
+        low, high = high, high + 1.5
+        if high > math.log(_MOST_NOISE):
+            raise NoFiniteGuarantee(
+                f"expected some noise to reach epsilon={target:g}, got none: what is released beside it "
+                "already spends that much, or delta is too small for it"
+            )
+    while low == high or coarse(low) <= 0:
+        low, high = low - 0.7, low
+        if low < math.log(_LEAST_NOISE):
+            raise BadInput(f"expected an epsilon that needs noise, got epsilon={target:g}: any noise does")
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        low, high = (middle, high) if coarse(middle) > 0 else (low, middle)
+    return (low + high) / 2
+
+
+def _slope(coarse: Callable[[float], float], at: float) -> float:
+    return (coarse(at + 0.05) - coarse(at - 0.05)) / 0.1
+
+
+def _rounded_up(noise: float) -> float:
+    """Six significant digits, upwards: more noise, and a number that can be read aloud."""
+    unit = 10.0 ** (math.floor(math.log10(noise)) - 5)
+    return round(math.ceil(noise / unit - 1e-9) * unit, 12)
+
+
+def _remembered(memory: Memory | None, question: str, compute: Callable[[], float]) -> float:
+    if memory is None:
+        return compute()
+    known = memory.recall(question)
+    if known is None:
+        known = compute()
+        memory.keep(question, known)
+    return known

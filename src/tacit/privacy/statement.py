@@ -1,0 +1,186 @@
+"""What a result promises, made from its releases: as JSON for machines and as a page in plain English."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tacit.errors import BadInput
+from tacit.privacy import expect
+from tacit.privacy.accounting import pld
+from tacit.privacy.budget import Budget, shown_up
+from tacit.privacy.relations import Relation
+from tacit.privacy.releases import (
+    Composed,
+    DiscreteGaussianCounts,
+    DiscreteLaplaceCounts,
+    FlippedLabels,
+    GaussianStatistic,
+    Leaf,
+    LocalChoice,
+    Release,
+    SelectedPartitions,
+    ShuffledChoice,
+    SkellamCounts,
+    SubsampledGaussian,
+    leaves,
+)
+from tacit.privacy.units import Unit, UnitKind
+
+ACCOUNTANT = "privacy loss distributions (PLD), rounded up"
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """The promise that travels with a result. Make it with `PrivacyStatement.of`."""
+
+    unit: str
+    relation: str
+    epsilon: float
+    delta: float
+    mechanisms: tuple[str, ...]
+    sampler: str
+    accountant: str
+    not_protected: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        releases: Sequence[Release],
+        *,
+        unit: Unit,
+        relation: Relation,
+        delta: expect.Number = 0,
+        also_not_protected: Sequence[str] = (),
+    ) -> PrivacyStatement:
+        """The statement for all of `releases` together.
+
+        Guarantee:  (epsilon, delta)-DP for everything in `releases`, epsilon rounded up.
+        Neighbours: `relation`, for one `unit`. Every release must speak of that unit (see `Grouped`).
+        Assumes:    the releases are all that left, and each is what it says.
+        Source:     `accounting.pld`; with delta = 0, basic composition of pure epsilons.
+        """
+        if not releases:
+            raise BadInput("expected at least one release to state, got none")
+        relation = Relation(relation)
+        whole = releases[0] if len(releases) == 1 else Composed(tuple(releases))
+        exact_delta = expect.probability("delta", delta, zero=True)
+        if exact_delta:
+            epsilon = pld.epsilon(whole, delta=exact_delta, relation=relation)
+        else:
+            epsilon = pld.pure_epsilon(whole, relation=relation)
+        parts = [leaf for release in releases for leaf in leaves(release)]
+        every = [leaf.release for leaf in parts]
+        return cls(
+            unit=str(unit),
+            relation=str(relation),
+            epsilon=epsilon,
+            delta=float(exact_delta),
+            mechanisms=tuple(_mechanism(leaf) for leaf in parts),
+            sampler=_sampler(every),
+            accountant=ACCOUNTANT if exact_delta else "basic composition of pure epsilons, rounded up",
+            not_protected=(*_not_protected(every, unit, relation), *also_not_protected),
+        )
+
+    @property
+    def budget(self) -> Budget:
+        """What the ledger is asked for."""
+        return Budget.of(self.epsilon, self.delta)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def as_text(self) -> str:
+        """A page that a person who is not an engineer can read."""
+        epsilon = shown_up(self.epsilon)
+        changed = Relation(self.relation).plain.format(unit=self.unit)
+        factor = shown_up(math.exp(self.epsilon), 3) if self.epsilon < 300 else "astronomically many"
+        meaning = (
+            f"Take a dataset in which {changed}. Whatever somebody concludes from what was released, they "
+            f"would have concluded from that one too, at most {factor} times (e^{epsilon}) less or more often"
+            + (f", up to a remainder of probability {self.delta:.3g}." if self.delta else ".")
+        )
+        lines = [
+            f"What was released is ({epsilon}, {self.delta:.3g})-differentially private per {self.unit}.",
+            "",
+            textwrap.fill(meaning, 100),
+            "",
+            "Mechanisms:",
+            *(f"  - {mechanism}" for mechanism in self.mechanisms),
+            f"Sampler: {self.sampler}.",
+            f"Accountant: {self.accountant}.",
+            "",
+            "Not protected:",
+            *(f"  - {gap}" for gap in self.not_protected),
+        ]
+        return "\n".join(lines)
+
+
+def _mechanism(leaf: Leaf) -> str:
+    times = f", {leaf.count} times" if leaf.count > 1 else ""
+    group = f", for units of up to {leaf.group} records" if leaf.group > 1 else ""
+    return _described(leaf.release) + times + group
+
+
+def _described(release: Release) -> str:
+    match release:
+        case FlippedLabels():
+            return f"randomized response on {release.classes} classes, ε = {shown_up(release.epsilon)} a label"
+        case SubsampledGaussian():
+            return (
+                f"{release.steps} Gaussian sums over Poisson samples, noise multiplier "
+                f"{release.noise_multiplier:.6g}, sampling probability {release.sampling_probability:.4g}"
+            )
+        case GaussianStatistic():
+            noise = release.noise_stddev / release.sensitivity
+            return f"one Gaussian statistic, noise {noise:.6g} times its sensitivity"
+        case DiscreteLaplaceCounts():
+            return f"discrete Laplace noise of scale {float(release.scale):.6g} on counts"
+        case DiscreteGaussianCounts():
+            return f"discrete Gaussian noise of variance parameter {float(release.sigma_squared):.6g} on counts"
+        case SkellamCounts():
+            return f"Skellam noise of variance {float(release.variance):.6g} on counts"
+        case SelectedPartitions():
+            return f"partition selection over at most {release.partitions} values a unit"
+        case LocalChoice():
+            return f"a choice made on the device, ε = {float(release.epsilon):.4g}"
+        case ShuffledChoice():
+            return (
+                f"a choice made on the device, ε = {float(release.epsilon):.4g}, shuffled among "
+                f"{release.cohort} reports of one kind"
+            )
+        case _:
+            raise BadInput(f"expected a release with a description, got {type(release).__name__}")
+
+
+def _sampler(releases: Sequence[Release]) -> str:
+    shares = {r.sampling_probability for r in releases if isinstance(r, SubsampledGaussian)}
+    if shares - {1.0}:
+        return "Poisson: every record joins every batch independently; other samplers void the accounting"
+    return "none: every record takes part"
+
+
+def _not_protected(releases: Sequence[Release], unit: Unit, relation: Relation) -> list[str]:
+    gaps = []
+    if unit.kind is UnitKind.IMPRESSION:
+        gaps.append("a person with several impressions: their promises add up")
+    if unit.window is not None:
+        gaps.append(f"what several windows of {unit.window} tell together: each window is promised by itself")
+    if unit.ad_tech is not None:
+        gaps.append(f"what ad-techs other than {unit.ad_tech} release about the same people")
+    if relation in (Relation.REPLACE_LABEL, Relation.REPLACE_ONE):
+        gaps.append("public features, and that a record exists at all")
+    if relation is Relation.REPLACE_LABEL:
+        gaps.append("any feature: only labels are private here")
+    if relation is Relation.ZERO_OUT:
+        gaps.append("who took part, and how many")
+    if any(isinstance(release, SubsampledGaussian) for release in releases):
+        gaps.append("hyper-parameters that were tuned on the same private data, unless listed above")
+        gaps.append("floating-point traces of Gaussian noise: it is sampled in finite precision")
+    if any(isinstance(release, ShuffledChoice) for release in releases):
+        gaps.append("anything the shuffler itself sees; reports of other menus or mechanisms do not hide these")
+    gaps.append("what follows about a group of people from the result: that is what it was made to tell")
+    return gaps
