@@ -1,0 +1,283 @@
+"""`tacit ledger`: what was promised, what is spent, and what is left."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
+
+if TYPE_CHECKING:
+    from tacit.privacy.ledger.amount import Amount
+    from tacit.privacy.ledger.chain import History
+    from tacit.privacy.ledger.lines import Line, Series
+
+DEFAULT_LEDGER = "tacit-ledger.sqlite"
+
+ABOUT = """\
+The privacy ledger: one line per scope, unit, relation and window, each with a limit that can never be passed.
+A release is reserved on its line before it is made, and committed once it has left."""
+
+EXAMPLES = """\
+examples:
+  tacit ledger grant --scope clicks --unit user --relation replace-one --epsilon 4 --delta 1e-6
+      open a line for all time
+  tacit ledger grant --scope clicks --unit user --relation replace-one --epsilon 1 --window-days 7
+      every week of impressions gets epsilon 1 of its own
+  tacit ledger show
+  tacit ledger verify --ledger postgresql+psycopg://tacit@db/ads --witness /var/lib/tacit/ads.witness
+
+Names of scopes, keys and purposes are kept for ever and shown to everybody who may read the ledger: never put a
+person's data into them."""
+
+ACCEPT = """\
+Take a ledger as complete although its witness is missing, torn, or has seen entries that the ledger lacks.
+
+The witness is a small file that remembers the last entry. When the two disagree, the ledger was most likely
+restored from an older copy, and what was spent since then is missing from it. First look for a later copy.
+If you accept, that spending is forgotten: people whose data was released may lose more privacy than was
+promised to them. The ledger keeps a note that you did."""
+
+
+def add_parser(commands: Subparsers) -> None:
+    top = commands.add_parser(
+        "ledger",
+        help="budgets: granted, spent, reserved, left",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    show = actions.add_parser("show", help="list the lines", description="List every line with its totals.")
+    _add_place(show)
+    show.set_defaults(run=run_show)
+
+    grant = actions.add_parser(
+        "grant",
+        help="open a line, or every window's line, with a limit",
+        description="Open a line with a limit, or give it another one (never below what it has used). With "
+        "--window-days and no --window, every window gets its own line when it first spends.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_place(grant)
+    grant.add_argument("--scope", required=True, help="the dataset or purpose that releases add up within")
+    grant.add_argument(
+        "--unit", required=True, help="who is protected: impression, user, user-publisher or user-advertiser"
+    )
+    grant.add_argument("--relation", required=True, help="add-remove, replace-one, replace-label or zero-out")
+    grant.add_argument("--epsilon", required=True, help="the most that may be spent")
+    grant.add_argument("--delta", default="0", help="the most that may be spent (default: 0)")
+    grant.add_argument("--window-days", type=int, help="the unit's time window; without it: all time")
+    grant.add_argument(
+        "--window-origin", type=int, default=0, help="second at which window 0 begins (default: 0)"
+    )
+    grant.add_argument("--window", type=int, help="the index of one window; without it: each of them")
+    grant.add_argument("--ad-tech", help="the ad-tech that the promise is limited to; without it: all together")
+    grant.set_defaults(run=run_grant)
+
+    settle = actions.add_parser(
+        "settle",
+        help="say what became of a reservation whose run died",
+        description="Settle a reservation that its run left open (see `tacit ledger show`). If you do not know "
+        "whether the release left, it left: --never-left gives back budget that may have been used.",
+    )
+    settle.add_argument("key", help="the reservation's key")
+    outcome = settle.add_mutually_exclusive_group(required=True)
+    outcome.add_argument("--left", action="store_true", help="the release was made: spend what was reserved")
+    outcome.add_argument("--never-left", action="store_true", help="nothing left nor ever will: give it back")
+    _add_place(settle)
+    settle.set_defaults(run=run_settle)
+
+    accept = actions.add_parser(
+        "accept",
+        help="take a ledger as complete without its witness",
+        description=ACCEPT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_place(accept)
+    accept.set_defaults(run=run_accept)
+
+    verify = actions.add_parser(
+        "verify",
+        help="recompute the chain and the totals",
+        description="Recompute every hash and every total from the entries. Exit code 1 if anything is off.",
+    )
+    _add_place(verify)
+    verify.set_defaults(run=run_verify)
+
+
+def run_show(args: argparse.Namespace) -> int:
+    from tacit.store.ledger import LedgerStore
+
+    shown = _shown(LedgerStore.open_existing(args.ledger, witness=args.witness).verify())
+    if args.json:
+        print_json(shown)
+        return 0
+    place = ("scope", "unit", "relation", "window")
+    amounts = ("limit", "spent", "reserved", "remaining")
+    print_table(
+        "Privacy ledger: (ε, δ) by line",
+        (*place, *amounts, "entries"),
+        [_cells(line, (*place, *amounts, "entries")) for line in shown["lines"]],
+        numbers=(*amounts, "entries"),
+    )
+    if shown["renewals"]:
+        rows = [_cells(renewal, (*place, "limit")) for renewal in shown["renewals"]]
+        print_table("Each window that opens gets", (*place, "limit"), rows, numbers=("limit",))
+    if shown["unsettled"]:
+        columns = ("key", "purpose", *place, "reserved")
+        rows = [_cells(reservation, columns) for reservation in shown["unsettled"]]
+        title = "Reserved and not settled: commit what has left, abort only what never did"
+        print_table(title, columns, rows, numbers=("reserved",))
+    return 0
+
+
+def run_grant(args: argparse.Namespace) -> int:
+    from tacit.privacy.budget import Budget
+    from tacit.store.ledger import LedgerStore
+
+    series = _series(args)
+    limit = Budget.of(args.epsilon, args.delta)
+    each = series.unit.window is not None and args.window is None
+    line = None if each else series.line(args.window)
+    store = LedgerStore.open(args.ledger, witness=args.witness)
+    if line is None:
+        granted = store.renew(series, limit).limit
+        where = f"each window of {series}"
+    else:
+        granted = store.grant(line, limit).limit
+        where = f"line {line}"
+    if args.json:
+        print_json({**_place(series, "each" if line is None else line.window), "limit": _numbers(granted)})
+    else:
+        print(f"granted {granted} on {where}")
+    return 0
+
+
+def run_settle(args: argparse.Namespace) -> int:
+    from tacit.store.ledger import LedgerStore
+
+    store = LedgerStore.open_existing(args.ledger, witness=args.witness)
+    settled = store.commit(args.key) if args.left else store.abort(args.key)
+    if args.json:
+        print_json({"key": settled.key, "state": str(settled.state), "amount": _numbers(settled.amount)})
+    else:
+        print(f"{settled.state} {settled.key}: {settled.amount} on line {settled.line}")
+    return 0
+
+
+def run_accept(args: argparse.Namespace) -> int:
+    from tacit.store.ledger import LedgerStore
+
+    head = LedgerStore.accept(args.ledger, witness=args.witness)
+    if args.json:
+        print_json({"entries": head.sequence, "hash": head.hash})
+    else:
+        print(f"accepted: the ledger ends at entry {head.sequence}, and the witness now says so too")
+    return 0
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    from tacit.errors import LedgerCorrupt, LedgerRolledBack
+    from tacit.store.ledger import LedgerStore
+
+    try:
+        head = LedgerStore.open_existing(args.ledger, witness=args.witness).verify().head
+    except (LedgerCorrupt, LedgerRolledBack) as problem:
+        if args.json:
+            print_json({"holds": False, "problem": str(problem)})
+        else:
+            print(f"tacit ledger: {problem}", file=sys.stderr)
+        return 1
+    if args.json:
+        print_json({"holds": True, "entries": head.sequence, "hash": head.hash})
+    else:
+        print(f"the ledger holds: {head.sequence} entries, last hash {head.hash}")
+    return 0
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ledger",
+        metavar="PATH_OR_URL",
+        default=DEFAULT_LEDGER,
+        help=f"a SQLite file or postgresql+psycopg://... (default: {DEFAULT_LEDGER})",
+    )
+    parser.add_argument(
+        "--witness",
+        metavar="PATH",
+        help="the file that remembers the last entry (default: beside a SQLite file, with .witness; "
+        "required for PostgreSQL)",
+    )
+    add_json_flag(parser)
+
+
+def _series(args: argparse.Namespace) -> Series:
+    from tacit.errors import BadInput
+    from tacit.privacy.ledger.lines import Series
+    from tacit.privacy.relations import Relation
+    from tacit.privacy.units import Unit, UnitKind, Window
+
+    if args.window is not None and args.window_days is None:
+        raise BadInput(f"expected --window-days with --window, got --window {args.window} alone")
+    window = None if args.window_days is None else Window.days(args.window_days, origin=args.window_origin)
+    return Series(args.scope, Unit(UnitKind(args.unit), window, args.ad_tech), Relation(args.relation))
+
+
+def _shown(history: History) -> dict[str, Any]:
+    """Everything that `show` knows, for machines."""
+    ledger = history.ledger
+    return {
+        "lines": [
+            {
+                **_place(line.series, line.window),
+                "limit": _numbers(account.limit),
+                "spent": _numbers(account.spent),
+                "reserved": _numbers(account.reserved),
+                "remaining": _numbers(account.remaining),
+                "entries": history.entries_by_line[line],
+            }
+            for line, account in sorted(ledger.accounts.items(), key=lambda item: _order(item[0]))
+        ],
+        "renewals": [
+            {**_place(series, "each"), "limit": _numbers(renewal.limit)}
+            for series, renewal in sorted(ledger.renewals.items(), key=lambda item: str(item[0]))
+        ],
+        "unsettled": [
+            {
+                "key": reservation.key,
+                "purpose": reservation.purpose,
+                **_place(reservation.line.series, reservation.line.window),
+                "reserved": _numbers(reservation.amount),
+            }
+            for reservation in ledger.reservations.values()
+            if reservation.state == "reserved"
+        ],
+        "entries": history.head.sequence,
+        "hash": history.head.hash,
+    }
+
+
+def _order(line: Line) -> tuple[str, str, str, int]:
+    return line.scope, str(line.unit), line.relation, line.window or 0
+
+
+def _place(series: Series, window: int | str | None) -> dict[str, Any]:
+    names = {"scope": series.scope, "unit": str(series.unit), "relation": str(series.relation)}
+    return {**names, "window": window}
+
+
+def _numbers(amount: Amount) -> dict[str, float]:
+    return {"epsilon": float(amount.budget.epsilon), "delta": float(amount.budget.delta)}
+
+
+def _cells(record: dict[str, Any], columns: tuple[str, ...]) -> list[str]:
+    values = ["all time" if record[column] is None else record[column] for column in columns]
+    # 15 digits: an amount in whole parts is shown as it is, never rounded in our favour.
+    return [
+        f"{value['epsilon']:.15g}, {value['delta']:.15g}" if isinstance(value, dict) else str(value)
+        for value in values
+    ]

@@ -1,0 +1,232 @@
+"""The ledger's history as a chain: each entry carries the hash of the one before; a replay gives the totals.
+
+An entry's contents are canonical JSON (sorted keys, no spaces, amounts in whole parts). Its hash is SHA-256
+over sequence, previous hash and contents, one per line. Nobody holds a key: the chain shows edits and lost
+entries to whoever remembers a later hash; it does not stop a person who rewrites all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.errors import LedgerCorrupt, TacitError
+from tacit.privacy.ledger.amount import Amount
+from tacit.privacy.ledger.lines import Line, Series
+from tacit.privacy.ledger.rules import (
+    Aborted,
+    Accepted,
+    Account,
+    Change,
+    Committed,
+    Event,
+    Granted,
+    Ledger,
+    Renewal,
+    Renewed,
+    Reservation,
+    Reserved,
+)
+from tacit.privacy.relations import Relation
+from tacit.privacy.units import Unit, UnitKind, Window
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last entry of a history: how long it is, and what it hashes to."""
+
+    sequence: int
+    hash: str
+
+
+START = Head(0, "0" * 64)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One event in its place."""
+
+    sequence: int
+    previous: str
+    contents: str
+    hash: str
+
+    @property
+    def head(self) -> Head:
+        return Head(self.sequence, self.hash)
+
+
+@dataclass(frozen=True)
+class History:
+    """What a chain of entries amounts to."""
+
+    ledger: Ledger
+    head: Head
+    entries_by_line: dict[Line, int]
+
+
+def append(head: Head, event: Event) -> Entry:
+    """The entry that follows `head`."""
+    sequence, contents = head.sequence + 1, encode(event)
+    return Entry(sequence, head.hash, contents, _hash(sequence, head.hash, contents))
+
+
+def follows(head: Head, entry: Entry) -> bool:
+    """Whether the entry is whole and stands right after `head`."""
+    whole = entry.hash == _hash(entry.sequence, entry.previous, entry.contents)
+    return whole and (entry.sequence, entry.previous) == (head.sequence + 1, head.hash)
+
+
+def replay(entries: Iterable[Entry]) -> History:
+    """Check every link and decide every event again; raises LedgerCorrupt at the first that does not hold."""
+    accounts: dict[Line, Account] = {}
+    reservations: dict[str, Reservation] = {}
+    renewals: dict[Series, Renewal] = {}
+    ledger = Ledger(accounts, reservations, renewals)
+    counts: dict[Line, int] = {}
+    head = START
+    for entry in entries:
+        if not follows(head, entry):
+            raise LedgerCorrupt(
+                f"entry {entry.sequence} does not follow entry {head.sequence}: "
+                "something was edited, removed or inserted"
+            )
+        head = entry.head
+        event = decode(entry.contents)
+        try:
+            change = _decided_again(ledger, event)
+        except TacitError as refusal:
+            raise LedgerCorrupt(f"entry {entry.sequence} could not have happened: {refusal}") from None
+        if change.events != (() if isinstance(event, Accepted) else (event,)):
+            raise LedgerCorrupt(f"entry {entry.sequence} could not have happened: nothing was left to decide")
+        if change.account:
+            accounts[change.account.line] = change.account
+            counts[change.account.line] = counts.get(change.account.line, 0) + 1
+        if change.reservation:
+            reservations[change.reservation.key] = change.reservation
+        if change.renewal:
+            renewals[change.renewal.series] = change.renewal
+    return History(ledger, head, counts)
+
+
+def _decided_again(ledger: Ledger, event: Event) -> Change:
+    match event:
+        case Granted(line, limit):
+            return ledger.grant(line, limit)
+        case Renewed(series, limit):
+            return ledger.renew(series, limit)
+        case Reserved(key, line, amount, purpose):
+            return ledger.reserve(key, line, amount, purpose)
+        case Committed(key):
+            return ledger.commit(key)
+        case Aborted(key):
+            return ledger.abort(key)
+        case Accepted():
+            return Change()
+
+
+def _hash(sequence: int, previous: str, contents: str) -> str:
+    # JSON escapes line breaks, so the three parts cannot run into each other.
+    return hashlib.sha256(f"{sequence}\n{previous}\n{contents}".encode()).hexdigest()
+
+
+def encode(event: Event) -> str:
+    """The event as canonical JSON."""
+    match event:
+        case Granted(line, limit):
+            return _json({"kind": "grant", "line": _line_record(line), "limit": _amount_record(limit)})
+        case Renewed(series, limit):
+            return _json({"kind": "renew", "series": _series_record(series), "limit": _amount_record(limit)})
+        case Reserved(key, line, amount, purpose):
+            record = {"key": key, "line": _line_record(line), "amount": _amount_record(amount)}
+            return _json({"kind": "reserve", "purpose": purpose, **record})
+        case Committed(key):
+            return _json({"kind": "commit", "key": key})
+        case Aborted(key):
+            return _json({"kind": "abort", "key": key})
+        case Accepted(lost):
+            return _json({"kind": "accept", "lost": lost})
+
+
+def decode(contents: str) -> Event:
+    """The event that was encoded; anything else is LedgerCorrupt."""
+    try:
+        record = json.loads(contents)
+        event = _EVENTS[record["kind"]](record)
+        if encode(event) != contents:
+            raise ValueError("not in canonical form")
+    except (KeyError, TypeError, ValueError) as problem:
+        raise LedgerCorrupt(f"expected the contents of an entry, got something else: {problem}") from None
+    return event
+
+
+def line_text(line: Line) -> str:
+    """The one spelling of a line, for storing it under."""
+    return _json(_line_record(line))
+
+
+def line_of(spelled: str) -> Line:
+    """The line that is spelled like this."""
+    return _line(json.loads(spelled))
+
+
+def series_text(series: Series) -> str:
+    """The one spelling of a series."""
+    return _json(_series_record(series))
+
+
+def series_of(spelled: str) -> Series:
+    """The series that is spelled like this."""
+    return _series(json.loads(spelled))
+
+
+def _json(record: dict[str, Any]) -> str:
+    return json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _series_record(series: Series) -> dict[str, Any]:
+    window = series.unit.window
+    unit = {
+        "kind": str(series.unit.kind),
+        "window": None if window is None else {"seconds": window.seconds, "origin": window.origin},
+        "ad_tech": series.unit.ad_tech,
+    }
+    return {"scope": series.scope, "unit": unit, "relation": str(series.relation)}
+
+
+def _line_record(line: Line) -> dict[str, Any]:
+    return {**_series_record(line.series), "window": line.window}
+
+
+def _amount_record(amount: Amount) -> dict[str, int]:
+    return {"epsilon_nanos": amount.epsilon_nanos, "delta_attos": amount.delta_attos}
+
+
+def _series(record: dict[str, Any]) -> Series:
+    unit, window = record["unit"], record["unit"]["window"]
+    return Series(
+        record["scope"],
+        Unit(UnitKind(unit["kind"]), None if window is None else Window(**window), unit["ad_tech"]),
+        Relation(record["relation"]),
+    )
+
+
+def _line(record: dict[str, Any]) -> Line:
+    return _series(record).line(record["window"])
+
+
+def _amount(record: dict[str, Any]) -> Amount:
+    return Amount(record["epsilon_nanos"], record["delta_attos"])
+
+
+_EVENTS: dict[str, Callable[[dict[str, Any]], Event]] = {
+    "grant": lambda r: Granted(_line(r["line"]), _amount(r["limit"])),
+    "renew": lambda r: Renewed(_series(r["series"]), _amount(r["limit"])),
+    "reserve": lambda r: Reserved(r["key"], _line(r["line"]), _amount(r["amount"]), r["purpose"]),
+    "commit": lambda r: Committed(r["key"]),
+    "abort": lambda r: Aborted(r["key"]),
+    "accept": lambda r: Accepted(r["lost"]),
+}

@@ -1,0 +1,216 @@
+"""The privacy ledger, made to last: through crashes, rivals for the last of a budget, and restored backups.
+
+    ledger = LedgerStore.open("tacit-ledger.sqlite")
+    ledger.grant(line, Budget.of(4, "1e-6"))
+    ledger.reserve("clicks/model-7", line, guarantee, purpose="train the click model")
+    ...                                                  # make the release, and only then let it out
+    ledger.commit("clicks/model-7")
+
+The rules are in `tacit.privacy.ledger.rules`; this file decides nothing about budgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from tacit.errors import BadInput, LedgerCorrupt, LedgerError, LedgerRolledBack
+from tacit.privacy.budget import Budget
+from tacit.privacy.ledger.amount import Amount
+from tacit.privacy.ledger.chain import Head, History, append, replay
+from tacit.privacy.ledger.guarantee import Guarantee
+from tacit.privacy.ledger.lines import Line, Series, named
+from tacit.privacy.ledger.rules import Accepted, Account, Change, Ledger, Renewal, Reservation, cost_on
+from tacit.store import rows, schema
+from tacit.store.database import Database, SqliteFile, database_at
+from tacit.store.witness import Witness
+
+Record = TypeVar("Record")
+
+
+class LedgerStore:
+    """A durable ledger. Each method holds the ledger alone and returns after all is on disk and witnessed."""
+
+    def __init__(self, database: Database, witness: Witness) -> None:
+        self._database, self._witness = database, witness
+
+    @classmethod
+    def open(cls, where: str | Path, *, witness: str | Path | None = None) -> LedgerStore:
+        """Open a ledger by path or URL; a new one begins where there is none and no witness remembers one."""
+        store = _at(cls, where, witness)
+        store._begin(make=True)
+        return store
+
+    @classmethod
+    def open_existing(cls, where: str | Path, *, witness: str | Path | None = None) -> LedgerStore:
+        """Open a ledger that must be there already."""
+        store = _at(cls, where, witness)
+        store._begin(make=False)
+        return store
+
+    @classmethod
+    def accept(cls, where: str | Path, *, witness: str | Path | None = None) -> Head:
+        """Take the stored history as true although its witness is missing, torn or knows more.
+
+        This forgets what was spent after that history ends, if anything was. The chain keeps a note of it.
+        """
+        store = _at(cls, where, witness)
+        store._refuse_missing()
+        with store._database.transaction() as connection:
+            head = store._checked(connection, make=False).head
+            try:
+                known = store._witness.read()
+                lost = "no witness" if known is None else f"witnessed entry {known.sequence} {known.hash}"
+                complete = known is not None and _contains(connection, known)
+            except LedgerCorrupt:
+                lost, complete = "unreadable witness", False
+            if not complete:
+                entry = append(head, Accepted(lost))
+                rows.append(connection, entry)
+                head = entry.head
+        store._witness.replace(head)
+        return head
+
+    def grant(self, line: Line, limit: Budget) -> Account:
+        """Open a line with a limit, or give it another one; never below what it has used."""
+        amount = Amount.limit(limit)
+        change = self._decide(lambda ledger: ledger.grant(line, amount), line=line)
+        return _made(change.account)
+
+    def renew(self, series: Series, limit: Budget) -> Renewal:
+        """Give each window of the series a line of its own with this limit, opened when it first spends."""
+        amount = Amount.limit(limit)
+        some_line = series.line(None if series.unit.window is None else 0)
+        change = self._decide(lambda ledger: ledger.renew(series, amount), line=some_line)
+        return _made(change.renewal)
+
+    def reserve(self, key: str, line: Line, cost: Guarantee | Budget, purpose: str) -> Reservation:
+        """Set aside what one release will cost. Release nothing before this has returned.
+
+        The same key again gives the same reservation back, marked `resumed`: look at its state. If it is
+        committed, the release was made; read what was stored of it, and do not draw it again.
+        """
+        amount = cost_on(line, cost)
+        named("key", key)
+        change = self._decide(lambda ledger: ledger.reserve(key, line, amount, purpose), key=key, line=line)
+        return _made(change.reservation)
+
+    def commit(self, key: str) -> Reservation:
+        """The release left. Doing it twice is fine."""
+        return _made(self._decide(lambda ledger: ledger.commit(key), key=named("key", key)).reservation)
+
+    def abort(self, key: str) -> Reservation:
+        """The release never left and never will. Doing it twice is fine."""
+        return _made(self._decide(lambda ledger: ledger.abort(key), key=named("key", key)).reservation)
+
+    def verify(self) -> History:
+        """Recompute the chain and all totals from the entries; raises LedgerCorrupt or LedgerRolledBack."""
+        self._refuse_missing()
+        with self._database.transaction() as connection:
+            history = self._checked(connection, make=False)
+            self._refuse_rollback(connection, history.head)
+        self._witness.advance(history.head)
+        return history
+
+    def _decide(
+        self, decide: Callable[[Ledger], Change], *, key: str | None = None, line: Line | None = None
+    ) -> Change:
+        self._refuse_missing()
+        with self._database.transaction() as connection:
+            head = rows.head(connection)
+            self._refuse_rollback(connection, head)
+            change = decide(rows.around(connection, key=key, line=line))
+            for event in change.events:
+                entry = append(head, event)
+                rows.append(connection, entry)
+                head = entry.head
+            if change.events:
+                rows.save(connection, change)
+        # Even if nothing was new: an earlier attempt may have died between its commit and its witness.
+        self._witness.advance(head)
+        return change
+
+    def _begin(self, *, make: bool) -> None:
+        if not make:
+            self._refuse_missing()
+        elif not self._database.exists():
+            self._refuse_lost()
+        with self._database.transaction() as connection:
+            history = self._checked(connection, make=make)
+            self._refuse_rollback(connection, history.head)
+        self._witness.advance(history.head)
+
+    def _checked(self, connection: Connection, *, make: bool) -> History:
+        """Everything that is stored, checked from the pages up; older versions are brought up to date."""
+        self._database.check_pages(connection)
+        found = schema.stored_version(connection)
+        if found is None:
+            self._refuse_lost()
+            if not make:
+                raise LedgerError(f"there is no ledger at {self._database.name}: the database is empty")
+            schema.create(connection)
+        else:
+            schema.upgrade(connection, found)
+        schema.refuse_other_tables(connection)
+        history, stored = replay(rows.chain(connection)), rows.everything(connection)
+        for part in ("accounts", "reservations", "renewals"):
+            if getattr(stored, part) != getattr(history.ledger, part):
+                raise LedgerCorrupt(
+                    f"the {part} stored at {self._database.name} are not what its entries add up to: "
+                    "something was edited"
+                )
+        return history
+
+    def _refuse_missing(self) -> None:
+        if not self._database.exists():
+            self._refuse_lost()
+            raise LedgerError(
+                f"there is no ledger at {self._database.name}; `tacit ledger grant` begins one, "
+                "and --ledger names another place"
+            )
+
+    def _refuse_lost(self) -> None:
+        known = self._witness.read()
+        if known is not None and known.sequence > 0:
+            raise LedgerRolledBack(
+                f"there is nothing at {self._database.name}, but the witness {self._witness.path} has seen "
+                f"{known.sequence} entries: the ledger was lost. Restore the latest copy; beginning anew would "
+                "forget what was spent"
+            )
+
+    def _refuse_rollback(self, connection: Connection, head: Head) -> None:
+        known = self._witness.read()
+        if known is None:
+            if head.sequence > 0:
+                raise LedgerRolledBack(
+                    f"the ledger at {self._database.name} has {head.sequence} entries but no witness at "
+                    f"{self._witness.path}, so it may be an old copy that lacks spending; "
+                    "see `tacit ledger accept --help`"
+                )
+        elif not _contains(connection, known):
+            raise LedgerRolledBack(
+                f"the ledger at {self._database.name} ends at entry {head.sequence} and lacks entry "
+                f"{known.sequence} as its witness saw it: it was put back to an older state, and spending is "
+                "missing. Restore the latest copy, or see `tacit ledger accept --help`"
+            )
+
+
+def _at(kind: type[LedgerStore], where: str | Path, witness: str | Path | None) -> LedgerStore:
+    database = database_at(where)
+    if witness is None:
+        if not isinstance(database, SqliteFile):
+            raise BadInput("expected a path for the witness of a PostgreSQL ledger (--witness), got none")
+        witness = f"{database.path}.witness"
+    return kind(database, Witness(Path(witness)))
+
+
+def _contains(connection: Connection, known: Head) -> bool:
+    return known.sequence == 0 or rows.hash_at(connection, known.sequence) == known.hash
+
+
+def _made(record: Record | None) -> Record:
+    assert record is not None, "a decision returns the record that it is about"
+    return record

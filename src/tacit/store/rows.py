@@ -1,0 +1,131 @@
+"""The ledger's records as rows, there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, RowMapping, Select, Table, insert, select, update
+
+from tacit.errors import LedgerCorrupt
+from tacit.privacy.ledger.amount import Amount
+from tacit.privacy.ledger.chain import START, Entry, Head, follows, line_of, line_text, series_of, series_text
+from tacit.privacy.ledger.lines import Line
+from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation, State
+from tacit.store import schema
+
+Record = TypeVar("Record")
+
+
+def everything(connection: Connection) -> Ledger:
+    """The totals as they are stored."""
+    accounts = _records(connection, select(schema.lines), _account)
+    reservations = _records(connection, select(schema.reservations), _reservation)
+    renewals = _records(connection, select(schema.renewals), _renewal)
+    return Ledger(
+        {account.line: account for account in accounts},
+        {reservation.key: reservation for reservation in reservations},
+        {renewal.series: renewal for renewal in renewals},
+    )
+
+
+def around(connection: Connection, *, key: str | None = None, line: Line | None = None) -> Ledger:
+    """Only what matters for a decision about this key or line."""
+    reservations = _records(
+        connection, select(schema.reservations).where(schema.reservations.c.key == key), _reservation
+    )
+    touched = {reservation.line for reservation in reservations} | ({line} if line else set())
+    texts = [line_text(each) for each in touched]
+    series = [series_text(each.series) for each in touched]
+    accounts = _records(connection, select(schema.lines).where(schema.lines.c.line.in_(texts)), _account)
+    renewals = _records(
+        connection, select(schema.renewals).where(schema.renewals.c.series.in_(series)), _renewal
+    )
+    return Ledger(
+        {account.line: account for account in accounts},
+        {reservation.key: reservation for reservation in reservations},
+        {renewal.series: renewal for renewal in renewals},
+    )
+
+
+def chain(connection: Connection) -> Iterator[Entry]:
+    for row in connection.execute(select(schema.entries).order_by(schema.entries.c.sequence)):
+        yield Entry(*row)
+
+
+def head(connection: Connection) -> Head:
+    """The last entry, which must be whole before another one may follow it."""
+    last_two = select(schema.entries).order_by(schema.entries.c.sequence.desc()).limit(2)
+    found = [Entry(*row) for row in connection.execute(last_two)]
+    if not found:
+        return START
+    before = found[1].head if len(found) == 2 else START
+    if not follows(before, found[0]):
+        raise LedgerCorrupt(f"entry {found[0].sequence}, the last one, does not follow entry {before.sequence}")
+    return found[0].head
+
+
+def hash_at(connection: Connection, sequence: int) -> str | None:
+    return connection.execute(
+        select(schema.entries.c.hash).where(schema.entries.c.sequence == sequence)
+    ).scalar()
+
+
+def append(connection: Connection, entry: Entry) -> None:
+    connection.execute(
+        insert(schema.entries).values(
+            sequence=entry.sequence, previous=entry.previous, contents=entry.contents, hash=entry.hash
+        )
+    )
+
+
+def save(connection: Connection, change: Change) -> None:
+    """Store the records that a decision left behind."""
+    if change.account is not None:
+        account = change.account
+        totals = {**_row("limit", account.limit), **_row("spent", account.spent)}
+        totals |= _row("reserved", account.reserved)
+        _put(connection, schema.lines, {"line": line_text(account.line)}, totals)
+    if change.reservation is not None:
+        reservation = change.reservation
+        values = {"line": line_text(reservation.line), **_row("asked", reservation.amount)}
+        values |= {"purpose": reservation.purpose, "state": str(reservation.state)}
+        _put(connection, schema.reservations, {"key": reservation.key}, values)
+    if change.renewal is not None:
+        named = {"series": series_text(change.renewal.series)}
+        _put(connection, schema.renewals, named, _row("limit", change.renewal.limit))
+
+
+def _put(connection: Connection, table: Table, named: dict[str, str], values: dict[str, Any]) -> None:
+    ((column, name),) = named.items()
+    changed = connection.execute(update(table).where(table.c[column] == name).values(**values))
+    if changed.rowcount == 0:
+        connection.execute(insert(table).values(**named, **values))
+
+
+def _records(connection: Connection, query: Select[Any], read: Callable[[RowMapping], Record]) -> list[Record]:
+    try:
+        return [read(row) for row in connection.execute(query).mappings()]
+    except (ValueError, KeyError, TypeError) as problem:
+        raise LedgerCorrupt(f"expected the ledger's own records, got something else: {problem}") from None
+
+
+def _account(row: RowMapping) -> Account:
+    return Account(line_of(row["line"]), _amount("limit", row), _amount("spent", row), _amount("reserved", row))
+
+
+def _reservation(row: RowMapping) -> Reservation:
+    state = State(row["state"])
+    return Reservation(row["key"], line_of(row["line"]), _amount("asked", row), row["purpose"], state)
+
+
+def _renewal(row: RowMapping) -> Renewal:
+    return Renewal(series_of(row["series"]), _amount("limit", row))
+
+
+def _amount(name: str, row: RowMapping) -> Amount:
+    return Amount(row[f"{name}_epsilon_nanos"], row[f"{name}_delta_attos"])
+
+
+def _row(name: str, amount: Amount) -> dict[str, int]:
+    return {f"{name}_epsilon_nanos": amount.epsilon_nanos, f"{name}_delta_attos": amount.delta_attos}

@@ -1,0 +1,98 @@
+"""A small file outside the database that remembers how far the ledger had come.
+
+It is written after every commit and before the caller hears of it. So whatever was released is behind the
+witness, and a database that lacks the witnessed entry was put back to an older state.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tacit.errors import LedgerCorrupt, LedgerError, LedgerRolledBack
+from tacit.privacy.ledger.chain import Head
+
+_NAME = "tacit-ledger-witness-1"
+
+
+class Witness:
+    """The highest entry that was ever seen, in one line of text that checks itself."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+
+    def read(self) -> Head | None:
+        """What the witness remembers; None if there is no file."""
+        try:
+            return _parse(self.path.read_bytes(), self.path)
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            raise LedgerError(f"the witness {self.path} could not be read: {problem.strerror}") from problem
+
+    def advance(self, head: Head) -> None:
+        """Remember `head` unless something later is remembered already."""
+        if self.read() == head:
+            return
+        with self._locked():
+            known = self.read()
+            if known is not None and known.sequence > head.sequence:
+                return
+            if known is not None and known.sequence == head.sequence and known != head:
+                raise LedgerRolledBack(
+                    f"entry {head.sequence} is not the one that the witness {self.path} has seen: "
+                    "the ledger was put back and went on from there"
+                )
+            self._write(head)
+
+    def replace(self, head: Head) -> None:
+        """Remember `head`, whatever was known before: only for somebody who accepts the loss."""
+        with self._locked():
+            self._write(head)
+
+    def _write(self, head: Head) -> None:
+        draft = self.path.with_name(self.path.name + ".new")
+        with draft.open("wb") as file:
+            file.write(_spell(head))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # or a power cut may bring the old name back
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        # The witness itself is replaced by renaming, so the lock needs a file that stays.
+        try:
+            with self.path.with_name(self.path.name + ".lock").open("ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+        except OSError as problem:
+            raise LedgerError(
+                f"the witness {self.path} could not be written ({problem.strerror}); what was just reserved "
+                "stays reserved, and nothing may be released on it"
+            ) from problem
+
+
+def _spell(head: Head) -> bytes:
+    line = f"{_NAME} {head.sequence} {head.hash}"
+    return f"{line} {hashlib.sha256(line.encode()).hexdigest()}\n".encode()
+
+
+def _parse(stored: bytes, path: Path) -> Head:
+    parts = stored.decode("ascii", "replace").split(" ")
+    if len(parts) == 4 and parts[1].isdecimal():
+        head = Head(int(parts[1]), parts[2])
+        if _spell(head) == stored:
+            return head
+    raise LedgerCorrupt(
+        f"the witness {path} is torn or edited, so nobody can tell whether the ledger is complete; "
+        "see `tacit ledger accept --help`"
+    )
