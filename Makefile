@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-BUILD_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/tacit/kernels/*.cpp)
+BUILD_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/tacit/kernels/*.cpp) $(VENV)/.modules
 
-.PHONY: quickstart test check check-slow bench clean
+.PHONY: quickstart test check check-slow bench clean FORCE
 
 quickstart: $(VENV)/.run
 	@$(BIN)/tacit audit
@@ -21,7 +21,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 check-slow: $(VENV)/.dev
-	$(BIN)/pytest -m "slow or not slow"
+	$(BIN)/pytest -m "slow or not slow" --hypothesis-profile=fresh
 
 bench: $(VENV)/.bench
 	$(BIN)/tacit bench
@@ -33,6 +33,10 @@ $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tacit needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
+
+# An editable install knows its modules by name: install again when one came, went or moved, not when one changed.
+$(VENV)/.modules: $(VENV)/.venv FORCE
+	@find src/tacit -name '*.py' | sort | cmp -s - $@ || find src/tacit -name '*.py' | sort > $@
 
 $(VENV)/.run: $(VENV)/.venv $(BUILD_INPUTS)
 	@echo "installing tacit into $(VENV) (once)"

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Protocol, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Track(Protocol):
+    """Wraps what a suite works through, to show progress."""
+
+    def __call__(self, items: Sequence[Item], label: str) -> Iterable[Item]: ...
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,15 @@ def print_table(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     # Piped output is for reading or grepping later: never fold it to the width of a terminal that is not there.
-    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console.print(title, style="bold")  # not the table's own title, which folds to the table's width
+    console.print(table)
 
 
 def tracked(items: Sequence[Item], label: str, names: Mapping[int, str] | None = None) -> Iterator[Item]:

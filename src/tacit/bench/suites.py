@@ -1,0 +1,5 @@
+"""The benchmark suites by name."""
+
+from __future__ import annotations
+
+SUITES = ("noise", "accounting", "shuffling")

@@ -1,0 +1,68 @@
+"""`tacit bench`: our work beside its peers', in one run, as ratios held to a bar."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import Any
+
+from tacit.bench.suites import SUITES
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, tracked
+
+ABOUT = """\
+Measure tacit beside its peers: contestants take turns in one run, so that a busy machine slows all of them
+alike, and what is reported is mostly ratios. Peers come with the extra: pip install 'tacit[bench]'."""
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "bench",
+        help="side by side with peers, ratios in one run",
+        description=ABOUT,
+        epilog="exit code 0: every bar is held; 1: one is not.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", choices=[*SUITES, []], help=f"one of {', '.join(SUITES)}"
+    )
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    measurements = []
+    for name in args.names or SUITES:
+        suite = importlib.import_module(f"tacit.bench.{name}")
+        measurements += suite.run(tracked)
+    missed = [m for m in measurements if m.holds is False]
+    if args.json:
+        print_json([_record(m) for m in measurements])
+        return 1 if missed else 0
+    print_table(
+        "measured in this run",
+        ("measurement", "value", "unit", "bar", "verdict", "settings"),
+        [
+            (
+                m.name,
+                f"{m.value:.4g}",
+                m.unit,
+                "" if m.bar is None else f"{'≥' if m.at_least else '≤'} {m.bar:g}",
+                {True: "holds", False: "MISSED", None: ""}[m.holds],
+                m.settings,
+            )
+            for m in measurements
+        ],
+        numbers=("value", "bar"),
+    )
+    return 1 if missed else 0
+
+
+def _record(measurement: Any) -> dict[str, Any]:
+    return {
+        "name": measurement.name,
+        "value": measurement.value,
+        "bar": measurement.bar,
+        "holds": measurement.holds,
+        "unit": measurement.unit,
+        "settings": measurement.settings,
+    }
