@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from exact_tests import ALPHA, assert_matches_pmf
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down
-from tacit.privacy.mechanisms.memoised import FlipKey, flip_labels
+from tacit.privacy.mechanisms.memoised import FlipKey, flip_labels, ranks
 from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse
 
 SECRET = bytes(range(32))
@@ -175,12 +175,20 @@ def test_memoised_flips_follow_the_law() -> None:
     assert_matches_pmf(Counter(reports.tolist()), dict(enumerate(RESPONSE.pmf(0))), ALPHA)
 
 
+def test_ranks_come_back_the_same_and_differ_by_key() -> None:
+    one, other = (ranks(RECORDS, FlipKey("cap", window), SECRET) for window in (1, 2))
+    assert np.array_equal(one[::-1], ranks(RECORDS[::-1], FlipKey("cap", 1), SECRET))
+    assert not np.any(one == other)
+    top = int((one >> np.uint64(63)).sum())
+    assert_matches_pmf({1: top, 0: len(one) - top}, {1: Fraction(1, 2), 0: Fraction(1, 2)})
+
+
 @pytest.mark.parametrize(
     ("labels", "records", "secret", "message"),
     [
         ([0, 1], [1, 1], SECRET, "expected distinct record ids"),
         ([0, 1], [1], SECRET, "expected one record id per label"),
-        ([0], [0.5], SECRET, "expected whole record ids"),
+        ([0], [0.5], SECRET, "expected a list of whole record ids"),
         ([2], [1], SECRET, "expected answers in 0"),
         ([0], [1], b"short", "expected a secret of 32 bytes"),
     ],

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
-from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind, Window, allocate
+from tacit.privacy.allocation import allocate
+from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind, Window
 
 PUBLIC = frozenset({"user", "publisher", "advertiser", "time"})
 KINDS = st.sampled_from(list(UnitKind))
 
 
-def rank_keys(n: int) -> NDArray[np.uint64]:
-    return np.random.default_rng(7).integers(0, 2**64, n, dtype=np.uint64)
+def ranks(table: dict[str, Any]) -> NDArray[np.uint64]:
+    return np.random.default_rng(7).integers(0, 2**64, len(table["user"]), dtype=np.uint64)
 
 
 def columns(rows: list[tuple[int, int, int, int]]) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def test_no_unit_spends_more_than_its_epsilon(
 ) -> None:
     window = Window(seconds=20) if windowed else None
     table = columns(data)
-    found = allocate(Unit(kind, window), Cap(k, choice, split), table, public=PUBLIC, rank_keys=rank_keys)
+    found = allocate(Unit(kind, window), Cap(k, choice, split), table, public=PUBLIC, ranks=ranks(table))
     spent: dict[object, Fraction] = defaultdict(Fraction)
     counted: dict[object, int] = defaultdict(int)
 
@@ -81,11 +82,11 @@ def test_the_first_k_are_the_earliest() -> None:
     assert found.divisor.tolist() == [2, 2, 2]
 
 
-def test_a_random_cap_is_the_same_when_its_words_are() -> None:
+def test_a_random_cap_is_the_same_when_its_ranks_are() -> None:
     table = {"user": np.repeat(np.arange(20), 5)}
     cap = Cap(2, CapChoice.RANDOM, Split.BY_COUNT)
     first, second = (
-        allocate(Unit(UnitKind.USER), cap, table, public=PUBLIC, rank_keys=rank_keys) for _ in range(2)
+        allocate(Unit(UnitKind.USER), cap, table, public=PUBLIC, ranks=ranks(table)) for _ in range(2)
     )
     assert first.kept.tolist() == second.kept.tolist()
     assert first.kept.tolist() != allocate(Unit(UnitKind.USER), Cap(2), {**table, "time": np.zeros(100, int)},
@@ -128,5 +129,5 @@ def test_bad_caps_windows_and_units_are_refused() -> None:
         Window(0)
     with pytest.raises(BadInput, match="expected ad_tech"):
         Unit(UnitKind.USER, ad_tech=" ")
-    with pytest.raises(BadInput, match="expected rank_keys for a random cap"):
+    with pytest.raises(BadInput, match="expected ranks for a random cap"):
         allocate(Unit(UnitKind.USER), Cap(1, CapChoice.RANDOM), {"user": [1]}, public=PUBLIC)

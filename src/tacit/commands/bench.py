@@ -23,10 +23,16 @@ def add_parser(commands: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", choices=[*SUITES, []], help=f"one of {', '.join(SUITES)}"
+        "names", nargs="*", metavar="NAME", type=_suite, help=f"{', '.join(SUITES)}; default all"
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
+
+
+def _suite(name: str) -> str:
+    if name not in SUITES:
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(SUITES)}, got {name!r}")
+    return name
 
 
 def run(args: argparse.Namespace) -> int:

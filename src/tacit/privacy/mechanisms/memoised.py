@@ -36,6 +36,10 @@ class FlipKey:
             raise BadInput(f"expected window to be a whole number, got {self.window!r}")
         expect.whole("version", self.version, at_least=0)
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return self.task, str(self.window), str(self.version)
+
 
 def flip_labels(
     labels: ArrayLike,
@@ -53,36 +57,42 @@ def flip_labels(
                 flip is drawn afresh in any case, because reusing the draw would show that it changed.
     Source:     memoisation: Erlingsson, Pihur, Korolova 2014 (arXiv 1407.6981), section 3.2.
     """
+    ids, truth = _checked_ids(records, secret), np.asarray(labels)
+    if ids.shape != truth.shape:
+        raise BadInput(f"expected one record id per label, got shapes {ids.shape} and {truth.shape}")
+    checked = response.checked(truth)
+    weights = (str(response.lie_weight), str(response.classes))
+    return response.report(checked, _words(ids, checked, _subkey(("flips", *key.fields, *weights), secret)))
+
+
+def ranks(records: ArrayLike, key: FlipKey, secret: bytes) -> NDArray[np.uint64]:
+    """One pseudorandom word per record, the same whenever it is asked for: a random cap that is drawn once."""
+    ids = _checked_ids(records, secret)
+    return _words(ids, np.zeros(len(ids), np.int64), _subkey(("ranks", *key.fields), secret))
+
+
+def _checked_ids(records: ArrayLike, secret: bytes) -> NDArray[np.uint64]:
     if len(secret) != SECRET_BYTES:
         raise BadInput(f"expected a secret of {SECRET_BYTES} bytes, got {len(secret)}")
-    truth, ids = np.asarray(labels), np.asarray(records)
-    if ids.shape != truth.shape or ids.ndim != 1:
-        raise BadInput(f"expected one record id per label, got shapes {ids.shape} and {truth.shape}")
-    if ids.dtype.kind not in "iu":
-        raise BadInput(f"expected whole record ids, got dtype {ids.dtype}")
+    ids = np.asarray(records)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise BadInput(f"expected a list of whole record ids, got dtype {ids.dtype} and shape {ids.shape}")
     if len(np.unique(ids)) != len(ids):
-        raise BadInput("expected distinct record ids, got a repeated one: it would share its flip")
-    checked = response._check_answers(truth)
-    return response.report(checked, _words(ids, checked, key, response, secret))
+        raise BadInput("expected distinct record ids, got a repeated one: it would share its draw")
+    return ids.astype(np.uint64)
 
 
-def _words(
-    ids: NDArray[np.generic],
-    labels: NDArray[np.int64],
-    key: FlipKey,
-    response: RandomizedResponse,
-    secret: bytes,
-) -> NDArray[np.uint64]:
-    """One pseudorandom word per (key, record, label): AES of (record, label) under a key derived for `key`."""
+def _words(ids: NDArray[np.uint64], labels: NDArray[np.int64], subkey: bytes) -> NDArray[np.uint64]:
+    """One pseudorandom word per (record, label): half of AES of that pair under a key of its own."""
     blocks = np.empty((len(ids), 2), dtype="<u8")
-    blocks[:, 0] = ids.astype(np.uint64)
+    blocks[:, 0] = ids
     blocks[:, 1] = labels.astype(np.uint64)
     # Each block is distinct, so ECB here is the permutation itself applied to distinct points.
-    encryptor = Cipher(algorithms.AES256(_subkey(key, response, secret)), modes.ECB()).encryptor()
+    encryptor = Cipher(algorithms.AES256(subkey), modes.ECB()).encryptor()
     return np.frombuffer(encryptor.update(blocks.tobytes()), dtype="<u8")[::2].astype(np.uint64)
 
 
-def _subkey(key: FlipKey, response: RandomizedResponse, secret: bytes) -> bytes:
-    fields = (key.task, str(key.window), str(key.version), str(response.lie_weight), str(response.classes))
+def _subkey(fields: tuple[str, ...], secret: bytes) -> bytes:
+    """A key per purpose. Each field goes in with its length, so that no two lists of fields look alike."""
     message = b"".join(len(field.encode()).to_bytes(8, "big") + field.encode() for field in fields)
     return hashlib.blake2b(message, key=secret, digest_size=32, person=b"tacit-flips").digest()

@@ -74,18 +74,18 @@ class RandomizedResponse:
 
     def pmf(self, answer: int) -> tuple[Fraction, ...]:
         """The exact law of the report."""
-        self._check_answers(np.asarray([answer]))
+        self.checked(np.asarray([answer]))
         return tuple(self.truth if other == answer else self.lie for other in range(self.classes))
 
     def sample(self, answer: int, uniform_below: UniformBelow) -> int:
         """One report. The lower `classes - 1` blocks of `lie_weight` words are the lies, one block each."""
-        self._check_answers(np.asarray([answer]))
+        self.checked(np.asarray([answer]))
         block = uniform_below(WHOLE) // self.lie_weight
         return (answer + 1 + block) % self.classes if block < self.classes - 1 else answer
 
     def sample_array(self, answers: ArrayLike, words: Words) -> NDArray[np.int64]:
         """A report for every answer, from one word each."""
-        truth = self._check_answers(np.asarray(answers))
+        truth = self.checked(np.asarray(answers))
         return self.report(truth, words(truth.size).reshape(truth.shape))
 
     def report(self, answers: NDArray[np.int64], word: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -112,7 +112,8 @@ class RandomizedResponse:
         most_random = float(max(self.truth * (1 - self.truth), self.lie * (1 - self.lie)))
         return math.sqrt(total * most_random) / float(self.truth - self.lie)
 
-    def _check_answers(self, answers: NDArray[np.generic]) -> NDArray[np.int64]:
+    def checked(self, answers: NDArray[np.generic]) -> NDArray[np.int64]:
+        """The answers, refused unless each is one of the classes."""
         if answers.dtype.kind not in "iub":
             raise BadInput(f"expected whole answers in 0..{self.classes - 1}, got dtype {answers.dtype}")
         if answers.size and (answers.min() < 0 or answers.max() >= self.classes):
