@@ -44,9 +44,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json([_record(m) for m in measurements])
         return 1 if missed else 0
+    notes = list(dict.fromkeys(m.settings for m in measurements if m.settings))
     print_table(
         "measured in this run",
-        ("measurement", "value", "unit", "bar", "verdict", "settings"),
+        ("measurement", "value", "unit", "bar", "verdict", "note"),
         [
             (
                 m.name,
@@ -54,12 +55,14 @@ def run(args: argparse.Namespace) -> int:
                 m.unit,
                 "" if m.bar is None else f"{'≥' if m.at_least else '≤'} {m.bar:g}",
                 {True: "holds", False: "MISSED", None: ""}[m.holds],
-                m.settings,
+                str(notes.index(m.settings) + 1) if m.settings else "",
             )
             for m in measurements
         ],
-        numbers=("value", "bar"),
+        numbers=("value", "bar", "note"),
     )
+    for number, note in enumerate(notes, start=1):
+        print(f"{number:>3}  {note}")
     return 1 if missed else 0
 
 
