@@ -19,7 +19,6 @@ from scipy.stats import norm
 from tacit.errors import BadInput, NoFiniteGuarantee, RelationMismatch, UnknownRelease
 from tacit.privacy.accounting import delta, epsilon, gaussian, pure_epsilon, rdp, rdp_epsilon
 from tacit.privacy.accounting.composition import Term, delta_at, epsilon_at
-from tacit.privacy.accounting.losses import _from_pld
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import (
@@ -354,11 +353,3 @@ def test_bad_releases_are_refused_when_made(make: object) -> None:
     assert callable(make)
     with pytest.raises(BadInput, match="expected"):
         make()
-
-
-def test_the_librarys_numbers_are_read_faithfully() -> None:
-    pld = library.from_laplace_mechanism(2.0, value_discretization_interval=1e-3).self_compose(3)
-    sides = _from_pld(pld, 1)
-    for threshold in np.linspace(0, 1.4, 8):
-        theirs = float(pld.get_delta_for_epsilon(threshold))
-        assert delta_at(sides.there, float(threshold)) == pytest.approx(theirs, rel=1e-6, abs=1e-12)

@@ -262,8 +262,6 @@ def test_bad_epsilons_are_refused(epsilon: float) -> None:
         shuffling.delta(ShuffledChoice(Fraction(2), 10), epsilon)
     with pytest.raises(BadInput):
         clones.delta(epsilon, 10, 1)
-    with pytest.raises(BadInput):
-        shuffling.pld(ShuffledChoice(Fraction(2), 10), epsilon)
 
 
 @pytest.mark.parametrize("delta", [-0.1, 1, 2, math.nan, math.inf])

@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from dp_accounting.pld.pld_pmf import PLDPmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from tacit.errors import RelationMismatch, UnknownRelease
+from tacit.privacy import shuffling
 from tacit.privacy.accounting import gaussian
 from tacit.privacy.accounting.composition import Term
 from tacit.privacy.accounting.counts import shifted
@@ -147,9 +146,8 @@ def _selected(release: SelectedPartitions, at: Reading) -> Sides:
 
 
 def _shuffled(release: ShuffledChoice, at: Reading) -> Sides:
-    from tacit.privacy import shuffling
-
-    return _from_pld(shuffling.pld(release, at.grid), 1)
+    atoms = shuffling.loss_atoms(release)
+    return _both(from_atoms(at.grid, atoms.losses, atoms.mass, atoms.infinite), 1)
 
 
 def _subsampled(release: SubsampledGaussian, at: Reading) -> Sides:
@@ -204,7 +202,7 @@ _READ_UNDER: dict[type[Release], frozenset[Relation]] = {
 }
 
 
-# From atoms and library objects to grid pmfs.
+# Pairs that have the same loss from both sides.
 
 
 def _both(pmf: LossPmf, count: int) -> Sides:
@@ -217,15 +215,3 @@ def _pure(epsilon: float, grid: float, infinite: float = 0.0) -> LossPmf:
     truth = 1 / (1 + math.exp(-epsilon))
     atoms = np.array([epsilon, -epsilon]), np.array([truth, 1 - truth]) * (1 - infinite)
     return from_atoms(grid, *atoms, infinite)
-
-
-def _from_pld(pld: PrivacyLossDistribution, count: int) -> Sides:
-    """dp_accounting's numbers. It has no public way to read them: the tests hold this to its own delta."""
-    there, back = (_dense(pmf) for pmf in (pld._pmf_remove, pld._pmf_add))
-    return Sides((Term(there, count),), (Term(back, count),))
-
-
-def _dense(pmf: PLDPmf) -> LossPmf:
-    dense = pmf.to_dense_pmf()
-    probs = np.maximum(np.asarray(dense._probs, dtype=np.float64), 0.0)
-    return LossPmf(dense._discretization, int(dense._lower_loss), probs, float(dense._infinity_mass))

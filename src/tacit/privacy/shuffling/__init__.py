@@ -8,7 +8,7 @@
 `cohort`         who counts as crowd, how large it must be, and what to say when it is not
 """
 
-from tacit.privacy.shuffling.amplified import delta, epsilon, pld
+from tacit.privacy.shuffling.amplified import delta, epsilon, loss_atoms
 from tacit.privacy.shuffling.cohort import ReportClass, Standing, cohort_needed, standings
 
-__all__ = ["ReportClass", "Standing", "cohort_needed", "delta", "epsilon", "pld", "standings"]
+__all__ = ["ReportClass", "Standing", "cohort_needed", "delta", "epsilon", "loss_atoms", "standings"]

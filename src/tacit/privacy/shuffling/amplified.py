@@ -1,13 +1,12 @@
-"""Delta, epsilon and a composable privacy loss distribution of a shuffled batch, by the best bound known."""
+"""Delta, epsilon and a composable privacy loss of a shuffled batch, by the best bound known."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from numpy.typing import NDArray
 
 from tacit.privacy import expect
@@ -76,28 +75,43 @@ def epsilon(release: ShuffledChoice, delta: expect.Number) -> float:
     return within if best is for_any else _smallest(best, allowed, within)
 
 
-def pld(release: ShuffledChoice, discretisation: float) -> PrivacyLossDistribution:
-    """A privacy loss distribution that dominates one batch, to be composed with others.
+@dataclass(frozen=True)
+class LossAtoms:
+    """A privacy loss with finitely many values: P(loss = losses[i]) = mass[i], and infinite with the rest."""
+
+    losses: NDArray[np.float64]
+    mass: NDArray[np.float64]
+    infinite: float
+
+
+@lru_cache(maxsize=64)
+def loss_atoms(release: ShuffledChoice) -> LossAtoms:
+    """A privacy loss that dominates one batch, for the accountant to compose with others.
 
     Guarantee:  its hockey-stick divergence at every epsilon, also below zero, is at least the batch's, so a
-                composition of such distributions bounds the composition of the batches.
+                composition of such losses bounds the composition of the batches.
     Neighbours: replace one member's private input. One curve serves both directions: it is the worst over
                 both orders of every pair.
     Assumes:    as for `delta`; the members of each batch randomise afresh.
     Source:     connect-the-dots: Doroshenko et al. 2022 (arXiv 2207.04380); composition of dominating pairs:
                 Zhu, Dong, Wang 2022 (arXiv 2106.08567).
     """
-    step = float(expect.positive("discretisation", discretisation))
     _, bound = curves(release)
-    places = _dots(bound, rounded_up(release.epsilon), step)
-    deltas = np.array([bound(float(place) * step) for place in places])
+    epsilons = _dots(bound, rounded_up(release.epsilon))
+    deltas = np.array([bound(float(epsilon)) for epsilon in epsilons])
     # Below zero the other direction rules: D(P||Q) at -epsilon is 1 - e^-epsilon (1 - D(Q||P) at epsilon).
-    mirrored = 1 - np.exp(-places[:0:-1] * step) * (1 - deltas[:0:-1])
-    places = np.concatenate([-places[:0:-1], places])
+    mirrored = 1 - np.exp(-epsilons[:0:-1]) * (1 - deltas[:0:-1])
+    epsilons = np.concatenate([-epsilons[:0:-1], epsilons])
     deltas = np.minimum.accumulate(np.concatenate([mirrored, deltas]))
-    kept = _lower_hull(np.exp(places * step), deltas)
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(step, places[kept], deltas[kept])
-    return PrivacyLossDistribution(pmf)
+    kept = _lower_hull(np.exp(epsilons), deltas)
+    losses, deltas = epsilons[kept], deltas[kept]
+    # Between two dots delta is linear in e^epsilon: each slope is the weight of all losses above it.
+    steps, gaps = np.diff(deltas), np.diff(losses)
+    mass = np.zeros(len(losses))
+    mass[0] = 1 - deltas[0]
+    mass[1:] -= steps / -np.expm1(-gaps)
+    mass[:-1] += steps / np.expm1(gaps)
+    return LossAtoms(losses, np.maximum(mass, 0.0), float(deltas[-1]))
 
 
 def _smallest(bound: Curve, allowed: float, largest: float) -> float:
@@ -111,12 +125,12 @@ def _smallest(bound: Curve, allowed: float, largest: float) -> float:
     return high
 
 
-def _dots(bound: Curve, local: float, step: float) -> NDArray[np.int64]:
-    """Whole multiples of the step from zero to where next to nothing is left: any choice of dots is a bound."""
-    near, last = (math.ceil(_smallest(bound, tail, local) / step) for tail in (_DENSE_TAIL, _LAST_TAIL))
-    dense = np.linspace(0, near, min(near, _DENSE_DOTS) + 1)
-    sparse = np.linspace(near, max(last, 1), min(max(last - near, 1), _SPARSE_DOTS) + 1)
-    return np.unique(np.rint(np.concatenate([dense, sparse])).astype(np.int64))
+def _dots(bound: Curve, local: float) -> NDArray[np.float64]:
+    """Epsilons from zero to where next to nothing is left: any choice of dots is a bound."""
+    near, last = (_smallest(bound, tail, local) for tail in (_DENSE_TAIL, _LAST_TAIL))
+    dense = np.linspace(0, near, _DENSE_DOTS + 1)
+    sparse = np.linspace(near, max(last, near), _SPARSE_DOTS + 1)
+    return np.unique(np.concatenate([dense, sparse]))
 
 
 def _lower_hull(xs: NDArray[np.float64], ys: NDArray[np.float64]) -> list[int]:
