@@ -16,7 +16,14 @@ from tacit.privacy.accounting import epsilon
 from tacit.privacy.calibration import least_noise, noise_multiplier
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.relations import Relation
-from tacit.privacy.releases import Composed, DiscreteGaussianCounts, Grouped, SubsampledGaussian
+from tacit.privacy.releases import (
+    Composed,
+    DiscreteGaussianCounts,
+    GaussianStatistic,
+    Grouped,
+    SubsampledGaussian,
+)
+from tacit.store import answers
 from tacit.store.answers import RememberedAnswers
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
@@ -72,6 +79,26 @@ def test_groups_need_more_noise() -> None:
     assert epsilon(release, delta=1e-6, relation=ADD) <= 3
 
 
+def test_what_is_released_beside_is_grouped_too() -> None:
+    """A statistic that one record moves by 1 is moved by 4 in a unit of four."""
+    beside = GaussianStatistic(5.0, 1.0, ADD)
+    noise = noise_multiplier(
+        epsilon=4, delta=1e-6, relation=ADD, sampling_probability=0.01, steps=100, beside=[beside], group=4
+    )
+    release = Grouped(Composed((SubsampledGaussian(noise, 0.01, 100), beside)), 4)
+    assert epsilon(release, delta=1e-6, relation=ADD) <= 4
+
+
+def test_answers_of_another_accountant_are_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = RememberedAnswers(tmp_path / "answers.sqlite")
+    memory.keep("question", 1.5)
+    assert memory.recall("question") == 1.5
+    monkeypatch.setattr(answers, "_fingerprint", lambda: "another")
+    assert memory.recall("question") is None
+
+
 def test_any_family_of_releases_can_be_calibrated() -> None:
     def counts(noise: float) -> DiscreteGaussianCounts:
         return DiscreteGaussianCounts((2, 1), ADD, Fraction(noise) ** 2)
@@ -102,7 +129,7 @@ STEP = SubsampledGaussian(1.0, 0.01, 100)
 def test_answers_are_remembered_across_runs(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "answers.sqlite"
     found = calibration.epsilon(STEP, delta=1e-6, relation=ADD, memory=RememberedAnswers(path))
-    question = f"v{calibration.VERSION} epsilon {STEP!r} delta={Fraction(1, 10**6)} {ADD}"
+    question = f"epsilon {STEP!r} delta={Fraction(1, 10**6)} {ADD}"
     assert RememberedAnswers(path).recall(question) == found
     RememberedAnswers(path).keep(question, 42.0)  # a mark that only a memory can give back
     assert calibration.epsilon(STEP, delta=1e-6, relation=ADD, memory=RememberedAnswers(path)) == 42.0

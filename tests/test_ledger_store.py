@@ -29,7 +29,7 @@ from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.rules import State
 from tacit.privacy.relations import Relation
 from tacit.store.database import SqliteFile, database_at
-from tacit.store.ledger import LedgerStore
+from tacit.store.ledger import LedgerStore, Request
 from tacit.store.witness import Witness
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -102,6 +102,33 @@ def test_every_window_gets_its_own_limit(place: Place) -> None:
     store.renew(WEEKS, Budget.of("0.1"))
     with pytest.raises(BudgetExceeded):
         store.reserve("later", WEEKS.line(7), COST, "a test")
+
+
+def test_several_windows_are_paid_all_or_none(place: Place) -> None:
+    store = begun(place)
+    store.renew(WEEKS, LIMIT)
+    store.reserve("full", WEEKS.line(12), LIMIT, "all of it")
+    before = store.verify()
+
+    def requests(*weeks: int) -> list[Request]:
+        return [Request(f"model/{week}", WEEKS.line(week), COST, "train") for week in weeks]
+
+    with pytest.raises(BudgetExceeded):
+        store.reserve_all(requests(10, 11, 12))
+    assert store.verify() == before
+    assert store.account(WEEKS.line(10)) is None
+    assert [made.state for made in store.reserve_all(requests(10, 11))] == [State.RESERVED] * 2
+    with pytest.raises(UnknownReservation):
+        store.commit_all(["model/10", "model/12"])
+    found = store.reservation("model/10")
+    assert found is not None
+    assert found.state is State.RESERVED
+    store.commit_all(["model/10", "model/11"])
+    account = store.account(WEEKS.line(11))
+    assert account is not None
+    assert account.spent.budget == COST
+    assert store.reservation("never") is None
+    store.verify()
 
 
 def test_a_raised_limit_is_written_down(place: Place) -> None:

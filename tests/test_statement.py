@@ -22,6 +22,7 @@ from tacit.privacy.releases import (
     SelectedPartitions,
     ShuffledChoice,
     SkellamCounts,
+    SplitLabels,
     SubsampledGaussian,
 )
 from tacit.privacy.statement import PrivacyStatement
@@ -65,7 +66,7 @@ def test_counts_and_groups_are_told() -> None:
     release = Grouped(Composed((LABELS,), 4), 3)
     statement = PrivacyStatement.of([release], unit=Unit(UnitKind.USER), relation=Relation.REPLACE_LABEL)
     (told,) = statement.mechanisms
-    assert told == "randomized response on 2 classes, ε = 2 a label, 4 times, for units of up to 3 records"
+    assert told == "4 times: randomized response on 2 classes, ε = 2 a label, for units of up to 3 records"
     assert statement.epsilon == pytest.approx(24)
 
 
@@ -89,6 +90,7 @@ ADD = Relation.ADD_REMOVE
         (LocalChoice(Fraction(1)), Relation.REPLACE_ONE),
         (ShuffledChoice(Fraction(1), 1000), Relation.REPLACE_ONE),
         (Grouped(LABELS, 3), Relation.REPLACE_LABEL),
+        (SplitLabels(Fraction(1), 4), Relation.REPLACE_LABEL),
     ],
 )
 def test_every_kind_of_release_can_be_stated(release: Release, relation: Relation) -> None:
@@ -104,5 +106,17 @@ def test_what_cannot_be_stated_is_refused() -> None:
         PrivacyStatement.of([LABELS], unit=IMPRESSION, relation=ADD, delta=1e-6)
     with pytest.raises(NoFiniteGuarantee, match="state a delta > 0"):
         PrivacyStatement.of([TRAINING], unit=IMPRESSION, relation=ADD)
-    with pytest.raises(UnknownRelease, match="got Release"):
-        PrivacyStatement.of([Release()], unit=IMPRESSION, relation=ADD, delta=1e-6)
+    with pytest.raises(UnknownRelease, match="got Stranger"):
+        PrivacyStatement.of([Stranger()], unit=IMPRESSION, relation=ADD, delta=1e-6)
+
+
+class Stranger(Release):
+    """A release that nobody has a proof for."""
+
+    words = "something else"
+
+
+def test_the_ledger_is_asked_for_what_was_stated() -> None:
+    statement = PrivacyStatement.of([TRAINING], unit=IMPRESSION, relation=ADD, delta=1e-6)
+    asked = statement.guarantee(sensitive_features=True)
+    assert (asked.unit, asked.relation, asked.budget) == (IMPRESSION, ADD, statement.budget)

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
+from tacit.privacy.accounting import pure_epsilon
 from tacit.privacy.allocation import allocate
+from tacit.privacy.mechanisms.memoised import FlipKey, flip_labels
+from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
+from tacit.privacy.relations import Relation
 from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind, Window
 
 PUBLIC = frozenset({"user", "publisher", "advertiser", "time"})
@@ -131,3 +135,17 @@ def test_bad_caps_windows_and_units_are_refused() -> None:
         Unit(UnitKind.USER, ad_tech=" ")
     with pytest.raises(BadInput, match="expected ranks for a random cap"):
         allocate(Unit(UnitKind.USER), Cap(1, CapChoice.RANDOM), {"user": [1]}, public=PUBLIC)
+
+
+@pytest.mark.parametrize("split", list(Split))
+def test_an_allocation_flips_and_states_what_left(split: Split) -> None:
+    table = {"user": np.repeat([1, 2, 3], [1, 2, 6]), "time": np.arange(9)}
+    found = allocate(Unit(UnitKind.USER), Cap(3, split=split), table, public=PUBLIC)
+    release = found.release(2)
+    assert pure_epsilon(release, relation=Relation.REPLACE_LABEL) <= 2 + 1e-9
+    labels, records = np.arange(9) % 2, np.arange(9) + 100
+    flips = found.flip(labels, records, 2, key=FlipKey("task", 0), secret=bytes(32))
+    for place, (row, divisor) in enumerate(zip(found.kept.tolist(), found.divisor.tolist(), strict=True)):
+        response = RandomizedResponse.for_epsilon(Fraction(2, divisor))
+        alone = flip_labels([labels[row]], [records[row]], FlipKey("task", 0), response, bytes(32))
+        assert flips[place] == alone[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ from tacit.errors import TacitError
 
 COMMANDS = ("account", "audit", "bench", "ledger")
 
-OK, FAILED, BAD_USAGE = 0, 1, 2
+OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,13 +35,18 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()  # here, where a closed pipe is still ours to handle
+        return code
     except TacitError as refusal:
         print(f"tacit {args.command}: {refusal}", file=sys.stderr)
         return BAD_USAGE
-    except BrokenPipeError:  # `tacit audit | head` is no error
-        sys.stderr.close()
+    except BrokenPipeError:  # `tacit audit | head` is no error; what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except KeyboardInterrupt:
+        print(f"tacit {args.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

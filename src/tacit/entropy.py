@@ -12,6 +12,7 @@ import math
 import os
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, SupportsIndex
 
@@ -79,13 +80,13 @@ def uniform_below(n: int, take: Callable[[int], bytes | bytearray]) -> int:
             return number
 
 
-class _Source:
+class _Source(ABC):
     """The draws that both kinds share, made of `_fill_for(size)`: a way to fill about so many bytes."""
 
     fit_for_release: bool
 
-    def _fill_for(self, size: int) -> Fill:
-        raise NotImplementedError
+    @abstractmethod
+    def _fill_for(self, size: int) -> Fill: ...
 
     def bytes(self, n: int) -> bytes:
         """n uniform bytes."""

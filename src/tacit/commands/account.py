@@ -7,9 +7,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit import expect
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, spinner
 from tacit.errors import BadInput, TacitError
-from tacit.privacy import expect
 from tacit.privacy.budget import shown_up
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import UnitKind
@@ -90,8 +90,7 @@ def run(args: argparse.Namespace) -> int:
         note = ""
     beside: list[Release] = []
     if args.labels_epsilon is not None:
-        label = RandomizedResponse.for_epsilon(args.labels_epsilon).release
-        beside.append(Grouped(label, group) if group > 1 else label)
+        beside.append(RandomizedResponse.for_epsilon(args.labels_epsilon).release)
     memory = None if args.no_cache else _memory()
 
     noise = args.noise
@@ -101,9 +100,7 @@ def run(args: argparse.Namespace) -> int:
                 epsilon=args.epsilon, delta=delta, relation=relation, sampling_probability=sampling_probability,
                 steps=steps, beside=beside, group=group, memory=memory,
             )  # fmt: skip
-        step: Release = SubsampledGaussian(noise, sampling_probability, steps)
-        step = Grouped(step, group) if group > 1 else step
-        release = Composed((step, *beside)) if beside else step
+        release = Grouped(Composed((SubsampledGaussian(noise, sampling_probability, steps), *beside)), group)
         epsilon = calibration.epsilon(release, delta=delta, relation=relation, memory=memory)
         rdp, why_not = _rdp(release, delta, relation)
 

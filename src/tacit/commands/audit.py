@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, tracked
+
+if TYPE_CHECKING:
+    from tacit.privacy.audit.case import Case, Verdict
 
 ABOUT = """\
 Check that every mechanism keeps its word. Where the outputs can be enumerated the worst epsilon is computed
@@ -16,6 +20,10 @@ deliberately too weak: an audit that does not catch it has no power, and fails."
 EPILOG = """\
 exit code 0: every claim holds and every twin is caught; 1: a violation, or a twin that slipped through.
 An honest mechanism is accused with probability at most 1e-9 per case."""
+
+
+CATALOGUES = ("tacit.privacy.audit.catalogue",)
+"""Modules with a `cases()`; a part that brings mechanisms adds its own here."""
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -37,14 +45,13 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from tacit import expect
     from tacit.entropy import Entropy, Simulation
-    from tacit.privacy import expect
     from tacit.privacy.audit.case import TRIALS
-    from tacit.privacy.audit.catalogue import cases
 
     trials = TRIALS if args.trials is None else expect.whole("--trials", args.trials, at_least=1)
     source = Entropy() if args.seed is None else Simulation(args.seed)
-    verdicts = [case.verdict(source, trials) for case in tracked(cases(), "auditing")]
+    verdicts = [case.verdict(source, trials) for case in tracked(all_cases(), "auditing")]
     failed = [verdict for verdict in verdicts if not verdict.holds]
     if args.json:
         print_json([_record(verdict) for verdict in verdicts])
@@ -74,13 +81,17 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _words(verdict: Any) -> str:
+def all_cases() -> list[Case]:
+    return [case for name in CATALOGUES for case in importlib.import_module(name).cases()]
+
+
+def _words(verdict: Verdict) -> str:
     if not verdict.kept:
         return "VIOLATED"
     return "holds" if verdict.twin_caught else "no power: twin missed"
 
 
-def _record(verdict: Any) -> dict[str, Any]:
+def _record(verdict: Verdict) -> dict[str, Any]:
     case = verdict.case
     return {
         "name": case.name,

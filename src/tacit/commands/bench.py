@@ -6,6 +6,7 @@ import argparse
 import importlib
 from typing import Any
 
+from tacit.bench.measurement import Measurement
 from tacit.bench.suites import SUITES
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, tracked
 
@@ -36,7 +37,7 @@ def _suite(name: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    measurements = []
+    measurements: list[Measurement] = []
     for name in args.names or SUITES:
         suite = importlib.import_module(f"tacit.bench.{name}")
         measurements += suite.run(tracked)
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if missed else 0
 
 
-def _record(measurement: Any) -> dict[str, Any]:
+def _record(measurement: Measurement) -> dict[str, Any]:
     return {
         "name": measurement.name,
         "value": measurement.value,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -41,20 +41,20 @@ def print_table(
         table.add_row(*row)
     # Piped output is for reading or grepping later: never fold it to the width of a terminal that is not there.
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-    console.print(title, style="bold")  # not the table's own title, which folds to the table's width
-    console.print(table)
+    with console.capture() as drawn:  # rich would end the process by itself on a closed pipe
+        console.print(title, style="bold")  # not the table's own title, which folds to the table's width
+        console.print(table)
+    print(drawn.get(), end="")
 
 
-def tracked(items: Sequence[Item], label: str, names: Mapping[int, str] | None = None) -> Iterator[Item]:
+def tracked(items: Sequence[Item], label: str) -> Iterator[Item]:
     """Yield the items under a progress line on stderr; quiet when stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(label, total=len(items))
-        for position, item in enumerate(items):
-            if names:
-                progress.update(task, description=f"{label}: {names[position]}")
+        for item in items:
             yield item
             progress.advance(task)
 

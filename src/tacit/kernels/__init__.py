@@ -54,7 +54,7 @@ def _chosen() -> ModuleType:
         from tacit.kernels import reference
 
         warnings.warn(
-            "tacit was installed without its compiled kernels, so their NumPy twins serve: the same numbers, "
+            "tacit was installed without its compiled kernels, so their NumPy twins serve: the same law, "
             "several times slower. Reinstall where a C++ compiler is available.",
             RuntimeWarning,
             stacklevel=3,

@@ -8,5 +8,5 @@
 `shuffling`                      hiding in a crowd
 `ledger`                         paying for it
 `audit`                          checking the claim
-`expect`, `randomness`           how values are refused, and the shapes in which randomness is handed in
+`randomness`                     the shapes in which randomness is handed in
 """

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit import expect
 from tacit.errors import BadInput
+from tacit.privacy.mechanisms.memoised import FlipKey, flip_labels
+from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
+from tacit.privacy.releases import Composed, Release, SplitLabels
 from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind, Window
 
 
@@ -26,6 +30,36 @@ class Allocation:
 
     def __len__(self) -> int:
         return len(self.kept)
+
+    def response(self, divisor: int, epsilon: expect.Number, classes: int = 2) -> RandomizedResponse:
+        """What flips the rows with this divisor, where the whole unit has `epsilon`."""
+        return RandomizedResponse.for_epsilon(expect.positive("epsilon", epsilon) / divisor, classes)
+
+    def release(self, epsilon: expect.Number, classes: int = 2) -> Release:
+        """What leaves when every kept row's label is flipped once, for an accountant; speaks of one unit."""
+        if self.cap.split is Split.BY_COUNT:
+            return SplitLabels(expect.positive("epsilon", epsilon), self.cap.impressions)
+        labels = 1 if self.unit.kind is UnitKind.IMPRESSION else self.cap.impressions
+        return Composed((self.response(labels, epsilon, classes).release,), labels)
+
+    def flip(
+        self,
+        labels: ArrayLike,
+        records: ArrayLike,
+        epsilon: expect.Number,
+        *,
+        key: FlipKey,
+        secret: bytes,
+        classes: int = 2,
+    ) -> NDArray[np.int64]:
+        """The memoised flips of the kept rows, in the order of `kept`; labels and records are of all rows."""
+        truth, ids = np.asarray(labels)[self.kept], np.asarray(records)[self.kept]
+        flipped = np.empty(len(self.kept), np.int64)
+        for divisor in np.unique(self.divisor).tolist():
+            rows = self.divisor == divisor
+            response = self.response(divisor, epsilon, classes)
+            flipped[rows] = flip_labels(truth[rows], ids[rows], key, response, secret)
+        return flipped
 
 
 def allocate(
@@ -68,7 +102,7 @@ def allocate(
             raise BadInput(f"expected one rank per row, {rows}, got shape {order_by.shape}")
 
     time = _whole_seconds(columns["time"]) if "time" in needed else np.zeros(rows, np.int64)
-    parts = [np.unique(np.asarray(columns[name]), return_inverse=True)[1] for name in unit.kind.key_columns]
+    parts = [np.asarray(columns[name]) for name in unit.kind.key_columns]
     if unit.kind is UnitKind.IMPRESSION:
         parts.append(np.arange(rows))
     if unit.window is not None:
@@ -127,10 +161,12 @@ def _refuse_open_window(window: Window, last: int, now: int) -> None:
 
 
 def _group_ids(parts: list[NDArray[np.intp]], rows: int) -> NDArray[np.intp]:
-    """One dense id per distinct combination of the parts."""
-    ids = np.zeros(rows, np.intp)
+    """One id per distinct combination of the parts."""
+    ids, distinct = np.zeros(rows, np.intp), 1
     for part in parts:
-        dense = np.unique(part, return_inverse=True)[1]
-        width = int(dense.max()) + 1 if rows else 1
-        ids = np.unique(ids * width + dense, return_inverse=True)[1]
+        values, dense = np.unique(part, return_inverse=True)
+        if distinct * len(values) >= 2**62:
+            ids = np.unique(ids, return_inverse=True)[1]
+            distinct = rows
+        ids, distinct = ids * len(values) + dense, distinct * len(values)
     return ids

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy import expect
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from tacit import expect
 from tacit.errors import BadInput, NoFiniteGuarantee
-from tacit.privacy import expect
 from tacit.privacy.accounting import pld
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import Composed, Grouped, Release, SubsampledGaussian
-
-VERSION = 1
-"""Raised whenever an accounted number may change, so that nothing stale is remembered."""
 
 CLOSE = 2e-3  # how far below the asked epsilon an answer may stay, relative
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
 
 
 class Memory(Protocol):
-    """Numbers that were computed before, by the text of the question."""
+    """Numbers that were computed before by this very code, by the text of the question."""
 
     def recall(self, question: str) -> float | None: ...
     def keep(self, question: str, answer: float) -> None: ...
@@ -34,7 +31,7 @@ def epsilon(
     release: Release, *, delta: expect.Number, relation: Relation, memory: Memory | None = None
 ) -> float:
     """`accounting.epsilon`, remembered."""
-    question = f"v{VERSION} epsilon {release!r} delta={expect.exact('delta', delta)} {Relation(relation)}"
+    question = f"epsilon {release!r} delta={expect.exact('delta', delta)} {Relation(relation)}"
     return _remembered(memory, question, lambda: pld.epsilon(release, delta=delta, relation=Relation(relation)))
 
 
@@ -53,20 +50,18 @@ def noise_multiplier(
 
     Guarantee:  with the returned noise, (epsilon, delta)-DP for everything together; within .2% of the least
                 such noise's epsilon.
-    Neighbours: `relation`, for units of at most `group` records.
+    Neighbours: `relation`, for units of at most `group` records, in what is released beside it too.
     Assumes:    Poisson sampling with fresh randomness in every step, a norm bound per record, and a secret
                 realised batch size (see `releases.SubsampledGaussian`).
     Source:     `accounting.pld`.
     """
 
     def release_with(noise: float) -> Release:
-        step: Release = SubsampledGaussian(noise, sampling_probability, steps)
-        if group > 1:
-            step = Grouped(step, group)
-        return Composed((step, *beside)) if beside else step
+        together = Composed((SubsampledGaussian(noise, sampling_probability, steps), *beside))
+        return Grouped(together, group)
 
     question = (
-        f"v{VERSION} noise {release_with(1.0)!r} epsilon={expect.exact('epsilon', epsilon)} "
+        f"noise {release_with(1.0)!r} epsilon={expect.exact('epsilon', epsilon)} "
         f"delta={expect.exact('delta', delta)} {Relation(relation)}"
     )
     return _remembered(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 UniformBelow = Callable[[int], int]
 """`uniform_below(n)` is exactly uniform on 0..n-1, for any whole n >= 1."""
@@ -16,9 +16,19 @@ Words = Callable[[int], NDArray[np.uint64]]
 
 
 class Source(Protocol):
-    """Everything random that a mechanism may ask for."""
+    """Everything random that a mechanism may ask for. `tacit.entropy` has the two kinds."""
+
+    @property
+    def fit_for_release(self) -> bool:
+        """Whether noise from here may leave: a seeded simulation's can be subtracted again."""
 
     def uniform_below(self, n: int) -> int: ...
     def words(self, n: int) -> NDArray[np.uint64]: ...
     def bytes(self, n: int) -> bytes: ...
-    def normal(self, shape: int) -> NDArray[Any]: ...
+    def normal(
+        self,
+        shape: int | Iterable[int],
+        dtype: DTypeLike = ...,
+        out: NDArray[Any] | None = None,
+        scale: float = 1.0,
+    ) -> NDArray[Any]: ...

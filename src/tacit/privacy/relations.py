@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tacit.privacy.expect import Choice
+from tacit.expect import Choice
 
 
 class Relation(Choice):
@@ -26,3 +26,9 @@ _PLAIN = {
     Relation.REPLACE_LABEL: "the labels of one {unit} were replaced; all features stay as they are",
     Relation.ZERO_OUT: "the contribution of one {unit} was set to zero; the number of contributors is public",
 }
+
+ADD_LIKE = frozenset({Relation.ADD_REMOVE, Relation.ZERO_OUT})
+"""One unit's contribution is there, or is not."""
+
+REPLACE_LIKE = frozenset({Relation.REPLACE_ONE, Relation.REPLACE_LABEL})
+"""One unit's contribution is another one."""

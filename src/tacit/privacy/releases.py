@@ -8,18 +8,24 @@ for a unit of several.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy import expect
-from tacit.privacy.budget import log_rounded_up
+from tacit.privacy.budget import log_rounded_up, rounded_up, shown_up
 from tacit.privacy.relations import Relation
 
 
-class Release:
-    """Something that left: a marker, so that a stranger is refused by its type."""
+class Release(ABC):
+    """Something that left. Each kind needs a rule in `accounting.rules`; a stranger is refused there."""
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What was published, for people."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,30 @@ class FlippedLabels(Release):
         """ln(truth / lie), rounded up, where `lie` is the probability of one given other class."""
         return log_rounded_up(self.truth * (self.classes - 1) / (1 - self.truth))
 
+    @property
+    def words(self) -> str:
+        return f"randomized response on {self.classes} classes, ε = {shown_up(self.epsilon)} a label"
+
+
+@dataclass(frozen=True)
+class SplitLabels(Release):
+    """At most `most` labels of one unit, each flipped once: at epsilon / n where the unit has n labels.
+
+    The number of labels of each unit is public. This speaks of the whole unit, not of one label.
+    """
+
+    epsilon: Fraction
+    most: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", expect.positive("epsilon", self.epsilon))
+        expect.whole("most", self.most, at_least=1)
+
+    @property
+    def words(self) -> str:
+        each = shown_up(float(self.epsilon))
+        return f"up to {self.most} labels a unit, flipped at ε = {each} divided by their number"
+
 
 @dataclass(frozen=True)
 class SubsampledGaussian(Release):
@@ -56,9 +86,23 @@ class SubsampledGaussian(Release):
     steps: int
 
     def __post_init__(self) -> None:
-        expect.positive("noise_multiplier", self.noise_multiplier)
-        expect.probability("sampling_probability", self.sampling_probability, one=True)
+        noise = float(expect.positive("noise_multiplier", self.noise_multiplier))
+        object.__setattr__(self, "noise_multiplier", noise)
+        share = float(expect.probability("sampling_probability", self.sampling_probability, one=True))
+        object.__setattr__(self, "sampling_probability", share)
         expect.whole("steps", self.steps, at_least=1)
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.steps} Gaussian sums over Poisson samples, noise multiplier {self.noise_multiplier:.6g}, "
+            f"sampling probability {self.sampling_probability:.4g}"
+        )
+
+    def noise_stddev(self, clip_norm: float) -> float:
+        """The standard deviation of each coordinate's noise, for records clipped to this norm; rounded up."""
+        exact = Fraction(self.noise_multiplier) * Fraction(float(expect.positive("clip_norm", clip_norm)))
+        return rounded_up(exact)
 
 
 @dataclass(frozen=True)
@@ -73,9 +117,14 @@ class GaussianStatistic(Release):
     relation: Relation
 
     def __post_init__(self) -> None:
-        expect.positive("noise_stddev", self.noise_stddev)
-        expect.positive("sensitivity", self.sensitivity)
+        for name in ("noise_stddev", "sensitivity"):
+            object.__setattr__(self, name, float(expect.positive(name, getattr(self, name))))
         object.__setattr__(self, "relation", Relation(self.relation))
+
+    @property
+    def words(self) -> str:
+        noise = self.noise_stddev / self.sensitivity
+        return f"one Gaussian statistic, noise {noise:.6g} times its sensitivity"
 
 
 @dataclass(frozen=True)
@@ -107,6 +156,10 @@ class DiscreteLaplaceCounts(NoisyCounts):
         super().__post_init__()
         object.__setattr__(self, "scale", expect.positive("scale", self.scale))
 
+    @property
+    def words(self) -> str:
+        return f"discrete Laplace noise of scale {float(self.scale):.6g} on counts"
+
 
 @dataclass(frozen=True)
 class DiscreteGaussianCounts(NoisyCounts):
@@ -118,6 +171,10 @@ class DiscreteGaussianCounts(NoisyCounts):
         super().__post_init__()
         object.__setattr__(self, "sigma_squared", expect.positive("sigma_squared", self.sigma_squared))
 
+    @property
+    def words(self) -> str:
+        return f"discrete Gaussian noise of variance parameter {float(self.sigma_squared):.6g} on counts"
+
 
 @dataclass(frozen=True)
 class SkellamCounts(NoisyCounts):
@@ -128,6 +185,10 @@ class SkellamCounts(NoisyCounts):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "variance", expect.positive("variance", self.variance))
+
+    @property
+    def words(self) -> str:
+        return f"Skellam noise of variance {float(self.variance):.6g} on counts"
 
 
 @dataclass(frozen=True)
@@ -146,6 +207,10 @@ class SelectedPartitions(Release):
         expect.whole("partitions", self.partitions, at_least=1)
         object.__setattr__(self, "relation", Relation(self.relation))
 
+    @property
+    def words(self) -> str:
+        return f"partition selection over at most {self.partitions} values a unit"
+
 
 @dataclass(frozen=True)
 class LocalChoice(Release):
@@ -156,6 +221,10 @@ class LocalChoice(Release):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", expect.positive("epsilon", self.epsilon))
+
+    @property
+    def words(self) -> str:
+        return f"a choice made on the device, ε = {shown_up(float(self.epsilon))}"
 
 
 @dataclass(frozen=True)
@@ -175,6 +244,13 @@ class ShuffledChoice(Release):
         object.__setattr__(self, "epsilon", expect.positive("epsilon", self.epsilon))
         expect.whole("cohort", self.cohort, at_least=1)
 
+    @property
+    def words(self) -> str:
+        return (
+            f"a choice made on the device, ε = {shown_up(float(self.epsilon))}, shuffled among {self.cohort} "
+            "reports of one kind"
+        )
+
 
 @dataclass(frozen=True)
 class Grouped(Release):
@@ -185,6 +261,10 @@ class Grouped(Release):
 
     def __post_init__(self) -> None:
         expect.whole("group size", self.size, at_least=1)
+
+    @property
+    def words(self) -> str:
+        return f"{self.release.words}, for units of up to {self.size} records"
 
 
 @dataclass(frozen=True)
@@ -199,6 +279,11 @@ class Composed(Release):
         if not self.parts:
             raise BadInput("expected at least one release to compose, got none")
         expect.whole("count", self.count, at_least=1)
+
+    @property
+    def words(self) -> str:
+        together = "; ".join(part.words for part in self.parts)
+        return together if self.count == 1 else f"{self.count} times: {together}"
 
 
 @dataclass(frozen=True)

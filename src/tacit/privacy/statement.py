@@ -5,29 +5,16 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy import expect
 from tacit.privacy.accounting import pld
 from tacit.privacy.budget import Budget, shown_up
+from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.relations import Relation
-from tacit.privacy.releases import (
-    Composed,
-    DiscreteGaussianCounts,
-    DiscreteLaplaceCounts,
-    FlippedLabels,
-    GaussianStatistic,
-    Leaf,
-    LocalChoice,
-    Release,
-    SelectedPartitions,
-    ShuffledChoice,
-    SkellamCounts,
-    SubsampledGaussian,
-    leaves,
-)
+from tacit.privacy.releases import Composed, Release, ShuffledChoice, SubsampledGaussian, leaves
 from tacit.privacy.units import Unit, UnitKind
 
 ACCOUNTANT = "privacy loss distributions (PLD), rounded up"
@@ -37,8 +24,8 @@ ACCOUNTANT = "privacy loss distributions (PLD), rounded up"
 class PrivacyStatement:
     """The promise that travels with a result. Make it with `PrivacyStatement.of`."""
 
-    unit: str
-    relation: str
+    unit: Unit
+    relation: Relation
     epsilon: float
     delta: float
     mechanisms: tuple[str, ...]
@@ -72,14 +59,13 @@ class PrivacyStatement:
             epsilon = pld.epsilon(whole, delta=exact_delta, relation=relation)
         else:
             epsilon = pld.pure_epsilon(whole, relation=relation)
-        parts = [leaf for release in releases for leaf in leaves(release)]
-        every = [leaf.release for leaf in parts]
+        every = [leaf.release for release in releases for leaf in leaves(release)]
         return cls(
-            unit=str(unit),
-            relation=str(relation),
+            unit=unit,
+            relation=relation,
             epsilon=epsilon,
             delta=float(exact_delta),
-            mechanisms=tuple(_mechanism(leaf) for leaf in parts),
+            mechanisms=tuple(release.words for release in releases),
             sampler=_sampler(every),
             accountant=ACCOUNTANT if exact_delta else "basic composition of pure epsilons, rounded up",
             not_protected=(*_not_protected(every, unit, relation), *also_not_protected),
@@ -87,16 +73,19 @@ class PrivacyStatement:
 
     @property
     def budget(self) -> Budget:
-        """What the ledger is asked for."""
-        return Budget.of(self.epsilon, self.delta)
+        return Budget(expect.exact("epsilon", self.epsilon), expect.exact("delta", self.delta))
+
+    def guarantee(self, *, sensitive_features: bool) -> Guarantee:
+        """What the ledger is asked for; say whether any sensitive feature was read."""
+        return Guarantee(self.budget, self.unit, self.relation, sensitive_features)
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**{field.name: getattr(self, field.name) for field in fields(self)}, "unit": str(self.unit)}
 
     def as_text(self) -> str:
         """A page that a person who is not an engineer can read."""
         epsilon = shown_up(self.epsilon)
-        changed = Relation(self.relation).plain.format(unit=self.unit)
+        changed = self.relation.plain.format(unit=self.unit)
         factor = shown_up(math.exp(self.epsilon), 3) if self.epsilon < 300 else "astronomically many"
         meaning = (
             f"Take a dataset in which {changed}. Whatever somebody concludes from what was released, they "
@@ -117,43 +106,6 @@ class PrivacyStatement:
             *(f"  - {gap}" for gap in self.not_protected),
         ]
         return "\n".join(lines)
-
-
-def _mechanism(leaf: Leaf) -> str:
-    times = f", {leaf.count} times" if leaf.count > 1 else ""
-    group = f", for units of up to {leaf.group} records" if leaf.group > 1 else ""
-    return _described(leaf.release) + times + group
-
-
-def _described(release: Release) -> str:
-    match release:
-        case FlippedLabels():
-            return f"randomized response on {release.classes} classes, ε = {shown_up(release.epsilon)} a label"
-        case SubsampledGaussian():
-            return (
-                f"{release.steps} Gaussian sums over Poisson samples, noise multiplier "
-                f"{release.noise_multiplier:.6g}, sampling probability {release.sampling_probability:.4g}"
-            )
-        case GaussianStatistic():
-            noise = release.noise_stddev / release.sensitivity
-            return f"one Gaussian statistic, noise {noise:.6g} times its sensitivity"
-        case DiscreteLaplaceCounts():
-            return f"discrete Laplace noise of scale {float(release.scale):.6g} on counts"
-        case DiscreteGaussianCounts():
-            return f"discrete Gaussian noise of variance parameter {float(release.sigma_squared):.6g} on counts"
-        case SkellamCounts():
-            return f"Skellam noise of variance {float(release.variance):.6g} on counts"
-        case SelectedPartitions():
-            return f"partition selection over at most {release.partitions} values a unit"
-        case LocalChoice():
-            return f"a choice made on the device, ε = {float(release.epsilon):.4g}"
-        case ShuffledChoice():
-            return (
-                f"a choice made on the device, ε = {float(release.epsilon):.4g}, shuffled among "
-                f"{release.cohort} reports of one kind"
-            )
-        case _:
-            raise BadInput(f"expected a release with a description, got {type(release).__name__}")
 
 
 def _sampler(releases: Sequence[Release]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy import expect
 
 
 class UnitKind(expect.Choice):

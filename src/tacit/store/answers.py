@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from sqlalchemy import URL, Column, Float, MetaData, String, Table, create_engine, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
+
+from tacit import privacy
 
 _METADATA = MetaData()
 _ANSWERS = Table(
@@ -17,6 +22,16 @@ _ANSWERS = Table(
     Column("question", String, primary_key=True),
     Column("answer", Float, nullable=False),
 )
+
+
+@cache
+def _fingerprint() -> str:
+    """Of everything that an answer depends on: a changed accountant or library never meets its old answers."""
+    sources = sorted(Path(privacy.__file__).parent.rglob("*.py"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources))
+    for package in ("numpy", "scipy", "dp-accounting"):
+        digest.update(f"{package} {version(package)}".encode())
+    return digest.hexdigest()[:16]
 
 
 def default_path() -> Path:
@@ -35,6 +50,7 @@ class RememberedAnswers:
         self._engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": 5})
 
     def recall(self, question: str) -> float | None:
+        question = f"{_fingerprint()} {question}"
         if not self._path.exists():
             return None
         try:
@@ -47,6 +63,7 @@ class RememberedAnswers:
         return float(found) if isinstance(found, float) and math.isfinite(found) and found >= 0 else None
 
     def keep(self, question: str, answer: float) -> None:
+        question = f"{_fingerprint()} {question}"
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.touch(mode=0o600)

@@ -11,7 +11,10 @@ The rules are in `tacit.privacy.ledger.rules`; this file decides nothing about b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +32,25 @@ from tacit.store.database import Database, SqliteFile, database_at
 from tacit.store.witness import Witness
 
 Record = TypeVar("Record")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One reservation to be made: what a release costs on one line."""
+
+    key: str
+    line: Line
+    cost: Guarantee | Budget
+    purpose: str
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """A rule to apply, and what of the ledger it needs to see."""
+
+    decide: Callable[[Ledger], Change]
+    key: str | None = None
+    line: Line | None = None
 
 
 class LedgerStore:
@@ -93,10 +115,7 @@ class LedgerStore:
         The same key again gives the same reservation back, marked `resumed`: look at its state. If it is
         committed, the release was made; read what was stored of it, and do not draw it again.
         """
-        amount = cost_on(line, cost)
-        named("key", key)
-        change = self._decide(lambda ledger: ledger.reserve(key, line, amount, purpose), key=key, line=line)
-        return _made(change.reservation)
+        return self.reserve_all([Request(key, line, cost, purpose)])[0]
 
     def commit(self, key: str) -> Reservation:
         """The release left. Doing it twice is fine."""
@@ -115,23 +134,57 @@ class LedgerStore:
         self._witness.advance(history.head)
         return history
 
+    def reserve_all(self, requests: Sequence[Request]) -> list[Reservation]:
+        """Reserve on several lines, all or none: a release that reads several windows pays each of them."""
+        changes = self._decide_all([_reserving(request) for request in requests])
+        return [_made(change.reservation) for change in changes]
+
+    def commit_all(self, keys: Sequence[str]) -> list[Reservation]:
+        """Commit several reservations, all or none."""
+        decisions = [_Decision(partial(_committing, named("key", key)), key) for key in keys]
+        return [_made(change.reservation) for change in self._decide_all(decisions)]
+
+    def reservation(self, key: str) -> Reservation | None:
+        """What is reserved or settled under this key, if anything."""
+        with self._reading() as connection:
+            return rows.around(connection, key=named("key", key), line=None).reservations.get(key)
+
+    def account(self, line: Line) -> Account | None:
+        """The line's limit and totals; None where nothing was granted and no window has opened."""
+        with self._reading() as connection:
+            return rows.around(connection, key=None, line=line).accounts.get(line)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        self._refuse_missing()
+        with self._database.transaction() as connection:
+            self._refuse_rollback(connection, rows.head(connection))
+            yield connection
+
     def _decide(
         self, decide: Callable[[Ledger], Change], *, key: str | None = None, line: Line | None = None
     ) -> Change:
+        return self._decide_all([_Decision(decide, key, line)])[0]
+
+    def _decide_all(self, decisions: Sequence[_Decision]) -> list[Change]:
+        """Decide one after the other in one transaction: if one is refused, none has happened."""
         self._refuse_missing()
+        changes = []
         with self._database.transaction() as connection:
             head = rows.head(connection)
             self._refuse_rollback(connection, head)
-            change = decide(rows.around(connection, key=key, line=line))
-            for event in change.events:
-                entry = append(head, event)
-                rows.append(connection, entry)
-                head = entry.head
-            if change.events:
-                rows.save(connection, change)
+            for decision in decisions:
+                change = decision.decide(rows.around(connection, key=decision.key, line=decision.line))
+                for event in change.events:
+                    entry = append(head, event)
+                    rows.append(connection, entry)
+                    head = entry.head
+                if change.events:
+                    rows.save(connection, change)
+                changes.append(change)
         # Even if nothing was new: an earlier attempt may have died between its commit and its witness.
         self._witness.advance(head)
-        return change
+        return changes
 
     def _begin(self, *, make: bool) -> None:
         if not make:
@@ -196,6 +249,16 @@ class LedgerStore:
                 f"{known.sequence} as its witness saw it: it was put back to an older state, and spending is "
                 "missing. Restore the latest copy, or see `tacit ledger accept --help`"
             )
+
+
+def _committing(key: str, ledger: Ledger) -> Change:
+    return ledger.commit(key)
+
+
+def _reserving(request: Request) -> _Decision:
+    amount = cost_on(request.line, request.cost)
+    key, line, purpose = named("key", request.key), request.line, request.purpose
+    return _Decision(lambda ledger: ledger.reserve(key, line, amount, purpose), key, line)
 
 
 def _at(kind: type[LedgerStore], where: str | Path, witness: str | Path | None) -> LedgerStore:

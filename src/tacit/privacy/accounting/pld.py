@@ -5,22 +5,14 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from tacit import expect
 from tacit.errors import NoFiniteGuarantee
-from tacit.privacy import expect
-from tacit.privacy.accounting import losses
 from tacit.privacy.accounting.composition import delta_at, epsilon_at
-from tacit.privacy.accounting.losses import Reading
+from tacit.privacy.accounting.losses import Sides
+from tacit.privacy.accounting.rules import RULES, readable, terms
 from tacit.privacy.budget import rounded_up
 from tacit.privacy.relations import Relation
-from tacit.privacy.releases import (
-    Composed,
-    DiscreteLaplaceCounts,
-    FlippedLabels,
-    Grouped,
-    LocalChoice,
-    Release,
-    ShuffledChoice,
-)
+from tacit.privacy.releases import Release
 
 FIRST_GRID = 1e-3
 GRIDS_PER_EPSILON = 10_000
@@ -48,10 +40,10 @@ def epsilon(
     """
     chance = float(expect.probability("delta", delta))
     relation = Relation(relation)
-    losses.check(release, relation)
+    parts = readable(release, relation)
     grid, best, cut = first_grid, math.inf, math.log(GIVEN_UP * chance)
     while True:
-        sides = losses.terms(release, Reading(relation, grid, cut=cut))
+        sides = terms(parts, relation, grid, cut)
         found = max(epsilon_at(sides.there, chance), epsilon_at(sides.back, chance))
         moved, best = best - found, min(best, found)
         if best == 0:
@@ -66,8 +58,7 @@ def epsilon(
 
 def coarse_epsilon(release: Release, *, delta: float, relation: Relation, grid: float) -> float:
     """Epsilon on one given grid: an upper bound too, quick and loose, for finding one's way."""
-    losses.check(release, relation)
-    sides = losses.terms(release, Reading(relation, grid, cut=math.log(GIVEN_UP * delta)))
+    sides = terms(readable(release, relation), relation, grid, math.log(GIVEN_UP * delta))
     return max(epsilon_at(sides.there, delta), epsilon_at(sides.back, delta))
 
 
@@ -75,10 +66,10 @@ def delta(release: Release, *, epsilon: expect.Number, relation: Relation) -> fl
     """The delta, rounded up, at which the release is (epsilon, delta)-DP. See `epsilon` for the guarantee."""
     threshold = float(expect.at_least_zero("epsilon", epsilon))
     relation = Relation(relation)
-    losses.check(release, relation)
+    parts = readable(release, relation)
     grid, best = FIRST_GRID, math.inf
     while True:
-        sides = losses.terms(release, Reading(relation, grid))
+        sides = terms(parts, relation, grid)
         found = max(delta_at(sides.there, threshold), delta_at(sides.back, threshold))
         if found == 0 or found > best * (1 - STILL) or grid <= FINEST_GRID or _bins(sides) > MOST_BINS:
             return min(found, best)
@@ -93,29 +84,17 @@ def pure_epsilon(release: Release, *, relation: Relation) -> float:
     Assumes:    what each release says of itself.
     Source:     basic composition: Dwork, Roth 2014, theorem 3.16.
     """
-    losses.check(release, Relation(relation))
-    total = _pure(release, 1)
+    total = Fraction(0)
+    for leaf in readable(release, Relation(relation)):
+        rule = RULES[type(leaf.release)]
+        if rule.pure is None:
+            raise NoFiniteGuarantee(
+                f"expected releases that are pure epsilon-DP at delta=0, got {type(leaf.release).__name__}: "
+                "state a delta > 0"
+            )
+        total += leaf.count * leaf.group * rule.pure(leaf.release)
     return rounded_up(total * (1 + Fraction(1, 2**50)))
 
 
-def _pure(release: Release, times: int) -> Fraction:
-    match release:
-        case Composed():
-            return sum((_pure(part, times * release.count) for part in release.parts), Fraction(0))
-        case Grouped():
-            return _pure(release.release, times * release.size)
-        case FlippedLabels():
-            return times * Fraction(release.epsilon)
-        case LocalChoice() | ShuffledChoice():
-            return times * release.epsilon
-        case DiscreteLaplaceCounts():
-            return times * sum(release.changes) / release.scale
-        case _:
-            raise NoFiniteGuarantee(
-                f"expected releases that are pure epsilon-DP at delta=0, got {type(release).__name__}: "
-                "state a delta > 0"
-            )
-
-
-def _bins(sides: losses.Sides) -> int:
+def _bins(sides: Sides) -> int:
     return max(len(term.pmf.probs) for term in sides.there + sides.back)

@@ -10,9 +10,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.privacy.accounting import epsilon, pure_epsilon
 from tacit.privacy.audit.bounds import Row, empirical_epsilon, exact_epsilon
 from tacit.privacy.randomness import Source
 from tacit.privacy.relations import Relation
+from tacit.privacy.releases import Release
 
 FALSE_ALARM = 1e-9
 """The chance that an empirical bound accuses an honest mechanism, per case."""
@@ -67,6 +69,13 @@ class Verdict:
     @property
     def holds(self) -> bool:
         return self.kept and self.twin_caught
+
+
+def claim(release: Release, relation: Relation, delta: float) -> float:
+    """What the accountant says of the release: it is audited along with the mechanism."""
+    if delta == 0:
+        return pure_epsilon(release, relation=relation)
+    return epsilon(release, delta=delta, relation=relation)
 
 
 def exact(

@@ -10,10 +10,8 @@ from math import comb, prod
 
 import numpy as np
 
-from tacit.privacy import shuffling
-from tacit.privacy.accounting import epsilon
 from tacit.privacy.audit.bounds import Row
-from tacit.privacy.audit.case import Case, Draws, Hits, empirical, exact
+from tacit.privacy.audit.case import Case, Draws, Hits, claim, empirical, exact
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, flip_labels
 from tacit.privacy.mechanisms.partition_selection import PartitionSelection
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
@@ -24,10 +22,13 @@ from tacit.privacy.noise.symmetric import SymmetricLaw
 from tacit.privacy.randomness import Source
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import (
+    Composed,
     DiscreteGaussianCounts,
+    DiscreteLaplaceCounts,
     GaussianStatistic,
     ShuffledChoice,
     SkellamCounts,
+    SplitLabels,
     SubsampledGaussian,
 )
 
@@ -36,7 +37,7 @@ LOOSE_DELTA = 1e-3  # large on purpose: an event as rare as a real delta would n
 
 
 def cases() -> list[Case]:
-    """All cases; claims come from the mechanisms and the accountant, never from here."""
+    """All cases. Claims come from the accountant, never from here, so that it is audited too."""
     return [*_flips(), *_selection(), *_counts(), *_shares(), *_gaussians(), *_shuffled()]
 
 
@@ -47,28 +48,35 @@ def _flips() -> list[Case]:
         exact(
             "randomized response, 2 classes",
             Relation.REPLACE_LABEL,
-            binary.epsilon,
+            claim(binary.release, Relation.REPLACE_LABEL, 0),
             rows=lambda: _answer_rows(binary),
             twin_rows=lambda: _answer_rows(RandomizedResponse.for_epsilon("1.0001")),
         ),
         exact(
             "randomized response, 5 classes",
             Relation.REPLACE_LABEL,
-            five.epsilon,
+            claim(five.release, Relation.REPLACE_LABEL, 0),
             rows=lambda: _answer_rows(five),
             twin_rows=lambda: _answer_rows(RandomizedResponse.for_epsilon("2.0001", classes=5)),
         ),
         exact(
             "a user's labels, cap 3, epsilon/K each",
             Relation.REPLACE_LABEL,
-            1.0,
+            claim(Composed((third.release,), 3), Relation.REPLACE_LABEL, 0),
             rows=lambda: _vector_rows(third, 3),
             twin_rows=lambda: _vector_rows(third, 4),  # one label too many was kept
+        ),
+        exact(
+            "a user's labels, cap 3, epsilon/K_i each",
+            Relation.REPLACE_LABEL,
+            claim(SplitLabels(Fraction(1), 3), Relation.REPLACE_LABEL, 0),
+            rows=lambda: _vector_rows(RandomizedResponse.for_epsilon(Fraction(1, 2)), 2),
+            twin_rows=lambda: _vector_rows(RandomizedResponse.for_epsilon(Fraction(1, 2)), 3),  # miscounted
         ),
         empirical(
             "memoised flips, read twice",
             Relation.REPLACE_LABEL,
-            binary.epsilon,
+            claim(binary.release, Relation.REPLACE_LABEL, 0),
             draws=_two_reads(second_version=0),
             twin_draws=_two_reads(second_version=1),  # a fresh flip that nobody paid for
         ),
@@ -132,14 +140,14 @@ def _counts() -> list[Case]:
         empirical(
             "discrete Laplace on a count",
             Relation.ADD_REMOVE,
-            1.0,
+            claim(DiscreteLaplaceCounts((1,), Relation.ADD_REMOVE, Fraction(1)), Relation.ADD_REMOVE, 0),
             draws=_shifted([DiscreteLaplace(Fraction(1))], change=1, at_least=1),
             twin_draws=_shifted([DiscreteLaplace(Fraction(85, 100))], change=1, at_least=1),
         ),
         empirical(
             "discrete Gaussian on a count",
             Relation.ADD_REMOVE,
-            epsilon(release, delta=LOOSE_DELTA, relation=Relation.ADD_REMOVE),
+            claim(release, Relation.ADD_REMOVE, LOOSE_DELTA),
             delta=LOOSE_DELTA,
             draws=_shifted([DiscreteGaussian(variance)], change=2, at_least=4),
             twin_draws=_shifted([DiscreteGaussian(variance / 3)], change=2, at_least=4),
@@ -155,7 +163,7 @@ def _shares() -> list[Case]:
         empirical(
             f"Skellam shares of {PARTIES} parties",
             Relation.ZERO_OUT,
-            epsilon(release, delta=LOOSE_DELTA, relation=Relation.ZERO_OUT),
+            claim(release, Relation.ZERO_OUT, LOOSE_DELTA),
             delta=LOOSE_DELTA,
             draws=_shifted([skellam.share] * PARTIES, change=2, at_least=4),
             twin_draws=_shifted([skellam.share] * few, change=2, at_least=4),
@@ -163,7 +171,7 @@ def _shares() -> list[Case]:
         empirical(
             f"Polya shares of {PARTIES} parties",
             Relation.ZERO_OUT,
-            1.0,
+            claim(DiscreteLaplaceCounts((1,), Relation.ZERO_OUT, polya.scale), Relation.ZERO_OUT, 0),
             draws=_shifted([polya.share] * PARTIES, change=1, at_least=1),
             twin_draws=_shifted([polya.share] * few, change=1, at_least=1),
         ),
@@ -189,7 +197,7 @@ def _gaussians() -> list[Case]:
         empirical(
             "one Gaussian statistic",
             Relation.REPLACE_LABEL,
-            epsilon(statistic, delta=LOOSE_DELTA, relation=Relation.REPLACE_LABEL),
+            claim(statistic, Relation.REPLACE_LABEL, LOOSE_DELTA),
             delta=LOOSE_DELTA,
             draws=_noisy_sum(noise=1.0, share=1.0, ends=(1.0, 0.0), above=2.5),
             twin_draws=_noisy_sum(noise=0.7, share=1.0, ends=(1.0, 0.0), above=2.5),
@@ -197,7 +205,7 @@ def _gaussians() -> list[Case]:
         empirical(
             "DP-SGD step, a record removed",
             Relation.ADD_REMOVE,
-            epsilon(step, delta=LOOSE_DELTA, relation=Relation.ADD_REMOVE),
+            claim(step, Relation.ADD_REMOVE, LOOSE_DELTA),
             delta=LOOSE_DELTA,
             draws=_noisy_sum(noise=0.7, share=0.2, ends=(1.0, 0.0), above=1.8),
             twin_draws=_noisy_sum(noise=0.7, share=1.0, ends=(1.0, 0.0), above=1.8),  # not sampled at all
@@ -205,7 +213,7 @@ def _gaussians() -> list[Case]:
         empirical(
             "DP-SGD step, a record replaced",
             Relation.REPLACE_ONE,
-            epsilon(step, delta=LOOSE_DELTA, relation=Relation.REPLACE_ONE),
+            claim(step, Relation.REPLACE_ONE, LOOSE_DELTA),
             delta=LOOSE_DELTA,
             draws=_noisy_sum(noise=0.7, share=0.2, ends=(1.0, -1.0), above=1.6),
             twin_draws=_noisy_sum(noise=0.45, share=0.2, ends=(1.0, -1.0), above=1.6),
@@ -233,7 +241,7 @@ def _shuffled() -> list[Case]:
         exact(
             f"randomized response shuffled among {cohort}",
             Relation.REPLACE_ONE,
-            shuffling.epsilon(release, delta),
+            claim(release, Relation.REPLACE_ONE, float(delta)),
             delta=delta,
             rows=lambda: _shuffled_rows(response, cohort),
             twin_rows=lambda: _shuffled_rows(response, cohort // 4),  # the others had another menu

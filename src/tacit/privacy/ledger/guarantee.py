@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation, Overflow
 from fractions import Fraction
 
+from tacit import expect
 from tacit.errors import BadInput, NoFiniteGuarantee, RelationMismatch
-from tacit.privacy import expect
 from tacit.privacy.budget import Budget
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Unit, UnitKind

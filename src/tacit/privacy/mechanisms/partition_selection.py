@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy import expect
 from tacit.privacy.budget import exp_rounded_down
 from tacit.privacy.mechanisms.randomized_response import WHOLE
 from tacit.privacy.randomness import Words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -10,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy import expect
 from tacit.privacy.budget import exp_rounded_down, log_rounded_up
 from tacit.privacy.randomness import UniformBelow, Words
 from tacit.privacy.releases import FlippedLabels
@@ -106,11 +105,6 @@ class RandomizedResponse:
             raise BadInput("expected truth > lie, got a response that carries no information")
         estimates: NDArray[np.float64] = (counts - float(self.lie) * counts.sum()) / float(gain)
         return estimates
-
-    def count_stddev(self, total: int) -> float:
-        """The largest standard deviation of one estimated count among `total` reports."""
-        most_random = float(max(self.truth * (1 - self.truth), self.lie * (1 - self.lie)))
-        return math.sqrt(total * most_random) / float(self.truth - self.lie)
 
     def checked(self, answers: NDArray[np.generic]) -> NDArray[np.int64]:
         """The answers, refused unless each is one of the classes."""

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tacit.privacy import expect
+from tacit import expect
 from tacit.privacy.noise.enclosures import ceil_shift, exp_minus, floor_shift
 from tacit.privacy.noise.symmetric import Ratios, SymmetricLaw
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tacit.privacy import expect
+from tacit import expect
 from tacit.privacy.noise.enclosures import exp_minus
 from tacit.privacy.noise.symmetric import Ratios, SymmetricLaw
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tacit.privacy import expect
+from tacit import expect
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.privacy.noise.enclosures import ceil_divide, ceil_shift, exp_minus, floor_shift
 from tacit.privacy.noise.symmetric import Ratios, SymmetricLaw

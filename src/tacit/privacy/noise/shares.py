@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
 
+from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy import expect
 from tacit.privacy.noise.polya import Polya
 from tacit.privacy.noise.skellam import Skellam
 

@@ -17,8 +17,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy import expect
 from tacit.privacy.noise.enclosures import ceil_divide, ceil_shift, floor_shift
 from tacit.privacy.randomness import UniformBelow, Words
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.privacy import expect
+from tacit import expect
 from tacit.privacy.budget import rounded_up
 from tacit.privacy.releases import ShuffledChoice
 from tacit.privacy.shuffling import clones, mechanism

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.privacy import expect
+from tacit import expect
 from tacit.privacy.budget import rounded_up
 from tacit.privacy.shuffling.clones import LARGEST_COHORT
 from tacit.privacy.shuffling.mechanism import PairLaws, Rows, pair_laws

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from tacit.privacy import expect
+from tacit import expect
 from tacit.privacy.budget import rounded_up
 
 CloneProbability = Callable[[float], float]

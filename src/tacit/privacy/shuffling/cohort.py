@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tacit import expect
 from tacit.errors import BadInput, NoFiniteGuarantee
-from tacit.privacy import expect
 from tacit.privacy.budget import rounded_up
 from tacit.privacy.releases import ShuffledChoice
 from tacit.privacy.shuffling import amplified, clones, mechanism

@@ -1,0 +1,142 @@
+"""Which releases the accountant has a proof for, under which relations, and for groups of records where.
+
+Guarantee:  what is `readable` has a pair in `losses` that dominates it; anything else raises, before a number
+            is computed.
+Neighbours: as named by the caller. A release that states a relation is read under that one alone.
+Assumes:    what each record in `releases` says about itself.
+Source:     composition: Zhu, Dong, Wang 2022 (arXiv 2106.08567); the pairs: `losses`, `gaussian`, `counts`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from tacit.errors import RelationMismatch, UnknownRelease
+from tacit.privacy.accounting import losses, renyi
+from tacit.privacy.accounting.grid import Floats
+from tacit.privacy.accounting.losses import Reading, Sides
+from tacit.privacy.relations import ADD_LIKE, REPLACE_LIKE, Relation
+from tacit.privacy.releases import (
+    DiscreteGaussianCounts,
+    DiscreteLaplaceCounts,
+    FlippedLabels,
+    GaussianStatistic,
+    Leaf,
+    LocalChoice,
+    Release,
+    SelectedPartitions,
+    ShuffledChoice,
+    SkellamCounts,
+    SplitLabels,
+    SubsampledGaussian,
+    leaves,
+)
+
+ALL = frozenset(Relation)
+NONE: frozenset[Relation] = frozenset()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one kind of release is read.
+
+    `relations` is where a release that states none can be read; `grouped` is where a group of several records
+    is covered too, and `otherwise` says what to do elsewhere. `pure` is epsilon at delta 0, `renyi` the
+    divergences at `renyi.ORDERS`; both are for one publication, and absent where there is no such bound.
+    """
+
+    losses: Callable[[Any, Reading], Sides]
+    relations: frozenset[Relation] = NONE
+    grouped: frozenset[Relation] = NONE
+    otherwise: str = "state what a whole unit changes"
+    pure: Callable[[Any], Fraction] | None = None
+    renyi: Callable[[Any, Relation, int], Floats] | None = None
+
+
+RULES: dict[type[Release], Rule] = {
+    # A flipped label says nothing about features, so it also holds where features may change with it. Nothing
+    # covers flips whose number of rows may change.
+    FlippedLabels: Rule(
+        losses.flipped_labels,
+        relations=REPLACE_LIKE,
+        grouped=REPLACE_LIKE,
+        pure=lambda release: Fraction(release.epsilon),
+        renyi=renyi.flipped_labels,
+    ),
+    SplitLabels: Rule(
+        losses.split_labels,
+        relations=REPLACE_LIKE,
+        otherwise="it is stated for a whole unit already",
+        pure=lambda release: release.epsilon,
+        renyi=renyi.pure,
+    ),
+    # Replacing a label is a special case of replacing one.
+    SubsampledGaussian: Rule(
+        losses.subsampled_gaussian,
+        relations=ADD_LIKE | REPLACE_LIKE,
+        grouped=ADD_LIKE,
+        otherwise="no tight bound is proved there; clip per unit",
+        renyi=renyi.subsampled_gaussian,
+    ),
+    GaussianStatistic: Rule(losses.gaussian_statistic, grouped=ALL, renyi=renyi.gaussian_statistic),
+    DiscreteLaplaceCounts: Rule(
+        losses.noisy_counts,
+        pure=lambda release: sum(release.changes) / release.scale,
+        renyi=renyi.discrete_laplace_counts,
+    ),
+    DiscreteGaussianCounts: Rule(losses.noisy_counts, renyi=renyi.discrete_gaussian_counts),
+    SkellamCounts: Rule(losses.noisy_counts),
+    SelectedPartitions: Rule(losses.selected_partitions),
+    LocalChoice: Rule(
+        losses.local_choice,
+        relations=frozenset({Relation.REPLACE_ONE}),
+        grouped=frozenset({Relation.REPLACE_ONE}),
+        pure=lambda release: release.epsilon,
+        renyi=renyi.pure,
+    ),
+    ShuffledChoice: Rule(
+        losses.shuffled_choice,
+        relations=frozenset({Relation.REPLACE_ONE}),
+        otherwise="compose one batch per report",
+        pure=lambda release: release.epsilon,
+    ),
+}
+
+
+def readable(release: Release, relation: Relation) -> list[Leaf]:
+    """What the release is made of, if every part of it can be read under the relation; raises otherwise."""
+    parts = list(leaves(release))
+    for leaf in parts:
+        _check(leaf, relation)
+    return parts
+
+
+def _check(leaf: Leaf, relation: Relation) -> None:
+    name = type(leaf.release).__name__
+    rule = RULES.get(type(leaf.release))
+    if rule is None:
+        raise UnknownRelease(f"expected a release that the accountant has a proof for, got {name}")
+    stated = getattr(leaf.release, "relation", None)
+    if stated is not None and stated is not relation:
+        raise RelationMismatch(f"expected all releases under {relation}, got {name} stated under {stated}")
+    if stated is None and relation not in rule.relations:
+        allowed = ", ".join(sorted(rule.relations))
+        raise RelationMismatch(f"expected {name} under one of {allowed}, got {relation}")
+    if leaf.group > 1 and relation not in rule.grouped:
+        raise UnknownRelease(
+            f"expected single records in {name} under {relation}, got groups of {leaf.group}: {rule.otherwise}"
+        )
+
+
+def terms(parts: list[Leaf], relation: Relation, grid: float, cut: float = losses.FAR_OUT) -> Sides:
+    """The losses of all parts on one grid, for `composition`."""
+    sides = Sides((), ())
+    for leaf in parts:
+        share = cut - math.log(leaf.count * len(parts))
+        one = RULES[type(leaf.release)].losses(leaf.release, Reading(relation, grid, leaf.group, share))
+        sides += one.times(leaf.count)
+    return sides
