@@ -80,8 +80,8 @@ def postgres_server() -> Iterator[str]:
             _wait_until_ready(url, server, folder / "log")
             yield url
         finally:
-            server.send_signal(signal.SIGINT)  # "fast shutdown"
-            server.wait(timeout=30)
+            server.send_signal(signal.SIGQUIT)  # at once: nothing of it is kept, so nothing needs to be written
+            server.wait(timeout=60)
     finally:
         shutil.rmtree(folder)
 
