@@ -51,6 +51,13 @@ def probability(name: str, value: Number, *, zero: bool = False, one: bool = Fal
     return number
 
 
+def integer(name: str, value: Any) -> int:
+    """A whole number of either sign, as a plain int; NumPy's are welcome, True and False are not."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise BadInput(f"expected {name} to be a whole number, got {value!r}")
+    return int(value)
+
+
 def whole(name: str, value: Any, *, at_least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < at_least:
         raise BadInput(f"expected {name} to be a whole number >= {at_least}, got {value!r}")

@@ -42,9 +42,8 @@ class Window:
     origin: int = 0
 
     def __post_init__(self) -> None:
-        expect.whole("window seconds", self.seconds, at_least=1)
-        if isinstance(self.origin, bool) or not isinstance(self.origin, int):
-            raise BadInput(f"expected window origin in whole seconds, got {self.origin!r}")
+        object.__setattr__(self, "seconds", expect.whole("window seconds", self.seconds, at_least=1))
+        object.__setattr__(self, "origin", expect.integer("window origin", self.origin))
 
     @classmethod
     def days(cls, count: int, origin: int = 0) -> Window:

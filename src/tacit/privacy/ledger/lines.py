@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tacit import expect
 from tacit.errors import BadInput
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Unit
@@ -48,8 +49,8 @@ class Line:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", self.series.relation)
-        if self.window is not None and (isinstance(self.window, bool) or not isinstance(self.window, int)):
-            raise BadInput(f"expected window to be a whole number or None, got {self.window!r}")
+        if self.window is not None:
+            object.__setattr__(self, "window", expect.integer("window", self.window))
         if (self.unit.window is None) != (self.window is None):
             expected = "None" if self.unit.window is None else "the index of a window"
             raise BadInput(f"expected {expected} as window of a line for {self.unit}, got {self.window!r}")

@@ -32,9 +32,8 @@ class FlipKey:
     def __post_init__(self) -> None:
         if not self.task:
             raise BadInput("expected a task name, got an empty string")
-        if isinstance(self.window, bool) or not isinstance(self.window, int):
-            raise BadInput(f"expected window to be a whole number, got {self.window!r}")
-        expect.whole("version", self.version, at_least=0)
+        object.__setattr__(self, "window", expect.integer("window", self.window))
+        object.__setattr__(self, "version", expect.whole("version", self.version, at_least=0))
 
     @property
     def fields(self) -> tuple[str, ...]:
