@@ -59,6 +59,7 @@ def test_replacing_touches_twice_as_many_values() -> None:
     rule = PartitionSelection(Fraction(1), Fraction(1, 10**6))
     assert rule.release(values_per_unit=3, relation=Relation.ADD_REMOVE).partitions == 3
     assert rule.release(values_per_unit=3, relation=Relation.REPLACE_ONE).partitions == 6
+    assert rule.release(values_per_unit=3, relation="replace-label").partitions == 6  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0, 0.1), (1, 0), (1, 1), (math.nan, 0.1), (1, 1e-30)])

@@ -55,6 +55,17 @@ def test_it_holds_every_part_of_the_promise() -> None:
     assert statement.budget.epsilon == Fraction(str(joint))
 
 
+def test_a_unit_of_several_records_is_not_promised_by_one_record() -> None:
+    def gaps(unit: Unit, release: Release) -> str:
+        relation = Relation.REPLACE_LABEL
+        return " ".join(PrivacyStatement.of([release], unit=unit, relation=relation).not_protected)
+
+    user = Unit(UnitKind.USER)
+    assert "a user with several records" in gaps(user, LABELS)
+    assert "several records" not in gaps(user, Grouped(LABELS, 3))
+    assert "several records" not in gaps(user, SplitLabels(Fraction(1), 3))
+
+
 def test_pure_promises_need_no_delta() -> None:
     statement = PrivacyStatement.of([LABELS, LABELS], unit=IMPRESSION, relation=Relation.REPLACE_LABEL)
     assert statement.delta == 0

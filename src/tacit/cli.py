@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tacit import __version__
 from tacit.errors import TacitError
@@ -16,9 +18,16 @@ COMMANDS = ("account", "audit", "bench", "ledger")
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
+class Parser(argparse.ArgumentParser):
+    """Argparse, but a wrong usage is one line, as every other refusal is."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole grammar. Command modules import light here and heavy when they run."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="tacit",
         description="Advertising that learns what works, chooses well and bills exactly, "
         "without learning about people.",
@@ -33,6 +42,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that knows no ε still gets its table
     args = parser().parse_args(argv)
     try:
         code = int(args.run(args))
@@ -44,6 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `tacit audit | head` is no error; what is still buffered goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except (OverflowError, MemoryError) as limit:
+        print(
+            f"tacit {args.command}: these numbers are beyond what can be computed: {limit}",
+            file=sys.stderr,
+        )
+        return BAD_USAGE
+    except OSError as problem:  # a full disk, a folder that may not be written
+        print(f"tacit {args.command}: {problem}", file=sys.stderr)
+        return BAD_USAGE
     except KeyboardInterrupt:
         print(f"tacit {args.command}: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
-from numbers import Rational
+from numbers import Rational, Real
 from typing import Any
 
 from tacit.errors import BadInput
@@ -16,8 +16,10 @@ Number = int | float | str | Fraction | Decimal
 
 def exact(name: str, value: Number) -> Fraction:
     """The number as it was written: 0.1 means one tenth, not the double nearest to it."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str | Rational | Decimal):
+    if isinstance(value, bool) or not isinstance(value, Real | str | Decimal):
         raise BadInput(f"expected {name} to be a number, got {value!r}")
+    if isinstance(value, Real) and not isinstance(value, int | float | Rational):
+        value = float(value)  # NumPy's own kinds
     if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"expected {name} to be finite, got {value!r}")
     try:

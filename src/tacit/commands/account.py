@@ -39,6 +39,9 @@ Batches are Poisson samples: every record joins each one independently. Delta de
 Answers are remembered in ~/.cache/tacit (--no-cache to compute afresh)."""
 
 
+MOST_STEPS = 10**8
+
+
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "account",
@@ -78,6 +81,9 @@ def run(args: argparse.Namespace) -> int:
     from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
     from tacit.privacy.releases import Composed, Grouped, SubsampledGaussian
 
+    for name in ("noise", "epsilon", "labels_epsilon"):
+        if getattr(args, name) is not None:
+            expect.positive(f"--{name.replace('_', '-')}", getattr(args, name))
     sampling_probability, steps = _sampling(args)
     delta = _delta(args)
     relation = Relation(args.relation)
@@ -116,6 +122,7 @@ def run(args: argparse.Namespace) -> int:
         "delta": float(delta),
         "epsilon_pld": epsilon,
         "epsilon_rdp": rdp,
+        "notes": [remark for remark in (note, why_not) if remark],
     }
     if args.json:
         print_json(record)
@@ -138,6 +145,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sampling(args: argparse.Namespace) -> tuple[float, int]:
+    for one, other in (("sampling_probability", "batch"), ("steps", "epochs")):
+        if getattr(args, one) is not None and getattr(args, other) is not None:
+            raise BadInput(f"expected --{one.replace('_', '-')} or --{other}, got both")
     if args.sampling_probability is not None:
         share = float(expect.probability("--sampling-probability", args.sampling_probability, one=True))
     elif args.batch is not None and args.rows is not None:
@@ -148,10 +158,14 @@ def _sampling(args: argparse.Namespace) -> tuple[float, int]:
     else:
         raise BadInput("expected --sampling-probability, or --batch with --rows, got neither")
     if args.steps is not None:
-        return share, expect.whole("--steps", args.steps, at_least=1)
-    if args.epochs is not None:
-        return share, max(1, round(float(expect.positive("--epochs", args.epochs)) / share))
-    raise BadInput("expected --steps or --epochs, got neither")
+        steps = expect.whole("--steps", args.steps, at_least=1)
+    elif args.epochs is not None:
+        steps = max(1, round(float(expect.positive("--epochs", args.epochs)) / share))
+    else:
+        raise BadInput("expected --steps or --epochs, got neither")
+    if steps > MOST_STEPS:
+        raise BadInput(f"expected at most {MOST_STEPS:,} steps, got {steps:,}")
+    return share, steps
 
 
 def _delta(args: argparse.Namespace) -> Fraction:

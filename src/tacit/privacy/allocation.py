@@ -83,6 +83,8 @@ def allocate(
     Source:     units and caps: Ghazi et al., Evaluation of Label DP (Randomized Response) Mechanisms on Binary
                 Conversion Models; the sum over a unit is basic composition.
     """
+    if isinstance(public, str):  # `in` would look for a part of the text
+        raise BadInput(f"expected a set of column names as public, got {public!r}")
     needed = unit.kind.key_columns + (("time",) if _reads_time(unit, cap) else ())
     rows = _row_count(columns)
     for name in needed:

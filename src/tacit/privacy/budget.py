@@ -10,6 +10,8 @@ from typing import ClassVar
 from tacit import expect
 from tacit.errors import BadInput
 
+MOST_EPSILON = 10**9
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -28,7 +30,10 @@ class Budget:
 
     def __post_init__(self) -> None:
         # Floats are read as they are written; ints and strings are welcome too.
-        object.__setattr__(self, "epsilon", expect.at_least_zero("epsilon", self.epsilon))
+        epsilon = expect.at_least_zero("epsilon", self.epsilon)
+        if epsilon > MOST_EPSILON:
+            raise BadInput(f"expected epsilon <= {MOST_EPSILON:,}, got more: that promises nothing")
+        object.__setattr__(self, "epsilon", epsilon)
         delta = expect.at_least_zero("delta", self.delta)
         object.__setattr__(self, "delta", delta)
 
@@ -82,7 +87,7 @@ def rounded_up(number: Fraction) -> float:
 def exp_rounded_down(epsilon: Fraction) -> Fraction:
     """A fraction just below e^epsilon, and never below one: caps built on it keep the promise exactly."""
     # exp is right to one unit in the last place; 2^-50 covers it and the conversion of epsilon.
-    return max(Fraction(math.exp(min(float(epsilon), 700.0))) * (1 - Fraction(1, 2**50)), Fraction(1))
+    return max(Fraction(math.exp(float(min(epsilon, Fraction(700))))) * (1 - Fraction(1, 2**50)), Fraction(1))
 
 
 def shown_up(epsilon: float, digits: int = 4) -> str:

@@ -67,7 +67,13 @@ def noise_multiplier(
     return _remembered(
         memory,
         question,
-        lambda: least_noise(release_with, epsilon=epsilon, delta=delta, relation=Relation(relation)),
+        lambda: least_noise(
+            release_with,
+            epsilon=epsilon,
+            delta=delta,
+            relation=Relation(relation),
+            start=_rule_of_thumb(epsilon, delta, sampling_probability * group, steps),
+        ),
     )
 
 
@@ -77,6 +83,7 @@ def least_noise(
     epsilon: expect.Number,
     delta: expect.Number,
     relation: Relation,
+    start: float = 1.0,
 ) -> float:
     """The least noise for any family of releases whose epsilon falls as its noise grows; rounded up."""
     target = float(expect.positive("epsilon", epsilon))
@@ -88,38 +95,60 @@ def least_noise(
         )
         return math.log(found / target) if found > 0 else -math.inf
 
-    log_noise = _crossing(coarse, target)
-    slope = -1.0
-    lowest_safe, highest_unsafe = math.inf, -math.inf
-    for _ in range(12):
+    def fine(log_noise: float, first_grid: float = target / pld.GRIDS_PER_EPSILON) -> tuple[float, float]:
         noise = _rounded_up(math.exp(log_noise))
-        found = pld.epsilon(
-            release_with(noise), delta=chance, relation=relation, first_grid=target / pld.GRIDS_PER_EPSILON
-        )
-        if target * (1 - CLOSE) <= found <= target:
-            return noise
-        here = math.log(noise)
-        if found <= target:
-            lowest_safe = min(lowest_safe, here)
+        found = pld.epsilon(release_with(noise), delta=chance, relation=relation, first_grid=first_grid)
+        return math.log(noise), math.log(max(found, target * 1e-6) / target)
+
+    # Both in logs: `short` has too little noise, `safe` enough; the curve between them is nearly a line.
+    safe: tuple[float, float] | None = None
+    short: tuple[float, float] | None = None
+    guess = _crossing(coarse, target, math.log(start))
+    for _ in range(40):
+        found = fine(guess)
+        if found[1] > 0:
+            short = found
         else:
-            highest_unsafe = max(highest_unsafe, here)
-        # Aim a little below the target, along the slope that the curve has around here.
-        aim = here + (math.log(1 - CLOSE / 2) - math.log(max(found, target * 1e-6) / target)) / slope
-        if highest_unsafe < aim < lowest_safe:
-            log_noise = aim
-        elif math.isfinite(lowest_safe) and math.isfinite(highest_unsafe):
-            log_noise = (lowest_safe + highest_unsafe) / 2
-        else:
-            log_noise = min(max(aim, here - 1), here + 1)
-        slope = min(-0.05, _slope(coarse, here))
-    if math.isinf(lowest_safe):
+            safe = found
+            if found[1] >= math.log1p(-CLOSE):
+                break
+        guess = _next_guess(safe, short, found)
+        if safe and short and safe[0] - short[0] < 1e-6:
+            break
+    if safe is None:
         raise NoFiniteGuarantee(f"expected noise that reaches epsilon={target:g} at delta={chance:g}, got none")
-    return _rounded_up(math.exp(lowest_safe))
+    # Whoever asks for the epsilon of this noise starts on another grid: that answer must keep the target too.
+    answer, above = fine(safe[0], pld.FIRST_GRID)
+    while above > 0:
+        answer, above = fine(answer + 1.5 * above + 1e-5, pld.FIRST_GRID)
+    return _rounded_up(math.exp(answer))
 
 
-def _crossing(coarse: Callable[[float], float], target: float) -> float:
+def _next_guess(
+    safe: tuple[float, float] | None, short: tuple[float, float] | None, last: tuple[float, float]
+) -> float:
+    """A little on the safe side of where the line through both ends crosses; outwards while one is missing."""
+    aim = math.log1p(-CLOSE / 2)
+    if safe is None or short is None:
+        step = (last[1] - aim) / 1.0  # as if epsilon fell with the first power of noise, but not too boldly
+        return last[0] + min(max(step, -1.0), 1.0)
+    share = (short[1] - aim) / (short[1] - safe[1])
+    # Never hug an end: a curve that bends would creep along it.
+    return short[0] + min(max(share, 0.1), 0.9) * (safe[0] - short[0])
+
+
+def _rule_of_thumb(
+    epsilon: expect.Number, delta: expect.Number, sampling_probability: float, steps: int
+) -> float:
+    """About how much noise it will be, so that the search need not pass where losses are huge."""
+    target, chance = float(expect.positive("epsilon", epsilon)), float(expect.probability("delta", delta))
+    many_small_losses = sampling_probability * math.sqrt(2 * steps * math.log(1 / chance)) / target
+    return min(max(many_small_losses, 0.3), _MOST_NOISE / 10)
+
+
+def _crossing(coarse: Callable[[float], float], target: float, start: float) -> float:
     """Where the coarse curve meets the target, to a percent: doubling out, then halving in."""
-    low = high = 0.0
+    low = high = start
     while coarse(high) > 0:
         low, high = high, high + 1.5
         if high > math.log(_MOST_NOISE):
@@ -135,10 +164,6 @@ def _crossing(coarse: Callable[[float], float], target: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if coarse(middle) > 0 else (low, middle)
     return (low + high) / 2
-
-
-def _slope(coarse: Callable[[float], float], at: float) -> float:
-    return (coarse(at + 0.05) - coarse(at - 0.05)) / 0.1
 
 
 def _rounded_up(noise: float) -> float:

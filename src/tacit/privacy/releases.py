@@ -87,6 +87,8 @@ class SubsampledGaussian(Release):
 
     def __post_init__(self) -> None:
         noise = float(expect.positive("noise_multiplier", self.noise_multiplier))
+        if not 1e-6 <= noise <= 1e12:
+            raise BadInput(f"expected noise_multiplier between 1e-6 and 1e12, got {self.noise_multiplier!r}")
         object.__setattr__(self, "noise_multiplier", noise)
         share = float(expect.probability("sampling_probability", self.sampling_probability, one=True))
         object.__setattr__(self, "sampling_probability", share)
@@ -139,6 +141,8 @@ class NoisyCounts(Release):
     relation: Relation
 
     def __post_init__(self) -> None:
+        if not isinstance(self.changes, tuple | list):
+            raise BadInput(f"expected changes as a tuple, got {self.changes!r}")
         changes = tuple(expect.whole("changes", change, at_least=1) for change in self.changes)
         if not changes:
             raise BadInput("expected at least one entry in changes, got none")
@@ -243,6 +247,7 @@ class ShuffledChoice(Release):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", expect.positive("epsilon", self.epsilon))
         expect.whole("cohort", self.cohort, at_least=1)
+        object.__setattr__(self, "mechanism", tuple(tuple(row) for row in self.mechanism))
 
     @property
     def words(self) -> str:

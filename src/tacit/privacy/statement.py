@@ -14,8 +14,20 @@ from tacit.privacy.accounting import pld
 from tacit.privacy.budget import Budget, shown_up
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.relations import Relation
-from tacit.privacy.releases import Composed, Release, ShuffledChoice, SubsampledGaussian, leaves
+from tacit.privacy.releases import (
+    Composed,
+    FlippedLabels,
+    Leaf,
+    LocalChoice,
+    Release,
+    ShuffledChoice,
+    SubsampledGaussian,
+    leaves,
+)
 from tacit.privacy.units import Unit, UnitKind
+
+PER_RECORD = (FlippedLabels, SubsampledGaussian, LocalChoice, ShuffledChoice)
+"""Kinds that speak of one record, unless they are grouped."""
 
 ACCOUNTANT = "privacy loss distributions (PLD), rounded up"
 
@@ -50,6 +62,8 @@ class PrivacyStatement:
         Assumes:    the releases are all that left, and each is what it says.
         Source:     `accounting.pld`; with delta = 0, basic composition of pure epsilons.
         """
+        if not isinstance(unit, Unit):
+            raise BadInput(f"expected unit to be a Unit, got {unit!r}")
         if not releases:
             raise BadInput("expected at least one release to state, got none")
         relation = Relation(relation)
@@ -59,7 +73,8 @@ class PrivacyStatement:
             epsilon = pld.epsilon(whole, delta=exact_delta, relation=relation)
         else:
             epsilon = pld.pure_epsilon(whole, relation=relation)
-        every = [leaf.release for release in releases for leaf in leaves(release)]
+        parts = [leaf for release in releases for leaf in leaves(release)]
+        every = [leaf.release for leaf in parts]
         return cls(
             unit=unit,
             relation=relation,
@@ -68,7 +83,7 @@ class PrivacyStatement:
             mechanisms=tuple(release.words for release in releases),
             sampler=_sampler(every),
             accountant=ACCOUNTANT if exact_delta else "basic composition of pure epsilons, rounded up",
-            not_protected=(*_not_protected(every, unit, relation), *also_not_protected),
+            not_protected=(*_not_protected(parts, unit, relation), *also_not_protected),
         )
 
     @property
@@ -115,10 +130,13 @@ def _sampler(releases: Sequence[Release]) -> str:
     return "none: every record takes part"
 
 
-def _not_protected(releases: Sequence[Release], unit: Unit, relation: Relation) -> list[str]:
+def _not_protected(parts: Sequence[Leaf], unit: Unit, relation: Relation) -> list[str]:
     gaps = []
+    releases = [leaf.release for leaf in parts]
     if unit.kind is UnitKind.IMPRESSION:
         gaps.append("a person with several impressions: their promises add up")
+    elif any(isinstance(leaf.release, PER_RECORD) and leaf.group == 1 for leaf in parts):
+        gaps.append(f"a {unit.kind} with several records, unless they were clipped or flipped as a whole")
     if unit.window is not None:
         gaps.append(f"what several windows of {unit.window} tell together: each window is promised by itself")
     if unit.ad_tech is not None:

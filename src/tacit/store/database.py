@@ -87,7 +87,7 @@ def database_at(where: str | Path) -> Database:
         return SqliteFile(Path(spelled))
     try:
         url = make_url(spelled)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise BadInput("expected a path, sqlite:///PATH or postgresql+psycopg://..., got another URL") from None
     if url.drivername in ("sqlite", "sqlite+pysqlite") and url.database and url.database != ":memory:":
         return SqliteFile(Path(url.database))

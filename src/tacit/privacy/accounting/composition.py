@@ -19,9 +19,11 @@ from scipy import fft
 from scipy.optimize import minimize_scalar
 from scipy.signal import lfilter
 
+from tacit.errors import NoFiniteGuarantee
 from tacit.privacy.accounting.grid import Floats, LossPmf
 
 _GATHERED_BINS = 1024
+_LONGEST = 2**26
 _NEGLIGIBLE = 1e-7  # of delta: what a cut tail may add to it
 _ALIASED = 1e-13  # of the tilted law: what may wrap around the FFT
 
@@ -136,7 +138,13 @@ def _delta_curve(
     if include is not None:
         low, top = min(low, include - grid), max(top, include + grid)
     first = math.floor(low / grid)
-    length = fft.next_fast_len(max(math.ceil(top / grid) - first + 2, 16), real=True)
+    wanted = max(math.ceil(top / grid) - first + 2, 16)
+    if wanted > _LONGEST:
+        raise NoFiniteGuarantee(
+            f"expected a composition that fits on {_LONGEST} grid points, got {wanted}: too many steps, "
+            "or losses that spread too far"
+        )
+    length = fft.next_fast_len(wanted, real=True)
 
     spectrum: NDArray[np.complex128] | None = None
     log_scale, shift, sensitivity, count = 0.0, 0, np.zeros(0), 0

@@ -12,9 +12,11 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import binom, norm
 
+from tacit.errors import BadInput
 from tacit.privacy.accounting.grid import Floats, LossPmf, connect_dots
 
-_LARGEST_LOSS = 600.0
+LARGEST_LOSS = 600.0
+LARGEST_GROUP = 256
 
 
 def plain(noise: float, grid: float, cut: float) -> LossPmf:
@@ -37,6 +39,8 @@ def added_or_removed(
 
     Source: Ganesh 2024 (arXiv 2401.10294), theorem 3.1; one record: Zhu, Dong, Wang 2022 (arXiv 2106.08567).
     """
+    if group > LARGEST_GROUP:
+        raise BadInput(f"expected groups of at most {LARGEST_GROUP} records, got {group}: clip per unit")
     joined = np.arange(group + 1.0)
     log_weights = binom.logpmf(joined, group, sampling_probability)
     weights = np.exp(log_weights)
@@ -91,7 +95,7 @@ def replaced(noise: float, sampling_probability: float, grid: float, cut: float)
 
 def _span(low: float, high: float, grid: float) -> tuple[int, Floats]:
     """The grid points from below `low` to above `high`; losses that e cannot be raised to count as infinite."""
-    low, high = (min(max(end, -_LARGEST_LOSS), _LARGEST_LOSS) for end in (low, high))
+    low, high = (min(max(end, -LARGEST_LOSS), LARGEST_LOSS) for end in (low, high))
     lowest = math.floor(low / grid) - 1
     return lowest, np.arange(lowest, math.ceil(high / grid) + 2, dtype=np.float64) * grid
 

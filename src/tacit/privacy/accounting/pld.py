@@ -6,20 +6,22 @@ import math
 from fractions import Fraction
 
 from tacit import expect
-from tacit.errors import NoFiniteGuarantee
+from tacit.errors import BadInput, NoFiniteGuarantee
 from tacit.privacy.accounting.composition import delta_at, epsilon_at
+from tacit.privacy.accounting.gaussian import LARGEST_LOSS
 from tacit.privacy.accounting.losses import Sides
 from tacit.privacy.accounting.rules import RULES, readable, terms
 from tacit.privacy.budget import rounded_up
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import Release
 
+LEAST_DELTA = 1e-200
 FIRST_GRID = 1e-3
 GRIDS_PER_EPSILON = 10_000
 STILL = 1e-3
 FINEST_GRID = 1e-9
 GIVEN_UP = 1e-6  # of delta: tails of single losses that are not followed
-MOST_BINS = 2**22
+MOST_BINS = 2**21
 
 
 def epsilon(
@@ -39,6 +41,8 @@ def epsilon(
     '1.71'
     """
     chance = float(expect.probability("delta", delta))
+    if chance < LEAST_DELTA:
+        raise BadInput(f"expected delta >= {LEAST_DELTA:g}, got {delta!r}")
     relation = Relation(relation)
     parts = readable(release, relation)
     grid, best, cut = first_grid, math.inf, math.log(GIVEN_UP * chance)
@@ -48,12 +52,15 @@ def epsilon(
         moved, best = best - found, min(best, found)
         if best == 0:
             return 0.0
-        if math.isinf(best) and grid <= 1e-5:
-            raise NoFiniteGuarantee(f"expected a finite epsilon at delta={chance:g}, got none under {relation}")
         at_rest = grid <= best / GRIDS_PER_EPSILON and moved < STILL * best
-        if at_rest or grid <= FINEST_GRID or _bins(sides) > MOST_BINS:
-            return best
-        grid = grid / 4 if math.isinf(best) else min(grid / 2, best / GRIDS_PER_EPSILON)
+        finer = grid / 4 if math.isinf(best) else min(grid / 2, best / GRIDS_PER_EPSILON)
+        # Every value so far is an upper bound: where finer would not fit into memory, the best of them stands.
+        if at_rest or finer < FINEST_GRID or _bins(sides) * grid / finer > MOST_BINS:
+            break
+        grid = finer
+    if math.isinf(best):
+        raise NoFiniteGuarantee(f"expected a finite epsilon at delta={chance:g}, got none under {relation}")
+    return best
 
 
 def coarse_epsilon(release: Release, *, delta: float, relation: Relation, grid: float) -> float:
@@ -64,14 +71,15 @@ def coarse_epsilon(release: Release, *, delta: float, relation: Relation, grid: 
 
 def delta(release: Release, *, epsilon: expect.Number, relation: Relation) -> float:
     """The delta, rounded up, at which the release is (epsilon, delta)-DP. See `epsilon` for the guarantee."""
-    threshold = float(expect.at_least_zero("epsilon", epsilon))
+    # Delta falls as epsilon grows, so looking no further than where e^epsilon is still a number is a bound too.
+    threshold = float(min(expect.at_least_zero("epsilon", epsilon), Fraction(LARGEST_LOSS)))
     relation = Relation(relation)
     parts = readable(release, relation)
     grid, best = FIRST_GRID, math.inf
     while True:
         sides = terms(parts, relation, grid)
         found = max(delta_at(sides.there, threshold), delta_at(sides.back, threshold))
-        if found == 0 or found > best * (1 - STILL) or grid <= FINEST_GRID or _bins(sides) > MOST_BINS:
+        if found == 0 or found > best * (1 - STILL) or _bins(sides) * 4 > MOST_BINS:
             return min(found, best)
         best, grid = found, grid / 4
 

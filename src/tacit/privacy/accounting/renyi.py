@@ -1,7 +1,7 @@
 """The Rényi divergences of single releases, at a fixed list of orders.
 
-dp_accounting 0.6 answers replace-one wrongly for Gaussians (it leaves out the factor two between neighbours)
-and refuses it for Poisson samples, so the divergences of those pairs are integrated here.
+dp_accounting 0.6 answers replace-one wrongly for Gaussians (it leaves out the factor two between neighbours),
+refuses it for Poisson samples, and does not converge at some orders: sampled pairs are integrated here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from dp_accounting.rdp import rdp_privacy_accountant as library
 from scipy.special import logsumexp
 
 from tacit.errors import UnknownRelease
@@ -29,6 +28,8 @@ from tacit.privacy.releases import (
 )
 
 ORDERS: Floats = np.array([1 + x / 10 for x in range(1, 100)] + [*range(11, 64), 64, 80, 96, 128, 192, 256])
+
+_MOST_POINTS = 400_000
 
 
 def subsampled_gaussian(release: SubsampledGaussian, relation: Relation, group: int) -> Floats:
@@ -70,26 +71,34 @@ def _gaussian_step(release: SubsampledGaussian, relation: Relation, group: int) 
         return ORDERS * difference**2 / (2 * noise**2)
     if group > 1:
         raise UnknownRelease("expected single records for a sampled Rényi bound, got a group: use PLD")
-    if not add_like:
-        return _replaced(noise, share)
-    divergences = library._compute_rdp_poisson_subsampled_gaussian(share, noise, ORDERS)
-    return np.asarray(divergences, dtype=np.float64)
+    if add_like:
+        return np.maximum(_divergences(noise, share, (1, None)), _divergences(noise, share, (None, 1)))
+    return _divergences(noise, share, (1, -1))
 
 
-def _replaced(noise: float, share: float) -> Floats:
-    """D_order of (1-q) N(0) + q N(1) from (1-q) N(0) + q N(-1), by the trapezoid rule on a wide line.
+def _divergences(noise: float, share: float, ends: tuple[int | None, int | None]) -> Floats:
+    """D_order between (1-q) N(0) + q N(end) for both ends (None: N(0)), by the trapezoid rule on a wide line.
 
     The integrand is smooth and falls off like a Gaussian, where the rule converges faster than any power.
     """
     widest = 1 + float(ORDERS[-1])  # the integrand of an order has its far hump around that order
-    points = math.ceil(16 * (2 * widest + 80 * noise) / noise)
+    points = min(math.ceil(16 * (2 * widest + 80 * noise) / noise), _MOST_POINTS)
     x = np.linspace(-widest - 40 * noise, widest + 40 * noise, points)
-    centre = math.log1p(-share) - x**2 / (2 * noise**2)
-    upper = np.logaddexp(centre, math.log(share) - (x - 1) ** 2 / (2 * noise**2))
-    lower = np.logaddexp(centre, math.log(share) - (x + 1) ** 2 / (2 * noise**2))
+    upper, lower = (_log_mixture(x, noise, share, end) for end in ends)
     log_step = math.log(x[1] - x[0]) - math.log(noise * math.sqrt(2 * math.pi))
-    found = [(logsumexp(a * upper + (1 - a) * lower) + log_step) / (a - 1) for a in ORDERS]
-    return np.maximum(np.array(found, dtype=np.float64), 0.0)
+    moments = np.array([logsumexp(a * upper + (1 - a) * lower) + log_step for a in ORDERS])
+    # A moment is one plus something: what rounding may have taken off it is put back.
+    found: Floats = (np.maximum(moments, 0.0) + 1e-15) / (ORDERS - 1)
+    return found
+
+
+def _log_mixture(x: Floats, noise: float, share: float, end: int | None) -> Floats:
+    centre: Floats = -(x**2) / (2 * noise**2)
+    if end is None:
+        return centre
+    joined = math.log(share) - (x - end) ** 2 / (2 * noise**2)
+    mixture: Floats = np.logaddexp(math.log1p(-share) + centre, joined)
+    return mixture
 
 
 def _added(curves: Iterable[Floats]) -> Floats:

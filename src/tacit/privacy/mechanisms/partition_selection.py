@@ -18,7 +18,7 @@ from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down
 from tacit.privacy.mechanisms.randomized_response import WHOLE
 from tacit.privacy.randomness import Words
-from tacit.privacy.relations import Relation
+from tacit.privacy.relations import REPLACE_LIKE, Relation
 from tacit.privacy.releases import SelectedPartitions
 
 
@@ -73,5 +73,6 @@ class PartitionSelection:
     def release(self, *, values_per_unit: int, relation: Relation) -> SelectedPartitions:
         """What a selection gives away if a unit may have so many values. Replacing one touches twice that."""
         values = expect.whole("values_per_unit", values_per_unit, at_least=1)
-        touched = 2 * values if relation is Relation.REPLACE_ONE else values
+        relation = Relation(relation)
+        touched = 2 * values if relation in REPLACE_LIKE else values
         return SelectedPartitions(self.epsilon, self.delta, touched, relation)
