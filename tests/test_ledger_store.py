@@ -62,8 +62,9 @@ def test_a_refusal_costs_nothing(place: Place) -> None:
         (LedgerConflict, lambda: store.grant(LINE, Budget.of("0.1"))),
         (UnknownLine, lambda: store.reserve("k", WEEKS.line(1), COST, "a test")),
         (UnknownReservation, lambda: store.commit("never")),
-        (UnknownReservation, lambda: store.abort("never")),
-        (UnknownReservation, lambda: store.abort("model-1")),
+        (UnknownReservation, lambda: store.abort("never", certain=True)),
+        (UnknownReservation, lambda: store.abort("model-1", certain=True)),
+        (LedgerConflict, lambda: store.abort("never")),
         (RelationMismatch, lambda: store.reserve("k", LINE, labels, "a test")),
         (BadInput, lambda: store.reserve("", LINE, COST, "a test")),
         (BadInput, lambda: store.reserve("k", LINE, COST, "")),
@@ -86,6 +87,16 @@ def test_an_abort_frees_what_was_reserved(place: Place) -> None:
     pay(store, "more")
     with pytest.raises(UnknownReservation, match="aborted"):
         store.commit("whole")
+
+
+def test_who_resumed_a_reservation_may_not_abort_it(place: Place) -> None:
+    """Two runs under one key: the first lets its release out, the second gives up on its own attempt."""
+    first, second = begun(place), place.open()
+    first.reserve("model-1", LINE, COST, "train")
+    assert second.reserve("model-1", LINE, COST, "train").resumed
+    with pytest.raises(LedgerConflict, match="was not made here"):
+        second.abort("model-1")
+    assert first.commit("model-1").state is State.COMMITTED
 
 
 def test_every_window_gets_its_own_limit(place: Place) -> None:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from exact_tests import ALPHA, assert_matches_pmf
+from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy.budget import exp_rounded_down
+from tacit.privacy.budget import Budget, exp_rounded_down
 from tacit.privacy.mechanisms.memoised import FlipKey, flip_labels, ranks
 from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse
 
@@ -28,13 +30,21 @@ def seeded_words(seed: int, n: int) -> NDArray[np.uint64]:
 @given(st.floats(1e-3, 60), st.integers(2, 50))
 def test_exact_epsilon_is_at_most_the_one_asked_for(epsilon: float, classes: int) -> None:
     response = RandomizedResponse.for_epsilon(epsilon, classes)
-    ratio = response.truth / response.lie
+    ratio, asked = response.truth / response.lie, expect.exact("epsilon", epsilon)
     assert sum(response.pmf(0)) == 1
-    assert math.log(ratio) <= epsilon
+    with mpmath.workdps(50):
+        truth = mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)
+        assert truth <= mpmath.mpf(asked.numerator) / asked.denominator
+        assert truth <= response.epsilon <= math.nextafter(epsilon, math.inf)
     if response.lie_weight > 1:  # one step more truthful would already break the promise
         bolder = RandomizedResponse(response.lie_weight - 1, classes)
-        assert bolder.truth / bolder.lie > exp_rounded_down(Fraction(epsilon))
-    assert response.epsilon >= math.log(ratio)
+        assert bolder.truth / bolder.lie > exp_rounded_down(asked)
+
+
+def test_a_response_fits_the_budget_that_it_was_made_for() -> None:
+    for epsilon in ("1", "0.1", "2", "4"):
+        response = RandomizedResponse.for_epsilon(epsilon)
+        assert Budget.of(response.epsilon).fits(Budget.of(epsilon))
 
 
 @given(st.integers(2, 6), st.floats(0.05, 4))

@@ -161,7 +161,7 @@ def run_settle(args: argparse.Namespace) -> int:
     from tacit.store.ledger import LedgerStore
 
     store = LedgerStore.open_existing(args.ledger, witness=args.witness)
-    settled = store.commit(args.key) if args.left else store.abort(args.key)
+    settled = store.commit(args.key) if args.left else store.abort(args.key, certain=True)
     if args.json:
         print_json({"key": settled.key, "state": str(settled.state), "amount": _numbers(settled.amount)})
     else:

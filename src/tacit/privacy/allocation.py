@@ -76,10 +76,10 @@ def allocate(
     Guarantee:  the labels of one unit and window are released with at most epsilon in total, when each kept
                 row's label is flipped once at epsilon / divisor.
     Neighbours: replace label, for one unit and window. Unit keys and times are the same in both datasets.
-    Assumes:    the columns in `public` really are public; the allocation is drawn once and stored; windows
-                are closed (`now`, in seconds, refuses open ones). For a random cap, `ranks` holds one uniform
-                word per row: from `memoised.ranks` they are the same in every run, from `Entropy.words` the
-                allocation must be kept.
+    Assumes:    the columns in `public` really are public, and so is the order of rows, which breaks ties in
+                time; the allocation is drawn once and stored; windows are closed (`now`, in seconds, refuses
+                open ones). For a random cap, `ranks` holds one uniform word per row: from `memoised.ranks` they
+                are the same in every run, from `Entropy.words` the allocation must be kept.
     Source:     units and caps: Ghazi et al., Evaluation of Label DP (Randomized Response) Mechanisms on Binary
                 Conversion Models; the sum over a unit is basic composition.
     """

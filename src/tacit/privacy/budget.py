@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import ClassVar
 
 from tacit import expect
 from tacit.errors import BadInput
 
-MOST_EPSILON = 10**9
+MOST_EPSILON = 10**12
 
 
 @dataclass(frozen=True)
@@ -66,16 +67,18 @@ def _shown(number: Fraction) -> str:
     return f"{float(number):.10g}"
 
 
+_UP = Context(prec=60, rounding=ROUND_CEILING, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_DOWN = Context(prec=60, rounding=ROUND_FLOOR, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+
 def log_rounded_up(ratio: Fraction) -> float:
-    """ln(ratio), never below the truth, for any ratio >= 1 (numerator and denominator may be huge)."""
+    """ln(ratio), never below the truth and within one double of it, for any ratio >= 1."""
     if ratio < 1:
         raise BadInput(f"expected ratio >= 1, got {ratio}")
-    # math.log takes integers of any size. Each logarithm is right to one unit in its last place; their
-    # difference may cancel, so the slack is relative to the larger one, not to the result.
-    high, low = math.log(ratio.numerator), math.log(ratio.denominator)
     if ratio == 1:
         return 0.0
-    return (high - low) + (abs(high) + 1) * 2.0**-50
+    quotient = _UP.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
+    return rounded_up(Fraction(_UP.next_plus(quotient.ln(_UP))))  # ln rounds to the nearest of 60 digits
 
 
 def rounded_up(number: Fraction) -> float:
@@ -86,8 +89,10 @@ def rounded_up(number: Fraction) -> float:
 
 def exp_rounded_down(epsilon: Fraction) -> Fraction:
     """A fraction just below e^epsilon, and never below one: caps built on it keep the promise exactly."""
-    # exp is right to one unit in the last place; 2^-50 covers it and the conversion of epsilon.
-    return max(Fraction(math.exp(float(min(epsilon, Fraction(700))))) * (1 - Fraction(1, 2**50)), Fraction(1))
+    bounded = min(epsilon, Fraction(700))
+    power = _DOWN.divide(Decimal(bounded.numerator), Decimal(bounded.denominator)).exp(_DOWN)
+    below = Fraction(_DOWN.next_minus(power))  # exp rounds to the nearest of 60 digits
+    return max(Fraction(math.floor(below * 2**128), 2**128), Fraction(1))
 
 
 def shown_up(epsilon: float, digits: int = 4) -> str:
@@ -96,5 +101,5 @@ def shown_up(epsilon: float, digits: int = 4) -> str:
         return f"{epsilon:g}"
     places = digits - 1 - math.floor(math.log10(epsilon))
     unit = Fraction(10) ** -places
-    shown = math.ceil(Fraction(epsilon) / unit - Fraction(1, 10**6)) * unit
+    shown = math.ceil(expect.exact("epsilon", epsilon) / unit) * unit
     return f"{float(shown):.{digits}g}"

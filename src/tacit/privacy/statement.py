@@ -17,10 +17,13 @@ from tacit.privacy.relations import Relation
 from tacit.privacy.releases import (
     Composed,
     FlippedLabels,
+    GaussianStatistic,
     Leaf,
     LocalChoice,
     Release,
     ShuffledChoice,
+    SkellamCounts,
+    SplitLabels,
     SubsampledGaussian,
     leaves,
 )
@@ -28,6 +31,12 @@ from tacit.privacy.units import Unit, UnitKind
 
 PER_RECORD = (FlippedLabels, SubsampledGaussian, LocalChoice, ShuffledChoice)
 """Kinds that speak of one record, unless they are grouped."""
+
+TRAINED_ON = (FlippedLabels, SplitLabels, SubsampledGaussian, GaussianStatistic)
+ELSEWHERE = {
+    UnitKind.USER_PUBLISHER: "at other publishers",
+    UnitKind.USER_ADVERTISER: "with other advertisers",
+}
 
 ACCOUNTANT = "privacy loss distributions (PLD), rounded up"
 
@@ -99,16 +108,16 @@ class PrivacyStatement:
 
     def as_text(self) -> str:
         """A page that a person who is not an engineer can read."""
-        epsilon = shown_up(self.epsilon)
+        epsilon, delta = shown_up(self.epsilon), shown_up(self.delta, 3)
         changed = self.relation.plain.format(unit=self.unit)
         factor = shown_up(math.exp(self.epsilon), 3) if self.epsilon < 300 else "astronomically many"
         meaning = (
             f"Take a dataset in which {changed}. Whatever somebody concludes from what was released, they "
             f"would have concluded from that one too, at most {factor} times (e^{epsilon}) less or more often"
-            + (f", up to a remainder of probability {self.delta:.3g}." if self.delta else ".")
+            + (f", up to a remainder of probability {delta}." if self.delta else ".")
         )
         lines = [
-            f"What was released is ({epsilon}, {self.delta:.3g})-differentially private per {self.unit}.",
+            f"What was released is ({epsilon}, {delta})-differentially private per {self.unit}.",
             "",
             textwrap.fill(meaning, 100),
             "",
@@ -147,9 +156,14 @@ def _not_protected(parts: Sequence[Leaf], unit: Unit, relation: Relation) -> lis
         gaps.append("any feature: only labels are private here")
     if relation is Relation.ZERO_OUT:
         gaps.append("who took part, and how many")
-    if any(isinstance(release, SubsampledGaussian) for release in releases):
+    if unit.kind in ELSEWHERE:
+        gaps.append(f"the same person {ELSEWHERE[unit.kind]}: each pair is promised by itself")
+    if any(isinstance(release, TRAINED_ON) for release in releases):
         gaps.append("hyper-parameters that were tuned on the same private data, unless listed above")
+    if any(isinstance(release, SubsampledGaussian | GaussianStatistic) for release in releases):
         gaps.append("floating-point traces of Gaussian noise: it is sampled in finite precision")
+    if any(isinstance(release, SkellamCounts) for release in releases):
+        gaps.append("against servers that collude, or more parties leaving out their noise than was stated")
     if any(isinstance(release, ShuffledChoice) for release in releases):
         gaps.append("anything the shuffler itself sees; reports of other menus or mechanisms do not hide these")
     gaps.append("what follows about a group of people from the result: that is what it was made to tell")

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from tacit.errors import BadInput, LedgerCorrupt, LedgerError, LedgerRolledBack
+from tacit.errors import BadInput, LedgerConflict, LedgerCorrupt, LedgerError, LedgerRolledBack
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.amount import Amount
 from tacit.privacy.ledger.chain import Head, History, append, replay
@@ -58,6 +58,7 @@ class LedgerStore:
 
     def __init__(self, database: Database, witness: Witness) -> None:
         self._database, self._witness = database, witness
+        self._made_here: set[str] = set()
 
     @classmethod
     def open(cls, where: str | Path, *, witness: str | Path | None = None) -> LedgerStore:
@@ -121,8 +122,17 @@ class LedgerStore:
         """The release left. Doing it twice is fine."""
         return _made(self._decide(lambda ledger: ledger.commit(key), key=named("key", key)).reservation)
 
-    def abort(self, key: str) -> Reservation:
-        """The release never left and never will. Doing it twice is fine."""
+    def abort(self, key: str, *, certain: bool = False) -> Reservation:
+        """The release never left and never will. Doing it twice is fine.
+
+        Only who made the reservation knows that: a resumed one may have been released by the run that made it.
+        `certain` says that somebody has looked.
+        """
+        if key not in self._made_here and not certain:
+            raise LedgerConflict(
+                f"the reservation {key!r} was not made here, and whoever made it may have let the release out; "
+                "abort it with certain=True (`tacit ledger settle KEY --never-left`) if you know it did not"
+            )
         return _made(self._decide(lambda ledger: ledger.abort(key), key=named("key", key)).reservation)
 
     def verify(self) -> History:
@@ -137,7 +147,9 @@ class LedgerStore:
     def reserve_all(self, requests: Sequence[Request]) -> list[Reservation]:
         """Reserve on several lines, all or none: a release that reads several windows pays each of them."""
         changes = self._decide_all([_reserving(request) for request in requests])
-        return [_made(change.reservation) for change in changes]
+        reservations = [_made(change.reservation) for change in changes]
+        self._made_here |= {reservation.key for reservation in reservations if not reservation.resumed}
+        return reservations
 
     def commit_all(self, keys: Sequence[str]) -> list[Reservation]:
         """Commit several reservations, all or none."""

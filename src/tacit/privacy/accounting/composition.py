@@ -43,7 +43,10 @@ def epsilon_at(terms: Sequence[Term], delta: float) -> float:
     if target <= 0:
         return math.inf
     cumulants = _Cumulants(terms)
-    _, tilt = cumulants.quantile(math.log(target))
+    quantile, tilt = cumulants.quantile(math.log(target))
+    if quantile > 0:
+        # A loss with a maximum would like to be tilted without end; but the answer may lie well below it.
+        tilt = min(tilt, 10 * max(1.0, -math.log(target)) / quantile)
     losses, curve, weight = _delta_curve(terms, cumulants, tilt, target, infinite)
     # curve(l_j) = upper_j - e^(l_j) weight_j, and between two grid points delta is linear in e^epsilon.
     inside = np.flatnonzero(curve <= delta)

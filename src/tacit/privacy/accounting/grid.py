@@ -11,6 +11,21 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
+LARGEST_LOSS = 600.0
+"""A loss beyond this counts as infinite: e to that power is no promise."""
+
+MOST_POINTS = 2**23
+
+
+class TooFine(Exception):
+    """The grid would take more points than one mechanism is worth; a coarser one is still a bound."""
+
+
+def check_size(span: float, grid: float) -> None:
+    if span / grid > MOST_POINTS:
+        raise TooFine(f"{span / grid:.0f} grid points")
+
+
 @dataclass(frozen=True)
 class LossPmf:
     """One mechanism's loss under the upper distribution: P(loss = (lowest + i) * grid) = probs[i].
@@ -48,6 +63,14 @@ def from_atoms(grid: float, losses: Floats, mass: Floats, infinite: float = 0.0)
 
     The split keeps the mass under both distributions, p and p e^-loss, which is what connecting the dots does.
     """
+    known = mass > 0
+    losses, mass = np.maximum(losses[known], -LARGEST_LOSS), mass[known]
+    far = losses > LARGEST_LOSS
+    infinite += float(mass[far].sum())
+    losses, mass = losses[~far], mass[~far]
+    if not len(losses):
+        return LossPmf(grid, 0, np.zeros(1), 1.0)
+    check_size(float(losses.max() - losses.min()), grid)
     cells = np.floor(losses / grid).astype(np.int64)
     lowest = int(cells.min())
     over = losses - cells * grid

@@ -35,9 +35,15 @@ from tacit.privacy.releases import (
     SubsampledGaussian,
     leaves,
 )
+from tacit.privacy.shuffling import mechanism
 
 ALL = frozenset(Relation)
 NONE: frozenset[Relation] = frozenset()
+
+
+def _rows_keep_epsilon(release: ShuffledChoice) -> None:
+    if release.mechanism:
+        mechanism.check(release.mechanism, release.epsilon)
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Rule:
     `relations` is where a release that states none can be read; `grouped` is where a group of several records
     is covered too, and `otherwise` says what to do elsewhere. `pure` is epsilon at delta 0, `renyi` the
     divergences at `renyi.ORDERS`; both are for one publication, and absent where there is no such bound.
+    `check` raises where a release is not what it says.
     """
 
     losses: Callable[[Any, Reading], Sides]
@@ -55,6 +62,7 @@ class Rule:
     otherwise: str = "state what a whole unit changes"
     pure: Callable[[Any], Fraction] | None = None
     renyi: Callable[[Any, Relation, int], Floats] | None = None
+    check: Callable[[Any], None] | None = None
 
 
 RULES: dict[type[Release], Rule] = {
@@ -103,6 +111,7 @@ RULES: dict[type[Release], Rule] = {
         relations=frozenset({Relation.REPLACE_ONE}),
         otherwise="compose one batch per report",
         pure=lambda release: release.epsilon,
+        check=_rows_keep_epsilon,
     ),
 }
 
@@ -126,6 +135,8 @@ def _check(leaf: Leaf, relation: Relation) -> None:
     if stated is None and relation not in rule.relations:
         allowed = ", ".join(sorted(rule.relations))
         raise RelationMismatch(f"expected {name} under one of {allowed}, got {relation}")
+    if rule.check is not None:
+        rule.check(leaf.release)
     if leaf.group > 1 and relation not in rule.grouped:
         raise UnknownRelease(
             f"expected single records in {name} under {relation}, got groups of {leaf.group}: {rule.otherwise}"

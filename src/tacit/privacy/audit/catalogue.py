@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import product
 from math import comb, prod
 
 import numpy as np
+from scipy.stats import binom, norm
 
+from tacit.privacy.accounting.counts import shift_atoms
 from tacit.privacy.audit.bounds import Row
 from tacit.privacy.audit.case import Case, Draws, Hits, claim, empirical, exact
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, flip_labels
 from tacit.privacy.mechanisms.partition_selection import PartitionSelection
-from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
+from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse
 from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.privacy.noise.shares import PolyaShares, SkellamShares
@@ -26,6 +30,9 @@ from tacit.privacy.releases import (
     DiscreteGaussianCounts,
     DiscreteLaplaceCounts,
     GaussianStatistic,
+    Grouped,
+    NoisyCounts,
+    Release,
     ShuffledChoice,
     SkellamCounts,
     SplitLabels,
@@ -33,7 +40,7 @@ from tacit.privacy.releases import (
 )
 
 PARTIES = 20
-LOOSE_DELTA = 1e-3  # large on purpose: an event as rare as a real delta would need billions of draws
+LOOSE_DELTA = 0.05  # large on purpose: an event as rare as a real delta would need billions of draws
 
 
 def cases() -> list[Case]:
@@ -84,7 +91,23 @@ def _flips() -> list[Case]:
 
 
 def _answer_rows(response: RandomizedResponse) -> list[Row]:
-    return [response.pmf(answer) for answer in range(response.classes)]
+    """The law of the report for every answer, read off the sampler: all words of a block must decide alike."""
+    edges = [block * response.lie_weight for block in range(response.classes)]
+    blocks = list(zip(edges, [*edges[1:], WHOLE], strict=True))
+    rows: list[Row] = []
+    for answer in range(response.classes):
+        row = [Fraction(0)] * response.classes
+        for low, high in blocks:
+            seen = {_said(response, answer, word) for word in (low, (low + high) // 2, high - 1)}
+            for said in seen:  # one, unless the sampler is not what it seems; then no row sums to one
+                row[said] += Fraction(high - low, WHOLE)
+        rows.append(row)
+    return rows
+
+
+def _said(response: RandomizedResponse, answer: int, word: int) -> int:
+    (said,) = response.sample_array([answer], lambda _: np.array([word], dtype=np.uint64)).tolist()
+    return int(said)
 
 
 def _vector_rows(response: RandomizedResponse, labels: int) -> list[Row]:
@@ -129,53 +152,68 @@ def _selection() -> list[Case]:
 
 
 def _keep_rows(rule: PartitionSelection, units: int) -> list[Row]:
-    kept = [rule.probability(count) for count in (units, units + 1)]
-    return [(chance, 1 - chance) for chance in kept]
+    """How many of all words keep a value, found by halving: read off the sampler, not off its table."""
+
+    def keeps(count: int, word: int) -> bool:
+        return bool(rule.select([count], lambda _: np.array([word], dtype=np.uint64))[0])
+
+    rows: list[Row] = []
+    for count in (units, units + 1):
+        low, high = 0, WHOLE  # every word below `low` keeps it, none from `high` on does
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if keeps(count, middle) else (low, middle)
+        rows.append((Fraction(low, WHOLE), 1 - Fraction(low, WHOLE)))
+    return rows
 
 
 def _counts() -> list[Case]:
-    variance = Fraction(4)
-    release = DiscreteGaussianCounts((2,), Relation.ADD_REMOVE, variance)
+    add = Relation.ADD_REMOVE
+    laplace = DiscreteLaplaceCounts((1,), add, Fraction(1))
+    gaussian = DiscreteGaussianCounts((2,), add, Fraction(9))
     return [
-        empirical(
-            "discrete Laplace on a count",
-            Relation.ADD_REMOVE,
-            claim(DiscreteLaplaceCounts((1,), Relation.ADD_REMOVE, Fraction(1)), Relation.ADD_REMOVE, 0),
-            draws=_shifted([DiscreteLaplace(Fraction(1))], change=1, at_least=1),
-            twin_draws=_shifted([DiscreteLaplace(Fraction(85, 100))], change=1, at_least=1),
-        ),
-        empirical(
-            "discrete Gaussian on a count",
-            Relation.ADD_REMOVE,
-            claim(release, Relation.ADD_REMOVE, LOOSE_DELTA),
-            delta=LOOSE_DELTA,
-            draws=_shifted([DiscreteGaussian(variance)], change=2, at_least=4),
-            twin_draws=_shifted([DiscreteGaussian(variance / 3)], change=2, at_least=4),
-        ),
-    ]
+        _on_counts("discrete Laplace on a count", laplace, [DiscreteLaplace(Fraction(1))],
+                   twin=[DiscreteLaplace(Fraction(9, 10))], delta=0.0),
+        _on_counts("discrete Gaussian on a count", gaussian, [DiscreteGaussian(Fraction(9))],
+                   twin=[DiscreteGaussian(Fraction(7))], delta=LOOSE_DELTA),
+    ]  # fmt: skip
 
 
 def _shares() -> list[Case]:
+    zero = Relation.ZERO_OUT
     skellam, polya = SkellamShares(Fraction(4), PARTIES), PolyaShares(Fraction(1), PARTIES)
-    release = SkellamCounts((2,), Relation.ZERO_OUT, skellam.variance)
-    few = PARTIES // 3  # the twin: only a third of the parties adds noise, and nobody covers for the rest
+    most = PARTIES * 4 // 5  # the twin: a fifth of the parties leaves its noise out, and nobody covers for them
     return [
-        empirical(
-            f"Skellam shares of {PARTIES} parties",
-            Relation.ZERO_OUT,
-            claim(release, Relation.ZERO_OUT, LOOSE_DELTA),
-            delta=LOOSE_DELTA,
-            draws=_shifted([skellam.share] * PARTIES, change=2, at_least=4),
-            twin_draws=_shifted([skellam.share] * few, change=2, at_least=4),
-        ),
-        empirical(
-            f"Polya shares of {PARTIES} parties",
-            Relation.ZERO_OUT,
-            claim(DiscreteLaplaceCounts((1,), Relation.ZERO_OUT, polya.scale), Relation.ZERO_OUT, 0),
-            draws=_shifted([polya.share] * PARTIES, change=1, at_least=1),
-            twin_draws=_shifted([polya.share] * few, change=1, at_least=1),
-        ),
-    ]
+        _on_counts(f"Skellam shares of {PARTIES} parties", SkellamCounts((2,), zero, skellam.variance),
+                   [skellam.share] * PARTIES, twin=[skellam.share] * most, delta=LOOSE_DELTA),
+        _on_counts(f"Polya shares of {PARTIES} parties", DiscreteLaplaceCounts((1,), zero, polya.scale),
+                   [polya.share] * PARTIES, twin=[polya.share] * most, delta=0.0),
+    ]  # fmt: skip
+
+
+def _on_counts(
+    name: str,
+    release: NoisyCounts,
+    laws: Sequence[SymmetricLaw],
+    *,
+    twin: Sequence[SymmetricLaw],
+    delta: float,
+) -> Case:
+    """A count that differs by the release's change; the event is the one that tells the most at the claim."""
+    claimed = claim(release, release.relation, delta)
+    (change,) = release.changes
+    losses, _ = shift_atoms(release, change)
+    at_least = change
+    if not isinstance(release, DiscreteLaplaceCounts):  # whose loss is largest from `change` on
+        at_least += int(np.flatnonzero(losses >= claimed)[0]) - (len(losses) - 1) // 2
+    return empirical(
+        name,
+        release.relation,
+        claimed,
+        delta=delta,
+        draws=_shifted(laws, change=change, at_least=at_least),
+        twin_draws=_shifted(twin, change=change, at_least=at_least),
+    )
 
 
 def _shifted(laws: Sequence[SymmetricLaw], *, change: int, at_least: int) -> Draws:
@@ -193,44 +231,64 @@ def _shifted(laws: Sequence[SymmetricLaw], *, change: int, at_least: int) -> Dra
 def _gaussians() -> list[Case]:
     statistic = GaussianStatistic(1.0, 1.0, Relation.REPLACE_LABEL)
     step = SubsampledGaussian(noise_multiplier=0.7, sampling_probability=0.2, steps=1)
+    label, bolder = (RandomizedResponse.for_epsilon(epsilon) for epsilon in ("1", "1.25"))
+    both = Composed((step, label.release))
+    removed, replaced = Relation.ADD_REMOVE, Relation.REPLACE_ONE
     return [
-        empirical(
-            "one Gaussian statistic",
-            Relation.REPLACE_LABEL,
-            claim(statistic, Relation.REPLACE_LABEL, LOOSE_DELTA),
-            delta=LOOSE_DELTA,
-            draws=_noisy_sum(noise=1.0, share=1.0, ends=(1.0, 0.0), above=2.5),
-            twin_draws=_noisy_sum(noise=0.7, share=1.0, ends=(1.0, 0.0), above=2.5),
-        ),
-        empirical(
-            "DP-SGD step, a record removed",
-            Relation.ADD_REMOVE,
-            claim(step, Relation.ADD_REMOVE, LOOSE_DELTA),
-            delta=LOOSE_DELTA,
-            draws=_noisy_sum(noise=0.7, share=0.2, ends=(1.0, 0.0), above=1.8),
-            twin_draws=_noisy_sum(noise=0.7, share=1.0, ends=(1.0, 0.0), above=1.8),  # not sampled at all
-        ),
-        empirical(
-            "DP-SGD step, a record replaced",
-            Relation.REPLACE_ONE,
-            claim(step, Relation.REPLACE_ONE, LOOSE_DELTA),
-            delta=LOOSE_DELTA,
-            draws=_noisy_sum(noise=0.7, share=0.2, ends=(1.0, -1.0), above=1.6),
-            twin_draws=_noisy_sum(noise=0.45, share=0.2, ends=(1.0, -1.0), above=1.6),
-        ),
-    ]
+        _on_sums("one Gaussian statistic", statistic, Relation.REPLACE_LABEL, Sums(1.0), Sums(0.9)),
+        _on_sums("DP-SGD step, a record removed", step, removed, Sums(0.7, 0.2), Sums(0.7, 0.26)),
+        _on_sums("DP-SGD step, a user of 3 removed", Grouped(step, 3), removed,
+                 Sums(0.7, 0.2, records=3), Sums(0.7, 0.2, records=4)),
+        _on_sums("DP-SGD step, a record replaced", step, replaced,
+                 Sums(0.7, 0.2, other=-1.0), Sums(0.6, 0.2, other=-1.0)),
+        _on_sums("DP-SGD step beside a flipped label", both, replaced,
+                 Sums(0.7, 0.2, other=-1.0, label=label), Sums(0.7, 0.2, other=-1.0, label=bolder)),
+    ]  # fmt: skip
 
 
-def _noisy_sum(*, noise: float, share: float, ends: tuple[float, float], above: float) -> Draws:
-    """A sum that one record joins with probability `share`, adding either end; the event: the sum is large."""
+@dataclass(frozen=True)
+class Sums:
+    """A noisy sum that `records` records join with probability `share` each, adding 1, or `other` next door."""
 
-    def draws(neighbour: bool, trials: int, source: Source) -> Hits:
-        joins = source.words(trials) < np.uint64(min(round(share * 2**64), 2**64 - 1))
-        total = np.where(joins, ends[1] if neighbour else ends[0], 0.0) + noise * source.normal(trials)
-        hits: Hits = total > above
-        return hits
+    noise: float
+    share: float = 1.0
+    other: float = 0.0
+    records: int = 1
+    label: RandomizedResponse | None = None
 
-    return draws
+    def tail(self, neighbour: bool, above: float) -> float:
+        """The chance that the sum is larger (and that a label of 1, next door 0, is reported as 1)."""
+        each = self.other if neighbour else 1.0
+        joined = np.arange(self.records + 1)
+        chances = binom.pmf(joined, self.records, self.share)
+        told = 1.0 if self.label is None else float(self.label.pmf(0 if neighbour else 1)[1])
+        return float(chances @ norm.sf((above - joined * each) / self.noise)) * told
+
+    def draws(self, above: float) -> Draws:
+        def draw(neighbour: bool, trials: int, source: Source) -> Hits:
+            threshold = np.uint64(min(round(self.share * 2**64), 2**64 - 1))
+            joins = (source.words(trials * self.records).reshape(self.records, trials) < threshold).sum(axis=0)
+            total = joins * (self.other if neighbour else 1.0) + self.noise * source.normal(trials)
+            hits: Hits = total > above
+            if self.label is not None:
+                truth = np.full(trials, 0 if neighbour else 1)
+                hits = hits & (self.label.sample_array(truth, source.words) == 1)
+            return hits
+
+        return draw
+
+
+def _on_sums(name: str, release: Release, relation: Relation, honest: Sums, twin: Sums) -> Case:
+    """The event is the threshold that tells the most about the honest sum at the claim."""
+    claimed = claim(release, relation, LOOSE_DELTA)
+
+    def told(above: float) -> float:
+        return honest.tail(False, above) - math.exp(claimed) * honest.tail(True, above)
+
+    above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
+    return empirical(
+        name, relation, claimed, delta=LOOSE_DELTA, draws=honest.draws(above), twin_draws=twin.draws(above)
+    )
 
 
 def _shuffled() -> list[Case]:

@@ -51,7 +51,9 @@ class RandomizedResponse:
         classes = expect.whole("classes", classes, at_least=2)
         odds = exp_rounded_down(expect.positive("epsilon", epsilon))
         weight = -(-WHOLE // (classes - 1 + odds))
-        return cls(min(int(weight), WHOLE // classes), classes)
+        if weight * classes > WHOLE:
+            raise BadInput(f"expected a larger epsilon for {classes} classes, got {epsilon!r}: none is so even")
+        return cls(int(weight), classes)
 
     @cached_property
     def lie(self) -> Fraction:

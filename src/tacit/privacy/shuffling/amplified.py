@@ -99,6 +99,9 @@ def loss_atoms(release: ShuffledChoice) -> LossAtoms:
     _, bound = curves(release)
     epsilons = _dots(bound, rounded_up(release.epsilon))
     deltas = np.array([bound(float(epsilon)) for epsilon in epsilons])
+    local = rounded_up(release.epsilon)
+    if epsilons[-1] < local:  # there each report alone is private enough, and nothing is left over
+        epsilons, deltas = np.append(epsilons, local), np.append(deltas, 0.0)
     # Below zero the other direction rules: D(P||Q) at -epsilon is 1 - e^-epsilon (1 - D(Q||P) at epsilon).
     mirrored = 1 - np.exp(-epsilons[:0:-1]) * (1 - deltas[:0:-1])
     epsilons = np.concatenate([-epsilons[:0:-1], epsilons])
