@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from fractions import Fraction
@@ -134,4 +135,4 @@ def _installed(package: str) -> bool:
 
 
 def _not_measured(name: str, package: str) -> Measurement:
-    return Measurement(name, 0.0, "x", settings=f"not measured: {package} is not installed")
+    return Measurement(name, math.nan, "x", settings=f"not measured: {package} is not installed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 from typing import Any
 
 from tacit.bench.measurement import Measurement
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         [
             (
                 m.name,
-                f"{m.value:.4g}",
+                "none" if math.isnan(m.value) else f"{m.value:.4g}",
                 m.unit,
                 "" if m.bar is None else f"{'≥' if m.at_least else '≤'} {m.bar:g}",
                 {True: "holds", False: "MISSED", None: ""}[m.holds],
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def _record(measurement: Measurement) -> dict[str, Any]:
     return {
         "name": measurement.name,
-        "value": measurement.value,
+        "value": None if math.isnan(measurement.value) else measurement.value,
         "bar": measurement.bar,
         "holds": measurement.holds,
         "unit": measurement.unit,
