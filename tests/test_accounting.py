@@ -297,6 +297,26 @@ def test_limits() -> None:
         epsilon(SelectedPartitions(Fraction(1), Fraction(1, 10**6), 1, ADD), delta=1e-9, relation=ADD)
 
 
+def test_extremes_are_answered_or_refused_in_words() -> None:
+    """No warning, no memory that grows without end, no infinity passed off as an answer."""
+    lying = ((Fraction(99, 100), Fraction(1, 100)), (Fraction(1, 100), Fraction(99, 100)))
+    with pytest.raises(BadInput, match="ratio"):
+        pure_epsilon(ShuffledChoice(Fraction(1), 10, lying), relation=REPLACE)
+    for release, relation in (
+        (SubsampledGaussian(0.03, 1.0, 1), ADD),
+        (DiscreteGaussianCounts((1000,), ADD, Fraction(1)), ADD),
+        (LocalChoice(Fraction(10**6)), REPLACE),
+        (ShuffledChoice(Fraction(800), 100), REPLACE),
+        (Composed((LocalChoice(Fraction(1, 10)),), 10**12), REPLACE),
+    ):
+        with pytest.raises(NoFiniteGuarantee, match="expected"):
+            epsilon(release, delta=1e-6, relation=relation)
+    assert epsilon(SkellamCounts((1,), ADD, Fraction(1, 100)), delta=1e-6, relation=ADD) > 6
+    many = Composed((ShuffledChoice(Fraction(1), 10_000),), 2000)
+    assert 3 < epsilon(many, delta=1e-12, relation=REPLACE) < 5
+    assert delta(SubsampledGaussian(1.0, 0.1, 10), epsilon=1000, relation=ADD) < 1e-20
+
+
 class Stranger(Release):
     """A release that nobody has a proof for."""
 

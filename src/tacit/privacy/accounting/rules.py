@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from tacit.errors import RelationMismatch, UnknownRelease
+from tacit.errors import NoFiniteGuarantee, RelationMismatch, UnknownRelease
 from tacit.privacy.accounting import losses, renyi
-from tacit.privacy.accounting.grid import Floats
+from tacit.privacy.accounting.grid import LARGEST_LOSS, Floats
 from tacit.privacy.accounting.losses import Reading, Sides
 from tacit.privacy.relations import ADD_LIKE, REPLACE_LIKE, Relation
 from tacit.privacy.releases import (
@@ -42,6 +42,8 @@ NONE: frozenset[Relation] = frozenset()
 
 
 def _rows_keep_epsilon(release: ShuffledChoice) -> None:
+    if release.epsilon > LARGEST_LOSS:
+        raise NoFiniteGuarantee(f"expected a local epsilon of at most {LARGEST_LOSS:g}, got {release.epsilon}")
     if release.mechanism:
         mechanism.check(release.mechanism, release.epsilon)
 
