@@ -45,14 +45,21 @@ def test_exactly_private_and_as_generous_as_it_can_be(rule: PartitionSelection) 
         assert not keeps_promise(bolder, odds, rule.delta)
 
 
-def test_selection_follows_its_probabilities() -> None:
-    rule = PartitionSelection(Fraction(1), Fraction(1, 1000))
+def follows(drawn_from: PartitionSelection, claimed: PartitionSelection, units: int) -> None:
+    """Draw by one rule, and hold the outcome to the probabilities of another."""
     words = np.random.default_rng(5)
+    chosen = drawn_from.select([units] * 50_000, lambda n: words.integers(0, 2**64, n, dtype=np.uint64))
+    chance = claimed.probability(units)
+    law = {True: chance, False: 1 - chance}
+    assert_matches_pmf(Counter(chosen.tolist()), {k: p for k, p in law.items() if p})
+
+
+def test_selection_follows_its_probabilities_and_a_bolder_twin_does_not() -> None:
+    rule, bolder = (PartitionSelection(Fraction(1), Fraction(1, d)) for d in (1000, 800))
     for units in (0, 3, 6, 40):
-        chosen = rule.select([units] * 50_000, lambda n: words.integers(0, 2**64, n, dtype=np.uint64))
-        chance = rule.probability(units)
-        law = {True: chance, False: 1 - chance}
-        assert_matches_pmf(Counter(chosen.tolist()), {k: p for k, p in law.items() if p})
+        follows(rule, rule, units)
+    with pytest.raises(AssertionError, match="p_value"):
+        follows(bolder, rule, 6)
 
 
 def test_replacing_touches_twice_as_many_values() -> None:
