@@ -13,7 +13,7 @@ from typing import NoReturn
 from tacit import __version__
 from tacit.errors import TacitError
 
-COMMANDS = ("account", "audit", "bench", "ledger")
+COMMANDS = ("account", "audit", "bench", "data", "ledger")
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 

@@ -2,6 +2,7 @@
 
 TacitError
 ├── BadInput                 a value that cannot be meant: says the name, what was expected and what came
+│   └── TooManyBadRows       a file with more bad rows than were allowed; nothing was written
 ├── UnknownRelease           an accountant met a release that it has no proof for
 ├── RelationMismatch         releases, lines or guarantees that speak of different neighbours or units
 ├── NoFiniteGuarantee        the release promises nothing at this delta
@@ -30,6 +31,10 @@ class TacitError(Exception):
 
 class BadInput(TacitError, ValueError):
     """A value outside its range or of the wrong kind."""
+
+
+class TooManyBadRows(BadInput):
+    """More rows of a file than allowed could not be read."""
 
 
 class UnknownRelease(TacitError, TypeError):

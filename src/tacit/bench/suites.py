@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-SUITES = ("noise", "accounting", "shuffling")
+SUITES = ("noise", "accounting", "shuffling", "data")

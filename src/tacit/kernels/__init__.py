@@ -9,6 +9,7 @@ import importlib
 import warnings
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,22 +42,61 @@ def fill_normals(out: Normals, keystream: NDArray[np.uint8], scale: float) -> No
             f"expected {needed} contiguous keystream bytes, got {keystream.dtype} of shape {keystream.shape}"
         )
     if out.dtype == np.float32:
-        _chosen().fill_float32(out, keystream, scale)
+        _chosen("_normals").fill_float32(out, keystream, scale)
     else:
-        _chosen().fill_float64(out, keystream, scale)
+        _chosen("_normals").fill_float64(out, keystream, scale)
+
+
+def text_fingerprints(offsets: NDArray[np.int32], data: NDArray[np.uint8], seed: int) -> NDArray[np.uint64]:
+    """64 bits for each text; text i is data[offsets[i]:offsets[i + 1]]. Public and fixed: they hide nothing.
+
+    Two different texts share a fingerprint with a chance of about 2^-64, unless somebody chose them for it.
+    """
+    _expect_flat("offsets", offsets, np.int32)
+    _expect_flat("bytes", data, np.uint8)
+    if not len(offsets):
+        raise BadInput("expected one offset more than texts, got none")
+    out = np.empty(len(offsets) - 1, dtype=np.uint64)
+    try:
+        _chosen("_tokens").text_fingerprints(offsets, data, seed, out)
+    except ValueError as problem:
+        raise BadInput(f"{problem}, got others") from None
+    return out
+
+
+def whole_fingerprints(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+    """The fingerprints of the numbers' decimal digits, so that 17 and "17" are the same token."""
+    _expect_flat("whole numbers", values, np.int64)
+    out = np.empty(len(values), dtype=np.uint64)
+    _chosen("_tokens").whole_fingerprints(values, seed, out)
+    return out
+
+
+def _expect_flat(name: str, array: NDArray[Any], dtype: type[np.generic]) -> None:
+    if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
+        raise BadInput(
+            f"expected {name} as a flat, contiguous array of {np.dtype(dtype)}, got {array.dtype} of shape "
+            f"{array.shape}"
+        )
 
 
 @cache
-def _chosen() -> ModuleType:
+def _chosen(compiled: str) -> ModuleType:
     try:
-        return importlib.import_module("tacit.kernels._normals")
+        return importlib.import_module(f"tacit.kernels.{compiled}")
     except ImportError:
+        _warn_once()
         from tacit.kernels import reference
 
-        warnings.warn(
-            "tacit was installed without its compiled kernels, so their NumPy twins serve: the same law, "
-            "several times slower. Reinstall where a C++ compiler is available.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
         return reference
+
+
+@cache
+def _warn_once() -> None:
+    """One warning, however many of the kernels are lacking."""
+    warnings.warn(
+        "tacit was installed without its compiled kernels, so their NumPy twins serve: the same law, "
+        "several times slower. Reinstall where a C++ compiler is available.",
+        RuntimeWarning,
+        stacklevel=4,
+    )

@@ -49,3 +49,36 @@ def _fill(
     cosine, sine = np.cos(turned), np.sin(turned)
     out[:pairs] = radius * np.choose(quadrant, [cosine, -sine, -cosine, sine])
     out[pairs:] = (radius * np.choose(quadrant, [sine, cosine, -sine, -cosine]))[: out.size - pairs]
+
+
+def text_fingerprints(
+    offsets: NDArray[np.int32], data: NDArray[np.uint8], seed: int, out: NDArray[np.uint64]
+) -> None:
+    """A text's length, then its bytes as little-endian words of eight, the last one filled up with zeros."""
+    first, past = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+    lengths = past - first
+    if np.any(first < 0) or np.any(lengths < 0) or np.any(past > len(data)):
+        raise ValueError("expected rising offsets within the data")
+    state = _absorb(np.full(len(out), seed, dtype=np.uint64), lengths.astype(np.uint64))
+    for start in range(0, int(lengths.max(initial=0)), 8):
+        rows = np.flatnonzero(lengths > start)
+        at = first[rows, None] + start + np.arange(8)
+        inside = at < past[rows, None]
+        word = np.where(inside, data[np.where(inside, at, 0)], 0).astype(np.uint8)
+        state[rows] = _absorb(state[rows], word.view("<u8").ravel().astype(np.uint64))
+    out[:] = state
+
+
+def whole_fingerprints(values: NDArray[np.int64], seed: int, out: NDArray[np.uint64]) -> None:
+    """The same of each number's decimal digits."""
+    texts = [b"%d" % value for value in values.tolist()]
+    offsets = np.cumsum([0, *map(len, texts)]).astype(np.int32)
+    text_fingerprints(offsets, np.frombuffer(b"".join(texts), dtype=np.uint8), seed, out)
+
+
+def _absorb(state: NDArray[np.uint64], word: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Every bit of both moves every bit of the result, modulo 2^64 (Steele, Lea, Flood 2014, SplitMix)."""
+    state = (state ^ word) + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))

@@ -1,0 +1,340 @@
+"""`tacit data`: published logs, made-up ones like them, and columns that training reads."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from tacit.data.describing import Description
+    from tacit.data.log import Log
+    from tacit.data.preparing import Prepared
+
+ROWS_TO_DESCRIBE = 100_000
+PREPARE = """\
+Read a log exactly as it was published (plain or compressed text, or Parquet), encode it, and write
+memory-mapped columns that training opens without reading them.
+
+  tacit data prepare criteo-display train.txt --out display
+  tacit data prepare taobao folder/ --out taobao
+  tacit data prepare my.csv --schema my.toml --out mine
+
+Features become whole numbers by hashing into fixed bins (the default; it learns nothing from the data), or by a
+vocabulary (--vocabulary 16). A vocabulary of sensitive values needs a public domain in the schema, or a private
+selection that the ledger pays for: --select-epsilon 1 --select-delta 1e-7 --ledger L --scope clicks.
+An encoder made before is applied unchanged with --encoder FOLDER."""
+DESCRIBE = """\
+Print what a log looks like beside the published figures: of a file, or without one of a made-up log.
+
+  tacit data describe criteo-display train.txt
+  tacit data describe criteo-attribution --rows 200000
+
+The figures are exact. They are for the owner of the data; publishing one is a release, with a price."""
+GENERATE = """\
+Make up a log from a stated model (docs/generators.md), calibrated to the published figures. The same seed
+gives the same rows, and a longer log begins with the rows of a shorter one (but for criteo-attribution, whose
+rows always fill its 30.9 days).
+
+  tacit data generate criteo-display --rows 1000000 --out display.parquet
+  tacit data generate criteo-attribution --rows 100000 --out clicks.tsv.gz     the layout of the published file
+  tacit data generate taobao --rows 100000 --out taobao/                      a folder of tables"""
+
+
+def add_parser(commands: Subparsers) -> None:
+    data = commands.add_parser(
+        "data",
+        help="list, describe, generate and prepare ad logs",
+        description="Published ad logs, made-up ones like them, and columns that training reads.",
+    )
+    actions = data.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listing = actions.add_parser(
+        "list",
+        help="the logs that tacit knows, or the columns of one",
+        description="The logs that tacit knows.",
+    )
+    listing.add_argument("name", nargs="?", metavar="NAME", help="print this log's columns and rules")
+    add_json_flag(listing)
+    listing.set_defaults(run=run_list)
+
+    describe = _action(actions, "describe", "statistics beside the published ones", DESCRIBE)
+    describe.add_argument("name", metavar="NAME|PATH", help="a log's name; a path with --schema")
+    describe.add_argument("path", metavar="PATH", nargs="?", help="the file or folder; none: make one up")
+    describe.add_argument("--schema", metavar="TOML", help="the columns of a log of your own")
+    describe.add_argument(
+        "--rows", type=int, default=ROWS_TO_DESCRIBE, help="how many to make up (default: %(default)s)"
+    )
+    describe.add_argument("--seed", type=int, default=1, help="of the made-up log (default: %(default)s)")
+    _add_bad_rows(describe)
+    add_json_flag(describe)
+    describe.set_defaults(run=run_describe)
+
+    generate = _action(actions, "generate", "a calibrated synthetic log of any size", GENERATE)
+    generate.add_argument("name", metavar="NAME", help="a log's name; see tacit data list")
+    generate.add_argument("--rows", type=int, required=True, metavar="N")
+    generate.add_argument("--out", type=Path, required=True, metavar="PATH", help="a file; for taobao a folder")
+    generate.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
+    generate.add_argument(
+        "--truth", type=Path, metavar="PATH", help="also write the true probabilities, for studies"
+    )
+    generate.add_argument("--rare-signal", type=float, metavar="X", help="how much signal lives in rare values")
+    generate.add_argument("--format", choices=("parquet", "published"), help="(default: by the file's name)")
+    _add_overwrite(generate)
+    add_json_flag(generate)
+    generate.set_defaults(run=run_generate)
+
+    prepare = _action(actions, "prepare", "encode a log into memory-mapped columns", PREPARE)
+    prepare.add_argument("name", metavar="NAME|PATH", help="a log's name; a path with --schema")
+    prepare.add_argument("path", metavar="PATH", nargs="?", help="the file or folder")
+    prepare.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    prepare.add_argument("--schema", metavar="TOML", help="the columns of a log of your own")
+    prepare.add_argument(
+        "--public-bins", type=int, metavar="N", help="rows of the public table (default: the log's)"
+    )
+    prepare.add_argument("--sensitive-bins", type=int, metavar="N", help="rows of the sensitive table")
+    prepare.add_argument(
+        "--vocabulary", type=int, metavar="T", help="list public values that occur at least T times"
+    )
+    prepare.add_argument(
+        "--sensitive-vocabulary", action="store_true", help="list sensitive values too; see above"
+    )
+    prepare.add_argument("--select-epsilon", metavar="E", help="of the private selection of sensitive values")
+    prepare.add_argument("--select-delta", metavar="D")
+    prepare.add_argument("--select-threshold", type=int, default=0, metavar="T", help="list only above about T")
+    prepare.add_argument("--ledger", metavar="PATH_OR_URL", help="the ledger that pays for the selection")
+    prepare.add_argument("--witness", metavar="PATH", help="the ledger's witness, where it is not beside it")
+    prepare.add_argument("--scope", help="the ledger's name for these people's data")
+    prepare.add_argument("--encoder", type=Path, metavar="FOLDER", help="apply this encoder unchanged")
+    prepare.add_argument("--split", choices=("chronological", "random", "by-user"), help="(default: the log's)")
+    prepare.add_argument("--shares", metavar="S,S,...", help="of train, validation and test, or train and test")
+    prepare.add_argument("--split-seed", type=int, default=0)
+    _add_bad_rows(prepare)
+    _add_overwrite(prepare)
+    add_json_flag(prepare)
+    prepare.set_defaults(run=run_prepare)
+
+
+def run_list(args: argparse.Namespace) -> int:
+    from tacit.data.logs import NAMES, named
+
+    if args.name is None:
+        logs = [named(name) for name in NAMES]
+        if args.json:
+            print_json([_summary(log) for log in logs])
+        else:
+            print_table("Logs", ("name", "what it is"), [(log.name, log.title) for log in logs])
+        return 0
+    log = named(args.name)
+    if args.json:
+        print_json({**_summary(log), "columns": [_column_json(column) for column in log.schema.columns]})
+    else:
+        print(f"{log.title}\n{log.about}\n\n{log.schema}")
+    return 0
+
+
+def run_describe(args: argparse.Namespace) -> int:
+    from tacit.data.describing import describe, to_describe
+    from tacit.data.reading.stream import LogReader
+
+    log, path = _log_and_path(args, path_needed=False)
+    with tempfile.TemporaryDirectory() as folder:
+        if path is None:
+            path = _made_up(args.name, args.rows, args.seed, Path(folder))
+        reader = LogReader(to_describe(log), path, bad_rows_limit=args.max_bad_rows)
+        with progress_bar("describing", reader.bytes) as progress:
+            description = describe(reader, progress)
+    if args.json:
+        print_json(description.as_json())
+    else:
+        _print_description(description)
+    return 0
+
+
+def run_generate(args: argparse.Namespace) -> int:
+    from tacit.data.generators.worlds import world
+    from tacit.data.logs import named
+    from tacit.data.writing import Destination, write
+
+    log = named(args.name)
+    made = world(args.name, args.seed, rows=args.rows, rare_signal=args.rare_signal)
+    destination = Destination.at(args.out, args.format, truth=args.truth, overwrite=args.overwrite)
+    settings = {"seed": args.seed, "rare_signal": args.rare_signal}
+    with progress_bar("generating", args.rows) as progress:
+        write(made, args.rows, log.layouts[0], destination, settings, progress)
+    record = {"log": log.name, "rows": args.rows, "seed": args.seed, "out": str(args.out), "synthetic": True}
+    if args.json:
+        print_json(record)
+    else:
+        print(f"{args.out}: {args.rows:,} synthetic rows of {log.name}, seed {args.seed}")
+    return 0
+
+
+def run_prepare(args: argparse.Namespace) -> int:
+    from tacit.commands.data_encoder import chosen_encoder, chosen_split
+    from tacit.data.columns import check_destination
+    from tacit.data.preparing import prepare
+    from tacit.data.reading.stream import LogReader
+
+    log, path = _log_and_path(args, path_needed=True)
+    # Whatever can be refused is refused here, before a selection is paid for.
+    split = chosen_split(args, log)
+    check_destination(args.out, overwrite=args.overwrite)
+    reader = LogReader(log, path, bad_rows_limit=args.max_bad_rows)
+    with chosen_encoder(args, log, path) as encoder, progress_bar("preparing", reader.bytes) as progress:
+        prepared = prepare(reader, encoder, args.out, split=split, overwrite=args.overwrite, progress=progress)
+    if args.json:
+        print_json(prepared.as_json())
+    else:
+        _print_prepared(prepared)
+    return 0
+
+
+def _action(actions: Any, name: str, summary: str, description: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    return parser
+
+
+def _add_bad_rows(parser: argparse.ArgumentParser) -> None:
+    from tacit.data.reading.bad_rows import DEFAULT_LIMIT
+
+    parser.add_argument(
+        "--max-bad-rows",
+        type=int,
+        default=DEFAULT_LIMIT,
+        metavar="N",
+        help="refuse the file if more rows than this cannot be read (default: %(default)s)",
+    )
+
+
+def _add_overwrite(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace what is there, once the new one is whole"
+    )
+
+
+def _log_and_path(args: argparse.Namespace, *, path_needed: bool) -> tuple[Log, Any]:
+    from tacit.data import own_log
+    from tacit.data.logs import named
+    from tacit.errors import BadInput
+
+    if args.schema is not None:
+        if args.path is not None:
+            raise BadInput(f"expected one path with --schema, got {args.name} and {args.path}")
+        return own_log.load(args.schema), args.name
+    log = named(args.name)
+    if args.path is None and path_needed:
+        raise BadInput(f"expected the path of the file after {args.name}, got none")
+    return log, args.path
+
+
+def _made_up(name: str, rows: int, seed: int, folder: Path) -> Path:
+    from tacit.data.generators.worlds import world
+    from tacit.data.logs import named
+    from tacit.data.writing import Destination, write
+
+    out = folder / "log"
+    with progress_bar("making up rows", rows) as progress:
+        write(
+            world(name, seed, rows=rows),
+            rows,
+            named(name).layouts[0],
+            Destination.at(out),
+            {"seed": seed},
+            progress,
+        )
+    return out
+
+
+def _print_description(description: Description) -> None:
+    what = "synthetic" if description.synthetic else "this file"
+    title = f"{description.log.title}: {what}"
+    rows = [
+        (name, _number(description.published(name)), _number(value))
+        for name, value in description.figures.items()
+    ]
+    print_table(title, ("figure", "published", what), rows, numbers=("published", what))
+    fields = [
+        (
+            each.name,
+            each.role,
+            _number(description.published(f"{each.name}: values")),
+            _number(each.values),
+            _share(each.top_share),
+            _share(each.top_twenty_share),
+            f"{each.gini:.2f}",
+            _share(description.published(f"{each.name}: missing")),
+            _share(each.missing),
+        )
+        for each in description.fields
+    ]
+    columns = (
+        "field",
+        "side",
+        "values, published",
+        "values",
+        "top",
+        "top 20",
+        "gini",
+        "missing, published",
+        "missing",
+    )
+    size = f"{description.figures['rows']:,.0f}"
+    print_table(
+        f"Fields: values among {size} rows ({what}); published ones among all",
+        columns,
+        fields,
+        numbers=columns[2:],
+    )
+    if description.bad_rows.count:
+        print(f"{description.bad_rows.count} bad rows, first: {description.bad_rows.first[0]}")
+
+
+def _print_prepared(prepared: Prepared) -> None:
+    record = prepared.as_json()
+    kind = "synthetic rows" if record["synthetic"] else "rows"
+    positive = f"{100 * record['positive_rate']:.2f}% positive"
+    print(f"{record['out']}: {record['rows']:,} {kind} of {record['log']}, {positive}")
+    parts = ", ".join(f"{name} {count:,}" for name, count in record["parts"].items())
+    public, sensitive = (len(record["fields"][side]) for side in ("public", "sensitive"))
+    tables = record["table_rows"]
+    print(f"  {public} public fields, table of {tables['public']:,} rows")
+    print(f"  {sensitive} sensitive fields, table of {tables['sensitive']:,} rows")
+    print(f"  parts: {parts}")
+    if record["rows_passed_over"]:
+        print(f"  passed over: {record['rows_passed_over']:,} rows that are no examples by the log's rule")
+    bad = record["bad_rows"]
+    if bad["count"]:
+        print(f"  bad rows: {bad['count']:,}")
+        for row in bad["first"]:
+            column = f", column {row['column']}" if row["column"] else ""
+            print(f"    line {row['line']}{column}: {row['problem']}")
+
+
+def _summary(log: Log) -> dict[str, Any]:
+    return {"name": log.name, "title": log.title, "about": log.about}
+
+
+def _column_json(column: Any) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "roles": sorted(column.roles),
+        "kind": str(column.kind),
+        "source": column.source,
+        "why": column.why,
+    }
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}%"

@@ -1,0 +1,233 @@
+"""An encoded log on disk: one array a file, opened by mapping it, so that nothing is read before it is used.
+
+    columns = Columns.open("clicks")
+    train = columns.parts()["train"]
+    train.of(columns.public), train.of(columns.label)      # (rows, fields), (rows,)
+
+`public` and `sensitive` hold a row for each example, so that a batch drawn at random touches each example's
+features in one place; `columns.public[:, 3]` is one field, without copying.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.data.splits import Rows, Split
+from tacit.errors import BadInput
+from tacit.schema.columns import Role
+
+VERSION = 1
+MANIFEST = "columns.json"
+NEEDED = ("rows", "arrays", "split", "sensitive_keys", "synthetic")
+
+
+class Columns:
+    """Arrays by name, all with the same number of rows (the flat parts of sequences apart)."""
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+        self.folder, self.manifest = folder, manifest
+        self.rows: int = manifest["rows"]
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Columns:
+        place = Path(folder) / MANIFEST
+        try:
+            manifest = json.loads(place.read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            raise BadInput(f"{folder}: expected a prepared log here ({MANIFEST}), got none") from None
+        except ValueError:
+            raise BadInput(f"{place}: expected JSON, got something else") from None
+        version = manifest.get("version") if isinstance(manifest, dict) else None
+        if version != VERSION:
+            raise BadInput(f"{place}: expected version {VERSION}, got {version!r}")
+        lacking = [key for key in NEEDED if key not in manifest]
+        if lacking:
+            raise BadInput(f"{place}: expected a whole manifest, got one without {lacking[0]}")
+        return cls(Path(folder), manifest)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """The array of this name, mapped, not read."""
+        expected = self.manifest["arrays"].get(name)
+        if expected is None:
+            raise BadInput(f"{self.folder}: expected one of {', '.join(self.manifest['arrays'])}, got {name!r}")
+        dtype, shape = expected
+        if 0 in shape:
+            return np.empty(shape, dtype=dtype)  # there is nothing to map
+        try:
+            array: NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        except (OSError, EOFError, ValueError):
+            place = self.folder / f"{name}.npy"
+            raise BadInput(f"{place}: expected a whole array, got none or a torn one") from None
+        if [str(array.dtype), list(array.shape)] != expected:
+            raise BadInput(
+                f"{self.folder / name}.npy: expected {dtype} of shape {tuple(shape)}, "
+                f"got {array.dtype} of shape {array.shape}"
+            )
+        return array
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.manifest["arrays"]
+
+    @cached_property
+    def public(self) -> NDArray[np.int32]:
+        return self["public"]
+
+    @cached_property
+    def sensitive(self) -> NDArray[np.int32]:
+        return self["sensitive"]
+
+    @cached_property
+    def label(self) -> NDArray[Any]:
+        return self["label"]
+
+    def key(self, role: Role) -> NDArray[Any] | None:
+        """User, publisher, advertiser, auction and record as 64 bits each; time in seconds; None if absent."""
+        name = str(role)
+        return self[name] if name in self.manifest["arrays"] else None
+
+    def sequence(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Where each row's ids begin (one offset more than rows), and all ids."""
+        return self[f"offsets-{name}"], self[f"sequence-{name}"]
+
+    @property
+    def split(self) -> Split:
+        return Split.from_json(self.manifest["split"])
+
+    @property
+    def synthetic(self) -> bool:
+        return bool(self.manifest["synthetic"])
+
+    def parts(self, split: Split | None = None) -> dict[str, Rows]:
+        """The log's own split, or another one."""
+        chosen = split or self.split
+        chosen.refuse_sensitive(str(self.folder), self.manifest["sensitive_keys"])
+        return chosen.parts(self.rows, times=self.key(Role.TIME), users=self.key(Role.USER))
+
+
+def check_destination(folder: Path, *, overwrite: bool) -> None:
+    """Refuse to write where something would be lost."""
+    if not folder.exists():
+        return
+    if not overwrite:
+        raise BadInput(f"expected a new folder for the columns, got {folder}, which exists; say --overwrite")
+    ours = (folder / MANIFEST).is_file()
+    if not ours or any(entry.suffix not in (".npy", ".json") for entry in folder.iterdir()):
+        raise BadInput(f"expected a prepared log to overwrite, got {folder}, which holds something else")
+
+
+class ColumnsWriter:
+    """Appends blocks of rows. Nothing is seen at `folder` before `finish`; a failure leaves nothing behind."""
+
+    def __init__(self, folder: Path, *, overwrite: bool = False) -> None:
+        self.folder, self.overwrite = folder, overwrite
+        self._place = folder.resolve()  # through links, so that what they point to is replaced and not they
+        check_destination(folder, overwrite=overwrite)
+        self._place.parent.mkdir(parents=True, exist_ok=True)
+        self.building = self._place.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+        self.building.mkdir()
+        self.rows = 0
+        self._files: dict[str, _GrowingArray] = {}
+
+    def append(self, arrays: Mapping[str, NDArray[Any]], rows: int) -> None:
+        if self._files and self._files.keys() != arrays.keys():
+            raise BadInput(f"expected the arrays {sorted(self._files)} again, got {sorted(arrays)}")
+        for name, array in arrays.items():
+            if Path(name).name != name:
+                raise BadInput(f"expected a column's name that a file can have, got {name!r}")
+            if name not in self._files:
+                self._files[name] = _GrowingArray(self.building / f"{name}.npy", array)
+            self._files[name].append(array)
+        self.rows += rows
+
+    def length(self, name: str) -> int:
+        """How long an array is so far."""
+        return self._files[name].rows if name in self._files else 0
+
+    def finish(self, manifest: Mapping[str, Any]) -> Columns:
+        """Write the headers and the manifest, and put the folder in its place."""
+        for name, file in self._files.items():
+            expected = self.rows + name.startswith("offsets-")
+            if not name.startswith("sequence-") and file.rows != expected:
+                raise BadInput(f"expected {expected} rows of {name}, got {file.rows}")
+        arrays = {name: file.finish() for name, file in self._files.items()}
+        record = {"version": VERSION, "rows": self.rows, "arrays": arrays, **manifest}
+        (self.building / MANIFEST).write_text(json.dumps(record, indent=2) + "\n")
+        check_destination(
+            self.folder, overwrite=self.overwrite
+        )  # again: somebody else may have written there meanwhile
+        if self._place.exists():
+            self._replace()
+        else:
+            self.building.rename(self._place)
+        return Columns.open(self.folder)
+
+    def _replace(self) -> None:
+        replaced = self._place.with_name(f"{self.building.name}.replaced")
+        self._place.rename(replaced)
+        try:
+            self.building.rename(self._place)
+        except OSError:
+            replaced.rename(self._place)
+            raise
+        shutil.rmtree(replaced)
+
+    def __enter__(self) -> ColumnsWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+        shutil.rmtree(self.building, ignore_errors=True)
+
+
+class _GrowingArray:
+    """A .npy file that grows row by row. NumPy pads the header so that the final shape fits in its place."""
+
+    def __init__(self, path: Path, like: NDArray[Any]) -> None:
+        self._dtype, self._tail = like.dtype, like.shape[1:]
+        self.rows = 0
+        self._file: BinaryIO = path.open("wb")
+        self._write_header()
+        self._start = self._file.tell()
+
+    def append(self, array: NDArray[Any]) -> None:
+        if array.dtype != self._dtype or array.shape[1:] != self._tail:
+            raise BadInput(f"expected more of {self._dtype} {self._tail}, got {array.dtype} {array.shape[1:]}")
+        self._file.write(np.ascontiguousarray(array).data if array.size else b"")
+        self.rows += len(array)
+
+    def finish(self) -> list[Any]:
+        self._file.seek(0)
+        self._write_header()
+        if self._file.tell() != self._start:
+            raise AssertionError("the header of a .npy file changed its length")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return [str(self._dtype), [self.rows, *self._tail]]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write_header(self) -> None:
+        np.lib.format.write_array_header_1_0(
+            self._file,
+            {
+                "descr": np.lib.format.dtype_to_descr(self._dtype),
+                "fortran_order": False,
+                "shape": (self.rows, *self._tail),
+            },
+        )

@@ -1,0 +1,215 @@
+"""The encoder: which columns, in what order, by which side; saved with the model and never changed.
+
+It tells nothing of people: bins hold nothing at all, a public vocabulary holds public values, and a sensitive
+one holds a public domain or values that were selected under DP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tacit.data.encoding.selection import Selection
+from tacit.data.encoding.sides import Hashing, Ids, Side, Vocabulary
+from tacit.data.encoding.tokens import fingerprints
+from tacit.errors import BadInput
+from tacit.schema.columns import Column, Kind, LogSchema, Role
+
+VERSION = 1
+MANIFEST = "encoder.json"
+SIDES = (Role.PUBLIC, Role.SENSITIVE)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Features as whole numbers: a row for each example, a column for each field, by side."""
+
+    public: Ids  # (rows, public fields)
+    sensitive: Ids  # (rows, sensitive fields)
+    sequences: Mapping[str, tuple[NDArray[np.int64], Ids]]  # lengths, and all ids one after the other
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """Frozen, and equal exactly when its `digest` is.
+
+    `selection` is the release by which the sensitive vocabulary was drawn, if it was: whoever trains with this
+    encoder on the same data composes it with what training releases.
+    """
+
+    columns: tuple[Column, ...]
+    public: Side
+    sensitive: Side
+    utc_offset_hours: int = 0
+    selection: Selection | None = None
+
+    def __post_init__(self) -> None:
+        for column in self.columns:
+            side = self.side(column)
+            if isinstance(side, Vocabulary) and column.name not in side.fields:
+                raise BadInput(
+                    f"column {column.name}: expected it in its side's vocabulary, got none of that name"
+                )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Encoder) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @classmethod
+    def of(
+        cls, schema: LogSchema, public: Side, sensitive: Side, selection: Selection | None = None
+    ) -> Encoder:
+        features = tuple(column for column in schema.columns if column.is_feature)
+        if not features:
+            raise BadInput(f"log {schema.name}: expected at least one feature, got none")
+        return cls(features, public, sensitive, schema.utc_offset_hours, selection)
+
+    def fields(self, role: Role) -> tuple[str, ...]:
+        """The names of a side's fields, in the order of its matrix."""
+        return tuple(column.name for column in self._of_side(role) if column.kind is not Kind.SEQUENCE)
+
+    def encode(self, rows: pa.RecordBatch) -> Encoded:
+        matrices = [self._matrix(rows, role) for role in SIDES]
+        sequences = {
+            column.name: self._sequence(rows, column) for column in self.columns if column.kind is Kind.SEQUENCE
+        }
+        return Encoded(matrices[0], matrices[1], sequences)
+
+    def side(self, column: Column) -> Side:
+        return self.public if Role.PUBLIC in column.roles else self.sensitive
+
+    @property
+    def digest(self) -> str:
+        """What this encoder does, in 64 hex digits: a model refuses columns of another one."""
+        spelled = hashlib.sha256(json.dumps(self._as_json(), sort_keys=True).encode())
+        for side in (self.public, self.sensitive):
+            for values in side.listed if isinstance(side, Vocabulary) else ():
+                spelled.update(values.astype("<u8").tobytes())
+        return spelled.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for role, side in zip(SIDES, (self.public, self.sensitive), strict=True):
+            if isinstance(side, Vocabulary):
+                np.save(
+                    _listed(folder, role),
+                    np.concatenate(side.listed) if side.listed else np.empty(0, np.uint64),
+                )
+        record = {**self._as_json(), "digest": self.digest}
+        (folder / MANIFEST).write_text(json.dumps(record, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Encoder:
+        place = folder / MANIFEST
+        try:
+            record = json.loads(place.read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            raise BadInput(f"{folder}: expected an encoder here ({MANIFEST}), got none") from None
+        except ValueError:
+            raise BadInput(f"{place}: expected JSON, got something else") from None
+        version = record.get("version") if isinstance(record, dict) else None
+        if version != VERSION:
+            raise BadInput(f"{place}: expected version {VERSION}, got {version!r}")
+        try:
+            columns = tuple(Column(**column) for column in record["columns"])
+            sides = [_side(folder, role, record[role]) for role in SIDES]
+            selection = None if record["selection"] is None else Selection.from_json(record["selection"])
+            loaded = cls(columns, sides[0], sides[1], record["utc_offset_hours"], selection)
+        except BadInput as refusal:
+            raise BadInput(f"{place}: {refusal}") from None
+        except (KeyError, TypeError, AttributeError) as problem:
+            raise BadInput(f"{place}: expected a whole encoder, got one that fails at {problem}") from None
+        if loaded.digest != record.get("digest"):
+            raise BadInput(f"{place}: expected an encoder that fits its digest, got one that was changed")
+        return loaded
+
+    def _of_side(self, role: Role) -> list[Column]:
+        return [column for column in self.columns if role in column.roles]
+
+    def _matrix(self, rows: pa.RecordBatch, role: Role) -> Ids:
+        columns = [column for column in self._of_side(role) if column.kind is not Kind.SEQUENCE]
+        matrix = np.empty((rows.num_rows, len(columns)), dtype=np.int32)
+        for index, column in enumerate(columns):
+            tokens = fingerprints(column, _source(rows, column), self.utc_offset_hours)
+            matrix[:, index] = self.side(column).ids(column.name, tokens)
+        return matrix
+
+    def _sequence(self, rows: pa.RecordBatch, column: Column) -> tuple[NDArray[np.int64], Ids]:
+        array = _source(rows, column)
+        if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+            raise BadInput(f"column {column.name}: expected lists, got {array.type}")
+        lengths = pc.fill_null(array.value_lengths(), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        tokens = fingerprints(column, array.flatten(), self.utc_offset_hours)
+        return lengths, self.side(column).ids(column.name, tokens)
+
+    def _as_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "utc_offset_hours": self.utc_offset_hours,
+            "columns": [_column_json(column) for column in self.columns],
+            "public": _side_json(self.public),
+            "sensitive": _side_json(self.sensitive),
+            "selection": None if self.selection is None else self.selection.as_json(),
+        }
+
+
+def _source(rows: pa.RecordBatch, column: Column) -> pa.Array:
+    if column.source not in rows.schema.names:
+        raise BadInput(f"expected a column {column.source} as the encoder knows it, got none")
+    return rows.column(column.source)
+
+
+def _column_json(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "roles": sorted(column.roles),
+        "kind": str(column.kind),
+        "source": column.source,
+        "buckets_per_doubling": column.buckets_per_doubling,
+    }
+
+
+def _side_json(side: Side) -> dict[str, Any]:
+    if isinstance(side, Hashing):
+        return {"way": "hashing", "bins": side.size}
+    if isinstance(side, Vocabulary):
+        return {
+            "way": "vocabulary",
+            "fields": list(side.fields),
+            "values": [len(values) for values in side.listed],
+        }
+    raise BadInput(f"expected hashing or a vocabulary, got {type(side).__name__}")
+
+
+def _side(folder: Path, role: Role, record: Mapping[str, Any]) -> Side:
+    if record["way"] == "hashing":
+        return Hashing(record["bins"])
+    if record["way"] != "vocabulary":
+        raise BadInput(f"expected hashing or vocabulary, got {record['way']!r}")
+    return Vocabulary(tuple(record["fields"]), tuple(_lists(_listed(folder, role), record["values"])))
+
+
+def _lists(path: Path, lengths: Sequence[int]) -> list[NDArray[np.uint64]]:
+    """A field's values after another's, cut where they belong."""
+    try:
+        values = np.load(path)
+    except (OSError, EOFError, ValueError):
+        raise BadInput(f"expected a vocabulary in {path.name}, got none or a torn one") from None
+    if values.shape != (sum(lengths),):
+        raise BadInput(f"expected {sum(lengths)} values in {path.name}, got shape {values.shape}")
+    return list(np.split(values, np.cumsum(lengths)[:-1])) if lengths else []
+
+
+def _listed(folder: Path, role: Role) -> Path:
+    return folder / f"vocabulary-{role}.npy"

@@ -1,0 +1,174 @@
+"""Made-up auctions: what each candidate bids, what a server knows of its click, and what the device knows.
+
+An auction has n = min(most, ⌈exp(N(ln m, σ_n²))⌉) candidates. Each bids exp(N(μ_b, σ_b²)) per click. With
+standard normals z, one a candidate or (context) one an auction,
+
+    η      = logit(base) + σ_item z_item + σ_context z_context       what the server can know
+    device = sigmoid(η + σ_user z_user)                              the true probability of a click
+    server = E[device | η]                                           the best guess without the person
+
+and where `kept` is given, only the candidates with the best bid × server go on, best first.
+
+The Taobao-like market has the candidate numbers of the public Taobao display log (an auction is the rows of one
+user at one time; about four). The search-like market follows the shape of the search auctions that papers on
+private choice describe: many ads retrieved, the best fifteen kept, and little that only the device knows.
+All other figures are chosen, not measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from tacit import expect
+from tacit.data.generators.generated import generator
+from tacit.errors import BadInput
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+AUCTIONS_PER_BLOCK = 2**14
+FARTHEST_LOG_ODDS = 40.0  # beyond it the probability is its limit to 1e-16
+GRID_STEP = 2.0**-8  # linear interpolation errs by step²/8 · max|f''| < 2e-7
+NORMAL_REACH = 9.0  # the normal weight beyond is below 1e-18
+_MARKET = 21
+
+
+@dataclass(frozen=True)
+class Auctions:
+    """Some auctions, ragged: auction i has the candidates offsets[i] to offsets[i + 1] of every other array.
+
+    bid     currency units a click
+    eta     log-odds that anyone can know, without the person
+    server  E[device | eta]
+    device  the true probability of a click
+    """
+
+    offsets: Integers
+    bid: Floats
+    eta: Floats
+    server: Floats
+    device: Floats
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets) - 1
+
+    def first(self, count: int) -> Auctions:
+        """The first so many auctions."""
+        end = self.offsets[count]
+        cut = (values[:end] for values in (self.bid, self.eta, self.server, self.device))
+        return Auctions(self.offsets[: count + 1], *cut)
+
+
+@dataclass(frozen=True)
+class Market:
+    """A law of auctions; the module's docstring names each figure. Spreads are standard deviations of logs."""
+
+    candidates_median: float
+    candidates_spread: float
+    most_candidates: int
+    bid_log_mean: float
+    bid_log_spread: float
+    base: float
+    item_spread: float
+    context_spread: float
+    user_spread: float
+    kept: int | None = None
+
+    def __post_init__(self) -> None:
+        expect.positive("candidates_median", self.candidates_median)
+        expect.whole("most_candidates", self.most_candidates, at_least=1)
+        expect.exact("bid_log_mean", self.bid_log_mean)
+        expect.probability("base", self.base)
+        for name in ("candidates_spread", "bid_log_spread", "item_spread", "context_spread", "user_spread"):
+            expect.at_least_zero(name, getattr(self, name))
+        if self.kept is not None:
+            expect.whole("kept", self.kept, at_least=1)
+
+    @classmethod
+    def taobao_like(cls) -> Market:
+        """Few candidates, dear and uneven items, and much that only the device knows."""
+        return cls(
+            candidates_median=2.7, candidates_spread=0.8, most_candidates=40,
+            bid_log_mean=5.0, bid_log_spread=1.2,
+            base=0.04, item_spread=0.5, context_spread=0.3, user_spread=1.0,
+        )  # fmt: skip
+
+    @classmethod
+    def search_like(cls) -> Market:
+        """Forty ads a query, the best fifteen kept, and little that only the device knows."""
+        return cls(
+            candidates_median=40.0, candidates_spread=0.0, most_candidates=40,
+            bid_log_mean=0.0, bid_log_spread=0.8,
+            base=0.05, item_spread=0.8, context_spread=0.5, user_spread=0.35, kept=15,
+        )  # fmt: skip
+
+    def candidates(self, count: int, draws: np.random.Generator) -> Integers:
+        """How many candidates each of so many auctions has, before any cut."""
+        drawn = np.exp(math.log(self.candidates_median) + self.candidates_spread * draws.standard_normal(count))
+        return np.clip(np.ceil(drawn), 1, self.most_candidates).astype(np.int64)
+
+    def auctions(self, count: int, seed: int) -> Iterator[Auctions]:
+        """Exactly so many auctions, a block at a time; more of them begin with the same ones."""
+        expect.whole("count", count, at_least=0)
+        for block, start in enumerate(range(0, count, AUCTIONS_PER_BLOCK)):
+            yield self._block(generator(seed, _MARKET, block)).first(min(AUCTIONS_PER_BLOCK, count - start))
+
+    def _block(self, draws: np.random.Generator) -> Auctions:
+        sizes = self.candidates(AUCTIONS_PER_BLOCK, draws)
+        offsets = offsets_of(sizes)
+        total = int(offsets[-1])
+        context = np.repeat(self.context_spread * draws.standard_normal(AUCTIONS_PER_BLOCK), sizes)
+        bid = np.exp(self.bid_log_mean + self.bid_log_spread * draws.standard_normal(total))
+        eta = float(logit(self.base)) + self.item_spread * draws.standard_normal(total) + context
+        server = expected_click(eta, self.user_spread)
+        device = expit(eta + self.user_spread * draws.standard_normal(total))
+        if self.kept is None:
+            return Auctions(offsets, bid, eta, server, device)
+        best = best_first(offsets, bid * server, self.kept)
+        kept = offsets_of(np.minimum(sizes, self.kept))
+        return Auctions(kept, bid[best], eta[best], server[best], device[best])
+
+
+def offsets_of(sizes: Integers) -> Integers:
+    """Where each of the ragged lists begins, and where the last one ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+
+
+def best_first(offsets: Integers, score: Floats, kept: int) -> Integers:
+    """The places of the best `kept` candidates of each auction, auction by auction, best first."""
+    sizes = np.diff(offsets)
+    auction = np.repeat(np.arange(len(sizes)), sizes)
+    ranked = np.lexsort((-score, auction))
+    rank = np.arange(len(score)) - np.repeat(offsets[:-1], sizes)
+    return ranked[rank < kept]
+
+
+def expected_click(eta: Floats, spread: float) -> Floats:
+    """E[sigmoid(eta + spread · z)] for a standard normal z, within 1e-6 of the integral."""
+    grid, values = _expected_on_grid(float(spread))
+    return np.interp(eta, grid, values)
+
+
+@lru_cache(maxsize=16)
+def _expected_on_grid(spread: float) -> tuple[Floats, Floats]:
+    if not 0 <= spread <= 10:
+        raise BadInput(f"expected spread in [0, 10], got {spread!r}")
+    reach = FARTHEST_LOG_ODDS + NORMAL_REACH * spread
+    grid = np.arange(-reach, reach + GRID_STEP, GRID_STEP)
+    # The trapezoid rule errs by about exp(-2π²/(spread · step)), and by exp(-2π²/step²) for the normal itself.
+    step = min(0.5, 0.5 / spread) if spread else 0.5
+    z = np.arange(-NORMAL_REACH, NORMAL_REACH + step / 2, step)
+    weights = np.exp(-(z**2) / 2)
+    weights /= weights.sum()
+    values = np.zeros_like(grid)
+    for node, weight in zip(z, weights, strict=True):
+        values += weight * expit(grid + spread * node)
+    return grid, values

@@ -1,0 +1,47 @@
+"""Conversions: clicks on the ads of several advertisers, some of whom share their conversions and some do not.
+
+No published file has this form, so the log is always made up. The features are the platform's own, and public
+towards the label, which is the advertiser's.
+"""
+
+from __future__ import annotations
+
+from tacit.data.log import Figure, Log
+from tacit.data.reading.layout import Layout, Raw
+from tacit.data.splits import Split
+from tacit.schema.columns import Column, Kind, LogSchema, Role
+
+FIELDS = tuple(f"f{number}" for number in range(1, 12))
+SEQUENCES = ("sequence_topic", "sequence_item", "sequence_action")
+
+LOG = Log(
+    name="conversions",
+    title="Conversions of several advertisers (synthetic only)",
+    about="Rows are clicks; the label is a conversion; cart and engaged are auxiliary labels.",
+    schema=LogSchema(
+        "conversions",
+        (
+            Column("conversion", {Role.LABEL}, Kind.FLAG),
+            Column("cart", {Role.AUXILIARY}, Kind.FLAG),
+            Column("engaged", {Role.AUXILIARY}, Kind.FLAG),
+            Column("topic", {Role.PUBLIC}),
+            *(Column(name, {Role.PUBLIC}) for name in FIELDS),
+            *(Column(name, {Role.PUBLIC}, Kind.SEQUENCE) for name in SEQUENCES),
+            Column("advertiser", {Role.ADVERTISER}),
+            Column("user", {Role.USER}),
+            Column("click_id", {Role.RECORD}),
+            Column("time", {Role.TIME}, Kind.WHOLE),
+        ),
+    ),
+    layouts=(
+        Layout(
+            {
+                **dict.fromkeys(("click_id", "user", "time", "advertiser", "topic", *FIELDS), Raw.WHOLE),
+                **dict.fromkeys(SEQUENCES, Raw.LIST),
+                **dict.fromkeys(("conversion", "cart", "engaged"), Raw.WHOLE),
+            }
+        ),
+    ),
+    split=Split("chronological", {"train": "0.8", "validation": "0.1", "test": "0.1"}),
+    published=(Figure("positive rate", 0.015),),
+)

@@ -1,0 +1,31 @@
+"""A small display log for studies: ten public and ten sensitive categories, few enough values to be learned.
+
+No published file has this form, so the log is always made up.
+"""
+
+from __future__ import annotations
+
+from tacit.data.log import Figure, Log
+from tacit.data.reading.layout import Layout, Raw
+from tacit.data.splits import Split
+from tacit.schema.columns import Column, Kind, LogSchema, Role
+
+PUBLIC = tuple(f"P{number}" for number in range(1, 11))
+SENSITIVE = tuple(f"S{number}" for number in range(1, 11))
+
+LOG = Log(
+    name="display-small",
+    title="A small display log for studies (synthetic only)",
+    about="Rows are impressions; the label is a click. P1 to P10 are public, S1 to S10 sensitive.",
+    schema=LogSchema(
+        "display-small",
+        (
+            Column("label", {Role.LABEL}, Kind.FLAG),
+            *(Column(name, {Role.PUBLIC}) for name in PUBLIC),
+            *(Column(name, {Role.SENSITIVE}) for name in SENSITIVE),
+        ),
+    ),
+    layouts=(Layout({"label": Raw.WHOLE, **dict.fromkeys((*PUBLIC, *SENSITIVE), Raw.TEXT)}),),
+    split=Split("random", {"train": "0.8", "test": "0.2"}),
+    published=(Figure("positive rate", 0.2562),),
+)

@@ -1,0 +1,110 @@
+"""Taobao ad display: eight days of impressions, joined with what is known of the ads and of the people.
+
+A folder holds `raw_sample`, `ad_feature`, `user_profile` and, where given, `behavior_log`, each as .csv,
+.csv.gz or .parquet. As in the study of private recommendations (Appendix E): the ads with the same user and
+time_stamp are the candidates of one auction, and an advertiser bids in proportion to the price of the item.
+What belongs to the person is sensitive; the ad, the place on the page and the time are public. Days are cut in
+UTC+8.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tacit.data.log import Figure, Log, Tables
+from tacit.data.logs.taobao_tables import (
+    AD,
+    HISTORY,
+    PERSON,
+    PROFILE,
+    SideTable,
+    has_table,
+    histories,
+    table_in,
+)
+from tacit.data.reading.layout import Layout, Raw
+from tacit.data.splits import Split
+from tacit.schema.columns import Column, Kind, LogSchema, Role
+
+BID_SHARE = 0.01  # of the item's price: what an advertiser bids for a click
+HIGHEST_PRICE = 100_000.0  # above this a price is a placeholder (they go up to 99,999,999); it is cut here
+
+
+def joined(
+    ads: SideTable, profiles: SideTable, history: SideTable | None, rows: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Add the ad's and the person's columns, the bid and the auction. An unknown ad or person has nulls."""
+    users = rows.column("user")
+    added = {
+        **ads.of(rows.column("adgroup_id")),
+        **profiles.of(users),
+        "auction": pc.bit_wise_xor(pc.shift_left(users, 32), rows.column("time_stamp")),
+    }
+    added["bid"] = pc.multiply(pc.min_element_wise(added["price"], HIGHEST_PRICE, skip_nulls=False), BID_SHARE)
+    if history is None:
+        added[HISTORY] = pa.array([[]] * rows.num_rows, pa.list_(pa.int64()))
+    else:
+        added.update(history.of(users))
+    for name, column in added.items():
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def _tables(folder: Path) -> Tables:
+    ads = SideTable.read(table_in(folder, "ad_feature"), AD)
+    profiles = SideTable.read(table_in(folder, "user_profile"), PROFILE)
+    history = histories(table_in(folder, "behavior_log")) if has_table(folder, "behavior_log") else None
+    return Tables(table_in(folder, "raw_sample"), partial(joined, ads, profiles, history))
+
+
+LOG = Log(
+    name="taobao",
+    title="Taobao ad display (raw_sample, ad_feature, user_profile, behavior_log)",
+    about="Rows are impressions; the label is a click. An auction is the ads of the same user and time_stamp; "
+    f"a bid is {BID_SHARE:g} of the item's price, which is cut at {HIGHEST_PRICE:,.0f}. Behaviour before the "
+    "first day becomes the person's history.",
+    schema=LogSchema(
+        "taobao",
+        (
+            Column("clk", {Role.LABEL}, Kind.FLAG),
+            *(Column(name, {Role.PUBLIC}) for name in ("adgroup_id", "pid", "cate_id", "campaign_id", "brand")),
+            Column("customer", {Role.PUBLIC, Role.ADVERTISER}),
+            Column("price", {Role.PUBLIC}, Kind.REAL, buckets_per_doubling=2),
+            Column("hour", {Role.PUBLIC}, Kind.HOUR, source="time_stamp"),
+            Column("weekday", {Role.PUBLIC}, Kind.WEEKDAY, source="time_stamp"),
+            *(Column(name, {Role.SENSITIVE}) for name in PERSON),
+            Column(HISTORY, {Role.SENSITIVE}, Kind.SEQUENCE),
+            Column("user", {Role.USER}),
+            Column("time_stamp", {Role.TIME}, Kind.WHOLE),
+            Column("auction", {Role.AUCTION}),
+            Column("bid", {Role.PRICE}, Kind.REAL),
+            Column("nonclk", {Role.LEFT_OUT}, Kind.FLAG, why="1 - clk: it tells the label"),
+        ),
+        utc_offset_hours=8,
+    ),
+    layouts=(
+        Layout(
+            {
+                "user": Raw.WHOLE,
+                "time_stamp": Raw.WHOLE,
+                "adgroup_id": Raw.WHOLE,
+                "pid": Raw.TEXT,
+                "nonclk": Raw.WHOLE,
+                "clk": Raw.WHOLE,
+            }
+        ),
+    ),
+    split=Split("chronological", {"train": "0.875", "test": "0.125"}),
+    tables=_tables,
+    derived_from=("user", "time_stamp", "adgroup_id"),
+    published=(
+        Figure("rows", 26_557_961),
+        Figure("positive rate", 0.0514),
+        Figure("users", 1_141_729),
+        Figure("candidates an auction, mean", 4),
+    ),
+)

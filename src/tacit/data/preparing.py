@@ -1,0 +1,155 @@
+"""Prepare a log: read it, encode it, write its columns; memory does not grow with the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tacit.data.columns import Columns, ColumnsWriter
+from tacit.data.encoding.encoder import Encoder
+from tacit.data.encoding.sides import Hashing
+from tacit.data.encoding.tokens import keys
+from tacit.data.log import Log
+from tacit.data.reading.stream import Examples, LogReader
+from tacit.data.splits import Split, Way
+from tacit.data.synthetic import is_synthetic
+from tacit.errors import BadInput
+from tacit.schema.columns import Column, Kind, Role
+
+KEYS = (Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.AUCTION, Role.RECORD)
+NUMBERS = {
+    Role.TIME: np.int64,
+    Role.PRICE: np.float64,
+    Role.PROPENSITY: np.float64,
+    Role.LATITUDE: np.float64,
+    Role.LONGITUDE: np.float64,
+}
+TARGET_TYPES = {Kind.FLAG: np.uint8, Kind.WHOLE: np.int64, Kind.REAL: np.float64}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What came of it."""
+
+    columns: Columns
+    positive_rate: float
+
+    def as_json(self) -> dict[str, Any]:
+        manifest = self.columns.manifest
+        return {
+            "log": manifest["log"],
+            "out": str(self.columns.folder),
+            "rows": self.columns.rows,
+            "positive_rate": self.positive_rate,
+            "rows_read": manifest["rows_read"],
+            "rows_passed_over": manifest["rows_passed_over"],
+            "bad_rows": manifest["bad_rows"],
+            "parts": {name: len(rows) for name, rows in self.columns.parts().items()},
+            "fields": manifest["fields"],
+            "table_rows": manifest["table_rows"],
+            "synthetic": manifest["synthetic"],
+            "encoder": manifest["encoder"],
+        }
+
+
+def hashing_encoder(log: Log, public_bins: int | None = None, sensitive_bins: int | None = None) -> Encoder:
+    """The encoder that needs no look at the data."""
+    public = Hashing(log.public_bins if public_bins is None else public_bins)
+    return Encoder.of(
+        log.schema, public, Hashing(log.sensitive_bins if sensitive_bins is None else sensitive_bins)
+    )
+
+
+def check_split(split: Split, log: Log) -> None:
+    """Refuse a split that the log cannot have."""
+    if split.way is Way.BY_USER and log.schema.the(Role.USER) is None:
+        raise BadInput(f"{log.name}: expected a user column for a split by user, got a log without one")
+    split.refuse_sensitive(log.name, log.schema.sensitive_keys)
+
+
+def prepare(
+    reader: LogReader,
+    encoder: Encoder,
+    out: Path,
+    *,
+    split: Split | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Prepared:
+    """Encode every example of the file, in the file's order, into `out`."""
+    log, chosen = reader.log, split or reader.log.split
+    check_split(chosen, log)
+    positives = 0.0
+    with ColumnsWriter(out, overwrite=overwrite) as writer:
+        for arrays, rows in reader.stream(lambda examples: _arrays(reader, encoder, examples), progress):
+            positives += float(np.count_nonzero(arrays["label"] > 0))
+            _rebase(arrays, writer)
+            writer.append(arrays, rows)
+        if not writer.rows:
+            raise BadInput(f"{reader.path}: expected examples, got none among {reader.rows_read} rows")
+        encoder.save(writer.building)
+        columns = writer.finish(
+            {
+                "log": log.name,
+                "synthetic": is_synthetic(reader.path),
+                "rows_read": reader.rows_read,
+                "rows_passed_over": reader.rows_passed_over,
+                "bad_rows": reader.bad_rows.as_json(),
+                "positive_rate": positives / writer.rows,
+                "fields": {str(role): list(encoder.fields(role)) for role in (Role.PUBLIC, Role.SENSITIVE)},
+                "table_rows": {"public": encoder.public.size, "sensitive": encoder.sensitive.size},
+                "sensitive_keys": sorted(log.schema.sensitive_keys),
+                "split": chosen.as_json(),
+                "encoder": encoder.digest,
+            }
+        )
+    return Prepared(columns, positives / columns.rows)
+
+
+def _arrays(reader: LogReader, encoder: Encoder, examples: Examples) -> tuple[dict[str, NDArray[Any]], int]:
+    """Everything of one block that is stored, by the name of its file."""
+    rows, schema = examples.rows, reader.log.schema
+    encoded = encoder.encode(rows)
+    arrays: dict[str, NDArray[Any]] = {"public": encoded.public, "sensitive": encoded.sensitive}
+    arrays["label"] = _target(schema.label, rows)
+    for column in schema.having(Role.AUXILIARY):
+        arrays[f"auxiliary-{column.name}"] = _target(column, rows)
+    for role in KEYS:
+        found = schema.the(role)
+        if found is not None and found.source in rows.schema.names:
+            arrays[str(role)] = keys(rows.column(found.source), str(role))
+    for role, dtype in NUMBERS.items():
+        found = schema.the(role)
+        if found is not None and found.source in rows.schema.names:
+            arrays[str(role)] = _numbers(rows.column(found.source), dtype)
+    for name, (lengths, ids) in encoded.sequences.items():
+        arrays[f"sequence-{name}"] = ids
+        arrays[f"offsets-{name}"] = np.cumsum(lengths)
+    return arrays, rows.num_rows
+
+
+def _rebase(arrays: dict[str, NDArray[Any]], writer: ColumnsWriter) -> None:
+    """Offsets count on from block to block, and begin with 0."""
+    for name in [name for name in arrays if name.startswith("offsets-")]:
+        before = writer.length(f"sequence-{name.removeprefix('offsets-')}")
+        arrays[name] += before
+        if not writer.length(name):  # not even a block without rows came before
+            arrays[name] = np.concatenate([[0], arrays[name]])
+
+
+def _target(column: Column, rows: pa.RecordBatch) -> NDArray[Any]:
+    return _numbers(rows.column(column.source), TARGET_TYPES[column.kind])
+
+
+def _numbers(array: pa.Array, dtype: type[Any]) -> NDArray[Any]:
+    """Null becomes NaN where the type has one; elsewhere it is refused."""
+    if array.null_count and np.issubdtype(dtype, np.integer):
+        raise BadInput("expected a time and a label in every row, got a row without")
+    numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return numbers.astype(dtype, copy=False)

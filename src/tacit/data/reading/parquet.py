@@ -1,0 +1,128 @@
+"""Parquet to the same typed columns as text gives, so that nothing after it needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tacit.data.reading.layout import EXPECTED, Layout, Raw
+from tacit.data.reading.text import Parsed
+from tacit.errors import BadInput
+
+ROWS_PER_BATCH = 2**16
+BYTES = (
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+
+
+def is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+@dataclass(frozen=True)
+class ParquetParser:
+    """Reads the wanted columns. Row numbers, from 1, stand for line numbers."""
+
+    layout: Layout
+    path: Path
+    wanted: Sequence[str]  # by our names
+
+    def blocks(self) -> Iterator[partial[Parsed]]:
+        """The batches in order, each waiting to be parsed on whichever core is free."""
+        with pq.ParquetFile(self.path) as file:
+            size, rows = self.path.stat().st_size, max(1, file.metadata.num_rows)
+            theirs = {self.layout.aliases.get(name, name): name for name in file.schema_arrow.names}
+            first = 1
+            for batch in self._batches(file, [theirs[name] for name in self.wanted]):
+                position = size * (first - 1 + batch.num_rows) // rows
+                yield partial(self.parse, batch, first, position, [theirs[name] for name in self.wanted])
+                first += batch.num_rows
+
+    def _batches(self, file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from file.iter_batches(ROWS_PER_BATCH, columns=columns)
+        except (pa.ArrowInvalid, OSError) as problem:
+            raise _torn(self.path, problem) from None
+
+    def parse(self, batch: pa.RecordBatch, first: int, position: int, theirs: Sequence[str]) -> Parsed:
+        columns = [
+            self._typed(name, batch.column(their)) for name, their in zip(self.wanted, theirs, strict=True)
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, names=list(self.wanted))
+        return Parsed(rows, np.arange(first, first + batch.num_rows), [], position)
+
+    def _typed(self, name: str, array: pa.Array) -> pa.Array:
+        raw = self.layout.columns[name]
+        try:
+            return self._without_missing(_typed(raw, array))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise BadInput(
+                f"{self.path}: column {name}: expected {EXPECTED[raw]} in every row, got {array.type} that "
+                "cannot be read as such"
+            ) from None
+
+    def _without_missing(self, array: pa.Array) -> pa.Array:
+        """Null where the value is one of the layout's words for missing."""
+        if pa.types.is_binary(array.type):
+            words = pa.array([word.encode() for word in self.layout.missing], pa.binary())
+        elif pa.types.is_int64(array.type):
+            words = pa.array([int(word) for word in self.layout.missing if _is_whole(word)], pa.int64())
+        elif pa.types.is_float64(array.type):
+            words = pa.array([float(word) for word in self.layout.missing if _is_whole(word)], pa.float64())
+        else:
+            return array
+        if not len(words):
+            return array
+        found = pc.is_in(array, value_set=words)
+        return pc.if_else(found, None, array) if pc.any(found).as_py() else array
+
+
+def parquet_names(path: Path) -> list[str]:
+    """The columns of a file, as it names them."""
+    try:
+        return list(pq.read_schema(path).names)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise _torn(path, problem) from None
+
+
+def _torn(path: Path, problem: Exception) -> BadInput:
+    """The refusal of a file that Parquet's reader gave up on."""
+    return BadInput(f"{path}: expected a whole Parquet file, got {' '.join(str(problem).split())}")
+
+
+def _typed(raw: Raw, array: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_temporal(array.type):
+        raise pa.ArrowInvalid("a time has a unit, and numbers and texts have none")
+    if raw is Raw.WHOLE:
+        return array.cast(pa.int64())
+    if raw is Raw.REAL:
+        return array.cast(pa.float64())
+    if raw is Raw.LIST:
+        if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+            raise pa.ArrowInvalid("not a list")
+        return array.cast(pa.list_(_typed(Raw.TEXT, array.values[:0]).type))
+    if pa.types.is_uint64(array.type):
+        return array.cast(pa.string()).cast(pa.binary())  # its digits: half of the range is beyond int64
+    if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
+        return array.cast(pa.int64())
+    if not any(is_bytes(array.type) for is_bytes in BYTES):
+        array = array.cast(pa.string())
+    return array.cast(pa.binary())
+
+
+def _is_whole(word: str) -> bool:
+    return word.lstrip("-").isdigit()

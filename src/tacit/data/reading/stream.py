@@ -1,0 +1,161 @@
+"""A log, read by streaming on all cores and handed on in order."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tacit.data.log import Log, Tables
+from tacit.data.reading.bad_rows import DEFAULT_LIMIT, BadRow, BadRows
+from tacit.data.reading.blocks import blocks, first_line
+from tacit.data.reading.checks import bad_rows
+from tacit.data.reading.layout import Layout, Raw
+from tacit.data.reading.parquet import ParquetParser, is_parquet, parquet_names
+from tacit.data.reading.text import Parsed, TextParser
+from tacit.errors import BadInput
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows that are examples, in the order of the file, with what happened to the others on the way."""
+
+    rows: pa.RecordBatch
+    lines: NDArray[np.int64]
+    read: int  # rows of the file, bad ones included
+    passed_over: int  # rows that the log's rule does not count as examples
+    bad: list[BadRow]
+    position: int
+
+
+class LogReader:
+    """A file of a log, opened and recognised; `stream` reads it."""
+
+    def __init__(self, log: Log, path: str | Path, *, bad_rows_limit: int = DEFAULT_LIMIT) -> None:
+        self.log = log
+        if not Path(path).exists():
+            raise BadInput(f"{log.name}: expected a file or folder at {path}, got nothing there")
+        self.tables: Tables = log.tables(Path(path))
+        self.path = self.tables.rows
+        if not self.path.is_file():
+            raise BadInput(f"{log.name}: expected a file at {self.path}, got a folder")
+        self.bad_rows = BadRows(str(self.path), bad_rows_limit)
+        self.rows_read = self.rows_passed_over = 0
+        self.bytes = self.path.stat().st_size
+        self._parquet = is_parquet(self.path)
+        self._layout, self._names = self._recognised()
+        self.columns = self._wanted()
+
+    def stream(
+        self, work: Callable[[Examples], Result], progress: Callable[[int], None] = lambda _: None
+    ) -> Iterator[Result]:
+        """`work` on every block, spread over the cores; results come in order and one at a time.
+
+        Every call reads and counts anew. Raises TooManyBadRows as soon as the limit is passed. `progress` is
+        told the bytes read so far.
+        """
+
+        def examine(parse: Callable[[], Parsed]) -> tuple[Examples, Result]:
+            examples = self._examples(parse())
+            return examples, work(examples)
+
+        self.bad_rows = BadRows(str(self.path), self.bad_rows.limit)
+        self.rows_read = self.rows_passed_over = 0
+        for examples, result in in_order(examine, self._blocks()):
+            self.rows_read += examples.read
+            self.rows_passed_over += examples.passed_over
+            self.bad_rows.add(examples.bad)
+            progress(examples.position)
+            yield result
+
+    def _blocks(self) -> Iterator[Callable[[], Parsed]]:
+        if self._parquet:
+            yield from ParquetParser(self._layout, self.path, self.columns).blocks()
+            return
+        parser = TextParser(self._layout, self._names, self.columns, self.bad_rows.limit)
+        for block in blocks(self.path):
+            if block.first_line == 1:
+                rows = block.without_first_line() if self._layout.header else block.without_mark()
+            else:
+                rows = block
+            if rows.lines:
+                yield partial(parser.parse, rows)
+
+    def _examples(self, parsed: Parsed) -> Examples:
+        rows, lines = parsed.rows, parsed.lines
+        read, passed_over = rows.num_rows + len(parsed.bad), 0
+        if self.log.keep is not None:
+            mask = pc.fill_null(pc.equal(rows.column(self.log.keep.column), self.log.keep.value), False)
+            passed_over = rows.num_rows - pc.sum(mask).as_py() if rows.num_rows else 0
+            rows, lines = rows.filter(mask), lines[mask.to_numpy(zero_copy_only=False)]
+        rows = self.tables.derive(rows)
+        good, bad = bad_rows(self.log.schema, rows, lines)
+        if good is not None:
+            rows, lines = rows.filter(pa.array(good)), lines[good]
+        return Examples(rows, lines, read, passed_over, parsed.bad + bad, parsed.position)
+
+    def _recognised(self) -> tuple[Layout, list[str]]:
+        """The first layout that fits, and the file's columns by our names."""
+        if self._parquet:
+            layout = self.log.layouts[0]
+            return layout, layout.in_order(parquet_names(self.path), str(self.path))
+        lists = [name for name in self.log.raw_columns if self.log.layouts[0].columns[name] is Raw.LIST]
+        if lists:
+            raise BadInput(
+                f"{self.path}: expected a Parquet file, which can hold the lists of {lists[0]}, got a text"
+            )
+        start = first_line(self.path)
+        if not start:
+            raise BadInput(f"{self.path}: expected rows, got an empty file or a first line that is empty")
+        misfits = []
+        for layout in self.log.layouts:
+            cells = layout.cells(start.decode("utf-8", "replace"))
+            names = layout.in_order(cells if layout.header else None, str(self.path))
+            needed = [name for name in self.log.raw_columns if name not in self.log.optional_columns]
+            lacking = [name for name in needed if name not in names]
+            if layout.header and lacking:
+                misfits.append(f"a header with {lacking[0]}")
+            elif not layout.header and len(cells) != len(names):
+                misfits.append(f"{len(names)} fields separated by {layout.separator!r} in line 1")
+            else:
+                return layout, names
+        raise BadInput(f"{self.path}: expected {' or '.join(misfits)}, got another first line")
+
+    def _wanted(self) -> list[str]:
+        wanted: list[str] = []
+        for name in self.log.raw_columns:
+            if name in self._names:
+                wanted.append(name)
+            elif name not in self.log.optional_columns:
+                raise BadInput(f"{self.path}: expected a column {name}, got none of that name")
+        return wanted
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Map over threads, with only a few items under way, so that memory does not grow with the file."""
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    under_way: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for item in items:
+                under_way.append(pool.submit(work, item))
+                if len(under_way) > workers + 1:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for waiting in under_way:
+                waiting.cancel()

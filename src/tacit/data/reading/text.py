@@ -1,0 +1,176 @@
+"""Lines to typed columns, by pyarrow; where it refuses a block, the lines at fault are found by halving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import csv as arrow_csv
+
+from tacit.data.reading.bad_rows import BadRow
+from tacit.data.reading.blocks import UTF8_MARK, Block
+from tacit.data.reading.layout import ARROW_TYPE, EXPECTED, Layout
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Typed rows, the line of each, and the lines that were no rows."""
+
+    rows: pa.RecordBatch
+    lines: NDArray[np.int64]
+    bad: list[BadRow]
+    position: int
+
+
+@dataclass(frozen=True)
+class TextParser:
+    """Reads the wanted columns of a file whose columns are `names`, in that order."""
+
+    layout: Layout
+    names: Sequence[str]
+    wanted: Sequence[str]
+    bad_rows_limit: int
+
+    def parse(self, block: Block) -> Parsed:
+        tables: list[pa.Table] = []
+        lines: list[NDArray[np.int64]] = []
+        bad: list[BadRow] = []
+        self._collect(block, tables, lines, bad)
+        rows = pa.concat_tables(tables).combine_chunks() if tables else self._empty
+        batches = rows.to_batches()
+        return Parsed(
+            batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema),
+            np.concatenate(lines) if lines else np.empty(0, dtype=np.int64),
+            bad,
+            block.position,
+        )
+
+    def _collect(
+        self, block: Block, tables: list[pa.Table], lines: list[NDArray[np.int64]], bad: list[BadRow]
+    ) -> None:
+        """Parse a block, or its halves. pyarrow itself is the judge of every line, however it is found."""
+        if len(bad) > self.bad_rows_limit:
+            return  # refused already: no need to find them all
+        count = block.count
+        table = self._rows_of(block, count)
+        if table is not None:
+            tables.append(table)
+            lines.append(np.arange(block.first_line, block.first_line + count))
+        elif count == 1:
+            bad.append(self._verdict(block))
+        else:
+            middle = _nth_line_start(block.lines, count // 2)
+            first = Block(block.lines[:middle], block.first_line, block.position)
+            second = Block(block.lines[middle:], block.first_line + count // 2, block.position)
+            self._collect(first, tables, lines, bad)
+            self._collect(second, tables, lines, bad)
+
+    def _rows_of(self, block: Block, count: int) -> pa.Table | None:
+        """The block as a table, or nothing where some line of it is not exactly one row."""
+        lines = block.lines
+        # pyarrow ends a row at a bare carriage return, and an open quote at the end of the block. Apart from
+        # these, a line that is no row makes it refuse, or gives fewer rows, as an open quote joins lines.
+        if b"\r" in lines and lines.count(b"\r") != lines.count(b"\r\n"):
+            return None
+        last = lines[lines.rfind(b"\n", 0, -1) + 1 :]
+        if self.layout.quoted and b'"' in last and not self._fields(last):
+            return None
+        try:
+            table = self._read(lines, self.wanted)
+        except pa.ArrowInvalid:
+            return None
+        # It takes an empty line for nulls throughout. Few blocks have a null in every column and need a look.
+        nulls_throughout = "" not in self.layout.missing or all(column.null_count for column in table.columns)
+        if nulls_throughout and _has_empty_line(lines):
+            return None
+        return table if table.num_rows == count else None
+
+    def _read(self, lines: bytes, columns: Sequence[str]) -> pa.Table:
+        if lines.startswith(UTF8_MARK):
+            lines = UTF8_MARK + lines  # pyarrow drops one: only the file's own may go, and it has gone already
+        return arrow_csv.read_csv(
+            pa.BufferReader(lines),
+            # One thread here: whole blocks are what is spread over the cores.
+            read_options=arrow_csv.ReadOptions(
+                column_names=self.names, use_threads=False, block_size=len(lines) + 1
+            ),
+            parse_options=self._parse_options,
+            convert_options=arrow_csv.ConvertOptions(
+                include_columns=list(columns),
+                column_types={name: ARROW_TYPE[self.layout.columns[name]] for name in columns},
+                null_values=list(self.layout.missing),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+                check_utf8=False,
+            ),
+        )
+
+    @cached_property
+    def _parse_options(self) -> arrow_csv.ParseOptions:
+        return arrow_csv.ParseOptions(
+            delimiter=self.layout.separator,
+            quote_char='"' if self.layout.quoted else False,
+            ignore_empty_lines=False,
+            newlines_in_values=False,
+        )
+
+    @cached_property
+    def _empty(self) -> pa.Table:
+        return pa.schema([(name, ARROW_TYPE[self.layout.columns[name]]) for name in self.wanted]).empty_table()
+
+    def _verdict(self, block: Block) -> BadRow:
+        """Why one line is no row."""
+        line = block.lines.removesuffix(b"\r\n").removesuffix(b"\n")
+        if not line:
+            return BadRow(block.first_line, "", f"expected {len(self.names)} fields, got an empty line")
+        if b"\r" in line:
+            return BadRow(block.first_line, "", "expected one line, got a carriage return within it")
+        fields = self._fields(line)
+        if not fields:
+            return BadRow(block.first_line, "", "expected a quote to end in its line, got an open one")
+        if fields != len(self.names):
+            return BadRow(block.first_line, "", f"expected {len(self.names)} fields, got {fields}")
+        for name in self.wanted:
+            try:
+                self._read(block.lines, [name])
+            except pa.ArrowInvalid:
+                return BadRow(
+                    block.first_line, name, f"expected {EXPECTED[self.layout.columns[name]]}, got another text"
+                )
+        return BadRow(block.first_line, "", "expected a row that can be parsed, got another line")
+
+    def _fields(self, line: bytes) -> int:
+        """How many fields a line has; 0 where a quote stays open.
+
+        Only the first character of a field can open one, as pyarrow has it.
+        """
+        separator = self.layout.separator.encode()
+        if not self.layout.quoted:
+            return line.count(separator) + 1
+        fields, at = 1, 0
+        while True:
+            if line.startswith(b'"', at):
+                at = line.find(b'"', at + 1)
+                while at >= 0 and line.startswith(b'"', at + 1):  # two of them are one that is meant
+                    at = line.find(b'"', at + 2)
+                if at < 0:
+                    return 0
+            at = line.find(separator, at) + 1
+            if not at:
+                return fields
+            fields += 1
+
+
+def _has_empty_line(lines: bytes) -> bool:
+    return lines.startswith((b"\n", b"\r\n")) or b"\n\n" in lines or b"\n\r\n" in lines
+
+
+def _nth_line_start(lines: bytes, n: int) -> int:
+    at = 0
+    for _ in range(n):
+        at = lines.index(b"\n", at) + 1
+    return at

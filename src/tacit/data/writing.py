@@ -1,0 +1,162 @@
+"""Write a made-up log: as Parquet, or in the layout of the published file; marked as synthetic either way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv as arrow_csv
+
+from tacit import expect
+from tacit.data.generators.generated import World
+from tacit.data.reading.layout import Layout
+from tacit.data.synthetic import MARK, beside
+from tacit.errors import BadInput
+from tacit.expect import Choice
+
+
+class Format(Choice):
+    PARQUET = "parquet"
+    PUBLISHED = "published"
+
+
+ROWS = "raw_sample"  # what the table of rows is called where a log is a folder
+TEXTS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a log goes. Nothing is seen there before all of it is written."""
+
+    out: Path
+    format: Format
+    truth: Path | None = None
+    overwrite: bool = False
+
+    @classmethod
+    def at(cls, out: Path, format: Format | str | None = None, **options: Any) -> Destination:
+        """The format by the name: anything but a text file's ending is Parquet."""
+        named = Format.PUBLISHED if out.name.endswith(TEXTS) else Format.PARQUET
+        return cls(out, named if format is None else Format(format), **options)
+
+    def check(self) -> None:
+        """Refuse before any work what would be refused after it."""
+        for path in (self.out, self.truth):
+            if path is not None and path.exists() and not self.overwrite:
+                raise BadInput(f"expected a new file to write to, got {path}, which exists (see --overwrite)")
+        if self.truth is not None and (self.truth.is_dir() or not self.truth.parent.is_dir()):
+            raise BadInput(f"expected a file in a folder that exists for the truth, got {self.truth}")
+        if self.out.is_dir() and not list(self.out.glob(f"{ROWS}.*")):
+            raise BadInput(
+                f"expected a log to overwrite, got the folder {self.out}, which holds something else"
+            )
+
+
+def write(
+    world: World,
+    rows: int,
+    layout: Layout,
+    destination: Destination,
+    settings: Mapping[str, Any],
+    progress: Callable[[int], None] = lambda _: None,
+) -> None:
+    """So many rows of the world, block by block. A world with side tables becomes a folder."""
+    rows = expect.whole("rows", rows, at_least=1)
+    destination.check()
+    files = _Files(destination, layout, json.dumps({"log": world.name, "rows": rows, **settings}).encode())
+    tables = world.side_tables()
+    with _building(destination.out) as building:
+        for name, table in tables.items():
+            with files.writer(building / files.named(name), table.schema) as writer:
+                for batch in table.to_batches():
+                    writer.write_batch(batch)
+        main = building / (files.named(ROWS) if tables else destination.out.name)
+        truth = building / "truth.parquet"
+        with ExitStack() as closing:
+            log_writer = truth_writer = None
+            written = 0
+            for generated in world.batches(rows):
+                if log_writer is None:  # a writer needs to know the columns
+                    log_writer = closing.enter_context(files.writer(main, generated.batch.schema))
+                    if destination.truth is not None:
+                        truth_writer = closing.enter_context(files.parquet(truth, generated.truth.schema))
+                log_writer.write_batch(generated.batch)
+                if truth_writer is not None:
+                    truth_writer.write_batch(generated.truth)
+                written += generated.batch.num_rows
+                progress(written)
+        if destination.format is Format.PUBLISHED:
+            beside(main).write_bytes(files.mark)
+            if not tables:
+                beside(main).replace(beside(destination.out))
+        if destination.truth is not None:
+            shutil.move(truth, destination.truth)
+        _put(building if tables else main, destination.out)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """How each file of a log is written."""
+
+    destination: Destination
+    layout: Layout
+    mark: bytes
+
+    def named(self, table: str) -> str:
+        return f"{table}.parquet" if self.destination.format is Format.PARQUET else f"{table}.csv"
+
+    def parquet(self, path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+        return pq.ParquetWriter(path, schema.with_metadata({MARK: self.mark}))
+
+    @contextmanager
+    def writer(self, path: Path, schema: pa.Schema) -> Iterator[Any]:
+        if self.destination.format is Format.PARQUET:
+            with self.parquet(path, schema) as writer:
+                yield writer
+            return
+        lists = [field.name for field in schema if pa.types.is_list(field.type)]
+        if lists:
+            raise BadInput(f"column {lists[0]}: expected Parquet, which can hold its lists, got a text file")
+        options = arrow_csv.WriteOptions(
+            include_header=self.layout.header,
+            delimiter=self.layout.separator,
+            quoting_style="needed" if self.layout.quoted else "none",
+            quoting_header="none",
+        )
+        compression = "gzip" if path.suffix == ".gz" else None
+        with (
+            pa.output_stream(str(path), compression=compression) as stream,
+            arrow_csv.CSVWriter(stream, schema, write_options=options) as writer,
+        ):
+            yield writer
+
+
+@contextmanager
+def _building(out: Path) -> Iterator[Path]:
+    """A folder beside the destination, gone afterwards whatever happens."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    building = out.with_name(f".{out.name}.{uuid.uuid4().hex}")
+    building.mkdir()
+    try:
+        yield building
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _put(built: Path, out: Path) -> None:
+    """A file in one step; a folder in two, the old one being kept until the new one is there."""
+    if not out.is_dir():
+        built.replace(out)
+        return
+    old = out.with_name(f"{built.name}.replaced")
+    out.rename(old)
+    built.rename(out)
+    shutil.rmtree(old)

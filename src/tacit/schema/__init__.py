@@ -1,0 +1,1 @@
+"""Shared nouns, frozen: what the rooms hand to each other."""

@@ -1,0 +1,239 @@
+"""`tacit data`: every action from the command line, its JSON, and its refusals in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tacit.cli import main
+from tacit.data.columns import Columns
+from tacit.data.logs import NAMES
+from tacit.store.ledger import LedgerStore
+
+ROWS = "2000"
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """What the command says with --json, which has to succeed."""
+    assert main(["data", *arguments, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line of a refusal."""
+    assert main(["data", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1, said.err
+    return said.err
+
+
+@pytest.fixture
+def display(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    path = str(tmp_path / "display.tsv")
+    told(capsys, "generate", "criteo-display", "--rows", ROWS, "--out", path)
+    return path
+
+
+def test_list_names_every_log_and_shows_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [log["name"] for log in told(capsys, "list")] == list(NAMES)
+    assert main(["data", "list"]) == 0
+    page = capsys.readouterr().out
+    assert all(name in page for name in NAMES)
+    assert main(["data", "list", "criteo-search"]) == 0
+    page = capsys.readouterr().out
+    assert "it tells the label" in page
+    columns = {column["name"]: column for column in told(capsys, "list", "criteo-search")["columns"]}
+    assert columns["user_id"]["roles"] == ["sensitive", "user"]
+    assert columns["product_price"]["roles"] == ["left-out"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_generate_prepare_and_describe_each_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path, out = str(tmp_path / "log"), str(tmp_path / "columns")
+    generated = told(capsys, "generate", name, "--rows", ROWS, "--seed", "3", "--out", path)
+    assert generated["rows"] == int(ROWS)
+    prepared = told(capsys, "prepare", name, path, "--out", out)
+    assert prepared["synthetic"] is True
+    assert prepared["rows"] + prepared["rows_passed_over"] + prepared["bad_rows"]["count"] == int(ROWS)
+    columns = Columns.open(out)
+    assert columns.rows == prepared["rows"]
+    assert prepared["positive_rate"] == pytest.approx(float(np.mean(columns.label)))
+    assert sum(prepared["parts"].values()) == columns.rows
+    described = told(capsys, "describe", name, path)
+    figures = {figure["name"]: figure["value"] for figure in described["figures"]}
+    assert figures["rows"] == columns.rows
+    assert figures["positive rate"] == pytest.approx(prepared["positive_rate"])
+    assert main(["data", "describe", name, "--rows", "500"]) == 0
+    assert "synthetic" in capsys.readouterr().out
+
+
+def test_prepare_says_what_it_did(display: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Path(display).open("a") as file:
+        file.write("1\tnot enough\n")
+    assert main(["data", "prepare", "criteo-display", display, "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "2,000 synthetic rows of criteo-display" in said
+    assert "20 public fields, table of 100,000 rows" in said
+    assert "parts: train 1,600, validation 200, test 200" in said
+    assert "line 2001: expected 40 fields, got 2" in said
+
+
+def test_bad_rows_over_the_limit_are_refused_and_nothing_is_written(
+    display: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = Path(display).read_text().splitlines()
+    lines[6] = lines[6].replace("\t", "\tsecret", 1)  # I1 of line 7
+    Path(display).write_text("\n".join(lines) + "\n")
+    before = sorted(tmp_path.iterdir())
+    out = str(tmp_path / "out")
+    said = refused(capsys, "prepare", "criteo-display", display, "--out", out, "--max-bad-rows", "0")
+    assert "line 7, column I1: expected a whole number" in said
+    assert "secret" not in said
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_encoder_is_applied_unchanged(
+    display: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = told(
+        capsys, "prepare", "criteo-display", display, "--out", str(tmp_path / "a"), "--vocabulary", "4",
+        "--sensitive-bins", "77",
+    )  # fmt: skip
+    assert first["table_rows"]["sensitive"] == 77
+    half = tmp_path / "half.tsv"
+    half.write_text("\n".join(Path(display).read_text().splitlines()[1000:]) + "\n")
+    encoder = ["--encoder", str(tmp_path / "a")]
+    again = told(capsys, "prepare", "criteo-display", str(half), "--out", str(tmp_path / "b"), *encoder)
+    assert again["encoder"] == first["encoder"]
+    a, b = Columns.open(tmp_path / "a"), Columns.open(tmp_path / "b")
+    np.testing.assert_array_equal(a.public[1000:], b.public)
+    np.testing.assert_array_equal(a.sensitive[1000:], b.sensitive)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    path = str(tmp_path / "ledger.sqlite")
+    grant = ["ledger", "grant", "--ledger", path, "--scope", "clicks", "--unit", "impression"]
+    assert main([*grant, "--relation", "replace-one", "--epsilon", "3", "--delta", "1e-5"]) == 0
+    capsys.readouterr()
+    return path
+
+
+SELECT = ["--sensitive-vocabulary", "--select-epsilon", "2", "--select-delta", "1e-6", "--scope", "clicks"]
+
+
+def test_a_private_vocabulary_is_paid_for_once(
+    display: str, ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "columns")
+    prepared = told(capsys, "prepare", "criteo-display", display, "--out", out, "--ledger", ledger, *SELECT)
+    assert 0 < prepared["table_rows"]["sensitive"] < 5000
+    history = LedgerStore.open_existing(ledger).verify()
+    (account,) = history.ledger.accounts.values()
+    assert float(account.spent.budget.epsilon) == 2
+    assert float(account.reserved.budget.epsilon) == 0
+    again = ["prepare", "criteo-display", display, "--out", out, "--overwrite", "--ledger", ledger, *SELECT]
+    assert "drawing it again would be another release" in refused(capsys, *again)
+    other = ["prepare", "criteo-display", display, "--out", f"{out}2", "--ledger", ledger, *SELECT]
+    assert "budget exceeded" in refused(capsys, *other)
+    assert not Path(f"{out}2").exists()
+
+
+def test_what_can_be_refused_is_refused_before_it_is_paid_for(
+    display: str, ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "columns").mkdir()
+    paid = ["--out", str(tmp_path / "columns"), "--ledger", ledger, *SELECT]
+    assert "which exists" in refused(capsys, "prepare", "criteo-display", display, *paid)
+    (account,) = LedgerStore.open_existing(ledger).verify().ledger.accounts.values()
+    assert float(account.spent.budget.epsilon) == float(account.reserved.budget.epsilon) == 0
+
+
+def test_a_selection_that_failed_half_way_stays_reserved(
+    display: str, ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path(display).open("a") as file:
+        file.write("bad\n")
+    paid = ["--out", str(tmp_path / "columns"), "--ledger", ledger, *SELECT, "--max-bad-rows", "0"]
+    assert "line 2001" in refused(capsys, "prepare", "criteo-display", display, *paid)
+    (account,) = LedgerStore.open_existing(ledger).verify().ledger.accounts.values()
+    assert float(account.reserved.budget.epsilon) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["describe", "criteo-displya"], "expected a log named criteo-attribution,"),
+        (["prepare", "criteo-display", "--out", "x"], "expected the path of the file after criteo-display"),
+        (
+            ["prepare", "criteo-display", "nowhere.tsv", "--out", "x"],
+            "expected a file or folder at nowhere",
+        ),
+        (["prepare", "a.csv", "b.csv", "--schema", "s.toml", "--out", "x"], "expected one path with --schema"),
+        (["prepare", "a.csv", "--schema", "s.toml", "--out", "x"], "expected a schema at s.toml"),
+        (["generate", "visits", "--rows", "0", "--out", "x"], "expected rows to be a whole number >= 1"),
+        (["generate", "visits", "--rows", "9", "--seed", "-1", "--out", "x"], "expected seed"),
+        (["generate", "visits", "--rows", "9", "--rare-signal", "1", "--out", "x"], "expected rare_signal for"),
+        (
+            ["generate", "conversions", "--rows", "9", "--out", "x.csv"],
+            "sequence_topic: expected Parquet",
+        ),
+        (["list", "nothing"], "expected a log named"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    arguments: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert problem in refused(capsys, *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--sensitive-vocabulary"], "expected a domain in the schema, or --select-epsilon"),
+        ([*SELECT], "expected a domain in the schema, or --ledger"),
+        (["--select-epsilon", "1"], "got no vocabulary to select"),
+        (["--encoder", "e", "--vocabulary", "3"], "expected --encoder alone"),
+        (["--encoder", "nowhere"], "expected an encoder here"),
+        (["--shares", "0.9"], "expected two or three shares"),
+        (["--shares", "0.9,0.2"], "shares that add up to 1"),
+        (["--public-bins", "0"], "expected bins"),
+        (["--vocabulary", "0"], "expected threshold"),
+        (["--max-bad-rows", "-1"], "limit of bad rows"),
+        (["--split", "by-user"], "expected a user column"),
+    ],
+)
+def test_options_that_cannot_be_meant(
+    options: list[str], problem: str, display: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problem in refused(
+        capsys, "prepare", "criteo-display", display, "--out", str(tmp_path / "x"), *options
+    )
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_sensitive_user_splits_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "search.parquet")
+    told(capsys, "generate", "criteo-search", "--rows", "100", "--out", path)
+    out = str(tmp_path / "columns")
+    assert "sensitive" in refused(capsys, "prepare", "criteo-search", path, "--out", out, "--split", "by-user")
+
+
+def test_an_existing_folder_is_kept_unless_asked(
+    display: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "columns")
+    told(capsys, "prepare", "criteo-display", display, "--out", out)
+    assert "which exists" in refused(capsys, "prepare", "criteo-display", display, "--out", out)
+    told(capsys, "prepare", "criteo-display", display, "--out", out, "--overwrite", "--split", "random")
+    assert Columns.open(out).split.way == "random"
