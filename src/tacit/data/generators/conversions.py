@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ from tacit import expect
 from tacit.data.generators.action_sequences import DAY, LONGEST, SHORTEST, TOPICS, Sequences, sequences
 from tacit.data.generators.conversion_effects import Clicks, ConversionModel, Effects, Kind, Label
 from tacit.data.generators.fields import Field, FieldModel, Signal
-from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, generator
+from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, first_rows, generator
 from tacit.data.generators.zipf import Zipf
 from tacit.errors import BadInput
 
@@ -89,13 +90,7 @@ class ConversionsWorld:
         return {}
 
     def batches(self, rows: int) -> Iterator[Generated]:
-        left = expect.whole("rows", rows, at_least=0)
-        block = 0
-        while left:
-            generated = self._block(block)
-            yield Generated(generated.batch.slice(0, left), generated.truth.slice(0, left))
-            left -= min(left, ROWS_PER_BATCH)
-            block += 1
+        return first_rows(rows, map(self._block, count()))
 
     def _block(self, block: int) -> Generated:
         draw = generator(self.seed, BLOCKS, block)

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
 
-from tacit import expect
 from tacit.data.generators import criteo_display_fields as published
 from tacit.data.generators.counts import Counts
 from tacit.data.generators.fields import Absence, Field, FieldModel, Ranks, Signal
-from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, generator
+from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, first_rows, generator
 from tacit.data.generators.tokens import lower_hex8
 from tacit.data.generators.zipf import Zipf
 
@@ -71,9 +71,7 @@ class DisplayWorld:
         return self.layout.name
 
     def batches(self, rows: int) -> Iterator[Generated]:
-        wanted = expect.whole("rows", rows, at_least=0)
-        starts = range(0, wanted, ROWS_PER_BATCH)
-        return (self._block(start // ROWS_PER_BATCH, min(ROWS_PER_BATCH, wanted - start)) for start in starts)
+        return first_rows(rows, map(self._block, count()))
 
     def side_tables(self) -> Mapping[str, pa.Table]:
         return {}
@@ -84,15 +82,14 @@ class DisplayWorld:
         signal = Signal(self.rate, self.rare_signal, self.shared, self.linear, self.interaction)
         return FieldModel(self.seed, self.layout.fields, signal, tie=self.tie, absences=self.layout.absences)
 
-    def _block(self, index: int, rows: int) -> Generated:
-        """A block is always drawn whole, so that its first rows do not depend on how many are wanted."""
+    def _block(self, index: int) -> Generated:
         draw = generator(self.seed, ROWS, index)
         ranks = self.model.ranks(draw, ROWS_PER_BATCH)
         probability = self.model.probabilities(ranks)
         label = (draw.random(ROWS_PER_BATCH) < probability).astype(np.int8)
         columns = {"label": pa.array(label), **self._columns(ranks, draw)}
         truth = pa.RecordBatch.from_pydict({"probability": probability})
-        return Generated(pa.RecordBatch.from_pydict(columns).slice(0, rows), truth.slice(0, rows))
+        return Generated(pa.RecordBatch.from_pydict(columns), truth)
 
     def _columns(self, ranks: Ranks, draw: np.random.Generator) -> dict[str, pa.Array]:
         columns = {}

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tacit import expect
 from tacit.data.generators import criteo_search_fields as published
 from tacit.data.generators.criteo_search_fields import POSITION
 from tacit.data.generators.criteo_search_sales import sales
 from tacit.data.generators.fields import FieldModel, Ranks, Signal
-from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, generator
+from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, first_rows, generator
 from tacit.data.generators.histogram import Histogram
 from tacit.data.generators.tokens import mixed, upper_hex32
 
@@ -70,9 +70,7 @@ class SearchWorld:
         return "search-small" if self.few_values else "criteo-search"
 
     def batches(self, rows: int) -> Iterator[Generated]:
-        wanted = expect.whole("rows", rows, at_least=0)
-        starts = range(0, wanted, ROWS_PER_BATCH)
-        return (self._block(start // ROWS_PER_BATCH, min(ROWS_PER_BATCH, wanted - start)) for start in starts)
+        return first_rows(rows, map(self._block, count()))
 
     def side_tables(self) -> Mapping[str, pa.Table]:
         return {}
@@ -89,8 +87,7 @@ class SearchWorld:
             absences=() if self.few_values else published.ABSENCES,
         )
 
-    def _block(self, index: int, rows: int) -> Generated:
-        """A block is always drawn whole, so that its first rows do not depend on how many are wanted."""
+    def _block(self, index: int) -> Generated:
         draw = generator(self.seed, ROWS, index)
         ranks = self.model.ranks(draw, ROWS_PER_BATCH)
         probability = self.model.probabilities(ranks)
@@ -107,7 +104,7 @@ class SearchWorld:
         }
         batch = pa.RecordBatch.from_pydict({name: columns[name] for name in COLUMNS})
         truth = pa.RecordBatch.from_pydict({"probability": probability})
-        return Generated(batch.slice(0, rows), truth.slice(0, rows))
+        return Generated(batch, truth)
 
     def _clicks(self, ranks: Ranks, draw: np.random.Generator) -> NDArray[np.int64]:
         index = POSITION["nb_clicks_1week"]

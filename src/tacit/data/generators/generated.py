@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +38,24 @@ class World(Protocol):
     def side_tables(self) -> Mapping[str, pa.Table]:
         """Tables that the log's rows point into, by their published name; most logs have none."""
         ...
+
+
+def first_rows(rows: int, blocks: Iterable[Generated]) -> Iterator[Generated]:
+    """The first rows of an endless series of blocks.
+
+    A block is always drawn whole, so that its first rows do not depend on how many are wanted.
+    """
+    return _cut(expect.whole("rows", rows, at_least=0), blocks)
+
+
+def _cut(left: int, blocks: Iterable[Generated]) -> Iterator[Generated]:
+    if not left:
+        return
+    for block in blocks:
+        yield Generated(block.batch.slice(0, left), block.truth.slice(0, left))
+        left -= block.batch.num_rows
+        if left <= 0:
+            return
 
 
 def generator(seed: int, *where: int) -> np.random.Generator:

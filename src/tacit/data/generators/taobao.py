@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from tacit import expect
-from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, generator
+from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, first_rows, generator
 from tacit.data.generators.markets import Market, expected_click
 from tacit.data.generators.taobao_tables import (
     Ads,
@@ -91,13 +92,7 @@ class TaobaoWorld:
         return {"ad_feature": self._ads.table, "user_profile": self._people.table}
 
     def batches(self, rows: int) -> Iterator[Generated]:
-        missing = expect.whole("rows", rows, at_least=0)
-        block = 0
-        while missing > 0:
-            drawn = self._block(generator(self.seed, _ROWS, block))
-            yield Generated(drawn.batch.slice(0, missing), drawn.truth.slice(0, missing))
-            missing -= drawn.batch.num_rows
-            block += 1
+        return first_rows(rows, (self._block(generator(self.seed, _ROWS, block)) for block in count()))
 
     @cached_property
     def _ads(self) -> Ads:

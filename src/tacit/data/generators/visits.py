@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.data.generators.city import City, CityPlan, Floats, Integers, draw_city
-from tacit.data.generators.generated import Generated, generator
+from tacit.data.generators.generated import Generated, first_rows, generator
 from tacit.errors import BadInput
 
 Flags = NDArray[np.bool_]
@@ -87,16 +87,8 @@ class VisitsWorld:
         return {}
 
     def batches(self, rows: int) -> Iterator[Generated]:
-        missing = expect.whole("rows", rows, at_least=0)
-        if not missing:
-            return
         walks = _Walks(self, draw_city(self.city, self.venues, self.seed))
-        for block in count():
-            drawn = walks.block(block)
-            yield Generated(drawn.batch.slice(0, missing), drawn.truth.slice(0, missing))
-            missing -= drawn.batch.num_rows
-            if missing <= 0:
-                return
+        return first_rows(rows, map(walks.block, count()))
 
 
 class _Walks:

@@ -51,9 +51,7 @@ AD = Shape(
 PROFILE = Shape(
     "userid",
     MappingProxyType(dict.fromkeys(("userid", *PERSON), Raw.WHOLE)),
-    MappingProxyType(
-        {"new_user_class_level ": "new_user_class_level"}
-    ),  # as published, with a space at its end
+    MappingProxyType({"new_user_class_level ": "new_user_class_level"}),  # published with that space
 )
 BEHAVIOUR = Shape("user", MappingProxyType(dict.fromkeys(("user", "time_stamp", "cate"), Raw.WHOLE)))
 
@@ -169,11 +167,11 @@ class _Events:
     @classmethod
     def latest(cls, parts: list[_Events]) -> _Events:
         """The last few of each person, in the order of person and time."""
-        user = np.concatenate([part.user for part in parts])
+        users = np.concatenate([part.user for part in parts])
         time = np.concatenate([part.time for part in parts])
         category = np.concatenate([part.category for part in parts])
-        order = np.lexsort((time, user))
-        user = user[order]
-        ends = np.searchsorted(user, user, side="right")
-        near = order[ends - np.arange(len(user)) <= HISTORY_LENGTH]
-        return cls(np.concatenate([p.user for p in parts])[near], time[near], category[near])
+        order = np.lexsort((time, users))
+        by_user = users[order]
+        ends = np.searchsorted(by_user, by_user, side="right")
+        near = order[ends - np.arange(len(order)) <= HISTORY_LENGTH]
+        return cls(users[near], time[near], category[near])
