@@ -81,7 +81,7 @@ def test_prepare_says_what_it_did(display: str, tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr().out
     assert "2,000 synthetic rows of criteo-display" in said
     assert "20 public fields, table of 100,000 rows" in said
-    assert "parts: train 1,600, validation 200, test 200" in said
+    assert "chronological parts: train 1,600, validation 200, test 200" in said
     assert "line 2001: expected 40 fields, got 2" in said
 
 
@@ -135,36 +135,52 @@ def test_a_private_vocabulary_is_paid_for_once(
     out = str(tmp_path / "columns")
     prepared = told(capsys, "prepare", "criteo-display", display, "--out", out, "--ledger", ledger, *SELECT)
     assert 0 < prepared["table_rows"]["sensitive"] < 5000
-    history = LedgerStore.open_existing(ledger).verify()
-    (account,) = history.ledger.accounts.values()
-    assert float(account.spent.budget.epsilon) == 2
-    assert float(account.reserved.budget.epsilon) == 0
+    assert spent_and_reserved(ledger) == (2, 0)
     again = ["prepare", "criteo-display", display, "--out", out, "--overwrite", "--ledger", ledger, *SELECT]
-    assert "drawing it again would be another release" in refused(capsys, *again)
-    other = ["prepare", "criteo-display", display, "--out", f"{out}2", "--ledger", ledger, *SELECT]
+    said = refused(capsys, *again)
+    assert "got clicks/vocabulary/columns: a selection was begun under it" in said
+    other = [*again, "--select-key", "another"]
     assert "budget exceeded" in refused(capsys, *other)
-    assert not Path(f"{out}2").exists()
+
+
+def spent_and_reserved(ledger: str) -> tuple[float, float]:
+    (account,) = LedgerStore.open_existing(ledger).verify().ledger.accounts.values()
+    return float(account.spent.budget.epsilon), float(account.reserved.budget.epsilon)
 
 
 def test_what_can_be_refused_is_refused_before_it_is_paid_for(
     display: str, ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "columns").mkdir()
-    paid = ["--out", str(tmp_path / "columns"), "--ledger", ledger, *SELECT]
-    assert "which exists" in refused(capsys, "prepare", "criteo-display", display, *paid)
-    (account,) = LedgerStore.open_existing(ledger).verify().ledger.accounts.values()
-    assert float(account.spent.budget.epsilon) == float(account.reserved.budget.epsilon) == 0
+    prepare = ["prepare", "criteo-display", display, "--ledger", ledger, *SELECT]
+    (tmp_path / "there").mkdir()
+    assert "which exists" in refused(capsys, *prepare, "--out", str(tmp_path / "there"))
+    new = ["--out", str(tmp_path / "columns")]
+    assert "expected bins" in refused(capsys, *prepare, *new, "--public-bins", "0")
+    assert "expected threshold" in refused(capsys, *prepare, *new, "--vocabulary", "0")
+    with Path(display).open("a") as file:
+        file.write("bad\n")
+    assert "line 2001" in refused(capsys, *prepare, *new, "--max-bad-rows", "0")
+    assert spent_and_reserved(ledger) == (0, 0)
+    told(capsys, *prepare, *new)
+    assert spent_and_reserved(ledger) == (2, 0)
 
 
 def test_a_selection_that_failed_half_way_stays_reserved(
-    display: str, ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    display: str,
+    ledger: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with Path(display).open("a") as file:
-        file.write("bad\n")
-    paid = ["--out", str(tmp_path / "columns"), "--ledger", ledger, *SELECT, "--max-bad-rows", "0"]
-    assert "line 2001" in refused(capsys, "prepare", "criteo-display", display, *paid)
-    (account,) = LedgerStore.open_existing(ledger).verify().ledger.accounts.values()
-    assert float(account.reserved.budget.epsilon) == 2
+    def full_disk(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("tacit.data.preparing.ColumnsWriter.finish", full_disk)
+    prepare = ["prepare", "criteo-display", display, "--ledger", ledger, *SELECT]
+    said = refused(capsys, *prepare, "--out", str(tmp_path / "columns"))
+    assert "no space left" in said
+    assert "stays reserved in the ledger as clicks/vocabulary/columns" in said
+    assert spent_and_reserved(ledger) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +220,7 @@ def test_wrong_usage_is_one_line(
         ([*SELECT], "expected a domain in the schema, or --ledger"),
         (["--select-epsilon", "1"], "got no vocabulary to select"),
         (["--encoder", "e", "--vocabulary", "3"], "expected --encoder alone"),
+        (["--encoder", "e", "--ledger", "l"], "expected --encoder alone"),
         (["--encoder", "nowhere"], "expected an encoder here"),
         (["--shares", "0.9"], "expected two or three shares"),
         (["--shares", "0.9,0.2"], "shares that add up to 1"),

@@ -50,7 +50,10 @@ def test_visits_take_the_ends_of_a_path_and_the_hour_of_a_time(tmp_path: Path) -
     assert (second["category_root"], second["category"], second["hour_of_week"]) == (b"Bar", b"Bar", 0)
     columns = prepared("visits", path)
     assert columns.label.tolist() == [1, 1]
-    assert columns.manifest["fields"]["sensitive"] == ["place", "category", "category_root", "hour_of_week"]
+    assert columns.manifest["fields"] == {
+        "public": ["hour_of_week"],
+        "sensitive": ["place", "category", "category_root"],
+    }
     assert columns["latitude"].tolist() == [40.7, 40.7]
     assert columns["longitude"].tolist() == [-74.0, -74.0]
     assert columns["time"].tolist() == [int(moment.timestamp()), int(monday.timestamp())]

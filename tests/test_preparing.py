@@ -129,7 +129,7 @@ def test_a_log_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
     )
     other = hashing_encoder(log_of(Column("shop", {Role.PUBLIC}), raw={"shop": Raw.TEXT}))
     good = clicks_csv(tmp_path / "good.csv", ["a,1,ann,1,1,1,0,1"])
-    assert "expected a column shop as the encoder knows it" in refused(
+    assert "column shop: expected a feature of" in refused(
         lambda: prepare(LogReader(CLICKS, good), other, tmp_path / "out")
     )
     assert sorted(place.name for place in tmp_path.iterdir()) == ["clicks.csv", "good.csv"]
@@ -218,3 +218,20 @@ def test_memory_does_not_grow_with_the_file(
         path = clicks_csv(tmp_path / "clicks.csv", lines)
         most.append(most_held(path, tmp_path / f"out-{len(most)}", leaking))
     assert (most[2] < 3 * most[1]) != leaking, most
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        (Column("site", {Role.SENSITIVE}), "column site: expected a public category as the encoder knows it"),
+        (Column("site", {Role.PUBLIC}, source="place"), "got a public category of place"),
+        (Column("page", {Role.PUBLIC}), "column site: expected a feature of tiny as the encoder knows it"),
+    ],
+)
+def test_an_encoder_that_takes_a_column_for_something_else_is_refused(
+    column: Column, problem: str, tmp_path: Path
+) -> None:
+    known = hashing_encoder(log_of(Column("site", {Role.PUBLIC}), raw={"site": Raw.TEXT}))
+    log = log_of(column, raw={column.source: Raw.TEXT})
+    (tmp_path / "log.csv").write_text(f"{column.source},bought\na,1\n")
+    assert problem in refused(lambda: prepare(LogReader(log, tmp_path / "log.csv"), known, tmp_path / "out"))

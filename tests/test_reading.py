@@ -23,8 +23,9 @@ from reading_checks import COMMAS, GOOD, HEADER, NAMES, TABS, TYPES, Read, of_li
 from tacit.data.log import Log
 from tacit.data.preparing import hashing_encoder, prepare
 from tacit.data.reading.blocks import UTF8_MARK, blocks
-from tacit.data.reading.layout import Raw
+from tacit.data.reading.layout import Layout, Raw
 from tacit.data.reading.stream import LogReader
+from tacit.data.reading.text import TextParser
 from tacit.errors import BadInput
 
 
@@ -254,7 +255,7 @@ def test_a_column_that_comes_twice_is_refused(tmp_path: Path) -> None:
 def test_a_place_without_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"shop: expected a file or folder at .*, got nothing there"):
         LogReader(COMMAS, tmp_path / "absent")
-    with pytest.raises(BadInput, match=r"shop: expected a file at .*, got a folder"):
+    with pytest.raises(BadInput, match=r"shop: expected a plain file at .*, got a folder"):
         LogReader(COMMAS, tmp_path)
 
 
@@ -297,7 +298,8 @@ def slow_read(data: bytes, log: Log) -> Read:
         line = ended.removesuffix(b"\r\n").removesuffix(b"\n")
         cells = slow_cells(line, layout.separator.encode(), quoted=layout.quoted)
         try:
-            if b"\r" in line or not line or cells is None or len(cells) != len(NAMES):
+            odd = layout.quoted and line.count(b'"') % 2
+            if b"\r" in line or not line or odd or cells is None or len(cells) != len(NAMES):
                 raise ValueError
             row = {name: slow_value(TYPES[name], cell) for name, cell in zip(NAMES, cells, strict=True)}
         except ValueError:
@@ -360,3 +362,16 @@ def test_nothing_is_dropped_and_every_line_is_judged_as_by_the_slow_reader(
     slow = slow_read(text, log)
     assert fast.bad.keys() == slow.bad.keys()
     assert replace(fast, bad={}) == replace(slow, bad={})
+
+
+def test_the_rest_of_a_value_that_runs_over_lines_is_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "torn.csv"
+    rows = ["a,1,x,1", '"two', 'lines",2,y,0', "b,3,z,1"]
+    path.write_text("site,n,who,bought\n" + "\n".join(rows) + "\n")
+    columns = {"site": Raw.TEXT, "n": Raw.WHOLE, "who": Raw.TEXT, "bought": Raw.WHOLE}
+    parser = TextParser(Layout(columns), list(columns), list(columns), bad_rows_limit=10)
+    (block,) = blocks(path)
+    parsed = parser.parse(block.without_first_line())
+    assert parsed.lines.tolist() == [2, 5]
+    assert sorted(row.line for row in parsed.bad) == [3, 4]
+    assert parsed.rows.column("site").to_pylist() == [b"a", b"b"]

@@ -236,3 +236,24 @@ def test_which_logs_have_sensitive_keys() -> None:
     assert {name: named(name).schema.sensitive_keys for name in NAMES if named(name).schema.sensitive_keys} == {
         "criteo-search": {Role.USER}
     }
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        (Column("tells", {"public"}, source="bought"), "column tells: expected another source than bought"),
+        (Column("tells", {"sensitive"}, source="bought"), "column tells: expected another source than bought"),
+        (
+            Column("when", {"time"}, "whole", source="bought"),
+            "column when: expected another source than bought",
+        ),
+        (Column("home", {"public"}, source="town"), "column home: expected it to be sensitive like town"),
+    ],
+)
+def test_roles_go_by_the_column_of_the_file(other: Column, problem: str) -> None:
+    assert problem in refused(lambda: LogSchema("clicks", (LABEL, Column("town", {"sensitive"}), other)))
+
+
+def test_one_column_of_the_file_may_serve_twice_on_one_side() -> None:
+    hour, day = (Column(kind, {"sensitive"}, kind, source="t") for kind in ("hour", "weekday"))
+    assert len(LogSchema("clicks", (LABEL, hour, day)).columns) == 3

@@ -221,3 +221,21 @@ def test_the_selection_travels_with_the_encoder(tmp_path: Path) -> None:
     assert loaded.selection is not None
     assert loaded.selection.release == selection.release
     assert Encoder.of(SCHEMA, Hashing(10), vocabulary).digest != encoder.digest
+
+
+@pytest.mark.parametrize(("fields", "threshold"), [(0, 0), (1, -1)])
+def test_a_selection_that_nobody_paid_for_cannot_be_made(fields: int, threshold: int) -> None:
+    with pytest.raises(BadInput, match="whole number"):
+        Selection(PartitionSelection(Fraction(1), Fraction(1, 100)), fields, threshold)
+
+
+@pytest.mark.parametrize(("asked", "fields"), [(12, 3), (30, 1), (30, 3)])
+def test_large_budgets_are_kept_by_the_accountant_too(asked: int, fields: int) -> None:
+    selection = Selection.for_budget(Budget.of(asked, "1e-12"), fields)
+    assert epsilon(selection.release, delta=1e-12, relation=Relation.REPLACE_ONE) <= asked
+
+
+def test_people_are_never_listed() -> None:
+    schema = LogSchema("x", (Column("id", {Role.SENSITIVE, Role.USER}), Column("y", {Role.LABEL}, Kind.FLAG)))
+    with pytest.raises(BadInput, match="column id: expected bins for the people's own ids"):
+        to_select(schema)

@@ -36,8 +36,8 @@ Print what a log looks like beside the published figures: of a file, or without 
 The figures are exact. They are for the owner of the data; publishing one is a release, with a price."""
 GENERATE = """\
 Make up a log from a stated model (docs/generators.md), calibrated to the published figures. The same seed
-gives the same rows, and a longer log begins with the rows of a shorter one (but for criteo-attribution, whose
-rows always fill its 30.9 days).
+gives the same rows, and a longer log begins with the rows of a shorter one (but for criteo-attribution,
+whose rows always fill its 30.9 days, and taobao, which has as many people as its rows call for).
 
   tacit data generate criteo-display --rows 1000000 --out display.parquet
   tacit data generate criteo-attribution --rows 100000 --out clicks.tsv.gz     the layout of the published file
@@ -81,7 +81,12 @@ def add_parser(commands: Subparsers) -> None:
     generate.add_argument(
         "--truth", type=Path, metavar="PATH", help="also write the true probabilities, for studies"
     )
-    generate.add_argument("--rare-signal", type=float, metavar="X", help="how much signal lives in rare values")
+    generate.add_argument(
+        "--rare-signal",
+        type=float,
+        metavar="X",
+        help="how much signal lives in fields of many values (0: no more than in others)",
+    )
     generate.add_argument("--format", choices=("parquet", "published"), help="(default: by the file's name)")
     _add_overwrite(generate)
     add_json_flag(generate)
@@ -105,6 +110,7 @@ def add_parser(commands: Subparsers) -> None:
     prepare.add_argument("--select-epsilon", metavar="E", help="of the private selection of sensitive values")
     prepare.add_argument("--select-delta", metavar="D")
     prepare.add_argument("--select-threshold", type=int, default=0, metavar="T", help="list only above about T")
+    prepare.add_argument("--select-key", metavar="NAME", help="its name in the ledger (default: that of --out)")
     prepare.add_argument("--ledger", metavar="PATH_OR_URL", help="the ledger that pays for the selection")
     prepare.add_argument("--witness", metavar="PATH", help="the ledger's witness, where it is not beside it")
     prepare.add_argument("--scope", help="the ledger's name for these people's data")
@@ -132,7 +138,7 @@ def run_list(args: argparse.Namespace) -> int:
     if args.json:
         print_json({**_summary(log), "columns": [_column_json(column) for column in log.schema.columns]})
     else:
-        print(f"{log.title}\n{log.about}\n\n{log.schema}")
+        print(f"{log.title}\n{log.about}\n\n{log.schema}\n\nsplit: {log.split}")
     return 0
 
 
@@ -157,7 +163,7 @@ def run_describe(args: argparse.Namespace) -> int:
 def run_generate(args: argparse.Namespace) -> int:
     from tacit.data.generators.worlds import world
     from tacit.data.logs import named
-    from tacit.data.writing import Destination, write
+    from tacit.data.writing import Destination, Format, write
 
     log = named(args.name)
     made = world(args.name, args.seed, rows=args.rows, rare_signal=args.rare_signal)
@@ -169,7 +175,8 @@ def run_generate(args: argparse.Namespace) -> int:
     if args.json:
         print_json(record)
     else:
-        print(f"{args.out}: {args.rows:,} synthetic rows of {log.name}, seed {args.seed}")
+        layout = "Parquet" if destination.format is Format.PARQUET else "text, in the published layout"
+        print(f"{args.out}: {args.rows:,} synthetic rows of {log.name}, seed {args.seed}, as {layout}")
     return 0
 
 
@@ -305,7 +312,7 @@ def _print_prepared(prepared: Prepared) -> None:
     tables = record["table_rows"]
     print(f"  {public} public fields, table of {tables['public']:,} rows")
     print(f"  {sensitive} sensitive fields, table of {tables['sensitive']:,} rows")
-    print(f"  parts: {parts}")
+    print(f"  {prepared.columns.split.way} parts: {parts}")
     if record["rows_passed_over"]:
         print(f"  passed over: {record['rows_passed_over']:,} rows that are no examples by the log's rule")
     bad = record["bad_rows"]
@@ -314,6 +321,8 @@ def _print_prepared(prepared: Prepared) -> None:
         for row in bad["first"]:
             column = f", column {row['column']}" if row["column"] else ""
             print(f"    line {row['line']}{column}: {row['problem']}")
+        if bad["count"] > len(bad["first"]):
+            print(f"    and {bad['count'] - len(bad['first']):,} more")
 
 
 def _summary(log: Log) -> dict[str, Any]:

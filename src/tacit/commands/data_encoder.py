@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tacit.commands.output import progress_bar
-from tacit.errors import BadInput
+from tacit.errors import BadInput, TacitError
 
 if TYPE_CHECKING:
+    from tacit.data.encoding.counting import Tally
     from tacit.data.encoding.encoder import Encoder
     from tacit.data.encoding.selection import Selection
-    from tacit.data.encoding.sides import Side
     from tacit.data.log import Log
     from tacit.data.splits import Split
 
@@ -36,11 +36,14 @@ def chosen_split(args: argparse.Namespace, log: Log) -> Split:
 def chosen_encoder(args: argparse.Namespace, log: Log, path: str) -> Iterator[Encoder]:
     """The encoder. One that is selected privately is paid for before, and settled once it is there."""
     from tacit.data.encoding.encoder import Encoder
+    from tacit.data.encoding.vocabularies import public_vocabulary, sensitive_vocabulary
     from tacit.data.preparing import hashing_encoder
+    from tacit.entropy import Entropy
 
     learned = args.vocabulary is not None or args.sensitive_vocabulary
     if args.encoder is not None:
-        if learned or args.public_bins or args.sensitive_bins:
+        others = (args.public_bins, args.sensitive_bins, args.select_epsilon, args.select_delta, args.ledger)
+        if learned or any(other is not None for other in others):
             raise BadInput("expected --encoder alone, got it with options that would make another one")
         yield Encoder.load(args.encoder)
         return
@@ -49,39 +52,37 @@ def chosen_encoder(args: argparse.Namespace, log: Log, path: str) -> Iterator[En
             raise BadInput("expected --sensitive-vocabulary with --select-epsilon, got no vocabulary to select")
         yield hashing_encoder(log, args.public_bins, args.sensitive_bins)
         return
+    # Counting stays inside, so it comes first: what it refuses has cost nothing.
+    hashed = hashing_encoder(log, args.public_bins, args.sensitive_bins)
     selection = _selection(args, log)
-    if selection is None:
-        yield _learned(args, log, path, None)
-        return
-    with _paid(args, selection):
-        yield _learned(args, log, path, selection)
+    tallies = _tallies(args, log, path, selection)
+    public = hashed.public
+    if args.vocabulary is not None:
+        public = public_vocabulary(log.schema, tallies, args.vocabulary)
+    if not args.sensitive_vocabulary:
+        yield Encoder.of(log.schema, public, hashed.sensitive)
+    elif selection is None:
+        yield Encoder.of(log.schema, public, sensitive_vocabulary(log.schema, {}, None, Entropy()))
+    else:
+        with _paid(args, selection):
+            sensitive = sensitive_vocabulary(log.schema, tallies, selection, Entropy())
+            yield Encoder.of(log.schema, public, sensitive, selection)
 
 
-def _learned(args: argparse.Namespace, log: Log, path: str, selection: Selection | None) -> Encoder:
-    from tacit.data.encoding.encoder import Encoder
-    from tacit.data.encoding.vocabularies import counted, public_vocabulary, sensitive_vocabulary, to_select
-    from tacit.data.preparing import hashing_encoder
+def _tallies(args: argparse.Namespace, log: Log, path: str, selection: Selection | None) -> dict[str, Tally]:
+    from tacit.data.encoding.vocabularies import counted, to_select
     from tacit.data.reading.stream import LogReader
-    from tacit.entropy import Entropy
     from tacit.schema.columns import Role
 
-    hashed = hashing_encoder(log, args.public_bins, args.sensitive_bins)
     columns = [
         *(log.schema.having(Role.PUBLIC) if args.vocabulary is not None else ()),
         *(to_select(log.schema) if selection is not None else ()),
     ]
-    tallies = {}
-    if columns:
-        reader = LogReader(log, path, bad_rows_limit=args.max_bad_rows)
-        with progress_bar("counting values", reader.bytes) as progress:
-            tallies = counted(reader, columns, progress)
-    public: Side = hashed.public
-    sensitive: Side = hashed.sensitive
-    if args.vocabulary is not None:
-        public = public_vocabulary(log.schema, tallies, args.vocabulary)
-    if args.sensitive_vocabulary:
-        sensitive = sensitive_vocabulary(log.schema, tallies, selection, Entropy())
-    return Encoder.of(log.schema, public, sensitive, selection)
+    if not columns:
+        return {}
+    reader = LogReader(log, path, bad_rows_limit=args.max_bad_rows)
+    with progress_bar("counting values", reader.bytes) as progress:
+        return counted(reader, columns, progress)
 
 
 def _selection(args: argparse.Namespace, log: Log) -> Selection | None:
@@ -119,16 +120,20 @@ def _paid(args: argparse.Namespace, selection: Selection) -> Iterator[None]:
     budget = Budget.of(args.select_epsilon, args.select_delta)
     promise = Guarantee(budget, unit, Relation.REPLACE_ONE, sensitive_features=True)
     ledger = LedgerStore.open_existing(args.ledger, witness=args.witness)
-    key = f"{args.scope}/vocabulary/{args.out.name}"
-    reservation = ledger.reserve(
-        key, line, promise, purpose=f"select {selection.fields} fields' sensitive values"
-    )
-    if reservation.resumed:
+    key = f"{args.scope}/vocabulary/{args.select_key or args.out.name}"
+    purpose = f"select {selection.fields} fields' sensitive values"
+    if ledger.reserve(key, line, promise, purpose=purpose).resumed:
         raise BadInput(
-            f"expected a selection that was not made before, got {key}, which is {reservation.state}: drawing "
-            "it again would be another release. Use --encoder with the columns it made, or another --out"
+            f"expected a key that the ledger does not know, got {key}: a selection was begun under it, and "
+            "drawing it again would be another release. Use --encoder with the columns it made, or name "
+            "another --select-key"
         )
-    yield
+    try:
+        yield
+    except (TacitError, OSError) as problem:
+        raise BadInput(
+            f"{problem} (the selection stays reserved in the ledger as {key}; see tacit ledger settle --help)"
+        ) from None
     ledger.commit(key)
 
 

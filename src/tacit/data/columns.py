@@ -23,9 +23,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.data.encoding.encoder import Encoder
 from tacit.data.splits import Rows, Split
 from tacit.errors import BadInput
-from tacit.schema.columns import Role
+from tacit.schema.columns import UNIT_KEYS, Role
 
 VERSION = 1
 MANIFEST = "columns.json"
@@ -95,6 +96,39 @@ class Columns:
         """User, publisher, advertiser, auction and record as 64 bits each; time in seconds; None if absent."""
         name = str(role)
         return self[name] if name in self.manifest["arrays"] else None
+
+    def groups(self, role: Role) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows of the same key together: an order of all rows, and where each group begins in it (and the end).
+
+        Group g has the rows `order[starts[g]:starts[g + 1]]`, in the order of the file.
+        """
+        keys = self.key(role)
+        if keys is None:
+            raise BadInput(
+                f"{self.folder}: expected a column of role {role} to group by, got a log without one"
+            )
+        order = np.argsort(keys, kind="stable")
+        sorted_keys = keys[order]
+        starts = np.flatnonzero(np.append(True, sorted_keys[1:] != sorted_keys[:-1]))
+        return order, np.append(starts, self.rows)
+
+    @property
+    def unit_keys(self) -> dict[str, NDArray[Any]]:
+        """The keys of privacy units that the log has, by role: what allocating a budget to units needs."""
+        return {str(role): self[str(role)] for role in UNIT_KEYS if str(role) in self.manifest["arrays"]}
+
+    @property
+    def public_keys(self) -> frozenset[str]:
+        """Those of them that the guarantee does not protect."""
+        return frozenset(self.unit_keys) - frozenset(self.manifest["sensitive_keys"])
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return Encoder.load(self.folder)
+
+    def auxiliary(self, name: str) -> NDArray[Any]:
+        """The label of a further task."""
+        return self[f"auxiliary-{name}"]
 
     def sequence(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Where each row's ids begin (one offset more than rows), and all ids."""

@@ -20,8 +20,8 @@ from tacit.data.encoding.tokens import Fingerprints, fingerprints, keys, missing
 from tacit.data.log import Log
 from tacit.data.reading.bad_rows import BadRows
 from tacit.data.reading.stream import Examples, LogReader
-from tacit.data.synthetic import is_synthetic
-from tacit.schema.columns import Kind, Role
+from tacit.errors import BadInput
+from tacit.schema.columns import Column, Kind, Role
 
 UNITS = {
     "user": (Role.USER,),
@@ -82,11 +82,13 @@ def describe(reader: LogReader, progress: Callable[[int], None] = lambda _: None
     so_far = _SoFar()
     for block in reader.stream(lambda examples: _block(reader, examples), progress):
         so_far.add(block)
+    if not so_far.rows:
+        raise BadInput(reader.no_examples)
     figures = dict(_figures(reader, so_far))
     if reader.log.keep is not None:
         figures.update(_of_all_rows(reader, progress))
     fields = tuple(
-        _field_figures(column.name, _side(column.roles), so_far.fields[column.name], so_far)
+        _field_figures(column, so_far.fields[column.name])
         for column in reader.log.schema.columns
         if column.is_feature and column.name in so_far.fields
     )
@@ -95,7 +97,7 @@ def describe(reader: LogReader, progress: Callable[[int], None] = lambda _: None
         figures.update(
             {name: skew for name, skew in skews.items() if reader.log.published_figure(name) is not None}
         )
-    return Description(reader.log, is_synthetic(reader.path), figures, fields, reader.bad_rows)
+    return Description(reader.log, reader.synthetic, figures, fields, reader.bad_rows)
 
 
 def to_describe(log: Log) -> Log:
@@ -226,20 +228,20 @@ def _of_all_rows(reader: LogReader, progress: Callable[[int], None]) -> Iterator
         yield name, count / max(1, again.rows_read)
 
 
-def _field_figures(name: str, role: str, tally: Tally, so_far: _SoFar) -> FieldFigures:
-    missing = tally.values == missing_fingerprint(name)
+def _field_figures(column: Column, tally: Tally) -> FieldFigures:
+    missing = tally.values == missing_fingerprint(column.vocabulary)
     absent = int(tally.counts[missing].sum())
     counts = np.sort(tally.counts[~missing])[::-1]
     present = max(1, int(counts.sum()))
     whole = max(1, int(tally.counts.sum()))
     return FieldFigures(
-        name=name,
-        role=role,
+        name=column.name,
+        role=str(Role.PUBLIC if Role.PUBLIC in column.roles else Role.SENSITIVE),
         values=len(counts),
         top_share=float(counts[:1].sum()) / present,
         top_twenty_share=float(counts[:TOP].sum()) / present,
         gini=_gini(counts),
-        missing=absent / whole if so_far.rows else 0.0,
+        missing=absent / whole,
     )
 
 
@@ -249,7 +251,3 @@ def _gini(falling: NDArray[np.int64]) -> float:
         return 0.0
     weights = np.arange(size - 1, -size - 1, -2, dtype=np.float64)  # largest first
     return float((weights * falling).sum() / (size * total))
-
-
-def _side(roles: frozenset[Role]) -> str:
-    return str(Role.PUBLIC if Role.PUBLIC in roles else Role.SENSITIVE)

@@ -38,6 +38,7 @@ class Tables:
 
     rows: Path
     derive: Derive
+    joined: tuple[Path, ...] = ()
 
 
 def no_more(path: Path) -> Tables:

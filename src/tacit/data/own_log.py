@@ -36,7 +36,16 @@ from tacit.schema.columns import Column, Kind, LogSchema, Role
 
 TOP = {"name", "utc_offset_hours", "file", "columns", "split", "keep", "bins"}
 FILE = {"separator", "header", "quoted", "missing", "columns"}
-COLUMN = {"role", "roles", "kind", "source", "buckets_per_doubling", "domain", "between", "optional", "why"}
+FILE_TYPES = (
+    ("header", bool, "true or false"),
+    ("quoted", bool, "true or false"),
+    ("missing", list, "a list of texts"),
+    ("columns", list, "a list of names"),
+)
+COLUMN = {"role", "roles", "kind", "source", "buckets_per_doubling", "domain", "between", "vocabulary"} | {
+    "optional",
+    "why",
+}
 RAW = {
     Kind.CATEGORY: Raw.TEXT,
     Kind.WHOLE: Raw.WHOLE,
@@ -71,8 +80,8 @@ def _log(record: Mapping[str, Any], place: str) -> Log:
     schema = LogSchema(name, columns, record.get("utc_offset_hours", 0))
     split = _table(record, "split") or {"way": "random", "shares": {"train": 0.8, "test": 0.2}}
     _known("split.", split, {"way", "shares", "seed"})
-    if not split.keys() >= {"way", "shares"}:
-        raise BadInput("expected split.way and split.shares, got only one of them")
+    if not split.keys() >= {"way", "shares"} or not isinstance(split["shares"], dict):
+        raise BadInput("expected split.way and split.shares = { train = 0.8, test = 0.2 }, got others")
     bins = _table(record, "bins")
     _known("bins.", bins, {"public", "sensitive"})
     keep = _keep(_table(record, "keep"), columns)
@@ -102,6 +111,9 @@ def _column(name: str, record: Any) -> Column:
 
 def _layout(record: Mapping[str, Any], columns: tuple[Column, ...], keep: Keep | None) -> Layout:
     _known("file.", record, FILE)
+    for key, kind, words in FILE_TYPES:
+        if not isinstance(record.get(key, kind()), kind):
+            raise BadInput(f"expected file.{key} to be {words}, got {record[key]!r}")
     raw: dict[str, Raw] = {}
     for column in columns:
         if column.is_used:

@@ -12,13 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tacit.data.columns import Columns, ColumnsWriter
-from tacit.data.encoding.encoder import Encoder
+from tacit.data.encoding.encoder import Encoder, as_encoded
 from tacit.data.encoding.sides import Hashing
 from tacit.data.encoding.tokens import keys
 from tacit.data.log import Log
 from tacit.data.reading.stream import Examples, LogReader
 from tacit.data.splits import Split, Way
-from tacit.data.synthetic import is_synthetic
 from tacit.errors import BadInput
 from tacit.schema.columns import Column, Kind, Role
 
@@ -66,6 +65,34 @@ def hashing_encoder(log: Log, public_bins: int | None = None, sensitive_bins: in
     )
 
 
+def check_encoder(encoder: Encoder, log: Log) -> None:
+    """Refuse an encoder that takes the log's columns for something else than the log does."""
+    features = {column.name: column for column in log.schema.columns if column.is_feature}
+    known = {column.name: column for column in encoder.columns}
+    for name in [*known, *features]:
+        if name not in features:
+            raise BadInput(f"column {name}: expected a feature of {log.name} as the encoder knows it, got none")
+        if name not in known:
+            raise BadInput(
+                f"column {name}: expected a feature that the encoder knows, got one that is new to it"
+            )
+        if as_encoded(known[name]) != as_encoded(features[name]):
+            raise BadInput(
+                f"column {name}: expected {_side_and_kind(known[name])} as the encoder knows it, got "
+                f"{_side_and_kind(features[name])} in {log.name}"
+            )
+    if encoder.utc_offset_hours != log.schema.utc_offset_hours:
+        raise BadInput(
+            f"{log.name}: expected days cut at UTC{encoder.utc_offset_hours:+d} as the encoder has them, "
+            f"got UTC{log.schema.utc_offset_hours:+d}"
+        )
+
+
+def _side_and_kind(column: Column) -> str:
+    side = Role.PUBLIC if Role.PUBLIC in column.roles else Role.SENSITIVE
+    return f"a {side} {column.treatment}"
+
+
 def check_split(split: Split, log: Log) -> None:
     """Refuse a split that the log cannot have."""
     if split.way is Way.BY_USER and log.schema.the(Role.USER) is None:
@@ -85,6 +112,7 @@ def prepare(
     """Encode every example of the file, in the file's order, into `out`."""
     log, chosen = reader.log, split or reader.log.split
     check_split(chosen, log)
+    check_encoder(encoder, log)
     positives = 0.0
     with ColumnsWriter(out, overwrite=overwrite) as writer:
         for arrays, rows in reader.stream(lambda examples: _arrays(reader, encoder, examples), progress):
@@ -92,16 +120,21 @@ def prepare(
             _rebase(arrays, writer)
             writer.append(arrays, rows)
         if not writer.rows:
-            raise BadInput(f"{reader.path}: expected examples, got none among {reader.rows_read} rows")
+            raise BadInput(reader.no_examples)
         encoder.save(writer.building)
         columns = writer.finish(
             {
                 "log": log.name,
-                "synthetic": is_synthetic(reader.path),
+                "synthetic": reader.synthetic,
                 "rows_read": reader.rows_read,
                 "rows_passed_over": reader.rows_passed_over,
                 "bad_rows": reader.bad_rows.as_json(),
                 "positive_rate": positives / writer.rows,
+                "columns": [
+                    {"name": column.name, "roles": sorted(column.roles), "kind": str(column.kind)}
+                    for column in log.schema.columns
+                    if column.is_used
+                ],
                 "fields": {str(role): list(encoder.fields(role)) for role in (Role.PUBLIC, Role.SENSITIVE)},
                 "table_rows": {"public": encoder.public.size, "sensitive": encoder.sensitive.size},
                 "sensitive_keys": sorted(log.schema.sensitive_keys),
@@ -118,6 +151,7 @@ def _arrays(reader: LogReader, encoder: Encoder, examples: Examples) -> tuple[di
     encoded = encoder.encode(rows)
     arrays: dict[str, NDArray[Any]] = {"public": encoded.public, "sensitive": encoded.sensitive}
     arrays["label"] = _target(schema.label, rows)
+    arrays["row"] = examples.lines - reader.first_line
     for column in schema.having(Role.AUXILIARY):
         arrays[f"auxiliary-{column.name}"] = _target(column, rows)
     for role in KEYS:

@@ -85,6 +85,9 @@ class Split:
         part = np.searchsorted(np.array(edges[1:-1], dtype=np.uint64), drawn, side="right")
         return {name: Rows(np.flatnonzero(part == index)) for index, name in enumerate(self.shares)}
 
+    def __str__(self) -> str:
+        return f"{self.way}, {', '.join(f'{name} {float(share):g}' for name, share in self.shares.items())}"
+
     def refuse_sensitive(self, place: str, sensitive_keys: Collection[str]) -> None:
         """Which part a row is in will be known, so nothing sensitive may decide it."""
         key = {Way.BY_USER: "user", Way.CHRONOLOGICAL: "time"}.get(self.way)

@@ -45,6 +45,8 @@ class Destination:
     def at(cls, out: Path, format: Format | str | None = None, **options: Any) -> Destination:
         """The format by the name: anything but a text file's ending is Parquet."""
         named = Format.PUBLISHED if out.name.endswith(TEXTS) else Format.PARQUET
+        if named is Format.PARQUET and out.suffix in (".gz", ".bz2", ".zst", ".zip"):
+            raise BadInput(f"expected a name ending in .parquet or {', '.join(TEXTS)}, got {out.name}")
         return cls(out, named if format is None else Format(format), **options)
 
     def check(self) -> None:
@@ -52,6 +54,8 @@ class Destination:
         for path in (self.out, self.truth):
             if path is not None and path.exists() and not self.overwrite:
                 raise BadInput(f"expected a new file to write to, got {path}, which exists (see --overwrite)")
+        if self.truth is not None and self.truth.resolve() == self.out.resolve():
+            raise BadInput(f"expected the truth in a file of its own, got {self.truth} for both")
         if self.truth is not None and (self.truth.is_dir() or not self.truth.parent.is_dir()):
             raise BadInput(f"expected a file in a folder that exists for the truth, got {self.truth}")
         if self.out.is_dir() and not list(self.out.glob(f"{ROWS}.*")):
@@ -73,11 +77,16 @@ def write(
     destination.check()
     files = _Files(destination, layout, json.dumps({"log": world.name, "rows": rows, **settings}).encode())
     tables = world.side_tables()
+    if tables and destination.out.name.endswith(TEXTS):
+        raise BadInput(
+            f"expected the name of a folder for the tables of {world.name}, got {destination.out.name}"
+        )
     with _building(destination.out) as building:
         for name, table in tables.items():
             with files.writer(building / files.named(name), table.schema) as writer:
                 for batch in table.to_batches():
                     writer.write_batch(batch)
+            files.mark_text(building / files.named(name))
         main = building / (files.named(ROWS) if tables else destination.out.name)
         truth = building / "truth.parquet"
         with ExitStack() as closing:
@@ -93,10 +102,9 @@ def write(
                     truth_writer.write_batch(generated.truth)
                 written += generated.batch.num_rows
                 progress(written)
-        if destination.format is Format.PUBLISHED:
-            beside(main).write_bytes(files.mark)
-            if not tables:
-                beside(main).replace(beside(destination.out))
+        files.mark_text(main)
+        if beside(main).exists() and not tables:
+            beside(main).replace(beside(destination.out))
         if destination.truth is not None:
             shutil.move(truth, destination.truth)
         _put(building if tables else main, destination.out)
@@ -112,6 +120,11 @@ class _Files:
 
     def named(self, table: str) -> str:
         return f"{table}.parquet" if self.destination.format is Format.PARQUET else f"{table}.csv"
+
+    def mark_text(self, path: Path) -> None:
+        """Parquet carries its mark; a text file has it beside it."""
+        if self.destination.format is Format.PUBLISHED:
+            beside(path).write_bytes(self.mark)
 
     def parquet(self, path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         return pq.ParquetWriter(path, schema.with_metadata({MARK: self.mark}))

@@ -62,6 +62,7 @@ TARGETS = frozenset({Role.LABEL, Role.AUXILIARY})
 ALONE = frozenset(  # at most one column of a log is it
     {Role.LABEL, Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.TIME, Role.AUCTION, Role.RECORD, Role.PRICE}
 ) | {Role.PROPENSITY, Role.LATITUDE, Role.LONGITUDE}
+UNIT_KEYS = frozenset({Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.TIME})
 NUMERIC = frozenset({Kind.WHOLE, Kind.REAL})
 MOST_BUCKETS_PER_DOUBLING = 64  # about a percent wide; a mistyped number would take hours to compute
 
@@ -87,8 +88,9 @@ class Column:
     """One column. `source` is its name in the file where that differs.
 
     `buckets_per_doubling` belongs to numbers that are features. `domain` lists the values that anybody would
-    expect, so that a vocabulary of them tells nothing. A number outside `between` makes a bad row. An
-    `optional` column may be absent from a file.
+    expect, so that a vocabulary of them tells nothing. Columns with the same `vocabulary` share their values'
+    tokens, as an ad's topic and the topics that a person saw do; by default each has its own. A number outside
+    `between` makes a bad row. An `optional` column may be absent from a file.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Column:
     buckets_per_doubling: int = 1
     domain: tuple[str, ...] = ()
     between: tuple[float, float] | None = None
+    vocabulary: str = ""
     optional: bool = False
     why: str = ""
 
@@ -111,6 +114,7 @@ class Column:
         buckets_per_doubling: int = 1,
         domain: Iterable[str] = (),
         between: Iterable[float] | None = None,
+        vocabulary: str = "",
         optional: bool = False,
         why: str = "",
     ) -> None:
@@ -131,6 +135,7 @@ class Column:
             ),
             "domain": _texts(name, domain),
             "between": None if between is None else _limits(name, between),
+            "vocabulary": vocabulary or name,
             "optional": bool(optional),
             "why": why,
         }
@@ -159,6 +164,8 @@ class Column:
             words += f", {self.buckets_per_doubling} bucket{plural} a doubling"
         if self.source != self.name:
             words += f" of {self.source}"
+        if self.is_feature and self.vocabulary != self.name:
+            words += f", values shared with {self.vocabulary}"
         if self.domain:
             words += f", domain of {len(self.domain)}"
         if self.between:
@@ -209,8 +216,27 @@ class LogSchema:
             names = [column.name for column in self.columns if role in column.roles]
             if len(names) > 1:
                 raise BadInput(f"log {self.name}: expected one column of role {role}, got {', '.join(names)}")
+        self._refuse_giving_away()
         if not any(Role.LABEL in column.roles for column in self.columns):
             raise BadInput(f"log {self.name}: expected a column of role label, got none")
+
+    def _refuse_giving_away(self) -> None:
+        """Roles go by the file's column: under another name it would still tell the same."""
+        used = [column for column in self.columns if column.is_used]
+        for column in used:
+            for other in used:
+                if other is column or other.source != column.source:
+                    continue
+                if column.is_target:
+                    raise BadInput(
+                        f"column {other.name}: expected another source than {column.source}, which is the "
+                        f"label or task {column.name} and would be given away"
+                    )
+                if Role.SENSITIVE in column.roles and Role.PUBLIC in other.roles:
+                    raise BadInput(
+                        f"column {other.name}: expected it to be sensitive like {column.name}, which is read "
+                        f"from the same {column.source}, got public"
+                    )
 
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
@@ -236,10 +262,9 @@ class LogSchema:
 
         By the file's column: where a person's hour is sensitive, so is the time that it is the hour of.
         """
-        keys = {Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.TIME}
         protected = {column.source for column in self.having(Role.SENSITIVE)}
         return frozenset(
-            role for column in self.columns for role in column.roles & keys if column.source in protected
+            role for column in self.columns for role in column.roles & UNIT_KEYS if column.source in protected
         )
 
     def __str__(self) -> str:

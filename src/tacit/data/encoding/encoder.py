@@ -1,7 +1,8 @@
 """The encoder: which columns, in what order, by which side; saved with the model and never changed.
 
 It tells nothing of people: bins hold nothing at all, a public vocabulary holds public values, and a sensitive
-one holds a public domain or values that were selected under DP.
+one holds a public domain or values that were selected under DP. (Rows that cannot be read are left out of the
+counts, and so is whoever has such a value: which rows are bad is taken to be known.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tacit.data.encoding.selection import Selection
 from tacit.data.encoding.sides import Hashing, Ids, Side, Vocabulary
 from tacit.data.encoding.tokens import fingerprints
 from tacit.errors import BadInput
-from tacit.schema.columns import Column, Kind, LogSchema, Role
+from tacit.schema.columns import FEATURES, Column, Kind, LogSchema, Role
 
 VERSION = 1
 MANIFEST = "encoder.json"
@@ -55,7 +56,7 @@ class Encoder:
     def __post_init__(self) -> None:
         for column in self.columns:
             side = self.side(column)
-            if isinstance(side, Vocabulary) and column.name not in side.fields:
+            if isinstance(side, Vocabulary) and column.vocabulary not in side.fields:
                 raise BadInput(
                     f"column {column.name}: expected it in its side's vocabulary, got none of that name"
                 )
@@ -142,7 +143,7 @@ class Encoder:
         matrix = np.empty((rows.num_rows, len(columns)), dtype=np.int32)
         for index, column in enumerate(columns):
             tokens = fingerprints(column, _source(rows, column), self.utc_offset_hours)
-            matrix[:, index] = self.side(column).ids(column.name, tokens)
+            matrix[:, index] = self.side(column).ids(column.vocabulary, tokens)
         return matrix
 
     def _sequence(self, rows: pa.RecordBatch, column: Column) -> tuple[NDArray[np.int64], Ids]:
@@ -151,13 +152,13 @@ class Encoder:
             raise BadInput(f"column {column.name}: expected lists, got {array.type}")
         lengths = pc.fill_null(array.value_lengths(), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         tokens = fingerprints(column, array.flatten(), self.utc_offset_hours)
-        return lengths, self.side(column).ids(column.name, tokens)
+        return lengths, self.side(column).ids(column.vocabulary, tokens)
 
     def _as_json(self) -> dict[str, Any]:
         return {
             "version": VERSION,
             "utc_offset_hours": self.utc_offset_hours,
-            "columns": [_column_json(column) for column in self.columns],
+            "columns": [as_encoded(column) for column in self.columns],
             "public": _side_json(self.public),
             "sensitive": _side_json(self.sensitive),
             "selection": None if self.selection is None else self.selection.as_json(),
@@ -170,13 +171,15 @@ def _source(rows: pa.RecordBatch, column: Column) -> pa.Array:
     return rows.column(column.source)
 
 
-def _column_json(column: Column) -> dict[str, Any]:
+def as_encoded(column: Column) -> dict[str, Any]:
+    """All of a column that its encoding depends on."""
     return {
         "name": column.name,
-        "roles": sorted(column.roles),
+        "roles": sorted(column.roles & FEATURES),
         "kind": str(column.kind),
         "source": column.source,
         "buckets_per_doubling": column.buckets_per_doubling,
+        "vocabulary": column.vocabulary,
     }
 
 

@@ -21,6 +21,7 @@ from tacit.privacy.relations import Relation
 from tacit.privacy.releases import SelectedPartitions
 
 BISECTIONS = 12
+STEP_BACK = Fraction(999, 1000)
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class Selection:
     fields: int
     threshold: int = 0
 
+    def __post_init__(self) -> None:
+        expect.whole("fields", self.fields, at_least=1)
+        expect.whole("threshold", self.threshold, at_least=0)
+
     @classmethod
     def for_budget(cls, budget: Budget, fields: int, threshold: int = 0) -> Selection:
         """The strongest selection that the budget pays for, all fields together.
@@ -47,12 +52,13 @@ class Selection:
         Half of delta goes to the values themselves, the other half to composing them.
         """
         fields = expect.whole("fields", fields, at_least=1)
-        threshold = expect.whole("threshold", threshold, at_least=0)
         if budget.delta <= 0:
             raise BadInput("expected delta > 0: without it no value can ever be listed, got 0")
         each = budget.delta / (4 * fields)
-        # Adding up always fits; a thousandth less, since the accountant rounds up on its grid.
-        low, high = budget.epsilon / (2 * fields) * Fraction(999, 1000), budget.epsilon
+        # Adding up always fits, but for the accountant's rounding up: so a little less than that.
+        low, high = budget.epsilon / (2 * fields) * STEP_BACK, budget.epsilon
+        while _epsilon(PartitionSelection(low, each), fields, budget.delta) > budget.epsilon:
+            low, high = low * STEP_BACK, low
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             fits = _epsilon(PartitionSelection(middle, each), fields, budget.delta) <= budget.epsilon

@@ -32,7 +32,7 @@ def fingerprints(column: Column, array: pa.Array, utc_offset_hours: int = 0) -> 
         raise BadInput(f"column {column.name}: {refusal}") from None
     absent = _absent(column, array)
     if absent is not None:
-        np.copyto(found, missing_fingerprint(column.name), where=absent)
+        np.copyto(found, missing_fingerprint(column.vocabulary), where=absent)
     return found
 
 
@@ -55,7 +55,7 @@ def keys(array: pa.Array, namespace: str) -> Fingerprints:
 
 
 def _present(column: Column, array: pa.Array, utc_offset_hours: int) -> Fingerprints:
-    seed = _seed(column.name, VALUES)
+    seed = _seed(column.vocabulary, VALUES)
     if column.kind in (Kind.CATEGORY, Kind.FLAG, Kind.SEQUENCE):
         return _of_values(array, seed)
     if column.kind in (Kind.WHOLE, Kind.REAL):
@@ -63,7 +63,11 @@ def _present(column: Column, array: pa.Array, utc_offset_hours: int) -> Fingerpr
         return _of_small(seed, -last, last)[_buckets(column, array) + last]
     # Moved by whole hours after the division: no time is so far away that adding to it overflows.
     hours = _whole_numbers(array) // HOUR + utc_offset_hours
-    return _of_small(seed, 0, 23)[hours % 24 if column.kind is Kind.HOUR else (hours // 24 + MONDAY) % 7]
+    if column.kind is Kind.HOUR:
+        return _of_small(seed, 0, 23)[hours % 24]
+    if column.kind is Kind.WEEKDAY:
+        return _of_small(seed, 0, 6)[(hours // 24 + MONDAY) % 7]
+    raise BadInput(f"expected a kind that has tokens, got {column.kind}")
 
 
 @cache

@@ -15,7 +15,7 @@ from tacit.data.encoding.tokens import Fingerprints, fingerprints, missing_finge
 from tacit.data.reading.stream import Examples, LogReader
 from tacit.errors import BadInput
 from tacit.privacy.randomness import Source
-from tacit.schema.columns import Column, Kind, LogSchema, Role
+from tacit.schema.columns import NUMERIC, Column, Kind, LogSchema, Role
 
 SMALL_DOMAINS = {Kind.FLAG: 2, Kind.HOUR: 24, Kind.WEEKDAY: 7}
 
@@ -32,7 +32,7 @@ def counted(
         for column in columns:
             array = examples.rows.column(column.source)
             each = fingerprints(column, array.flatten() if column.kind is Kind.SEQUENCE else array, offset)
-            found[column.name] = each[each != missing_fingerprint(column.name)]
+            found[column.name] = each[each != missing_fingerprint(column.vocabulary)]
         return found
 
     for block in reader.stream(tokens, progress):
@@ -45,8 +45,7 @@ def public_vocabulary(schema: LogSchema, tallies: Mapping[str, Tally], threshold
     """Every public value that came at least `threshold` times, by exact counts: anybody may count them."""
     threshold = expect.whole("threshold", threshold, at_least=1)
     columns = schema.having(Role.PUBLIC)
-    listed = [_frequent(tallies[column.name], threshold) for column in columns]
-    return Vocabulary(tuple(column.name for column in columns), tuple(listed))
+    return _joined(columns, [_frequent(tallies[column.name], threshold) for column in columns])
 
 
 def sensitive_vocabulary(
@@ -68,19 +67,24 @@ def sensitive_vocabulary(
             listed.append(selection.listed(tallies[column.name], source))
         else:
             listed.append(np.unique(domain(column)))
-    return Vocabulary(tuple(column.name for column in columns), tuple(listed))
+    return _joined(columns, listed)
 
 
 def to_select(schema: LogSchema) -> tuple[Column, ...]:
     """The sensitive columns whose values nobody can know beforehand."""
     unknown = []
     for column in schema.having(Role.SENSITIVE):
-        if column.domain or column.kind in SMALL_DOMAINS or column.kind in (Kind.WHOLE, Kind.REAL):
+        if column.domain or column.kind in SMALL_DOMAINS or column.kind in NUMERIC:
             continue
         if column.kind is Kind.SEQUENCE:
             raise BadInput(
                 f"column {column.name}: expected a domain, got a sensitive sequence without one: an example "
                 "has any number of its values, so no selection bounds what one example changes"
+            )
+        if Role.USER in column.roles:
+            raise BadInput(
+                f"column {column.name}: expected bins for the people's own ids, got a vocabulary, which would "
+                "list whoever has many examples: the promise is for one example"
             )
         unknown.append(column)
     return tuple(unknown)
@@ -89,11 +93,22 @@ def to_select(schema: LogSchema) -> tuple[Column, ...]:
 def domain(column: Column) -> Fingerprints:
     """Every token that anybody would expect in this column: its domain, or all its buckets, hours or days."""
     if column.domain:
-        return of_texts(column.name, list(column.domain))
+        return of_texts(column.vocabulary, list(column.domain))
     if column.kind in SMALL_DOMAINS:
-        return of_texts(column.name, [str(number) for number in range(SMALL_DOMAINS[column.kind])])
+        return of_texts(column.vocabulary, [str(number) for number in range(SMALL_DOMAINS[column.kind])])
+    if column.kind not in NUMERIC:
+        raise BadInput(f"column {column.name}: expected a domain for kind {column.kind}, got none")
     last = bucket_range(column.kind, column.buckets_per_doubling)
-    return of_texts(column.name, [str(number) for number in range(-last, last + 1)])
+    return of_texts(column.vocabulary, [str(number) for number in range(-last, last + 1)])
+
+
+def _joined(columns: Sequence[Column], listed: Sequence[Fingerprints]) -> Vocabulary:
+    """Columns that share a vocabulary list what any of them lists."""
+    values: dict[str, Fingerprints] = {}
+    for column, each in zip(columns, listed, strict=True):
+        earlier = values.get(column.vocabulary, np.empty(0, dtype=np.uint64))
+        values[column.vocabulary] = np.union1d(earlier, each)
+    return Vocabulary(tuple(values), tuple(values.values()))
 
 
 def _frequent(tally: Tally, threshold: int) -> Fingerprints:

@@ -106,6 +106,7 @@ class Signal:
 
     def __post_init__(self) -> None:
         expect.probability("rate", self.rate)
+        expect.at_least_zero("rare_signal", self.rare_signal)
         expect.probability("shared", self.shared, zero=True, one=True)
 
 

@@ -43,6 +43,7 @@ from tacit.data.generators.taobao_tables import (
     pick,
     standardised,
 )
+from tacit.data.logs.taobao import BID_SHARE
 from tacit.errors import BadInput
 
 FIRST_SECOND = 1_494_000_000  # 2017-05-06, 0h in UTC+8
@@ -65,7 +66,7 @@ class TaobaoWorld:
     people: int = 60_000
     click_rate: float = 0.0514
     learnable: float = 0.5
-    bid_per_price: float = 1.0
+    bid_per_price: float = BID_SHARE
     missing_brands: float = 0.29
     price_outliers: float = 1e-4
     without_profile: float = 0.07

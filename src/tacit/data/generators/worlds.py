@@ -17,6 +17,8 @@ MAKERS = {  # module and maker; imported when asked for
     "conversions": ("conversions", "ConversionsWorld"),
     "display-small": ("criteo_display", "DisplayWorld.small"),
 }
+PEOPLE_A_ROW = 1_141_729 / 26_557_961  # of the published Taobao log
+FEWEST_PEOPLE = 1_000
 WITH_RARE_SIGNAL = frozenset({"criteo-attribution", "criteo-display", "criteo-search", "display-small"})
 
 
@@ -24,8 +26,8 @@ def world(name: str, seed: int, *, rows: int | None = None, rare_signal: float |
     """The world of a log.
 
     `rare_signal` says how much of the signal lives in rare values, where a world has that dial. `rows` tells
-    how many will be drawn, for the one log whose span is fixed: attribution fills its 30.9 days with them.
-    Without it a million rows fill them, and a longer log runs on.
+    how many will be drawn, for two logs whose figures hang on it: attribution fills its 30.9 days with them,
+    and Taobao has as many people as make the published 23 rows each. Without it both run on as they are.
     """
     if name not in MAKERS:
         raise BadInput(f"expected a log named {', '.join(MAKERS)}, got {name!r}")
@@ -37,5 +39,7 @@ def world(name: str, seed: int, *, rows: int | None = None, rare_signal: float |
     dials: dict[str, float] = {} if rare_signal is None else {"rare_signal": rare_signal}
     if rows is not None and name == "criteo-attribution":
         dials["span_rows"] = rows
+    if rows is not None and name == "taobao":
+        dials["people"] = max(FEWEST_PEOPLE, round(rows * PEOPLE_A_ROW))
     made: World = attrgetter(maker)(import_module(f"tacit.data.generators.{module}"))(seed, **dials)
     return made

@@ -58,7 +58,8 @@ def _tables(folder: Path) -> Tables:
     ads = SideTable.read(table_in(folder, "ad_feature"), AD)
     profiles = SideTable.read(table_in(folder, "user_profile"), PROFILE)
     history = histories(table_in(folder, "behavior_log")) if has_table(folder, "behavior_log") else None
-    return Tables(table_in(folder, "raw_sample"), partial(joined, ads, profiles, history))
+    others = (table_in(folder, "ad_feature"), table_in(folder, "user_profile"))
+    return Tables(table_in(folder, "raw_sample"), partial(joined, ads, profiles, history), others)
 
 
 LOG = Log(
@@ -105,6 +106,7 @@ LOG = Log(
         Figure("rows", 26_557_961),
         Figure("positive rate", 0.0514),
         Figure("users", 1_141_729),
+        Figure("examples a user, mean", 26_557_961 / 1_141_729),
         Figure("candidates an auction, mean", 4),
     ),
 )

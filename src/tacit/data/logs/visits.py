@@ -3,7 +3,8 @@
 Every row is a visit, so every label is 1: this log holds positives only. Any file with the columns user, place
 (or venue_id), category_path (`Parent>Child`), latitude, longitude and time (seconds since the epoch) or
 hour_of_week can be read. Made from a time, the hour of the week runs from 0 (Monday midnight, UTC) to 167; a
-file's own is taken as it counts them, from 0 or from 1.
+file's own is taken as it counts them, from 0 or from 1. The time is public, since whoever answers a request
+knows when it came; the place, what kind it is and its coordinates are the person's.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ LOG = Log(
             Column("place", {Role.SENSITIVE}),
             Column("category", {Role.SENSITIVE}),
             Column("category_root", {Role.SENSITIVE}),
-            Column("hour_of_week", {Role.SENSITIVE}, between=(0, 168), optional=True),
+            Column("hour_of_week", {Role.PUBLIC}, between=(0, 168), optional=True),
             Column("user", {Role.USER}),
             Column("time", {Role.TIME}, Kind.WHOLE, optional=True),
-            Column("latitude", {Role.LATITUDE}, Kind.REAL),
-            Column("longitude", {Role.LONGITUDE}, Kind.REAL),
+            Column("latitude", {Role.LATITUDE}, Kind.REAL, why="as sensitive as the place"),
+            Column("longitude", {Role.LONGITUDE}, Kind.REAL, why="as sensitive as the place"),
         ),
     ),
     layouts=(

@@ -107,6 +107,8 @@ def _typed(raw: Raw, array: pa.Array) -> pa.Array:
         array = array.dictionary_decode()
     if pa.types.is_temporal(array.type):
         raise pa.ArrowInvalid("a time has a unit, and numbers and texts have none")
+    if raw is Raw.WHOLE and pa.types.is_floating(array.type):
+        array = pc.if_else(pc.is_nan(array), None, array)  # as pandas spells a missing whole number
     if raw is Raw.WHOLE:
         return array.cast(pa.int64())
     if raw is Raw.REAL:

@@ -23,7 +23,12 @@ from tacit.data.reading.checks import bad_rows
 from tacit.data.reading.layout import Layout, Raw
 from tacit.data.reading.parquet import ParquetParser, is_parquet, parquet_names
 from tacit.data.reading.text import Parsed, TextParser
+from tacit.data.synthetic import is_synthetic
 from tacit.errors import BadInput
+from tacit.schema.columns import Kind
+
+# What a feature that is not there would have been read as.
+ABSENT = {kind: pa.int64() for kind in Kind} | {Kind.CATEGORY: pa.binary(), Kind.REAL: pa.float64()}
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -51,13 +56,15 @@ class LogReader:
         self.tables: Tables = log.tables(Path(path))
         self.path = self.tables.rows
         if not self.path.is_file():
-            raise BadInput(f"{log.name}: expected a file at {self.path}, got a folder")
+            raise BadInput(f"{log.name}: expected a plain file at {self.path}, got a folder or a pipe")
         self.bad_rows = BadRows(str(self.path), bad_rows_limit)
         self.rows_read = self.rows_passed_over = 0
         self.bytes = self.path.stat().st_size
         self._parquet = is_parquet(self.path)
         self._layout, self._names = self._recognised()
         self.columns = self._wanted()
+        self.synthetic = any(is_synthetic(table) for table in (self.path, *self.tables.joined))
+        self.first_line = 1 if self._parquet or not self._layout.header else 2  # of the rows
 
     def stream(
         self, work: Callable[[Examples], Result], progress: Callable[[int], None] = lambda _: None
@@ -81,6 +88,12 @@ class LogReader:
             progress(examples.position)
             yield result
 
+    @property
+    def no_examples(self) -> str:
+        """What to say where nothing was left."""
+        first = f"; the first bad one: {self.bad_rows.first[0]}" if self.bad_rows.first else ""
+        return f"{self.path}: expected examples, got none among {self.rows_read} rows{first}"
+
     def _blocks(self) -> Iterator[Callable[[], Parsed]]:
         if self._parquet:
             yield from ParquetParser(self._layout, self.path, self.columns).blocks()
@@ -101,11 +114,20 @@ class LogReader:
             mask = pc.fill_null(pc.equal(rows.column(self.log.keep.column), self.log.keep.value), False)
             passed_over = rows.num_rows - pc.sum(mask).as_py() if rows.num_rows else 0
             rows, lines = rows.filter(mask), lines[mask.to_numpy(zero_copy_only=False)]
-        rows = self.tables.derive(rows)
+        rows = self._with_absent(self.tables.derive(rows))
         good, bad = bad_rows(self.log.schema, rows, lines)
         if good is not None:
             rows, lines = rows.filter(pa.array(good)), lines[good]
-        return Examples(rows, lines, read, passed_over, parsed.bad + bad, parsed.position)
+        in_order_of_lines = sorted(parsed.bad + bad, key=lambda row: row.line)
+        return Examples(rows, lines, read, passed_over, in_order_of_lines, parsed.position)
+
+    def _with_absent(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """An optional feature that the file lacks is missing in every row."""
+        for column in self.log.schema.columns:
+            if column.is_feature and column.optional and column.source not in rows.schema.names:
+                kind = pa.list_(pa.binary()) if column.kind is Kind.SEQUENCE else ABSENT[column.kind]
+                rows = rows.append_column(column.source, pa.nulls(rows.num_rows, kind))
+        return rows
 
     def _recognised(self) -> tuple[Layout, list[str]]:
         """The first layout that fits, and the file's columns by our names."""
@@ -127,7 +149,7 @@ class LogReader:
             needed = [name for name in self.log.raw_columns if name not in self.log.optional_columns]
             lacking = [name for name in needed if name not in names]
             if layout.header and lacking:
-                misfits.append(f"a header with {lacking[0]}")
+                misfits.append(f"a header with {lacking[0]}, separated by {layout.separator!r}")
             elif not layout.header and len(cells) != len(names):
                 misfits.append(f"{len(names)} fields separated by {layout.separator!r} in line 1")
             else:

@@ -79,6 +79,8 @@ class TextParser:
         last = lines[lines.rfind(b"\n", 0, -1) + 1 :]
         if self.layout.quoted and b'"' in last and not self._fields(last):
             return None
+        if self.layout.quoted and _has_odd_quotes(lines):
+            return None
         try:
             table = self._read(lines, self.wanted)
         except pa.ArrowInvalid:
@@ -134,6 +136,8 @@ class TextParser:
             return BadRow(block.first_line, "", "expected a quote to end in its line, got an open one")
         if fields != len(self.names):
             return BadRow(block.first_line, "", f"expected {len(self.names)} fields, got {fields}")
+        if self.layout.quoted and line.count(b'"') % 2:
+            return BadRow(block.first_line, "", "expected quotes in pairs within the line, got an odd number")
         for name in self.wanted:
             try:
                 self._read(block.lines, [name])
@@ -163,6 +167,18 @@ class TextParser:
             if not at:
                 return fields
             fields += 1
+
+
+def _has_odd_quotes(lines: bytes) -> bool:
+    """Whether a line has an odd number of quotes: a value that came from a line before, or goes on after it.
+
+    The rest of such a value can look like a row, so that no line is taken at its word.
+    """
+    if b'"' not in lines:
+        return False
+    text = np.frombuffer(lines, dtype=np.uint8)
+    line_of_quote = np.searchsorted(np.flatnonzero(text == ord("\n")), np.flatnonzero(text == ord('"')))
+    return bool(np.any(np.bincount(line_of_quote) % 2))
 
 
 def _has_empty_line(lines: bytes) -> bool:
