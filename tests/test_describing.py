@@ -49,6 +49,14 @@ u1,s9,p9,9,a9,1,36000,0
 """
 
 
+def test_a_pair_of_keys_is_no_other_pair(tmp_path: Path) -> None:
+    """The same id as user and as advertiser, and the two swapped, are three different units."""
+    rows = ["a,a,p,1,x,0,,1", "b,b,p,1,x,0,,1", "a,b,p,1,x,0,,1", "b,a,p,1,x,0,,1"]
+    (tmp_path / "small.csv").write_text("\n".join([",".join(NAMES), *rows, ""]))
+    found = describe(LogReader(to_describe(LOG), tmp_path / "small.csv"))
+    assert found.figures["user x advertiser"] == 4
+
+
 @pytest.fixture
 def description(tmp_path: Path) -> Description:
     (tmp_path / "small.csv").write_text(",".join(NAMES) + "\n" + ROWS)

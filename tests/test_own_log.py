@@ -13,7 +13,7 @@ from tacit.data import own_log
 from tacit.data.preparing import Prepared, hashing_encoder, prepare
 from tacit.data.reading.stream import LogReader
 from tacit.errors import BadInput, TooManyBadRows
-from tacit.schema.columns import Role
+from tacit.schema.columns import Kind, Role
 
 SCHEMA = """
 name = "shop"
@@ -150,6 +150,13 @@ def test_a_number_outside_its_limits_is_a_bad_row(tmp_path: Path) -> None:
         ("utc_offset_hours = 1", "utc_offset_hours = 99", "utc_offset_hours"),
         ("between = [0, 120]", "between = [120, 0]", "column age: expected between"),
         ("value = 1", 'value = "1"', "keep.value"),
+        (
+            "shares = { train = 0.5, test = 0.5 }",
+            "shares = [0.5, 0.5]",
+            "expected split.way and split.shares =",
+        ),
+        ('missing = ["", "NULL"]', 'missing = ""', "expected file.missing to be a list"),
+        ("[file]", '[file]\nquoted = "yes"', "expected file.quoted to be true or false"),
         ('column = "shown"', 'column = "bought"', "column bought: expected keep.column to be public"),
         ('column = "shown"', 'column = "age"', "column age: expected keep.column to be public"),
         ('kind = "hour"', 'kind = "real"', "column time: expected cells of real"),
@@ -170,6 +177,10 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, found: str, instead: st
     assert problem in str(refusal.value)
     assert str(refusal.value).startswith(str(path))
     assert "\n" not in str(refusal.value)
+
+
+def test_every_kind_can_be_read() -> None:
+    assert set(own_log.RAW) == set(Kind)
 
 
 def test_a_schema_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -261,3 +261,15 @@ def test_no_split_goes_by_a_time_that_is_sensitive() -> None:
     with pytest.raises(BadInput, match="got chronological, and the time is sensitive"):
         split.refuse_sensitive("log", {"time"})
     split.refuse_sensitive("log", {"user"})
+
+
+@pytest.mark.parametrize("way", list(Way))
+def test_sizes_are_those_of_the_parts(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.data.splits.CHUNK", 7)  # several chunks
+    split = Split(way, {"train": "0.7", "validation": "0.2", "test": "0.1"}, seed=5)
+    users = np.repeat(np.arange(10, dtype=np.uint64), 5)
+    times = np.arange(50)[::-1]
+    parts = split.parts(50, times=times, users=users)
+    assert split.sizes(50, users=users) == {name: len(rows) for name, rows in parts.items()}
+    assert sorted(row for rows in parts.values() for row in np.arange(50)[rows.at]) == list(range(50))
+    assert split.sizes(0, users=users[:0]) == dict.fromkeys(parts, 0)

@@ -260,12 +260,12 @@ def _made_up(name: str, rows: int, seed: int, folder: Path) -> Path:
 
 def _print_description(description: Description) -> None:
     what = "synthetic" if description.synthetic else "this file"
-    title = f"{description.log.title}: {what}"
+    known = description.log.figures_from
     rows = [
         (name, _number(description.published(name)), _number(value))
         for name, value in description.figures.items()
     ]
-    print_table(title, ("figure", "published", what), rows, numbers=("published", what))
+    print_table(f"{description.log.title}: {what}", ("figure", known, what), rows, numbers=(known, what))
     fields = [
         (
             each.name,
@@ -280,24 +280,11 @@ def _print_description(description: Description) -> None:
         )
         for each in description.fields
     ]
-    columns = (
-        "field",
-        "side",
-        "values, published",
-        "values",
-        "top",
-        "top 20",
-        "gini",
-        "missing, published",
-        "missing",
-    )
+    shares = ("top", "top 20", "gini", f"missing, {known}", "missing")
+    columns = ("field", "side", f"values, {known}", "values", *shares)
     size = f"{description.figures['rows']:,.0f}"
-    print_table(
-        f"Fields: values among {size} rows ({what}); published ones among all",
-        columns,
-        fields,
-        numbers=columns[2:],
-    )
+    title = f"Fields: values, or buckets of numbers, among {size} rows ({what}); those {known} among all"
+    print_table(title, columns, fields, numbers=columns[2:])
     if description.bad_rows.count:
         print(f"{description.bad_rows.count} bad rows, first: {description.bad_rows.first[0]}")
 

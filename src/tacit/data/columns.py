@@ -148,6 +148,10 @@ class Columns:
         chosen.refuse_sensitive(str(self.folder), self.manifest["sensitive_keys"])
         return chosen.parts(self.rows, times=self.key(Role.TIME), users=self.key(Role.USER))
 
+    def part_sizes(self) -> dict[str, int]:
+        """How many rows each part of the log's own split has."""
+        return self.split.sizes(self.rows, users=self.key(Role.USER))
+
 
 def check_destination(folder: Path, *, overwrite: bool) -> None:
     """Refuse to write where something would be lost."""

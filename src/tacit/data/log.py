@@ -60,6 +60,7 @@ class Log:
     tables: Callable[[Path], Tables] = no_more
     derived_from: Sequence[str] = ()
     published: Sequence[Figure] = field(default=())
+    figures_from: str = "published"  # what stands over those figures
     shares: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # of all rows: a column and its value
     delay: Callable[[pa.RecordBatch], pa.Array] | None = None  # seconds from the row to its conversion, or null
     delay_from: Sequence[str] = ()  # the raw columns that `delay` needs

@@ -49,7 +49,7 @@ class Prepared:
             "rows_read": manifest["rows_read"],
             "rows_passed_over": manifest["rows_passed_over"],
             "bad_rows": manifest["bad_rows"],
-            "parts": {name: len(rows) for name, rows in self.columns.parts().items()},
+            "parts": self.columns.part_sizes(),
             "fields": manifest["fields"],
             "table_rows": manifest["table_rows"],
             "synthetic": manifest["synthetic"],

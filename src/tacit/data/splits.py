@@ -24,6 +24,9 @@ from tacit.kernels import whole_fingerprints
 LARGEST_SEED = 2**63 - 1
 
 
+CHUNK = 2**20
+
+
 class Way(Choice):
     CHRONOLOGICAL = "chronological"  # by the time column; by the file's order where a log has none
     RANDOM = "random"  # every row by itself
@@ -75,15 +78,31 @@ class Split:
         """The rows of each part. Every row is in exactly one."""
         if self.way is Way.CHRONOLOGICAL:
             return self._chronological(rows, times)
+        parts = [self._part_of(slice(first, first + CHUNK), rows, users) for first in range(0, rows, CHUNK)]
+        part = np.concatenate([np.empty(0, dtype=np.uint8), *parts])
+        return {name: Rows(np.flatnonzero(part == index)) for index, name in enumerate(self.shares)}
+
+    def sizes(self, rows: int, *, users: NDArray[np.uint64] | None = None) -> dict[str, int]:
+        """How many rows each part has, in little memory: parts that are lists of rows grow with the log."""
+        if self.way is Way.CHRONOLOGICAL:
+            return {name: len(part) for name, part in self._chronological(rows, None).items()}
+        counts = np.zeros(len(self.shares), dtype=np.int64)
+        for first in range(0, rows, CHUNK):
+            part = self._part_of(slice(first, first + CHUNK), rows, users)
+            counts += np.bincount(part, minlength=len(counts))
+        return dict(zip(self.shares, counts.tolist(), strict=True))
+
+    def _part_of(self, stretch: slice, rows: int, users: NDArray[np.uint64] | None) -> NDArray[np.uint8]:
+        """The index of the part that each row of a stretch is in, for the ways that draw."""
         if self.way is Way.RANDOM:
-            drawn = whole_fingerprints(np.arange(rows), self._stream)
+            named = np.arange(stretch.start, min(stretch.stop, rows))
         elif users is None:
             raise BadInput("expected a user column for a split by user, got a log without one")
         else:
-            drawn = whole_fingerprints(users.view(np.int64), self._stream)
+            named = np.ascontiguousarray(users[stretch]).view(np.int64)
         edges = [int(edge * 2**64) for edge in self._edges()]
-        part = np.searchsorted(np.array(edges[1:-1], dtype=np.uint64), drawn, side="right")
-        return {name: Rows(np.flatnonzero(part == index)) for index, name in enumerate(self.shares)}
+        drawn = whole_fingerprints(named, self._stream)
+        return np.searchsorted(np.array(edges[1:-1], dtype=np.uint64), drawn, side="right").astype(np.uint8)
 
     def __str__(self) -> str:
         return f"{self.way}, {', '.join(f'{name} {float(share):g}' for name, share in self.shares.items())}"

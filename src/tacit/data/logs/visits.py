@@ -86,6 +86,7 @@ LOG = Log(
     split=Split("chronological", {"train": "0.9", "test": "0.1"}),
     tables=_tables,
     derived_from=("category_path", "time", "hour_of_week"),
+    figures_from="a sample",
     published=(
         Figure("rows", 105_961),
         Figure("users", 3_785),

@@ -52,7 +52,9 @@ class ParquetParser:
 
     def _batches(self, file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
         try:
-            yield from file.iter_batches(ROWS_PER_BATCH, columns=columns)
+            # One row group after the other: over all of them at once, pyarrow holds on to what it has read.
+            for group in range(file.num_row_groups):
+                yield from file.iter_batches(ROWS_PER_BATCH, columns=columns, row_groups=[group])
         except (pa.ArrowInvalid, OSError) as problem:
             raise _torn(self.path, problem) from None
 
