@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +223,8 @@ def test_wrong_usage_is_one_line(
         (["--sensitive-vocabulary"], "expected a domain in the schema, or --select-epsilon"),
         ([*SELECT], "expected a domain in the schema, or --ledger"),
         (["--select-epsilon", "1"], "got no vocabulary to select"),
+        (["--ledger", "l"], "got no vocabulary to select"),
+        (["--vocabulary", "3", "--public-bins", "9"], "expected --public-bins or --vocabulary"),
         (["--encoder", "e", "--vocabulary", "3"], "expected --encoder alone"),
         (["--encoder", "e", "--ledger", "l"], "expected --encoder alone"),
         (["--encoder", "nowhere"], "expected an encoder here"),
@@ -254,3 +260,19 @@ def test_an_existing_folder_is_kept_unless_asked(
     assert "which exists" in refused(capsys, "prepare", "criteo-display", display, "--out", out)
     told(capsys, "prepare", "criteo-display", display, "--out", out, "--overwrite", "--split", "random")
     assert Columns.open(out).split.way == "random"
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_leaves_nothing_half_written(tmp_path: Path, stop: signal.Signals) -> None:
+    out = tmp_path / "log.parquet"
+    command = [sys.executable, "-m", "tacit.cli", "data", "generate", "display-small", "--rows", "20000000"]
+    child = subprocess.Popen([*command, "--out", str(out)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".*/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(tmp_path.glob(".*/*.parquet")), "nothing was begun"
+    child.send_signal(stop)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert said == "tacit data: interrupted\n"
+    assert list(tmp_path.iterdir()) == []

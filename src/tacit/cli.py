@@ -6,8 +6,11 @@ import argparse
 import importlib
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from tacit import __version__
@@ -45,6 +48,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows no ε still gets its table
     args = parser().parse_args(argv)
+    with _ended_tidily():
+        return _run(args)
+
+
+@contextmanager
+def _ended_tidily() -> Iterator[None]:
+    """Asked to end, we end as on Ctrl-C: what is half written goes, and what is there stays."""
+
+    def end(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
         code = int(args.run(args))
         sys.stdout.flush()  # here, where a closed pipe is still ours to handle

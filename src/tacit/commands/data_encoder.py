@@ -48,10 +48,15 @@ def chosen_encoder(args: argparse.Namespace, log: Log, path: str) -> Iterator[En
         yield Encoder.load(args.encoder)
         return
     if not learned:
-        if args.select_epsilon is not None or args.select_delta is not None:
-            raise BadInput("expected --sensitive-vocabulary with --select-epsilon, got no vocabulary to select")
+        _refuse_payment(args)
         yield hashing_encoder(log, args.public_bins, args.sensitive_bins)
         return
+    if args.vocabulary is not None and args.public_bins is not None:
+        raise BadInput("expected --public-bins or --vocabulary, got both")
+    if args.sensitive_vocabulary and args.sensitive_bins is not None:
+        raise BadInput("expected --sensitive-bins or --sensitive-vocabulary, got both")
+    if not args.sensitive_vocabulary:
+        _refuse_payment(args)
     # Counting stays inside, so it comes first: what it refuses has cost nothing.
     hashed = hashing_encoder(log, args.public_bins, args.sensitive_bins)
     selection = _selection(args, log)
@@ -67,6 +72,13 @@ def chosen_encoder(args: argparse.Namespace, log: Log, path: str) -> Iterator[En
         with _paid(args, selection):
             sensitive = sensitive_vocabulary(log.schema, tallies, selection, Entropy())
             yield Encoder.of(log.schema, public, sensitive, selection)
+
+
+def _refuse_payment(args: argparse.Namespace) -> None:
+    for option in ("select_epsilon", "select_delta", "select_key", "ledger", "scope"):
+        if getattr(args, option) is not None:
+            name = option.replace("_", "-")
+            raise BadInput(f"expected --sensitive-vocabulary with --{name}, got no vocabulary to select")
 
 
 def _tallies(args: argparse.Namespace, log: Log, path: str, selection: Selection | None) -> dict[str, Tally]:

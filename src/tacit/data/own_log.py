@@ -65,6 +65,8 @@ def load(path: str | Path) -> Log:
             record = tomllib.load(file)
     except FileNotFoundError:
         raise BadInput(f"expected a schema at {place}, got nothing there") from None
+    except OSError as problem:
+        raise BadInput(f"expected a schema at {place}, got {problem.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise BadInput(f"{place}: expected TOML, got {problem}") from None
     try:
