@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tacit.data.columns import MANIFEST, Columns, ColumnsWriter
+from tacit.data.columns import MANIFEST, Columns
+from tacit.data.columns_writer import ColumnsWriter
 from tacit.data.splits import Split
 from tacit.errors import BadInput
 from tacit.schema.columns import Role

@@ -7,12 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit.commands.data_output import column_json, print_description, print_prepared, summary
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from tacit.data.describing import Description
     from tacit.data.log import Log
-    from tacit.data.preparing import Prepared
 
 ROWS_TO_DESCRIBE = 100_000
 PREPARE = """\
@@ -130,13 +129,13 @@ def run_list(args: argparse.Namespace) -> int:
     if args.name is None:
         logs = [named(name) for name in NAMES]
         if args.json:
-            print_json([_summary(log) for log in logs])
+            print_json([summary(log) for log in logs])
         else:
             print_table("Logs", ("name", "what it is"), [(log.name, log.title) for log in logs])
         return 0
     log = named(args.name)
     if args.json:
-        print_json({**_summary(log), "columns": [_column_json(column) for column in log.schema.columns]})
+        print_json({**summary(log), "columns": [column_json(column) for column in log.schema.columns]})
     else:
         print(f"{log.title}\n{log.about}\n\n{log.schema}\n\nsplit: {log.split}")
     return 0
@@ -156,7 +155,7 @@ def run_describe(args: argparse.Namespace) -> int:
     if args.json:
         print_json(description.as_json())
     else:
-        _print_description(description)
+        print_description(description)
     return 0
 
 
@@ -182,7 +181,7 @@ def run_generate(args: argparse.Namespace) -> int:
 
 def run_prepare(args: argparse.Namespace) -> int:
     from tacit.commands.data_encoder import chosen_encoder, chosen_split
-    from tacit.data.columns import check_destination
+    from tacit.data.columns_writer import check_destination
     from tacit.data.preparing import prepare
     from tacit.data.reading.stream import LogReader
 
@@ -196,7 +195,7 @@ def run_prepare(args: argparse.Namespace) -> int:
     if args.json:
         print_json(prepared.as_json())
     else:
-        _print_prepared(prepared)
+        print_prepared(prepared)
     return 0
 
 
@@ -256,81 +255,3 @@ def _made_up(name: str, rows: int, seed: int, folder: Path) -> Path:
             progress,
         )
     return out
-
-
-def _print_description(description: Description) -> None:
-    what = "synthetic" if description.synthetic else "this file"
-    known = description.log.figures_from
-    rows = [
-        (name, _number(description.published(name)), _number(value))
-        for name, value in description.figures.items()
-    ]
-    print_table(f"{description.log.title}: {what}", ("figure", known, what), rows, numbers=(known, what))
-    fields = [
-        (
-            each.name,
-            each.role,
-            _number(description.published(f"{each.name}: values")),
-            _number(each.values),
-            _share(each.top_share),
-            _share(each.top_twenty_share),
-            f"{each.gini:.2f}",
-            _share(description.published(f"{each.name}: missing")),
-            _share(each.missing),
-        )
-        for each in description.fields
-    ]
-    shares = ("top", "top 20", "gini", f"missing, {known}", "missing")
-    columns = ("field", "side", f"values, {known}", "values", *shares)
-    size = f"{description.figures['rows']:,.0f}"
-    title = f"Fields: values, or buckets of numbers, among {size} rows ({what}); those {known} among all"
-    print_table(title, columns, fields, numbers=columns[2:])
-    if description.bad_rows.count:
-        print(f"{description.bad_rows.count} bad rows, first: {description.bad_rows.first[0]}")
-
-
-def _print_prepared(prepared: Prepared) -> None:
-    record = prepared.as_json()
-    kind = "synthetic rows" if record["synthetic"] else "rows"
-    positive = f"{100 * record['positive_rate']:.2f}% positive"
-    print(f"{record['out']}: {record['rows']:,} {kind} of {record['log']}, {positive}")
-    parts = ", ".join(f"{name} {count:,}" for name, count in record["parts"].items())
-    public, sensitive = (len(record["fields"][side]) for side in ("public", "sensitive"))
-    tables = record["table_rows"]
-    print(f"  {public} public fields, table of {tables['public']:,} rows")
-    print(f"  {sensitive} sensitive fields, table of {tables['sensitive']:,} rows")
-    print(f"  {prepared.columns.split.way} parts: {parts}")
-    if record["rows_passed_over"]:
-        print(f"  passed over: {record['rows_passed_over']:,} rows that are no examples by the log's rule")
-    bad = record["bad_rows"]
-    if bad["count"]:
-        print(f"  bad rows: {bad['count']:,}")
-        for row in bad["first"]:
-            column = f", column {row['column']}" if row["column"] else ""
-            print(f"    line {row['line']}{column}: {row['problem']}")
-        if bad["count"] > len(bad["first"]):
-            print(f"    and {bad['count'] - len(bad['first']):,} more")
-
-
-def _summary(log: Log) -> dict[str, Any]:
-    return {"name": log.name, "title": log.title, "about": log.about}
-
-
-def _column_json(column: Any) -> dict[str, Any]:
-    return {
-        "name": column.name,
-        "roles": sorted(column.roles),
-        "kind": str(column.kind),
-        "source": column.source,
-        "why": column.why,
-    }
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}%"

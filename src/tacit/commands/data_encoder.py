@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -24,10 +25,10 @@ def chosen_split(args: argparse.Namespace, log: Log) -> Split:
     from tacit.data.preparing import check_split
     from tacit.data.splits import Split
 
-    if args.split is None and args.shares is None:
-        return log.split
-    shares = dict(log.split.shares) if args.shares is None else _shares(args.shares)
-    split = Split(args.split or log.split.way, shares, args.split_seed)
+    split = log.split
+    if args.split is not None or args.shares is not None:
+        shares = dict(log.split.shares) if args.shares is None else _shares(args.shares)
+        split = Split(args.split or log.split.way, shares, args.split_seed)
     check_split(split, log)
     return split
 
@@ -140,12 +141,14 @@ def _paid(args: argparse.Namespace, selection: Selection) -> Iterator[None]:
             "drawing it again would be another release. Use --encoder with the columns it made, or name "
             "another --select-key"
         )
+    stays = f"the selection stays reserved in the ledger as {key}; see tacit ledger settle --help"
     try:
         yield
     except (TacitError, OSError) as problem:
-        raise BadInput(
-            f"{problem} (the selection stays reserved in the ledger as {key}; see tacit ledger settle --help)"
-        ) from None
+        raise BadInput(f"{problem} ({stays})") from None
+    except KeyboardInterrupt:
+        print(f"tacit data: {stays}", file=sys.stderr)
+        raise
     ledger.commit(key)
 
 

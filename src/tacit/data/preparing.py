@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tacit.data.columns import Columns, ColumnsWriter
+from tacit.data.columns import Columns
+from tacit.data.columns_writer import ColumnsWriter
 from tacit.data.encoding.encoder import Encoder, as_encoded
 from tacit.data.encoding.sides import Hashing
 from tacit.data.encoding.tokens import keys
@@ -19,9 +20,8 @@ from tacit.data.log import Log
 from tacit.data.reading.stream import Examples, LogReader
 from tacit.data.splits import Split, Way
 from tacit.errors import BadInput
-from tacit.schema.columns import Column, Kind, Role
+from tacit.schema.columns import IDS, Column, Kind, Role
 
-KEYS = (Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.AUCTION, Role.RECORD)
 NUMBERS = {
     Role.TIME: np.int64,
     Role.PRICE: np.float64,
@@ -154,7 +154,7 @@ def _arrays(reader: LogReader, encoder: Encoder, examples: Examples) -> tuple[di
     arrays["row"] = examples.lines - reader.first_line
     for column in schema.having(Role.AUXILIARY):
         arrays[f"auxiliary-{column.name}"] = _target(column, rows)
-    for role in KEYS:
+    for role in IDS:
         found = schema.the(role)
         if found is not None and found.source in rows.schema.names:
             arrays[str(role)] = keys(rows.column(found.source), str(role))

@@ -62,6 +62,7 @@ TARGETS = frozenset({Role.LABEL, Role.AUXILIARY})
 ALONE = frozenset(  # at most one column of a log is it
     {Role.LABEL, Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.TIME, Role.AUCTION, Role.RECORD, Role.PRICE}
 ) | {Role.PROPENSITY, Role.LATITUDE, Role.LONGITUDE}
+IDS = (Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.AUCTION, Role.RECORD)
 UNIT_KEYS = frozenset({Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.TIME})
 NUMERIC = frozenset({Kind.WHOLE, Kind.REAL})
 MOST_BUCKETS_PER_DOUBLING = 64  # about a percent wide; a mistyped number would take hours to compute

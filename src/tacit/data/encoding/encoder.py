@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tacit.data.encoding.selection import Selection
 from tacit.data.encoding.sides import Hashing, Ids, Side, Vocabulary
 from tacit.data.encoding.tokens import fingerprints
+from tacit.data.manifest import read_manifest
 from tacit.errors import BadInput
 from tacit.schema.columns import FEATURES, Column, Kind, LogSchema, Role
 
@@ -113,15 +114,7 @@ class Encoder:
     @classmethod
     def load(cls, folder: Path) -> Encoder:
         place = folder / MANIFEST
-        try:
-            record = json.loads(place.read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            raise BadInput(f"{folder}: expected an encoder here ({MANIFEST}), got none") from None
-        except ValueError:
-            raise BadInput(f"{place}: expected JSON, got something else") from None
-        version = record.get("version") if isinstance(record, dict) else None
-        if version != VERSION:
-            raise BadInput(f"{place}: expected version {VERSION}, got {version!r}")
+        record = read_manifest(folder, MANIFEST, what="an encoder", version=VERSION)
         try:
             columns = tuple(Column(**column) for column in record["columns"])
             sides = [_side(folder, role, record[role]) for role in SIDES]

@@ -33,7 +33,8 @@ class Selection:
     Neighbours: one example's sensitive features replaced (replace-one, unit impression). It has one value in
                 each of `fields` fields, so up to 2 * fields counts move by one.
     Assumes:    each example counts once a field; the threshold and the fields were chosen without looking at
-                the sensitive values; lowering every count by the threshold moves no count by more than before.
+                the sensitive values; lowering every count by the threshold moves no count by more than before;
+                which rows are examples, and which are bad, is the same in both datasets.
     Source:     Desfontaines, Voss, Gipson, Mandayam 2020 (arXiv 2006.03684), theorem 1, for one count.
     """
 

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tacit.data.reading.bad_rows import BadRow
-from tacit.schema.columns import Column, Kind, LogSchema, Role
+from tacit.schema.columns import IDS, Column, Kind, LogSchema, Role
 
 Bools = NDArray[np.bool_]
 COORDINATES = {Role.LATITUDE: (-90.0, 90.0), Role.LONGITUDE: (-180.0, 180.0)}
-KEYS = frozenset({Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.AUCTION, Role.RECORD, Role.TIME})
+KEYS = frozenset(IDS) | {Role.TIME}
 
 
 def bad_rows(

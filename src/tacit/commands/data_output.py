@@ -1,0 +1,91 @@
+"""What `tacit data` says: descriptions, what was prepared, and columns, for people and for machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tacit.commands.output import print_table
+
+if TYPE_CHECKING:
+    from tacit.data.describing import Description
+    from tacit.data.log import Log
+    from tacit.data.preparing import Prepared
+    from tacit.schema.columns import Column
+
+
+def print_description(description: Description) -> None:
+    what = "synthetic" if description.synthetic else "this file"
+    known = description.log.figures_from
+    rows = [
+        (name, _number(description.published(name)), _number(value))
+        for name, value in description.figures.items()
+    ]
+    print_table(f"{description.log.title}: {what}", ("figure", known, what), rows, numbers=(known, what))
+    fields = [
+        (
+            each.name,
+            each.role,
+            _number(description.published(f"{each.name}: values")),
+            _number(each.values),
+            _share(each.top_share),
+            _share(each.top_twenty_share),
+            f"{each.gini:.2f}",
+            _share(description.published(f"{each.name}: missing")),
+            _share(each.missing),
+        )
+        for each in description.fields
+    ]
+    shares = ("top", "top 20", "gini", f"missing, {known}", "missing")
+    columns = ("field", "side", f"values, {known}", "values", *shares)
+    size = f"{description.figures['rows']:,.0f}"
+    title = f"Fields: values, or buckets of numbers, among {size} rows ({what}); those {known} among all"
+    print_table(title, columns, fields, numbers=columns[2:])
+    if description.bad_rows.count:
+        print(f"{description.bad_rows.count} bad rows, first: {description.bad_rows.first[0]}")
+
+
+def print_prepared(prepared: Prepared) -> None:
+    record = prepared.as_json()
+    kind = "synthetic rows" if record["synthetic"] else "rows"
+    positive = f"{100 * record['positive_rate']:.2f}% positive"
+    print(f"{record['out']}: {record['rows']:,} {kind} of {record['log']}, {positive}")
+    parts = ", ".join(f"{name} {count:,}" for name, count in record["parts"].items())
+    public, sensitive = (len(record["fields"][side]) for side in ("public", "sensitive"))
+    tables = record["table_rows"]
+    print(f"  {public} public fields, table of {tables['public']:,} rows")
+    print(f"  {sensitive} sensitive fields, table of {tables['sensitive']:,} rows")
+    print(f"  {prepared.columns.split.way} parts: {parts}")
+    if record["rows_passed_over"]:
+        print(f"  passed over: {record['rows_passed_over']:,} rows that are no examples by the log's rule")
+    bad = record["bad_rows"]
+    if bad["count"]:
+        print(f"  bad rows: {bad['count']:,}")
+        for row in bad["first"]:
+            column = f", column {row['column']}" if row["column"] else ""
+            print(f"    line {row['line']}{column}: {row['problem']}")
+        if bad["count"] > len(bad["first"]):
+            print(f"    and {bad['count'] - len(bad['first']):,} more")
+
+
+def summary(log: Log) -> dict[str, Any]:
+    return {"name": log.name, "title": log.title, "about": log.about}
+
+
+def column_json(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "roles": sorted(column.roles),
+        "kind": str(column.kind),
+        "source": column.source,
+        "why": column.why,
+    }
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}%"
