@@ -169,6 +169,39 @@ def test_what_can_be_refused_is_refused_before_it_is_paid_for(
     assert spent_and_reserved(ledger) == (2, 0)
 
 
+def test_a_selection_that_was_interrupted_says_that_it_stays_reserved(
+    display: str,
+    ledger: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tacit.data.preparing.ColumnsWriter.finish", interrupted)
+    prepare = ["data", "prepare", "criteo-display", display, "--ledger", ledger, *SELECT]
+    assert main([*prepare, "--out", str(tmp_path / "columns")]) == 130
+    said = capsys.readouterr().err
+    assert "stays reserved in the ledger as clicks/vocabulary/columns" in said
+    assert said.endswith("tacit data: interrupted\n")
+    assert spent_and_reserved(ledger) == (0, 2)
+
+
+def test_a_split_of_ones_own_is_checked_before_anything_is_paid(
+    ledger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.toml").write_text(
+        '[split]\nway = "by-user"\nshares = { train = 1 }\n'
+        '[columns.town]\nrole = "sensitive"\n[columns.y]\nrole = "label"\nkind = "flag"\n'
+    )
+    (tmp_path / "own.csv").write_text("town,y\n" + "north,1\n" * 500)
+    prepare = ["prepare", str(tmp_path / "own.csv"), "--schema", str(tmp_path / "own.toml")]
+    paid = ["--ledger", ledger, *SELECT, "--out", str(tmp_path / "columns")]
+    assert "expected a user column" in refused(capsys, *prepare, *paid)
+    assert spent_and_reserved(ledger) == (0, 0)
+
+
 def test_a_selection_that_failed_half_way_stays_reserved(
     display: str,
     ledger: str,
