@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-BUILD_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/tacit/kernels/*.cpp) $(VENV)/.modules
+BUILD_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/tacit/kernels/*.cpp src/tacit/kernels/*.h) $(VENV)/.modules
 
 .PHONY: quickstart test check check-slow bench clean FORCE
 
@@ -43,15 +43,15 @@ $(VENV)/.run: $(VENV)/.venv $(BUILD_INPUTS)
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
+# torch first, by its exact version: another spelling may fetch gigabytes of accelerator packages.
 $(VENV)/.dev: $(VENV)/.venv $(BUILD_INPUTS)
 	@echo "installing tacit and its test tools into $(VENV) (once)"
+	$(PIP_INSTALL) torch==2.13.0
 	$(PIP_INSTALL) --editable ".[dev]"
 	@touch $@ $(VENV)/.run
 
-# torch first, by its exact version: another spelling may fetch gigabytes of accelerator packages.
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "installing the peers that the benchmarks compare with into $(VENV) (once)"
-	$(PIP_INSTALL) torch==2.13.0
 	$(PIP_INSTALL) --editable ".[bench]"
 	@touch $@
 

@@ -7,6 +7,7 @@ TacitError
 ├── RelationMismatch         releases, lines or guarantees that speak of different neighbours or units
 ├── NoFiniteGuarantee        the release promises nothing at this delta
 ├── EntropyMisuse            a random stream was about to be copied, stored or used twice
+├── SelfCheckFailed          a private run found its own noise or clipping wrong, and stopped
 └── LedgerError
     ├── UnknownLine          no budget was ever granted on this line
     ├── BudgetExceeded       the line cannot pay; carries line, asked, spent, reserved, remaining
@@ -51,6 +52,10 @@ class NoFiniteGuarantee(TacitError, ArithmeticError):
 
 class EntropyMisuse(TacitError, RuntimeError):
     """A cryptographic stream must never be copied: two copies would give out the same noise."""
+
+
+class SelfCheckFailed(TacitError, RuntimeError):
+    """A private run is not doing what its guarantee assumes. It stops; nothing of it may leave."""
 
 
 class LedgerError(TacitError):

@@ -1,6 +1,7 @@
 """The few C++ loops and their NumPy twins: no policy, no randomness of their own.
 
-Where the package was installed without a C++ compiler, the twins in `reference` serve, with one warning.
+Where the package was installed without a C++ compiler, the twins in `reference` and `reference_training` serve,
+with one warning. The loops of training are in `training`, the others here.
 """
 
 from __future__ import annotations
@@ -81,14 +82,12 @@ def _expect_flat(name: str, array: NDArray[Any], dtype: type[np.generic]) -> Non
 
 
 @cache
-def _chosen(compiled: str) -> ModuleType:
+def _chosen(compiled: str, twin: str = "reference") -> ModuleType:
     try:
         return importlib.import_module(f"tacit.kernels.{compiled}")
     except ImportError:
         _warn_once()
-        from tacit.kernels import reference
-
-        return reference
+        return importlib.import_module(f"tacit.kernels.{twin}")
 
 
 @cache

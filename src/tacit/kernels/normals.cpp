@@ -18,18 +18,9 @@
 #include <string>
 #include <type_traits>
 
-namespace nb = nanobind;
+#include "wide.h"
 
-// One body, compiled twice: for the instructions every machine of the family has and, on x86-64, for AVX2 with
-// fused multiply-add, chosen when the loop first runs.
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAS_WIDE 1
-#define WIDE __attribute__((target("avx2,fma")))
-#define INLINE inline __attribute__((always_inline))
-#else
-#define HAS_WIDE 0
-#define INLINE inline
-#endif
+namespace nb = nanobind;
 
 namespace {
 
@@ -222,21 +213,12 @@ void fill(Real* out, std::size_t size, const unsigned char* keystream, Real scal
     fill_with(out, size, keystream, scale);
 }
 
-bool machine_is_wide() {
-#if HAS_WIDE
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-    return false;
-#endif
-}
-
 template <class Real>
 using Out = nb::ndarray<Real, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Keystream = nb::ndarray<const unsigned char, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 template <class Real>
 void fill_checked(Out<Real> out, Keystream keystream, Real scale, bool wide) {
-    static const bool can_be_wide = machine_is_wide();
     const std::size_t size = out.shape(0);
     const std::size_t needed = (size - size / 2) * (sizeof(std::uint64_t) + sizeof(Angle<Real>));
     if (keystream.shape(0) != needed)
@@ -245,7 +227,7 @@ void fill_checked(Out<Real> out, Keystream keystream, Real scale, bool wide) {
     Real* target = out.data();
     const unsigned char* bytes = keystream.data();
     nb::gil_scoped_release free;
-    fill(target, size, bytes, scale, wide && can_be_wide);
+    fill(target, size, bytes, scale, wide && machine_is_wide());
 }
 
 }  // namespace

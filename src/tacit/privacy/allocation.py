@@ -83,18 +83,9 @@ def allocate(
     Source:     units and caps: Ghazi et al., Evaluation of Label DP (Randomized Response) Mechanisms on Binary
                 Conversion Models; the sum over a unit is basic composition.
     """
-    if isinstance(public, str):  # `in` would look for a part of the text
-        raise BadInput(f"expected a set of column names as public, got {public!r}")
     needed = unit.kind.key_columns + (("time",) if _reads_time(unit, cap) else ())
     rows = _row_count(columns)
-    for name in needed:
-        if name not in columns:
-            raise BadInput(f"expected a column {name!r} for unit {unit}, got {sorted(columns)}")
-        if name not in public:
-            raise BadInput(
-                f"expected column {name!r} to be public, got a private one: capping by {unit.kind} reads it, "
-                "so who is kept would itself tell about people"
-            )
+    _expect_public(unit, needed, columns, public)
     order_by = np.zeros(rows, np.uint64)
     if cap.choice is CapChoice.RANDOM and unit.kind is not UnitKind.IMPRESSION:
         if ranks is None:
@@ -104,15 +95,7 @@ def allocate(
             raise BadInput(f"expected one rank per row, {rows}, got shape {order_by.shape}")
 
     time = _whole_seconds(columns["time"]) if "time" in needed else np.zeros(rows, np.int64)
-    parts = [np.asarray(columns[name]) for name in unit.kind.key_columns]
-    if unit.kind is UnitKind.IMPRESSION:
-        parts.append(np.arange(rows))
-    if unit.window is not None:
-        index = (time - unit.window.origin) // unit.window.seconds
-        if rows and now is not None:
-            _refuse_open_window(unit.window, int(index.max()), now)
-        parts.append(index)
-    group = _group_ids(parts, rows)
+    group = unit_ids(unit, columns, public=public, now=now)
 
     first = cap.choice is CapChoice.FIRST
     # Row order breaks ties in time.
@@ -130,6 +113,40 @@ def allocate(
         divisor = np.full(len(kept), whole_unit)
     by_row = np.argsort(kept)
     return Allocation(unit, cap, kept[by_row], divisor[by_row].astype(np.int64))
+
+
+def unit_ids(
+    unit: Unit, columns: Mapping[str, ArrayLike], *, public: frozenset[str], now: int | None = None
+) -> NDArray[np.intp]:
+    """The unit (and window) that each row belongs to, as numbers that equal rows share; by public keys
+    alone."""
+    needed = unit.kind.key_columns + (("time",) if unit.window is not None else ())
+    _expect_public(unit, needed, columns, public)
+    rows = _row_count(columns)
+    parts = [np.asarray(columns[name]) for name in unit.kind.key_columns]
+    if unit.kind is UnitKind.IMPRESSION:
+        parts.append(np.arange(rows))
+    if unit.window is not None:
+        index = (_whole_seconds(columns["time"]) - unit.window.origin) // unit.window.seconds
+        if rows and now is not None:
+            _refuse_open_window(unit.window, int(index.max()), now)
+        parts.append(index)
+    return _group_ids(parts, rows)
+
+
+def _expect_public(
+    unit: Unit, needed: tuple[str, ...], columns: Mapping[str, ArrayLike], public: frozenset[str]
+) -> None:
+    if isinstance(public, str):  # `in` would look for a part of the text
+        raise BadInput(f"expected a set of column names as public, got {public!r}")
+    for name in needed:
+        if name not in columns:
+            raise BadInput(f"expected a column {name!r} for unit {unit}, got {sorted(columns)}")
+        if name not in public:
+            raise BadInput(
+                f"expected column {name!r} to be public, got a private one: grouping by {unit.kind} reads it, "
+                "so who is kept would itself tell about people"
+            )
 
 
 def _reads_time(unit: Unit, cap: Cap) -> bool:

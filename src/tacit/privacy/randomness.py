@@ -27,7 +27,7 @@ class Source(Protocol):
     def bytes(self, n: int) -> bytes: ...
     def normal(
         self,
-        shape: int | Iterable[int],
+        shape: int | Iterable[int] | None = None,
         dtype: DTypeLike = ...,
         out: NDArray[Any] | None = None,
         scale: float = 1.0,

@@ -73,6 +73,28 @@ class SplitLabels(Release):
 
 
 @dataclass(frozen=True)
+class NoisyLabels(Release):
+    """At most `most` labels of one unit, published once, by mechanisms that together are epsilon-DP.
+
+    Any two lists of labels of the unit, any output: a probability ratio of at most e^epsilon. `manner` names
+    the mechanism, for people.
+    """
+
+    epsilon: Fraction
+    most: int
+    manner: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", expect.positive("epsilon", self.epsilon))
+        expect.whole("most", self.most, at_least=1)
+
+    @property
+    def words(self) -> str:
+        each = "a label" if self.most == 1 else f"for up to {self.most} labels of a unit together"
+        return f"{self.manner}, ε = {shown_up(float(self.epsilon))} {each}"
+
+
+@dataclass(frozen=True)
 class SubsampledGaussian(Release):
     """`steps` noisy sums, each over a fresh Poisson sample of the records.
 

@@ -20,6 +20,7 @@ from tacit.privacy.releases import (
     GaussianStatistic,
     Leaf,
     LocalChoice,
+    NoisyLabels,
     Release,
     ShuffledChoice,
     SkellamCounts,
@@ -32,7 +33,7 @@ from tacit.privacy.units import Unit, UnitKind
 PER_RECORD = (FlippedLabels, SubsampledGaussian, LocalChoice, ShuffledChoice)
 """Kinds that speak of one record, unless they are grouped."""
 
-TRAINED_ON = (FlippedLabels, SplitLabels, SubsampledGaussian, GaussianStatistic)
+TRAINED_ON = (FlippedLabels, SplitLabels, NoisyLabels, SubsampledGaussian, GaussianStatistic)
 ELSEWHERE = {
     UnitKind.USER_PUBLISHER: "at other publishers",
     UnitKind.USER_ADVERTISER: "with other advertisers",

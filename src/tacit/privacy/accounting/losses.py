@@ -23,6 +23,7 @@ from tacit.privacy.releases import (
     GaussianStatistic,
     LocalChoice,
     NoisyCounts,
+    NoisyLabels,
     SelectedPartitions,
     ShuffledChoice,
     SplitLabels,
@@ -70,6 +71,10 @@ def flipped_labels(release: FlippedLabels, at: Reading) -> Sides:
 
 def split_labels(release: SplitLabels, at: Reading) -> Sides:
     # However the labels share it, together they are epsilon-DP, and nothing epsilon-DP is worse than this pair.
+    return _both(_pure(rounded_up(release.epsilon), at.grid), at.group)
+
+
+def noisy_labels(release: NoisyLabels, at: Reading) -> Sides:
     return _both(_pure(rounded_up(release.epsilon), at.grid), at.group)
 
 

@@ -23,6 +23,7 @@ from tacit.privacy.releases import (
     FlippedLabels,
     GaussianStatistic,
     LocalChoice,
+    NoisyLabels,
     SplitLabels,
     SubsampledGaussian,
 )
@@ -47,7 +48,7 @@ def flipped_labels(release: FlippedLabels, _relation: Relation, group: int) -> F
     return group * _from_atoms(np.array([loss, 0.0, -loss]), np.array([truth, rest, lie]))
 
 
-def pure(release: LocalChoice | SplitLabels, _relation: Relation, group: int) -> Floats:
+def pure(release: LocalChoice | SplitLabels | NoisyLabels, _relation: Relation, group: int) -> Floats:
     """The worst of all epsilon-DP pairs."""
     loss = rounded_up(release.epsilon)
     truth = 1 / (1 + math.exp(-loss))

@@ -27,6 +27,7 @@ from tacit.privacy.releases import (
     GaussianStatistic,
     Leaf,
     LocalChoice,
+    NoisyLabels,
     Release,
     SelectedPartitions,
     ShuffledChoice,
@@ -79,6 +80,13 @@ RULES: dict[type[Release], Rule] = {
     ),
     SplitLabels: Rule(
         losses.split_labels,
+        relations=REPLACE_LIKE,
+        otherwise="it is stated for a whole unit already",
+        pure=lambda release: release.epsilon,
+        renyi=renyi.pure,
+    ),
+    NoisyLabels: Rule(
+        losses.noisy_labels,
         relations=REPLACE_LIKE,
         otherwise="it is stated for a whole unit already",
         pure=lambda release: release.epsilon,

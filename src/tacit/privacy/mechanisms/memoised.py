@@ -70,6 +70,29 @@ def ranks(records: ArrayLike, key: FlipKey, secret: bytes) -> NDArray[np.uint64]
     return _words(ids, np.zeros(len(ids), np.int64), _subkey(("ranks", *key.fields), secret))
 
 
+def words_for(
+    records: ArrayLike, tags: ArrayLike, key: FlipKey, *, mechanism: tuple[str, ...], count: int, secret: bytes
+) -> NDArray[np.uint64]:
+    """`count` pseudorandom words for each record, shape (records, count), the same whenever they are asked for.
+
+    `mechanism` spells whatever decides the law of a report, and `tags` hold what differs by record, the label
+    among it: with any of these another, the words are unrelated. So a draw is never shared by two laws.
+    """
+    ids, tag = _checked_ids(records, secret), np.asarray(tags)
+    if tag.shape != ids.shape or tag.dtype.kind not in "iu":
+        raise BadInput(f"expected one whole tag per record, got dtype {tag.dtype} and shape {tag.shape}")
+    if tag.size and (tag.min() < 0 or int(tag.max()) >= 2**48):
+        raise BadInput("expected tags in 0..2^48-1, got one outside")
+    blocks = -(-expect.whole("count", count, at_least=1) // 2)
+    if blocks >= 2**16:
+        raise BadInput(f"expected count < 2^17, got {count}")
+    pairs = np.empty((len(ids), blocks, 2), dtype="<u8")  # distinct: record, then place and tag side by side
+    pairs[:, :, 0] = ids[:, None]
+    pairs[:, :, 1] = tag.astype(np.uint64)[:, None] | (np.arange(blocks, dtype=np.uint64) << np.uint64(48))
+    words = _encrypted(pairs, _subkey(("draws", *mechanism, *key.fields), secret))
+    return words.reshape(len(ids), 2 * blocks)[:, :count]
+
+
 def _checked_ids(records: ArrayLike, secret: bytes) -> NDArray[np.uint64]:
     if len(secret) != SECRET_BYTES:
         raise BadInput(f"expected a secret of {SECRET_BYTES} bytes, got {len(secret)}")
@@ -88,9 +111,13 @@ def _words(ids: NDArray[np.uint64], labels: NDArray[np.int64], subkey: bytes) ->
     blocks = np.empty((len(ids), 2), dtype="<u8")
     blocks[:, 0] = ids
     blocks[:, 1] = labels.astype(np.uint64)
-    # Each block is distinct, so ECB here is the permutation itself applied to distinct points.
+    return _encrypted(blocks, subkey)[::2]
+
+
+def _encrypted(blocks: NDArray[np.uint64], subkey: bytes) -> NDArray[np.uint64]:
+    """The blocks under AES, flat. Each block is distinct, so ECB here is the permutation at distinct points."""
     encryptor = Cipher(algorithms.AES256(subkey), modes.ECB()).encryptor()
-    return np.frombuffer(encryptor.update(blocks.tobytes()), dtype="<u8")[::2].astype(np.uint64)
+    return np.frombuffer(encryptor.update(blocks.tobytes()), dtype="<u8").astype(np.uint64)
 
 
 def _subkey(fields: tuple[str, ...], secret: bytes) -> bytes:

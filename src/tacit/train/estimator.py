@@ -1,0 +1,106 @@
+"""Training in scikit-learn's manner: fit, predict_proba, score.
+
+model = Estimator(FactorizationMachine(dim=16), Hybrid(epsilon=8, delta="1e-6"))
+model.fit(Examples.of(columns, "train"))
+model.predict_proba(Examples.of(columns, "test"))        # (rows, 2)
+print(model.statement.as_text())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.entropy import Entropy
+from tacit.errors import BadInput
+from tacit.privacy.calibration import Memory
+from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+from tacit.privacy.randomness import Source
+from tacit.privacy.statement import PrivacyStatement
+from tacit.train.evaluation.auc import auc
+from tacit.train.examples import Examples
+from tacit.train.methods import Method
+from tacit.train.models.model import Architecture, Model
+from tacit.train.models.predicting import predict
+from tacit.train.plan import Plan
+from tacit.train.run import DEFAULT_SPEED, Progress, Run
+from tacit.train.settings import Speed
+from tacit.train.targets import Floats, Head
+
+
+class Estimator:
+    """A model, a method, and what came of them. Nothing is paid for here: see `plan` for what to reserve first.
+
+    `source` is an `Entropy` of its own unless a `Simulation` is handed in for a study (`simulated`), whose
+    result promises nothing. `secret` keys the flips of labels and should be kept: with another one, labels are
+    flipped anew, which is another release.
+    """
+
+    def __init__(
+        self,
+        model: Architecture,
+        method: Method,
+        *,
+        source: Source | None = None,
+        secret: bytes | None = None,
+        simulated: bool = False,
+        speed: Speed = DEFAULT_SPEED,
+    ) -> None:
+        self.architecture, self.method, self.speed, self.simulated = model, method, speed, simulated
+        self.source: Source = source or Entropy()
+        self.secret = secret or self.source.bytes(SECRET_BYTES)
+        self.head = _head(method)
+        self._model: Model | None = None
+        self._plan: Plan | None = None
+
+    def plan(self, examples: Examples, memory: Memory | None = None) -> Plan:
+        """What `fit` will do and promise, before anything is read that is private."""
+        return self.method.plan(examples, secret=self.secret, memory=memory)
+
+    def fit(
+        self, examples: Examples, plan: Plan | None = None, watch: Callable[[Progress], None] = lambda _: None
+    ) -> Estimator:
+        chosen = plan or self.plan(examples)
+        model = self.architecture.build(examples.sizes, self.source.normal)
+        run = Run(chosen, model, examples, self.source, self.secret, speed=self.speed, simulated=self.simulated)
+        self._model, self._plan = run.go(watch), chosen
+        return self
+
+    @property
+    def model(self) -> Model:
+        if self._model is None:
+            raise BadInput("expected a model that was fitted, got one before fit")
+        return self._model
+
+    @property
+    def statement(self) -> PrivacyStatement | None:
+        """What is promised; None where nothing is, because nothing was private or the noise was simulated."""
+        if self._plan is None:
+            raise BadInput("expected a model that was fitted, got one before fit")
+        return None if self.simulated else self._plan.statement
+
+    def predict(self, examples: Examples) -> Floats:
+        """The expected label: a probability, a count or a value, by the head."""
+        plan = self._plan
+        if plan is None:
+            raise BadInput("expected a model that was fitted, got one before fit")
+        return predict(self.model, examples, plan.part, self.head)
+
+    def predict_proba(self, examples: Examples) -> NDArray[np.float32]:
+        """The probabilities of 0 and of 1, (rows, 2)."""
+        if self.head is not Head.LOGISTIC:
+            raise BadInput(f"expected a model of probabilities, got a {self.head} head: use predict")
+        positive = self.predict(examples)
+        return np.stack([1 - positive, positive], axis=1)
+
+    def score(self, examples: Examples) -> float:
+        """AUC on the true labels of these examples. On private ones that is itself a release."""
+        return auc(examples.labels, self.predict(examples))
+
+
+def _head(method: Any) -> Head:
+    mechanism = getattr(method, "mechanism", None)
+    return Head.LOGISTIC if mechanism is None else mechanism.classes.head

@@ -1,0 +1,107 @@
+"""The examples that a model learns from or predicts for: some rows of an encoded log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.data.columns import Columns
+from tacit.data.encoding.selection import Selection
+from tacit.data.splits import Rows
+from tacit.errors import BadInput
+
+Ids = NDArray[np.int32]
+EVERYTHING = "everything"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What decides a model's shapes: fields and table rows, by side."""
+
+    public_fields: int
+    sensitive_fields: int
+    public_rows: int
+    sensitive_rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Encoded features of all rows of a log, and which of them are meant.
+
+    `public` and `sensitive` may be memory-mapped: only what a batch asks for is read. `keys` holds whole
+    columns too (user, time, ...), `public_keys` names those that the guarantee does not protect.
+    """
+
+    public: Ids  # (rows of the log, public fields)
+    sensitive: Ids  # (rows of the log, sensitive fields)
+    sizes: Sizes
+    at: Rows
+    label: NDArray[Any] | None = None
+    keys: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    public_keys: frozenset[str] = frozenset()
+    synthetic: bool = False
+    selection: Selection | None = None
+    encoder_digest: str = ""
+
+    @classmethod
+    def of(cls, columns: Columns, part: str = EVERYTHING) -> Examples:
+        """A part of a prepared log by name, such as train or test, or all of it."""
+        parts = columns.parts() if part != EVERYTHING else {EVERYTHING: Rows(slice(0, columns.rows))}
+        if part not in parts:
+            raise BadInput(f"{columns.folder}: expected a part named {', '.join(parts)}, got {part!r}")
+        encoder = columns.encoder
+        sizes = Sizes(
+            columns.public.shape[1], columns.sensitive.shape[1], encoder.public.size, encoder.sensitive.size
+        )
+        return cls(
+            public=columns.public,
+            sensitive=columns.sensitive,
+            sizes=sizes,
+            at=parts[part],
+            label=columns.label if "label" in columns else None,
+            keys={**columns.unit_keys, "row": columns["row"]},
+            public_keys=columns.public_keys | {"row"},
+            synthetic=columns.synthetic,
+            selection=encoder.selection,
+            encoder_digest=encoder.digest,
+        )
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def rows(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of the log at these places within the examples."""
+        if isinstance(self.at.at, slice):
+            return places + int(self.at.at.start)
+        rows: NDArray[np.int64] = self.at.at[places]
+        return rows
+
+    def key(self, name: str) -> NDArray[Any]:
+        """A key column, these examples only."""
+        if name not in self.keys:
+            raise BadInput(
+                f"expected a column {name!r}, got a log with {', '.join(sorted(self.keys)) or 'none'}"
+            )
+        return self.at.of(self.keys[name])
+
+    @property
+    def labels(self) -> NDArray[np.uint8]:
+        """The true labels, which are 0 or 1."""
+        if self.label is None:
+            raise BadInput("expected a label column, got a log without one")
+        labels = np.asarray(self.at.of(self.label))
+        if labels.dtype.kind == "f" and np.isnan(labels).any():
+            raise BadInput("column label: expected 0 or 1, got a missing value")
+        if not np.isin(labels, (0, 1)).all():
+            raise BadInput("column label: expected 0 or 1, got another value")
+        return labels.astype(np.uint8)
+
+    def subset(self, places: NDArray[np.int64]) -> Examples:
+        """Some of these examples."""
+        from dataclasses import replace
+
+        return replace(self, at=Rows(self.rows(places)))

@@ -1,0 +1,119 @@
+"""The label mechanisms of this package, each beside a twin that is too weak for the same claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise, product
+from math import prod
+
+import numpy as np
+
+from tacit.privacy.audit.bounds import Row
+from tacit.privacy.audit.case import Case, Draws, Hits, claim, empirical, exact
+from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, words_for
+from tacit.privacy.mechanisms.one_hot_laplace import OneHotLaplace
+from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse
+from tacit.privacy.mechanisms.top_response import TopResponse
+from tacit.privacy.randomness import Source
+from tacit.privacy.relations import Relation
+from tacit.privacy.releases import Composed, NoisyLabels
+
+LABEL = Relation.REPLACE_LABEL
+
+
+def cases() -> list[Case]:
+    """All cases. Claims come from the accountant, never from here, so that it is audited too."""
+    return [*_tops(), *_reports(), *_laplace()]
+
+
+def _tops() -> list[Case]:
+    claimed = claim(NoisyLabels(Fraction(1), 1, "top response"), LABEL, 0)
+    return [
+        exact(
+            f"response among the likeliest {top} of 5 classes",
+            LABEL,
+            claimed,
+            rows=lambda top=top: _top_rows(TopResponse.for_epsilon(1, top, 5)),  # type: ignore[misc]
+            twin_rows=lambda top=top: _top_rows(TopResponse.for_epsilon("1.0001", top, 5)),  # type: ignore[misc]
+        )
+        for top in (2, 3, 5)
+    ]
+
+
+def _top_rows(response: TopResponse) -> list[Row]:
+    """The law of the report for every rank, read off the sampler: all words of a stretch must decide alike."""
+    assert response.among is not None
+    widths = (response.among.lie_weight, response.even_weight)
+    edges = sorted({0, WHOLE, *(place * width for width in widths for place in range(1, response.top))})
+    rows: list[Row] = []
+    for rank in range(response.classes):
+        row = [Fraction(0)] * response.top
+        for low, high in pairwise(edges):
+            words = np.array([low, (low + high) // 2, high - 1], dtype=np.uint64)
+            for said in set(response.report(np.full(3, rank), words).tolist()):
+                row[said] += Fraction(high - low, WHOLE)
+        rows.append(row)
+    return rows
+
+
+def _reports() -> list[Case]:
+    early, final = (RandomizedResponse.for_epsilon(share) for share in (Fraction(1, 4), Fraction(3, 4)))
+    whole = RandomizedResponse.for_epsilon(1)
+    return [
+        exact(
+            "a label reported early and again when final",
+            LABEL,
+            claim(Composed((early.release, final.release)), LABEL, 0),
+            rows=lambda: _report_rows((early, final)),
+            twin_rows=lambda: _report_rows(
+                (early, whole)
+            ),  # the final report was not made to pay for the early one
+        )
+    ]
+
+
+def _report_rows(responses: Sequence[RandomizedResponse]) -> list[Row]:
+    """The law of all reports together, for a label that was there at once, came later, or never did."""
+    count = len(responses)
+    outputs = list(product((0, 1), repeat=count))
+    labels = [tuple(int(place >= since) for place in range(count)) for since in range(count + 1)]
+    return [
+        [
+            prod(
+                (r.pmf(y)[said] for r, y, said in zip(responses, truth, output, strict=True)), start=Fraction(1)
+            )
+            for output in outputs
+        ]
+        for truth in labels
+    ]
+
+
+def _laplace() -> list[Case]:
+    noise = OneHotLaplace.for_epsilon(1, 3)
+    one_sided = OneHotLaplace(2 * noise.epsilon, noise.classes, noise.steps)  # as if one place changed, not two
+    return [
+        empirical(
+            "Laplace noise on one-hot labels, memoised",
+            LABEL,
+            claim(NoisyLabels(noise.epsilon, 1, "Laplace noise"), LABEL, 0),
+            draws=_told_apart(noise),
+            twin_draws=_told_apart(one_sided),
+        )
+    ]
+
+
+def _told_apart(noise: OneHotLaplace) -> Draws:
+    """A label of 1 against one of 0; the event: place 1 is at its step or above, and place 0 at 0 or below."""
+
+    def draws(neighbour: bool, trials: int, source: Source) -> Hits:
+        labels = np.full(trials, 0 if neighbour else 1)
+        words = words_for(
+            np.arange(trials), labels, FlipKey("audit", 0),
+            mechanism=(str(noise.scale),), count=noise.classes, secret=source.bytes(SECRET_BYTES),
+        )  # fmt: skip
+        reports = noise.report(labels, words, lambda _: lambda: source.uniform_below(WHOLE))
+        hits: Hits = (reports[:, 1] >= noise.steps) & (reports[:, 0] <= 0)
+        return hits
+
+    return draws

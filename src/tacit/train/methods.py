@@ -1,0 +1,242 @@
+"""The ways to train, as values: `Plain`, `LabelDp`, `DpSgd`, `Hybrid`. Each makes a `Plan` for given
+examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from tacit import expect
+from tacit.errors import BadInput
+from tacit.privacy.allocation import unit_ids
+from tacit.privacy.budget import Budget
+from tacit.privacy.calibration import Memory, noise_multiplier
+from tacit.privacy.calibration import epsilon as epsilon_of
+from tacit.privacy.ledger.guarantee import Guarantee
+from tacit.privacy.mechanisms.memoised import FlipKey
+from tacit.privacy.relations import Relation
+from tacit.privacy.releases import Composed, Release, SubsampledGaussian
+from tacit.privacy.statement import PrivacyStatement
+from tacit.privacy.units import Cap, CapChoice, Unit, UnitKind
+from tacit.train.examples import Examples
+from tacit.train.labels.flips import FlipLabels
+from tacit.train.labels.mechanism import LabelMechanism
+from tacit.train.labels.noisy import allocation_of
+from tacit.train.models.model import Part
+from tacit.train.plan import LabelPhase, NoisyLabelling, Phase, Plan, PrivatePhase
+from tacit.train.settings import Learning, PrivateLearning
+from tacit.train.sgd.descent import Clipping
+from tacit.train.sgd.sampling import Places
+from tacit.train.sgd.schedule import Schedule
+
+IMPRESSION, ONE, LABEL = Unit(UnitKind.IMPRESSION), Cap(1), FlipKey("label", 0)
+ENOUGH = 10.0
+"""Honest labels' worth that each public table row needs before noisy labels are worth a share of the budget."""
+MOST_LABEL_EPSILON = 3.0
+"""At 3 one label in 21 is wrong; more certainty about labels buys less than less noise in the second phase."""
+
+
+class Method(Protocol):
+    def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
+        """`secret` is for random caps, which are drawn once and for all; `memory` remembers calibrations."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """No privacy: true labels and all features. The end of the scale that the others are measured against."""
+
+    learning: Learning = field(default_factory=lambda: Learning(epochs=2, rate=0.004))
+    part: Part = Part.WHOLE
+
+    def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
+        del secret, memory
+        phase = LabelPhase(self.part, self.learning, _epochs(self.learning, len(examples)), None)
+        return Plan((phase,), (), None, None)
+
+
+@dataclass(frozen=True)
+class LabelDp:
+    """Labels are made noisy once; then the truncated model is trained on public features in any way one likes.
+
+    Guarantee:  (epsilon, 0)-DP for the labels of one `unit`, as the mechanism composes them under `cap`.
+    Neighbours: replace label, for one unit (and window): public features, unit keys and times are the same.
+    Assumes:    what the mechanism and `allocation.allocate` assume. Sensitive features are not read at all.
+    Source:     Ghazi et al., Evaluation of Label DP Mechanisms on Binary Conversion Models.
+    """
+
+    epsilon: expect.Number
+    unit: Unit = IMPRESSION
+    cap: Cap = ONE
+    mechanism: LabelMechanism = field(default_factory=FlipLabels)
+    learning: Learning = field(default_factory=Learning)
+    key: FlipKey = LABEL
+    now: int | None = None
+
+    def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
+        del memory
+        labelling = _labelling(self, self.epsilon, examples, secret)
+        release = self.mechanism.release(labelling.allocation, self.epsilon)
+        statement = PrivacyStatement.of([release], unit=self.unit, relation=Relation.REPLACE_LABEL, delta=0)
+        phase = LabelPhase(
+            Part.TRUNCATED, self.learning, _epochs(self.learning, len(labelling.allocation)), labelling
+        )
+        return Plan((phase,), (release,), statement, statement.guarantee(sensitive_features=False))
+
+
+@dataclass(frozen=True)
+class DpSgd:
+    """The whole model by DP-SGD.
+
+    Guarantee:  (epsilon, delta)-DP for the trained weights, all steps together. Neighbours: the private part
+    (sensitive features and label) of one `unit` replaced; public features, unit keys
+                and which records exist stay.
+    Assumes:    Poisson samples and their sizes stay secret; a unit's records are clipped as one (`unit`).
+    Source:     Abadi et al. 2016 (arXiv 1607.00133); accounting: `privacy.accounting.pld`.
+    """
+
+    epsilon: expect.Number
+    delta: expect.Number
+    unit: Unit = IMPRESSION
+    learning: PrivateLearning = field(default_factory=PrivateLearning)
+    now: int | None = None
+
+    def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
+        alone = Hybrid(self.epsilon, self.delta, 0, self.unit, learning=self.learning, now=self.now)
+        return alone.plan(examples, secret=secret, memory=memory)
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """First the truncated model on noisy labels, with a share `k` of epsilon; then the whole model by DP-SGD.
+
+    `k` 0 is DP-SGD alone, 1 is label DP alone, "auto" chooses from public quantities. With `frozen`, the second
+    phase leaves the public tower as the first has made it.
+
+    Guarantee:  (epsilon, delta)-DP for everything that both phases let out, composed jointly. Neighbours: the
+    private part (sensitive features and label) of one `unit` replaced; public features, unit keys
+                and which records exist stay.
+    Assumes:    what `LabelDp` and `DpSgd` assume.
+    Source:     Chua et al., AdKDD 2024 (arXiv 2401.15246), section 4; composed by PLD instead of by addition.
+    """
+
+    epsilon: expect.Number
+    delta: expect.Number
+    k: float | Literal["auto"] = "auto"
+    unit: Unit = IMPRESSION
+    frozen: bool = False
+    cap: Cap = ONE
+    mechanism: LabelMechanism = field(default_factory=FlipLabels)
+    label_learning: Learning = field(default_factory=Learning)
+    learning: PrivateLearning = field(default_factory=PrivateLearning)
+    key: FlipKey = LABEL
+    now: int | None = None
+
+    def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
+        epsilon, delta = expect.positive("epsilon", self.epsilon), expect.probability("delta", self.delta)
+        share = self.share(examples)
+        if share == 1:
+            return LabelDp(
+                epsilon, self.unit, self.cap, self.mechanism, self.label_learning, self.key, self.now
+            ).plan(examples, secret=secret)
+        _expect_rows(examples)
+        phases: list[Phase] = []
+        beside: list[Release] = []
+        if share > 0:
+            labelling = _labelling(self, epsilon * expect.exact("k", share), examples, secret)
+            beside.append(self.mechanism.release(labelling.allocation, labelling.epsilon))
+            schedule = _epochs(self.label_learning, len(labelling.allocation))
+            phases.append(LabelPhase(Part.TRUNCATED, self.label_learning, schedule, labelling))
+        groups = _groups(self.unit, examples, self.now)
+        records = len(examples) if groups is None else int(groups.max()) + 1
+        sampling, steps = self.learning.sampling_probability(records), self.learning.steps(records)
+        before = [] if examples.selection is None else [examples.selection.release]
+        if before and self.unit.kind is not UnitKind.IMPRESSION:
+            raise BadInput(
+                f"expected an encoder without a private selection for unit {self.unit}, got one: its promise "
+                "is for impressions"
+            )
+        noise = noise_multiplier(
+            epsilon=epsilon,
+            delta=delta,
+            relation=Relation.REPLACE_ONE,
+            sampling_probability=sampling,
+            steps=steps,
+            beside=[*beside, *before],
+            memory=memory,
+        )
+        release = SubsampledGaussian(noise, sampling, steps)
+        part = Part.SENSITIVE if self.frozen and phases else Part.WHOLE
+        phases.append(
+            PrivatePhase(
+                part,
+                self.learning,
+                Schedule(self.learning.rate_for(noise), steps, self.learning.decay),
+                Clipping(self.learning.clip_norm, noise),
+                sampling,
+                groups,
+            )
+        )
+        releases = (*beside, release)
+        statement = PrivacyStatement.of(
+            [*before, *releases], unit=self.unit, relation=Relation.REPLACE_ONE, delta=delta
+        )
+        return Plan(tuple(phases), releases, statement, _charge(statement, releases, before, delta, memory))
+
+    def share(self, examples: Examples) -> float:
+        """`k`, chosen from public quantities where it was left to us."""
+        if self.k != "auto":
+            return float(expect.probability("k", self.k, zero=True, one=True))
+        epsilon = float(expect.positive("epsilon", self.epsilon))
+        candidate = min(epsilon / 2, MOST_LABEL_EPSILON)
+        # n labels flipped at epsilon tell about as much on a mean as n tanh^2(epsilon / 2) true ones.
+        worth = len(examples) * math.tanh(candidate / 2) ** 2
+        return candidate / epsilon if worth >= ENOUGH * examples.sizes.public_rows else 0.0
+
+
+def _labelling(
+    method: LabelDp | Hybrid, epsilon: expect.Number, examples: Examples, secret: bytes | None
+) -> NoisyLabelling:
+    _expect_rows(examples)
+    if method.cap.choice is CapChoice.RANDOM and secret is None:
+        raise BadInput("expected the secret for a random cap, which is drawn once and for all, got none")
+    allocation = allocation_of(
+        examples, method.unit, method.cap, key=method.key, secret=secret or b"", now=method.now
+    )
+    return NoisyLabelling(method.mechanism, allocation, epsilon, method.key)
+
+
+def _groups(unit: Unit, examples: Examples, now: int | None) -> Places | None:
+    """Each example's unit as 0, 1, ...; None where every example is its own."""
+    if unit.kind is UnitKind.IMPRESSION:
+        return None
+    columns = {name: examples.key(name) for name in examples.keys}
+    ids = unit_ids(unit, columns, public=examples.public_keys, now=now)
+    return np.unique(ids, return_inverse=True)[1].astype(np.int64)
+
+
+def _charge(
+    statement: PrivacyStatement,
+    releases: tuple[Release, ...],
+    before: Sequence[Release],
+    delta: expect.Number,
+    memory: Memory | None,
+) -> Guarantee:
+    """What is new on the ledger: all of the statement, but for what was paid when it was released."""
+    if not before:
+        return statement.guarantee(sensitive_features=True)
+    epsilon = epsilon_of(Composed(releases), delta=delta, relation=statement.relation, memory=memory)
+    return Guarantee(Budget.of(epsilon, delta), statement.unit, statement.relation, sensitive_features=True)
+
+
+def _epochs(learning: Learning, records: int) -> Schedule:
+    return Schedule(learning.rate, learning.epochs * max(1, -(-records // learning.batch)), learning.decay)
+
+
+def _expect_rows(examples: Examples) -> None:
+    if not len(examples):
+        raise BadInput("expected at least one example to train on, got none")

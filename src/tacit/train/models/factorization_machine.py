@@ -1,0 +1,157 @@
+"""The factorization machine, by its closed form: per-example gradient norms come with the forward pass.
+
+The score is b + sum_f w_f + sum_{f<g} <v_f, v_g>, where field f reads row (w_f, v_f) of one table that holds
+the public rows first and the sensitive ones after them. With S = sum_f v_f the pairs are (|S|^2 - sum_f
+|v_f|^2) / 2, and the gradient of v_f is S - v_f. So a row's gradient over a batch is sum_i c_i S_i - v sum_i
+c_i: one visit for each example and field, and no tensor of batch x fields x dim (Rendle 2010; the two towers:
+Chua et al., AdKDD 2024, equations 1-3). Without embeddings (`LogisticRegression`) it is logistic regression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import expect
+from tacit.kernels import training as kernels
+from tacit.train.examples import Examples, Ids, Sizes
+from tacit.train.models.model import Architecture, Normal, Part, Sums, TableIds
+from tacit.train.targets import Floats
+
+TABLE, BIAS = "table", "bias"
+
+
+@dataclass(frozen=True)
+class FactorizationMachine:
+    """Embeddings of `dim` numbers and a linear weight for each value; all start as N(0, start^2)."""
+
+    dim: int = 32
+    start: float = 0.01
+    name: ClassVar[str] = "fm"
+
+    def __post_init__(self) -> None:
+        expect.whole("dim", self.dim, at_least=1)
+        expect.positive("start", self.start)
+
+    def build(self, sizes: Sizes, normal: Normal) -> Machine:
+        shape = (sizes.public_rows + sizes.sensitive_rows, 1 + self.dim)
+        return Machine(self, sizes, normal(shape, scale=self.start), np.zeros(1, np.float32))
+
+
+@dataclass(frozen=True)
+class LogisticRegression:
+    """One weight for each value, starting at 0: the small baseline."""
+
+    name: ClassVar[str] = "logistic"
+
+    def build(self, sizes: Sizes, normal: Normal) -> Machine:  # noqa: ARG002 (nothing to draw)
+        rows = sizes.public_rows + sizes.sensitive_rows
+        return Machine(self, sizes, np.zeros((rows, 1), np.float32), np.zeros(1, np.float32))
+
+
+@dataclass(eq=False)
+class Machine:
+    """A factorization machine with its weights, changed in place by training."""
+
+    architecture: Architecture
+    sizes: Sizes
+    table: Floats  # (public rows + sensitive rows, 1 + dim): the linear weight, then the embedding
+    bias: Floats  # (1,)
+    tables: dict[str, Floats] = field(init=False)
+    dense: dict[str, Floats] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tables, self.dense = {TABLE: self.table}, {BIAS: self.bias}
+
+    def ids(self, examples: Examples, rows: NDArray[np.int64], part: Part) -> TableIds:
+        sensitive = None if part is Part.TRUNCATED else examples.sensitive
+        fields = self.sizes.public_fields + (0 if sensitive is None else self.sizes.sensitive_fields)
+        ids = np.empty((len(rows), fields), np.int32)
+        kernels.gather_ids(examples.public, sensitive, rows, self.sizes.public_rows, ids)
+        return {TABLE: ids}
+
+    def trained_ids(self, ids: TableIds, part: Part) -> TableIds:
+        return {TABLE: np.ascontiguousarray(ids[TABLE][:, self._first_trained(part) :])}
+
+    def trained_rows(self, part: Part) -> dict[str, slice]:
+        first = self.sizes.public_rows if part is Part.SENSITIVE else 0
+        past = self.sizes.public_rows if part is Part.TRUNCATED else len(self.table)
+        return {TABLE: slice(first, past)}
+
+    def trained_dense(self, part: Part) -> tuple[str, ...]:  # noqa: ARG002 (the bias is common)
+        return (BIAS,)
+
+    def start_at(self, score: float) -> None:
+        self.bias[0] = score
+
+    def forward(self, ids: TableIds, part: Part) -> FmPass:
+        return FmPass(self, ids[TABLE], self._first_trained(part))
+
+    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats]:
+        example = ids[TABLE][index]
+        embeddings = self.table[example, 1:].astype(np.float64)
+        total = embeddings.sum(axis=0)
+        gradient: dict[str, Floats] = {BIAS: np.ones(1, np.float32)}
+        for place in range(self._first_trained(part), len(example)):
+            own = np.concatenate([[1.0], total - embeddings[place]])
+            name = f"{TABLE}[{example[place]}]"
+            gradient[name] = gradient.get(name, np.float32(0)) + own.astype(np.float32)
+        return gradient
+
+    def _first_trained(self, part: Part) -> int:
+        return self.sizes.public_fields if part is Part.SENSITIVE else 0
+
+
+class FmPass:
+    """One microbatch: the scores, and all that its gradients need."""
+
+    def __init__(self, machine: Machine, ids: Ids, first_trained: int) -> None:
+        self._machine, self._ids, self._first_trained = machine, ids, first_trained
+        self.scores = np.empty(len(ids), np.float32)
+        self._sums = np.empty((len(ids), machine.table.shape[1] - 1), np.float32)
+        self._squares = np.empty(len(ids), np.float32)
+        kernels.fm_forward(machine.table, ids, first_trained, self.scores, self._sums, self._squares)
+        self.scores += machine.bias
+
+    def squared_norms(self, residual: Floats) -> Floats:
+        return residual * residual * (self._squares + 1)  # and one for the bias
+
+    def squared_norms_grouped(self, residual: Floats, groups: NDArray[np.int64]) -> Floats:
+        """Plain NumPy: this path is for groups, and not the fast one.
+
+        A group's gradient of row r is (c, A - c v), with c = sum_i residual_i and A = sum_i residual_i S_i over
+        the places where its examples read r.
+        """
+        trained = self._ids[:, self._first_trained :]
+        count = int(groups[-1]) + 1 if len(groups) else 0
+        example = np.repeat(np.arange(len(trained)), trained.shape[1])
+        row = trained.ravel()
+        order = np.lexsort((row, groups[example]))
+        group, row, example = groups[example][order], row[order], example[order]
+        new = np.r_[True, (group[1:] != group[:-1]) | (row[1:] != row[:-1])] if len(row) else np.zeros(0, bool)
+        starts = np.flatnonzero(new)
+        slopes = residual[example].astype(np.float64)
+        gathered = slopes[:, None] * self._sums[example]  # (pairs, dim)
+        squares, bias = np.zeros(count), np.zeros(count)
+        if len(starts):
+            c = np.add.reduceat(slopes, starts)
+            a = np.add.reduceat(gathered, starts, axis=0)
+            embedding = a - c[:, None] * self._machine.table[row[starts], 1:]
+            np.add.at(squares, group[starts], c * c + np.sum(embedding * embedding, axis=1))
+        np.add.at(bias, groups, residual.astype(np.float64))
+        return (squares + bias * bias).astype(np.float32)
+
+    def accumulate(self, coefficients: Floats, into: Sums) -> None:
+        kernels.fm_scatter(
+            self._machine.table,
+            self._ids,
+            self._first_trained,
+            coefficients,
+            self._sums,
+            into.tables[TABLE],
+            into.pulls.get(TABLE),
+        )
+        into.dense[BIAS][0] += np.float32(coefficients.sum(dtype=np.float64))

@@ -1,0 +1,117 @@
+"""What training asks of a model: scores, per-example gradient norms without per-example gradients, and sums.
+
+One microbatch goes through a model in three moves, so that clipping costs no second forward pass:
+
+    passed = model.forward(model.ids(examples, rows, part), part)      # passed.scores: (batch,) squares =
+    passed.squared_norms(residual)                           # of d loss / d trained parameters, by example
+    passed.accumulate(residual * weight, sums)                         # sums += sum_i weight_i * gradient_i
+
+Parameters are NumPy arrays of float32: `tables` (rows, width) are read sparsely by ids, `dense` ones wholly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.expect import Choice
+from tacit.train.examples import Examples, Ids, Sizes
+from tacit.train.targets import Floats
+
+TableIds = Mapping[str, Ids]  # by table: (batch, fields read from it)
+
+
+class Normal(Protocol):
+    """`normal` of an `Entropy` or a `Simulation`."""
+
+    def __call__(self, shape: int | Iterable[int] | None = None, *, scale: float = 1.0) -> Any: ...
+
+
+class Part(Choice):
+    """Which part of a model is used, and which of that is trained."""
+
+    WHOLE = "whole"  # both towers, both trained
+    TRUNCATED = "truncated"  # the sensitive tower left out: a model of public features alone
+    SENSITIVE = "sensitive"  # both towers used, the public one frozen
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Where gradients are added up: arrays of the shapes of a model's tables and dense parameters.
+
+    `pulls` (rows,) is there for tables whose update can take a gradient of the form A_r - pull_r * embedding_r
+    in its two parts: a model may leave the second one there (`kernels.training.fm_scatter`).
+    """
+
+    tables: Mapping[str, Floats]
+    dense: Mapping[str, Floats]
+    pulls: Mapping[str, Floats] = field(default_factory=dict)
+
+
+class Pass(Protocol):
+    """One microbatch on its way through a model."""
+
+    scores: Floats  # (batch,)
+
+    def squared_norms(self, residual: Floats) -> Floats:
+        """|residual_i * d score_i / d trained parameters|^2, exactly, rows that an example repeats included."""
+        ...
+
+    def squared_norms_grouped(self, residual: Floats, groups: NDArray[np.int64]) -> Floats:
+        """The same of the gradient sum of each group 0, 1, ...; `groups` is rising."""
+        ...
+
+    def accumulate(self, coefficients: Floats, into: Sums) -> None:
+        """into += sum_i coefficients_i * d score_i / d trained parameters."""
+        ...
+
+
+class Model(Protocol):
+    architecture: Architecture
+    sizes: Sizes
+    tables: dict[str, Floats]
+    dense: dict[str, Floats]
+
+    def ids(self, examples: Examples, rows: NDArray[np.int64], part: Part) -> TableIds:
+        """What these rows of the log (`Examples.rows`) read from each table; ids out of range are refused."""
+        ...
+
+    def trained_ids(self, ids: TableIds, part: Part) -> TableIds:
+        """Those of them whose rows are trained, by table; contiguous."""
+        ...
+
+    def trained_rows(self, part: Part) -> dict[str, slice]:
+        """The rows of each table that are trained; a table that is frozen or unused is left out."""
+        ...
+
+    def trained_dense(self, part: Part) -> tuple[str, ...]:
+        """The dense parameters that are trained."""
+        ...
+
+    def start_at(self, score: float) -> None:
+        """Begin with this score for everybody: the common bias."""
+        ...
+
+    def forward(self, ids: TableIds, part: Part) -> Pass: ...
+
+    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats]:
+        """d score / d trained parameters of one example, the slow and obvious way.
+
+        Keys are dense names, and `table[row]` for each distinct table row that the example reads.
+        """
+        ...
+
+
+class Architecture(Protocol):
+    """A model's shape as a frozen value; `name` and the fields are what a configuration file says."""
+
+    @property
+    def name(self) -> str: ...
+
+    def build(self, sizes: Sizes, normal: Normal) -> Model:
+        """A model with fresh weights from `normal`; they are public, so any source will do."""
+        ...

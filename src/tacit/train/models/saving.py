@@ -1,0 +1,190 @@
+"""A model on disk: a folder that holds its weights, its encoder, and what is promised to those it learned from.
+
+    weights.safetensors   the tables and the dense parameters
+    model.json            the architecture, sizes, head, part, how it was trained, and the digests of the rest
+    encoder.json, ...     the encoder: a model refuses examples of another one
+    statement.json        the privacy statement, or that none was promised
+
+Nothing is seen at the folder before it is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.data.encoding.encoder import Encoder
+from tacit.data.manifest import read_manifest
+from tacit.errors import BadInput
+from tacit.schema.columns import Role
+from tacit.train.examples import Examples, Sizes
+from tacit.train.models.architectures import architecture, settings_of
+from tacit.train.models.model import Model, Part
+from tacit.train.models.placing import placed
+from tacit.train.models.predicting import predict
+from tacit.train.targets import Floats, Head
+
+VERSION = 1
+MANIFEST, WEIGHTS, STATEMENT = "model.json", "weights.safetensors", "statement.json"
+NO_PROMISE = "no privacy promised: this model may tell what it learned about single people"
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A model with all that its use needs.
+
+    `statement` is what `PrivacyStatement.as_json` gives, or None where nothing was promised.
+    `part` is what predicts: a model that was only trained truncated knows nothing of sensitive features.
+    `method` and `settings` say how it was trained, in words and values that JSON can hold.
+    """
+
+    model: Model
+    head: Head
+    encoder: Encoder
+    statement: Mapping[str, Any] | None
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    part: Part = Part.WHOLE
+    synthetic: bool = False
+
+    def __post_init__(self) -> None:
+        sizes = encoded_sizes(self.encoder)
+        if sizes != self.model.sizes:
+            raise BadInput(f"expected an encoder of {self.model.sizes}, got one of {sizes}")
+
+    def predict(self, examples: Examples) -> Floats:
+        """Predictions for examples that the same encoder made."""
+        if examples.encoder_digest != self.encoder.digest:
+            raise BadInput("expected examples of the model's encoder, got those of another one")
+        return predict(self.model, examples, self.part, self.head)
+
+
+def encoded_sizes(encoder: Encoder) -> Sizes:
+    """The sizes of a model that reads what this encoder gives."""
+    return Sizes(
+        public_fields=len(encoder.fields(Role.PUBLIC)),
+        sensitive_fields=len(encoder.fields(Role.SENSITIVE)),
+        public_rows=encoder.public.size,
+        sensitive_rows=encoder.sensitive.size,
+    )
+
+
+def save(folder: str | Path, saved: Saved, overwrite: bool = False) -> None:
+    """Write the model into a new folder, or in place of another model."""
+    from safetensors.numpy import save_file
+
+    statement = _plain("a statement", _statement_json(saved.statement))
+    record = _plain("settings", _as_json(saved))
+    with placed(Path(folder), MANIFEST, what="a saved model", overwrite=overwrite) as building:
+        save_file(_arrays(saved.model), building / WEIGHTS)
+        saved.encoder.save(building)
+        (building / STATEMENT).write_text(json.dumps(statement, indent=2) + "\n")
+        record["files"] = {name: _file_digest(building / name) for name in (WEIGHTS, STATEMENT)}
+        record["digest"] = _digest(record)
+        (building / MANIFEST).write_text(json.dumps(record, indent=2) + "\n")
+
+
+def load(folder: str | Path) -> Saved:
+    """The model as it was saved; anything torn or changed is refused."""
+    place = Path(folder)
+    record = read_manifest(place, MANIFEST, what="a saved model", version=VERSION)
+    if record.get("digest") != _digest(record):
+        raise BadInput(f"{place / MANIFEST}: expected a record that fits its digest, got one that was changed")
+    try:
+        shape = architecture(record["architecture"]["name"], record["architecture"]["settings"])
+        sizes = Sizes(**record["sizes"])
+        head, part = Head(record["head"]), Part(record["part"])
+        method, settings, synthetic = record["method"], record["settings"], record["synthetic"]
+        files, encoder_digest = dict(record["files"]), record["encoder_digest"]
+    except BadInput as refusal:
+        raise BadInput(f"{place / MANIFEST}: {refusal}") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as problem:
+        raise BadInput(f"{place / MANIFEST}: expected a whole record, got a fault at {problem}") from None
+    for name in (WEIGHTS, STATEMENT):
+        if not (place / name).is_file() or _file_digest(place / name) != files.get(name):
+            raise BadInput(f"{place / name}: expected the file that was saved, got none or a changed one")
+    encoder = Encoder.load(place)
+    if encoder.digest != encoder_digest:
+        raise BadInput(f"{place}: expected the encoder that the model was saved with, got another one")
+    model = shape.build(sizes, _nothing)
+    _fill(model, place / WEIGHTS)
+    promise = json.loads((place / STATEMENT).read_text())
+    return Saved(model, head, encoder, promise["statement"], method, settings, part, synthetic)
+
+
+def _as_json(saved: Saved) -> dict[str, Any]:
+    shape = saved.model.architecture
+    return {
+        "version": VERSION,
+        "architecture": {"name": shape.name, "settings": settings_of(shape)},
+        "sizes": asdict(saved.model.sizes),
+        "head": str(saved.head),
+        "part": str(saved.part),
+        "method": saved.method,
+        "settings": dict(saved.settings),
+        "synthetic": saved.synthetic,
+        "encoder_digest": saved.encoder.digest,
+    }
+
+
+def _statement_json(statement: Mapping[str, Any] | None) -> dict[str, Any]:
+    if statement is None:
+        return {"promised": False, "words": NO_PROMISE, "statement": None}
+    return {"promised": True, "statement": dict(statement)}
+
+
+def _plain(what: str, record: dict[str, Any]) -> dict[str, Any]:
+    """The record as it will be read again: lists for tuples, texts for keys."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(record, allow_nan=False))
+    except (TypeError, ValueError):
+        raise BadInput(f"expected {what} that JSON can hold, got another value") from None
+    return plain
+
+
+def _arrays(model: Model) -> dict[str, Floats]:
+    tables = {f"tables.{name}": array for name, array in model.tables.items()}
+    return {**tables, **{f"dense.{name}": array for name, array in model.dense.items()}}
+
+
+def _nothing(shape: Any = None, *, scale: float = 1.0) -> Floats:  # noqa: ARG001 (overwritten at once)
+    return np.zeros(shape, np.float32)
+
+
+def _fill(model: Model, path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        found = load_file(path)
+    except SafetensorError:
+        raise BadInput(f"{path}: expected weights, got something else") from None
+    arrays = _arrays(model)
+    if found.keys() != arrays.keys():
+        raise BadInput(
+            f"{path}: expected {', '.join(sorted(arrays))}, got {', '.join(sorted(found)) or 'none'}"
+        )
+    for name, array in arrays.items():
+        if found[name].shape != array.shape or found[name].dtype != array.dtype:
+            raise BadInput(
+                f"{path}: expected {name} as {array.dtype} of shape {array.shape}, "
+                f"got {found[name].dtype} of shape {found[name].shape}"
+            )
+        array[...] = found[name]
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    """Of all of the record but its digest."""
+    rest = {key: value for key, value in record.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

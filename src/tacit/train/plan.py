@@ -1,0 +1,86 @@
+"""What a training will do and promise, decided from public quantities alone, before anything is touched.
+
+plan = Hybrid(epsilon=8, delta="1e-6").plan(examples)       # accounts; reads no label and no sensitive feature
+ledger.reserve(key, line, plan.charge, purpose)              # pay
+Run(plan, model, examples, Entropy(), secret).go()           # and only then train
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tacit import expect
+from tacit.privacy.allocation import Allocation
+from tacit.privacy.ledger.guarantee import Guarantee
+from tacit.privacy.mechanisms.memoised import FlipKey
+from tacit.privacy.releases import Release
+from tacit.privacy.statement import PrivacyStatement
+from tacit.train.labels.mechanism import LabelMechanism
+from tacit.train.models.model import Part
+from tacit.train.settings import Learning, PrivateLearning
+from tacit.train.sgd.descent import Clipping
+from tacit.train.sgd.sampling import Places
+from tacit.train.sgd.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class NoisyLabelling:
+    """How the labels of a phase are made noisy, once."""
+
+    mechanism: LabelMechanism
+    allocation: Allocation
+    epsilon: expect.Number
+    key: FlipKey
+
+
+@dataclass(frozen=True)
+class LabelPhase:
+    """Ordinary training; private because its labels are noisy, or not at all where `labelling` is None."""
+
+    part: Part
+    learning: Learning
+    schedule: Schedule
+    labelling: NoisyLabelling | None
+
+    name = "labels"
+
+
+@dataclass(frozen=True)
+class PrivatePhase:
+    """DP-SGD. With `groups` (each example's unit, 0, 1, ...) whole units are sampled, and clipped as one."""
+
+    part: Part
+    learning: PrivateLearning
+    schedule: Schedule
+    clipping: Clipping
+    sampling_probability: float
+    groups: Places | None
+
+    name = "dp-sgd"
+
+
+Phase = LabelPhase | PrivatePhase
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The phases in order, all that they release, and what that promises. `charge` is what the ledger is asked
+    for; the statement also counts what was released before and is used here, such as a vocabulary."""
+
+    phases: tuple[Phase, ...]
+    releases: tuple[Release, ...]
+    statement: PrivacyStatement | None
+    charge: Guarantee | None
+
+    @property
+    def steps(self) -> int:
+        return sum(phase.schedule.steps for phase in self.phases)
+
+    @property
+    def needs_secret(self) -> bool:
+        return any(isinstance(phase, LabelPhase) and phase.labelling is not None for phase in self.phases)
+
+    @property
+    def part(self) -> Part:
+        """What of the model predicts in the end."""
+        return Part.TRUNCATED if all(phase.part is Part.TRUNCATED for phase in self.phases) else Part.WHOLE

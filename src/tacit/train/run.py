@@ -1,0 +1,199 @@
+"""Carries out a plan: phase by phase, step by step, with checkpoints in between if somebody keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tacit.errors import BadInput, EntropyMisuse
+from tacit.privacy.randomness import Source
+from tacit.train.examples import Examples
+from tacit.train.labels.noisy import LEAST_RATE, base_rate, labels_for
+from tacit.train.models.model import Model
+from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
+from tacit.train.settings import Speed
+from tacit.train.sgd.descent import Descent, Settings
+from tacit.train.sgd.sampling import Places, poisson_sample, shuffled_epochs
+from tacit.train.targets import Head, Targets
+
+DEFAULT_SPEED = Speed()
+LOSS_EXAMPLES = 4096  # of noisy labels, for the loss that progress shows
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is. `examples` is what the steps so far read in expectation, never what they read.
+
+    `loss` is on noisy labels, which are released anyway; DP-SGD shows none, since its examples are private.
+    """
+
+    phase: int
+    phase_name: str
+    step: int
+    steps: int
+    examples: float
+    loss: float | None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where in a plan a run stands: so many steps of this phase are done."""
+
+    phase: int
+    step: int
+
+
+class Keeper(Protocol):
+    """Whoever keeps checkpoints."""
+
+    def due(self, mark: Mark) -> bool: ...
+    def keep(self, mark: Mark, model: Model, descent: Descent) -> None: ...
+    def restore(self, model: Model, start: Callable[[int], Descent]) -> tuple[Mark, Descent | None]: ...
+
+
+class Run:
+    """One training. `secret` keys the flips of noisy labels: with the same one they come out the same again.
+
+    For a release the source must be an `Entropy`; a study says so with `simulated` and may use a seed.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: Model,
+        examples: Examples,
+        source: Source,
+        secret: bytes | None = None,
+        *,
+        speed: Speed = DEFAULT_SPEED,
+        simulated: bool = False,
+    ) -> None:
+        if not simulated and not source.fit_for_release:
+            raise EntropyMisuse(
+                "expected the cryptographic stream for a training that may leave, got a simulation; "
+                "say simulated=True for a study"
+            )
+        if plan.needs_secret and secret is None:
+            raise BadInput("expected a secret of 32 bytes to key the flips of labels, got none")
+        if model.sizes != examples.sizes:
+            raise BadInput(f"expected examples of the model's sizes {model.sizes}, got {examples.sizes}")
+        self.plan, self.model, self.examples, self.source = plan, model, examples, source
+        self.secret, self.speed = secret, speed
+
+    def go(self, watch: Callable[[Progress], None] = lambda _: None, keeper: Keeper | None = None) -> Model:
+        """Train, from the last checkpoint if there is one. Afterwards the weights may be looked at."""
+        mark, descent = Mark(0, 0), None
+        if keeper is not None:
+            mark, descent = keeper.restore(self.model, self._descent)
+        for index, phase in enumerate(self.plan.phases[mark.phase :], start=mark.phase):
+            done = mark.step if index == mark.phase else 0
+            if descent is None:
+                descent = self._descent(index)
+            targets = self._targets(phase)
+            if index == 0 and done == 0:
+                self._start(phase, targets)
+            for step, places, groups in self._batches(phase, targets, done):
+                descent.step(self.examples, targets, places, phase.schedule.at(step), groups)
+                watch(self._progress(index, phase, step + 1, targets))
+                reached = Mark(index, step + 1)
+                if keeper is not None and keeper.due(reached):
+                    descent.settle()
+                    keeper.keep(reached, self.model, descent)
+            descent.settle()
+            descent = None
+        return self.model
+
+    def _descent(self, index: int) -> Descent:
+        phase = self.plan.phases[index]
+        learning = phase.learning
+        settings = Settings(
+            part=phase.part,
+            optimizer=learning.optimizer,
+            expected_batch=self._expected_batch(phase),
+            clipping=phase.clipping if isinstance(phase, PrivatePhase) else None,
+            noise_form=self.speed.noise_form,
+            penalty=learning.penalty,
+            microbatch=self.speed.microbatch,
+        )
+        return Descent(self.model, settings, self.source)
+
+    def _targets(self, phase: Phase) -> Targets:
+        if isinstance(phase, LabelPhase) and phase.labelling is not None:
+            noisy = phase.labelling
+            assert self.secret is not None, "checked when the run was made"
+            return noisy.mechanism.targets(
+                labels_for(noisy.mechanism, self.examples),
+                self.examples.key("row"),
+                noisy.allocation,
+                noisy.epsilon,
+                key=noisy.key,
+                secret=self.secret,
+            )
+        return Targets(self.examples.labels.astype(np.float32))
+
+    def _start(self, phase: Phase, targets: Targets) -> None:
+        """The first phase's bias: the mean of its noisy labels, or a rate that is public."""
+        if isinstance(phase, LabelPhase):
+            rate = base_rate(targets) if targets.head is Head.LOGISTIC else max(targets.mean, LEAST_RATE)
+            self.model.start_at(targets.head.score(rate))
+        elif phase.learning.start_rate is not None:
+            self.model.start_at(targets.head.score(phase.learning.start_rate))
+
+    def _batches(
+        self, phase: Phase, targets: Targets, done: int
+    ) -> Iterator[tuple[int, Places, Places | None]]:
+        steps = phase.schedule.steps
+        if isinstance(phase, LabelPhase):
+            learning = phase.learning
+            batches = shuffled_epochs(len(targets), learning.batch, learning.epochs, self.source.words)
+            for step, places in zip(range(done, steps), batches, strict=False):
+                yield step, places, None
+            return
+        members = None if phase.groups is None else _Members(phase.groups)
+        for step in range(done, steps):
+            sample = poisson_sample(self._records(phase), phase.sampling_probability, self.source.words)
+            if members is None:
+                yield step, sample, None
+            else:
+                yield step, *members.of(sample)
+
+    def _records(self, phase: Phase) -> int:
+        if isinstance(phase, PrivatePhase):
+            return len(self.examples) if phase.groups is None else int(phase.groups.max()) + 1
+        return len(self.examples) if phase.labelling is None else len(phase.labelling.allocation)
+
+    def _expected_batch(self, phase: Phase) -> float:
+        """In records: examples, or groups of them."""
+        if isinstance(phase, PrivatePhase):
+            return self._records(phase) * phase.sampling_probability
+        return float(min(phase.learning.batch, self._records(phase)))
+
+    def _progress(self, index: int, phase: Phase, step: int, targets: Targets) -> Progress:
+        steps = phase.schedule.steps
+        loss = None
+        if isinstance(phase, LabelPhase) and (step == steps or step % max(1, steps // 20) == 0):
+            loss = self._loss(phase, targets)
+        return Progress(index, phase.name, step, steps, step * self._expected_batch(phase), loss)
+
+    def _loss(self, phase: Phase, targets: Targets) -> float:
+        places = np.linspace(0, len(targets) - 1, min(len(targets), LOSS_EXAMPLES)).astype(np.int64)
+        rows = self.examples.rows(places if targets.rows is None else targets.rows[places])
+        ids = self.model.ids(self.examples, rows, phase.part)
+        return targets.loss(self.model.forward(ids, phase.part).scores, places)
+
+
+class _Members:
+    """The places of each group, so that a sample of groups becomes a batch of their records."""
+
+    def __init__(self, groups: Places) -> None:
+        self._order = np.argsort(groups, kind="stable").astype(np.int64)
+        self._starts = np.r_[0, np.cumsum(np.bincount(groups))].astype(np.int64)
+
+    def of(self, sample: Places) -> tuple[Places, Places]:
+        sizes = self._starts[sample + 1] - self._starts[sample]
+        ranks = np.repeat(np.arange(len(sample)), sizes)
+        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return self._order[self._starts[sample][ranks] + within], ranks

@@ -1,0 +1,195 @@
+"""The step: draw, read, clip, add up, add noise, move. The same code trains privately and not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import expect
+from tacit.errors import BadInput, SelfCheckFailed
+from tacit.expect import Choice
+from tacit.privacy.randomness import Source
+from tacit.privacy.releases import SubsampledGaussian
+from tacit.train.examples import Examples
+from tacit.train.models.model import Model, Part, Pass, Sums, TableIds
+from tacit.train.sgd.checks import check_clipping
+from tacit.train.sgd.noise import Noise
+from tacit.train.sgd.optimizers import Optimizer, Sgd, name_of
+from tacit.train.sgd.sampling import Places
+from tacit.train.sgd.updates import ReadRows, Update, WholeTable
+from tacit.train.targets import Floats, Targets
+
+MICROBATCH = 16384
+CLIP_MARGIN = np.float32(1 - 2e-5)
+"""Norms are sums of float32, right to about 1e-6: clip a little below the bound rather than a little above
+it."""
+
+
+class NoiseForm(Choice):
+    """When a table row gets the noise of the steps in which nobody read it. The law is the same."""
+
+    AUTO = "auto"
+    DENSE = "dense"  # in the step itself
+    LAZY = "lazy"  # when the row is next read, or before anybody looks: SGD only
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """Each record's gradient is scaled to a norm of at most `clip_norm`, and the sum gets Gaussian noise.
+
+    Guarantee:  each step is one Gaussian sum of `releases.SubsampledGaussian` if the batch is its Poisson
+    sample. Neighbours: one record's private part, or one group's if records are clipped in groups. Assumes:
+    no other use of the examples; the noise is drawn from a cryptographic source and stays secret, and so
+                does the number of records in the batch.
+    Source:     Abadi et al. 2016 (arXiv 1607.00133), algorithm 1, with the expected batch size as divisor.
+    """
+
+    clip_norm: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        expect.positive("clip_norm", self.clip_norm)
+        SubsampledGaussian(self.noise_multiplier, 1.0, 1)
+
+    @property
+    def noise_stddev(self) -> float:
+        return SubsampledGaussian(self.noise_multiplier, 1.0, 1).noise_stddev(self.clip_norm)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run needs to know besides its data. `microbatch` bounds memory and changes nothing else."""
+
+    part: Part
+    optimizer: Optimizer
+    expected_batch: float
+    clipping: Clipping | None = None
+    noise_form: NoiseForm = NoiseForm.AUTO
+    penalty: float = 0.0
+    microbatch: int = MICROBATCH
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_form", NoiseForm(self.noise_form))
+        expect.positive("expected batch", self.expected_batch)
+        expect.at_least_zero("penalty", self.penalty)
+        expect.whole("microbatch", self.microbatch, at_least=1)
+        linear = isinstance(self.optimizer, Sgd) and not self.penalty
+        if self.noise_form is NoiseForm.LAZY and not linear:
+            what = "a penalty" if self.penalty else name_of(self.optimizer)
+            raise BadInput(f"expected dense noise with {what}, got lazy: it is exact for SGD alone")
+
+
+class Descent:
+    """Steps over one model's trained part. Between `settle` and the next step its weights may be looked at."""
+
+    def __init__(self, model: Model, settings: Settings, source: Source) -> None:
+        self.model, self.settings, self.taken = model, settings, 0
+        noise = None
+        if settings.clipping is not None:
+            noise = Noise(source, settings.clipping.noise_stddev / settings.expected_batch)
+        part = settings.part
+        self.tables = {
+            name: table_update(model.tables[name], rows, settings, noise)
+            for name, rows in model.trained_rows(part).items()
+        }
+        self.dense: dict[str, Update] = {}
+        for name in model.trained_dense(part):
+            column = model.dense[name].reshape(-1, 1)
+            self.dense[name] = WholeTable(column, slice(0, len(column)), settings.optimizer, noise)
+        self._sums = Sums(
+            {name: update.accumulator for name, update in self.tables.items()},
+            {name: u.accumulator.reshape(model.dense[name].shape) for name, u in self.dense.items()},
+            {name: update.pulls for name, update in self.tables.items() if update.pulls is not None},
+        )
+
+    def step(
+        self, examples: Examples, targets: Targets, places: Places, rate: float, groups: Places | None = None
+    ) -> None:
+        """One step over the targets at these places; an empty batch is a step like any other.
+
+        With `groups` (one for each place, rising), gradients are added up within each group before clipping.
+        """
+        for some in _microbatches(len(places), self.settings.microbatch, groups):
+            self._accumulate(
+                examples, targets, places[some], None if groups is None else groups[some], some.start
+            )
+        for update in (*self.tables.values(), *self.dense.values()):
+            update.finish(rate)
+        self.taken += 1
+
+    def settle(self) -> None:
+        """Pay all noise that is still owed."""
+        for update in self.tables.values():
+            update.settle()
+
+    def _accumulate(
+        self, examples: Examples, targets: Targets, at: Places, groups: Places | None, first: int
+    ) -> None:
+        model, part = self.model, self.settings.part
+        ids = model.ids(examples, examples.rows(at if targets.rows is None else targets.rows[at]), part)
+        for name, read in model.trained_ids(ids, part).items():
+            self.tables[name].prepare(read)
+        passed = model.forward(ids, part)
+        residual = targets.residual(passed.scores, at)
+        weights = residual
+        if self.settings.clipping is not None:
+            weights = self._clipped(passed, residual, ids, groups, look=first == 0)
+        elif not np.isfinite(residual).all():
+            raise BadInput(
+                "expected finite scores, got others: the training diverged; try a lower learning rate"
+            )
+        passed.accumulate(weights / np.float32(self.settings.expected_batch), self._sums)
+
+    def _clipped(
+        self, passed: Pass, residual: Floats, ids: TableIds, groups: Places | None, *, look: bool
+    ) -> Floats:
+        """The residuals, scaled so that each record's (or group's) gradient keeps within the bound."""
+        assert self.settings.clipping is not None
+        clip_norm = np.float32(self.settings.clipping.clip_norm)
+        if groups is None:
+            squares = passed.squared_norms(residual)
+        else:
+            dense_groups = groups - groups[0] if len(groups) else groups
+            squares = passed.squared_norms_grouped(residual, dense_groups)
+        if not np.isfinite(squares).all():
+            raise SelfCheckFailed("clipping: expected finite gradient norms, got others; nothing leaves")
+        norms = np.sqrt(squares)
+        scale = (CLIP_MARGIN * clip_norm / np.maximum(norms, clip_norm)).astype(np.float32)
+        if look and len(norms):
+            check_clipping(
+                self.model, ids, self.settings.part, residual, norms, scale * norms, clip_norm, groups
+            )
+        return residual * (scale if groups is None else scale[dense_groups])
+
+
+def table_update(weights: Floats, rows: slice, settings: Settings, noise: Noise | None) -> Update:
+    """The cheapest update that does what was asked for."""
+    optimizer = settings.optimizer
+    if not isinstance(optimizer, Sgd) or settings.penalty:
+        return WholeTable(weights, rows, optimizer, noise, penalty=settings.penalty)
+    form = settings.noise_form
+    if form is NoiseForm.AUTO:
+        # A row costs one draw for each time that it is read, or one a step: waiting pays while few rows are
+        # read.
+        large = (rows.stop - rows.start) * 0.25 > settings.expected_batch
+        form = NoiseForm.LAZY if large else NoiseForm.DENSE
+    if noise is not None and form is NoiseForm.DENSE and optimizer.momentum:
+        return WholeTable(weights, rows, optimizer, noise)
+    return ReadRows(weights, rows, optimizer.momentum, noise, lazy=form is NoiseForm.LAZY)
+
+
+def _microbatches(count: int, most: int, groups: NDArray[np.int64] | None) -> Iterator[slice]:
+    """Stretches of at most `most` places; a group is never cut, however large."""
+    first = 0
+    while first < count:
+        past = min(first + most, count)
+        if groups is not None and past < count:
+            past_group = int(np.searchsorted(groups, groups[past], side="left"))
+            past = (
+                past_group if past_group > first else int(np.searchsorted(groups, groups[first], side="right"))
+            )
+        yield slice(first, past)
+        first = past

@@ -1,0 +1,78 @@
+"""How a gradient becomes a step, as frozen values. `updates` carries them out on tables and dense
+parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tacit import expect
+from tacit.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """v <- momentum v + g; w <- w - rate v."""
+
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        expect.probability("momentum", self.momentum, zero=True)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        expect.probability("beta1", self.beta1, zero=True)
+        expect.probability("beta2", self.beta2, zero=True)
+        expect.positive("epsilon of the optimizer", self.epsilon)
+
+
+@dataclass(frozen=True)
+class Yogi:
+    """Adam whose second moment moves by a bounded amount: Zaheer et al. 2018 (NeurIPS), algorithm 2."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        Adam(self.beta1, self.beta2, self.epsilon)
+
+
+@dataclass(frozen=True)
+class RmsProp:
+    """g divided by the root of a running mean of its square (Tieleman and Hinton 2012)."""
+
+    beta2: float = 0.99
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        Adam(0.0, self.beta2, self.epsilon)
+
+
+Optimizer = Sgd | Adam | Yogi | RmsProp
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam, "yogi": Yogi, "rmsprop": RmsProp}
+
+
+def optimizer(name: str, settings: dict[str, Any] | None = None) -> Optimizer:
+    """By the name that a configuration file says."""
+    if name not in OPTIMIZERS:
+        raise BadInput(f"expected optimizer to be one of {', '.join(OPTIMIZERS)}, got {name!r}")
+    kind = OPTIMIZERS[name]
+    allowed = kind.__dataclass_fields__
+    for key in settings or {}:
+        if key not in allowed:
+            raise BadInput(f"optimizer {name}: expected one of {', '.join(allowed)}, got {key!r}")
+    return kind(**(settings or {}))
+
+
+def name_of(chosen: Optimizer) -> str:
+    return next(name for name, kind in OPTIMIZERS.items() if isinstance(chosen, kind))

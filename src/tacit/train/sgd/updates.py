@@ -1,0 +1,195 @@
+"""How the gradient sum of a step changes a table: row by row where only the rows that were read move, or
+wholly.
+
+An update owns the accumulator that the model adds its (already clipped and averaged) gradients to, and
+everything an optimizer remembers. A step is: `prepare` the rows that a microbatch reads, let the model
+accumulate, `finish`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+
+from tacit.errors import BadInput
+from tacit.kernels import training as kernels
+from tacit.train.examples import Ids
+from tacit.train.sgd.noise import BLOCK, Noise
+from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
+from tacit.train.sgd.pending import PendingNoise
+from tacit.train.targets import Floats
+
+
+class Update(Protocol):
+    """Changes one table (rows, width), or a dense parameter as a table of width 1."""
+
+    accumulator: Floats
+    pulls: Floats | None  # the second part of a gradient, where it may come in two (`model.Sums`)
+
+    def prepare(self, ids: Ids) -> None:
+        """Bring the rows that these ids read up to date, before the model looks at them."""
+        ...
+
+    def finish(self, rate: float) -> None:
+        """Take the step: what was accumulated, plus noise."""
+        ...
+
+    def settle(self) -> None:
+        """Pay all noise that rows are still owed. Nothing may look at the weights from outside before this."""
+        ...
+
+    @property
+    def memory(self) -> dict[str, Floats]:
+        """What a checkpoint must keep besides the weights, once settled."""
+        ...
+
+
+class ReadRows:
+    """SGD that touches only the rows that a step reads; noise waits until a row is read again (`lazy`), or is
+    added to the whole table (dense, without momentum), or there is none."""
+
+    def __init__(
+        self, weights: Floats, rows: slice, momentum: float, noise: Noise | None, *, lazy: bool
+    ) -> None:
+        if noise is not None and not lazy and momentum:
+            raise BadInput("expected lazy noise for row-wise SGD with momentum, got dense noise")
+        self.accumulator = np.zeros_like(weights)
+        self.pulls: Floats | None = np.zeros(len(weights), np.float32)
+        self._weights, self._rows, self._momentum = weights, rows, momentum
+        self._noise, self._lazy = noise, lazy
+        self._waits = momentum > 0 or (noise is not None and lazy)
+        stddev = noise.stddev if noise is not None and lazy else 0.0
+        self._pending = PendingNoise(stddev, momentum)
+        self._stamps = np.full(len(weights), -1, np.int32)
+        self._since = np.zeros(len(weights) if self._waits else 0, np.int32)
+        self._read = np.empty(2 * len(weights), np.int32)  # each microbatch is offered room for every row
+        self._reads, self._step = 0, 0
+
+    def prepare(self, ids: Ids) -> None:
+        first = self._reads
+        self._reads += kernels.touch(ids, self._stamps, self._step, self._read[first:])
+        if self._waits:
+            self._catch_up(self._read[first : self._reads])
+
+    def finish(self, rate: float) -> None:
+        read = self._read[: self._reads]
+        keep = 1.0 if self._momentum else 0.0  # a velocity slows down when its row is next brought up to date
+        kernels.apply_rows(self._weights, self.accumulator, read, rate, keep, self.pulls)
+        if self._waits:
+            self._pending.advance(rate)
+            if self._pending.full:
+                self.settle()
+        elif self._noise is not None:
+            add_noise(self._weights[self._rows], self._noise, rate)
+        self._reads, self._step = 0, self._step + 1
+
+    def settle(self) -> None:
+        if not self._waits or self._pending.steps == 0:
+            return
+        self._catch_up(range(self._rows.start, self._rows.stop), next_step=False)
+        self._pending.begin()
+        self._since[:] = 0
+
+    @property
+    def memory(self) -> dict[str, Floats]:
+        return {"velocity": self.accumulator} if self._momentum else {}
+
+    def _catch_up(self, rows: Ids | range, *, next_step: bool = True) -> None:
+        """Pay what these rows are owed; before the next step also decay their velocity, which it will add
+        to."""
+        pending, width = self._pending, self._weights.shape[1]
+        keep = self._momentum if next_step else 1.0
+        velocity = self.accumulator if self._momentum else None
+        factors = pending.factors if self._momentum else pending.weight_factors
+        if self._momentum:
+            factors[:, 0] *= keep
+        decay, drift = (pending.decay * keep).astype(np.float32), pending.drift.astype(np.float32)
+        owed = kernels.never_closer_to_zero(factors)
+        now = pending.steps + 1  # the step to come, from which these rows will wait next
+        at_once = max(1, BLOCK // (width * (2 if self._momentum else 1)))
+        for first in range(0, len(rows), at_once):
+            some = rows[first : first + at_once]
+            normals = None
+            if self._noise is not None:
+                shape = (2, len(some), width) if self._momentum else (len(some), width)
+                normals = self._noise.draw_unit(math.prod(shape)).reshape(shape)
+            kernels.catch_up(self._weights, velocity, some, self._since, 0, now, decay, drift, owed, normals)
+
+
+class WholeTable:
+    """Any optimizer over all rows in every step, with or without noise; `penalty` is the L2 penalty of
+    embeddings."""
+
+    def __init__(
+        self, weights: Floats, rows: slice, optimizer: Optimizer, noise: Noise | None, *, penalty: float = 0.0
+    ) -> None:
+        self.accumulator = np.zeros_like(weights)
+        self.pulls: Floats | None = None
+        self._weights, self._rows, self._optimizer, self._noise = weights, rows, optimizer, noise
+        self._penalty = penalty
+        kept = {Sgd: (), RmsProp: ("second",)}.get(type(optimizer), ("first", "second"))
+        self._moments = {name: np.zeros_like(weights) for name in kept}
+        self._steps = 0
+
+    def prepare(self, ids: Ids) -> None:
+        """All rows are always up to date."""
+
+    def finish(self, rate: float) -> None:
+        self._steps += 1
+        width = self._weights.shape[1]
+        rows_at_once = max(1, BLOCK // width)
+        for first in range(self._rows.start, self._rows.stop, rows_at_once):
+            rows = slice(first, min(first + rows_at_once, self._rows.stop))
+            count = (rows.stop - rows.start) * width
+            noise = None if self._noise is None else self._noise.draw(count)
+            self._change(rows, noise, rate)
+
+    def settle(self) -> None:
+        """Nothing is ever owed."""
+
+    @property
+    def memory(self) -> dict[str, Floats]:
+        if isinstance(self._optimizer, Sgd):
+            return {"velocity": self.accumulator} if self._optimizer.momentum else {}
+        return dict(self._moments)
+
+    @property
+    def steps(self) -> int:
+        """How many steps the moments have seen; a checkpoint keeps it for their bias corrections."""
+        return self._steps
+
+    @steps.setter
+    def steps(self, taken: int) -> None:
+        self._steps = taken
+
+    def _change(self, rows: slice, noise: Floats | None, rate: float) -> None:
+        weights, gradient = self._weights[rows].reshape(-1), self.accumulator[rows].reshape(-1)
+        moments = {name: moment[rows].reshape(-1) for name, moment in self._moments.items()}
+        width = self._weights.shape[1]
+        match self._optimizer:
+            case Sgd(momentum):
+                if self._penalty:
+                    self.accumulator[rows, 1:] += np.float32(self._penalty) * self._weights[rows, 1:]
+                kernels.sgd_block(weights, gradient, noise, rate, momentum)
+            case RmsProp(beta2, epsilon):
+                kernels.rmsprop_block(
+                    weights, moments["second"], gradient, noise, rate=rate, decay=beta2, epsilon=epsilon,
+                    shrink=self._penalty, width=width,
+                )  # fmt: skip
+            case Adam(beta1, beta2, epsilon) | Yogi(beta1, beta2, epsilon):
+                block = kernels.adam_block if isinstance(self._optimizer, Adam) else kernels.yogi_block
+                block(
+                    weights, moments["first"], moments["second"], gradient, noise, rate=rate, beta1=beta1,
+                    beta2=beta2, epsilon=epsilon, correction1=1 - beta1**self._steps,
+                    correction2=1 - beta2**self._steps, shrink=self._penalty, width=width,
+                )  # fmt: skip
+
+
+def add_noise(rows: Floats, noise: Noise, rate: float) -> None:
+    """rows -= rate * noise, block by block."""
+    flat = rows.reshape(-1)
+    for first in range(0, len(flat), BLOCK):
+        block = flat[first : first + BLOCK]
+        kernels.sgd_block(block, None, noise.draw(len(block)), rate, 0.0)

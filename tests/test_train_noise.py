@@ -1,0 +1,127 @@
+"""Lazy noise has the law of dense noise, exactly and in the run itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from tacit.entropy import Simulation
+from tacit.errors import SelfCheckFailed
+from tacit.train.models.factorization_machine import FactorizationMachine
+from tacit.train.models.model import Part
+from tacit.train.sgd import pending
+from tacit.train.sgd.descent import Clipping, Descent, NoiseForm, Settings
+from tacit.train.sgd.noise import Noise
+from tacit.train.sgd.optimizers import Sgd
+from tacit.train.sgd.pending import PendingNoise
+from training_checks import small_examples, true_targets
+
+ALPHA = 1e-9
+RATES = [0.5, 0.3, 0.7, 0.1, 0.4, 0.2]
+
+
+def unrolled(rates: list[float], momentum: float, stddev: float) -> NDArray[np.float64]:
+    """The covariance of (velocity, weight) after these steps, written as a sum over every single draw."""
+    total = np.zeros((2, 2))
+    for first in range(len(rates)):
+        velocity, weight = 1.0, -rates[first]  # what the noise of this step has done by its end
+        for rate in rates[first + 1 :]:
+            velocity *= momentum
+            weight -= rate * velocity
+        effect = np.array([velocity, weight])
+        total += stddev**2 * np.outer(effect, effect)
+    return total
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_what_a_row_is_owed_is_the_sum_over_every_draw(momentum: float) -> None:
+    law = PendingNoise(2.0, momentum)
+    for rate in RATES:
+        law.advance(rate)
+    for start in range(len(RATES) + 1):
+        # Start 0 is owed all steps; start j is owed step j itself too, which its row was read in.
+        waited = RATES if start == 0 else RATES[start - 1 :]
+        a, b, c = law.factors[start]
+        np.testing.assert_allclose([[a * a, a * b], [a * b, b * b + c * c]], unrolled(waited, momentum, 2.0))
+        np.testing.assert_allclose(law.weight_factors[start, 0] ** 2, unrolled(waited, momentum, 2.0)[1, 1])
+        velocity, weight = 1.0, 0.0
+        for rate in RATES[start:]:
+            velocity *= momentum
+            weight -= rate * velocity
+        np.testing.assert_allclose([law.decay[start], law.drift[start]], [velocity, weight], rtol=1e-12)
+
+
+def test_the_plain_sum_of_squared_rates_would_be_far_too_little() -> None:
+    law = PendingNoise(1.0, 0.9)
+    for _ in range(50):
+        law.advance(0.1)
+    plain = math.sqrt(50 * 0.1**2)
+    owed = law.factors[0]
+    assert math.hypot(owed[1], owed[2]) / plain > 7  # the variance is over 50 times as large
+
+
+def moved(form: NoiseForm, momentum: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> NDArray[np.float32]:
+    """How far weights went, where gradients are next to nothing beside the noise."""
+    monkeypatch.setattr(pending, "MOST_STARTS", 7)  # so that rows are settled on the way, too
+    examples = small_examples(200, rows=3000)
+    model = FactorizationMachine(8, 1e-6).build(examples.sizes, Simulation(1).normal)
+    before = model.table.copy()
+    settings = Settings(Part.WHOLE, Sgd(momentum), 10, Clipping(1e-4, 1e6), form)
+    descent = Descent(model, settings, Simulation(f"{form} {momentum}"))
+    generator = np.random.default_rng(3)
+    for step in range(steps):
+        places = np.flatnonzero(generator.random(200) < 0.05)
+        descent.step(examples, true_targets(examples), places, RATES[step % len(RATES)])
+    descent.settle()
+    return model.table - before
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("form", [NoiseForm.LAZY, NoiseForm.DENSE], ids=str)
+def test_every_weight_gets_the_noise_of_every_step(
+    form: NoiseForm, momentum: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 20
+    found = moved(form, momentum, steps, monkeypatch)
+    rates = [RATES[step % len(RATES)] for step in range(steps)]
+    variance = unrolled(rates, momentum, 1e-4 * 1e6 / 10)[1, 1]
+    squares = float(np.sum(found.astype(np.float64) ** 2) / variance)
+    assert chi2.cdf(squares, found.size) > ALPHA
+    assert chi2.sf(squares, found.size) > ALPHA
+    # Coordinates and rows are independent: neighbours have no correlation beyond chance.
+    for product in (found[:, 1:] * found[:, :-1], found[1:] * found[:-1]):
+        assert abs(float(np.mean(product))) / variance < 6.2 / math.sqrt(product.size)
+    # The twin that must fail: the noise of the first step left out.
+    without = unrolled(rates[1:], momentum, 10.0)[1, 1]
+    assert chi2.sf(squares * variance / without, found.size) < ALPHA
+
+
+def test_noise_is_looked_at_as_it_comes() -> None:
+    honest = Noise(Simulation(1), 3.0)
+    for _ in range(40):
+        honest.draw(5000)
+        honest.draw_unit(100)
+    for wrong in (0.0, 0.97, 1.03, float("nan")):
+        noise = Noise(_Scaled(wrong), 3.0)
+        with pytest.raises(SelfCheckFailed, match="mean square"):
+            _draw_often(noise)
+
+
+def _draw_often(noise: Noise) -> None:
+    for _ in range(200):
+        noise.draw(5000)
+
+
+class _Scaled(Simulation):
+    def __init__(self, by: float) -> None:
+        super().__init__(2)
+        self._by = by
+
+    def normal(self, shape=None, dtype=np.float32, out=None, scale=1.0):  # type: ignore[no-untyped-def]
+        drawn = super().normal(shape, dtype, out, scale)
+        drawn *= np.float32(self._by)
+        return drawn
