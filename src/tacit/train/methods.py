@@ -24,7 +24,7 @@ from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Cap, CapChoice, Unit, UnitKind
 from tacit.train.examples import Examples
 from tacit.train.labels.flips import FlipLabels
-from tacit.train.labels.mechanism import LabelMechanism
+from tacit.train.labels.mechanism import LabelMechanism, shares
 from tacit.train.labels.noisy import allocation_of
 from tacit.train.models.model import Part
 from tacit.train.plan import LabelPhase, NoisyLabelling, Phase, Plan, PrivatePhase
@@ -207,6 +207,7 @@ def _labelling(
     allocation = allocation_of(
         examples, method.unit, method.cap, key=method.key, secret=secret or b"", now=method.now
     )
+    list(shares(allocation, epsilon))  # an epsilon too small to tell anything is refused here, before it is paid for
     return NoisyLabelling(method.mechanism, allocation, epsilon, method.key)
 
 
