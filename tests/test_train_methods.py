@@ -235,5 +235,5 @@ def test_labels_that_are_not_0_or_1_are_refused() -> None:
 
 
 def test_an_epsilon_that_cannot_teach_is_refused_before_it_is_paid_for() -> None:
-    with pytest.raises(BadInput, match=r"at least 0\.001 for each label"):
+    with pytest.raises(BadInput, match=r">= 0\.001 for each label"):
         LabelDp("0.0005").plan(learnable())

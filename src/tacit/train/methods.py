@@ -207,7 +207,7 @@ def _labelling(
     allocation = allocation_of(
         examples, method.unit, method.cap, key=method.key, secret=secret or b"", now=method.now
     )
-    list(shares(allocation, epsilon))  # an epsilon too small to tell anything is refused here, before it is paid for
+    list(shares(allocation, epsilon))  # refuses an epsilon that tells nothing, before it is paid for
     return NoisyLabelling(method.mechanism, allocation, epsilon, method.key)
 
 
