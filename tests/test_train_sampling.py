@@ -25,10 +25,9 @@ def test_every_subset_has_its_poisson_probability() -> None:
         tuple(poisson_sample(records, share, source.words).tolist()) for _ in range(TRIALS)
     )
     exact = Fraction(3, 10)
-    pmf = {
-        tuple(i for i in range(records) if subset >> i & 1): float(
-            exact ** subset.bit_count() * (1 - exact) ** (records - subset.bit_count())
-        )
+    pmf: dict[tuple[int, ...], Fraction] = {
+        tuple(i for i in range(records) if subset >> i & 1): exact ** subset.bit_count()
+        * (1 - exact) ** (records - subset.bit_count())
         for subset in range(2**records)
     }
     assert_matches_pmf(found, pmf)
