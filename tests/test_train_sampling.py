@@ -32,7 +32,7 @@ def test_every_subset_has_its_poisson_probability() -> None:
     }
     assert_matches_pmf(found, pmf)
     # The twin that must fail: batches of a fixed size, which are what most trainers draw.
-    fixed = Counter({subset: TRIALS // 6 for subset in pmf if len(subset) == 2})
+    fixed: Counter[tuple[int, ...]] = Counter({subset: TRIALS // 6 for subset in pmf if len(subset) == 2})
     with pytest.raises(AssertionError):
         assert_matches_pmf(fixed, pmf)
 

@@ -31,6 +31,8 @@ advantage below 2^-72, and the 128-bit counter is nowhere near its end."""
 BLOCK = 16384
 """Normals made at once: they, their keystream and the zeros that it encrypts fit a second-level cache."""
 
+AT_ONCE = 4  # blocks of keystream drawn together: each call costs microseconds, and they still fit the cache
+
 _SMALL = 16384  # draws up to this size share a buffer, because a fresh key costs as much as 60 KB of keystream
 _BUFFER = 65536
 _ZEROS = bytes(BLOCK * 8)
@@ -124,12 +126,16 @@ class _Source(ABC):
         rounded = _scale_rounded_up(scale, _float_type(out.dtype))
         flat = out.reshape(-1)
         fill = self._fill_for(keystream_bytes(flat.size, flat.dtype))
-        scratch = memoryview(bytearray(keystream_bytes(min(BLOCK, flat.size), flat.dtype)))
-        for start in range(0, flat.size, BLOCK):
-            block = flat[start : start + BLOCK]
-            keystream = scratch[: keystream_bytes(block.size, flat.dtype)]
-            fill(keystream)
-            fill_normals(block, np.frombuffer(keystream, dtype=np.uint8), rounded)
+        block_bytes = keystream_bytes(BLOCK, flat.dtype)
+        drawn = bytearray(keystream_bytes(min(AT_ONCE * BLOCK, flat.size), flat.dtype))
+        keystream, view = np.frombuffer(drawn, dtype=np.uint8), memoryview(drawn)
+        for start in range(0, flat.size, AT_ONCE * BLOCK):
+            some = flat[start : start + AT_ONCE * BLOCK]
+            fill(view[: keystream_bytes(some.size, flat.dtype)])
+            for place, first in enumerate(range(0, some.size, BLOCK)):
+                block = some[first : first + BLOCK]
+                at = place * block_bytes
+                fill_normals(block, keystream[at : at + keystream_bytes(block.size, flat.dtype)], rounded)
         return out
 
     def _drawn(self, size: int) -> bytearray:

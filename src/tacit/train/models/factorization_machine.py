@@ -94,11 +94,11 @@ class Machine:
         example = ids[TABLE][index]
         embeddings = self.table[example, 1:].astype(np.float64)
         total = embeddings.sum(axis=0)
+        own = np.concatenate([np.ones((len(example), 1)), total - embeddings], axis=1).astype(np.float32)
         gradient: dict[str, Floats] = {BIAS: np.ones(1, np.float32)}
         for place in range(self._first_trained(part), len(example)):
-            own = np.concatenate([[1.0], total - embeddings[place]])
             name = f"{TABLE}[{example[place]}]"
-            gradient[name] = gradient.get(name, np.float32(0)) + own.astype(np.float32)
+            gradient[name] = gradient[name] + own[place] if name in gradient else own[place]
         return gradient
 
     def _first_trained(self, part: Part) -> int:

@@ -45,5 +45,7 @@ def slow_norm(model: Model, ids: TableIds, part: Part, residual: Floats) -> floa
     total: dict[str, Floats] = {}
     for index, slope in enumerate(residual):
         for name, gradient in model.example_gradient(ids, index, part).items():
-            total[name] = total.get(name, np.float32(0)) + slope * gradient
-    return math.sqrt(sum(float(np.sum(np.square(part, dtype=np.float64))) for part in total.values()))
+            own = slope * gradient
+            total[name] = total[name] + own if name in total else own
+    whole = np.concatenate([gradient.ravel() for gradient in total.values()]).astype(np.float64)
+    return math.sqrt(float(whole @ whole))

@@ -19,7 +19,7 @@ from tacit.train.targets import Floats
 BLOCK = 2**18
 """Normals drawn at once: a megabyte, which stays in cache, and few enough keys that they cost nothing."""
 
-LOOK_EVERY = 4  # blocks
+LOOK_EVERY = 16  # blocks
 TAIL = 43.0  # e^-43 is 2e-19
 
 
