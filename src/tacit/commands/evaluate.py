@@ -1,0 +1,178 @@
+"""`tacit evaluate`: how good a model is, each figure with its interval, and what measuring it tells."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
+from tacit.errors import BadInput
+
+if TYPE_CHECKING:
+    from tacit.train.evaluation.outcomes import Outcomes
+    from tacit.train.examples import Examples
+    from tacit.train.models.saving import Saved
+
+ABOUT = """\
+Measure a model on a part of a prepared log: AUC loss, log loss and calibration, each with its 95% interval (by
+user, where the log has users), and against a baseline on the same rows.
+
+With the true labels the figures are exact. On private labels an exact figure is itself a release: keep it to
+those who may see the labels. --labels noisy flips the labels once within a budget of their own, measures on the
+flips, and costs nothing more however often it is repeated."""
+
+EXAMPLES = """\
+examples:
+  tacit evaluate model display
+  tacit evaluate model display --baseline plain-model --calibration
+  tacit evaluate model clicks --labels noisy --epsilon 2 --ledger tacit-ledger.sqlite --scope clicks \\
+      --secret flips.secret
+
+The log must have been prepared with the model's own encoder (tacit data prepare --encoder MODEL)."""
+
+MADE_UP = "the labels are made up: these figures are about nobody"
+AGREED = "the labels were said to be public, or agreed for measuring"
+EXACT = (
+    "exact figures of private labels: to show them to anybody who may not see the labels is a release that "
+    "nobody has paid for; --labels noisy measures within a budget, --labels-are-public says that none is needed"
+)
+NOISY_OPTIONS = ("epsilon", "unit", "cap", "ledger", "witness", "scope", "secret", "version")
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "evaluate",
+        help="measure a model: AUC loss, log loss, calibration, with intervals",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="the folder that `tacit train` wrote")
+    parser.add_argument("data", type=Path, metavar="DATA", help="the folder that `tacit data prepare` wrote")
+    parser.add_argument("--part", default="test", help="of the log's split (default: %(default)s)")
+    parser.add_argument("--baseline", type=Path, metavar="MODEL", help="compare with this one on the same rows")
+    parser.add_argument(
+        "--labels", choices=("true", "noisy"), default="true", help="measure on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--labels-are-public", action="store_true", help="these labels are public, or agreed for measuring"
+    )
+    parser.add_argument(
+        "--calibration", action="store_true", help="also print predicted against observed, by deciles"
+    )
+    noisy = parser.add_argument_group("noisy labels")
+    noisy.add_argument("--epsilon", help="of one unit's labels, in all")
+    noisy.add_argument("--unit", help="impression (default), user, user-publisher or user-advertiser")
+    noisy.add_argument("--cap", type=int, metavar="K", help="rows of a unit that stay (default: 1)")
+    noisy.add_argument(
+        "--version", type=int, metavar="N", help="of the labels; raise it when they have changed"
+    )
+    noisy.add_argument("--ledger", metavar="PATH_OR_URL", help="who pays; made-up data needs none")
+    noisy.add_argument("--witness", metavar="PATH")
+    noisy.add_argument("--scope", help="the ledger's name for these people's data")
+    noisy.add_argument("--secret", type=Path, metavar="PATH", help="the file that keys flips; made if absent")
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tacit.train.evaluation.report import of_outcomes
+
+    _check_options(args)
+    saved, baseline, examples = _opened(args)
+    if args.labels == "noisy":
+        from tacit.commands.evaluate_noisy import noisy_outcomes
+
+        measured = noisy_outcomes(args, [saved] if baseline is None else [saved, baseline], examples)
+        outcomes, rows, about = measured.outcomes, measured.examples, measured.notes
+    else:
+        outcomes, rows = _true_outcomes(examples), examples
+        about = (MADE_UP if examples.synthetic else AGREED if args.labels_are_public else EXACT,)
+    predicted = saved.predict(rows)
+    other = None if baseline is None else baseline.predict(rows)
+    evaluation = of_outcomes(outcomes, predicted, other)
+    notes = [*about, *_notes(args, saved, examples)]
+    bins = _bins(outcomes, predicted) if args.calibration else None
+    if args.json:
+        record = {
+            "model": str(args.model), "data": str(args.data), "part": args.part, "method": saved.method,
+            "baseline": None if args.baseline is None else str(args.baseline), "labels": args.labels,
+            "synthetic": examples.synthetic, **evaluation.as_json(), "notes": notes,
+        }  # fmt: skip
+        print_json(record if bins is None else {**record, "calibration": [each.as_json() for each in bins]})
+        return 0
+    clusters = "" if evaluation.clusters is None else f" of {evaluation.clusters:,} users"
+    kind = " synthetic" if examples.synthetic else ""
+    rows_of = f"{evaluation.rows:,}{kind} rows{clusters} of {args.data}, {args.part}"
+    numbers = ("value", "from", "to")
+    title = f"{args.model} ({saved.method}) on {rows_of}"
+    print_table(title, ("figure, with its 95% interval", *numbers), evaluation.table(), numbers=numbers)
+    if bins is not None:
+        columns = ("predicted from", "to", "rows", "mean predicted", "observed", "interval")
+        cells = [
+            (f"{b.lowest:.4g}", f"{b.highest:.4g}", f"{b.rows:,}", f"{b.predicted:.4g}",
+             f"{b.observed.value:.4g}", f"{b.observed.low:.4g} to {b.observed.high:.4g}")
+            for b in bins
+        ]  # fmt: skip
+        print_table("Predicted against observed", columns, cells, numbers=columns)
+    for note in notes:
+        print(f"note: {note}")
+    return 0
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    if args.labels == "true":
+        for option in NOISY_OPTIONS:
+            if getattr(args, option) is not None:
+                raise BadInput(f"expected --labels noisy with --{option}, got --labels true")
+    elif args.labels_are_public:
+        raise BadInput("expected --labels true with --labels-are-public, got --labels noisy")
+
+
+def _opened(args: argparse.Namespace) -> tuple[Saved, Saved | None, Examples]:
+    """The models and the rows, which must all be of one encoder."""
+    from tacit.data.columns import Columns
+    from tacit.train.examples import Examples
+    from tacit.train.models.saving import load
+    from tacit.train.targets import Head
+
+    columns = Columns.open(args.data)
+    examples = Examples.of(columns, args.part)
+    models = [(args.model, load(args.model))]
+    if args.baseline is not None:
+        models.append((args.baseline, load(args.baseline)))
+    for place, model in models:
+        if model.encoder.digest != examples.encoder_digest:
+            raise BadInput(
+                f"{place}: expected a model of the encoder that {args.data} was prepared with, got another"
+            )
+        if model.head is not Head.LOGISTIC:
+            raise BadInput(f"{place}: expected a model of probabilities, got a {model.head} head")
+    if not len(examples):
+        raise BadInput(f"{args.data}: expected rows in part {args.part}, got none")
+    return models[0][1], models[1][1] if len(models) > 1 else None, examples
+
+
+def _true_outcomes(examples: Examples) -> Outcomes:
+    from tacit.train.evaluation.outcomes import Outcomes
+
+    users = examples.key("user") if "user" in examples.keys else None
+    return Outcomes.of_labels(examples.labels, clusters=users)
+
+
+def _bins(outcomes: Outcomes, predicted: Any) -> Any:
+    from tacit.train.evaluation.reliability import reliability
+
+    return reliability(outcomes, predicted)
+
+
+def _notes(args: argparse.Namespace, saved: Saved, examples: Examples) -> list[str]:
+    notes = []
+    if saved.settings.get("simulated") is not None:
+        notes.append("the model's noise was simulated: it is not private")
+    if args.part in (saved.settings.get("part"), "everything"):
+        notes.append(f"the model may have been trained on {args.part}: expect worse on rows it has not seen")
+    if saved.synthetic != examples.synthetic:
+        notes.append("the model was trained on made-up data" if saved.synthetic else "these rows are made up")
+    return notes

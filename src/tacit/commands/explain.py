@@ -1,0 +1,225 @@
+"""`tacit explain`: in plain words, what a model, a configuration or a log promises, and what it does not."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.commands.output import Subparsers, add_json_flag, print_json
+from tacit.errors import BadInput
+
+if TYPE_CHECKING:
+    from tacit.data.columns import Columns
+    from tacit.privacy.statement import PrivacyStatement
+
+ABOUT = """\
+Say in plain words what is promised, to whom, and what is not.
+
+PATH is a model (what was promised to the people it learned from), a training configuration (what would be
+promised; nothing is spent), or a prepared log (what is in it, and which promises can be made about it)."""
+
+EXAMPLES = """\
+examples:
+  tacit explain model
+  tacit explain train.toml
+  tacit explain display --json"""
+
+TUNING = (
+    "Every model that was trained on the same people's data and looked at spends budget of its own, and so do "
+    "models that were only tried: this page speaks of this one alone. tacit ledger show adds them up."
+)
+NO_PROMISE = (
+    "No privacy is promised. The model was trained on true labels and all features, and may tell what it "
+    "learned about single people. Treat it like the data."
+)
+SIMULATED = (
+    "Simulated, not private. The noise of this training comes from a seed, and whoever knows the seed can take "
+    "it away again. It is a study on made-up data, and promises nothing."
+)
+ABOUT_NOBODY = "The data was made up: there is nobody in it to be protected."
+LOG = (
+    "This folder holds people's data, encoded. It is not a release and not private: keep it like the log it "
+    "came from. Promises are made when something that was computed from it leaves."
+)
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "explain",
+        help="what a model, a configuration or a log promises, in plain words",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("path", type=Path, metavar="PATH", help="a model, a configuration or a prepared log")
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tacit.data.columns import MANIFEST as LOG_MANIFEST
+    from tacit.train.models.saving import MANIFEST as MODEL_MANIFEST
+
+    place: Path = args.path
+    if (place / MODEL_MANIFEST).is_file():
+        record, page = _model(place)
+    elif (place / LOG_MANIFEST).is_file():
+        record, page = _log(place)
+    elif place.is_file():
+        record, page = _configuration(place)
+    else:
+        raise BadInput(
+            f"{place}: expected a model, a training configuration or a prepared log, got none of them"
+        )
+    if args.json:
+        print_json(record)
+    else:
+        print("\n".join(page))
+    return 0
+
+
+def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
+    from tacit.train.models.architectures import settings_of
+    from tacit.train.models.model import Part
+    from tacit.train.models.saving import load
+
+    saved = load(place)
+    sizes, settings = saved.model.sizes, saved.settings
+    parameters = sum(a.size for a in (*saved.model.tables.values(), *saved.model.dense.values()))
+    simulated = settings.get("simulated") is not None
+    truncated = saved.part is Part.TRUNCATED
+    record = {
+        "kind": "model",
+        "architecture": {"name": saved.model.architecture.name, **settings_of(saved.model.architecture)},
+        "method": saved.method,
+        "synthetic": saved.synthetic,
+        "simulated": simulated,
+        "part": str(saved.part),
+        "parameters": parameters,
+        "statement": saved.statement,
+        "settings": dict(settings),
+    }
+    reads = f"{sizes.public_fields} public fields"
+    if not truncated:
+        reads += f" and {sizes.sensitive_fields} sensitive ones"
+    examples, log = settings.get("examples"), settings.get("log")
+    learned = f", trained on {examples:,} examples of {log}" if examples else ""
+    shape = f"{saved.model.architecture.name}, {parameters:,} numbers"
+    page = [
+        f"{place}: a model ({shape}) by {saved.method}{learned}.",
+        f"It reads {reads}.",
+        "",
+    ]
+    if saved.synthetic:
+        page += [ABOUT_NOBODY, ""]
+    if simulated:
+        page += [_filled(SIMULATED)]
+    elif saved.statement is None:
+        page += [_filled(NO_PROMISE)]
+    else:
+        page += [statement_of(saved.statement).as_text()]
+        if settings.get("ledger"):
+            page += ["", f"Paid for in the ledger as {', '.join(settings['ledger']['keys'][:3])}."]
+        page += ["", _filled(TUNING)]
+    return record, page
+
+
+def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
+    from tacit.commands.train_output import phase_words, plan_record
+    from tacit.commands.train_plan import planned
+    from tacit.train.configuration import load
+
+    chosen = planned(load(place))
+    plan = chosen.plan
+    record = {"kind": "configuration", **plan_record(chosen, None)}
+    page = [
+        f"{place}: a training of {chosen.config.model.name} by {chosen.config.privacy.method}, not begun. "
+        "Nothing is spent.",
+        *(f"  {phase.name}: {phase_words(phase)}" for phase in plan.phases),
+        "",
+    ]
+    if chosen.statistic is not None:
+        page[-1:] = [_filled(f"  {chosen.statistic.words}"), ""]
+    if chosen.examples.synthetic:
+        page += [ABOUT_NOBODY, ""]
+    if chosen.simulated:
+        page += [_filled(SIMULATED)]
+    elif plan.statement is None:
+        page += [_filled(NO_PROMISE)]
+    else:
+        page += ["What would be promised:", "", plan.statement.as_text(), "", _filled(TUNING)]
+    return record, page
+
+
+def _log(place: Path) -> tuple[dict[str, Any], list[str]]:
+    from tacit.data.columns import Columns
+
+    columns = Columns.open(place)
+    manifest = columns.manifest
+    keys, public = sorted(columns.unit_keys), columns.public_keys
+    units = _units(columns)
+    record: dict[str, Any] = {
+        "kind": "log",
+        "log": manifest.get("log"),
+        "rows": columns.rows,
+        "synthetic": columns.synthetic,
+        "fields": manifest.get("fields"),
+        "unit_keys": {key: "public" if key in public else "sensitive" for key in keys},
+        "units": units,
+        "parts": columns.part_sizes(),
+        "selection": None if columns.encoder.selection is None else columns.encoder.selection.as_json(),
+    }
+    fields = record["fields"] or {"public": [], "sensitive": []}
+    parts = ", ".join(f"{name} {count:,}" for name, count in record["parts"].items())
+    named = [f"{key} ({'public' if key in public else 'sensitive'})" for key in keys]
+    page = [
+        f"{place}: {columns.rows:,} rows of {record['log']} ({parts}).",
+        _filled(f"Public: {', '.join(fields['public']) or 'no field'}."),
+        _filled(f"Sensitive: {', '.join(fields['sensitive']) or 'no field'}; and the label."),
+        f"Keys: {', '.join(named) or 'none'}.",
+        f"Promises can be made per {', '.join(units)}.",
+        "",
+        ABOUT_NOBODY if columns.synthetic else _filled(LOG),
+    ]
+    if record["selection"] is not None:
+        page += ["", "Its vocabulary of sensitive values was a release: training composes it with its own."]
+    return record, page
+
+
+def _units(columns: Columns) -> list[str]:
+    """The units whose keys the log has, and anybody may know."""
+    from tacit.privacy.units import UnitKind
+
+    return [str(kind) for kind in UnitKind if set(kind.key_columns) <= columns.public_keys]
+
+
+def statement_of(record: Any) -> PrivacyStatement:
+    """A stored statement, to be said in words again."""
+    from tacit.privacy.relations import Relation
+    from tacit.privacy.statement import PrivacyStatement
+    from tacit.privacy.units import Unit, UnitKind, Window
+
+    found = re.fullmatch(r"(\S+)(?: per (\d+) (days?|s))?(?: at (.+))?", record["unit"])
+    if found is None:
+        raise BadInput(f"expected a statement's unit, got {record['unit']!r}")
+    kind, count, measure, ad_tech = found.groups()
+    window = None
+    if count is not None:
+        window = Window(int(count)) if measure == "s" else Window.days(int(count))
+    return PrivacyStatement(
+        unit=Unit(UnitKind(kind), window, ad_tech),
+        relation=Relation(record["relation"]),
+        epsilon=record["epsilon"],
+        delta=record["delta"],
+        mechanisms=tuple(record["mechanisms"]),
+        sampler=record["sampler"],
+        accountant=record["accountant"],
+        not_protected=tuple(record["not_protected"]),
+    )
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 100)

@@ -1,0 +1,188 @@
+"""`tacit sweep`: many trainings from one configuration, and the best for each epsilon."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.commands.output import Subparsers, add_json_flag, print_json, progress_bar
+from tacit.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tacit.data.columns import Columns
+    from tacit.privacy.ledger.guarantee import Guarantee
+    from tacit.studies.sweeping.engines import Engine
+    from tacit.studies.sweeping.frontier import Tried
+    from tacit.studies.sweeping.grid import Sweep
+    from tacit.studies.sweeping.records import Records
+    from tacit.studies.sweeping.runs import Record, SweepRun
+
+ABOUT = """\
+Train with every combination of the lists in the [sweep] table of a training configuration (see tacit train
+--help), measure each on held-out rows, and show the best for each unit and epsilon. Finished runs are kept in
+the output folder: a sweep that was stopped, even by kill -9, goes on with the rest.
+
+On made-up data all runs are simulated from seeds, and nothing is reserved. On people's data every run is a
+release: the [ledger] is asked for the sum of them all before the first one begins, and the labels that runs are
+measured on must be public (held_out_labels = "public")."""
+
+EPILOG = """\
+an example, beside data, [model] and [privacy] as for tacit train:
+
+  [sweep]
+  method = ["plain", "dp-sgd", "hybrid"]   # keys that a method does not read are left out for it
+  epsilon = [1, 4, 8]
+  k = [0.25, 0.5]
+  model = ["fm", {name = "mlp", common_layers = [128, 64]}]
+  descent.clip_norm = [1, 5]               # any key of [privacy], [labels] or [descent]
+  seeds = 3                                # each so many times, for intervals
+  part = "validation"                      # where runs are measured (default: validation, else test)
+
+[run], [checkpoint], [export] and out are for tacit train and say nothing here.
+exit code 0: every run is done; 1: some were refused, and are named."""
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "sweep",
+        help="many trainings: the best for each epsilon",
+        description=ABOUT,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", metavar="CONFIG", help="a training configuration with a [sweep] table")
+    parser.add_argument(
+        "--engine", default="local", help="local: processes of this machine; ray: a cluster (default: local)"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each (default: 2)")
+    parser.add_argument("--out", type=Path, help="folder of records, tables and figure (default: CONFIG-sweep)")
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tacit import expect
+    from tacit.commands.sweep_output import Told
+    from tacit.data.columns import Columns
+    from tacit.studies.sweeping import engines
+    from tacit.studies.sweeping.frontier import composed
+    from tacit.studies.sweeping.grid import sweep_of
+    from tacit.studies.sweeping.records import Records
+    from tacit.train.configuration import read
+    from tacit.train.configuration_table import said_under
+
+    place = Path(args.config)
+    jobs, engine = expect.whole("--jobs", args.jobs, at_least=1), engines.Engine(args.engine)
+    with said_under(args.config):
+        sweep = sweep_of(read(place), place)
+    engines.check(engine)
+    out = args.out or place.with_name(f"{place.stem}-sweep")
+    columns = Columns.open(sweep.points[0].config.data)
+    costs = composed(sweep.points, sweep.seeds)
+    runs, payment, paid = _runs(sweep, place, columns, costs, out)
+    records = Records(out / "records")
+    began = time.monotonic()
+    found = _measured(runs, records, engine, jobs)
+    tried, refused = _tried(sweep, runs, found)
+    if not tried:
+        raise BadInput(f"expected at least one run that works, got refusals only, the first: {refused[0][1]}")
+    if payment is not None:
+        payment.commit()
+    files = _leave(out, args.config, sweep, tried, columns, minutes=(time.monotonic() - began) / 60)
+    told = Told(sweep, tried, refused, costs, columns.synthetic, paid, files)
+    if args.json:
+        print_json(told.as_json())
+    else:
+        told.print()
+    return 1 if refused else 0
+
+
+def _runs(
+    sweep: Sweep, place: Path, columns: Columns, costs: Sequence[Guarantee], out: Path
+) -> tuple[list[SweepRun], Any, str]:
+    """All runs, point by point and seed by seed; who pays for them, and what that meant, in words."""
+    from dataclasses import replace
+
+    from tacit.commands.sweep_payment import name_of, payment_for, refuse_private_labels
+    from tacit.studies.sweeping.runs import SweepRun
+
+    part = _held_out(sweep, columns)
+    data = hashlib.sha256(json.dumps(columns.manifest, sort_keys=True, default=str).encode()).hexdigest()
+    runs = [
+        SweepRun(point.spelled, str(place.resolve()), part, seed, data)
+        for point in sweep.points
+        for seed in range(1, sweep.seeds + 1)
+    ]
+    if not columns.synthetic:
+        refuse_private_labels(sweep)
+    if columns.synthetic or not costs:
+        words = "made-up data: simulated, nothing was reserved" if columns.synthetic else "nothing is promised"
+        return runs, None, words
+    name = name_of([each.digest for each in runs], sweep.key)
+    payment = payment_for(sweep, columns, costs, name, out)
+    return [replace(each, paid_by=name) for each in runs], payment, payment.reserve()
+
+
+def _held_out(sweep: Sweep, columns: Columns) -> str:
+    """The part of the log that runs are measured on."""
+    parts = columns.part_sizes()
+    part = sweep.part or ("validation" if "validation" in parts else "test")
+    if part not in parts or not parts[part]:
+        raise BadInput(f"sweep.part: expected a part with rows, one of {', '.join(parts)}, got {part!r}")
+    if part == sweep.points[0].config.part:
+        raise BadInput(f"sweep.part: expected another part than is trained on, got {part!r} for both")
+    return part
+
+
+def _measured(runs: Sequence[SweepRun], records: Records, engine: Engine, jobs: int) -> dict[SweepRun, Record]:
+    """Every run's record; what is on disk already is not done again."""
+    from tacit.studies.sweeping.engines import spread
+    from tacit.studies.sweeping.runs import SweepRun
+
+    found = {each: record for each in runs if (record := records.of(each)) is not None}
+    missing = [each for each in runs if each not in found]
+    if found and missing:
+        print(f"going on: {len(found)} of {len(runs)} runs are done", file=sys.stderr)
+    with progress_bar(f"{len(runs)} runs", len(runs)) as done:
+        done(len(found))
+        for each, record in spread(engine, SweepRun.measure, missing, jobs):
+            records.keep(each, record)
+            found[each] = record
+            done(len(found))
+    return found
+
+
+def _tried(
+    sweep: Sweep, runs: Sequence[SweepRun], found: dict[SweepRun, Record]
+) -> tuple[list[Tried], list[tuple[str, str]]]:
+    """The points whose runs all worked; the others in words, with the first refusal."""
+    from tacit.studies.sweeping.frontier import Tried
+    from tacit.studies.sweeping.grid import in_words
+    from tacit.studies.sweeping.runs import REFUSED
+
+    tried, refused = [], []
+    for at, point in enumerate(sweep.points):
+        records = [found[each] for each in runs[at * sweep.seeds : (at + 1) * sweep.seeds]]
+        problems = [record[REFUSED] for record in records if REFUSED in record]
+        if problems:
+            refused.append((in_words(point.settings), str(problems[0])))
+        else:
+            tried.append(Tried(point, records))
+    return tried, refused
+
+
+def _leave(
+    out: Path, config: str, sweep: Sweep, tried: Sequence[Tried], columns: Columns, *, minutes: float
+) -> list[Path]:
+    from tacit.studies.sweeping.drawing import leave
+
+    data = f"{columns.manifest.get('log')}, {columns.rows:,} rows"
+    command = f"tacit sweep {config}"
+    return leave(out, sweep, tried, data=data, synthetic=columns.synthetic, command=command, minutes=minutes)

@@ -1,0 +1,95 @@
+"""`tacit train`: one configuration file, one model, one payment."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tacit.commands.output import Subparsers, add_json_flag, print_json
+from tacit.commands.train_examples import EXAMPLES
+from tacit.errors import BadInput
+
+ABOUT = """\
+Train a model on a prepared log as one TOML file says: the model, what is promised to whom, who pays.
+
+First it says how much memory it takes, what it will do and what that promises. Then it reserves the cost in the
+ledger; a ledger without room refuses, and nothing is spent. Then it trains, saves the model with its privacy
+statement, and commits. --dry-run stops before the ledger is touched.
+
+A run that is interrupted (Ctrl-C, SIGTERM, a crash) goes on from its last checkpoint with --resume: with fresh
+noise, and under the same payment. Training by label DP pays for its noisy labels once; every later training on
+them is free."""
+
+EPILOG = f"""\
+a configuration (more with --example METHOD):
+
+{EXAMPLES["hybrid-short"]}
+Paths are relative to the file. Unknown keys are refused, and so are keys that the method would ignore.
+exit codes: 0 the model is there, 2 refused or failed, 130 interrupted and kept."""
+
+INTERRUPTED = 130
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "train",
+        help="train a model, privately if asked to, from one TOML file",
+        description=ABOUT,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", nargs="?", metavar="CONFIG", help="a TOML file; see below")
+    parser.add_argument(
+        "--example",
+        choices=("plain", "label-dp", "dp-sgd", "hybrid", "statistic"),
+        help="print a complete configuration for this method, with comments, and do nothing",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint, if there is one")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done and promised, and stop")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the model that is there, once the new one is whole"
+    )
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.example is not None:
+        print(EXAMPLES[args.example], end="")
+        return 0
+    if args.config is None:
+        raise BadInput("expected a configuration file, got none; --example dp-sgd prints one")
+    from tacit.commands.train_output import plan_record, print_plan, print_trained
+    from tacit.commands.train_payment import payment_for
+    from tacit.commands.train_plan import check_out, planned
+    from tacit.commands.train_run import Interrupted, carried_out
+    from tacit.train.checkpoints import folder_beside
+    from tacit.train.configuration import load
+
+    config = load(args.config)
+    if not (args.resume and folder_beside(config.out).exists()):  # else it may be this very run's model
+        check_out(config, overwrite=args.overwrite)
+    chosen = planned(config)
+    payment = payment_for(chosen)
+    record = plan_record(chosen, payment)
+    if not args.json:
+        print_plan(chosen, payment)
+        sys.stdout.flush()
+    if args.dry_run:
+        room = None if payment is None else payment.check()
+        if args.json:
+            print_json({**record, "dry_run": True, "room": room})
+        else:
+            print(f"dry run: nothing was spent or written{'' if room is None else f'; ledger: {room}'}")
+        return 0
+    try:
+        done = carried_out(chosen, payment, resume=args.resume, overwrite=args.overwrite)
+    except Interrupted as ended:
+        print(f"tacit train: interrupted; {ended}", file=sys.stderr)
+        return INTERRUPTED
+    record |= {"seconds": done.seconds, "paid": done.paid, "onnx": str(config.onnx) if config.onnx else None}
+    if args.json:
+        print_json(record)
+    else:
+        print_trained(record, done.paid)
+    return 0

@@ -1,0 +1,137 @@
+"""Complete configurations for `tacit train --example`, one a method, with every key and what it does."""
+
+from __future__ import annotations
+
+_FILES = """\
+data = "display"             # the folder that `tacit data prepare` wrote
+part = "train"               # of its split; "everything" for all rows
+out = "model"                # the folder that the model goes to
+"""
+
+_TOP = f"""{_FILES}
+[model]
+name = "fm"                  # fm, logistic or mlp
+dim = 16                     # numbers for each value's embedding
+"""
+
+_LABELS = """
+[labels]                     # the phase on noisy labels
+mechanism = "randomized-response"  # prior or laplace read reports with a public prior_rate
+correction = "forward"       # or unbiased, raw
+version = 0                  # raise it when labels have changed: a new release
+epochs = 3
+batch = 2048
+optimizer = "adam"           # or sgd, yogi, rmsprop
+rate = 0.001
+"""
+
+_DESCENT = """
+[descent]                    # DP-SGD; nothing here moves the guarantee, for noise is solved for it
+epochs = 10
+batch = 8192                 # on average: every example joins each batch by chance
+clip_norm = 5.0              # smaller ranks better, larger predicts better
+optimizer = "sgd"
+momentum = 0.9
+# rate = 1.0                 # left out: 4 / (noise multiplier * clip norm)
+"""
+
+_LEDGER = """
+[ledger]                     # needed on data that is not made up; begin one with `tacit ledger grant`
+path = "tacit-ledger.sqlite"
+scope = "clicks"             # the ledger's name for these people's data
+"""
+
+_KEY = """key = "clicks/model-1"       # this release's own name; a new training needs a new one
+"""
+
+_SECRET = """secret = "flips.secret"      # keys the flips of labels; made if absent; keep it to yourself
+"""
+
+_END = """
+[speed]                      # changes time and memory and nothing else
+microbatch = 16384
+
+[checkpoint]                 # for --resume after a crash
+every_minutes = 10
+
+# [run]
+# simulated = 1              # a study on made-up data: this seed, no payment, and nothing is promised
+# tensorboard = "runs"       # or mlflow = "uri": what the progress line shows
+# [export]
+# onnx = "model.onnx"
+"""
+
+EXAMPLES = {
+    "hybrid-short": """\
+  data = "display"             # what `tacit data prepare` wrote
+  out = "model"
+
+  [model]
+  name = "fm"                  # fm, logistic or mlp
+  dim = 16
+
+  [privacy]                    # all that moves the guarantee
+  method = "hybrid"            # plain, label-dp, dp-sgd, hybrid or statistic
+  epsilon = 8
+  delta = 1e-6
+
+  [ledger]                     # who pays; data that is not made up needs one
+  path = "tacit-ledger.sqlite"
+  scope = "clicks"
+  key = "clicks/model-1"
+  secret = "flips.secret"
+""",
+    "plain": f"""{_TOP}
+[privacy]
+method = "plain"             # no privacy: nothing is promised, and that has to be said
+
+[descent]
+epochs = 2
+batch = 2048
+optimizer = "adam"
+rate = 0.004
+{_END}""",
+    "label-dp": f"""{_TOP}
+[privacy]                    # all that moves the guarantee is in here
+method = "label-dp"          # labels are flipped once; only public features are read
+epsilon = 4                  # of one unit, in all
+unit = "user"                # impression, user, user-publisher or user-advertiser
+cap = 4                      # rows of a unit that stay
+cap_choice = "first"         # or random
+split = "epsilon/K_i"        # or epsilon/K: by the unit's own count, or by the cap
+# window_days = 30           # a promise for each window of time
+{_LABELS}{_LEDGER}{_SECRET}# relation = "replace-one"   # pay on the line of releases that read all features
+{_END}""",
+    "statistic": f"""{_FILES}
+[privacy]                    # all that moves the guarantee is in here
+method = "statistic"         # label DP: positives in cells of public tables, told once with noise
+epsilon = 1
+delta = 1e-6
+unit = "user"                # impression, user, user-publisher or user-advertiser
+
+[statistic]
+rank = 4                     # factors of each value; 0 for a linear model
+clip_norm = 1.0              # a unit whose rows weigh more is weighed down to it
+rate = 0.05                  # a public guess of how many labels are 1
+{_LEDGER}{_KEY}
+# [run]
+# simulated = 1              # a study on made-up data: this seed, no payment, and nothing is promised
+""",
+    "dp-sgd": f"""{_TOP}
+[privacy]                    # all that moves the guarantee is in here
+method = "dp-sgd"
+epsilon = 8
+delta = 1e-6
+unit = "impression"          # or user: then a user's rows are clipped as one
+{_DESCENT}# start_rate = 0.05          # a public base rate to start from
+{_LEDGER}{_KEY}{_END}""",
+    "hybrid": f"""{_TOP}
+[privacy]                    # all that moves the guarantee is in here
+method = "hybrid"            # first public features on noisy labels, then everything by DP-SGD
+epsilon = 8                  # both phases together
+delta = 1e-6
+unit = "impression"
+k = "auto"                   # the share of epsilon for labels, or a number from 0 to 1
+public_tower = "fine-tuned"  # or frozen in the second phase
+{_LABELS}{_DESCENT}{_LEDGER}{_KEY}{_SECRET}{_END}""",
+}

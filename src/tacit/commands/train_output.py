@@ -1,0 +1,206 @@
+"""What `tacit train` says: the plan before it begins, one line while it goes, and what came of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tacit.privacy.budget import shown_up
+
+if TYPE_CHECKING:
+    from tacit.commands.train_payment import Payment
+    from tacit.commands.train_plan import Planned
+    from tacit.train.plan import Phase, Plan
+    from tacit.train.run import Progress
+    from tacit.train.sinks import Sink
+    from tacit.train.spending import Spending
+
+NOTHING = "nothing: the model may tell what it learned about single people"
+SIMULATED = "nothing: simulated, not private; the noise comes from a seed that is in the file"
+REFRESH_SECONDS = 0.2
+TOLD_TO_SINKS = 200  # times in a phase
+
+
+def plan_record(planned: Planned, payment: Payment | None) -> dict[str, Any]:
+    """What is known before anything happens, for machines."""
+    config, plan = planned.config, planned.plan
+    statement = None if plan.statement is None or planned.simulated else plan.statement.as_json()
+    return {
+        "out": str(config.out),
+        "data": str(config.data),
+        "part": config.part,
+        "examples": len(planned.examples),
+        "synthetic": planned.examples.synthetic,
+        "simulated": config.run.simulated,
+        "model": config.model.name,
+        "method": config.privacy.method,
+        "steps": plan.steps,
+        "phases": [_phase_record(phase) for phase in plan.phases],
+        "statistic": None if planned.statistic is None else planned.statistic.words,
+        "memory_bytes": planned.memory.as_json(),
+        "statement": statement,
+        "ledger": None if payment is None else payment.as_json(),
+    }
+
+
+def print_plan(planned: Planned, payment: Payment | None) -> None:
+    config, plan = planned.config, planned.plan
+    kind = "synthetic examples" if planned.examples.synthetic else "examples"
+    memory = planned.memory
+    parts = ", ".join(
+        f"{name} {_megabytes(size)}" for name, size in memory.as_json().items() if name != "total" and size
+    )
+    print(
+        f"{config.model.name} by {config.privacy.method}: {len(planned.examples):,} {kind} of {config.data} "
+        f"({config.part})"
+    )
+    print(f"  memory    about {_megabytes(memory.total)} MB: {parts}")
+    for phase in plan.phases:
+        print(f"  {phase.name:<9} {phase_words(phase)}")
+    if planned.statistic is not None:
+        print(f"  statistic {planned.statistic.words}")
+    print(f"  promise   {promise(plan, simulated=planned.simulated)}")
+    if payment is not None:
+        request = payment.requests[0]
+        lines = "" if len(payment.requests) == 1 else f" and {len(payment.requests) - 1} more windows"
+        print(f"  ledger    {request.line}{lines}, as {request.key}")
+
+
+def promise(plan: Plan, *, simulated: bool) -> str:
+    """The statement's headline."""
+    statement = plan.statement
+    if simulated:
+        return SIMULATED
+    if statement is None:
+        return NOTHING
+    epsilon, delta = shown_up(statement.epsilon), shown_up(statement.delta, 3)
+    return f"({epsilon}, {delta})-DP per {statement.unit}, {statement.relation} neighbours"
+
+
+@contextmanager
+def shown_progress(
+    plan: Plan, spending: Spending, sinks: tuple[Sink, ...]
+) -> Iterator[Callable[[Progress], None]]:
+    """A line on stderr, quiet when stderr is not a terminal; sinks are told the same figures."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    from tacit.train.sinks import figures_of
+
+    visible = sys.stderr.isatty()
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=12), TextColumn("{task.fields[words]}"))
+    with Bar(*columns, console=Console(stderr=True), transient=True, disable=not visible) as bar:
+        task = bar.add_task("", total=1, words="")
+        pace, last = _Pace(), 0.0
+
+        def watch(progress: Progress) -> None:
+            nonlocal last
+            pace.see(progress)
+            ended, now = progress.step == progress.steps, time.monotonic()
+            told = ended or progress.step % max(1, progress.steps // TOLD_TO_SINKS) == 0
+            due = visible and (ended or now - last >= REFRESH_SECONDS)
+            if not due and not (sinks and told):
+                return
+            epsilon = spending.after(progress.phase, progress.step)
+            if told:
+                for sink in sinks:
+                    sink.tell(progress.step, figures_of(progress, epsilon))
+            if due:
+                last = now
+                words = pace.words(progress, epsilon, last_phase=progress.phase == len(plan.phases) - 1)
+                description = f"{progress.phase_name} {progress.step:,}/{progress.steps:,}"
+                bar.update(
+                    task, total=progress.steps, completed=progress.step, description=description, words=words
+                )
+
+        yield watch
+
+
+class _Pace:
+    """How fast a phase goes, from the first step that was seen of it; and the last loss that there was."""
+
+    def __init__(self) -> None:
+        self._phase = -1
+        self._loss: float | None = None
+        self._since, self._step, self._examples = 0.0, 0, 0.0
+
+    def see(self, progress: Progress) -> None:
+        if progress.phase != self._phase:
+            self._phase, self._since = progress.phase, time.monotonic()
+            self._step, self._examples, self._loss = progress.step, progress.examples, None
+        self._loss = self._loss if progress.loss is None else progress.loss
+
+    def words(self, progress: Progress, epsilon: float | None, *, last_phase: bool) -> str:
+        seconds = max(time.monotonic() - self._since, 1e-9)
+        words = []
+        if progress.step > self._step:
+            words.append(f"{(progress.examples - self._examples) / seconds:,.0f} examples/s")
+        if epsilon is not None:
+            words.append(f"ε ≤ {shown_up(epsilon, 3)}")
+        if self._loss is not None:
+            words.append(f"loss {self._loss:.4f}")
+        if progress.step > self._step:
+            left = (progress.steps - progress.step) * seconds / (progress.step - self._step)
+            words.append(f"{_clock(left)} left{'' if last_phase else ' of this phase'}")
+        return "  ".join(words)
+
+
+def print_trained(record: dict[str, Any], paid: str | None) -> None:
+    steps = f", {record['steps']:,} steps" if record["steps"] else ""
+    print(f"{record['out']}: trained in {record['seconds']:.1f} s{steps}")
+    if paid is not None:
+        print(f"  ledger    {paid}, and committed: {', '.join(record['ledger']['keys'][:3])}")
+    if record["onnx"]:
+        print(f"  onnx      {record['onnx']}")
+    print(f"  tacit explain {record['out']} says what is promised; tacit evaluate measures it")
+
+
+def phase_words(phase: Phase) -> str:
+    from tacit.train.plan import LabelPhase
+    from tacit.train.sgd.optimizers import name_of
+
+    learning, schedule = phase.learning, phase.schedule
+    how = f"{name_of(learning.optimizer)}, rate {schedule.rate:.4g} {schedule.decay}"
+    if isinstance(phase, LabelPhase):
+        kept = ""
+        if phase.labelling is not None:
+            epsilon = shown_up(float(phase.labelling.epsilon))
+            kept = f"; {len(phase.labelling.allocation):,} labels, made noisy once at ε = {epsilon} a unit"
+        return f"{schedule.steps:,} steps of {learning.batch:,} examples, {how}{kept}"
+    of = "examples" if phase.groups is None else "units"
+    clipping = phase.clipping
+    return (
+        f"{schedule.steps:,} steps of {learning.batch:,} {of} on average, {how}; noise multiplier "
+        f"{clipping.noise_multiplier:.6g}, clip norm {clipping.clip_norm:g}, "
+        f"sampling probability {phase.sampling_probability:.4g}"
+    )
+
+
+def _phase_record(phase: Phase) -> dict[str, Any]:
+    from tacit.train.plan import LabelPhase
+
+    record: dict[str, Any] = {"name": phase.name, "part": str(phase.part), "steps": phase.schedule.steps}
+    if isinstance(phase, LabelPhase):
+        noisy = phase.labelling
+        labels = None if noisy is None else {"labels": len(noisy.allocation), "epsilon": float(noisy.epsilon)}
+        return {**record, "noisy_labels": labels}
+    return {
+        **record,
+        "noise_multiplier": phase.clipping.noise_multiplier,
+        "clip_norm": phase.clipping.clip_norm,
+        "sampling_probability": phase.sampling_probability,
+    }
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f}" if size < 1e8 else f"{size / 1e6:,.0f}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

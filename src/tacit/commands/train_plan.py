@@ -1,0 +1,145 @@
+"""What a training configuration comes to, before anything is paid for or written: data, plan, memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tacit.commands.output import spinner
+from tacit.errors import BadInput
+
+if TYPE_CHECKING:
+    from tacit.commands.train_payment import NoisyLabels
+    from tacit.data.columns import Columns
+    from tacit.privacy.mechanisms.memoised import FlipKey
+    from tacit.train.configuration_values import TrainingConfig
+    from tacit.train.examples import Examples
+    from tacit.train.memory import MemoryEstimate
+    from tacit.train.plan import Plan
+    from tacit.train.statistic.plan import Plan as StatisticPlan
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A configuration with its data and its plan. `secret` is None where no label is flipped."""
+
+    config: TrainingConfig
+    columns: Columns
+    examples: Examples
+    plan: Plan
+    flips: FlipKey
+    secret: bytes | None
+    memory: MemoryEstimate
+    statistic: StatisticPlan | None = None  # where the method is one noisy statistic
+
+    @property
+    def simulated(self) -> bool:
+        return self.config.run.simulated is not None
+
+    @property
+    def digest(self) -> str:
+        """For checkpoints alone: it covers the labels."""
+        from tacit.train.configured import identity, training_digest
+        from tacit.train.secret_file import secret_name
+
+        named = "" if self.secret is None else secret_name(self.secret)
+        rows = identity(self.columns, self.config.part)
+        return training_digest(self.config, self.plan, self.examples, rows, named)
+
+    @property
+    def noisy_labels(self) -> NoisyLabels:
+        """What label DP releases."""
+        from tacit.commands.train_payment import NoisyLabels
+
+        assert self.secret is not None, "label DP has one"
+        return NoisyLabels(self.config.privacy, self.config.labels.spelled, self.flips, self.secret)
+
+
+def planned(config: TrainingConfig) -> Planned:
+    """Open the data and decide everything from public quantities. No label is read, and nothing is written."""
+    from tacit.data.columns import Columns
+    from tacit.store.answers import RememberedAnswers, default_path
+    from tacit.train.configured import flip_key, method_of
+    from tacit.train.examples import Examples
+    from tacit.train.memory import estimate
+
+    columns = Columns.open(config.data)
+    examples = Examples.of(columns, config.part)
+    if examples.label is None:
+        raise BadInput(f"{config.data}: expected a label column to learn from, got a log without one")
+    _check_payment(config, synthetic=examples.synthetic)
+    if config.onnx is not None and importlib.util.find_spec("onnx") is None:
+        raise BadInput("export.onnx: expected onnx, got none: pip install 'tacit[export]'")
+    scope = config.ledger.scope or str(columns.manifest.get("log"))
+    key = config.ledger.key if config.privacy.method == "hybrid" else None
+    flips = flip_key(scope, columns, config.part, version=config.labels.version, release=key)
+    secret = _secret(config) if config.privacy.flips_labels else None
+    now = int(time.time())
+    if config.privacy.method == "statistic":
+        from tacit.commands.train_statistic import statistic_memory, statistic_plan
+
+        with spinner("planning: tables and noise"):
+            plan, statistic = statistic_plan(config, examples, now)
+        memory = statistic_memory(config, examples, statistic)
+        return Planned(config, columns, examples, plan, flips, None, memory, statistic)
+    with spinner("planning: allocation and noise"):
+        method = method_of(config, flips, now=now)
+        plan = method.plan(examples, secret=secret, memory=RememberedAnswers(Path(default_path())))
+    memory = estimate(config.model, examples, plan, config.speed)
+    return Planned(config, columns, examples, plan, flips, secret, memory)
+
+
+def check_out(config: TrainingConfig, *, overwrite: bool) -> None:
+    """Refuse to lose anything, before anything is paid for."""
+    from tacit.train.models.placing import OURS
+    from tacit.train.models.saving import MANIFEST
+
+    if config.onnx is not None and config.onnx.exists() and not overwrite:
+        raise BadInput(f"expected a new file for export.onnx, got {config.onnx}, which exists; say --overwrite")
+    if not config.out.exists():
+        return
+    if not overwrite:
+        raise BadInput(f"expected a new folder for the model, got {config.out}, which exists; say --overwrite")
+    ours = (config.out / MANIFEST).is_file() and all(entry.suffix in OURS for entry in config.out.iterdir())
+    if not ours:
+        raise BadInput(f"expected a saved model to overwrite, got {config.out}, which holds something else")
+
+
+def _check_payment(config: TrainingConfig, *, synthetic: bool) -> None:
+    """Who pays, who keeps the secret, and who may go without."""
+    ledger, privacy = config.ledger, config.privacy
+    if config.run.simulated is not None:
+        if not synthetic:
+            raise BadInput(
+                "run.simulated: expected made-up data for a run that protects nobody, got a real log"
+            )
+        return
+    if not privacy.is_private:
+        return
+    if ledger.path is None and not synthetic:
+        raise BadInput(
+            f"ledger.path: expected the ledger that pays for {privacy.method} on data that is not made up, "
+            "got no such key"
+        )
+    if ledger.path is not None and ledger.key is None and privacy.method != "label-dp":
+        raise BadInput("ledger.key: expected a name for this release, got no such key")
+    if privacy.flips_labels and ledger.secret is None:
+        raise BadInput(
+            "ledger.secret: expected the path of the file that keys the flips of labels (made if absent), "
+            "got no such key"
+        )
+
+
+def _secret(config: TrainingConfig) -> bytes:
+    """The one that is kept, or a new one, which is kept once the training is paid for."""
+    from tacit.entropy import Entropy, Simulation
+    from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+    from tacit.train.secret_file import existing_secret
+
+    if config.run.simulated is not None:
+        return Simulation(f"secret {config.run.simulated}").bytes(SECRET_BYTES)
+    assert config.ledger.secret is not None, "checked before"
+    return existing_secret(config.ledger.secret) or Entropy().bytes(SECRET_BYTES)

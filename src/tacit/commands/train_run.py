@@ -1,0 +1,256 @@
+"""Carries out a planned training: claim a checkpoint folder, pay, train, save, commit; in this order alone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tacit.commands.train_output import shown_progress
+from tacit.commands.train_payment import Labelled, Payment
+from tacit.commands.train_plan import Planned, check_out
+from tacit.errors import BadInput, SelfCheckFailed, TacitError
+
+if TYPE_CHECKING:
+    from tacit.train.checkpoints import Checkpoints
+    from tacit.train.models.model import Model
+    from tacit.train.models.saving import Saved
+    from tacit.train.run import Progress
+    from tacit.train.sinks import Sink
+
+
+SETTINGS = ("model", "privacy", "labels", "descent", "statistic")  # what a model says of its configuration
+
+
+class Interrupted(KeyboardInterrupt):
+    """Asked to end, with a line that says how to go on."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    seconds: float
+    paid: str | None  # in words
+
+
+def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overwrite: bool) -> Trained:
+    from tacit.train import sinks
+    from tacit.train.checkpoints import Checkpoints
+    from tacit.train.secret_file import keep_secret
+
+    config, begun_at = chosen.config, time.monotonic()
+    _ = chosen.examples.labels  # labels that are not 0 or 1 are refused here, before anything is paid for
+    with sinks.opened(config.run) as told:
+        keeper = Checkpoints(config.out, chosen.digest, config.keeping)
+        begun = keeper.claim(resume=resume)
+        try:
+            saved_before = begun and _saved_run(config.out) == keeper.run
+            if not saved_before:
+                check_out(config, overwrite=overwrite)
+            if chosen.secret is not None and config.ledger.secret is not None:
+                keep_secret(config.ledger.secret, chosen.secret)
+            paid = None if payment is None else _pay(chosen, payment, begun=begun, saved=saved_before)
+        except BaseException:
+            keeper.release() if begun else keeper.discard()
+            raise
+        if not saved_before:
+            model = _trained(chosen, payment, keeper, told, begun=begun)
+            _finish(keeper, payment, lambda: _save(chosen, payment, model, keeper.run, overwrite))
+        _finish(keeper, payment, lambda: None if payment is None else payment.commit())
+        if config.onnx is not None:
+            _finish(keeper, payment, lambda: _export(chosen, overwrite))
+        keeper.discard()
+    return Trained(time.monotonic() - begun_at, paid)
+
+
+def _pay(chosen: Planned, payment: Payment, *, begun: bool, saved: bool) -> str:
+    from tacit.train.plan import LabelPhase
+
+    if payment.drawn_once:
+        place, phase = chosen.config.ledger.secret, chosen.plan.phases[0]
+        assert isinstance(phase, LabelPhase), "label DP has this phase alone"
+        assert phase.labelling is not None
+        assert place is not None
+        labelled = Labelled.of(chosen.examples, phase.labelling.allocation)
+        chosen.noisy_labels.refuse_changed(payment, place, labelled)
+    if saved:  # the model is there, so what it cost was reserved
+        return "reserved before, by the run that made the model"
+    return payment.reserve(begun=begun)
+
+
+def _trained(
+    chosen: Planned, payment: Payment | None, keeper: Checkpoints, told: tuple[Sink, ...], *, begun: bool
+) -> Model:
+    from tacit.entropy import Entropy, Simulation
+    from tacit.train.run import Run
+    from tacit.train.spending import Spending
+
+    config, seed = chosen.config, chosen.config.run.simulated
+    selection = chosen.examples.selection
+    spending = Spending(chosen.plan, () if selection is None else (selection.release,))
+    source: Entropy | Simulation = Entropy()
+    start: Entropy | Simulation = source
+    if seed is not None:
+        # A run that goes on draws from another stream: never the same noise twice, in a study neither.
+        source, start = Simulation(f"run {seed} {keeper.mark}"), Simulation(f"start {seed}")
+    steps = 0
+    try:
+        if chosen.statistic is not None:
+            return _from_statistic(chosen)
+        with _stopping(keeper), shown_progress(chosen.plan, spending, told) as watch:
+
+            def count(progress: Progress) -> None:
+                nonlocal steps
+                steps += 1
+                watch(progress)
+
+            model = config.model.build(chosen.examples.sizes, start.normal)
+            run = Run(
+                chosen.plan, model, chosen.examples, source, chosen.secret,
+                speed=config.speed, simulated=seed is not None,
+            )  # fmt: skip
+            return run.go(count, keeper)
+    except SelfCheckFailed as problem:
+        keeper.discard()
+        raise SelfCheckFailed(f"{problem}{_stays(payment)}") from None
+    except KeyboardInterrupt:
+        keeper.release()
+        raise Interrupted(_how_to_go_on(chosen, keeper)) from None
+    except (TacitError, OSError, MemoryError) as problem:
+        if begun or steps:
+            keeper.release()
+            raise BadInput(f"{problem}{_stays(payment)}; {_how_to_go_on(chosen, keeper)}") from None
+        _give_up(keeper, payment, problem)
+
+
+def _from_statistic(chosen: Planned) -> Model:
+    from tacit.commands.output import spinner
+    from tacit.commands.train_statistic import fitted
+
+    with spinner("fitting to one noisy statistic"):
+        return fitted(chosen)
+
+
+def _give_up(keeper: Checkpoints, payment: Payment | None, problem: BaseException) -> NoReturn:
+    """Nothing was drawn yet. Noisy labels stay reserved all the same: their name is theirs for ever."""
+    keeper.discard()
+    if payment is None:
+        raise problem
+    if payment.drawn_once:
+        raise BadInput(f"{problem}{_stays(payment)}") from None
+    payment.give_back()
+    raise BadInput(
+        f"{problem} (before the first step: nothing was spent; name another ledger.key for the next attempt)"
+    ) from None
+
+
+def _finish(keeper: Checkpoints, payment: Payment | None, act: Callable[[], object]) -> None:
+    """What comes after training may fail for want of space, and be done again."""
+    try:
+        act()
+    except (TacitError, OSError) as problem:
+        keeper.release()
+        raise BadInput(f"{problem}{_stays(payment)}; try again with --resume") from None
+    except BaseException:
+        keeper.release()
+        raise
+
+
+def _save(chosen: Planned, payment: Payment | None, model: Model, run: str, overwrite: bool) -> None:
+    from tacit.train.models.saving import save
+
+    save(chosen.config.out, as_saved(chosen, payment, model, run), overwrite=overwrite)
+
+
+def as_saved(chosen: Planned, payment: Payment | None, model: Model, run: str) -> Saved:
+    """The model with its promise, and with how it was trained: settings, never a private figure."""
+    from tacit.train.models.saving import Saved
+    from tacit.train.targets import Head
+
+    config, plan = chosen.config, chosen.plan
+    statement = None if plan.statement is None else plan.statement.as_json()
+    said = {
+        name: config.said[name] for name in ("model", "privacy", "labels", "descent") if name in config.said
+    }
+    settings: dict[str, Any] = {
+        "run": run,
+        "configuration": said,
+        "part": config.part,
+        "examples": len(chosen.examples),
+        "steps": plan.steps,
+        "log": chosen.columns.manifest.get("log"),
+        "simulated": config.run.simulated,
+        "ledger": None if payment is None else payment.as_json(),
+    }
+    method = config.privacy.method
+    if chosen.simulated:
+        method, statement, settings["as_if"] = f"{method} (simulated, not private)", None, statement
+    return Saved(
+        model=model,
+        head=Head.LOGISTIC,
+        encoder=chosen.columns.encoder,
+        statement=statement,
+        method=method,
+        settings=settings,
+        part=plan.part,
+        synthetic=chosen.examples.synthetic,
+    )
+
+
+def _export(chosen: Planned, overwrite: bool) -> None:
+    from tacit.train.models.onnx_export import export
+    from tacit.train.models.saving import load
+
+    assert chosen.config.onnx is not None
+    export(load(chosen.config.out), chosen.config.onnx, overwrite=overwrite)
+
+
+def _saved_run(out: Path) -> str | None:
+    """The name of the run that made the model at `out`, if there is a model."""
+    from tacit.data.manifest import read_manifest
+    from tacit.train.models.saving import MANIFEST, VERSION
+
+    if not (out / MANIFEST).is_file():
+        return None
+    settings = read_manifest(out, MANIFEST, what="a saved model", version=VERSION).get("settings", {})
+    found = settings.get("run")
+    return found if isinstance(found, str) else None
+
+
+def _stays(payment: Payment | None) -> str:
+    if payment is None:
+        return ""
+    return f" (what it costs stays reserved in the ledger as {payment.keys[0]}; see tacit ledger settle --help)"
+
+
+def _how_to_go_on(chosen: Planned, keeper: Checkpoints) -> str:
+    from tacit.train.checkpoints import words
+
+    return f"kept at {words(keeper.mark)}; go on with: tacit train {chosen.config.place} --resume"
+
+
+@contextmanager
+def _stopping(keeper: Checkpoints) -> Iterator[None]:
+    """The first SIGINT or SIGTERM ends the run after its step, with a checkpoint; the second at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def stop(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        keeper.ask_to_stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

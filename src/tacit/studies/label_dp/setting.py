@@ -1,0 +1,65 @@
+"""What the label-DP studies share: the log, the models, how they learn, and how much work a scale is.
+
+Learning was tuned on made-up logs of seeds 901 and 902, which no study reports: for the model without privacy
+first, then for noisy labels (user and impression, epsilon 1 to 16), which came out with the same settings. What
+mattered most is Adam's epsilon: where it is large, rows of rare values take small steps, and their noise is not
+learnt (AUC loss without privacy .246 against .262 with the usual 1e-8).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tacit.studies.encodings import Hashed
+from tacit.studies.logs import StudyLog, published_file
+from tacit.studies.study import Asked, Scale
+
+if TYPE_CHECKING:
+    from tacit.train.models.model import Architecture
+    from tacit.train.settings import Learning
+
+PAPER = "Ghazi, Evaluation of Label DP (Randomized Response) Mechanisms on Binary Conversion Models"
+NAME = "criteo-attribution"
+ROWS = {
+    Scale.TOY: 12_000,
+    Scale.SMALL: 1_100_000,
+    Scale.FULL: 16_468_027,
+}  # 36% are clicks
+BINS = {Scale.TOY: 1_000, Scale.SMALL: 80_000, Scale.FULL: 80_000}
+EPSILONS = {Scale.TOY: (1, 3, 4, 16), Scale.SMALL: (1, 2, 3, 4, 8, 16), Scale.FULL: (1, 2, 3, 4, 8, 16)}
+CAPS = {Scale.TOY: (1, 2), Scale.SMALL: (1, 2, 4, 8), Scale.FULL: (1, 2, 4, 8)}
+SEEDS = {Scale.TOY: 2, Scale.SMALL: 10, Scale.FULL: 3}
+FM, NETWORK = "fm", "network"
+
+
+def log(asked: Asked, seed: int) -> StudyLog:
+    """The log of one seed: a world of its own, or the published file."""
+    hashed = Hashed(BINS[asked.scale])
+    if asked.data is not None:
+        file = published_file(asked.data, NAME)
+        return StudyLog(NAME, 0, 0, public=hashed, sensitive=Hashed(1), file=file)
+    return StudyLog(NAME, ROWS[asked.scale], seed, public=hashed, sensitive=Hashed(1))
+
+
+def data_words(asked: Asked) -> str:
+    if asked.data is not None:
+        return "Criteo Attribution as published"
+    return f"Criteo-Attribution-like, {ROWS[asked.scale] * 0.3612 / 1000:,.0f}k clicks"
+
+
+def architecture(name: str) -> Architecture:
+    from tacit.train.models.factorization_machine import FactorizationMachine
+    from tacit.train.models.mlp import Mlp
+
+    # The paper's network: embeddings of 8, hidden layers of 128 and 64.
+    return FactorizationMachine(16) if name == FM else Mlp(8, (), (128, 64))
+
+
+def learning(name: str) -> Learning:
+    """How a model learns, from true labels and from noisy ones."""
+    from tacit.train.settings import Learning
+    from tacit.train.sgd.optimizers import Adam
+    from tacit.train.sgd.schedule import Decay
+
+    epochs, rate, penalty = (4, 0.02, 1e-4) if name == FM else (2, 0.01, 1e-3)
+    return Learning(epochs, 4096, rate, Decay.COSINE, Adam(epsilon=2e-4), penalty)

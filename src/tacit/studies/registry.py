@@ -1,0 +1,33 @@
+"""The studies by name; a study's module is imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from tacit.errors import BadInput
+from tacit.studies.study import Study
+
+STUDIES = {
+    "semi-sensitive-display": "semi_sensitive.display",
+    "semi-sensitive-search": "semi_sensitive.search",
+    "semi-sensitive-network": "semi_sensitive.network",
+    "semi-sensitive-split": "semi_sensitive.split",
+    "semi-sensitive-size": "semi_sensitive.size",
+    "semi-sensitive-hashing": "semi_sensitive.hashing",
+    "semi-sensitive-clipping": "semi_sensitive.clipping",
+    "label-dp-users": "label_dp.users",
+    "label-dp-epsilon": "label_dp.epsilons",
+    "label-dp-units": "label_dp.units",
+    "label-dp-split": "label_dp.split",
+    "label-dp-corrections": "label_dp.corrections",
+    "label-dp-network": "label_dp.network",
+    "label-dp-methods": "label_dp.methods",
+}
+
+
+def study(name: str) -> Study:
+    """The study of this name."""
+    if name not in STUDIES:
+        raise BadInput(f"expected a study named {', '.join(STUDIES)}, got {name!r}")
+    found: Study = import_module(f"tacit.studies.{STUDIES[name]}").STUDY
+    return found

@@ -1,0 +1,257 @@
+"""Checkpoints: a run that died goes on from where it last stood.
+
+A folder beside the model, `.NAME.checkpoint`, belongs to one run of one training. It is there before anything
+is paid for, so that a run that finds its payment made already can tell that it is the one that made it.
+
+Why going on is no second release. A checkpoint holds weights and what the optimizer remembers, and nothing
+random: the run that goes on draws new batches and new noise. Steps that were taken after the checkpoint are
+lost; nobody saw them, and what a run shows while it goes (steps, expected counts, the epsilon of a plan) does
+not depend on private data. So what leaves in the end came from exactly the planned number of steps, each with
+fresh noise. This assumes that what ended the run had nothing to do with private data, and that the folder is
+not copied: two runs from one checkpoint would be two releases. It is readable by its owner alone, and goes when
+the model is there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from tacit.data.manifest import read_manifest
+from tacit.errors import BadInput
+from tacit.train.configuration_values import Keeping
+from tacit.train.models.model import Model
+from tacit.train.run import Mark
+from tacit.train.sgd.descent import Descent
+from tacit.train.sgd.updates import Update
+from tacit.train.targets import Floats
+
+VERSION = 1
+MANIFEST = "checkpoint.json"
+START = Mark(0, 0)
+
+
+def folder_beside(out: Path) -> Path:
+    place = out.resolve()
+    return place.with_name(f".{place.name}.checkpoint")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the folder says: whose it is, and how far that run had come."""
+
+    training: str  # the digest of everything that the training depends on
+    run: str  # a name for this run alone, which its model carries too
+    mark: Mark = START
+    file: str | None = None
+    file_digest: str | None = None
+    taken: Mapping[str, int] | None = None  # by update: the steps that its moments have seen
+
+
+class Checkpoints:
+    """The folder of one run, held by this process alone; a `run.Keeper`."""
+
+    def __init__(self, out: Path, training: str, keeping: Keeping) -> None:
+        self.folder, self._keeping, self._training = folder_beside(out), keeping, training
+        self._lock: IO[bytes] | None = None
+        self._kept: Kept | None = None
+        self._stop, self._since, self._last = False, 0, time.monotonic()
+
+    def claim(self, *, resume: bool) -> bool:
+        """Take the folder; whether a run had begun in it. Refused where it is another training's or in use."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._lock = _private(self.folder / "lock")
+        try:
+            return self._claimed(resume)
+        except BaseException:
+            self.release()
+            raise
+
+    def _claimed(self, resume: bool) -> bool:
+        assert self._lock is not None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(f"{self.folder}: expected no other run here, got one that is training") from None
+        if not (self.folder / MANIFEST).exists():
+            self._write(Kept(self._training, uuid.uuid4().hex))
+            return False
+        found = _read(self.folder)
+        if found.training != self._training:
+            raise BadInput(
+                f"{self.folder}: expected a checkpoint of this configuration and data, got one of another; "
+                "train with what it was begun with, or remove it"
+            )
+        if not resume:
+            raise BadInput(
+                f"{self.folder}: expected no checkpoint, got one at {words(found.mark)} of this training; "
+                "go on with --resume, or remove it"
+            )
+        self._kept = found
+        return True
+
+    def release(self) -> None:
+        """Let go of the folder and leave it as it is."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def discard(self) -> None:
+        """Nothing will go on from here."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.release()
+
+    @property
+    def mark(self) -> Mark:
+        return self._current.mark
+
+    @property
+    def run(self) -> str:
+        """The name of this run."""
+        return self._current.run
+
+    def ask_to_stop(self) -> None:
+        """Keep a checkpoint after the step that is being taken, and end as on Ctrl-C."""
+        self._stop = True
+
+    def due(self, mark: Mark) -> bool:
+        del mark
+        self._since += 1
+        keeping = self._keeping
+        if self._stop or (keeping.every_steps is not None and self._since >= keeping.every_steps):
+            return True
+        minutes = (time.monotonic() - self._last) / 60
+        return keeping.every_minutes is not None and minutes >= keeping.every_minutes
+
+    def keep(self, mark: Mark, model: Model, descent: Descent) -> None:
+        """Write all of it under a new name, and only then say that it is there."""
+        name = f"state-{mark.phase}-{mark.step}-{uuid.uuid4().hex[:8]}.npz"
+        with _private(self.folder / name) as file:
+            np.savez(file, allow_pickle=False, **_weights(model), **_memories(descent))
+            file.flush()
+            os.fsync(file.fileno())
+        taken = {each: update.steps for each, update in _updates(descent).items() if hasattr(update, "steps")}
+        digest = _file_digest(self.folder / name)
+        self._write(Kept(self._training, self.run, mark, name, digest, taken))
+        for old in self.folder.glob("state-*.npz"):
+            if old.name != name:
+                old.unlink()
+        self._since, self._last = 0, time.monotonic()
+        if self._stop:
+            raise KeyboardInterrupt
+
+    def restore(self, model: Model, start: Callable[[int], Descent]) -> tuple[Mark, Descent | None]:
+        kept = self._current
+        if kept.file is None:
+            return kept.mark, None
+        place = self.folder / kept.file
+        if not place.is_file() or _file_digest(place) != kept.file_digest:
+            raise BadInput(f"{place}: expected the checkpoint that was kept, got none or a torn one")
+        descent = start(kept.mark.phase)
+        expected = {**_weights(model), **_memories(descent)}
+        try:
+            with np.load(place, allow_pickle=False) as found:
+                if set(found.files) != expected.keys():
+                    raise BadInput(f"{place}: expected {', '.join(sorted(expected))}, got other arrays")
+                for name, array in expected.items():
+                    array[...] = found[name]
+        except (OSError, ValueError, zipfile.BadZipFile):
+            raise BadInput(f"{place}: expected a whole checkpoint, got something else") from None
+        for name, update in _updates(descent).items():
+            if kept.taken and name in kept.taken:
+                update.steps = kept.taken[name]  # type: ignore[attr-defined]
+        return kept.mark, descent
+
+    @property
+    def _current(self) -> Kept:
+        assert self._kept is not None, "claim comes first"
+        return self._kept
+
+    def _write(self, kept: Kept) -> None:
+        record = {
+            "version": VERSION,
+            "training": kept.training,
+            "run": kept.run,
+            "mark": [kept.mark.phase, kept.mark.step],
+            "file": kept.file,
+            "file_digest": kept.file_digest,
+            "taken": dict(kept.taken or {}),
+        }
+        record["digest"] = _digest(record)
+        draft = self.folder / f"{MANIFEST}.new"
+        with _private(draft) as file:
+            file.write(json.dumps(record, indent=2).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.folder / MANIFEST)
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        self._kept = kept
+
+
+def words(mark: Mark) -> str:
+    return f"phase {mark.phase + 1}, step {mark.step:,}"
+
+
+def _read(folder: Path) -> Kept:
+    record = read_manifest(folder, MANIFEST, what="a checkpoint", version=VERSION)
+    if record.get("digest") != _digest(record):
+        raise BadInput(
+            f"{folder / MANIFEST}: expected a record that fits its digest, got a torn or changed one"
+        )
+    return Kept(
+        record["training"],
+        record["run"],
+        Mark(*record["mark"]),
+        record["file"],
+        record["file_digest"],
+        record["taken"],
+    )
+
+
+def _weights(model: Model) -> dict[str, Floats]:
+    tables = {f"tables.{name}": array for name, array in model.tables.items()}
+    return {**tables, **{f"dense.{name}": array for name, array in model.dense.items()}}
+
+
+def _updates(descent: Descent) -> dict[str, Update]:
+    tables = {f"tables.{name}": update for name, update in descent.tables.items()}
+    return {**tables, **{f"dense.{name}": update for name, update in descent.dense.items()}}
+
+
+def _memories(descent: Descent) -> dict[str, Floats]:
+    return {
+        f"memory.{name}.{what}": array
+        for name, update in _updates(descent).items()
+        for what, array in update.memory.items()
+    }
+
+
+def _private(path: Path) -> IO[bytes]:
+    """A file to write that only its owner may read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in record.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

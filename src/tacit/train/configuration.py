@@ -1,0 +1,106 @@
+"""A training in one TOML file: what is read, what is promised, how it learns, who pays.
+
+data = "display"               # what `tacit data prepare` wrote; paths are relative to this file
+out = "model"
+
+[model]
+name = "fm"
+
+[privacy]                      # all that moves the guarantee is in here
+method = "hybrid"
+epsilon = 8
+delta = 1e-6
+
+Unknown keys are refused, and so are keys that the chosen method would ignore.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import BadInput
+from tacit.train import configuration_parts as parts
+from tacit.train.configuration_keys import DP_SGD, KEYS, METHODS, keys_for, refuse_ignored
+from tacit.train.configuration_table import Table, said_under
+from tacit.train.configuration_values import TrainingConfig
+from tacit.train.models.field_machine import FieldFactors
+from tacit.train.settings import Learning, PrivateLearning
+
+TABLES = ("model", *KEYS)
+TOP = ("data", "part", "out", *TABLES)
+
+
+def load(path: str | Path) -> TrainingConfig:
+    """The training that a TOML file describes."""
+    place = Path(path)
+    with said_under(str(path)):
+        return parse(read(place), place)
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """The file's own words."""
+    try:
+        with Path(path).open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise BadInput("expected a training configuration here, got nothing") from None
+    except OSError as problem:
+        raise BadInput(f"expected a training configuration, got {problem.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise BadInput(f"expected TOML, got {problem}") from None
+
+
+def parse(record: Mapping[str, Any], place: Path, *, also: Collection[str] = ()) -> TrainingConfig:
+    """The training that these words describe. Paths are relative to the folder of `place`; tables named in
+    `also` belong to somebody else and are passed over."""
+    ours = {key: value for key, value in record.items() if key not in also}
+    top = Table(ours, "", TOP)
+    method = Table(_table(ours, "privacy"), "privacy", keys_for("privacy")).one_of("method", METHODS)
+    for name in KEYS:
+        refuse_ignored(name, _table(ours, name), method)
+    folder = place.resolve().parent
+    run = parts.watching(Table(_table(ours, "run"), "run", keys_for("run")), folder)
+    privacy = parts.privacy(Table(_table(ours, "privacy"), "privacy", keys_for("privacy")), method)
+    descent = Table(_table(ours, "descent"), "descent", keys_for("descent"))
+    if method in DP_SGD and privacy.k not in (0, "auto") and "start_rate" in descent:
+        raise BadInput("descent.start_rate: expected none where noisy labels give the start, got one")
+    ledger = parts.ledger(Table(_table(ours, "ledger"), "ledger", keys_for("ledger")), folder)
+    if run.simulated is not None and ours.get("ledger"):
+        raise BadInput("ledger: expected no such table with run.simulated, which reserves nothing, got one")
+    export = Table(_table(ours, "export"), "export", keys_for("export"))
+    statistic = parts.statistic(Table(_table(ours, "statistic"), "statistic", keys_for("statistic")))
+    if method == "statistic" and "model" in ours:
+        raise BadInput("model: expected no such table with method statistic, which brings its own, got one")
+    return TrainingConfig(
+        place=place,
+        data=folder / _path(top, "data", "the folder of a prepared log"),
+        part=top.text("part", "train") or "train",
+        out=folder / _path(top, "out", "the folder that the model is written to"),
+        model=FieldFactors(statistic.rank) if method == "statistic" else parts.model(_table(ours, "model")),
+        privacy=privacy,
+        labels=parts.labels(Table(_table(ours, "labels"), "labels", keys_for("labels"))),
+        plain=parts.plain(descent) if method == "plain" else Learning(),
+        descent=parts.descent(descent) if method in DP_SGD else PrivateLearning(),
+        statistic=statistic,
+        speed=parts.speed(Table(_table(ours, "speed"), "speed", keys_for("speed"))),
+        ledger=ledger,
+        keeping=parts.keeping(Table(_table(ours, "checkpoint"), "checkpoint", keys_for("checkpoint"))),
+        run=run,
+        onnx=folder / str(export.text("onnx")) if "onnx" in export else None,
+        said=ours,
+    )
+
+
+def _table(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = record.get(key, {})
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{key}: expected a table [{key}], got {value!r}")
+    return value
+
+
+def _path(top: Table, key: str, what: str) -> str:
+    top.needed(key, what)
+    return str(top.text(key))

@@ -1,0 +1,100 @@
+"""One table of a configuration file, read key by key; every refusal is one line that names the key's path."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tacit import expect
+from tacit.errors import BadInput
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "a text in quotes": (str,),
+    "a list": (list,),
+    "a whole number": (int,),
+    "a number": (int, float),
+}
+
+
+class Table:
+    """`record` is what the file says under `path` ("" for the top), and `allowed` all that it may say."""
+
+    def __init__(self, record: Any, path: str, allowed: Collection[str]) -> None:
+        if not isinstance(record, Mapping):
+            raise BadInput(f"{path}: expected a table [{path}], got {record!r}")
+        self.path, self._record = path, record
+        for key in record:
+            if key not in allowed:
+                raise BadInput(_unknown(self.name(key), key, allowed))
+
+    def name(self, key: str) -> str:
+        """The key with its path."""
+        return f"{self.path}.{key}" if self.path else key
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._record
+
+    def needed(self, key: str, why: str) -> Any:
+        if key not in self._record:
+            raise BadInput(f"{self.name(key)}: expected {why}, got no such key")
+        return self._record[key]
+
+    def text(self, key: str, default: str | None = None) -> str | None:
+        value = self._record.get(key, default)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            raise BadInput(f"{self.name(key)}: expected a text in quotes, got {value!r}")
+        return value
+
+    def number(self, key: str, default: expect.Number | None = None) -> expect.Number | None:
+        """A number as it was written; a text such as "1/32000000" is one too."""
+        value: expect.Number | None = self._record.get(key, default)
+        if value is not None:
+            expect.exact(self.name(key), value)
+        return value
+
+    def whole(self, key: str, default: int | None = None, *, at_least: int) -> int | None:
+        value = self._record.get(key, default)
+        return None if value is None else expect.whole(self.name(key), value, at_least=at_least)
+
+    def one_of(self, key: str, words: Collection[str], default: str | None = None) -> str:
+        """One of a few words; without a default there must be one."""
+        value = self._record.get(key, default)
+        if value is None:
+            raise BadInput(f"{self.name(key)}: expected one of {', '.join(words)}, got no such key")
+        if value not in words:
+            raise BadInput(
+                f"{self.name(key)}: expected one of {', '.join(words)}, got {value!r}{_near(str(value), words)}"
+            )
+        return str(value)
+
+    def some(self, *keys: str) -> dict[str, Any]:
+        """Those of these keys that are there, for a record that checks them itself (see `said_under`)."""
+        return {key: self._record[key] for key in keys if key in self._record}
+
+    def checked_types(self, kinds: Mapping[str, str]) -> None:
+        """Refuse a value of another kind (see `KINDS`) before it meets arithmetic."""
+        for key, kind in kinds.items():
+            value = self._record.get(key)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, KINDS[kind])):
+                raise BadInput(f"{self.name(key)}: expected {kind}, got {value!r}")
+
+
+@contextmanager
+def said_under(path: str) -> Iterator[None]:
+    """A refusal from within is said with the path in front."""
+    try:
+        yield
+    except BadInput as refusal:
+        raise BadInput(f"{path}: {refusal}") from None
+
+
+def _unknown(name: str, key: str, allowed: Collection[str]) -> str:
+    expected = f"expected one of {', '.join(allowed)}" if allowed else "expected no keys here"
+    return f"{name}: {expected}, got the unknown key {key!r}{_near(key, allowed)}"
+
+
+def _near(word: str, words: Collection[str]) -> str:
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    return f": did you mean {str(close[0])!r}?" if close else ""

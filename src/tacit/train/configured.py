@@ -1,0 +1,86 @@
+"""From a configuration to the method that carries it out, and to the names by which its releases are known."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tacit.data.columns import Columns
+from tacit.errors import BadInput
+from tacit.privacy.mechanisms.memoised import FlipKey
+from tacit.train.configuration_values import TrainingConfig
+from tacit.train.examples import Examples
+from tacit.train.methods import DpSgd, Hybrid, LabelDp, Method, Plain
+from tacit.train.plan import Plan, PrivatePhase
+
+FACTS = ("log", "rows", "rows_read", "rows_passed_over", "split", "columns")
+"""What a manifest says of which rows a log has. All of it is public; the rate of positives would not be."""
+
+
+def method_of(config: TrainingConfig, key: FlipKey, now: int) -> Method:
+    """`now`, in seconds, refuses time windows that are still open."""
+    privacy, labels = config.privacy, config.labels
+    if privacy.method == "plain":
+        return Plain(config.plain)
+    if privacy.method == "statistic":
+        raise BadInput("privacy.method: expected a method that trains step by step, got statistic")
+    assert privacy.epsilon is not None, "checked when the configuration was read"
+    if privacy.method == "label-dp":
+        return LabelDp(privacy.epsilon, privacy.unit, privacy.cap, labels.mechanism, labels.learning, key, now)
+    assert privacy.delta is not None, "checked when the configuration was read"
+    if privacy.method == "dp-sgd":
+        return DpSgd(privacy.epsilon, privacy.delta, privacy.unit, config.descent)
+    return Hybrid(
+        privacy.epsilon,
+        privacy.delta,
+        k=privacy.k,
+        unit=privacy.unit,
+        frozen=privacy.frozen,
+        cap=privacy.cap,
+        mechanism=labels.mechanism,
+        label_learning=labels.learning,
+        learning=config.descent,
+        key=key,
+        now=now,
+    )
+
+
+def flip_key(
+    scope: str, columns: Columns, part: str, *, version: int = 0, release: str | None = None
+) -> FlipKey:
+    """The key of a log's flips: the scope, which rows they are of, and the version of their labels.
+
+    Label DP's flips are drawn once and read by every training, so they carry no `release`. The Hybrid pays for
+    its labels each time: named by its release they are fresh each time too, and may be of labels that have
+    changed meanwhile.
+    """
+    task = f"{scope}: label of {identity(columns, part)}"
+    return FlipKey(task if release is None else f"{task}, for {release}", 0, version)
+
+
+def identity(columns: Columns, part: str) -> str:
+    """A name for these rows of this log, from public facts alone."""
+    facts: Mapping[str, Any] = {name: columns.manifest.get(name) for name in FACTS}
+    spelled = json.dumps({**facts, "part": part}, sort_keys=True)
+    return f"{columns.manifest.get('log')}/{part}/{hashlib.sha256(spelled.encode()).hexdigest()[:16]}"
+
+
+def training_digest(
+    config: TrainingConfig, plan: Plan, examples: Examples, identified: str, secret: str
+) -> str:
+    """Of everything that a checkpoint depends on. It covers the labels, so it never leaves the checkpoint."""
+    spelled = hashlib.sha256()
+    for part in (config.digest, identified, examples.encoder_digest, secret, repr(plan.releases)):
+        spelled.update(f"{part}\n".encode())
+    for phase in plan.phases:
+        learning = (phase.name, str(phase.part), repr(phase.learning), repr(phase.schedule))
+        spelled.update(repr(learning).encode())
+        if isinstance(phase, PrivatePhase):
+            spelled.update(repr((phase.clipping, phase.sampling_probability)).encode())
+    if examples.label is not None:
+        spelled.update(np.ascontiguousarray(examples.at.of(examples.label)).tobytes())
+    return spelled.hexdigest()

@@ -1,0 +1,106 @@
+"""How much memory a training will take, from its shapes alone, so that it can be said before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.train.examples import Examples, Sizes
+from tacit.train.models.mlp import Mlp
+from tacit.train.models.model import Architecture, Model
+from tacit.train.plan import LabelPhase, Phase, Plan
+from tacit.train.settings import Speed
+from tacit.train.sgd.noise import BLOCK
+from tacit.train.sgd.optimizers import Optimizer, RmsProp, Sgd
+from tacit.train.targets import Floats
+
+WORD, FLOAT, ID = 8, 4, 4
+PER_EXAMPLE = 12 * FLOAT  # scores, residuals, norms, weights and what they are made of
+ACTIVATIONS = 4  # copies of each layer's output that a forward and a backward pass hold
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes, by what they are for. Columns that are mapped from disk are not in it: they can be dropped."""
+
+    weights: int
+    accumulators: int
+    moments: int
+    bookkeeping: int
+    batch: int
+    labels: int
+
+    @property
+    def total(self) -> int:
+        return sum(asdict(self).values())
+
+    def as_json(self) -> dict[str, int]:
+        return {**asdict(self), "total": self.total}
+
+
+def estimate(shape: Architecture, examples: Examples, plan: Plan, speed: Speed) -> MemoryEstimate:
+    """What training takes at its largest: phases come one after the other, so the largest of them counts."""
+    model = shape.build(examples.sizes, _no_memory)
+    weights = sum(array.size * FLOAT for array in (*model.tables.values(), *model.dense.values()))
+    by_phase = [_phase(model, examples, phase, speed) for phase in plan.phases]
+    largest = max(by_phase, key=lambda parts: sum(parts.values()))
+    return MemoryEstimate(weights=weights, **largest)
+
+
+def _no_memory(shape: Any = None, *, scale: float = 1.0) -> Floats:  # noqa: ARG001 (only the shape counts)
+    return np.broadcast_to(np.float32(0), shape)
+
+
+def _phase(model: Model, examples: Examples, phase: Phase, speed: Speed) -> dict[str, int]:
+    learning = phase.learning
+    private = not isinstance(phase, LabelPhase)
+    by_row = isinstance(learning.optimizer, Sgd) and not learning.penalty
+    accumulators = bookkeeping = moments = 0
+    for name in model.trained_rows(phase.part):
+        table = model.tables[name]
+        accumulators += table.size * FLOAT
+        bookkeeping += 4 * len(table) * ID if by_row else 0  # when each row was last read, and which ones are
+        moments += _moments(learning.optimizer) * table.size * FLOAT
+    for name in model.trained_dense(phase.part):
+        size = model.dense[name].size * FLOAT
+        accumulators, moments = accumulators + size, moments + _moments(learning.optimizer) * size
+    several = 1.0
+    if not isinstance(phase, LabelPhase) and phase.groups is not None:
+        several = len(phase.groups) / (int(phase.groups.max()) + 1)
+    examples_at_once = int(min(learning.batch * several, len(examples), speed.microbatch))
+    batch = examples_at_once * _per_example(model, examples.sizes)
+    batch += int(min(learning.batch * several, len(examples))) * 6 * WORD
+    return {
+        "accumulators": accumulators,
+        "moments": moments,
+        "bookkeeping": bookkeeping + (BLOCK * FLOAT * 2 if private else 0),
+        "batch": batch,
+        "labels": _labels(phase, len(examples)),
+    }
+
+
+def _moments(optimizer: Optimizer) -> int:
+    if isinstance(optimizer, Sgd):
+        return 0
+    return 1 if isinstance(optimizer, RmsProp) else 2
+
+
+def _per_example(model: Model, sizes: Sizes) -> int:
+    """Ids, what the forward pass keeps, and what the backward pass adds."""
+    fields = sizes.public_fields + sizes.sensitive_fields
+    shape = model.architecture
+    if isinstance(shape, Mlp):
+        widths = fields * shape.dim + sum(shape.public_layers) + sum(shape.common_layers)
+        return PER_EXAMPLE + 2 * fields * ID + ACTIVATIONS * widths * FLOAT
+    width = int(next(iter(model.tables.values())).shape[1])
+    return PER_EXAMPLE + 2 * fields * ID + 2 * width * FLOAT
+
+
+def _labels(phase: Phase, examples: int) -> int:
+    """Targets, where they belong, and the order of an epoch or the members of each unit."""
+    if isinstance(phase, LabelPhase):
+        noisy = 0 if phase.labelling is None else len(phase.labelling.allocation)
+        return examples * (FLOAT + 2) + noisy * (2 * FLOAT + 3 * WORD) + (noisy or examples) * 3 * WORD
+    return examples * (FLOAT + 2) + (0 if phase.groups is None else examples * 3 * WORD)

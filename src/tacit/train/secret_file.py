@@ -1,0 +1,99 @@
+"""The secret that keys the flips of labels, in a file of its own, and a register of what was flipped with it.
+
+Whoever has the secret undoes every flip. If it is lost, flipping the same labels again is another release. The
+register, beside it, holds a keyed digest of the labels behind each release: flips of labels that have changed
+since would show which ones did, so they need a new version and a new payment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import BadInput
+from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+
+OTHERS = 0o077  # permissions that are not the owner's
+
+
+def existing_secret(path: Path) -> bytes | None:
+    """The secret in this file; None if there is no file."""
+    try:
+        mode = path.stat().st_mode
+        secret = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise BadInput(f"ledger.secret: expected a file, got {path}: {problem.strerror}") from None
+    if mode & OTHERS:
+        raise BadInput(
+            f"ledger.secret: expected {path} for its owner alone (chmod 600), got mode {mode & 0o777:o}"
+        )
+    if len(secret) != SECRET_BYTES:
+        raise BadInput(f"ledger.secret: expected {SECRET_BYTES} bytes in {path}, got {len(secret)}")
+    return secret
+
+
+def keep_secret(path: Path, secret: bytes) -> None:
+    """Put a new secret into its file, whole or not at all; one that is there already must be the same."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    _write_private(draft, secret)
+    try:
+        os.link(draft, path)  # refuses to replace one that somebody else made meanwhile
+    except FileExistsError:
+        if existing_secret(path) != secret:
+            raise BadInput(f"ledger.secret: expected no file at {path} yet, got one: try again") from None
+    finally:
+        draft.unlink()
+
+
+def secret_name(secret: bytes) -> str:
+    """A name for a secret, which tells nothing about it: with another one, flips are another release."""
+    return hashlib.blake2b(b"name", key=secret, digest_size=8, person=b"tacit-secret").hexdigest()
+
+
+class FlipRegister:
+    """Which labels were behind each release of flips, as digests that only the secret's owner can make."""
+
+    def __init__(self, secret_path: Path, secret: bytes) -> None:
+        self._path, self._secret = secret_path.with_name(f"{secret_path.name}.flipped.json"), secret
+
+    def holds(self, key: str, labels: NDArray[Any], records: NDArray[Any]) -> bool:
+        """Whether these are the labels that were flipped under this key."""
+        return self._read().get(key) == self._digest(labels, records)
+
+    def remember(self, key: str, labels: NDArray[Any], records: NDArray[Any]) -> None:
+        """Note it, before the flips are paid for."""
+        known = {**self._read(), key: self._digest(labels, records)}
+        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        _write_private(draft, json.dumps(known, indent=2).encode())
+        draft.replace(self._path)
+
+    def _read(self) -> dict[str, str]:
+        try:
+            found: dict[str, str] = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            raise BadInput(f"{self._path}: expected the register of flipped labels, got a torn one") from None
+        return found
+
+    def _digest(self, labels: NDArray[Any], records: NDArray[Any]) -> str:
+        keyed = hashlib.blake2b(key=self._secret, digest_size=16, person=b"tacit-labels")
+        keyed.update(np.ascontiguousarray(records, dtype="<i8").tobytes())
+        keyed.update(np.ascontiguousarray(labels, dtype="<f8").tobytes())
+        return keyed.hexdigest()
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

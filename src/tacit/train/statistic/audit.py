@@ -1,0 +1,87 @@
+"""The statistic as it is really released, against its claim.
+
+One release holds as many worlds as there are trials: each world is a unit with cells that nobody else falls
+into. The auditor adds up a world's cells in the direction in which its labels can move them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import norm
+
+from tacit.privacy.audit.case import Case, Draws, Hits, claim, empirical
+from tacit.privacy.randomness import Source
+from tacit.privacy.relations import Relation
+from tacit.privacy.releases import GaussianStatistic
+from tacit.privacy.units import Unit, UnitKind
+from tacit.train.statistic.plan import Plan
+from tacit.train.statistic.prior import Prior
+from tacit.train.statistic.release import release
+from tacit.train.statistic.tables import Tables
+from tacit.train.statistic.weights import sensitivity, unit_norms, unit_weights
+
+DELTA = 0.05  # large on purpose: an event as rare as a real delta would need billions of draws
+NOISE = 1.0
+
+
+def cases() -> list[Case]:
+    """All cases. Claims come from the accountant, never from here, so that it is audited too."""
+    alone, user = World(cell=(0,), unit=UnitKind.IMPRESSION), World(cell=(0, 0, 1), unit=UnitKind.USER)
+    return [
+        _case("one noisy statistic, an impression", alone, replace(alone, noise=0.85 * NOISE)),
+        # The twin takes a user's rows for as many people: none is weighed down.
+        _case("one noisy statistic, a user of 3 rows", user, replace(user, taken_for=UnitKind.IMPRESSION)),
+    ]
+
+
+@dataclass(frozen=True)
+class World:
+    """The cells of a unit's rows, the unit that is protected, and what a careless plan takes each row for."""
+
+    cell: tuple[int, ...]
+    unit: UnitKind
+    noise: float = NOISE
+    taken_for: UnitKind | None = None
+
+    def plan(self, trials: int) -> Plan:
+        """A real plan over the rows of all worlds, with cells of their own, that claims noise of `NOISE`."""
+        rows, width = len(self.cell), 1 + max(self.cell)
+        ids = (np.arange(trials)[:, None] * width + np.array(self.cell)).reshape(-1, 1)
+        apart = (self.taken_for or self.unit) is UnitKind.IMPRESSION
+        units = np.arange(trials * rows) if apart else np.repeat(np.arange(trials), rows)
+        tables, _ = Tables.of(ids, [(0,)])
+        cells, shares = tables.rows(ids), np.ones(1)
+        norms = unit_norms(cells, shares, units)
+        weights = unit_weights(norms, 1.0)
+        most = sensitivity(norms, weights)
+        described = GaussianStatistic(self.noise * most, most, Relation.REPLACE_LABEL)
+        return Plan(tables, cells, shares, weights[units], Unit(self.unit), described, DELTA, Prior(), rank=0)
+
+    def draws(self, above: float) -> Draws:
+        direction = np.bincount(self.cell) / np.linalg.norm(np.bincount(self.cell))
+
+        def draw(neighbour: bool, trials: int, source: Source) -> Hits:
+            plan = self.plan(trials)
+            labels = np.full(plan.cells.rows, 0 if neighbour else 1)
+            released = release(plan, labels, source, simulated=not source.fit_for_release)
+            hits: Hits = released.sums.reshape(trials, -1) @ direction > above
+            return hits
+
+        return draw
+
+
+def _case(name: str, honest: World, twin: World) -> Case:
+    """The event is the threshold that tells the most, at the claim, about a move by the sensitivity of 1."""
+    relation = Relation.REPLACE_LABEL
+    claimed = claim(GaussianStatistic(NOISE, 1.0, relation), relation, DELTA)
+
+    def told(above: float) -> float:
+        return float(norm.sf((above - 1) / NOISE) - math.exp(claimed) * norm.sf(above / NOISE))
+
+    above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
+    return empirical(
+        name, relation, claimed, delta=DELTA, draws=honest.draws(above), twin_draws=twin.draws(above)
+    )

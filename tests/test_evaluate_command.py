@@ -1,0 +1,160 @@
+"""`tacit evaluate`: figures with intervals, beside a baseline, and what measuring them costs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tacit.cli import main
+from tacit.data.columns import Columns
+from tacit.store.ledger import LedgerStore
+from tacit.train.evaluation.auc import auc
+from tacit.train.examples import Examples
+from tacit.train.models.saving import load
+from train_command_logs import called_synthetic, granted, prepared, written
+
+Told = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log, and two models of it: one that has learned something, and one that has not."""
+    place = tmp_path_factory.mktemp("evaluate")
+    prepared(place)
+    for out, rate in (("good", 0.05), ("idle", 1e-9)):
+        said = {"data": "log", "out": out, "model": {"name": "logistic"}, "privacy": {"method": "plain"}}
+        config = written(place / f"{out}.toml", {**said, "descent": {"epochs": 4, "batch": 32, "rate": rate}})
+        assert main(["train", str(config), "--json"]) == 0
+    return place
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path, capsys: Told) -> Path:
+    capsys.readouterr()
+    return Path(shutil.copytree(made, tmp_path / "place"))
+
+
+def told(capsys: Told, place: Path, *arguments: str, model: str = "good") -> Any:
+    command = ["evaluate", str(place / model), str(place / "log"), *arguments, "--json"]
+    assert main(command) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: Told, place: Path, *arguments: str, model: str = "good") -> str:
+    assert main(["evaluate", str(place / model), str(place / "log"), *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1, said.err
+    return said.err
+
+
+def noisy(place: Path, epsilon: str = "3") -> list[str]:
+    return [
+        "--labels", "noisy", "--epsilon", epsilon, "--ledger", str(place / "ledger.sqlite"), "--scope", "shop",
+        "--secret", str(place / "flips.secret"),
+    ]  # fmt: skip
+
+
+def spent(place: Path) -> float:
+    history = LedgerStore.open_existing(place / "ledger.sqlite").verify()
+    return sum(float(account.used.budget.epsilon) for account in history.ledger.accounts.values())
+
+
+def test_figures_are_those_of_the_model(place: Path, capsys: Told) -> None:
+    record = told(capsys, place)
+    examples = Examples.of(Columns.open(place / "log"), "test")
+    expected = auc(examples.labels, load(place / "good").predict(examples))
+    assert record["auc_loss"]["value"] == pytest.approx(1 - expected)
+    assert record["auc_loss"]["low"] < record["auc_loss"]["value"] < record["auc_loss"]["high"]
+    assert record["rows"] == len(examples)
+    assert record["clusters"] == len(np.unique(examples.key("user")))
+    assert set(record) >= {"log_loss", "calibration_ratio"}
+    assert "relative_auc_loss_percent" not in record
+
+
+def test_a_baseline_is_compared_on_the_same_rows(place: Path, capsys: Told) -> None:
+    record = told(capsys, place, "--baseline", str(place / "idle"))
+    assert record["relative_auc_loss_percent"]["value"] < 0
+    backwards = told(capsys, place, "--baseline", str(place / "good"), model="idle")
+    assert backwards["auc_difference"]["value"] == pytest.approx(-record["auc_difference"]["value"])
+    assert main(["evaluate", str(place / "good"), str(place / "log"), "--baseline", str(place / "idle")]) == 0
+    page = capsys.readouterr().out
+    assert "AUC loss against baseline, %" in page
+    assert "(plain) on 124 rows of" in page
+
+
+def test_the_reliability_table(place: Path, capsys: Told) -> None:
+    bins = told(capsys, place, "--calibration")["calibration"]
+    assert sum(each["rows"] for each in bins) == 124
+    assert main(["evaluate", str(place / "good"), str(place / "log"), "--calibration"]) == 0
+    assert "Predicted against observed" in capsys.readouterr().out
+
+
+def test_exact_figures_of_private_labels_are_called_a_release(place: Path, capsys: Told) -> None:
+    assert any("is a release that nobody has paid for" in note for note in told(capsys, place)["notes"])
+    agreed = told(capsys, place, "--labels-are-public")["notes"]
+    assert agreed == ["the labels were said to be public, or agreed for measuring"]
+    trained_on = told(capsys, place, "--part", "train", "--labels-are-public")["notes"]
+    assert any("trained on train" in note for note in trained_on)
+    called_synthetic(place / "log")
+    assert told(capsys, place)["notes"][0] == "the labels are made up: these figures are about nobody"
+
+
+def test_noisy_labels_are_paid_for_once(place: Path, capsys: Told) -> None:
+    granted(place / "ledger.sqlite", "replace-label", "5", delta="0")
+    capsys.readouterr()
+    secret = place / "flips.secret"
+    secret.write_bytes(bytes(range(32)))  # so that the flips are the same in every run of this test
+    secret.chmod(0o600)
+    first = told(capsys, place, *noisy(place))
+    assert first["measured_on"] == "flipped labels"
+    assert first["notes"][0].endswith("ledger: reserved")
+    assert "for labels alone" in first["notes"][1]
+    again = told(capsys, place, *noisy(place))
+    assert again["notes"][0].endswith("paid for before: the same noisy labels, read again")
+    assert again["auc_loss"] == first["auc_loss"]
+    assert told(capsys, place, *noisy(place), model="idle")["rows"] == 124
+    assert spent(place) == 3
+    # The intervals know of the flips: they are wider, and hold the exact figure here.
+    exact = told(capsys, place)["auc_loss"]
+    assert first["auc_loss"]["high"] - first["auc_loss"]["low"] > exact["high"] - exact["low"]
+    assert first["auc_loss"]["low"] < exact["value"] < first["auc_loss"]["high"]
+    assert "budget exceeded" in refused(capsys, place, *noisy(place, "4"))
+    np.save(place / "log" / "label.npy", 1 - np.load(place / "log" / "label.npy"))
+    assert "labels that have changed" in refused(capsys, place, *noisy(place))
+    assert spent(place) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--part", "tset"], "expected a part named train, test, got 'tset'"),
+        (["--epsilon", "1"], "expected --labels noisy with --epsilon, got --labels true"),
+        (["--labels", "noisy"], "expected --epsilon for noisy labels, got none"),
+        (["--labels", "noisy", "--epsilon", "1"], "expected --ledger to pay for noisy labels, got none"),
+        (["--labels", "noisy", "--labels-are-public"], "expected --labels true with --labels-are-public"),
+        (["--baseline", "nowhere"], "nowhere: expected a saved model here"),
+    ],
+)
+def test_what_is_refused(place: Path, capsys: Told, arguments: list[str], expected: str) -> None:
+    assert expected in refused(capsys, place, *arguments)
+
+
+def test_a_model_of_another_encoder_is_refused(place: Path, capsys: Told) -> None:
+    csv, schema = str(place / "shop.csv"), str(place / "shop.toml")
+    shutil.rmtree(place / "log")
+    command = ["data", "prepare", csv, "--schema", schema, "--out", str(place / "log"), "--public-bins", "41"]
+    assert main([*command, "--json"]) == 0
+    capsys.readouterr()
+    said = refused(capsys, place)
+    assert "expected a model of the encoder that" in said
+    assert "got another" in said
+    command = ["data", "prepare", csv, "--schema", schema, "--out", str(place / "log"), "--overwrite"]
+    assert main([*command, "--encoder", str(place / "good"), "--json"]) == 0  # a model carries its encoder
+    capsys.readouterr()
+    assert told(capsys, place)["rows"] == 124

@@ -1,0 +1,267 @@
+"""Studies: every one at toy size for real, their rules, their cache, and the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tacit.cli import main
+from tacit.data.columns import Columns
+from tacit.errors import BadInput
+from tacit.privacy.calibration import Memory
+from tacit.studies import registry, verdicts
+from tacit.studies.encodings import Frequent, Hashed, KnownDomain, Selected
+from tacit.studies.logs import Ready, StudyLog, prepared, published_file
+from tacit.studies.registry import STUDIES, study
+from tacit.studies.results import read
+from tacit.studies.runs import Labelled, Runs
+from tacit.studies.study import Asked, Finding, Outcome, Scale
+from tacit.studies.tasks import record_path, run_all
+from tacit.studies.training import Training
+from tacit.train.evaluation.auc import expected_auc
+from tacit.train.methods import Hybrid, Plain
+from tacit.train.models.factorization_machine import FactorizationMachine
+from tacit.train.settings import Learning
+
+OURS = [name for name in STUDIES if name.startswith("semi-sensitive")]
+SMALL_LOG = StudyLog("display-small", 1_500, 7, public=Hashed(500), sensitive=Hashed(500))
+PLAIN = Plain(Learning(epochs=1, batch=256))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all toy runs: they share logs, trainings and calibrations."""
+    return tmp_path_factory.mktemp("reproduced")
+
+
+@pytest.fixture(scope="module")
+def cache(folder: Path) -> Path:
+    return Asked(folder).cache
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A task that leaves a trace each time it is really done."""
+
+    log: StudyLog
+    trace: Path
+    fails: bool = False
+
+    def measure(self, ready: Ready, memory: Memory) -> dict[str, Any]:
+        del memory
+        with self.trace.open("a") as trace:
+            trace.write("done\n")
+        if self.fails:
+            raise BadInput("expected a task that works, got this one")
+        return {"rows": ready.columns.rows}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_study_runs_at_toy_size_and_says_what_it_is(name: str, folder: Path) -> None:
+    chosen = study(name)
+    outcome = chosen.outcome(Asked(folder, Scale.TOY, seeds=1, processes=1))
+
+    assert {finding.id for finding in outcome.findings} == set(chosen.claims)
+    assert all(finding.holds is None for finding in outcome.findings), "toy figures decide nothing"
+    assert all(finding.rule and finding.seen for finding in outcome.findings)
+    assert "synthetic" in outcome.note
+    assert "1 seed" in outcome.note
+    assert all(len(row) == len(outcome.columns) for row in outcome.rows)
+    assert {file.suffix for file in outcome.files} == {".csv", ".svg", ".png", ".json"}
+    assert all(file.stat().st_size > 200 for file in outcome.files)
+    table = read(folder, name)
+    assert set(table["seed"]) == {1}
+    assert all(isinstance(loss, float) and 0 < loss < 1 for loss in table["auc_loss"])
+    assert json.loads((folder / f"{name}.json").read_text())["synthetic"] is True
+    assert chosen.minutes[Scale.SMALL] > 0
+
+
+def test_a_study_that_ran_before_trains_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen, asked = study("semi-sensitive-hashing"), Asked(folder, Scale.TOY, seeds=1, processes=1)
+    first = chosen.outcome(asked)
+    monkeypatch.setattr(Training, "measure", lambda *_: pytest.fail("was done before"))
+    assert chosen.outcome(asked).rows == first.rows
+
+
+def test_a_task_is_done_once_and_a_failed_one_leaves_no_record(cache: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    task, broken = Counting(SMALL_LOG, trace), Counting(SMALL_LOG, trace, fails=True)
+    tracked: list[tuple[str, int, int]] = []
+    records = run_all([task, task], cache, processes=1, track=lambda *told: tracked.append(told), label="x")
+    assert [record["rows"] for record in records] == [1_500] * 2
+    assert trace.read_text() == "done\n"
+    assert tracked[-1] == ("x", 1, 1)
+    with pytest.raises(BadInput, match="works"):
+        run_all([task, broken], cache, processes=1)
+    assert trace.read_text() == "done\n" * 2
+    assert not record_path(broken, cache).exists()
+
+
+def test_two_processes_give_what_one_gives(cache: Path, tmp_path: Path) -> None:
+    tasks = [Training(SMALL_LOG, FactorizationMachine(2), PLAIN, seed) for seed in (1, 2)]
+    alone = run_all(tasks, cache, processes=1)
+    (tmp_path / "logs").symlink_to(cache / "logs")
+    together = run_all(tasks, tmp_path, processes=2)
+    assert [record["auc_loss"] for record in alone] == [record["auc_loss"] for record in together]
+    assert alone[0]["auc_loss"] != alone[1]["auc_loss"]
+
+
+def test_the_truth_of_a_log_is_that_of_its_rows(cache: Path) -> None:
+    ready = prepared(SMALL_LOG, cache)
+    assert ready.truth is not None
+    label = np.asarray(ready.columns.label, np.float64)
+    # Labels are drawn with these probabilities; 6 standard deviations of their sum: once in a billion.
+    assert abs(np.sum(label - ready.truth)) < 6 * np.sqrt(np.sum(ready.truth * (1 - ready.truth)))
+    # Correlations of 1,500 pairs have a standard error of 1/39; truth in another order correlates with nothing.
+    assert np.corrcoef(label, ready.truth)[0, 1] > 0.3
+    assert abs(np.corrcoef(label, np.roll(ready.truth, 1))[0, 1]) < 6 / 39
+    assert 1 - expected_auc(ready.truth, ready.truth) < 0.25
+
+
+@pytest.mark.parametrize(
+    "sensitive", [KnownDomain(), KnownDomain(20), Selected(0, 8, "1e-6"), Hashed(64)], ids=repr
+)
+def test_each_encoding_gives_the_table_it_promises(
+    sensitive: KnownDomain | Selected | Hashed, cache: Path
+) -> None:
+    encoder = prepared(replace(SMALL_LOG, public=Frequent(2), sensitive=sensitive), cache).columns.encoder
+    assert (encoder.selection is not None) == isinstance(sensitive, Selected)
+    if isinstance(sensitive, Hashed):
+        assert encoder.sensitive.size == 64
+    elif sensitive == KnownDomain():
+        assert encoder.sensitive.size == 28_612  # 28,592 values; a row for missing and one for others a field
+    elif sensitive == KnownDomain(20):
+        assert encoder.sensitive.size == 10 + 9 * 20 + 20
+    else:
+        assert 20 <= encoder.sensitive.size < 28_612
+
+
+def test_a_paid_selection_adds_noise_to_the_training(cache: Path) -> None:
+    logs = [replace(SMALL_LOG, sensitive=Selected(0, 4, "5e-7")), SMALL_LOG]
+    tasks = [Training(log, FactorizationMachine(2), Hybrid(8, "1e-6", 0.0), 1) for log in logs]
+    paid, free = run_all(tasks, cache, processes=1)
+    assert paid["noise_multiplier"] > free["noise_multiplier"]
+
+
+def test_figures_come_by_seed_and_missing_ones_are_refused() -> None:
+    runs = Runs([{"method": "a", "seed": 2, "loss": 3.0}, {"method": "a", "seed": 1, "loss": 2.0}])
+    assert runs.figures("loss", method="a").tolist() == [2.0, 3.0]
+    assert runs.percent_over("loss", {"method": "a"}, method="a").tolist() == [0.0, 0.0]
+    with pytest.raises(BadInput, match="none"):
+        runs.figures("loss", method="b")
+
+
+def test_runs_carry_labels_and_records(folder: Path, tmp_path: Path) -> None:
+    task = Counting(SMALL_LOG, tmp_path / "trace")
+    runs = Runs.of([Labelled({"seed": 1}, task)], Asked(folder, processes=1), "x")
+    assert runs.table() == {"seed": [1], "rows": [1_500]}
+
+
+def test_rules_hold_fail_or_stay_open() -> None:
+    low, high = np.array([1.0, 1.1, 0.9]), np.array([2.0, 2.1, 1.9])
+    noisy = np.array([0.5, 2.9, 2.0])
+    assert verdicts.below(low, high) is True
+    assert verdicts.below(high, low) is False
+    assert verdicts.below(low, noisy) is None
+    assert verdicts.below(low[:2], high[:2]) is None, "two seeds decide nothing"
+    assert verdicts.no_better(low, high) is False
+    assert verdicts.no_better(high, low) is True
+    assert verdicts.no_better(low, noisy) is None, "few seeds are no proof of no difference"
+    assert verdicts.no_better(np.tile(low, 2), np.tile(noisy, 2)) is True
+    assert verdicts.at_most(low, 1.5) is True
+    assert verdicts.at_most(high, 1.5) is False
+    assert verdicts.every([True, None]) is None
+    assert verdicts.every([True, None, False]) is False
+    assert verdicts.every([True, True]) is True
+
+
+def test_findings_have_the_names_that_all_checks_have() -> None:
+    finding = Finding("S1", "words", "rule", "seen", None)
+    assert finding.as_json().keys() >= {"name", "value", "bar", "holds"}
+    assert finding.verdict == "undecided"
+
+
+def test_published_files_are_found_by_name_and_used(tmp_path: Path) -> None:
+    assert (
+        main(
+            [
+                "data",
+                "generate",
+                "criteo-search",
+                "--rows",
+                "1500",
+                "--out",
+                str(tmp_path / "criteo-search.tsv"),
+            ]
+        )
+        == 0
+    )
+    file = published_file(tmp_path, "criteo-search")
+    assert file.name == "criteo-search.tsv"
+    ready = prepared(
+        StudyLog("criteo-search", 0, 0, public=Hashed(100), sensitive=Hashed(100), file=file), tmp_path
+    )
+    assert ready.truth is None
+    assert Columns.open(ready.columns.folder).rows == 1_500
+    with pytest.raises(BadInput, match=r"criteo-display\.csv"):
+        published_file(tmp_path, "criteo-display")
+    asked = Asked(tmp_path, Scale.TOY, seeds=2, data=tmp_path, processes=1)
+    with pytest.raises(BadInput, match="--data"):
+        study("semi-sensitive-size").outcome(asked)
+
+
+def test_the_command_prints_verdicts_for_people_and_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Asked] = []
+
+    def run(request: Asked) -> Outcome:
+        asked.append(request)
+        request.track("training", 1, 2)
+        finding = Finding("S12", "log loss wants more", "a rule", "5 and 10", True)
+        return Outcome(("method", "loss"), [("RR", "1.0 ± 0.1")], [finding], [tmp_path / "x.csv"], "synthetic")
+
+    monkeypatch.setattr(
+        registry,
+        "study",
+        lambda name: replace(study(OURS[0]), name=name, run=run, seeds=dict.fromkeys(Scale, 4)),
+    )
+    assert main(["reproduce", "one", "two", "--json", "--out", str(tmp_path)]) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert [(record["study"], record["name"], record["holds"]) for record in records] == [
+        ("one", "S12", True),
+        ("two", "S12", True),
+    ]
+    assert all(record.keys() >= {"value", "bar", "files", "note"} for record in records)
+    assert (asked[0].scale, asked[0].seeds, asked[0].out) == (Scale.SMALL, 4, tmp_path)
+    assert main(["reproduce", "one", "--scale", "toy", "--seeds", "3", "--processes", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "S12 undecided: log loss wants more" in told, "toy figures decide nothing"
+    assert "rule: a rule" in told
+    assert "synthetic" in told
+    assert (asked[-1].scale, asked[-1].seeds, asked[-1].processes) == (Scale.TOY, 3, 1)
+
+
+def test_the_command_lists_and_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in listed] == list(STUDIES)
+    assert main(["reproduce", "--list"]) == 0
+    assert "figure 3" in capsys.readouterr().out
+    for wrong in (
+        [],
+        ["no-such-study"],
+        [OURS[0], "--data", str(tmp_path / "nothing")],
+        [OURS[0], "--seeds", "0"],
+        [OURS[0], "--processes", "0"],
+    ):
+        assert main(["reproduce", *wrong, "--out", str(tmp_path)]) == 2
+        refusal = capsys.readouterr().err
+        assert refusal.startswith("tacit reproduce: expected")
+        assert refusal.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,324 @@
+"""Checkpoints come back as they were or not at all; memory as it was said; watchers told what may be shown."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from tacit.entropy import Simulation
+from tacit.errors import BadInput
+from tacit.train import sinks
+from tacit.train.checkpoints import Checkpoints, folder_beside
+from tacit.train.configuration_values import Keeping, Watching
+from tacit.train.examples import Examples
+from tacit.train.memory import estimate
+from tacit.train.methods import Hybrid, LabelDp, Method, Plain
+from tacit.train.models.factorization_machine import FactorizationMachine
+from tacit.train.models.model import Model
+from tacit.train.plan import Plan
+from tacit.train.run import Mark, Progress, Run
+from tacit.train.settings import Learning, PrivateLearning, Speed
+from tacit.train.sgd.descent import Descent
+from tacit.train.sgd.optimizers import Adam, Optimizer, Sgd
+from tacit.train.spending import Spending
+from training_checks import small_examples
+
+SECRET = bytes(range(32))
+NOTHING = Keeping(None, None)
+
+
+class Memory:
+    """Calibrations of this file, made once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, float] = {}
+
+    def recall(self, question: str) -> float | None:
+        return self._known.get(question)
+
+    def keep(self, question: str, answer: float) -> None:
+        self._known[question] = answer
+
+
+MEMORY = Memory()
+
+
+def hybrid(optimizer: Optimizer, penalty: float = 0.0) -> Hybrid:
+    return Hybrid(
+        4, "1e-5", k=0.5, label_learning=Learning(epochs=2, batch=8, rate=0.01),
+        learning=PrivateLearning(epochs=2, batch=8, optimizer=optimizer, penalty=penalty, rate=0.1),
+    )  # fmt: skip
+
+
+def run_of(plan: Plan, examples: Examples, seed: str) -> Run:
+    model = FactorizationMachine(4).build(examples.sizes, Simulation("start").normal)
+    return Run(plan, model, examples, Simulation(seed), SECRET, simulated=True)
+
+
+class Snapshots:
+    """A keeper that also remembers what it was given."""
+
+    def __init__(self, checkpoints: Checkpoints, at: Mark) -> None:
+        self._checkpoints, self._at = checkpoints, at
+        self.seen: dict[str, Any] = {}
+
+    def due(self, mark: Mark) -> bool:
+        return mark == self._at
+
+    def keep(self, mark: Mark, model: Model, descent: Descent) -> None:
+        self._checkpoints.keep(mark, model, descent)
+        self.seen = state_of(model, descent)
+        raise KeyboardInterrupt
+
+    def restore(self, model: Model, start: Any) -> tuple[Mark, Descent | None]:
+        return self._checkpoints.restore(model, start)
+
+
+def state_of(model: Model, descent: Descent) -> dict[str, Any]:
+    state: dict[str, Any] = {name: array.copy() for name, array in {**model.tables, **model.dense}.items()}
+    for name, update in {**descent.tables, **descent.dense}.items():
+        state |= {f"{name} {what}": array.copy() for what, array in update.memory.items()}
+        state[f"{name} steps"] = getattr(update, "steps", None)
+    return state
+
+
+@contextmanager
+def claimed(
+    out: Path, training: str = "this", keeping: Keeping = NOTHING, *, resume: bool
+) -> Iterator[Checkpoints]:
+    checkpoints = Checkpoints(out, training, keeping)
+    checkpoints.claim(resume=resume)
+    try:
+        yield checkpoints
+    finally:
+        checkpoints.release()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "penalty", "at"),
+    [
+        (Sgd(0.9), 0.0, Mark(1, 3)),
+        (Sgd(), 0.0, Mark(1, 2)),
+        (Adam(), 0.0, Mark(1, 4)),
+        (Sgd(0.5), 0.01, Mark(1, 10)),
+        (Sgd(0.9), 0.0, Mark(0, 7)),
+    ],
+)
+def test_a_run_goes_on_with_all_that_it_had(
+    tmp_path: Path, optimizer: Optimizer, penalty: float, at: Mark
+) -> None:
+    examples = small_examples()
+    plan = hybrid(optimizer, penalty).plan(examples, secret=SECRET, memory=MEMORY)
+    with claimed(tmp_path / "model", resume=False) as checkpoints:
+        keeper = Snapshots(checkpoints, at)
+        with pytest.raises(KeyboardInterrupt):
+            run_of(plan, examples, "first").go(keeper=keeper)
+    kept = [path.name for path in folder_beside(tmp_path / "model").glob("state-*")]
+    assert len(kept) == 1
+    with claimed(tmp_path / "model", resume=True) as again:
+        assert (again.mark, again.run) == (at, checkpoints.run)
+        run = run_of(plan, examples, "second")
+        mark, descent = again.restore(run.model, run._descent)
+        assert mark == at
+        assert descent is not None
+        state = state_of(run.model, descent)
+        assert state.keys() == keeper.seen.keys()
+        for name, value in keeper.seen.items():
+            np.testing.assert_array_equal(state[name], value, err_msg=name)
+        steps: list[Progress] = []
+        model = run_of(plan, examples, "second").go(steps.append, again)
+        assert np.isfinite(next(iter(model.tables.values()))).all()
+    done = sum(phase.schedule.steps for phase in plan.phases[: at.phase]) + at.step
+    assert len(steps) == plan.steps - done
+
+
+def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
+    examples = small_examples()
+    plan = Plain(Learning(1, 8)).plan(examples)
+    with claimed(tmp_path / "model", resume=False) as checkpoints, pytest.raises(KeyboardInterrupt):
+        run_of(plan, examples, "first").go(keeper=Snapshots(checkpoints, Mark(0, 2)))
+    folder = folder_beside(tmp_path / "model")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    checkpoints.discard()
+    assert not folder.exists()
+
+
+def test_what_is_due() -> None:
+    steps = Checkpoints(Path("x"), "this", Keeping(3, None))
+    assert [steps.due(Mark(0, n)) for n in range(1, 4)] == [False, False, True]
+    never = Checkpoints(Path("x"), "this", NOTHING)
+    assert not any(never.due(Mark(0, n)) for n in range(100))
+    never.ask_to_stop()
+    assert never.due(Mark(0, 101))
+    assert Checkpoints(Path("x"), "this", Keeping(None, 1e-9)).due(Mark(0, 1))
+
+
+def test_another_training_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    with claimed(tmp_path / "model", resume=False):
+        pass
+    before = (folder_beside(tmp_path / "model") / "checkpoint.json").read_text()
+    with pytest.raises(BadInput, match="expected a checkpoint of this configuration"):
+        Checkpoints(tmp_path / "model", "other", NOTHING).claim(resume=True)
+    with pytest.raises(BadInput, match=r"expected no checkpoint, got one at phase 1, step 0 .*--resume"):
+        Checkpoints(tmp_path / "model", "this", NOTHING).claim(resume=False)
+    assert (folder_beside(tmp_path / "model") / "checkpoint.json").read_text() == before
+
+
+def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
+    with (
+        claimed(tmp_path / "model", resume=False),
+        pytest.raises(BadInput, match="expected no other run here, got one that is training"),
+    ):
+        Checkpoints(tmp_path / "model", "this", NOTHING).claim(resume=True)
+
+
+@pytest.mark.parametrize("way", ["cut", "changed", "gone", "manifest", "no json"])
+def test_torn_files_are_refused(tmp_path: Path, way: str) -> None:
+    examples = small_examples()
+    plan = Plain(Learning(1, 8)).plan(examples)
+    with claimed(tmp_path / "model", resume=False) as checkpoints, pytest.raises(KeyboardInterrupt):
+        run_of(plan, examples, "first").go(keeper=Snapshots(checkpoints, Mark(0, 2)))
+    folder = folder_beside(tmp_path / "model")
+    (state,) = folder.glob("state-*")
+    whole, manifest = state.read_bytes(), folder / "checkpoint.json"
+    if way == "cut":
+        state.write_bytes(whole[:-10])
+    elif way == "changed":
+        state.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
+    elif way == "gone":
+        state.unlink()
+    elif way == "manifest":
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"mark": [0, 1]}))
+    else:
+        manifest.write_text(manifest.read_text()[:-20])
+    run = run_of(plan, examples, "second")
+    with (
+        pytest.raises(BadInput, match=r"torn|expected JSON"),
+        claimed(tmp_path / "model", resume=True) as again,
+    ):
+        again.restore(run.model, run._descent)
+
+
+METHODS: list[Method] = [
+    Plain(Learning(1, 2000)),
+    LabelDp(2, learning=Learning(1, 2000, optimizer=Sgd())),
+    Hybrid(4, "1e-5", k=0, learning=PrivateLearning(epochs=0.2, batch=500)),
+    Hybrid(4, "1e-5", k=0, learning=PrivateLearning(epochs=0.2, batch=500, optimizer=Adam())),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["plain", "label-dp", "lazy", "adam"])
+def test_memory_is_estimated_within_a_factor(method: Method) -> None:
+    """Against what Python's allocators saw at most; the tables dominate, so a factor of 1.5 leaves room for
+    temporaries, and a forgotten accumulator or moment would show."""
+    examples = small_examples(4000, public=6, sensitive=4, rows=20_000)
+    plan = method.plan(examples, secret=SECRET, memory=MEMORY)
+    shape = FactorizationMachine(16)
+    expected = estimate(shape, examples, plan, Speed()).total
+    run_of(plan, examples, "warm").go()  # so that imports are not counted
+    tracemalloc.start()
+    try:
+        model = shape.build(examples.sizes, Simulation("start").normal)
+        Run(plan, model, examples, Simulation("run"), SECRET, simulated=True).go()
+        measured = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert measured / 1.5 < expected < measured * 1.5, (expected, measured)
+
+
+def test_an_estimate_takes_no_memory_itself() -> None:
+    examples = small_examples(100, rows=10_000_000)
+    plan = Plain().plan(examples)
+    tracemalloc.start()
+    try:
+        found = estimate(FactorizationMachine(32), examples, plan, Speed())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.weights > 2.6e9
+    assert peak < 1e7
+
+
+def test_epsilon_so_far_rises_to_the_statement() -> None:
+    examples = small_examples()
+    plan = hybrid(Sgd(0.9)).plan(examples, secret=SECRET, memory=MEMORY)
+    assert plan.statement is not None
+    spending = Spending(plan)
+    labels = spending.after(0, 1)
+    assert labels == spending.after(0, plan.phases[0].schedule.steps)
+    steps = plan.phases[1].schedule.steps
+    shown = [spending.after(1, step) or 0.0 for step in range(1, steps + 1)]
+    assert labels is not None
+    assert 1.9 < labels <= shown[0]  # half of epsilon 4 went to the labels
+    assert shown == sorted(shown)
+    assert max(shown) == shown[-1] == plan.statement.epsilon
+    assert Spending(Plain().plan(examples)).after(0, 1) is None
+
+
+class FakeWriter:
+    told: ClassVar[list[tuple[Any, ...]]] = []
+
+    def __init__(self, folder: str) -> None:
+        self.told.append(("open", folder))
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.told.append((name, value, step))
+
+    def close(self) -> None:
+        self.told.append(("close",))
+
+
+def test_sinks_are_told_what_may_be_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    board = ModuleType("torch.utils.tensorboard")
+    board.SummaryWriter = FakeWriter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+    logged: list[Any] = []
+
+    @contextmanager
+    def start_run() -> Iterator[None]:
+        logged.append("begun")
+        yield
+        logged.append("ended")
+
+    mlflow = SimpleNamespace(
+        set_tracking_uri=logged.append,
+        start_run=start_run,
+        log_metrics=lambda f, step: logged.append((step, f)),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    progress = Progress(0, "dp-sgd", 3, 10, 24.0, None)
+    with sinks.opened(Watching(None, tmp_path, "file:x")) as both:
+        for sink in both:
+            sink.tell(progress.step, sinks.figures_of(progress, 1.5))
+    figures = {"dp-sgd/expected_examples": 24.0, "dp-sgd/epsilon": 1.5}
+    assert logged == ["file:x", "begun", (3, figures), "ended"]
+    told = [("dp-sgd/expected_examples", 24.0, 3), ("dp-sgd/epsilon", 1.5, 3)]
+    assert FakeWriter.told == [("open", str(tmp_path)), *told, ("close",)]
+    with_loss = sinks.figures_of(Progress(0, "labels", 3, 10, 24.0, 0.5), None)
+    assert with_loss == {"labels/expected_examples": 24.0, "labels/loss": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("module", "watching", "key"),
+    [
+        ("torch.utils.tensorboard", Watching(None, Path("x"), None), "run.tensorboard"),
+        ("mlflow", Watching(None, None, "x"), "run.mlflow"),
+    ],
+)
+def test_a_sink_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, module: str, watching: Watching, key: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(BadInput, match=rf"{key}: expected .*tacit\[track\]"), sinks.opened(watching):
+        pass
