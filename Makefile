@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile
 BUILD_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/tacit/kernels/*.cpp src/tacit/kernels/*.h) $(VENV)/.modules
 
 .PHONY: quickstart test check check-slow bench clean FORCE
@@ -13,7 +14,7 @@ test: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(PYTEST)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -21,7 +22,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 check-slow: $(VENV)/.dev
-	$(BIN)/pytest -m "slow or not slow" --hypothesis-profile=fresh
+	$(PYTEST) -m "slow or not slow" --hypothesis-profile=fresh
 
 bench: $(VENV)/.bench
 	$(BIN)/tacit bench

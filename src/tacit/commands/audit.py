@@ -22,7 +22,12 @@ exit code 0: every claim holds and every twin is caught; 1: a violation, or a tw
 An honest mechanism is accused with probability at most 1e-9 per case."""
 
 
-CATALOGUES = ("tacit.privacy.audit.catalogue", "tacit.train.labels.audit", "tacit.train.audit")
+CATALOGUES = (
+    "tacit.privacy.audit.catalogue",
+    "tacit.train.labels.audit",
+    "tacit.train.statistic.audit",
+    "tacit.train.audit",
+)
 """Modules with a `cases()`; a part that brings mechanisms adds its own here."""
 
 
