@@ -83,7 +83,7 @@ def test_prepare_says_what_it_did(display: str, tmp_path: Path, capsys: pytest.C
         file.write("1\tnot enough\n")
     assert main(["data", "prepare", "criteo-display", display, "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
-    assert "2,000 synthetic rows of criteo-display" in said
+    assert "2,000 rows of criteo-display" in said  # somebody added a row: it is not called made up any more
     assert "20 public fields, table of 100,000 rows" in said
     assert "chronological parts: train 1,600, validation 200, test 200" in said
     assert "line 2001: expected 40 fields, got 2" in said

@@ -22,7 +22,7 @@ from tacit.data.preparing import hashing_encoder, prepare
 from tacit.data.reading.layout import Layout, Raw
 from tacit.data.reading.stream import LogReader
 from tacit.data.splits import Split
-from tacit.data.synthetic import MARK, beside, is_synthetic
+from tacit.data.synthetic import MARK, beside, is_synthetic, parquet_mark, text_mark
 from tacit.errors import BadInput
 from tacit.schema.columns import Column, LogSchema
 
@@ -261,13 +261,32 @@ def test_a_torn_file_is_refused_by_name(tmp_path: Path) -> None:
 def test_made_up_data_is_known_by_its_mark(tmp_path: Path) -> None:
     path = written(tmp_path, ONES)
     assert not is_synthetic(path)
-    pq.write_table(pa.table(ONES).replace_schema_metadata({MARK: b"{}"}), path)
+    rows = len(pa.table(ONES))
+    pq.write_table(pa.table(ONES).replace_schema_metadata({MARK: parquet_mark(rows, {})}), path)
     assert is_synthetic(path)
     assert _prepared(path, tmp_path / "out").synthetic
     text = tmp_path / "log.csv"
     text.write_text(",".join(NAMES) + "\n1,1,1,1,1,1\n")
     assert not is_synthetic(text)
     assert not _prepared(text, tmp_path / "real").synthetic
-    beside(text).write_text("{}")
+    beside(text).write_bytes(text_mark(text, {}))
     assert is_synthetic(text)
     assert _prepared(text, tmp_path / "made-up").synthetic
+
+
+def test_a_mark_does_not_pass_to_another_file(tmp_path: Path) -> None:
+    path = written(tmp_path, ONES)
+    for mark in (
+        parquet_mark(len(pa.table(ONES)) - 1, {}),
+        b"{}",
+        b"torn",
+    ):  # rows were added, or it is no mark
+        pq.write_table(pa.table(ONES).replace_schema_metadata({MARK: mark}), path)
+        assert not is_synthetic(path)
+    text = tmp_path / "log.csv"
+    text.write_text(",".join(NAMES) + "\n1,1,1,1,1,1\n")
+    beside(text).write_bytes(text_mark(text, {}))
+    text.write_text(",".join(NAMES) + "\n1,1,1,1,1,0\n")  # as long, but another one
+    assert not is_synthetic(text)
+    beside(text).write_text("{}")
+    assert not is_synthetic(text)

@@ -24,10 +24,8 @@ from tacit.data.reading.stream import LogReader
 from tacit.data.writing import Destination, write
 from tacit.errors import BadInput
 from tacit.privacy.budget import Budget
-from tacit.privacy.ledger.lines import Line
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Unit, UnitKind
-from tacit.store.ledger import LedgerStore
 from tacit.studies.sweeping.engines import Engine, spread
 from tacit.studies.sweeping.frontier import Tried, composed, frontier
 from tacit.studies.sweeping.grid import Sweep, sweep_of
@@ -127,7 +125,7 @@ def test_models_come_by_name_or_whole() -> None:
         ({"epsilon": [1], "k": [0.5]}, "privacy.k: expected only with method hybrid"),
         ({"epsilon": list(range(1, 102)), "cap": list(range(1, 1001))}, "at most 100,000 runs"),
         ({"epsilon": [1], "model": ["fmm"]}, "did you mean 'fm'"),
-        ({"epsilon": [1], "held_out_labels": "mine"}, "sweep.held_out_labels"),
+        ({"epsilon": [1], "promise": "something"}, "sweep.promise"),
     ],
 )
 def test_a_sweep_that_cannot_be_meant_is_refused_before_any_run(sweep: dict[str, Any], words: str) -> None:
@@ -274,6 +272,24 @@ def test_a_run_that_is_refused_does_not_stop_the_others(
     assert "refusals only" in capsys.readouterr().err
 
 
+def test_every_method_can_be_swept(
+    tmp_path: Path, prepared_log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lists = 'method = ["plain", "label-dp", "dp-sgd", "hybrid", "statistic"]\nepsilon = [8]'
+    more = "[descent]\nepochs = 1\nbatch = 256\n[statistic]\nrank = 1"
+    config = configured(tmp_path, prepared_log, lists, more)
+    config.write_text(config.read_text().replace('unit = "user"', "delta = 1e-4\nk = 0.5"))
+    assert main(["sweep", str(config), "--jobs", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["runs"], told["refused"]) == (5, [])
+    rows = (tmp_path / "config-sweep/sweep-runs.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == ["plain", "label-dp", "dp-sgd", "hybrid", "statistic"]
+    assert {each["relation"]: each["epsilon"] for each in told["composed"]} == {
+        "replace-label": 16.0,
+        "replace-one": 16.0,
+    }
+
+
 @pytest.mark.parametrize(
     ("part", "words"), [("tset", "got 'tset'"), ("train", "expected another part than is trained on")]
 )
@@ -286,7 +302,7 @@ def test_runs_are_measured_on_rows_that_they_did_not_see(
     assert not (tmp_path / "config-sweep").exists()
 
 
-# Who pays
+# Whose data
 
 
 @pytest.fixture
@@ -301,52 +317,26 @@ def peoples_log(tmp_path: Path, prepared_log: Path) -> Path:
     return real
 
 
-LEDGER = '[ledger]\npath = "ledger.sqlite"\nscope = "clicks"'
-LINE = Line("clicks", USER, Relation.REPLACE_LABEL)
-
-
-def test_on_peoples_data_somebody_must_pay_and_labels_must_be_public(
+def test_on_peoples_data_a_sweep_must_be_told_that_it_promises_nothing(
     tmp_path: Path, peoples_log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lists = "epsilon = [1, 2]\nseeds = 2"
     config = configured(tmp_path, peoples_log, lists)
     assert main(["sweep", str(config), "--jobs", "1"]) == 2
-    assert "sweep.held_out_labels: expected" in capsys.readouterr().err
-    config = configured(tmp_path, peoples_log, f'{lists}\nheld_out_labels = "public"')
-    assert main(["sweep", str(config), "--jobs", "1"]) == 2
-    assert "ledger.path: expected the ledger that pays for all runs" in capsys.readouterr().err
+    assert 'sweep.promise: expected "nothing" on data that is not made up' in capsys.readouterr().err
+    assert not (tmp_path / "config-sweep").exists(), "nothing was run"
 
-    ledger = LedgerStore.open(tmp_path / "ledger.sqlite")
-    ledger.grant(LINE, Budget.of(5))
-    config = configured(tmp_path, peoples_log, f'{lists}\nheld_out_labels = "public"', LEDGER)
-    assert main(["sweep", str(config), "--jobs", "1"]) == 2
-    assert "budget exceeded" in capsys.readouterr().err
-    assert not records_of(tmp_path / "config-sweep"), "nothing was run"
-
-    ledger.grant(LINE, Budget.of(10))
+    config = configured(tmp_path, peoples_log, f'{lists}\npromise = "nothing"')
     assert main(["sweep", str(config), "--jobs", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["payment"] == "reserved"
-    assert spent(ledger) == Budget(Fraction(6)), "two epsilons, two seeds: 2 (1 + 2)"
-    done = records_of(tmp_path / "config-sweep")
-
-    assert main(["sweep", str(config), "--jobs", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["payment"] == "paid for when it was begun"
-    assert (spent(ledger), records_of(tmp_path / "config-sweep")) == (Budget(Fraction(6)), done)
-
-    elsewhere = ["sweep", str(config), "--jobs", "1", "--out", str(tmp_path / "elsewhere")]
-    assert main(elsewhere) == 2, "the runs would be made twice for one payment"
-    assert "begun in another folder" in capsys.readouterr().err
-    assert not records_of(tmp_path / "elsewhere")
+    told = json.loads(capsys.readouterr().out)
+    assert "nothing is promised to the people" in told["note"]
+    assert [cost["epsilon"] for cost in told["composed"]] == [6], "two epsilons, two seeds: 2 (1 + 2)"
 
 
-def test_an_unpaid_run_on_peoples_data_is_refused_by_the_run_itself(peoples_log: Path) -> None:
+def test_a_run_on_peoples_data_is_refused_by_the_run_itself(peoples_log: Path) -> None:
     said = json.dumps({**BASE, "data": str(peoples_log), "privacy": {"method": "label-dp", "epsilon": 1}})
     record = SweepRun(said, str(PLACE), "test", 1, "").measure()
-    assert "to be paid for" in record["refused"]
-
-
-def spent(ledger: LedgerStore) -> Budget:
-    return ledger.verify().ledger.accounts[LINE].spent.budget
+    assert "got people's data" in record["refused"]
 
 
 # Where runs are done

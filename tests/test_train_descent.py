@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, SelfCheckFailed
-from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression, Machine
-from tacit.train.models.model import Part
+from tacit.kernels import training as kernels
+from tacit.train.examples import Examples
+from tacit.train.models.factorization_machine import FactorizationMachine, FmPass, LogisticRegression, Machine
+from tacit.train.models.model import Part, Sums
 from tacit.train.sgd.descent import Clipping, Descent, NoiseForm, Settings
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
+from tacit.train.sgd.pending import PendingNoise
 from tacit.train.sgd.reference import SlowDescent
 from training_checks import small_examples, true_targets
 
@@ -100,8 +104,6 @@ def test_frozen_rows_do_not_move_whatever_the_noise() -> None:
 
 
 def test_wrong_norms_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tacit.train.models.factorization_machine import FmPass
-
     honest = FmPass.squared_norms
     monkeypatch.setattr(
         FmPass, "squared_norms", lambda self, residual: honest(self, residual) * np.float32(0.98)
@@ -128,6 +130,95 @@ def test_noise_that_is_too_quiet_stops_the_run() -> None:
         steps.step(examples, true_targets(examples), places, 0.1)
     with pytest.raises(SelfCheckFailed, match="noise"):
         quiet.step(examples, true_targets(examples), places, 0.1)
+
+
+def muted_factors(self: PendingNoise) -> NDArray[np.float64]:
+    return np.zeros((self.steps + 1, 3))
+
+
+def doubled(self: FmPass, coefficients: NDArray[np.float32], into: Sums) -> None:
+    honest_accumulate(self, coefficients, into)
+    honest_accumulate(self, coefficients, into)
+
+
+def later_norms_too_small(self: FmPass, residual: NDArray[np.float32]) -> NDArray[np.float32]:
+    squares = honest_norms(self, residual)
+    squares[1:] *= np.float32(0.01)
+    return squares
+
+
+class Stuck(Simulation):
+    """A source that gives the same draws every time."""
+
+    def normal(self, shape: Any = None, dtype: Any = np.float32, out: Any = None, scale: float = 1.0) -> Any:
+        return Simulation("stuck").normal(shape, dtype, out, scale)
+
+
+honest_accumulate, honest_norms = FmPass.accumulate, FmPass.squared_norms
+FORGOTTEN = [
+    ("no noise is owed", PendingNoise, "weight_factors", property(muted_factors), Sgd(), NoiseForm.LAZY),
+    (
+        "no noise is owed with momentum",
+        PendingNoise,
+        "factors",
+        property(muted_factors),
+        Sgd(0.9),
+        NoiseForm.LAZY,
+    ),
+    ("noise is not paid", kernels, "catch_up", lambda *_: None, Sgd(0.9), NoiseForm.LAZY),
+    ("dense noise is not added", kernels, "sgd_block", lambda *_: None, Sgd(), NoiseForm.DENSE),
+    ("dense noise is not added, momentum", kernels, "sgd_block", lambda *_: None, Sgd(0.9), NoiseForm.DENSE),
+    ("Adam sees no noise", kernels, "adam_block", lambda *_, **__: None, Adam(), NoiseForm.DENSE),
+    ("gradients are added twice", FmPass, "accumulate", doubled, Sgd(), NoiseForm.LAZY),
+    ("only the first norm is right", FmPass, "squared_norms", later_norms_too_small, Sgd(), NoiseForm.LAZY),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "wrong", "optimizer", "form"),
+    [case[1:] for case in FORGOTTEN],
+    ids=[case[0] for case in FORGOTTEN],
+)
+def test_a_run_that_breaks_its_promise_stops(
+    place: Any, name: str, wrong: Any, optimizer: Optimizer, form: NoiseForm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = small_examples(400, rows=3000)
+    targets, settings = true_targets(examples), Settings(Part.WHOLE, optimizer, 13, Clipping(0.7, 1.0), form)
+
+    def steps() -> None:
+        model = FactorizationMachine(4).build(examples.sizes, Simulation(3).normal)
+        descent = Descent(model, settings, Simulation(4))
+        for step in range(12):
+            descent.step(examples, targets, np.arange(13) + 13 * step, 0.1)
+
+    steps()  # the honest one goes through
+    monkeypatch.setattr(place, name, wrong)
+    with pytest.raises(SelfCheckFailed):
+        steps()
+
+
+def test_draws_that_repeat_stop_the_run() -> None:
+    examples = small_examples(rows=20_000)  # two blocks a step
+    model = FactorizationMachine(8).build(examples.sizes, Simulation(3).normal)
+    descent = Descent(model, Settings(Part.WHOLE, Sgd(), 13, Clipping(1.0, 1.0), NoiseForm.DENSE), Stuck(1))
+    with pytest.raises(SelfCheckFailed, match="fresh draws"):
+        descent.step(examples, true_targets(examples), np.arange(13), 0.1)
+
+
+def read_all(examples: Examples) -> None:
+    model = machine()
+    model.forward(model.ids(examples, np.arange(10), Part.WHOLE), Part.WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("sensitive", -2), ("public", 7), ("public", -1), ("sensitive", 9)]
+)
+def test_ids_of_the_other_side_are_refused(name: str, wrong: int) -> None:
+    examples = small_examples()
+    read_all(examples)
+    getattr(examples, name)[3, 0] = wrong
+    with pytest.raises(BadInput, match="expected"):
+        read_all(examples)
 
 
 def test_weights_that_are_not_finite_are_refused() -> None:

@@ -198,6 +198,15 @@ def test_a_seed_is_refused_where_the_result_may_leave() -> None:
     assert simulated.statement is None  # what was simulated promises nothing
 
 
+def test_a_plan_is_for_its_own_examples() -> None:
+    examples = learnable()
+    plan = LabelDp(1, unit=Unit(UnitKind.USER)).plan(examples)
+    everybody_one_user = learnable(keys={**examples.keys, "user": np.zeros(ROWS, np.uint64)})
+    model = MODEL.build(examples.sizes, Simulation(1).normal)
+    with pytest.raises(BadInput, match="examples that the plan was made for"):
+        Run(plan, model, everybody_one_user, Entropy(), SECRET)
+
+
 def test_progress_tells_nothing_that_is_private() -> None:
     examples = learnable()
     seen: list[Progress] = []

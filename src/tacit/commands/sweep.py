@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, progress_bar
 from tacit.errors import BadInput
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tacit.data.columns import Columns
-    from tacit.privacy.ledger.guarantee import Guarantee
     from tacit.studies.sweeping.engines import Engine
     from tacit.studies.sweeping.frontier import Tried
     from tacit.studies.sweeping.grid import Sweep
@@ -29,9 +28,10 @@ Train with every combination of the lists in the [sweep] table of a training con
 --help), measure each on held-out rows, and show the best for each unit and epsilon. Finished runs are kept in
 the output folder: a sweep that was stopped, even by kill -9, goes on with the rest.
 
-On made-up data all runs are simulated from seeds, and nothing is reserved. On people's data every run is a
-release: the [ledger] is asked for the sum of them all before the first one begins, and the labels that runs are
-measured on must be public (held_out_labels = "public")."""
+A sweep is a study: its runs are simulated from seeds and its figures are exact, so it promises nothing to
+anybody, and no ledger pays for it. It is meant for made-up data. On people's data it must be told so (promise =
+"nothing"): for research logs that may be used without a promise. It says what the same runs would cost as
+releases."""
 
 EPILOG = """\
 an example, beside data, [model] and [privacy] as for tacit train:
@@ -41,7 +41,7 @@ an example, beside data, [model] and [privacy] as for tacit train:
   epsilon = [1, 4, 8]
   k = [0.25, 0.5]
   model = ["fm", {name = "mlp", common_layers = [128, 64]}]
-  descent.clip_norm = [1, 5]               # any key of [privacy], [labels] or [descent]
+  descent.clip_norm = [1, 5]               # any key of [privacy], [labels], [descent], [statistic]
   seeds = 3                                # each so many times, for intervals
   part = "validation"                      # where runs are measured (default: validation, else test)
 
@@ -86,17 +86,15 @@ def run(args: argparse.Namespace) -> int:
     out = args.out or place.with_name(f"{place.stem}-sweep")
     columns = Columns.open(sweep.points[0].config.data)
     costs = composed(sweep.points, sweep.seeds)
-    runs, payment, paid = _runs(sweep, place, columns, costs, out)
+    runs = _runs(sweep, place, columns)
     records = Records(out / "records")
     began = time.monotonic()
     found = _measured(runs, records, engine, jobs)
     tried, refused = _tried(sweep, runs, found)
     if not tried:
         raise BadInput(f"expected at least one run that works, got refusals only, the first: {refused[0][1]}")
-    if payment is not None:
-        payment.commit()
     files = _leave(out, args.config, sweep, tried, columns, minutes=(time.monotonic() - began) / 60)
-    told = Told(sweep, tried, refused, costs, columns.synthetic, paid, files)
+    told = Told(sweep, tried, refused, costs, columns.synthetic, files)
     if args.json:
         print_json(told.as_json())
     else:
@@ -104,30 +102,22 @@ def run(args: argparse.Namespace) -> int:
     return 1 if refused else 0
 
 
-def _runs(
-    sweep: Sweep, place: Path, columns: Columns, costs: Sequence[Guarantee], out: Path
-) -> tuple[list[SweepRun], Any, str]:
-    """All runs, point by point and seed by seed; who pays for them, and what that meant, in words."""
-    from dataclasses import replace
-
-    from tacit.commands.sweep_payment import name_of, payment_for, refuse_private_labels
+def _runs(sweep: Sweep, place: Path, columns: Columns) -> list[SweepRun]:
+    """All runs, point by point and seed by seed."""
     from tacit.studies.sweeping.runs import SweepRun
 
+    if not columns.synthetic and not sweep.nothing_promised:
+        raise BadInput(
+            'sweep.promise: expected "nothing" on data that is not made up, got no such key: a sweep promises '
+            "nothing to the people in it; tacit train makes single releases that a ledger pays for"
+        )
     part = _held_out(sweep, columns)
     data = hashlib.sha256(json.dumps(columns.manifest, sort_keys=True, default=str).encode()).hexdigest()
-    runs = [
-        SweepRun(point.spelled, str(place.resolve()), part, seed, data)
+    return [
+        SweepRun(point.spelled, str(place.resolve()), part, seed, data, sweep.nothing_promised)
         for point in sweep.points
         for seed in range(1, sweep.seeds + 1)
     ]
-    if not columns.synthetic:
-        refuse_private_labels(sweep)
-    if columns.synthetic or not costs:
-        words = "made-up data: simulated, nothing was reserved" if columns.synthetic else "nothing is promised"
-        return runs, None, words
-    name = name_of([each.digest for each in runs], sweep.key)
-    payment = payment_for(sweep, columns, costs, name, out)
-    return [replace(each, paid_by=name) for each in runs], payment, payment.reserve()
 
 
 def _held_out(sweep: Sweep, columns: Columns) -> str:

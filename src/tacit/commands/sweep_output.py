@@ -18,14 +18,13 @@ NUMBERS = ("epsilon", "AUC loss", "log loss", "predicted / observed", "among")
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """All that there is to tell. `refused` has settings and problems in words; `paid` what the ledger did."""
+    """All that there is to tell. `refused` has settings and problems in words."""
 
     sweep: Sweep
     tried: Sequence[Tried]
     refused: Sequence[tuple[str, str]]
     costs: Sequence[Guarantee]
     synthetic: bool
-    paid: str
     files: Sequence[Path]
 
     @property
@@ -36,18 +35,15 @@ class Told:
     def note(self) -> str:
         """What choosing among runs costs, and how far the best may be trusted."""
         chosen = "The best were chosen on the rows and seeds that are shown: expect a little worse elsewhere."
-        plain = sum(not point.config.privacy.is_private for point in self.sweep.points) * self.sweep.seeds
-        if plain and not self.synthetic:
-            chosen += f" {plain} run{'' if plain == 1 else 's'} without privacy promise nothing to anybody."
+        if not self.synthetic:
+            chosen += " Seeds are known and figures are exact: nothing is promised to the people in these data."
         if not self.costs:
             return chosen
         total = "; ".join(str(cost) for cost in self.costs)
-        if self.synthetic:
-            return (
-                f"{chosen} Tuning on people's data spends budget: these {self.runs} runs, made on it, would "
-                f"cost {total} in all, whichever model is used in the end."
-            )
-        return f"{chosen} Tuning spends budget: these {self.runs} runs cost {total} in all."
+        return (
+            f"{chosen} Tuning on people's data spends budget: these {self.runs} runs, made as releases, would "
+            f"cost {total} in all, whichever model is used in the end."
+        )
 
     def print(self) -> None:
         seeds = f"{self.sweep.seeds} seed{'' if self.sweep.seeds == 1 else 's'}"
@@ -60,7 +56,7 @@ class Told:
         for settings, problem in self.refused:
             print(f"refused: {settings}: {problem}")
         print(self.note)
-        print(f"{self.paid[0].upper()}{self.paid[1:]}. Written: {', '.join(str(path) for path in self.files)}")
+        print(f"Written: {', '.join(str(path) for path in self.files)}")
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -76,8 +72,8 @@ class Told:
                 }
                 for cost in self.costs
             ],
-            "simulated": self.synthetic,
-            "payment": self.paid,
+            "simulated": True,
+            "synthetic": self.synthetic,
             "note": self.note,
             "files": [str(path) for path in self.files],
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from pyarrow import csv as arrow_csv
 from tacit import expect
 from tacit.data.generators.generated import World
 from tacit.data.reading.layout import Layout
-from tacit.data.synthetic import MARK, beside
+from tacit.data.synthetic import MARK, beside, parquet_mark, text_mark
 from tacit.errors import BadInput
 from tacit.expect import Choice
 
@@ -75,7 +74,7 @@ def write(
     """So many rows of the world, block by block. A world with side tables becomes a folder."""
     rows = expect.whole("rows", rows, at_least=1)
     destination.check()
-    files = _Files(destination, layout, json.dumps({"log": world.name, "rows": rows, **settings}).encode())
+    files = _Files(destination, layout, {"log": world.name, "rows": rows, **settings})
     tables = world.side_tables()
     if tables and destination.out.name.endswith(TEXTS):
         raise BadInput(
@@ -83,7 +82,7 @@ def write(
         )
     with _building(destination.out) as building:
         for name, table in tables.items():
-            with files.writer(building / files.named(name), table.schema) as writer:
+            with files.writer(building / files.named(name), table.schema, table.num_rows) as writer:
                 for batch in table.to_batches():
                     writer.write_batch(batch)
             files.mark_text(building / files.named(name))
@@ -94,9 +93,9 @@ def write(
             written = 0
             for generated in world.batches(rows):
                 if log_writer is None:  # a writer needs to know the columns
-                    log_writer = closing.enter_context(files.writer(main, generated.batch.schema))
+                    log_writer = closing.enter_context(files.writer(main, generated.batch.schema, rows))
                     if destination.truth is not None:
-                        truth_writer = closing.enter_context(files.parquet(truth, generated.truth.schema))
+                        truth_writer = closing.enter_context(files.parquet(truth, generated.truth.schema, rows))
                 log_writer.write_batch(generated.batch)
                 if truth_writer is not None:
                     truth_writer.write_batch(generated.truth)
@@ -116,7 +115,7 @@ class _Files:
 
     destination: Destination
     layout: Layout
-    mark: bytes
+    settings: Mapping[str, Any]
 
     def named(self, table: str) -> str:
         return f"{table}.parquet" if self.destination.format is Format.PARQUET else f"{table}.csv"
@@ -124,15 +123,15 @@ class _Files:
     def mark_text(self, path: Path) -> None:
         """Parquet carries its mark; a text file has it beside it."""
         if self.destination.format is Format.PUBLISHED:
-            beside(path).write_bytes(self.mark)
+            beside(path).write_bytes(text_mark(path, self.settings))
 
-    def parquet(self, path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-        return pq.ParquetWriter(path, schema.with_metadata({MARK: self.mark}))
+    def parquet(self, path: Path, schema: pa.Schema, rows: int) -> pq.ParquetWriter:
+        return pq.ParquetWriter(path, schema.with_metadata({MARK: parquet_mark(rows, self.settings)}))
 
     @contextmanager
-    def writer(self, path: Path, schema: pa.Schema) -> Iterator[Any]:
+    def writer(self, path: Path, schema: pa.Schema, rows: int) -> Iterator[Any]:
         if self.destination.format is Format.PARQUET:
-            with self.parquet(path, schema) as writer:
+            with self.parquet(path, schema, rows) as writer:
                 yield writer
             return
         lists = [field.name for field in schema if pa.types.is_list(field.type)]

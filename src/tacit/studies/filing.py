@@ -1,15 +1,16 @@
-"""Puts a study's results in their folder: the table, the figure, the settings."""
+"""From runs to what a study leaves: lines with their intervals, and the table, figure and settings on disk."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tacit.studies import results
-from tacit.studies.runs import Runs
+from tacit.studies.plotting import Mechanism, Series
+from tacit.studies.runs import Floats, Runs, mean
 from tacit.studies.study import Asked
 
 ENDINGS = ("csv", "svg", "png", "json")
@@ -21,6 +22,21 @@ class Filed:
 
     files: tuple[Path, ...]
     words: str
+
+
+def line(
+    name: str, x: Sequence[float], figures: Sequence[Floats], mechanism: Mechanism = Mechanism.OURS
+) -> Series:
+    """Means over seeds with their intervals: `figures` holds one array of seeds for each x."""
+    points = [mean(each) for each in figures]
+    return Series(
+        name,
+        x,
+        [point.value for point in points],
+        [point.low for point in points],
+        [point.high for point in points],
+        mechanism=mechanism,
+    )
 
 
 def file_results(

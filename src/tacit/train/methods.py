@@ -56,7 +56,7 @@ class Plain:
     def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
         del secret, memory
         phase = LabelPhase(self.part, self.learning, _epochs(self.learning, len(examples)), None)
-        return Plan((phase,), (), None, None)
+        return Plan((phase,), (), None, None, examples)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class LabelDp:
         phase = LabelPhase(
             Part.TRUNCATED, self.learning, _epochs(self.learning, len(labelling.allocation)), labelling
         )
-        return Plan((phase,), (release,), statement, statement.guarantee(sensitive_features=False))
+        return Plan((phase,), (release,), statement, statement.guarantee(sensitive_features=False), examples)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,8 @@ class Hybrid:
         statement = PrivacyStatement.of(
             [*before, *releases], unit=self.unit, relation=Relation.REPLACE_ONE, delta=delta
         )
-        return Plan(tuple(phases), releases, statement, _charge(statement, releases, before, delta, memory))
+        charge = _charge(statement, releases, before, delta, memory)
+        return Plan(tuple(phases), releases, statement, charge, examples)
 
     def share(self, examples: Examples) -> float:
         """`k`, chosen from public quantities where it was left to us."""

@@ -7,7 +7,7 @@ Run(plan, model, examples, Entropy(), secret).go()           # and only then tra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tacit import expect
 from tacit.privacy.allocation import Allocation
@@ -15,6 +15,7 @@ from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.mechanisms.memoised import FlipKey
 from tacit.privacy.releases import Release
 from tacit.privacy.statement import PrivacyStatement
+from tacit.train.examples import Examples
 from tacit.train.labels.mechanism import LabelMechanism
 from tacit.train.models.model import Part
 from tacit.train.settings import Learning, PrivateLearning
@@ -65,12 +66,14 @@ Phase = LabelPhase | PrivatePhase
 @dataclass(frozen=True)
 class Plan:
     """The phases in order, all that they release, and what that promises. `charge` is what the ledger is asked
-    for; the statement also counts what was released before and is used here, such as a vocabulary."""
+    for; the statement also counts what was released before and is used here, such as a vocabulary. A plan
+    is for its own `examples` and no others: the shares of epsilon and the groups are theirs."""
 
     phases: tuple[Phase, ...]
     releases: tuple[Release, ...]
     statement: PrivacyStatement | None
     charge: Guarantee | None
+    examples: Examples = field(repr=False, compare=False)
 
     @property
     def steps(self) -> int:

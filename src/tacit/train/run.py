@@ -78,6 +78,10 @@ class Run:
             )
         if plan.needs_secret and secret is None:
             raise BadInput("expected a secret of 32 bytes to key the flips of labels, got none")
+        if plan.examples is not examples:
+            raise BadInput(
+                "expected the examples that the plan was made for, got others: their units may differ"
+            )
         if model.sizes != examples.sizes:
             raise BadInput(f"expected examples of the model's sizes {model.sizes}, got {examples.sizes}")
         self.plan, self.model, self.examples, self.source = plan, model, examples, source

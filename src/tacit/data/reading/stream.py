@@ -63,7 +63,7 @@ class LogReader:
         self._parquet = is_parquet(self.path)
         self._layout, self._names = self._recognised()
         self.columns = self._wanted()
-        self.synthetic = any(is_synthetic(table) for table in (self.path, *self.tables.joined))
+        self.synthetic = all(is_synthetic(table) for table in (self.path, *self.tables.joined))
         self.first_line = 1 if self._parquet or not self._layout.header else 2  # of the rows
 
     def stream(

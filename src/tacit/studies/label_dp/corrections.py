@@ -1,7 +1,10 @@
 """Three ways to learn from flipped labels: as they are, by the unbiased target, by the forward-corrected loss.
 
 The paper trains on flipped labels as they are, and names debiased losses as a direction. All three cost the
-same epsilon: what differs is AUC, and above all calibration, which bidding needs.
+same epsilon: what differs is AUC, and above all calibration, which bidding needs. All three learn with the
+settings that were chosen for the forward loss. The others want smaller steps where labels are noisy: on a log
+that was tuned on (user unit, K = 1, epsilon 1) an Adam epsilon of 1e-3 brought the unbiased target to an AUC
+loss of .294 and flipped labels as they are to .312, beside .289 for the forward loss.
 """
 
 from __future__ import annotations
@@ -50,6 +53,6 @@ def run(asked: Asked) -> Outcome:
 
 STUDY = Study(
     NAME, "Learning from flipped labels, corrected or not", setting.PAPER, "limitations and future directions",
-    (), {Scale.TOY: 0.2, Scale.SMALL: 6, Scale.FULL: 60},
+    (), {Scale.TOY: 0.2, Scale.SMALL: 5, Scale.FULL: 60},
     {Scale.TOY: 2, Scale.SMALL: 5, Scale.FULL: 3}, run,
 )  # fmt: skip

@@ -133,5 +133,5 @@ def _figure(id: str, words: str, measured: Measurements, arm: Arm, unit: UnitKin
 
 STUDY = Study(
     NAME, "Loss over epsilon by unit and cap", setting.PAPER, "Criteo Attribution, evaluation results",
-    ("L1", "L2", "L3"), {Scale.TOY: 0.3, Scale.SMALL: 30, Scale.FULL: 240}, setting.SEEDS, run,
+    ("L1", "L2", "L3"), {Scale.TOY: 0.2, Scale.SMALL: 25, Scale.FULL: 150}, setting.SEEDS, run,
 )  # fmt: skip

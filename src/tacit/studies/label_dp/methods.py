@@ -176,6 +176,6 @@ def _row(measured: Measurements, arm: Arm, losses: Floats, records: Sequence[Rec
 STUDY = Study(
     NAME, "Randomized response beside one noisy statistic", setting.PAPER,
     "limitations and future directions",
-    (), {Scale.TOY: 0.3, Scale.SMALL: 20, Scale.FULL: 200},
+    (), {Scale.TOY: 0.2, Scale.SMALL: 8, Scale.FULL: 120},
     {Scale.TOY: 2, Scale.SMALL: 5, Scale.FULL: 3}, run,
 )  # fmt: skip

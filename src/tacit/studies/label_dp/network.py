@@ -47,6 +47,6 @@ def run(asked: Asked) -> Outcome:
 
 STUDY = Study(
     NAME, "The paper's network beside the factorization machine", setting.PAPER,
-    "Criteo Attribution, evaluation results", (), {Scale.TOY: 0.4, Scale.SMALL: 20, Scale.FULL: 240},
+    "Criteo Attribution, evaluation results", (), {Scale.TOY: 0.2, Scale.SMALL: 6, Scale.FULL: 90},
     {Scale.TOY: 2, Scale.SMALL: 3, Scale.FULL: 2}, run,
 )  # fmt: skip

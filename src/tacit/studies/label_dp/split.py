@@ -82,5 +82,5 @@ def _finding(measured: Measurements, pairs: Sequence[tuple[Arm, Arm]]) -> Findin
 
 STUDY = Study(
     NAME, "Sharing a unit's epsilon among its rows", setting.PAPER, "handling multiple impressions per unit",
-    ("L5",), {Scale.TOY: 0.3, Scale.SMALL: 16, Scale.FULL: 120}, setting.SEEDS, run,
+    ("L5",), {Scale.TOY: 0.2, Scale.SMALL: 15, Scale.FULL: 100}, setting.SEEDS, run,
 )  # fmt: skip

@@ -85,5 +85,5 @@ def _finding(measured: Measurements, best: list[Arm]) -> Finding:
 
 STUDY = Study(
     NAME, "The order of the units at epsilon 3", setting.PAPER, "Proprietary Ads Dataset, evaluation results",
-    ("L4",), {Scale.TOY: 0.2, Scale.SMALL: 6, Scale.FULL: 60}, setting.SEEDS, run,
+    ("L4",), {Scale.TOY: 0.1, Scale.SMALL: 5, Scale.FULL: 40}, setting.SEEDS, run,
 )  # fmt: skip

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.studies.filing import file_results
-from tacit.studies.plotting import Mechanism, Panel, Series, line_figure
+from tacit.studies.filing import file_results, line
+from tacit.studies.plotting import Mechanism, Panel, line_figure
 from tacit.studies.runs import Labelled, Runs, mean, words
 from tacit.studies.semi_sensitive.recipe import (
     DISPLAY,
@@ -108,9 +108,8 @@ def _draw(runs: Runs, norms: tuple[int, ...], subtitle: str, path: Path) -> None
     for figure, title in MEASURES.items():
         lines = []
         for name, (mechanism, _) in METHODS.items():
-            points = [mean(runs.percent_over(figure, BASE, method=name, clip_norm=norm)) for norm in norms]
-            values, low, high = ([getattr(p, end) for p in points] for end in ("value", "low", "high"))
-            lines.append(Series(name, norms, values, low, high, mechanism=mechanism))
+            losses = [runs.percent_over(figure, BASE, method=name, clip_norm=norm) for norm in norms]
+            lines.append(line(name, norms, losses, mechanism))
         panels.append(Panel(title, lines))
     line_figure(
         panels,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.studies.filing import file_results
+from tacit.studies.filing import file_results, line
 from tacit.studies.logs import StudyLog
 from tacit.studies.plotting import Mechanism, Panel, Series, line_figure
-from tacit.studies.runs import Labelled, Runs, mean, words
+from tacit.studies.runs import Floats, Labelled, Runs, mean, words
 from tacit.studies.semi_sensitive.recipe import EPSILONS, RELATION, UNIT, Recipe
 from tacit.studies.study import Asked, Finding, Outcome
 from tacit.studies.training import Training
@@ -131,7 +131,13 @@ class Frontier:
         )
 
     def _lines(self, runs: Runs, world: World, figure: str) -> list[Series]:
-        lines = [line(runs, world, figure, method, MECHANISMS[method]) for method in world.methods]
+        lines = []
+        for method in world.methods:
+            losses = [
+                increase(runs, figure, world=world.name, method=method, epsilon=epsilon)
+                for epsilon in world.epsilons
+            ]
+            lines.append(line(method, world.epsilons, losses, MECHANISMS[method]))
         limit = mean(increase(runs, figure, world=world.name, method=TRUNCATED)).value
         flat = [(NON_PRIVATE, 0.0), (TRUNCATED, limit)]
         lines += [
@@ -145,23 +151,7 @@ class Frontier:
         return lines
 
 
-def increase(runs: Runs, figure: str, *, world: str, **labels: Any) -> Any:
+def increase(runs: Runs, figure: str, *, world: str, **labels: Any) -> Floats:
     """Percent over the non-private model of the same world and seed."""
     base = {"world": world, "method": NON_PRIVATE}
     return runs.percent_over(figure, base, world=world, **labels)
-
-
-def line(runs: Runs, world: World, figure: str, method: str, mechanism: Mechanism) -> Series:
-    """A method's increase over epsilon, with the interval over seeds."""
-    points = [
-        mean(increase(runs, figure, world=world.name, method=method, epsilon=epsilon))
-        for epsilon in world.epsilons
-    ]
-    return Series(
-        method,
-        world.epsilons,
-        [point.value for point in points],
-        [point.low for point in points],
-        [point.high for point in points],
-        mechanism=mechanism,
-    )

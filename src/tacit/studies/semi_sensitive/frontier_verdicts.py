@@ -23,10 +23,7 @@ class Judge:
         self._runs, self._world, self.epsilons, self._where = runs, world, epsilons, where
 
     def percent(self, method: str, epsilon: int | None, **labels: Any) -> Floats:
-        figures: Floats = increase(
-            self._runs, "auc_loss", world=self._world, method=method, epsilon=epsilon, **labels
-        )
-        return figures
+        return increase(self._runs, "auc_loss", world=self._world, method=method, epsilon=epsilon, **labels)
 
     def has(self, *epsilons: int) -> bool:
         return set(epsilons) <= set(self.epsilons)

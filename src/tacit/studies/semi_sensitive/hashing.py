@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tacit.studies.encodings import Hashed, KnownDomain, Selected, Sensitive
-from tacit.studies.filing import file_results
-from tacit.studies.plotting import Mechanism, Panel, Series, line_figure
+from tacit.studies.filing import file_results, line
+from tacit.studies.plotting import Mechanism, Panel, line_figure
 from tacit.studies.runs import Floats, Labelled, Runs, mean, words
 from tacit.studies.semi_sensitive.recipe import (
     DISPLAY,
@@ -35,7 +35,6 @@ ENCODINGS: dict[str, Callable[[int], Sensitive]] = {
     LISTED: lambda _: KnownDomain(MOST),
     PAID: lambda epsilon: Selected(0, f"{epsilon}/6", "5e-7"),
 }
-MECHANISMS = {HASHED: Mechanism.HYBRID, LISTED: Mechanism.HYBRID, PAID: Mechanism.HYBRID}
 ALIKE_PERCENT = 1.0
 
 
@@ -104,9 +103,8 @@ def _percent(runs: Runs, encoding: str, epsilon: int) -> Floats:
 def _draw(runs: Runs, epsilons: Sequence[int], subtitle: str, path: Path) -> None:
     lines = []
     for encoding in ENCODINGS:
-        points = [mean(_percent(runs, encoding, epsilon)) for epsilon in epsilons]
-        values, low, high = ([getattr(p, end) for p in points] for end in ("value", "low", "high"))
-        lines.append(Series(encoding, epsilons, values, low, high, mechanism=MECHANISMS[encoding]))
+        losses = [_percent(runs, encoding, epsilon) for epsilon in epsilons]
+        lines.append(line(encoding, epsilons, losses, Mechanism.HYBRID))
     line_figure(
         [Panel("Hybrid, display ads", lines)],
         subtitle=subtitle,

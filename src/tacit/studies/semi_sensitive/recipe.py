@@ -19,6 +19,7 @@ from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.mlp import Mlp
 from tacit.train.models.model import Architecture, Part
 from tacit.train.settings import Learning, PrivateLearning
+from tacit.train.sgd.optimizers import Adam
 from tacit.train.sgd.schedule import Decay
 
 PAPER = (
@@ -123,4 +124,10 @@ SEARCH = replace(
     private=replace(DISPLAY.private, start_rate=BASE_RATES["search-small"]),
     shares={1: 0.5, 4: 0.5, 8: 0.5, 12: 0.25},
 )
-NETWORK = DISPLAY
+_SMALL_STEPS = Learning(epochs=4, rate=0.001, decay=Decay.COSINE, optimizer=Adam(epsilon=3e-4))
+NETWORK = replace(
+    DISPLAY,
+    plain=_SMALL_STEPS,  # with a large epsilon of Adam's, rows that are rarely read take small steps
+    labels=_SMALL_STEPS,
+    private=replace(DISPLAY.private, clip_norm=10.0, penalty=1e-3),
+)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.studies.encodings import KnownDomain, Selected, Sensitive
-from tacit.studies.filing import file_results
+from tacit.studies.filing import file_results, line
 from tacit.studies.plotting import Mechanism, Panel, Series, line_figure
 from tacit.studies.runs import Floats, Labelled, Runs, mean, words
 from tacit.studies.semi_sensitive.recipe import (
@@ -125,9 +125,8 @@ def _draw(runs: Runs, lists: dict[str, tuple[Sensitive, ...]], subtitle: str, pa
         lines = []
         for name, encodings in lists.items():
             rows = [mean(runs.figures("sensitive_rows", **_labels(name, each))).value for each in encodings]
-            points = [mean(_percent(runs, figure, name, each)) for each in encodings]
-            values, low, high = ([getattr(p, end) for p in points] for end in ("value", "low", "high"))
-            lines.append(Series(name, rows, values, low, high, mechanism=Mechanism.HYBRID))
+            losses = [_percent(runs, figure, name, each) for each in encodings]
+            lines.append(line(name, rows, losses, Mechanism.HYBRID))
         cheaper = mean(runs.percent_over(figure, FULL, **{**FULL, "epsilon": CHEAPER})).value
         smallest = min(float(np.min(line.columns[0])) for line in lines)
         lines.append(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.studies.filing import file_results
+from tacit.studies.filing import file_results, line
 from tacit.studies.logs import StudyLog
-from tacit.studies.plotting import Mechanism, Panel, Series, line_figure
+from tacit.studies.plotting import Mechanism, Panel, line_figure
 from tacit.studies.runs import Labelled, Runs, difference, mean, words
 from tacit.studies.semi_sensitive.recipe import (
     DISPLAY,
@@ -116,13 +116,11 @@ def _draw(runs: Runs, epsilons: Sequence[int], subtitle: str, path: Path) -> Non
     for world in WORLDS:
         lines = []
         for epsilon in epsilons:
-            points = [
-                mean(runs.percent_over("auc_loss", _base(world), world=world, epsilon=epsilon, k=k))
-                for k in SHARES
+            losses = [
+                runs.percent_over("auc_loss", _base(world), world=world, epsilon=epsilon, k=k) for k in SHARES
             ]
-            values, low, high = ([getattr(p, end) for p in points] for end in ("value", "low", "high"))
-            lines.append(Series(f"epsilon {epsilon}", SHARES, values, low, high, mechanism=Mechanism.HYBRID))
-        panels.append(Panel(world, lines))
+            lines.append(line(f"epsilon {epsilon}", SHARES, losses, Mechanism.HYBRID))
+        panels.append(Panel(world.capitalize(), lines))
     line_figure(
         panels,
         subtitle=subtitle,

@@ -12,7 +12,12 @@ from tacit.studies.sweeping.frontier import Best, Tried, frontier
 from tacit.studies.sweeping.grid import Sweep, shown
 
 RUNS, FRONTIER = "sweep-runs", "sweep-frontier"
-COLOURS = {"label-dp": Mechanism.RR, "dp-sgd": Mechanism.DP_SGD, "hybrid": Mechanism.HYBRID}
+COLOURS = {
+    "label-dp": Mechanism.RR,
+    "dp-sgd": Mechanism.DP_SGD,
+    "hybrid": Mechanism.HYBRID,
+    "statistic": Mechanism.OURS,
+}
 
 
 def leave(
@@ -116,7 +121,7 @@ def _line(line: tuple[str, str], several: bool, points: Sequence[Tried]) -> Seri
         [loss.value for loss in losses],
         [loss.low for loss in losses],
         [loss.high for loss in losses],
-        COLOURS.get(method, Mechanism.OURS),
+        COLOURS[method],
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.relations import Relation
+from tacit.privacy.units import Unit
 from tacit.studies.runs import mean
 from tacit.studies.sweeping.grid import Point, shown
 from tacit.studies.sweeping.runs import Record
@@ -88,27 +89,27 @@ def cost_of(privacy: Privacy) -> Guarantee | None:
     """What one run costs at most: its method solves its noise for this. None where nothing is promised."""
     if not privacy.is_private or privacy.epsilon is None:
         return None
-    labels = privacy.method == "label-dp"
+    labels = privacy.method in ("label-dp", "statistic")
     relation = Relation.REPLACE_LABEL if labels else Relation.REPLACE_ONE
     budget = Budget.of(privacy.epsilon, privacy.delta or 0)
     return Guarantee(budget, privacy.unit, relation, sensitive_features=not labels)
 
 
 def composed(points: Iterable[Point], seeds: int) -> list[Guarantee]:
-    """What all runs cost together, by unit and relation.
+    """What all runs would cost together on people's data, by unit and relation.
 
     Guarantee:  the sum of epsilon and the sum of delta over all runs that speak of one unit and relation.
     Neighbours: those of each of the runs.
-    Assumes:    every run draws its own noise and flips, which is what a paid sweep does.
+    Assumes:    every run draws its own noise and flips.
     Source:     basic composition: Dwork, McSherry, Nissim, Smith 2006; Dwork, Kenthapadi, McSherry, Mironov,
                 Naor 2006.
     """
-    found: dict[tuple[str, str], Guarantee] = {}
+    found: dict[tuple[Unit, Relation], Guarantee] = {}
     for point in points:
         cost = cost_of(point.config.privacy)
         if cost is None:
             continue
-        key = (str(cost.unit), str(cost.relation))
+        key = (cost.unit, cost.relation)
         budget = Budget(seeds * cost.budget.epsilon, seeds * cost.budget.delta)
         if key in found:
             budget = budget + found[key].budget

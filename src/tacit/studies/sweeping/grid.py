@@ -29,8 +29,8 @@ from tacit.train.configuration_values import TrainingConfig
 
 SWEEP = "sweep"
 SHORT = ("method", "epsilon", "delta", "k", "unit", "cap", "cap_choice", "split", "public_tower")
-LONG = ("privacy", "labels", "descent")  # tables whose keys can be swept by their full name
-OWN = ("seeds", "part", "key", "held_out_labels")
+LONG = ("privacy", "labels", "descent", "statistic")  # tables whose keys can be swept by their full name
+OWN = ("seeds", "part", "promise")
 CAPPING = ("cap", "cap_choice", "split")
 NOT_OURS = (SWEEP, "out", "run", "export", "checkpoint")
 MOST_RUNS = 100_000
@@ -67,14 +67,17 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What [sweep] asks for. `part` is where runs are measured; None leaves it to the log."""
+    """What [sweep] asks for. `part` is where runs are measured; None leaves it to the log.
+
+    A sweep promises nothing: its seeds are known, and its figures are exact. `nothing_promised` says that
+    whoever asks for it on people's data knows that.
+    """
 
     axes: tuple[Axis, ...]
     points: tuple[Point, ...]
     seeds: int
     part: str | None
-    key: str
-    held_out_labels_are_public: bool
+    nothing_promised: bool
 
 
 def sweep_of(record: Mapping[str, Any], place: Path) -> Sweep:
@@ -93,10 +96,8 @@ def sweep_of(record: Mapping[str, Any], place: Path) -> Sweep:
     for key in ("model", *KEYS):
         if not isinstance(base.get(key, {}), Mapping):
             raise BadInput(f"{key}: expected a table [{key}], got {base[key]!r}")
-    labels = table.one_of("held_out_labels", ("private", "public"), "private")
-    return Sweep(
-        axes, _points(base, axes, place), seeds, table.text("part"), table.text("key") or "", labels == "public"
-    )
+    nothing = "promise" in table and table.one_of("promise", ("nothing",)) == "nothing"
+    return Sweep(axes, _points(base, axes, place), seeds, table.text("part"), nothing)
 
 
 def _axes(record: Mapping[str, Any]) -> list[Axis]:
@@ -148,16 +149,21 @@ def _point(
             said[axis.table] = {**said.get(axis.table, {}), axis.key: value}
     unread = _unread(said, chosen)
     for table, key in unread:
-        del said[table][key]
-    dropped = {(axis.table, axis.key): axis.name for axis in axes}
-    gone = {dropped[each] for each in unread if each in dropped}
+        if key is None:
+            del said[table]
+        else:
+            del said[table][key]
+    gone = {axis.name for axis in axes if (axis.table, axis.key) in unread}
     return said, tuple((name, value) for name, value in chosen.items() if name not in gone)
 
 
-def _unread(said: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Keys that do not belong to this training, where the sweep tries several methods or units."""
+def _unread(said: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """Keys, or a whole table, that do not belong to this training, where the sweep tries several methods or
+    units."""
     method, unit = said.get("privacy", {}).get("method"), said.get("privacy", {}).get("unit", "impression")
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str, str | None]] = []
+    if "method" in chosen and method == "statistic" and "model" in said:
+        found.append(("model", None))  # it brings its own
     if "method" in chosen:
         for table, keys in KEYS.items():
             found += [(table, key) for key in said.get(table, {}) if key in keys and method not in keys[key]]

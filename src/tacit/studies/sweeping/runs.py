@@ -7,10 +7,18 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tacit import __version__
 from tacit.errors import BadInput, TacitError
+
+if TYPE_CHECKING:
+    from tacit.privacy.mechanisms.memoised import FlipKey
+    from tacit.train.configuration_values import TrainingConfig
+    from tacit.train.examples import Examples
 
 Record = dict[str, Any]
 FIGURES = ("auc_loss", "log_loss", "calibration_ratio")
@@ -21,9 +29,8 @@ REFUSED = "refused"
 class SweepRun:
     """A training and its seed, as texts that any process can be handed.
 
-    Without `paid_by` it is a study on made-up data: everything random comes from the seed. With it, the run is
-    a release that a ledger has paid for: noise and flips are fresh, under a secret that is forgotten with the
-    run, and seeds only tell repetitions apart.
+    It is a study: everything random comes from the seed, so its figures promise nothing to anybody, and on
+    people's data it must be told so (`nothing_promised`).
     """
 
     said: str  # the configuration, as JSON
@@ -31,11 +38,11 @@ class SweepRun:
     part: str
     seed: int
     data: str  # a digest of what the log's manifest says
-    paid_by: str = ""
+    nothing_promised: bool = False
 
     @property
     def digest(self) -> str:
-        spelled = json.dumps([__version__, self.said, self.part, self.seed, self.data, self.paid_by])
+        spelled = json.dumps([__version__, self.said, self.part, self.seed, self.data])
         return hashlib.sha256(spelled.encode()).hexdigest()[:24]
 
     def measure(self) -> Record:
@@ -47,38 +54,69 @@ class SweepRun:
 
     def _measured(self) -> Record:
         from tacit.data.columns import Columns
-        from tacit.entropy import Entropy, Simulation
-        from tacit.privacy.mechanisms.memoised import SECRET_BYTES
-        from tacit.store.answers import RememberedAnswers, default_path
         from tacit.train.configuration import parse
-        from tacit.train.configured import flip_key, method_of
+        from tacit.train.configured import flip_key
         from tacit.train.evaluation.report import evaluate
         from tacit.train.examples import Examples
-        from tacit.train.models.predicting import predict
-        from tacit.train.run import Run
-        from tacit.train.targets import Head
 
         config = parse({**json.loads(self.said), "out": "unused"}, Path(self.place))
         columns = Columns.open(config.data)
         train, held_out = Examples.of(columns, config.part), Examples.of(columns, self.part)
-        simulated = not self.paid_by
-        if simulated and config.privacy.is_private and not train.synthetic:
-            raise BadInput("expected a run on people's data to be paid for, got one that is not")
-        source = Simulation(f"run {self.seed}") if simulated else Entropy()
-        chosen = Simulation(f"secret {self.seed}") if simulated else source
-        secret = chosen.bytes(SECRET_BYTES) if config.privacy.flips_labels else None
-        scope = config.ledger.scope or str(columns.manifest.get("log"))
-        flips = flip_key(scope, columns, config.part, version=config.labels.version)
+        if not train.synthetic and not self.nothing_promised:
+            raise BadInput('expected made-up data, or promise = "nothing", got people\'s data')
         began = time.perf_counter()
-        plan = method_of(config, flips, now=int(time.time())).plan(
-            train, secret=secret, memory=RememberedAnswers(default_path())
-        )
-        model = config.model.build(train.sizes, Simulation(f"start {self.seed}").normal)
-        Run(plan, model, train, source, secret, speed=config.speed, simulated=simulated).go()
-        predicted = predict(model, held_out, plan.part, Head.LOGISTIC)
+        if config.privacy.method == "statistic":
+            predicted = self._by_statistic(config, train, held_out)
+        else:
+            scope = config.ledger.scope or str(columns.manifest.get("log"))
+            flips = flip_key(scope, columns, config.part, version=config.labels.version)
+            predicted = self._by_steps(config, flips, train, held_out)
         found = evaluate(held_out.labels, predicted)
         return {
             **{name: getattr(found, name).value for name in FIGURES},
             "rows": len(held_out),
             "seconds": round(time.perf_counter() - began, 3),
         }
+
+    def _by_steps(
+        self, config: TrainingConfig, flips: FlipKey, train: Examples, held_out: Examples
+    ) -> NDArray[np.floating]:
+        """Predictions of a model that is trained step by step."""
+        from tacit.entropy import Simulation
+        from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+        from tacit.store.answers import RememberedAnswers, default_path
+        from tacit.train.configured import method_of
+        from tacit.train.models.predicting import predict
+        from tacit.train.run import Run
+        from tacit.train.targets import Head
+
+        secret = Simulation(f"secret {self.seed}").bytes(SECRET_BYTES) if config.privacy.flips_labels else None
+        method = method_of(config, flips, now=int(time.time()))
+        plan = method.plan(train, secret=secret, memory=RememberedAnswers(default_path()))
+        model = config.model.build(train.sizes, Simulation(f"start {self.seed}").normal)
+        source = Simulation(f"run {self.seed}")
+        Run(plan, model, train, source, secret, speed=config.speed, simulated=True).go()
+        return predict(model, held_out, plan.part, Head.LOGISTIC)
+
+    def _by_statistic(
+        self, config: TrainingConfig, train: Examples, held_out: Examples
+    ) -> NDArray[np.floating]:
+        """Predictions of a model that is fitted to one noisy statistic."""
+        from tacit.entropy import Simulation
+
+        privacy, method = config.privacy, config.statistic
+        assert privacy.epsilon is not None, "checked when the configuration was read"
+        assert privacy.delta is not None, "checked when the configuration was read"
+        ids = np.asarray(train.at.of(train.public))
+        plan = method.plan(
+            ids,
+            {name: train.key(name) for name in train.keys},
+            public=train.public_keys,
+            unit=privacy.unit,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            now=int(time.time()),
+        )
+        released = method.release(plan, train.labels, Simulation(f"run {self.seed}"), simulated=True)
+        model = method.fit(released, ids, Simulation(f"start {self.seed}"))
+        return model.predict_proba(np.asarray(held_out.at.of(held_out.public)))

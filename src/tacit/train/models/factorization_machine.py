@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.errors import BadInput
 from tacit.kernels import training as kernels
 from tacit.train.examples import Examples, Ids, Sizes
 from tacit.train.models.model import Architecture, Normal, Part, Sums, TableIds
@@ -71,6 +72,7 @@ class Machine:
         fields = self.sizes.public_fields + (0 if sensitive is None else self.sizes.sensitive_fields)
         ids = np.empty((len(rows), fields), np.int32)
         kernels.gather_ids(examples.public, sensitive, rows, self.sizes.public_rows, ids)
+        _expect_sides(ids, self.sizes)
         return {TABLE: ids}
 
     def trained_ids(self, ids: TableIds, part: Part) -> TableIds:
@@ -103,6 +105,15 @@ class Machine:
 
     def _first_trained(self, part: Part) -> int:
         return self.sizes.public_fields if part is Part.SENSITIVE else 0
+
+
+def _expect_sides(ids: Ids, sizes: Sizes) -> None:
+    """A sensitive id below 0 would read, and train, a public row; a public one too large, a sensitive row."""
+    public, sensitive = ids[:, : sizes.public_fields], ids[:, sizes.public_fields :]
+    if public.size and (public.min() < 0 or public.max() >= sizes.public_rows):
+        raise BadInput(f"expected public ids in 0..{sizes.public_rows - 1}, got one outside")
+    if sensitive.size and (sensitive.min() < sizes.public_rows):
+        raise BadInput(f"expected sensitive ids in 0..{sizes.sensitive_rows - 1}, got one outside")
 
 
 class FmPass:

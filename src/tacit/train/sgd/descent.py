@@ -15,7 +15,7 @@ from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SubsampledGaussian
 from tacit.train.examples import Examples
 from tacit.train.models.model import Model, Part, Pass, Sums, TableIds
-from tacit.train.sgd.checks import check_clipping
+from tacit.train.sgd.checks import Probe, check_clipping
 from tacit.train.sgd.noise import Noise
 from tacit.train.sgd.optimizers import Optimizer, Sgd, name_of
 from tacit.train.sgd.sampling import Places
@@ -87,6 +87,7 @@ class Descent:
 
     def __init__(self, model: Model, settings: Settings, source: Source) -> None:
         self.model, self.settings, self.taken = model, settings, 0
+        self._source = source
         noise = None
         if settings.clipping is not None:
             noise = Noise(source, settings.clipping.noise_stddev / settings.expected_batch)
@@ -134,14 +135,21 @@ class Descent:
             self.tables[name].prepare(read)
         passed = model.forward(ids, part)
         residual = targets.residual(passed.scores, at)
-        weights = residual
-        if self.settings.clipping is not None:
-            weights = self._clipped(passed, residual, ids, groups, look=first == 0)
+        private = self.settings.clipping is not None
+        if private:
+            residual = self._clipped(passed, residual, ids, groups, look=first == 0)
         elif not np.isfinite(residual).all():
             raise BadInput(
                 "expected finite scores, got others: the training diverged; try a lower learning rate"
             )
-        passed.accumulate(weights / np.float32(self.settings.expected_batch), self._sums)
+        coefficients = residual / np.float32(self.settings.expected_batch)
+        probe = None
+        if private and first == 0:
+            record = self._source.uniform_below(len(at))
+            probe = Probe.on(model, ids, part, record, coefficients[record], self._sums)
+        passed.accumulate(coefficients, self._sums)
+        if probe is not None:
+            probe.check(model, self._sums)
 
     def _clipped(
         self, passed: Pass, residual: Floats, ids: TableIds, groups: Places | None, *, look: bool
@@ -159,9 +167,9 @@ class Descent:
         norms = np.sqrt(squares)
         scale = (CLIP_MARGIN * clip_norm / np.maximum(norms, clip_norm)).astype(np.float32)
         if look and len(norms):
-            check_clipping(
-                self.model, ids, self.settings.part, residual, norms, scale * norms, clip_norm, groups
-            )
+            chosen = self._source.uniform_below(len(norms))
+            own = None if groups is None else dense_groups
+            check_clipping(self.model, ids, self.settings.part, residual, norms, scale, clip_norm, own, chosen)
         return residual * (scale if groups is None else scale[dense_groups])
 
 

@@ -20,6 +20,7 @@ BLOCK = 2**18
 """Normals drawn at once: a megabyte, which stays in cache, and few enough keys that they cost nothing."""
 
 LOOK_EVERY = 16  # blocks
+BEGINNING = 8  # draws that two blocks do not share by chance
 TAIL = 43.0  # e^-43 is 2e-19
 
 
@@ -30,7 +31,7 @@ class Noise:
         self.stddev = float(expect.positive("noise stddev", stddev))
         self._source = source
         self._block = np.empty(BLOCK, np.float32)
-        self._drawn = 0
+        self._drawn, self._began = 0, b""
         self._looked_at, self._mean_square_sum = 0, 0.0
 
     def draw(self, count: int) -> Floats:
@@ -43,6 +44,10 @@ class Noise:
 
     def _checked(self, count: int, stddev: float) -> Floats:
         block: Floats = self._source.normal(out=self._block[:count], scale=stddev)
+        begins = block[:BEGINNING].tobytes()
+        if count >= BEGINNING and begins == self._began:
+            raise SelfCheckFailed("noise: expected fresh draws, got the last ones again; the run was stopped")
+        self._began = begins
         if self._drawn % LOOK_EVERY == 0 and count:
             self._look(block, stddev)
         self._drawn += 1

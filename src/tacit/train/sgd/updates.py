@@ -13,13 +13,17 @@ from typing import Protocol
 
 import numpy as np
 
-from tacit.errors import BadInput
+from tacit.errors import BadInput, SelfCheckFailed
 from tacit.kernels import training as kernels
 from tacit.train.examples import Ids
+from tacit.train.sgd.checks import expect_close
 from tacit.train.sgd.noise import BLOCK, Noise
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.pending import PendingNoise
 from tacit.train.targets import Floats
+
+STRIDE = 7919  # a prime: the rows that are looked at go round the whole table
+LOOKED_AT = 64  # weights at the head of a block
 
 
 class Update(Protocol):
@@ -111,11 +115,34 @@ class ReadRows:
         at_once = max(1, BLOCK // (width * (2 if self._momentum else 1)))
         for first in range(0, len(rows), at_once):
             some = rows[first : first + at_once]
-            normals = None
+            normals, paid = None, None
             if self._noise is not None:
                 shape = (2, len(some), width) if self._momentum else (len(some), width)
                 normals = self._noise.draw_unit(math.prod(shape)).reshape(shape)
+                place = self._step * STRIDE % len(some)  # another row in every step
+                drawn = normals.reshape(-1, len(some), width)[:, place]
+                row = int(some[place])
+                paid = row, self._paid(row, drift, owed, drawn)
             kernels.catch_up(self._weights, velocity, some, self._since, 0, now, decay, drift, owed, normals)
+            if paid is not None:
+                row, expected = paid
+                expect_close("noise: expected a row to get what it is owed", self._weights[row], expected)
+
+    def _paid(self, row: int, drift: Floats, owed: Floats, drawn: Floats) -> Floats:
+        """A row's weights once it is paid; stops where it is owed less than the plain sum of its steps' noise.
+
+        Momentum only adds to that sum, so the squared rates alone are a floor that needs no covariance.
+        """
+        start, pending = int(self._since[row]), self._pending
+        factors = owed[start, 1:] if self._momentum else owed[start, :1]
+        floor = pending.noise_stddev**2 * pending.squared_rates(start)
+        if not float(np.sum(np.square(factors, dtype=np.float64))) >= 0.999 * floor:
+            raise SelfCheckFailed(
+                "noise: expected a row to be owed the noise of its steps, got less; nothing leaves"
+            )
+        moved = drift[start] * self.accumulator[row] if self._momentum else np.float32(0)
+        weights: Floats = self._weights[row] + moved + factors @ drawn
+        return weights
 
 
 class WholeTable:
@@ -143,8 +170,15 @@ class WholeTable:
         for first in range(self._rows.start, self._rows.stop, rows_at_once):
             rows = slice(first, min(first + rows_at_once, self._rows.stop))
             count = (rows.stop - rows.start) * width
-            noise = None if self._noise is None else self._noise.draw(count)
+            if self._noise is None:
+                self._change(rows, None, rate)
+                continue
+            noise = self._noise.draw(count)
+            row = rows.start + self._steps * STRIDE % (rows.stop - rows.start)  # another one in every step
+            expected = self._noisy_row(row, noise[(row - rows.start) * width :][:width], rate)
             self._change(rows, noise, rate)
+            found = self._weights[row] if isinstance(self._optimizer, Sgd) else self._moments["second"][row]
+            expect_close("noise: expected a row to get the noise that was drawn for it", found, expected)
 
     def settle(self) -> None:
         """Nothing is ever owed."""
@@ -163,6 +197,20 @@ class WholeTable:
     @steps.setter
     def steps(self, taken: int) -> None:
         self._steps = taken
+
+    def _noisy_row(self, row: int, noise: Floats, rate: float) -> Floats:
+        """What a step must make of a row: of its weights for SGD, else of its second moment, in textbook
+        form."""
+        gradient = self.accumulator[row] + noise
+        gradient[1:] += np.float32(self._penalty) * self._weights[row, 1:]
+        if isinstance(self._optimizer, Sgd):
+            moved: Floats = self._weights[row] - np.float32(rate) * gradient
+            return moved
+        second, square, beta2 = self._moments["second"][row], np.square(gradient), self._optimizer.beta2
+        kept: Floats = np.float32(beta2) * second + np.float32(1 - beta2) * square
+        if isinstance(self._optimizer, Yogi):
+            kept = second - np.float32(1 - beta2) * np.sign(second - square) * square
+        return kept
 
     def _change(self, rows: slice, noise: Floats | None, rate: float) -> None:
         weights, gradient = self._weights[rows].reshape(-1), self.accumulator[rows].reshape(-1)
@@ -192,4 +240,7 @@ def add_noise(rows: Floats, noise: Noise, rate: float) -> None:
     flat = rows.reshape(-1)
     for first in range(0, len(flat), BLOCK):
         block = flat[first : first + BLOCK]
-        kernels.sgd_block(block, None, noise.draw(len(block)), rate, 0.0)
+        drawn = noise.draw(len(block))
+        expected = block[:LOOKED_AT] - np.float32(rate) * drawn[:LOOKED_AT]
+        kernels.sgd_block(block, None, drawn, rate, 0.0)
+        expect_close("noise: expected weights to get what was drawn", block[:LOOKED_AT], expected)
