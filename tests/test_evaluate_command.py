@@ -98,11 +98,55 @@ def test_the_reliability_table(place: Path, capsys: Told) -> None:
 def test_exact_figures_of_private_labels_are_called_a_release(place: Path, capsys: Told) -> None:
     assert any("is a release that nobody has paid for" in note for note in told(capsys, place)["notes"])
     agreed = told(capsys, place, "--labels-are-public")["notes"]
-    assert agreed == ["the labels were said to be public, or agreed for measuring"]
+    assert agreed[0] == "the labels were said to be public, or agreed for measuring"
     trained_on = told(capsys, place, "--part", "train", "--labels-are-public")["notes"]
     assert any("trained on train" in note for note in trained_on)
     called_synthetic(place / "log")
     assert told(capsys, place)["notes"][0] == "the labels are made up: these figures are about nobody"
+
+
+FEATURES = "exact figures are a release about those features too"
+
+
+def test_exact_figures_of_sensitive_features_are_called_a_release_too(place: Path, capsys: Told) -> None:
+    for arguments in ([], ["--labels-are-public"], ["--labels-are-public", "--calibration"]):
+        assert FEATURES in told(capsys, place, *arguments)["notes"][1]
+    assert main(["evaluate", str(place / "good"), str(place / "log"), "--labels-are-public"]) == 0
+    assert FEATURES in " ".join(capsys.readouterr().out.split())
+    manifest = json.loads((place / "log" / "columns.json").read_text())
+    said = {"data": "log", "out": "public", "model": {"name": "logistic"}}
+    said |= {"privacy": {"method": "label-dp", "epsilon": 1}, "ledger": {"secret": "other.secret"}}
+    called_synthetic(place / "log")
+    assert main(["train", str(written(place / "public.toml", said)), "--json"]) == 0
+    (place / "log" / "columns.json").write_text(json.dumps(manifest))
+    capsys.readouterr()
+    public = told(capsys, place, "--labels-are-public", model="public")["notes"]  # reads public features alone
+    assert not any(FEATURES in note for note in public)
+    beside = told(capsys, place, "--labels-are-public", "--baseline", str(place / "good"), model="public")
+    assert FEATURES in beside["notes"][1]
+
+
+def test_noisy_labels_are_paid_for_on_the_line_that_was_asked_for(place: Path, capsys: Told) -> None:
+    granted(place / "ledger.sqlite", "replace-one", "5", delta="0")
+    capsys.readouterr()
+    assert "no budget was granted on line shop (impression, replace-label)" in refused(
+        capsys, place, *noisy(place)
+    )
+    told(capsys, place, *noisy(place), "--relation", "replace-one")
+    assert spent(place) == 3
+    assert "expected --labels noisy with --relation" in refused(capsys, place, "--relation", "replace-one")
+
+
+def test_changed_labels_are_not_measured_from_a_second_ledger(place: Path, capsys: Told) -> None:
+    granted(place / "ledger.sqlite", "replace-label", "5", delta="0")
+    granted(place / "second.sqlite", "replace-label", "5", delta="0")
+    capsys.readouterr()
+    told(capsys, place, *noisy(place))
+    np.save(place / "log" / "label.npy", 1 - np.load(place / "log" / "label.npy"))
+    (place / "second.sqlite").rename(place / "ledger.sqlite")
+    (place / "second.sqlite.witness").rename(place / "ledger.sqlite.witness")
+    assert "labels that have changed" in refused(capsys, place, *noisy(place))
+    assert spent(place) == 0
 
 
 def test_noisy_labels_are_paid_for_once(place: Path, capsys: Told) -> None:

@@ -309,6 +309,16 @@ def test_sinks_are_told_what_may_be_shown(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert with_loss == {"labels/expected_examples": 24.0, "labels/loss": 0.5}
 
 
+def test_sinks_say_that_the_loss_of_a_plain_training_is_private() -> None:
+    """It is told, and so it leaves: the words must not promise otherwise."""
+    examples, seen = small_examples(), list[Progress]()
+    run_of(Plain(Learning(1, 8)).plan(examples), examples, "plain").go(seen.append)
+    assert any("labels/loss" in sinks.figures_of(each, None) for each in seen)
+    words = " ".join((sinks.__doc__ or "").split())
+    assert "`plain` training promises nothing, and its loss is on true labels" in words
+    assert "on private examples never come this way" not in words
+
+
 @pytest.mark.parametrize(
     ("module", "watching", "key"),
     [

@@ -19,8 +19,9 @@ Measure a model on a part of a prepared log: AUC loss, log loss and calibration,
 user, where the log has users), and against a baseline on the same rows.
 
 With the true labels the figures are exact. On private labels an exact figure is itself a release: keep it to
-those who may see the labels. --labels noisy flips the labels once within a budget of their own, measures on the
-flips, and costs nothing more however often it is repeated."""
+those who may see the labels. Of a model that reads sensitive features it is a release about these as well, also
+where labels are public: keep it to those who may see the features. --labels noisy flips the labels once within
+a budget of their own, measures on the flips, and costs nothing more however often it is repeated."""
 
 EXAMPLES = """\
 examples:
@@ -37,7 +38,11 @@ EXACT = (
     "exact figures of private labels: to show them to anybody who may not see the labels is a release that "
     "nobody has paid for; --labels noisy measures within a budget, --labels-are-public says that none is needed"
 )
-NOISY_OPTIONS = ("epsilon", "unit", "cap", "ledger", "witness", "scope", "secret", "version")
+EXACT_FEATURES = (
+    "the model reads sensitive features of these rows: exact figures are a release about those features too, "
+    "public labels or not, and nobody has paid for it"
+)
+NOISY_OPTIONS = ("epsilon", "unit", "cap", "ledger", "witness", "scope", "relation", "secret", "version")
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -71,6 +76,11 @@ def add_parser(commands: Subparsers) -> None:
     noisy.add_argument("--ledger", metavar="PATH_OR_URL", help="who pays; made-up data needs none")
     noisy.add_argument("--witness", metavar="PATH")
     noisy.add_argument("--scope", help="the ledger's name for these people's data")
+    noisy.add_argument(
+        "--relation",
+        choices=("replace-label", "replace-one"),
+        help="the line that pays: of labels (default), or of releases that read all features",
+    )
     noisy.add_argument("--secret", type=Path, metavar="PATH", help="the file that keys flips; made if absent")
     add_json_flag(parser)
     parser.set_defaults(run=run)
@@ -81,14 +91,15 @@ def run(args: argparse.Namespace) -> int:
 
     _check_options(args)
     saved, baseline, examples = _opened(args)
+    models = [saved] if baseline is None else [saved, baseline]
     if args.labels == "noisy":
         from tacit.commands.evaluate_noisy import noisy_outcomes
 
-        measured = noisy_outcomes(args, [saved] if baseline is None else [saved, baseline], examples)
+        measured = noisy_outcomes(args, models, examples)
         outcomes, rows, about = measured.outcomes, measured.examples, measured.notes
     else:
         outcomes, rows = _true_outcomes(examples), examples
-        about = (MADE_UP if examples.synthetic else AGREED if args.labels_are_public else EXACT,)
+        about = _about_exact(args, models, examples)
     predicted = saved.predict(rows)
     other = None if baseline is None else baseline.predict(rows)
     evaluation = of_outcomes(outcomes, predicted, other)
@@ -159,6 +170,20 @@ def _true_outcomes(examples: Examples) -> Outcomes:
 
     users = examples.key("user") if "user" in examples.keys else None
     return Outcomes.of_labels(examples.labels, clusters=users)
+
+
+def _about_exact(args: argparse.Namespace, models: list[Saved], examples: Examples) -> tuple[str, ...]:
+    """What exact figures of these rows give away."""
+    if examples.synthetic:
+        return (MADE_UP,)
+    labels = AGREED if args.labels_are_public else EXACT
+    return (labels, EXACT_FEATURES) if any(reads_sensitive(model) for model in models) else (labels,)
+
+
+def reads_sensitive(model: Saved) -> bool:
+    from tacit.train.models.model import Part
+
+    return model.part is not Part.TRUNCATED and model.model.sizes.sensitive_fields > 0
 
 
 def _bins(outcomes: Outcomes, predicted: Any) -> Any:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tacit import expect
-from tacit.commands.train_payment import Labelled, NoisyLabels, label_payment
+from tacit.commands.evaluate import reads_sensitive
+from tacit.commands.train_flips import Labelled, NoisyLabels
+from tacit.commands.train_payment import label_payment
 from tacit.data.columns import Columns
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
@@ -24,7 +26,6 @@ from tacit.train.evaluation.outcomes import Outcomes
 from tacit.train.examples import Examples
 from tacit.train.labels.flips import FlipLabels
 from tacit.train.labels.noisy import allocation_of
-from tacit.train.models.model import Part
 from tacit.train.secret_file import existing_secret, keep_secret
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ def noisy_outcomes(args: argparse.Namespace, models: list[Saved], examples: Exam
     labelled = Labelled.of(examples, allocation)  # refused here if they are not 0 or 1
     notes, payment = [MADE_UP], None
     if ledger.path is not None:
-        sensitive = any(_reads_sensitive(model) for model in models)
+        sensitive = any(reads_sensitive(model) for model in models)
         payment = _payment(noisy, ledger, examples, allocation, labelled)
-        paid = payment.reserve(begun=False)
+        paid = payment.reserve()
         notes = [f"measured on labels flipped at ε = {args.epsilon} per {privacy.unit}; ledger: {paid}"]
         notes += [LABELS_ALONE] if sensitive else []
     assert privacy.epsilon is not None
@@ -96,20 +97,17 @@ def _payment(
     # The flips themselves read no feature; only what is measured with them may.
     payment = label_payment(noisy, ledger, examples, statement.guarantee(sensitive_features=False))
     keep_secret(ledger.secret, noisy.secret)
-    noisy.refuse_changed(payment, ledger.secret, labelled)
+    noisy.refuse_changed(payment, ledger, labelled)
     return payment
 
 
 def _ledger(args: argparse.Namespace, examples: Examples) -> LedgerPlace:
     """All of it, or on made-up data nothing."""
     given = {name: getattr(args, name) for name in ("ledger", "scope", "secret")}
-    if examples.synthetic and all(value is None for value in given.values()):
+    if examples.synthetic and all(value is None for value in (*given.values(), args.relation)):
         return LedgerPlace()
     for name, value in given.items():
         if value is None:
             raise BadInput(f"expected --{name} to pay for noisy labels, got none")
-    return LedgerPlace(args.ledger, args.witness, args.scope, None, None, args.secret)
-
-
-def _reads_sensitive(model: Saved) -> bool:
-    return model.part is not Part.TRUNCATED and model.model.sizes.sensitive_fields > 0
+    relation = None if args.relation is None else Relation(args.relation)
+    return LedgerPlace(args.ledger, args.witness, args.scope, relation, None, args.secret)

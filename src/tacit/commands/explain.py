@@ -29,7 +29,9 @@ examples:
 
 TUNING = (
     "Every model that was trained on the same people's data and looked at spends budget of its own, and so do "
-    "models that were only tried: this page speaks of this one alone. tacit ledger show adds them up."
+    "models that were only tried: this page speaks of this one alone. tacit ledger show adds up what was spent "
+    "on one line: one scope, unit, relation and window. For a person, promises on different lines add up too, "
+    "and the ledger does not do that sum."
 )
 NO_PROMISE = (
     "No privacy is promised. The model was trained on true labels and all features, and may tell what it "
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
+    from tacit.commands.train_output import delta_warning
     from tacit.train.models.architectures import settings_of
     from tacit.train.models.model import Part
     from tacit.train.models.saving import load
@@ -91,7 +94,7 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
     parameters = sum(a.size for a in (*saved.model.tables.values(), *saved.model.dense.values()))
     simulated = settings.get("simulated") is not None
     truncated = saved.part is Part.TRUNCATED
-    record = {
+    record: dict[str, Any] = {
         "kind": "model",
         "architecture": {"name": saved.model.architecture.name, **settings_of(saved.model.architecture)},
         "method": saved.method,
@@ -100,6 +103,7 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
         "part": str(saved.part),
         "parameters": parameters,
         "statement": saved.statement,
+        "warning": None if simulated else delta_warning(saved.statement, settings.get("units")),
         "settings": dict(settings),
     }
     reads = f"{sizes.public_fields} public fields"
@@ -120,7 +124,7 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
     elif saved.statement is None:
         page += [_filled(NO_PROMISE)]
     else:
-        page += [statement_of(saved.statement).as_text()]
+        page += [statement_of(saved.statement).as_text(), *_warned(record["warning"])]
         if settings.get("ledger"):
             page += ["", f"Paid for in the ledger as {', '.join(settings['ledger']['keys'][:3])}."]
         page += ["", _filled(TUNING)]
@@ -150,7 +154,8 @@ def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
     elif plan.statement is None:
         page += [_filled(NO_PROMISE)]
     else:
-        page += ["What would be promised:", "", plan.statement.as_text(), "", _filled(TUNING)]
+        page += ["What would be promised:", "", plan.statement.as_text(), *_warned(record["warning"])]
+        page += ["", _filled(TUNING)]
     return record, page
 
 
@@ -219,6 +224,10 @@ def statement_of(record: Any) -> PrivacyStatement:
         accountant=record["accountant"],
         not_protected=tuple(record["not_protected"]),
     )
+
+
+def _warned(warning: str | None) -> list[str]:
+    return [] if warning is None else ["", _filled(f"Warning: {warning}.")]
 
 
 def _filled(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ def plan_record(planned: Planned, payment: Payment | None) -> dict[str, Any]:
         "statistic": None if planned.statistic is None else planned.statistic.words,
         "memory_bytes": planned.memory.as_json(),
         "statement": statement,
+        "units": planned.units,
+        "warning": delta_warning(statement, planned.units),
         "ledger": None if payment is None else payment.as_json(),
     }
 
@@ -63,6 +65,9 @@ def print_plan(planned: Planned, payment: Payment | None) -> None:
     if planned.statistic is not None:
         print(f"  statistic {planned.statistic.words}")
     print(f"  promise   {promise(plan, simulated=planned.simulated)}")
+    warning = delta_warning(None if plan.statement is None else plan.statement.as_json(), planned.units)
+    if warning is not None:
+        print(f"  warning   {warning}")
     if payment is not None:
         request = payment.requests[0]
         lines = "" if len(payment.requests) == 1 else f" and {len(payment.requests) - 1} more windows"
@@ -78,6 +83,17 @@ def promise(plan: Plan, *, simulated: bool) -> str:
         return NOTHING
     epsilon, delta = shown_up(statement.epsilon), shown_up(statement.delta, 3)
     return f"({epsilon}, {delta})-DP per {statement.unit}, {statement.relation} neighbours"
+
+
+def delta_warning(statement: Mapping[str, Any] | None, units: int | None) -> str | None:
+    """In one line, where delta alone would allow to show somebody's data whole."""
+    if statement is None or not units or statement["delta"] <= 1 / units:
+        return None
+    delta, share = shown_up(statement["delta"], 3), f"1/{units:,} = {1 / units:.3g}"
+    return (
+        f"delta {delta} is more than {share}, one part in all units: to show the data of one unit, chosen at "
+        "random, would keep such a promise; choose a delta far below it"
+    )
 
 
 @contextmanager

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import BadInput
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tacit.commands.train_flips import NoisyLabels
     from tacit.commands.train_plan import Planned
-    from tacit.privacy.allocation import Allocation
     from tacit.privacy.ledger.guarantee import Guarantee
-    from tacit.privacy.mechanisms.memoised import FlipKey
+    from tacit.privacy.ledger.rules import Reservation
     from tacit.privacy.units import Window
     from tacit.store.ledger import LedgerStore, Request
     from tacit.train.configuration_values import LedgerPlace, Privacy
     from tacit.train.examples import Examples
+
+
+RUN = ", run "  # in a purpose, before the name of the run
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +27,8 @@ class Payment:
     """What a training costs, one request for each line: a unit with a time window has one a window.
 
     With `drawn_once` the release is the noisy labels themselves. They are the same whenever they are asked for,
-    so a training that finds them paid for goes on without paying.
+    so a training that finds them paid for goes on without paying. Any other release is of one run: once that is
+    known, the purpose names it (`of_run`), and what another run reserved under the same key is not taken.
     """
 
     store: LedgerStore
@@ -40,40 +39,65 @@ class Payment:
     def keys(self) -> list[str]:
         return [request.key for request in self.requests]
 
+    def of_run(self, run: str) -> Payment:
+        """The same, for this run alone."""
+        if self.drawn_once:
+            return self
+        requests = [replace(each, purpose=f"{each.purpose}{RUN}{run}") for each in self.requests]
+        return replace(self, requests=tuple(requests))
+
     def check(self) -> str:
         """Whether it could be reserved, in words; raises what reserving would raise. Nothing is written."""
         from tacit.privacy.ledger.rules import cost_on
 
         ledger, new = self.store.verify().ledger, 0
         for request in self.requests:
-            amount = cost_on(request.line, request.cost)
-            change = ledger.reserve(request.key, request.line, amount, request.purpose)
+            known = ledger.reservations.get(request.key)
+            purpose = request.purpose
+            if known is not None and known.purpose.startswith(f"{purpose}{RUN}"):
+                purpose = known.purpose
+            change = ledger.reserve(request.key, request.line, cost_on(request.line, request.cost), purpose)
             ledger, new = ledger.after(change), new + bool(change.events)
         return "there is room" if new else "reserved or paid for already"
 
-    def reserve(self, *, begun: bool) -> str:
-        """Set it aside; in words, what that meant. `begun`: a run of ours was interrupted and goes on."""
+    def reserve(self) -> str:
+        """Set it aside; in words, what that meant."""
         from tacit.privacy.ledger.rules import State
 
+        if not self.drawn_once:
+            self._refuse_other_runs()
         made = self.store.reserve_all(self.requests)
-        committed = [each.key for each in made if each.state is State.COMMITTED]
-        earlier = [each.key for each in made if each.resumed]
+        committed = [each for each in made if each.state is State.COMMITTED]
+        earlier = any(each.resumed for each in made)
         if self.drawn_once:
             if len(committed) == len(made):
                 return "paid for before: the same noisy labels, read again"
             return "reserved before: the same noisy labels" if earlier else "reserved"
-        if begun and not committed:
-            return "reserved before, by the run that goes on" if earlier else "reserved"
-        if earlier:
-            for each in made:
-                if not each.resumed:
-                    self.store.abort(each.key)
-            what = "a release was made" if committed else "another run has begun"
-            raise BadInput(
-                f"ledger.key: expected a key that the ledger does not know, got {earlier[0]}, under which "
-                f"{what}; name another, or see tacit ledger settle --help"
-            )
-        return "reserved"
+        if committed:
+            raise _taken(committed[0])
+        return "reserved before, by the run that goes on" if earlier else "reserved"
+
+    def refuse_unless_reserved(self) -> None:
+        """For a model that was made: its own run has paid for it, or is about to."""
+        if self.drawn_once:
+            return
+        for request in self.requests:
+            known = self.store.reservation(request.key)
+            if known is None or known.purpose != request.purpose:
+                raise BadInput(
+                    f"ledger.path: expected what this run reserved as {request.key}, got a ledger without it"
+                )
+
+    def _refuse_other_runs(self) -> None:
+        """In words; in the same transaction as it reserves, the ledger refuses another purpose by itself."""
+        from tacit.privacy.ledger.rules import cost_on
+
+        for request in self.requests:
+            known = self.store.reservation(request.key)
+            if known is None or known.purpose == request.purpose:
+                continue
+            if (known.line, known.amount) == (request.line, cost_on(request.line, request.cost)):
+                raise _taken(known)
 
     def commit(self) -> None:
         self.store.commit_all(self.keys)
@@ -85,6 +109,18 @@ class Payment:
 
     def as_json(self) -> dict[str, Any]:
         return {"lines": [str(request.line) for request in self.requests], "keys": self.keys}
+
+
+def _taken(known: Reservation) -> BadInput:
+    happened = {
+        "reserved": "another run has begun",
+        "committed": "a release was made",
+        "aborted": "a reservation was given back",
+    }
+    return BadInput(
+        f"ledger.key: expected a key that the ledger does not know, got {known.key}, under which "
+        f"{happened[known.state]}; name another, or see tacit ledger settle --help"
+    )
 
 
 def payment_for(planned: Planned) -> Payment | None:
@@ -108,52 +144,6 @@ def label_payment(labels: NoisyLabels, ledger: LedgerPlace, examples: Examples, 
     purpose = f"flip labels by {labels.spelled}"
     cost = aimed(charge, labels.privacy)
     return _payment(ledger, examples, cost, labels.key(ledger.scope), purpose, drawn_once=True)
-
-
-@dataclass(frozen=True, eq=False)
-class NoisyLabels:
-    """Labels that are flipped once and read for ever: all that their law and their draws depend on."""
-
-    privacy: Privacy
-    spelled: str
-    flips: FlipKey
-    secret: bytes
-
-    def key(self, scope: str) -> str:
-        """Their name in the ledger."""
-        from tacit.train.secret_file import secret_name
-
-        privacy, cap = self.privacy, self.privacy.cap
-        assert privacy.epsilon is not None
-        facts = [*self.flips.fields, repr(privacy.unit), str(cap.impressions), cap.choice, cap.split]
-        facts += [str(Fraction(privacy.epsilon)), self.spelled, secret_name(self.secret)]
-        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
-        return f"{scope}/labels/{digest}"
-
-    def refuse_changed(self, payment: Payment, secret_path: Path, targets: Labelled) -> None:
-        """Flips that were paid for must still be of the labels that they were drawn from."""
-        from tacit.train.secret_file import FlipRegister
-
-        register, key = FlipRegister(secret_path, self.secret), payment.keys[0]
-        if all(payment.store.reservation(each) is None for each in payment.keys):
-            register.remember(key, targets.labels, targets.records)
-        elif not register.holds(key, targets.labels, targets.records):
-            raise BadInput(
-                "labels.version: expected a higher one for labels that have changed since they were flipped, "
-                f"got {self.flips.version}; a new version is a new release, and is paid for"
-            )
-
-
-@dataclass(frozen=True, eq=False)
-class Labelled:
-    """The true labels of the rows that a cap keeps."""
-
-    labels: NDArray[Any]
-    records: NDArray[Any]
-
-    @classmethod
-    def of(cls, examples: Examples, allocation: Allocation) -> Labelled:
-        return cls(examples.labels[allocation.kept], examples.key("row")[allocation.kept])
 
 
 def aimed(charge: Guarantee, privacy: Privacy) -> Guarantee:

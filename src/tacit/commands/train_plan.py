@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from tacit.commands.output import spinner
 from tacit.errors import BadInput
 
 if TYPE_CHECKING:
-    from tacit.commands.train_payment import NoisyLabels
+    from tacit.commands.train_flips import NoisyLabels
     from tacit.data.columns import Columns
     from tacit.privacy.mechanisms.memoised import FlipKey
     from tacit.train.configuration_values import TrainingConfig
@@ -39,6 +40,15 @@ class Planned:
     def simulated(self) -> bool:
         return self.config.run.simulated is not None
 
+    @cached_property
+    def units(self) -> int | None:
+        """How many units are promised something, which public keys tell; None where nothing is promised."""
+        from tacit.train.grouping import units_in
+
+        if self.plan.statement is None or self.simulated:
+            return None
+        return units_in(self.examples, self.config.privacy.unit)
+
     @property
     def digest(self) -> str:
         """For checkpoints alone: it covers the labels."""
@@ -51,10 +61,10 @@ class Planned:
 
     @property
     def noisy_labels(self) -> NoisyLabels:
-        """What label DP releases."""
-        from tacit.commands.train_payment import NoisyLabels
+        """What label DP releases, and the first phase of the Hybrid."""
+        from tacit.commands.train_flips import NoisyLabels
 
-        assert self.secret is not None, "label DP has one"
+        assert self.secret is not None, "both have one"
         return NoisyLabels(self.config.privacy, self.config.labels.spelled, self.flips, self.secret)
 
 

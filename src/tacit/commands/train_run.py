@@ -1,4 +1,5 @@
-"""Carries out a planned training: claim a checkpoint folder, pay, train, save, commit; in this order alone."""
+"""Carries out a planned training: claim a checkpoint folder, pay, train, say that the model is made, put
+it in its place, commit; in this order alone."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tacit.commands.train_flips import Labelled
 from tacit.commands.train_output import shown_progress
-from tacit.commands.train_payment import Labelled, Payment
+from tacit.commands.train_payment import Payment
+from tacit.commands.train_placing import put_in_place, saved_run
 from tacit.commands.train_plan import Planned, check_out
 from tacit.errors import BadInput, SelfCheckFailed, TacitError
 
@@ -48,18 +50,22 @@ def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overw
         keeper = Checkpoints(config.out, chosen.digest, config.keeping)
         begun = keeper.claim(resume=resume)
         try:
-            saved_before = begun and _saved_run(config.out) == keeper.run
-            if not saved_before:
+            payment = None if payment is None else payment.of_run(keeper.run)
+            there = keeper.made and saved_run(config.out) == keeper.run
+            if not there:
+                _refuse_lost(chosen, payment, keeper)
                 check_out(config, overwrite=overwrite)
             if chosen.secret is not None and config.ledger.secret is not None:
                 keep_secret(config.ledger.secret, chosen.secret)
-            paid = None if payment is None else _pay(chosen, payment, begun=begun, saved=saved_before)
+            paid = None if payment is None else _pay(chosen, payment, made=keeper.made)
         except BaseException:
             keeper.release() if begun else keeper.discard()
             raise
-        if not saved_before:
+        if not keeper.made:
             model = _trained(chosen, payment, keeper, told, begun=begun)
-            _finish(keeper, payment, lambda: _save(chosen, payment, model, keeper.run, overwrite))
+            _finish(keeper, payment, lambda: _stage(chosen, payment, model, keeper))
+        if not there:
+            _finish(keeper, payment, lambda: put_in_place(keeper.staged, config.out, overwrite=overwrite))
         _finish(keeper, payment, lambda: None if payment is None else payment.commit())
         if config.onnx is not None:
             _finish(keeper, payment, lambda: _export(chosen, overwrite))
@@ -67,19 +73,28 @@ def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overw
     return Trained(time.monotonic() - begun_at, paid)
 
 
-def _pay(chosen: Planned, payment: Payment, *, begun: bool, saved: bool) -> str:
+def _refuse_lost(chosen: Planned, payment: Payment | None, keeper: Checkpoints) -> None:
+    """A model that was made, and is not to be found, may be anywhere."""
+    if not keeper.made or saved_run(keeper.staged) == keeper.run:
+        return
+    settle = "" if payment is None else f"run `tacit ledger settle {payment.keys[0]} --left` and "
+    raise BadInput(
+        f"{chosen.config.out}: expected the model that this run has made, got none; put it back and try again, "
+        f"or {settle}remove {keeper.folder}: to train once more would be another release"
+    )
+
+
+def _pay(chosen: Planned, payment: Payment, *, made: bool) -> str:
     from tacit.train.plan import LabelPhase
 
-    if payment.drawn_once:
-        place, phase = chosen.config.ledger.secret, chosen.plan.phases[0]
-        assert isinstance(phase, LabelPhase), "label DP has this phase alone"
-        assert phase.labelling is not None
-        assert place is not None
-        labelled = Labelled.of(chosen.examples, phase.labelling.allocation)
-        chosen.noisy_labels.refuse_changed(payment, place, labelled)
-    if saved:  # the model is there, so what it cost was reserved
+    if made:  # so what it cost was reserved
+        payment.refuse_unless_reserved()
         return "reserved before, by the run that made the model"
-    return payment.reserve(begun=begun)
+    for phase in chosen.plan.phases:
+        if isinstance(phase, LabelPhase) and phase.labelling is not None:
+            behind = Labelled.of(chosen.examples, phase.labelling.allocation)
+            chosen.noisy_labels.refuse_changed(payment, chosen.config.ledger, behind)
+    return payment.reserve()
 
 
 def _trained(
@@ -160,10 +175,11 @@ def _finish(keeper: Checkpoints, payment: Payment | None, act: Callable[[], obje
         raise
 
 
-def _save(chosen: Planned, payment: Payment | None, model: Model, run: str, overwrite: bool) -> None:
+def _stage(chosen: Planned, payment: Payment | None, model: Model, keeper: Checkpoints) -> None:
     from tacit.train.models.saving import save
 
-    save(chosen.config.out, as_saved(chosen, payment, model, run), overwrite=overwrite)
+    save(keeper.staged, as_saved(chosen, payment, model, keeper.run), overwrite=True)
+    keeper.note_made()
 
 
 def as_saved(chosen: Planned, payment: Payment | None, model: Model, run: str) -> Saved:
@@ -181,6 +197,7 @@ def as_saved(chosen: Planned, payment: Payment | None, model: Model, run: str) -
         "configuration": said,
         "part": config.part,
         "examples": len(chosen.examples),
+        "units": chosen.units,
         "steps": plan.steps,
         "log": chosen.columns.manifest.get("log"),
         "simulated": config.run.simulated,
@@ -207,18 +224,6 @@ def _export(chosen: Planned, overwrite: bool) -> None:
 
     assert chosen.config.onnx is not None
     export(load(chosen.config.out), chosen.config.onnx, overwrite=overwrite)
-
-
-def _saved_run(out: Path) -> str | None:
-    """The name of the run that made the model at `out`, if there is a model."""
-    from tacit.data.manifest import read_manifest
-    from tacit.train.models.saving import MANIFEST, VERSION
-
-    if not (out / MANIFEST).is_file():
-        return None
-    settings = read_manifest(out, MANIFEST, what="a saved model", version=VERSION).get("settings", {})
-    found = settings.get("run")
-    return found if isinstance(found, str) else None
 
 
 def _stays(payment: Payment | None) -> str:

@@ -37,7 +37,7 @@ def statistic_plan(config: TrainingConfig, examples: Examples, now: int) -> tupl
     )
     statement = chosen.statement
     charge = statement.guarantee(sensitive_features=False)
-    return Plan((), (chosen.release,), statement, charge), chosen
+    return Plan((), (chosen.release,), statement, charge, examples), chosen
 
 
 def statistic_memory(config: TrainingConfig, examples: Examples, plan: StatisticPlan) -> MemoryEstimate:

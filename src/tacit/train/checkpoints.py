@@ -9,7 +9,10 @@ lost; nobody saw them, and what a run shows while it goes (steps, expected count
 not depend on private data. So what leaves in the end came from exactly the planned number of steps, each with
 fresh noise. This assumes that what ended the run had nothing to do with private data, and that the folder is
 not copied: two runs from one checkpoint would be two releases. It is readable by its owner alone, and goes when
-the model is there.
+the model is there and paid for.
+
+The finished model waits in the folder until the folder says, on the disk, that it was made; only then is it put
+in its place. A run that was made never trains again, whoever has moved its model meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import time
 import uuid
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,7 +41,7 @@ from tacit.train.sgd.descent import Descent
 from tacit.train.sgd.updates import Update
 from tacit.train.targets import Floats
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "checkpoint.json"
 START = Mark(0, 0)
 
@@ -58,6 +61,7 @@ class Kept:
     file: str | None = None
     file_digest: str | None = None
     taken: Mapping[str, int] | None = None  # by update: the steps that its moments have seen
+    made: bool = False  # the model is whole, and may be in its place: this run never trains again
 
 
 class Checkpoints:
@@ -121,6 +125,20 @@ class Checkpoints:
     def run(self) -> str:
         """The name of this run."""
         return self._current.run
+
+    @property
+    def staged(self) -> Path:
+        """Where the model waits, whole, until it is put in its place."""
+        return self.folder / "model"
+
+    @property
+    def made(self) -> bool:
+        """Whether this run has made its model. Training again would be a second one for one payment."""
+        return self._current.made
+
+    def note_made(self) -> None:
+        """To be said when the model is staged, before anybody can see it in its place."""
+        self._write(replace(self._current, made=True))
 
     def ask_to_stop(self) -> None:
         """Keep a checkpoint after the step that is being taken, and end as on Ctrl-C."""
@@ -188,6 +206,7 @@ class Checkpoints:
             "file": kept.file,
             "file_digest": kept.file_digest,
             "taken": dict(kept.taken or {}),
+            "made": kept.made,
         }
         record["digest"] = _digest(record)
         draft = self.folder / f"{MANIFEST}.new"
@@ -221,6 +240,7 @@ def _read(folder: Path) -> Kept:
         record["file"],
         record["file_digest"],
         record["taken"],
+        record["made"],
     )
 
 

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.data.columns import Columns
 from tacit.errors import BadInput
 from tacit.privacy.mechanisms.memoised import FlipKey
 from tacit.train.configuration_values import TrainingConfig
 from tacit.train.examples import Examples
+from tacit.train.grouping import groups_of
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Method, Plain
 from tacit.train.plan import Plan, PrivatePhase
 
@@ -33,7 +35,7 @@ def method_of(config: TrainingConfig, key: FlipKey, now: int) -> Method:
         return LabelDp(privacy.epsilon, privacy.unit, privacy.cap, labels.mechanism, labels.learning, key, now)
     assert privacy.delta is not None, "checked when the configuration was read"
     if privacy.method == "dp-sgd":
-        return DpSgd(privacy.epsilon, privacy.delta, privacy.unit, config.descent)
+        return DpSgd(privacy.epsilon, privacy.delta, privacy.unit, config.descent, now)
     return Hybrid(
         privacy.epsilon,
         privacy.delta,
@@ -72,7 +74,10 @@ def identity(columns: Columns, part: str) -> str:
 def training_digest(
     config: TrainingConfig, plan: Plan, examples: Examples, identified: str, secret: str
 ) -> str:
-    """Of everything that a checkpoint depends on. It covers the labels, so it never leaves the checkpoint."""
+    """Of everything that a checkpoint depends on. It covers the labels, so it never leaves the checkpoint.
+
+    Whose rows are whose is in it too: a log with other keys has other units, caps and shares.
+    """
     spelled = hashlib.sha256()
     for part in (config.digest, identified, examples.encoder_digest, secret, repr(plan.releases)):
         spelled.update(f"{part}\n".encode())
@@ -81,6 +86,19 @@ def training_digest(
         spelled.update(repr(learning).encode())
         if isinstance(phase, PrivatePhase):
             spelled.update(repr((phase.clipping, phase.sampling_probability)).encode())
+            _add(spelled, phase.groups)
+        elif phase.labelling is not None:
+            _add(spelled, phase.labelling.allocation.kept)
+            _add(spelled, phase.labelling.allocation.divisor)
+    if config.privacy.is_private:
+        _add(spelled, groups_of(examples, config.privacy.unit))
     if examples.label is not None:
         spelled.update(np.ascontiguousarray(examples.at.of(examples.label)).tobytes())
     return spelled.hexdigest()
+
+
+def _add(spelled: hashlib._Hash, numbers: NDArray[Any] | None) -> None:
+    """With how many there are, so that no two lists of arrays look alike."""
+    spelled.update(f"{None if numbers is None else len(numbers)}\n".encode())
+    if numbers is not None:
+        spelled.update(np.ascontiguousarray(numbers, dtype="<i8").tobytes())

@@ -50,7 +50,7 @@ class Method(Protocol):
 class Plain:
     """No privacy: true labels and all features. The end of the scale that the others are measured against."""
 
-    learning: Learning = field(default_factory=lambda: Learning(epochs=2, rate=0.004))
+    learning: Learning = field(default_factory=lambda: Learning(penalty=2e-4))
     part: Part = Part.WHOLE
 
     def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:

@@ -1,15 +1,18 @@
 """The secret that keys the flips of labels, in a file of its own, and a register of what was flipped with it.
 
 Whoever has the secret undoes every flip. If it is lost, flipping the same labels again is another release. The
-register, beside it, holds a keyed digest of the labels behind each release: flips of labels that have changed
-since would show which ones did, so they need a new version and a new payment.
+register, beside it, holds keyed digests of the labels behind each release, and of who was given which share:
+flips of labels that have changed since would show which ones did, and flips of other rows of the same people
+would show more than was paid for, so both need a new version and a new payment.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,21 +63,40 @@ def secret_name(secret: bytes) -> str:
 
 
 class FlipRegister:
-    """Which labels were behind each release of flips, as digests that only the secret's owner can make."""
+    """What was behind each release of flips, as digests that only the secret's owner can make.
+
+    Whoever pays, and from which ledger, one secret has one register. What it knows is never replaced.
+    """
 
     def __init__(self, secret_path: Path, secret: bytes) -> None:
         self._path, self._secret = secret_path.with_name(f"{secret_path.name}.flipped.json"), secret
+        self._secret_path = secret_path
 
-    def holds(self, key: str, labels: NDArray[Any], records: NDArray[Any]) -> bool:
-        """Whether these are the labels that were flipped under this key."""
-        return self._read().get(key) == self._digest(labels, records)
+    def knows(self, name: str) -> bool:
+        return name in self._read()
 
-    def remember(self, key: str, labels: NDArray[Any], records: NDArray[Any]) -> None:
-        """Note it, before the flips are paid for."""
-        known = {**self._read(), key: self._digest(labels, records)}
-        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        _write_private(draft, json.dumps(known, indent=2).encode())
-        draft.replace(self._path)
+    def agrees(self, digests: Mapping[str, str]) -> bool:
+        """Whether nothing else is known under these names. If so, what was not known yet is noted, on the disk
+        before this returns: ask before the flips are paid for."""
+        with self._secret_path.open("rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # two runs that begin at once must not both be the first
+            known = self._read()
+            if any(known.get(name, digest) != digest for name, digest in digests.items()):
+                return False
+            if not digests.keys() <= known.keys():
+                draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+                _write_private(draft, json.dumps({**known, **digests}, indent=2).encode())
+                draft.replace(self._path)
+                _folder_to_disk(self._path.parent)
+        return True
+
+    def digest(self, *columns: NDArray[Any]) -> str:
+        """Of whole numbers, by columns. It tells nothing to anybody without the secret."""
+        keyed = hashlib.blake2b(key=self._secret, digest_size=16, person=b"tacit-labels")
+        for column in columns:
+            keyed.update(len(column).to_bytes(8, "little"))
+            keyed.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
+        return keyed.hexdigest()
 
     def _read(self) -> dict[str, str]:
         try:
@@ -85,11 +107,13 @@ class FlipRegister:
             raise BadInput(f"{self._path}: expected the register of flipped labels, got a torn one") from None
         return found
 
-    def _digest(self, labels: NDArray[Any], records: NDArray[Any]) -> str:
-        keyed = hashlib.blake2b(key=self._secret, digest_size=16, person=b"tacit-labels")
-        keyed.update(np.ascontiguousarray(records, dtype="<i8").tobytes())
-        keyed.update(np.ascontiguousarray(labels, dtype="<f8").tobytes())
-        return keyed.hexdigest()
+
+def _folder_to_disk(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write_private(path: Path, content: bytes) -> None:

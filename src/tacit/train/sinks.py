@@ -1,7 +1,9 @@
 """Where progress may also be written: TensorBoard or MLflow. They are told what the progress line shows.
 
-Under DP-SGD that is steps, the examples they read in expectation, and epsilon. The size of a batch and the loss
-on private examples never come this way: what is logged leaves.
+Under DP-SGD that is steps, the examples they read in expectation, and epsilon: never the size of a batch or the
+loss on private examples. A phase on noisy labels shows its loss too, which is on labels that are noisy already.
+`plain` training promises nothing, and its loss is on true labels and all features: it tells about private
+examples, and what is logged leaves, so send it only to where the data itself may go.
 """
 
 from __future__ import annotations

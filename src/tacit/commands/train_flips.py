@@ -1,0 +1,93 @@
+"""Which labels are flipped, for whom and under which name; and that they are still the same later on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tacit.errors import BadInput
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tacit.commands.train_payment import Payment
+    from tacit.privacy.allocation import Allocation
+    from tacit.privacy.mechanisms.memoised import FlipKey
+    from tacit.train.configuration_values import LedgerPlace, Privacy
+    from tacit.train.examples import Examples
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """The true labels of some rows, and which of them a cap keeps with which share of their unit's epsilon."""
+
+    labels: NDArray[Any]
+    records: NDArray[Any]
+    allocation: Allocation
+    groups: NDArray[Any] | None  # each row's unit; None where every row is its own
+
+    @classmethod
+    def of(cls, examples: Examples, allocation: Allocation) -> Labelled:
+        from tacit.train.grouping import groups_of
+
+        groups = groups_of(examples, allocation.unit)
+        return cls(examples.labels, examples.key("row"), allocation, groups)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyLabels:
+    """Labels that are flipped once and read for ever: all that their law and their draws depend on."""
+
+    privacy: Privacy
+    spelled: str
+    flips: FlipKey
+    secret: bytes
+
+    def key(self, scope: str) -> str:
+        """Their name in the ledger."""
+        privacy, cap = self.privacy, self.privacy.cap
+        assert privacy.epsilon is not None
+        facts = [repr(privacy.unit), str(cap.impressions), cap.choice, cap.split]
+        return self._named(f"{scope}/labels", *facts, str(Fraction(privacy.epsilon)), self.spelled)
+
+    def refuse_changed(self, payment: Payment, ledger: LedgerPlace, behind: Labelled) -> None:
+        """Flips must be of the labels that they were drawn from, of the same rows of the same people, whichever
+        ledger pays for them.
+
+        A row's flip depends on its label, its law and the secret. Releases under other caps and budgets may
+        share laws, so all of them are of one set of labels.
+        """
+        from tacit.train.secret_file import FlipRegister
+
+        assert ledger.scope is not None, "checked when the configuration was read"
+        assert ledger.secret is not None, "checked when the configuration was read"
+        register, key = FlipRegister(ledger.secret, self.secret), self.key(ledger.scope)
+        paid = payment.drawn_once and any(payment.store.reservation(each) is not None for each in payment.keys)
+        if paid and not register.knows(key):
+            raise BadInput(
+                f"ledger.secret: expected a register beside {ledger.secret} that knows the labels behind "
+                f"{payment.keys[0]}, got none; put it back, or raise labels.version for a new release"
+            )
+        allocation = behind.allocation
+        shares = [allocation.kept, allocation.divisor, *([] if behind.groups is None else [behind.groups])]
+        same = register.agrees(
+            {
+                self._named(f"{ledger.scope}/truth"): register.digest(behind.records, behind.labels),
+                key: register.digest(behind.records, *shares),
+            }
+        )
+        if not same:
+            raise BadInput(
+                "labels.version: expected a higher one for labels that have changed since they were flipped, "
+                f"or whose rows are of other people now, got {self.flips.version}; a new version is a new "
+                "release, and is paid for"
+            )
+
+    def _named(self, kind: str, *facts: str) -> str:
+        from tacit.train.secret_file import secret_name
+
+        spelled = json.dumps([*self.flips.fields, *facts, secret_name(self.secret)])
+        return f"{kind}/{hashlib.sha256(spelled.encode()).hexdigest()[:24]}"

@@ -1,0 +1,38 @@
+"""Puts a finished model in its place, and says whose model is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def put_in_place(staged: Path, out: Path, *, overwrite: bool) -> None:
+    """Whole or not at all; what was staged goes once the model is there."""
+    from tacit.train.models.placing import placed
+    from tacit.train.models.saving import MANIFEST
+
+    with placed(out, MANIFEST, what="a saved model", overwrite=overwrite) as building:
+        for file in staged.iterdir():
+            _linked(file, building / file.name)
+    shutil.rmtree(staged)
+
+
+def saved_run(out: Path) -> str | None:
+    """The name of the run that made the model at `out`, if there is a model."""
+    from tacit.data.manifest import read_manifest
+    from tacit.train.models.saving import MANIFEST, VERSION
+
+    if not (out / MANIFEST).is_file():
+        return None
+    settings = read_manifest(out, MANIFEST, what="a saved model", version=VERSION).get("settings", {})
+    found = settings.get("run")
+    return found if isinstance(found, str) else None
+
+
+def _linked(file: Path, name: Path) -> None:
+    """The same file under another name; a copy where the file system has no such thing."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)
