@@ -19,7 +19,7 @@ from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.train import sinks
 from tacit.train.checkpoints import Checkpoints, folder_beside
-from tacit.train.configuration_values import Keeping, Watching
+from tacit.train.configuration.values import Keeping, Watching
 from tacit.train.examples import Examples
 from tacit.train.memory import estimate
 from tacit.train.methods import Hybrid, LabelDp, Method, Plain

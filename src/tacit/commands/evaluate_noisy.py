@@ -20,8 +20,8 @@ from tacit.privacy.mechanisms.memoised import SECRET_BYTES
 from tacit.privacy.relations import Relation
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Cap, Unit, UnitKind
-from tacit.train.configuration_values import LedgerPlace, Privacy
-from tacit.train.configured import flip_key
+from tacit.train.configuration.configured import flip_key
+from tacit.train.configuration.values import LedgerPlace, Privacy
 from tacit.train.evaluation.outcomes import Outcomes
 from tacit.train.examples import Examples
 from tacit.train.labels.flips import FlipLabels

@@ -58,11 +58,13 @@ def add_parser(commands: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from tacit import expect
     from tacit.studies import registry
+    from tacit.studies.look import expect_matplotlib
     from tacit.studies.study import Asked, Scale
 
     if args.list:
         _list([registry.study(name) for name in STUDIES], as_json=args.json)
         return 0
+    expect_matplotlib()
     if not args.names:
         raise BadInput(f"expected a study's name or {EVERYTHING}, got none: see tacit reproduce --list")
     if args.data is not None and not args.data.is_dir():

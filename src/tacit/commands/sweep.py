@@ -71,18 +71,20 @@ def run(args: argparse.Namespace) -> int:
     from tacit import expect
     from tacit.commands.sweep_output import Told
     from tacit.data.columns import Columns
+    from tacit.studies.look import expect_matplotlib
     from tacit.studies.sweeping import engines
     from tacit.studies.sweeping.frontier import composed
     from tacit.studies.sweeping.grid import sweep_of
     from tacit.studies.sweeping.records import Records
     from tacit.train.configuration import read
-    from tacit.train.configuration_table import said_under
+    from tacit.train.configuration.table import said_under
 
     place = Path(args.config)
     jobs, engine = expect.whole("--jobs", args.jobs, at_least=1), engines.Engine(args.engine)
     with said_under(args.config):
         sweep = sweep_of(read(place), place)
     engines.check(engine)
+    expect_matplotlib()
     out = args.out or place.with_name(f"{place.stem}-sweep")
     columns = Columns.open(sweep.points[0].config.data)
     costs = composed(sweep.points, sweep.seeds)

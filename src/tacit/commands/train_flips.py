@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tacit.commands.train_payment import Payment
     from tacit.privacy.allocation import Allocation
     from tacit.privacy.mechanisms.memoised import FlipKey
-    from tacit.train.configuration_values import LedgerPlace, Privacy
+    from tacit.train.configuration.values import LedgerPlace, Privacy
     from tacit.train.examples import Examples
 
 

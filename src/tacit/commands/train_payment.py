@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tacit.privacy.ledger.rules import Reservation
     from tacit.privacy.units import Window
     from tacit.store.ledger import LedgerStore, Request
-    from tacit.train.configuration_values import LedgerPlace, Privacy
+    from tacit.train.configuration.values import LedgerPlace, Privacy
     from tacit.train.examples import Examples
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tacit.commands.train_flips import NoisyLabels
     from tacit.data.columns import Columns
     from tacit.privacy.mechanisms.memoised import FlipKey
-    from tacit.train.configuration_values import TrainingConfig
+    from tacit.train.configuration.values import TrainingConfig
     from tacit.train.examples import Examples
     from tacit.train.memory import MemoryEstimate
     from tacit.train.plan import Plan
@@ -52,7 +52,7 @@ class Planned:
     @property
     def digest(self) -> str:
         """For checkpoints alone: it covers the labels."""
-        from tacit.train.configured import identity, training_digest
+        from tacit.train.configuration.configured import identity, training_digest
         from tacit.train.secret_file import secret_name
 
         named = "" if self.secret is None else secret_name(self.secret)
@@ -72,7 +72,7 @@ def planned(config: TrainingConfig) -> Planned:
     """Open the data and decide everything from public quantities. No label is read, and nothing is written."""
     from tacit.data.columns import Columns
     from tacit.store.answers import RememberedAnswers, default_path
-    from tacit.train.configured import flip_key, method_of
+    from tacit.train.configuration.configured import flip_key, method_of
     from tacit.train.examples import Examples
     from tacit.train.memory import estimate
 

@@ -189,9 +189,7 @@ def as_saved(chosen: Planned, payment: Payment | None, model: Model, run: str) -
 
     config, plan = chosen.config, chosen.plan
     statement = None if plan.statement is None else plan.statement.as_json()
-    said = {
-        name: config.said[name] for name in ("model", "privacy", "labels", "descent") if name in config.said
-    }
+    said = {name: config.said[name] for name in SETTINGS if name in config.said}
     settings: dict[str, Any] = {
         "run": run,
         "configuration": said,

@@ -14,7 +14,7 @@ from tacit.train.statistic.plan import Plan as StatisticPlan
 
 if TYPE_CHECKING:
     from tacit.commands.train_plan import Planned
-    from tacit.train.configuration_values import TrainingConfig
+    from tacit.train.configuration.values import TrainingConfig
     from tacit.train.examples import Examples
     from tacit.train.models.model import Model
 

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,15 +78,20 @@ def _towards(colour: str, other: str, share: float) -> str:
     return "#" + "".join(f"{round(one + share * (two - one)):02x}" for one, two in parts)
 
 
+def expect_matplotlib() -> None:
+    """Refuse before work whose figures could not be drawn in the end."""
+    if find_spec("matplotlib") is None:
+        raise BadInput("expected matplotlib for figures, got none: pip install 'tacit[studies]'")
+
+
 @contextmanager
 def drawing() -> Iterator[Figure]:
     """A blank figure in our look; matplotlib's settings outside are neither heeded nor changed."""
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise BadInput("expected matplotlib for figures, got none: pip install 'tacit[studies]'") from None
+    expect_matplotlib()
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     # The backend stays the user's: a context would not put it back.
     settings: Any = {key: value for key, value in matplotlib.rcParamsDefault.items() if key != "backend"}
     with matplotlib.rc_context(settings | _settings()):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tacit.privacy.calibration import Memory
 
 Record = dict[str, Any]  # flat: names to numbers, texts or None
-ROOMS = ("data", "schema", "kernels", "train", "entropy", "privacy/mechanisms", "privacy/allocation")
+ROOMS = ("data", "schema", "kernels", "train", "entropy", "privacy", "studies/training")
 
 
 class Task(Protocol):

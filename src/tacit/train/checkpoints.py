@@ -34,7 +34,7 @@ import numpy as np
 
 from tacit.data.manifest import read_manifest
 from tacit.errors import BadInput
-from tacit.train.configuration_values import Keeping
+from tacit.train.configuration.values import Keeping
 from tacit.train.models.model import Model
 from tacit.train.run import Mark
 from tacit.train.sgd.descent import Descent

@@ -32,6 +32,7 @@ from tacit.train.settings import Learning, PrivateLearning
 from tacit.train.sgd.descent import Clipping
 from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.schedule import Schedule
+from tacit.train.targets import Head
 
 IMPRESSION, ONE, LABEL = Unit(UnitKind.IMPRESSION), Cap(1), FlipKey("label", 0)
 ENOUGH = 10.0
@@ -139,6 +140,10 @@ class Hybrid:
     def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
         epsilon, delta = expect.positive("epsilon", self.epsilon), expect.probability("delta", self.delta)
         share = self.share(examples)
+        if share < 1 and self.mechanism.classes.head is not Head.LOGISTIC:
+            raise BadInput(
+                "expected labels of 0 or 1 for DP-SGD, got a mechanism of bins: it fits label DP alone"
+            )
         if share == 1:
             return LabelDp(
                 epsilon, self.unit, self.cap, self.mechanism, self.label_learning, self.key, self.now

@@ -86,6 +86,10 @@ class Run:
             raise BadInput(f"expected examples of the model's sizes {model.sizes}, got {examples.sizes}")
         self.plan, self.model, self.examples, self.source = plan, model, examples, source
         self.secret, self.speed = secret, speed
+        grouped = [
+            phase for phase in plan.phases if isinstance(phase, PrivatePhase) and phase.groups is not None
+        ]
+        self._groups = {id(phase): int(phase.groups.max()) + 1 for phase in grouped if phase.groups is not None}
 
     def go(self, watch: Callable[[Progress], None] = lambda _: None, keeper: Keeper | None = None) -> Model:
         """Train, from the last checkpoint if there is one. Afterwards the weights may be looked at."""
@@ -141,7 +145,9 @@ class Run:
     def _start(self, phase: Phase, targets: Targets) -> None:
         """The first phase's bias: the mean of its noisy labels, or a rate that is public."""
         if isinstance(phase, LabelPhase):
-            rate = base_rate(targets) if targets.head is Head.LOGISTIC else max(targets.mean, LEAST_RATE)
+            rate = base_rate(targets) if targets.head is Head.LOGISTIC else targets.mean
+            if targets.head is Head.POISSON:
+                rate = max(rate, LEAST_RATE)
             self.model.start_at(targets.head.score(rate))
         elif phase.learning.start_rate is not None:
             self.model.start_at(targets.head.score(phase.learning.start_rate))
@@ -166,7 +172,7 @@ class Run:
 
     def _records(self, phase: Phase) -> int:
         if isinstance(phase, PrivatePhase):
-            return len(self.examples) if phase.groups is None else int(phase.groups.max()) + 1
+            return self._groups.get(id(phase), len(self.examples))
         return len(self.examples) if phase.labelling is None else len(phase.labelling.allocation)
 
     def _expected_batch(self, phase: Phase) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tacit import expect
+from tacit.errors import BadInput
 from tacit.train.sgd.descent import MICROBATCH, NoiseForm
-from tacit.train.sgd.optimizers import Adam, Optimizer, Sgd
+from tacit.train.sgd.optimizers import Adam, Optimizer, Sgd, name_of
 from tacit.train.sgd.schedule import Decay
 
 RATE_TIMES_NOISE = 4.0
@@ -63,6 +64,10 @@ class PrivateLearning:
         expect.positive("clip_norm", self.clip_norm)
         if self.rate is not None:
             expect.positive("rate", self.rate)
+        elif not isinstance(self.optimizer, Sgd):
+            raise BadInput(
+                f"expected a rate with optimizer {name_of(self.optimizer)}, got none: only SGD has a rule"
+            )
         expect.at_least_zero("penalty", self.penalty)
         object.__setattr__(self, "decay", Decay(self.decay))
 

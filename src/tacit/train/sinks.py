@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tacit.errors import BadInput
-from tacit.train.configuration_values import Watching
+from tacit.train.configuration.values import Watching
 from tacit.train.run import Progress
 
 

@@ -15,7 +15,7 @@ from tacit.privacy.units import Unit
 from tacit.studies.runs import mean
 from tacit.studies.sweeping.grid import Point, shown
 from tacit.studies.sweeping.runs import Record
-from tacit.train.configuration_values import Privacy
+from tacit.train.configuration.values import Privacy
 from tacit.train.evaluation.estimates import Measured
 
 COLUMNS = ("unit", "epsilon", "method", "model")  # settings with a column of their own

@@ -23,9 +23,9 @@ from typing import Any
 
 from tacit.errors import BadInput
 from tacit.train.configuration import parse
-from tacit.train.configuration_keys import KEYS
-from tacit.train.configuration_table import Table, said_under
-from tacit.train.configuration_values import TrainingConfig
+from tacit.train.configuration.keys import KEYS
+from tacit.train.configuration.table import Table, said_under
+from tacit.train.configuration.values import TrainingConfig
 
 SWEEP = "sweep"
 SHORT = ("method", "epsilon", "delta", "k", "unit", "cap", "cap_choice", "split", "public_tower")

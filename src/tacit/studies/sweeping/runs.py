@@ -17,7 +17,7 @@ from tacit.errors import BadInput, TacitError
 
 if TYPE_CHECKING:
     from tacit.privacy.mechanisms.memoised import FlipKey
-    from tacit.train.configuration_values import TrainingConfig
+    from tacit.train.configuration.values import TrainingConfig
     from tacit.train.examples import Examples
 
 Record = dict[str, Any]
@@ -55,7 +55,7 @@ class SweepRun:
     def _measured(self) -> Record:
         from tacit.data.columns import Columns
         from tacit.train.configuration import parse
-        from tacit.train.configured import flip_key
+        from tacit.train.configuration.configured import flip_key
         from tacit.train.evaluation.report import evaluate
         from tacit.train.examples import Examples
 
@@ -85,7 +85,7 @@ class SweepRun:
         from tacit.entropy import Simulation
         from tacit.privacy.mechanisms.memoised import SECRET_BYTES
         from tacit.store.answers import RememberedAnswers, default_path
-        from tacit.train.configured import method_of
+        from tacit.train.configuration.configured import method_of
         from tacit.train.models.predicting import predict
         from tacit.train.run import Run
         from tacit.train.targets import Head

@@ -63,6 +63,7 @@ class Machine:
     bias: Floats  # (1,)
     tables: dict[str, Floats] = field(init=False)
     dense: dict[str, Floats] = field(init=False)
+    penalised_from: int = field(init=False, default=1)
 
     def __post_init__(self) -> None:
         self.tables, self.dense = {TABLE: self.table}, {BIAS: self.bias}

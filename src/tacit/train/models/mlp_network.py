@@ -30,6 +30,7 @@ class Network:
     dense: dict[str, Floats]  # public.0.weight, public.0.bias, ..., common.0.weight, ..., output.bias
     public_layers: tuple[str, ...]
     common_layers: tuple[str, ...]  # the output is the last of them
+    penalised_from: int = 0
 
     @classmethod
     def fresh(cls, shape: Mlp, sizes: Sizes, normal: Normal) -> Network:

@@ -75,6 +75,7 @@ class Model(Protocol):
     sizes: Sizes
     tables: dict[str, Floats]
     dense: dict[str, Floats]
+    penalised_from: int  # the first column of a table that is an embedding, which a penalty pulls to 0
 
     def ids(self, examples: Examples, rows: NDArray[np.int64], part: Part) -> TableIds:
         """What these rows of the log (`Examples.rows`) read from each table; ids out of range are refused."""

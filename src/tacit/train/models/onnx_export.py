@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
-from tacit.train.models.factorization_machine import BIAS, TABLE
-from tacit.train.models.field_machine import FieldFactors
+from tacit.train.models.factorization_machine import BIAS, TABLE, FactorizationMachine, LogisticRegression
 from tacit.train.models.mlp import Mlp
 from tacit.train.models.model import Model, Part
 from tacit.train.models.placing import place_file
@@ -35,12 +34,13 @@ def export(saved: Saved, path: str | Path, *, part: Part | None = None, overwrit
         from onnx import TensorProto, checker, helper
     except ImportError:
         raise BadInput("expected onnx for an export, got none: pip install 'tacit[export]'") from None
-    if isinstance(saved.model.architecture, FieldFactors):
-        raise BadInput("expected an fm, logistic or mlp to export, got a field-fm, whose rows are by field")
+    shape = saved.model.architecture
+    if not isinstance(shape, FactorizationMachine | LogisticRegression | Mlp):
+        raise BadInput(f"expected an fm, logistic or mlp to export, got {shape.name}, which has no graph yet")
     sides = _sides(saved.model, part or saved.part)
     graph = Graph()
-    if isinstance(saved.model.architecture, Mlp):
-        score = _network(graph, saved.model, saved.model.architecture, sides)
+    if isinstance(shape, Mlp):
+        score = _network(graph, saved.model, shape, sides)
     else:
         score = _machine(graph, saved.model, sides)
     output = "probability" if saved.head is Head.LOGISTIC else "prediction"

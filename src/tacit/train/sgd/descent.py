@@ -23,6 +23,9 @@ from tacit.train.sgd.updates import ReadRows, Update, WholeTable
 from tacit.train.targets import Floats, Targets
 
 MICROBATCH = 16384
+GROUPED_AT_ONCE = 1024
+"""Norms of groups take a few arrays of (examples, fields, dim): smaller pieces keep them to tens of
+megabytes."""
 CLIP_MARGIN = np.float32(1 - 2e-5)
 """Norms are sums of float32, right to about 1e-6: clip a little below the bound rather than a little above
 it."""
@@ -93,7 +96,7 @@ class Descent:
             noise = Noise(source, settings.clipping.noise_stddev / settings.expected_batch)
         part = settings.part
         self.tables = {
-            name: table_update(model.tables[name], rows, settings, noise)
+            name: table_update(model.tables[name], rows, settings, noise, model.penalised_from)
             for name, rows in model.trained_rows(part).items()
         }
         self.dense: dict[str, Update] = {}
@@ -113,7 +116,8 @@ class Descent:
 
         With `groups` (one for each place, rising), gradients are added up within each group before clipping.
         """
-        for some in _microbatches(len(places), self.settings.microbatch, groups):
+        most = self.settings.microbatch if groups is None else min(self.settings.microbatch, GROUPED_AT_ONCE)
+        for some in _microbatches(len(places), most, groups):
             self._accumulate(
                 examples, targets, places[some], None if groups is None else groups[some], some.start
             )
@@ -173,11 +177,16 @@ class Descent:
         return residual * (scale if groups is None else scale[dense_groups])
 
 
-def table_update(weights: Floats, rows: slice, settings: Settings, noise: Noise | None) -> Update:
+def table_update(
+    weights: Floats, rows: slice, settings: Settings, noise: Noise | None, penalised_from: int = 0
+) -> Update:
     """The cheapest update that does what was asked for."""
     optimizer = settings.optimizer
-    if not isinstance(optimizer, Sgd) or settings.penalty:
-        return WholeTable(weights, rows, optimizer, noise, penalty=settings.penalty)
+    penalty = (
+        settings.penalty if weights.shape[1] > penalised_from else 0.0
+    )  # where there is no embedding, none
+    if not isinstance(optimizer, Sgd) or penalty:
+        return WholeTable(weights, rows, optimizer, noise, penalty=penalty, penalised_from=penalised_from)
     form = settings.noise_form
     if form is NoiseForm.AUTO:
         # A row costs one draw for each time that it is read, or one a step: waiting pays while few rows are

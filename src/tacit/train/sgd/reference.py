@@ -31,7 +31,8 @@ class SlowDescent:
         self, examples: Examples, targets: Targets, places: Places, rate: float, groups: Places | None = None
     ) -> None:
         part = self.settings.part
-        ids = self.model.ids(examples, examples.rows(places), part)
+        chosen = places if targets.rows is None else targets.rows[places]
+        ids = self.model.ids(examples, examples.rows(chosen), part)
         residual = targets.residual(self.model.forward(ids, part).scores, places)
         sums: dict[str, Doubles] = {}
         for members in _records(len(places), groups):
@@ -51,7 +52,8 @@ class SlowDescent:
             for row in range(rows.start, rows.stop):
                 mean[row] = sums.get(f"{name}[{row}]", np.float64(0)) / self.settings.expected_batch
             noised = mean + (self.noise(table.shape) if self.noise else 0.0)
-            noised[:, 1:] += self.settings.penalty * table[:, 1:]
+            embedding = slice(self.model.penalised_from, None)
+            noised[:, embedding] += self.settings.penalty * table[:, embedding]
             table[rows] -= self._move(name, noised, rate)[rows].astype(np.float32)
         for name in self.model.trained_dense(part):
             dense = self.model.dense[name]

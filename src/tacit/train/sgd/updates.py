@@ -9,7 +9,7 @@ accumulate, `finish`.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Protocol, assert_never
 
 import numpy as np
 
@@ -150,13 +150,23 @@ class WholeTable:
     embeddings."""
 
     def __init__(
-        self, weights: Floats, rows: slice, optimizer: Optimizer, noise: Noise | None, *, penalty: float = 0.0
+        self,
+        weights: Floats,
+        rows: slice,
+        optimizer: Optimizer,
+        noise: Noise | None,
+        *,
+        penalty: float = 0.0,
+        penalised_from: int = 0,
     ) -> None:
         self.accumulator = np.zeros_like(weights)
         self.pulls: Floats | None = None
+        self._penalised = slice(penalised_from, None)
         self._weights, self._rows, self._optimizer, self._noise = weights, rows, optimizer, noise
         self._penalty = penalty
-        kept = {Sgd: (), RmsProp: ("second",)}.get(type(optimizer), ("first", "second"))
+        kept = {Sgd: (), RmsProp: ("second",), Adam: ("first", "second"), Yogi: ("first", "second")}[
+            type(optimizer)
+        ]
         self._moments = {name: np.zeros_like(weights) for name in kept}
         self._steps = 0
 
@@ -202,7 +212,7 @@ class WholeTable:
         """What a step must make of a row: of its weights for SGD, else of its second moment, in textbook
         form."""
         gradient = self.accumulator[row] + noise
-        gradient[1:] += np.float32(self._penalty) * self._weights[row, 1:]
+        gradient[self._penalised] += np.float32(self._penalty) * self._weights[row, self._penalised]
         if isinstance(self._optimizer, Sgd):
             moved: Floats = self._weights[row] - np.float32(rate) * gradient
             return moved
@@ -215,24 +225,25 @@ class WholeTable:
     def _change(self, rows: slice, noise: Floats | None, rate: float) -> None:
         weights, gradient = self._weights[rows].reshape(-1), self.accumulator[rows].reshape(-1)
         moments = {name: moment[rows].reshape(-1) for name, moment in self._moments.items()}
-        width = self._weights.shape[1]
+        if self._penalty:
+            pull = np.float32(self._penalty) * self._weights[rows, self._penalised]
+            self.accumulator[rows, self._penalised] += pull
         match self._optimizer:
             case Sgd(momentum):
-                if self._penalty:
-                    self.accumulator[rows, 1:] += np.float32(self._penalty) * self._weights[rows, 1:]
                 kernels.sgd_block(weights, gradient, noise, rate, momentum)
             case RmsProp(beta2, epsilon):
                 kernels.rmsprop_block(
                     weights, moments["second"], gradient, noise, rate=rate, decay=beta2, epsilon=epsilon,
-                    shrink=self._penalty, width=width,
                 )  # fmt: skip
             case Adam(beta1, beta2, epsilon) | Yogi(beta1, beta2, epsilon):
                 block = kernels.adam_block if isinstance(self._optimizer, Adam) else kernels.yogi_block
                 block(
                     weights, moments["first"], moments["second"], gradient, noise, rate=rate, beta1=beta1,
                     beta2=beta2, epsilon=epsilon, correction1=1 - beta1**self._steps,
-                    correction2=1 - beta2**self._steps, shrink=self._penalty, width=width,
+                    correction2=1 - beta2**self._steps,
                 )  # fmt: skip
+            case unknown:
+                assert_never(unknown)
 
 
 def add_noise(rows: Floats, noise: Noise, rate: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tacit import expect
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Cap, Unit
-from tacit.train.configuration_keys import RELEASING
+from tacit.train.configuration.keys import RELEASING
 from tacit.train.labels.mechanism import LabelMechanism
 from tacit.train.models.model import Architecture
 from tacit.train.settings import Learning, PrivateLearning, Speed

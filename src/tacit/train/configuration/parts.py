@@ -12,9 +12,9 @@ from tacit import expect
 from tacit.errors import BadInput
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind, Window
-from tacit.train.configuration_keys import OPTIMIZERS, RELEASING
-from tacit.train.configuration_table import Table, said_under
-from tacit.train.configuration_values import Keeping, Labels, LedgerPlace, Privacy, Watching
+from tacit.train.configuration.keys import OPTIMIZERS, RELEASING
+from tacit.train.configuration.table import Table, said_under
+from tacit.train.configuration.values import Keeping, Labels, LedgerPlace, Privacy, Watching
 from tacit.train.labels.flips import FlipLabels
 from tacit.train.labels.laplace import LaplaceWithPrior
 from tacit.train.labels.mechanism import Correction

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import BadInput
-from tacit.train import configuration_parts as parts
-from tacit.train.configuration_keys import DP_SGD, KEYS, METHODS, keys_for, refuse_ignored
-from tacit.train.configuration_table import Table, said_under
-from tacit.train.configuration_values import TrainingConfig
+from tacit.train.configuration import parts
+from tacit.train.configuration.keys import DP_SGD, KEYS, METHODS, keys_for, refuse_ignored
+from tacit.train.configuration.table import Table, said_under
+from tacit.train.configuration.values import TrainingConfig
 from tacit.train.models.field_machine import FieldFactors
 from tacit.train.settings import Learning, PrivateLearning
 

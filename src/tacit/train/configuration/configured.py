@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tacit.data.columns import Columns
 from tacit.errors import BadInput
 from tacit.privacy.mechanisms.memoised import FlipKey
-from tacit.train.configuration_values import TrainingConfig
+from tacit.train.configuration.values import TrainingConfig
 from tacit.train.examples import Examples
 from tacit.train.grouping import groups_of
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Method, Plain
