@@ -94,7 +94,8 @@ def test_a_plan_promises_what_was_asked_and_no_more() -> None:
     apart = DpSgd(3, "1e-6", learning=FAST).plan(examples).phases[0]
     assert isinstance(apart, PrivatePhase)
     assert private.clipping.noise_multiplier <= apart.clipping.noise_multiplier * 1.0005
-    assert private.schedule.rate == pytest.approx(4 / (private.clipping.noise_multiplier * 5))
+    moves = 500 / 8192 * (500 / 96) ** 0.5  # a small batch is noisy: the rate makes up for it
+    assert private.schedule.rate == pytest.approx(4 * moves / (private.clipping.noise_multiplier * 5))
 
 
 def test_the_ends_of_the_hybrid_are_the_baselines() -> None:

@@ -96,10 +96,15 @@ def exp_rounded_down(epsilon: Fraction) -> Fraction:
 
 
 def shown_up(epsilon: float, digits: int = 4) -> str:
-    """Epsilon for people, with so many significant digits, never shown as less than it is."""
+    """Epsilon for people, with so many significant digits, never shown as less than it is.
+
+    A logarithm that was rounded up is a few units above the number that was asked for; it is shown as that
+    number.
+    """
     if not math.isfinite(epsilon) or epsilon <= 0:
         return f"{epsilon:g}"
     places = digits - 1 - math.floor(math.log10(epsilon))
     unit = Fraction(10) ** -places
-    shown = math.ceil(expect.exact("epsilon", epsilon) / unit) * unit
+    asked = expect.exact("epsilon", epsilon) * (1 - Fraction(1, 10**14))
+    shown = math.ceil(asked / unit) * unit
     return f"{float(shown):.{digits}g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tacit.errors import BadInput
 
 Ids = NDArray[np.int32]
 EVERYTHING = "everything"
+CHUNK = 2**18
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,15 @@ class Examples:
         if not np.isin(labels, (0, 1)).all():
             raise BadInput("column label: expected 0 or 1, got another value")
         return labels.astype(np.uint8)
+
+    @cached_property
+    def public_values(self) -> int:
+        """How many rows of the public table these examples read at all."""
+        read = np.zeros(self.sizes.public_rows, np.bool_)
+        for first in range(0, len(self), CHUNK):
+            places = np.arange(first, min(first + CHUNK, len(self)), dtype=np.int64)
+            read[np.asarray(self.public).take(self.rows(places), axis=0).ravel()] = True
+        return int(read.sum())
 
     def subset(self, places: NDArray[np.int64]) -> Examples:
         """Some of these examples."""

@@ -35,8 +35,8 @@ from tacit.train.sgd.schedule import Schedule
 from tacit.train.targets import Head
 
 IMPRESSION, ONE, LABEL = Unit(UnitKind.IMPRESSION), Cap(1), FlipKey("label", 0)
-ENOUGH = 10.0
-"""Honest labels' worth that each public table row needs before noisy labels are worth a share of the budget."""
+ENOUGH = 3.0
+"""True labels' worth that each public value needs before noisy labels are worth a share of the budget."""
 MOST_LABEL_EPSILON = 3.0
 """At 3 one label in 21 is wrong; more certainty about labels buys less than less noise in the second phase."""
 
@@ -180,7 +180,7 @@ class Hybrid:
             PrivatePhase(
                 part,
                 self.learning,
-                Schedule(self.learning.rate_for(noise), steps, self.learning.decay),
+                Schedule(self.learning.rate_for(noise, records), steps, self.learning.decay),
                 Clipping(self.learning.clip_norm, noise),
                 sampling,
                 groups,
@@ -201,13 +201,15 @@ class Hybrid:
         candidate = min(epsilon / 2, MOST_LABEL_EPSILON)
         # n labels flipped at epsilon tell about as much on a mean as n tanh^2(epsilon / 2) true ones.
         worth = len(examples) * math.tanh(candidate / 2) ** 2
-        return candidate / epsilon if worth >= ENOUGH * examples.sizes.public_rows else 0.0
+        return candidate / epsilon if worth >= ENOUGH * examples.public_values else 0.0
 
 
 def _labelling(
     method: LabelDp | Hybrid, epsilon: expect.Number, examples: Examples, secret: bytes | None
 ) -> NoisyLabelling:
     _expect_rows(examples)
+    if not examples.sizes.public_fields:
+        raise BadInput("expected public features to learn from noisy labels, got a log without any")
     if method.cap.choice is CapChoice.RANDOM and secret is None:
         raise BadInput("expected the secret for a random cap, which is drawn once and for all, got none")
     allocation = allocation_of(

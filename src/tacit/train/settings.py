@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from tacit import expect
@@ -10,10 +11,11 @@ from tacit.train.sgd.descent import MICROBATCH, NoiseForm
 from tacit.train.sgd.optimizers import Adam, Optimizer, Sgd, name_of
 from tacit.train.sgd.schedule import Decay
 
-RATE_TIMES_NOISE = 4.0
-"""The learning rate of DP-SGD is this over noise_multiplier * clip_norm unless it is given: what one step's
-noise moves the weights by is then the same at every epsilon. A fixed rate would make budgets look better or
-worse than they are."""
+RATE_TIMES_NOISE, RULE_BATCH, RULE_STEPS = 4.0, 8192, 500
+"""The learning rate of DP-SGD unless it is given: 4 / (noise_multiplier * clip_norm) for batches of 8192 and
+500 steps, so that noise moves the weights equally far at every epsilon; a fixed rate would make budgets look
+better or worse than they are. Smaller batches and more steps would move them further, by 1/batch and the root
+of the steps, and get a smaller rate; larger batches and fewer steps get no larger one."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,12 @@ class PrivateLearning:
     def steps(self, records: int) -> int:
         return max(1, round(self.epochs / self.sampling_probability(records)))
 
-    def rate_for(self, noise_multiplier: float) -> float:
-        return self.rate or RATE_TIMES_NOISE / (noise_multiplier * self.clip_norm)
+    def rate_for(self, noise_multiplier: float, records: int) -> float:
+        if self.rate is not None:
+            return self.rate
+        batch, steps = self.sampling_probability(records) * records, self.steps(records)
+        moves = min(1.0, batch / RULE_BATCH * math.sqrt(RULE_STEPS / steps))
+        return RATE_TIMES_NOISE * moves / (noise_multiplier * self.clip_norm)
 
 
 @dataclass(frozen=True)

@@ -117,10 +117,10 @@ class Descent:
         With `groups` (one for each place, rising), gradients are added up within each group before clipping.
         """
         most = self.settings.microbatch if groups is None else min(self.settings.microbatch, GROUPED_AT_ONCE)
-        for some in _microbatches(len(places), most, groups):
-            self._accumulate(
-                examples, targets, places[some], None if groups is None else groups[some], some.start
-            )
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, in one line
+            for some in _microbatches(len(places), most, groups):
+                own = None if groups is None else groups[some]
+                self._accumulate(examples, targets, places[some], own, some.start)
         for update in (*self.tables.values(), *self.dense.values()):
             update.finish(rate)
         self.taken += 1
