@@ -60,6 +60,12 @@ def print_plan(planned: Planned, payment: Payment | None) -> None:
         f"({config.part})"
     )
     print(f"  memory    about {_megabytes(memory.total)} MB: {parts}")
+    if config.privacy.method == "hybrid" and len(plan.phases) == 1:
+        left_out = "noisy labels" if plan.phases[0].name == "dp-sgd" else "DP-SGD"
+        chosen = (
+            " (auto: too few labels for the values of public features)" if config.privacy.k == "auto" else ""
+        )
+        print(f"  note      k leaves nothing to {left_out}{chosen}")
     for phase in plan.phases:
         print(f"  {phase.name:<9} {phase_words(phase)}")
     if planned.statistic is not None:
