@@ -19,6 +19,10 @@ from sqlalchemy.exc import OperationalError
 
 from ledger_places import Place, administer
 
+# Started in the background, a shell leaves SIGINT ignored, and every process that a test starts inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # In review the same examples every time, so that red means changed; `make check-slow` draws fresh ones.
 settings.register_profile("review", derandomize=True, deadline=None)
 settings.register_profile("fresh", deadline=None, max_examples=200, print_blob=True)

@@ -214,7 +214,7 @@ METHODS: list[Method] = [
     Plain(Learning(1, 2000)),
     LabelDp(2, learning=Learning(1, 2000, optimizer=Sgd())),
     Hybrid(4, "1e-5", k=0, learning=PrivateLearning(epochs=0.2, batch=500)),
-    Hybrid(4, "1e-5", k=0, learning=PrivateLearning(epochs=0.2, batch=500, optimizer=Adam())),
+    Hybrid(4, "1e-5", k=0, learning=PrivateLearning(epochs=0.2, batch=500, optimizer=Adam(), rate=0.01)),
 ]
 
 

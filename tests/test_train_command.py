@@ -231,7 +231,7 @@ def test_the_saved_statistic_predicts_what_was_fitted(place: Path, capsys: Told)
     saved = load(place / "model")
     np.testing.assert_allclose(saved.predict(examples), expected, rtol=1e-4)
     assert np.ptp(expected) > 0.01
-    with pytest.raises(BadInput, match="expected an fm, logistic or mlp to export, got a field-fm"):
+    with pytest.raises(BadInput, match="expected an fm, logistic or mlp to export, got field-fm"):
         export(saved, place / "model.onnx")
 
 

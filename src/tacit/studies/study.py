@@ -93,7 +93,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Study:
-    """A module of `studies` that can be asked for by name. Minutes are on two cores, for the default seeds."""
+    """A module of `studies` that can be asked for by name.
+
+    Minutes are on two cores with the default seeds, measured at small scale and extrapolated at full.
+    """
 
     name: str
     title: str

@@ -128,7 +128,7 @@ STUDY = Study(
     PAPER,
     "appendix A",
     ("S12",),
-    {Scale.TOY: 0.2, Scale.SMALL: 3.0, Scale.FULL: 200.0},
+    {Scale.TOY: 0.2, Scale.SMALL: 3.0, Scale.FULL: 240.0},
     SEEDS,
     run,
 )

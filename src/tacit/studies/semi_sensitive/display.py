@@ -67,7 +67,7 @@ STUDY = Study(
     PAPER,
     "figure 1",
     ("S1", "S3", "S4", "S6", "S7", "S8"),
-    {Scale.TOY: 0.2, Scale.SMALL: 4.0, Scale.FULL: 300.0},
+    {Scale.TOY: 0.2, Scale.SMALL: 4.0, Scale.FULL: 240.0},
     SEEDS,
     run,
 )

@@ -19,7 +19,7 @@ from tacit.train.methods import Method
 from tacit.train.models.model import Architecture
 
 RR, DP_SGD, HYBRID, FROZEN = "RR", "DP-SGD", "Hybrid", "Hybrid, frozen"
-NON_PRIVATE, TRUNCATED = "non-private", "public features only, non-private"
+NON_PRIVATE, TRUNCATED = "non-private", "public features only"
 MECHANISMS = {RR: Mechanism.RR, DP_SGD: Mechanism.DP_SGD, HYBRID: Mechanism.HYBRID, FROZEN: Mechanism.HYBRID}
 MEASURES = {"auc_loss": "AUC loss", "log_loss": "Log loss"}
 

@@ -121,7 +121,7 @@ STUDY = Study(
     PAPER,
     "figure 5",
     ("S11",),
-    {Scale.TOY: 0.2, Scale.SMALL: 5.0, Scale.FULL: 250.0},
+    {Scale.TOY: 0.2, Scale.SMALL: 3.0, Scale.FULL: 200.0},
     SEEDS,
     run,
 )

@@ -44,7 +44,7 @@ STUDY = Study(
     PAPER,
     "figure 1",
     ("S2", "S3", "S5"),
-    {Scale.TOY: 0.2, Scale.SMALL: 30.0, Scale.FULL: 3000.0},
+    {Scale.TOY: 0.2, Scale.SMALL: 12.0, Scale.FULL: 4000.0},
     SEEDS,
     run,
 )

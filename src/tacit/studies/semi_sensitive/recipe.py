@@ -116,7 +116,9 @@ class Recipe:
 DISPLAY = Recipe(
     plain=Learning(epochs=4, rate=0.005, decay=Decay.COSINE, penalty=2e-4),
     labels=Learning(epochs=4, rate=0.005, decay=Decay.COSINE, penalty=1e-4),
-    private=PrivateLearning(penalty=4e-4, start_rate=BASE_RATES["display-small"]),
+    private=PrivateLearning(
+        epochs=10, batch=8192, clip_norm=5.0, penalty=4e-4, start_rate=BASE_RATES["display-small"]
+    ),
     shares={1: 0.5, 4: 0.25, 8: 0.25, 12: 0.25},
 )
 SEARCH = replace(

@@ -50,7 +50,7 @@ STUDY = Study(
     PAPER,
     "figure 2",
     ("S1", "S3", "S6", "S7", "S8"),
-    {Scale.TOY: 0.2, Scale.SMALL: 4.0, Scale.FULL: 300.0},
+    {Scale.TOY: 0.2, Scale.SMALL: 7.0, Scale.FULL: 450.0},
     SEEDS,
     run,
 )

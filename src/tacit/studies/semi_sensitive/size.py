@@ -162,7 +162,7 @@ STUDY = Study(
     PAPER,
     "figure 4",
     ("S10",),
-    {Scale.TOY: 0.2, Scale.SMALL: 4.0, Scale.FULL: 200.0},
+    {Scale.TOY: 0.2, Scale.SMALL: 2.0, Scale.FULL: 130.0},
     SEEDS,
     run,
 )

@@ -136,7 +136,7 @@ STUDY = Study(
     PAPER,
     "figure 3",
     ("S9",),
-    {Scale.TOY: 0.2, Scale.SMALL: 5.0, Scale.FULL: 400.0},
+    {Scale.TOY: 0.2, Scale.SMALL: 10.0, Scale.FULL: 660.0},
     SEEDS,
     run,
 )
