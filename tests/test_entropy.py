@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tacit.entropy import BLOCK, Entropy, Keystream, Simulation, uniform_below
+from tacit.entropy import Entropy, Keystream, Simulation, uniform_below
 from tacit.errors import BadInput, EntropyMisuse
+from tacit.kernels.normals import BLOCK
 
 Below = Callable[[int, Callable[[int], bytes | bytearray]], int]
 

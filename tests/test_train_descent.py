@@ -118,6 +118,9 @@ class Muted(Simulation):
     def normal(self, shape: Any = None, dtype: Any = np.float32, out: Any = None, scale: float = 1.0) -> Any:
         return super().normal(shape, dtype, out, 0.9 * scale)
 
+    def add_normal(self, out: Any, scale: float) -> None:
+        super().add_normal(out, 0.9 * scale)
+
 
 def test_noise_that_is_too_quiet_stops_the_run() -> None:
     examples = small_examples(rows=3000)
@@ -153,6 +156,9 @@ class Stuck(Simulation):
     def normal(self, shape: Any = None, dtype: Any = np.float32, out: Any = None, scale: float = 1.0) -> Any:
         return Simulation("stuck").normal(shape, dtype, out, scale)
 
+    def add_normal(self, out: Any, scale: float) -> None:
+        Simulation("stuck").add_normal(out, scale)
+
 
 honest_accumulate, honest_norms = FmPass.accumulate, FmPass.squared_norms
 FORGOTTEN = [
@@ -166,7 +172,8 @@ FORGOTTEN = [
         NoiseForm.LAZY,
     ),
     ("noise is not paid", kernels, "catch_up", lambda *_: None, Sgd(0.9), NoiseForm.LAZY),
-    ("dense noise is not added", kernels, "sgd_block", lambda *_: None, Sgd(), NoiseForm.DENSE),
+    ("dense noise is not added", Simulation, "add_normal", lambda *_: None, Sgd(), NoiseForm.DENSE),
+    ("Adam's noise is not added", Simulation, "add_normal", lambda *_: None, Adam(), NoiseForm.DENSE),
     ("dense noise is not added, momentum", kernels, "sgd_block", lambda *_: None, Sgd(0.9), NoiseForm.DENSE),
     ("Adam sees no noise", kernels, "adam_block", lambda *_, **__: None, Adam(), NoiseForm.DENSE),
     ("gradients are added twice", FmPass, "accumulate", doubled, Sgd(), NoiseForm.LAZY),
@@ -198,9 +205,10 @@ def test_a_run_that_breaks_its_promise_stops(
 
 
 def test_draws_that_repeat_stop_the_run() -> None:
-    examples = small_examples(rows=20_000)  # two blocks a step
+    examples = small_examples(rows=2000)
     model = FactorizationMachine(8).build(examples.sizes, Simulation(3).normal)
     descent = Descent(model, Settings(Part.WHOLE, Sgd(), 13, Clipping(1.0, 1.0), NoiseForm.DENSE), Stuck(1))
+    descent.step(examples, true_targets(examples), np.arange(13), 0.1)
     with pytest.raises(SelfCheckFailed, match="fresh draws"):
         descent.step(examples, true_targets(examples), np.arange(13), 0.1)
 

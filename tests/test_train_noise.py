@@ -15,7 +15,7 @@ from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Part
 from tacit.train.sgd import pending
 from tacit.train.sgd.descent import Clipping, Descent, NoiseForm, Settings
-from tacit.train.sgd.noise import Noise
+from tacit.train.sgd.noise import Noise, blocks
 from tacit.train.sgd.optimizers import Sgd
 from tacit.train.sgd.pending import PendingNoise
 from training_checks import small_examples, true_targets
@@ -102,18 +102,43 @@ def test_every_weight_gets_the_noise_of_every_step(
 
 def test_noise_is_looked_at_as_it_comes() -> None:
     honest = Noise(Simulation(1), 3.0)
-    for _ in range(40):
-        honest.draw(5000)
+    array = np.linspace(-5, 5, 5000, dtype=np.float32)
+    for step in range(40):
         honest.draw_unit(100)
-    for wrong in (0.0, 0.97, 1.03, float("nan")):
-        noise = Noise(_Scaled(wrong), 3.0)
-        with pytest.raises(SelfCheckFailed, match="mean square"):
-            _draw_often(noise)
+        honest.add_to(array, 0.1, look=step % 3 == 0)
+    for wrong in (0.0, 0.9, 1.1, float("nan")):
+        for often in (_draw_often, _add_often):
+            with pytest.raises(SelfCheckFailed, match="mean square"):
+                often(Noise(_Scaled(wrong), 3.0))
 
 
 def _draw_often(noise: Noise) -> None:
-    for _ in range(200):
-        noise.draw(5000)
+    for _ in range(400):
+        noise.draw_unit(5000)
+
+
+def _add_often(noise: Noise) -> None:
+    array = np.zeros(5000, np.float32)
+    for _ in range(400):
+        noise.add_to(array)
+
+
+def test_noise_far_below_the_weights_rounding_is_let_through() -> None:
+    noise = Noise(Simulation(1), 1e-9)  # what it does to weights of 1000 is all rounding, and no sign of wrong
+    weights = np.full(5000, 1000, np.float32)
+    for _ in range(20):
+        noise.add_to(weights)
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(0, 4), (3, 4), (100, 4), (1000, 10)])
+def test_every_step_looks_at_some_blocks_and_in_time_at_each(size: int, at_once: int) -> None:
+    looked_at = set()
+    for step in range(16):
+        cut = list(blocks(size, at_once, step))
+        assert [place for block, _ in cut for place in range(block.start, block.stop)] == list(range(size))
+        assert any(look for _, look in cut) == (size > 0)
+        looked_at |= {block.start for block, look in cut if look}
+    assert looked_at == set(range(0, size, at_once))
 
 
 class _Scaled(Simulation):
@@ -125,3 +150,6 @@ class _Scaled(Simulation):
         drawn = super().normal(shape, dtype, out, scale)
         drawn *= np.float32(self._by)
         return drawn
+
+    def add_normal(self, out, scale):  # type: ignore[no-untyped-def]
+        out += self.normal(out.shape, scale=scale)  # type: ignore[no-untyped-call]

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kernel_ways import U, Ways, served
-from tacit import kernels
 from tacit.errors import BadInput
+from tacit.kernels import choosing, training
 from tacit.kernels import reference_training as twins
-from tacit.kernels import training
 
 Array = NDArray[Any]
 
@@ -46,7 +45,7 @@ class Batch:
         training.fm_scatter(*given, pulls if pulled else None)
         if pulled:
             rows = np.unique(self.ids[:, self.first_trained :]).astype(np.int32)
-            training.finish_rows(self.table, into, rows, pulls)
+            training.apply_rows(self.table.copy(), into, rows, 0.0, 1.0, pulls)  # no step: completed alone
             assert not pulls.any()
         return into
 
@@ -274,7 +273,6 @@ REFUSED = {
     "no room": lambda: training.touch(ids(0, 1), zeros(4, of=np.int32), 1, zeros(1, of=np.int32)),
     "touch too far": lambda: training.touch(ids(0, 4), zeros(4, of=np.int32), 1, zeros(4, of=np.int32)),
     "apply too far": lambda: training.apply_rows(zeros(4, 3), zeros(4, 3), ids(4)[0], 0.1, 0.0),
-    "finish too far": lambda: training.finish_rows(zeros(4, 3), zeros(4, 3), ids(4)[0], zeros(4)),
     "a range too far": lambda: training.catch_up(
         zeros(4, 3), None, range(2, 5), zeros(4, of=np.int32), 0, 1, zeros(1), zeros(1), zeros(1, 3), None
     ),
@@ -288,10 +286,9 @@ REFUSED = {
         zeros(4, 3), zeros(4, 3), range(2), zeros(4, of=np.int32), 0, 1, zeros(1), zeros(1), zeros(1, 3),
         zeros(2, 3),
     ),
-    "a short velocity": lambda: training.sgd_block(zeros(4), zeros(3), None, 0.1),
-    "short noise": lambda: training.sgd_block(zeros(4), None, zeros(3), 0.1),
+    "a short velocity": lambda: training.sgd_block(zeros(4), zeros(3), 0.1),
     "parts of rows": lambda: training.rmsprop_block(
-        zeros(4), zeros(4), zeros(4), None, rate=1.0, decay=0.9, epsilon=1e-3, shrink=0.1, width=3
+        zeros(4), zeros(4), zeros(4), rate=1.0, decay=0.9, epsilon=1e-3, shrink=0.1, width=3
     ),
 }  # fmt: skip
 
@@ -306,13 +303,12 @@ def test_refused_in_one_line(refused: Any) -> None:
 def test_without_compiled_kernels_the_twins_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_interactions", "_rows", "_blocks"):
         monkeypatch.setitem(sys.modules, f"tacit.kernels.{name}", None)
-    monkeypatch.setattr(kernels, "_chosen", kernels._chosen.__wrapped__)
-    monkeypatch.setattr(training, "_chosen", kernels._chosen)
-    kernels._warn_once.cache_clear()
+    monkeypatch.setattr(training, "chosen", choosing.chosen.__wrapped__)
+    choosing._warn_once.cache_clear()
     with pytest.warns(RuntimeWarning, match="twins serve"):
         assert training._kernel("rows") is twins
     weights = np.ones(3, np.float32)
-    training.sgd_block(weights, None, np.ones(3, np.float32), 0.5)
+    training.sgd_block(weights, np.ones(3, np.float32), 0.5)
     assert np.all(weights == 0.5)
 
 

@@ -130,23 +130,22 @@ def exact_block(name: str, w: Array, m: Array, s: Array, g: Array) -> tuple[Arra
 
 @Ways
 @pytest.mark.parametrize("name", ["adam_block", "yogi_block", "rmsprop_block"])
-@pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize(("shrink", "width"), [(0.0, 0), (0.3, 33), (0.3, 5), (0.3, 1)])
-def test_adaptive_blocks(way: str, name: str, noisy: bool, shrink: float, width: int) -> None:
+def test_adaptive_blocks(way: str, name: str, shrink: float, width: int) -> None:
     rng = np.random.default_rng(13)
-    w, m, g, noise = rng.standard_normal((4, 330), dtype=np.float32)
+    w, m, g = rng.standard_normal((3, 330), dtype=np.float32)
     s = (0.1 + rng.random(330, dtype=np.float32)).astype(np.float32)
     if name == "yogi_block":
-        g[:7], s[:7] = 0.5, 0.25  # the sign of nothing, where there is no noise
-    exact = [array.astype(np.float64) for array in (w, m, s, g, noise)]
-    gradient = exact[3] + exact[4] if noisy else exact[3]
+        g[:7], s[:7] = 0.5, 0.25  # the sign of nothing
+    exact = [array.astype(np.float64) for array in (w, m, s, g)]
+    gradient = exact[3]
     if shrink:
         gradient += shrink * np.where(np.arange(330) % width == 0, 0, exact[0])
     expected = exact_block(name, exact[0], exact[1], exact[2], gradient)
     state = (w, s, g) if name == "rmsprop_block" else (w, m, s, g)
     settings = RMS if name == "rmsprop_block" else MOMENTS
     with served(way):
-        getattr(training, name)(*state, noise if noisy else None, **settings, shrink=shrink, width=width)
+        getattr(training, name)(*state, **settings, shrink=shrink, width=width)
     assert not g.any()
     # Some ten roundings of numbers below 16, the step's at most twice its size.
     for found, exactly in zip((w, m, s), expected, strict=True):
@@ -154,25 +153,17 @@ def test_adaptive_blocks(way: str, name: str, noisy: bool, shrink: float, width:
 
 
 @Ways
-@pytest.mark.parametrize("moving", [False, True])
-@pytest.mark.parametrize("noisy", [False, True])
-def test_sgd_block(way: str, moving: bool, noisy: bool) -> None:
-    rng = np.random.default_rng(17)
-    w, v, noise = rng.standard_normal((3, 1001), dtype=np.float32)
+def test_sgd_block(way: str) -> None:
+    w, v = np.random.default_rng(17).standard_normal((2, 1001), dtype=np.float32)
     exact_w, exact_v = w.astype(np.float64), v.astype(np.float64)
     with served(way):
-        if not (moving or noisy):
-            with pytest.raises(BadInput, match="velocity or noise"):
-                training.sgd_block(w, None, None, 0.25)
-            return
-        training.sgd_block(w, v if moving else None, noise if noisy else None, 0.25, 0.5)
-    moved = exact_v * moving + noise.astype(np.float64) * noisy
-    np.testing.assert_allclose(w, exact_w - 0.25 * moved, rtol=0, atol=4 * U * 8)
-    np.testing.assert_allclose(v, 0.5 * moved if moving else exact_v, rtol=0, atol=4 * U * 8)
+        training.sgd_block(w, v, 0.25, 0.5)
+    np.testing.assert_allclose(w, exact_w - 0.25 * exact_v, rtol=0, atol=4 * U * 8)
+    np.testing.assert_allclose(v, 0.5 * exact_v, rtol=0, atol=4 * U * 8)
 
 
 def test_the_callers_own_tiny_numbers_survive() -> None:
     """The loops take numbers below 1.2e-38 for zero, where machines let them; nobody else's arithmetic does."""
     tiny = np.full(9, 1e-40, np.float32)
-    training.sgd_block(np.ones(9, np.float32), tiny.copy(), None, 0.1, 0.9)
+    training.sgd_block(np.ones(9, np.float32), tiny.copy(), 0.1, 0.9)
     assert np.all(tiny * np.float32(0.5) > 0)

@@ -21,22 +21,17 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import DTypeLike, NDArray
 
 from tacit.errors import BadInput, EntropyMisuse
-from tacit.kernels import Normals, fill_normals, keystream_bytes
+from tacit.kernels.normals import KEY_BYTES, MOST_AT_ONCE, Normals, fill_normals
 
-KEY_BYTES = 32
 REKEY_AFTER = 2**32
 """Keystream bytes under one key. Over 2^28 blocks a random permutation differs from random bytes with an
 advantage below 2^-72, and the 128-bit counter is nowhere near its end."""
 
-BLOCK = 16384
-"""Normals made at once: they, their keystream and the zeros that it encrypts fit a second-level cache."""
-
-AT_ONCE = 4  # blocks of keystream drawn together: each call costs microseconds, and they still fit the cache
-
 _SMALL = 16384  # draws up to this size share a buffer, because a fresh key costs as much as 60 KB of keystream
 _BUFFER = 65536
-_ZEROS = bytes(BLOCK * 8)
+_ZEROS = bytes(131072)  # encrypted at once: they and what they become fit a second-level cache
 
+Key = bytes  # in a class with a method of that name
 Fill = Callable[[bytearray | memoryview], None]
 
 
@@ -112,8 +107,8 @@ class _Source(ABC):
         """Independent N(0, scale^2): a new array of this shape and type, or `out`, filled.
 
         `scale` rounds up to the array's type, never down. These are floating-point normals, for the noise of
-        training: they do not hide what the rounding of a sum gives away, and their tail ends at 8.49 scales
-        (2e-17 of probability each). Counts take the exact discrete laws in `privacy` instead.
+        training: they do not hide what the rounding of a sum gives away, and their tail ends at 11.5 scales
+        (1e-29 of probability each). Counts take the exact discrete laws in `privacy` instead.
         """
         if out is None:
             if shape is None:
@@ -121,22 +116,24 @@ class _Source(ABC):
             out = np.empty(_shape(shape), dtype=_float_type(dtype))
         elif shape is not None and _shape(shape) != out.shape:
             raise BadInput(f"expected out to have shape {_shape(shape)}, got {out.shape}")
+        self._normals_into(out, scale, add=False)
+        return out
+
+    def add_normal(self, out: Normals, scale: float) -> None:
+        """Add independent N(0, scale^2) to `out`, in place; the draws themselves are seen nowhere."""
+        self._normals_into(out, scale, add=True)
+
+    def _normals_into(self, out: Normals, scale: float, *, add: bool) -> None:
         if not out.flags.c_contiguous or not out.flags.writeable:
             raise BadInput("expected out to be contiguous and writable, got another array")
         rounded = _scale_rounded_up(scale, _float_type(out.dtype))
         flat = out.reshape(-1)
-        fill = self._fill_for(keystream_bytes(flat.size, flat.dtype))
-        block_bytes = keystream_bytes(BLOCK, flat.dtype)
-        drawn = bytearray(keystream_bytes(min(AT_ONCE * BLOCK, flat.size), flat.dtype))
-        keystream, view = np.frombuffer(drawn, dtype=np.uint8), memoryview(drawn)
-        for start in range(0, flat.size, AT_ONCE * BLOCK):
-            some = flat[start : start + AT_ONCE * BLOCK]
-            fill(view[: keystream_bytes(some.size, flat.dtype)])
-            for place, first in enumerate(range(0, some.size, BLOCK)):
-                block = some[first : first + BLOCK]
-                at = place * block_bytes
-                fill_normals(block, keystream[at : at + keystream_bytes(block.size, flat.dtype)], rounded)
-        return out
+        for start in range(0, flat.size, MOST_AT_ONCE):
+            some = flat[start : start + MOST_AT_ONCE]
+            fill_normals(some, self._key_for(some.nbytes), rounded, add=add)
+
+    def _key_for(self, size: int) -> Key:  # noqa: ARG002 (a source may have better keys for large draws)
+        return Key(self._drawn(KEY_BYTES))
 
     def _drawn(self, size: int) -> bytearray:
         drawn = bytearray(size)
@@ -178,6 +175,9 @@ class Entropy(_Source):
 
     def _fill_for(self, size: int) -> Fill:
         return self._fill_from_buffer if size <= _SMALL else Keystream(_fresh_key).fill
+
+    def _key_for(self, size: int) -> Key:
+        return super()._key_for(size) if size <= _SMALL else _fresh_key()
 
     def _fill_from_buffer(self, target: bytearray | memoryview) -> None:
         if os.getpid() != self._process:  # a fork made by other means than Python's

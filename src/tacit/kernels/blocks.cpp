@@ -1,12 +1,10 @@
-// Optimizers over a block of a table, every entry alike: the caller draws a block's noise and applies it while both
-// are in cache. `reference_training.py` says the same in NumPy, `training.py` what each argument is and checks it.
+// Optimizers over a block of a table, every entry alike. A block's noise is added to its gradient just before, so that
+// it is still in cache. `reference_training.py` says the same in NumPy, `training.py` what each argument is.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
 
 #include <cmath>
-#include <optional>
 
 #include "wide.h"
 
@@ -15,18 +13,11 @@ namespace nb = nanobind;
 namespace {
 
 using Block = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Noise = std::optional<nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
 
-INLINE void sgd(float* __restrict w, float* __restrict v, const float* __restrict noise, Index size, float rate,
-                float momentum) {
-    if (!v) {
-        for (Index k = 0; k < size; ++k) w[k] -= rate * noise[k];
-        return;
-    }
+INLINE void sgd(float* __restrict w, float* __restrict v, Index size, float rate, float momentum) {
     for (Index k = 0; k < size; ++k) {
-        const float moved = noise ? v[k] + noise[k] : v[k];
-        w[k] -= rate * moved;
-        v[k] = momentum * moved;
+        w[k] -= rate * v[k];
+        v[k] *= momentum;
     }
 }
 
@@ -37,19 +28,18 @@ struct Penalty {
     Index width;
 };
 
-// Runs `entry(k, gradient)` over a block, where the gradient has its noise and penalty; clears what was gathered.
+// Runs `entry(k, gradient)` over a block, where the gradient has its penalty; clears what was gathered.
 template <class Entry>
-INLINE void each(const float* w, float* __restrict gradient, const float* __restrict noise, Index size,
-                 const Penalty& penalty, const Entry& entry) {
+INLINE void each(const float* w, float* __restrict gradient, Index size, const Penalty& penalty, const Entry& entry) {
     const Index width = penalty.width ? penalty.width : size;
     const float shrink = penalty.width ? penalty.shrink : 0.0f;
     for (Index start = 0; start < size; start += width) {
         if (penalty.width) {
-            entry(start, noise ? gradient[start] + noise[start] : gradient[start]);
+            entry(start, gradient[start]);
             gradient[start] = 0.0f;
         }
         for (Index k = start + (penalty.width ? 1 : 0); k < start + width; ++k) {
-            entry(k, (noise ? gradient[k] + noise[k] : gradient[k]) + shrink * w[k]);
+            entry(k, gradient[k] + shrink * w[k]);
             gradient[k] = 0.0f;
         }
     }
@@ -67,9 +57,8 @@ Moments moments_of(double rate, double beta1, double beta2, double epsilon, doub
 
 template <bool YOGI>
 INLINE void adaptive(float* __restrict w, float* __restrict first, float* __restrict second,
-                     float* __restrict gradient, const float* __restrict noise, Index size, const Moments& moments,
-                     const Penalty& penalty) {
-    each(w, gradient, noise, size, penalty, [&](Index k, float g) INLINE_LAMBDA {
+                     float* __restrict gradient, Index size, const Moments& moments, const Penalty& penalty) {
+    each(w, gradient, size, penalty, [&](Index k, float g) INLINE_LAMBDA {
         const float square = g * g;
         const float m = moments.beta1 * first[k] + moments.fresh1 * g;
         float s = second[k];
@@ -83,54 +72,50 @@ INLINE void adaptive(float* __restrict w, float* __restrict first, float* __rest
     });
 }
 
-INLINE void rmsprop(float* __restrict w, float* __restrict second, float* __restrict gradient,
-                    const float* __restrict noise, Index size, float rate, float decay, float fresh,
-                    float epsilon, const Penalty& penalty) {
-    each(w, gradient, noise, size, penalty, [&](Index k, float g) INLINE_LAMBDA {
+INLINE void rmsprop(float* __restrict w, float* __restrict second, float* __restrict gradient, Index size,
+                    float rate, float decay, float fresh, float epsilon, const Penalty& penalty) {
+    each(w, gradient, size, penalty, [&](Index k, float g) INLINE_LAMBDA {
         const float s = decay * second[k] + fresh * (g * g);
         second[k] = s;
         w[k] -= rate * g / (std::sqrt(s) + epsilon);
     });
 }
 
-void sgd_block(Block weights, std::optional<Block> velocity, Noise noise, float rate, float momentum, bool wide) {
+void sgd_block(Block weights, Block velocity, float rate, float momentum, bool wide) {
     float* w = weights.data();
-    float* v = velocity ? velocity->data() : nullptr;
-    const float* x = noise ? noise->data() : nullptr;
+    float* v = velocity.data();
     const Index size = static_cast<Index>(weights.shape(0));
     nb::gil_scoped_release free;
-    run(wide, [&]() INLINE_LAMBDA { sgd(w, v, x, size, rate, momentum); });
+    run(wide, [&]() INLINE_LAMBDA { sgd(w, v, size, rate, momentum); });
 }
 
 template <bool YOGI>
-void adaptive_block(Block weights, Block first, Block second, Block gradient, Noise noise, double rate, double beta1,
+void adaptive_block(Block weights, Block first, Block second, Block gradient, double rate, double beta1,
                     double beta2, double epsilon, double correction1, double correction2, float shrink,
                     Index width, bool wide) {
     float *w = weights.data(), *m = first.data(), *s = second.data(), *g = gradient.data();
-    const float* x = noise ? noise->data() : nullptr;
     const Index size = static_cast<Index>(weights.shape(0));
     const Moments moments = moments_of(rate, beta1, beta2, epsilon, correction1, correction2);
     const Penalty penalty{shrink, width};
     nb::gil_scoped_release free;
-    run(wide, [&]() INLINE_LAMBDA { adaptive<YOGI>(w, m, s, g, x, size, moments, penalty); });
+    run(wide, [&]() INLINE_LAMBDA { adaptive<YOGI>(w, m, s, g, size, moments, penalty); });
 }
 
-void rmsprop_block(Block weights, Block second, Block gradient, Noise noise, float rate, double decay, float epsilon,
+void rmsprop_block(Block weights, Block second, Block gradient, float rate, double decay, float epsilon,
                    float shrink, Index width, bool wide) {
     float *w = weights.data(), *s = second.data(), *g = gradient.data();
-    const float* x = noise ? noise->data() : nullptr;
     const Index size = static_cast<Index>(weights.shape(0));
     const Penalty penalty{shrink, width};
     const auto kept = static_cast<float>(decay), fresh = static_cast<float>(1 - decay);
     nb::gil_scoped_release free;
-    run(wide, [&]() INLINE_LAMBDA { rmsprop(w, s, g, x, size, rate, kept, fresh, epsilon, penalty); });
+    run(wide, [&]() INLINE_LAMBDA { rmsprop(w, s, g, size, rate, kept, fresh, epsilon, penalty); });
 }
 
 template <class Function>
 void define_adaptive(nb::module_& module, const char* name, Function function) {
     using nb::arg;
     module.def(name, function, arg("weights").noconvert(), arg("first").noconvert(), arg("second").noconvert(),
-               arg("gradient").noconvert(), arg("noise").noconvert().none(), arg("rate"), arg("beta1"),
+               arg("gradient").noconvert(), arg("rate"), arg("beta1"),
                arg("beta2"), arg("epsilon"), arg("correction1"), arg("correction2"), arg("shrink"), arg("width"),
                arg("wide") = true);
 }
@@ -139,11 +124,11 @@ void define_adaptive(nb::module_& module, const char* name, Function function) {
 
 NB_MODULE(_blocks, module) {
     using nb::arg;
-    module.def("sgd_block", &sgd_block, arg("weights").noconvert(), arg("velocity").noconvert().none(),
-               arg("noise").noconvert().none(), arg("rate"), arg("momentum"), arg("wide") = true);
+    module.def("sgd_block", &sgd_block, arg("weights").noconvert(), arg("velocity").noconvert(), arg("rate"),
+               arg("momentum"), arg("wide") = true);
     define_adaptive(module, "adam_block", &adaptive_block<false>);
     define_adaptive(module, "yogi_block", &adaptive_block<true>);
     module.def("rmsprop_block", &rmsprop_block, arg("weights").noconvert(), arg("second").noconvert(),
-               arg("gradient").noconvert(), arg("noise").noconvert().none(), arg("rate"), arg("decay"),
+               arg("gradient").noconvert(), arg("rate"), arg("decay"),
                arg("epsilon"), arg("shrink"), arg("width"), arg("wide") = true);
 }

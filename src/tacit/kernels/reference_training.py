@@ -66,16 +66,12 @@ def touch(ids: Ids, stamps: Ids, step: int, rows: Ids) -> int:
     return len(listed)
 
 
-def finish_rows(table: Floats, into: Floats, rows: Ids, pulls: Floats) -> None:
-    into[rows, 1:] -= pulls[rows, None] * table[rows, 1:]
-    pulls[rows] = 0
-
-
 def apply_rows(
     weights: Floats, gathered: Floats, rows: Ids, rate: float, keep: float, pulls: Floats | None
 ) -> None:
     if pulls is not None:
-        finish_rows(weights, gathered, rows, pulls)
+        gathered[rows, 1:] -= pulls[rows, None] * weights[rows, 1:]
+        pulls[rows] = 0
     weights[rows] -= np.float32(rate) * gathered[rows]
     gathered[rows] = gathered[rows] * np.float32(keep) if keep else 0
 
@@ -115,15 +111,7 @@ def catch_up(
         velocity[late] += factor[0] * x
 
 
-def sgd_block(
-    weights: Floats, velocity: Floats | None, noise: Floats | None, rate: float, momentum: float
-) -> None:
-    if velocity is None:
-        assert noise is not None
-        weights -= np.float32(rate) * noise
-        return
-    if noise is not None:
-        velocity += noise
+def sgd_block(weights: Floats, velocity: Floats, rate: float, momentum: float) -> None:
     weights -= np.float32(rate) * velocity
     velocity *= np.float32(momentum)
 
@@ -133,7 +121,6 @@ def adam_block(
     first: Floats,
     second: Floats,
     gradient: Floats,
-    noise: Floats | None,
     rate: float,
     beta1: float,
     beta2: float,
@@ -143,7 +130,7 @@ def adam_block(
     shrink: float,
     width: int,
 ) -> None:
-    g = _taken(weights, gradient, noise, shrink, width)
+    g = _taken(weights, gradient, shrink, width)
     second[:] = np.float32(beta2) * second + np.float32(1 - beta2) * np.square(g)
     _step(weights, first, second, g, rate, beta1, epsilon, correction1, correction2)
 
@@ -153,7 +140,6 @@ def yogi_block(
     first: Floats,
     second: Floats,
     gradient: Floats,
-    noise: Floats | None,
     rate: float,
     beta1: float,
     beta2: float,
@@ -163,7 +149,7 @@ def yogi_block(
     shrink: float,
     width: int,
 ) -> None:
-    g = _taken(weights, gradient, noise, shrink, width)
+    g = _taken(weights, gradient, shrink, width)
     second -= np.float32(1 - beta2) * np.sign(second - np.square(g)) * np.square(g)
     _step(weights, first, second, g, rate, beta1, epsilon, correction1, correction2)
 
@@ -172,21 +158,20 @@ def rmsprop_block(
     weights: Floats,
     second: Floats,
     gradient: Floats,
-    noise: Floats | None,
     rate: float,
     decay: float,
     epsilon: float,
     shrink: float,
     width: int,
 ) -> None:
-    g = _taken(weights, gradient, noise, shrink, width)
+    g = _taken(weights, gradient, shrink, width)
     second[:] = np.float32(decay) * second + np.float32(1 - decay) * np.square(g)
     weights -= np.float32(rate) * g / (np.sqrt(second) + np.float32(epsilon))
 
 
-def _taken(weights: Floats, gradient: Floats, noise: Floats | None, shrink: float, width: int) -> Floats:
-    """The gathered gradient with its noise and penalty; the gathering starts anew."""
-    taken = gradient.copy() if noise is None else gradient + noise
+def _taken(weights: Floats, gradient: Floats, shrink: float, width: int) -> Floats:
+    """The gathered gradient with its penalty; the gathering starts anew."""
+    taken = gradient.copy()
     gradient[:] = 0
     if width:
         taken.reshape(-1, width)[:, 1:] += np.float32(shrink) * weights.reshape(-1, width)[:, 1:]

@@ -78,22 +78,7 @@ Index list_rows(const std::int32_t* ids, Index count, std::int32_t* stamps, Inde
     return next - rows;
 }
 
-// The gradient that is still to be taken off what a row has gathered: its pull times its embedding. Then clear.
-INLINE void finish(const float* table, float* into, const std::int32_t* rows, Index count, Index width,
-                   float* pulls) {
-    for (Index k = 0; k < count; ++k) {
-        if (k + AHEAD < count) {
-            prefetch(table + rows[k + AHEAD] * width, width * 4);
-            prefetch(into + rows[k + AHEAD] * width, width * 4);
-        }
-        const float* __restrict w = table + rows[k] * width;
-        float* __restrict v = into + rows[k] * width;
-        const float pull = pulls[rows[k]];
-        pulls[rows[k]] = 0.0f;
-        for (Index d = 1; d < width; ++d) v[d] -= pull * w[d];
-    }
-}
-
+// What is still to be taken off what a row has gathered is its pull times its embedding; then the pull is cleared.
 INLINE void apply(float* weights, float* gathered, const std::int32_t* rows, Index count, Index width, float rate,
                   float keep, float* pulls) {
     for (Index k = 0; k < count; ++k) {
@@ -222,16 +207,6 @@ Index touch(Flat<const std::int32_t> ids, Flat<std::int32_t> stamps, std::int32_
     return list_rows(wanted, count, stamp, height, step, listed);
 }
 
-void finish_rows(Table<const float> table, Table<float> into, Flat<const std::int32_t> rows, Flat<float> pulls,
-                 bool wide) {
-    const float* w = table.data();
-    float *v = into.data(), *pull = pulls.data();
-    const std::int32_t* listed = rows.data();
-    const Index count = length(rows), width = length(table, 1);
-    nb::gil_scoped_release free;
-    run(wide, [&]() INLINE_LAMBDA { finish(w, v, listed, count, width, pull); });
-}
-
 void apply_rows(Table<float> weights, Table<float> gathered, Flat<const std::int32_t> rows, float rate, float keep,
                 std::optional<Flat<float>> pulls, bool wide) {
     float *w = weights.data(), *v = gathered.data(), *pull = pulls ? pulls->data() : nullptr;
@@ -272,8 +247,6 @@ NB_MODULE(_rows, module) {
                arg("wide") = true);
     module.def("touch", &touch, arg("ids").noconvert(), arg("stamps").noconvert(), arg("step"),
                arg("rows").noconvert());
-    module.def("finish_rows", &finish_rows, arg("table").noconvert(), arg("into").noconvert(),
-               arg("rows").noconvert(), arg("pulls").noconvert(), arg("wide") = true);
     module.def("apply_rows", &apply_rows, arg("weights").noconvert(), arg("gathered").noconvert(),
                arg("rows").noconvert(), arg("rate"), arg("keep"), arg("pulls").noconvert().none(),
                arg("wide") = true);

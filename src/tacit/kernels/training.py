@@ -13,8 +13,7 @@ A step of SGD over the rows that a batch touches; `velocity` and `pulls` start a
     fm_scatter(table, ids, 0, coefficients, sums, velocity, pulls)     # coefficients: residuals, clipped
     apply_rows(table, velocity, touched, rate, momentum, pulls)
 
-For optimizers over the whole table, `finish_rows(table, gradient, touched, pulls)` completes the gradient
-instead, and `sgd_block` and its like go over the table in blocks.
+Optimizers over the whole table gather without pulls, and `sgd_block` and its like go over it in blocks.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
-from tacit.kernels import _chosen
 from tacit.kernels.checks import ANY, expect_apart, expect_array, expect_below, flat_ids
+from tacit.kernels.choosing import chosen
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
@@ -63,7 +62,7 @@ def fm_scatter(
 
     With c_i the derivative of example i's loss in its logit, clipped where it must be, this adds the batch's
     gradient to `into` (R, W), which may be a velocity. With `pulls` (R) it is a third faster and leaves a part
-    undone: it adds c_i (1, S_i) to into[r] and c_i to pulls[r], and `apply_rows` or `finish_rows` takes off
+    undone: it adds c_i (1, S_i) to into[r] and c_i to pulls[r], and `apply_rows` takes off
     pulls[r] * table[r, 1:], once a row. Until then the table must not change.
     """
     width = _expect_table("table", table)
@@ -121,25 +120,14 @@ def touch(ids: Ids, stamps: Ids, step: int, rows: Ids) -> int:
     return count
 
 
-def finish_rows(table: Floats, into: Floats, rows: Ids, pulls: Floats) -> None:
-    """Complete what `fm_scatter` gathered: into[r, 1:] -= pulls[r] * table[r, 1:], and clear pulls[r].
-
-    `rows` are distinct, and all that were touched.
-    """
-    _expect_table("table", table)
-    expect_array("into", into, np.float32, table.shape, writable=True)
-    expect_apart("table", table, "into", into)
-    expect_array("pulls", pulls, np.float32, (len(table),), writable=True)
-    _kernel("rows").finish_rows(table, into, flat_ids("rows", rows, len(table)), pulls)
-
-
 def apply_rows(
     weights: Floats, gathered: Floats, rows: Ids, rate: float, keep: float, pulls: Floats | None = None
 ) -> None:
-    """Complete what was gathered in the distinct `rows`, as `finish_rows` does, and step.
+    """Complete what `fm_scatter` gathered in the distinct `rows`, and step.
 
-    Then weights[r] -= rate * gathered[r] and gathered[r] *= keep, which is the momentum of a velocity, or 0 to
-    clear a gradient. Without pulls (a gradient from `add_rows`), what was gathered is complete.
+    First gathered[r, 1:] -= pulls[r] * weights[r, 1:], and pulls[r] is cleared; without pulls (a gradient from
+    `add_rows`), what was gathered is complete. Then weights[r] -= rate * gathered[r] and gathered[r] *= keep,
+    which is the momentum of a velocity, or 0 to clear a gradient.
     """
     _expect_table("weights", weights, writable=True)
     expect_array("gathered", gathered, np.float32, weights.shape, writable=True)
@@ -206,16 +194,12 @@ def never_closer_to_zero(factors: NDArray[np.float64]) -> Floats:
     return np.where(np.abs(nearest) < np.abs(factors), further, nearest)
 
 
-def sgd_block(
-    weights: Floats, velocity: Floats | None, noise: Floats | None, rate: float, momentum: float = 0.0
-) -> None:
-    """A step of SGD over a flat block: w -= rate * noise or, with a velocity that has gathered the gradient,
-    v += noise, w -= rate * v, and v *= momentum for the next step.
+def sgd_block(weights: Floats, velocity: Floats, rate: float, momentum: float = 0.0) -> None:
+    """A step of SGD over a flat block: w -= rate * v for a velocity that has gathered the gradient, and
+    v *= momentum for the next step.
     """
-    if velocity is None and noise is None:
-        raise BadInput("expected a velocity or noise to move the weights by, got neither")
-    _expect_block(weights, noise, **({} if velocity is None else {"velocity": velocity}))
-    _kernel("blocks").sgd_block(weights, velocity, noise, rate, momentum)
+    _expect_block(weights, velocity=velocity)
+    _kernel("blocks").sgd_block(weights, velocity, rate, momentum)
 
 
 def adam_block(
@@ -223,7 +207,6 @@ def adam_block(
     first: Floats,
     second: Floats,
     gradient: Floats,
-    noise: Floats | None,
     *,
     rate: float,
     beta1: float,
@@ -236,12 +219,12 @@ def adam_block(
 ) -> None:
     """A step of Adam (Kingma and Ba, arXiv:1412.6980) over a flat block; clears the gathered gradient.
 
-    g = gradient + noise; m = beta1 m + (1 - beta1) g; s = beta2 s + (1 - beta2) g^2;
+    g = gradient; m = beta1 m + (1 - beta1) g; s = beta2 s + (1 - beta2) g^2;
     w -= rate (m / correction1) / (sqrt(s / correction2) + epsilon). A `shrink` is an L2 penalty on embeddings:
     the block is of whole rows, `width` entries each, and g += shrink * w for all but the first entry of a row.
     """
-    _expect_block(weights, noise, first=first, second=second, gradient=gradient)
-    state = (weights, first, second, gradient, noise)
+    _expect_block(weights, first=first, second=second, gradient=gradient)
+    state = (weights, first, second, gradient)
     settings = (rate, beta1, beta2, epsilon, correction1, correction2)
     _kernel("blocks").adam_block(*state, *settings, shrink, _row_width(shrink, width, len(weights)))
 
@@ -251,7 +234,6 @@ def yogi_block(
     first: Floats,
     second: Floats,
     gradient: Floats,
-    noise: Floats | None,
     *,
     rate: float,
     beta1: float,
@@ -263,8 +245,8 @@ def yogi_block(
     width: int = 0,
 ) -> None:
     """The same with s = s - (1 - beta2) sign(s - g^2) g^2 (Yogi: Zaheer and others, NeurIPS 2018)."""
-    _expect_block(weights, noise, first=first, second=second, gradient=gradient)
-    state = (weights, first, second, gradient, noise)
+    _expect_block(weights, first=first, second=second, gradient=gradient)
+    state = (weights, first, second, gradient)
     settings = (rate, beta1, beta2, epsilon, correction1, correction2)
     _kernel("blocks").yogi_block(*state, *settings, shrink, _row_width(shrink, width, len(weights)))
 
@@ -273,7 +255,6 @@ def rmsprop_block(
     weights: Floats,
     second: Floats,
     gradient: Floats,
-    noise: Floats | None,
     *,
     rate: float,
     decay: float,
@@ -282,13 +263,13 @@ def rmsprop_block(
     width: int = 0,
 ) -> None:
     """The same with s = decay s + (1 - decay) g^2 and w -= rate g / (sqrt(s) + epsilon)."""
-    _expect_block(weights, noise, second=second, gradient=gradient)
+    _expect_block(weights, second=second, gradient=gradient)
     settings = (rate, decay, epsilon, shrink, _row_width(shrink, width, len(weights)))
-    _kernel("blocks").rmsprop_block(weights, second, gradient, noise, *settings)
+    _kernel("blocks").rmsprop_block(weights, second, gradient, *settings)
 
 
 def _kernel(name: str) -> ModuleType:
-    return _chosen(f"_{name}", "reference_training")
+    return chosen(f"_{name}", "reference_training")
 
 
 def _expect_table(name: str, table: Floats, *, writable: bool = False) -> int:
@@ -308,12 +289,10 @@ def _expect_batch(ids: Ids, first_trained: int, height: int) -> int:
     return len(ids)
 
 
-def _expect_block(weights: Floats, noise: Floats | None, **changed: Floats) -> None:
+def _expect_block(weights: Floats, **changed: Floats) -> None:
     expect_array("weights", weights, np.float32, (ANY,), writable=True)
     for name, array in changed.items():
         expect_array(name, array, np.float32, weights.shape, writable=True)
-    if noise is not None:
-        expect_array("noise", noise, np.float32, weights.shape)
 
 
 def _row_width(shrink: float, width: int, entries: int) -> int:

@@ -17,13 +17,10 @@ from tacit.errors import BadInput, SelfCheckFailed
 from tacit.kernels import training as kernels
 from tacit.train.examples import Ids
 from tacit.train.sgd.checks import expect_close
-from tacit.train.sgd.noise import BLOCK, Noise
+from tacit.train.sgd.noise import BLOCK, STRIDE, Noise, blocks
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.pending import PendingNoise
 from tacit.train.targets import Floats
-
-STRIDE = 7919  # a prime: the rows that are looked at go round the whole table
-LOOKED_AT = 64  # weights at the head of a block
 
 
 class Update(Protocol):
@@ -86,7 +83,9 @@ class ReadRows:
             if self._pending.full:
                 self.settle()
         elif self._noise is not None:
-            add_noise(self._weights[self._rows], self._noise, rate)
+            weights = self._weights[self._rows].reshape(-1)
+            for block, look in blocks(len(weights), 4 * BLOCK, self._step):
+                self._noise.add_to(weights[block], rate, look=look)
         self._reads, self._step = 0, self._step + 1
 
     def settle(self) -> None:
@@ -175,20 +174,21 @@ class WholeTable:
 
     def finish(self, rate: float) -> None:
         self._steps += 1
-        width = self._weights.shape[1]
-        rows_at_once = max(1, BLOCK // width)
-        for first in range(self._rows.start, self._rows.stop, rows_at_once):
-            rows = slice(first, min(first + rows_at_once, self._rows.stop))
-            count = (rows.stop - rows.start) * width
+        rows_at_once = max(1, BLOCK // self._weights.shape[1])
+        for block, look in blocks(self._rows.stop - self._rows.start, rows_at_once, self._steps):
+            rows = slice(self._rows.start + block.start, self._rows.start + block.stop)
             if self._noise is None:
-                self._change(rows, None, rate)
+                self._change(rows, rate)
                 continue
-            noise = self._noise.draw(count)
+            self._noise.add_to(self.accumulator[rows].reshape(-1), look=look)
+            if not look:
+                self._change(rows, rate)
+                continue
             row = rows.start + self._steps * STRIDE % (rows.stop - rows.start)  # another one in every step
-            expected = self._noisy_row(row, noise[(row - rows.start) * width :][:width], rate)
-            self._change(rows, noise, rate)
+            expected = self._stepped_row(row, rate)
+            self._change(rows, rate)
             found = self._weights[row] if isinstance(self._optimizer, Sgd) else self._moments["second"][row]
-            expect_close("noise: expected a row to get the noise that was drawn for it", found, expected)
+            expect_close("noise: expected a row to take its step with its noise", found, expected)
 
     def settle(self) -> None:
         """Nothing is ever owed."""
@@ -208,10 +208,10 @@ class WholeTable:
     def steps(self, taken: int) -> None:
         self._steps = taken
 
-    def _noisy_row(self, row: int, noise: Floats, rate: float) -> Floats:
+    def _stepped_row(self, row: int, rate: float) -> Floats:
         """What a step must make of a row: of its weights for SGD, else of its second moment, in textbook
         form."""
-        gradient = self.accumulator[row] + noise
+        gradient = self.accumulator[row].copy()
         gradient[self._penalised] += np.float32(self._penalty) * self._weights[row, self._penalised]
         if isinstance(self._optimizer, Sgd):
             moved: Floats = self._weights[row] - np.float32(rate) * gradient
@@ -222,7 +222,7 @@ class WholeTable:
             kept = second - np.float32(1 - beta2) * np.sign(second - square) * square
         return kept
 
-    def _change(self, rows: slice, noise: Floats | None, rate: float) -> None:
+    def _change(self, rows: slice, rate: float) -> None:
         weights, gradient = self._weights[rows].reshape(-1), self.accumulator[rows].reshape(-1)
         moments = {name: moment[rows].reshape(-1) for name, moment in self._moments.items()}
         if self._penalty:
@@ -230,28 +230,17 @@ class WholeTable:
             self.accumulator[rows, self._penalised] += pull
         match self._optimizer:
             case Sgd(momentum):
-                kernels.sgd_block(weights, gradient, noise, rate, momentum)
+                kernels.sgd_block(weights, gradient, rate, momentum)
             case RmsProp(beta2, epsilon):
                 kernels.rmsprop_block(
-                    weights, moments["second"], gradient, noise, rate=rate, decay=beta2, epsilon=epsilon,
+                    weights, moments["second"], gradient, rate=rate, decay=beta2, epsilon=epsilon,
                 )  # fmt: skip
             case Adam(beta1, beta2, epsilon) | Yogi(beta1, beta2, epsilon):
                 block = kernels.adam_block if isinstance(self._optimizer, Adam) else kernels.yogi_block
                 block(
-                    weights, moments["first"], moments["second"], gradient, noise, rate=rate, beta1=beta1,
+                    weights, moments["first"], moments["second"], gradient, rate=rate, beta1=beta1,
                     beta2=beta2, epsilon=epsilon, correction1=1 - beta1**self._steps,
                     correction2=1 - beta2**self._steps,
                 )  # fmt: skip
             case unknown:
                 assert_never(unknown)
-
-
-def add_noise(rows: Floats, noise: Noise, rate: float) -> None:
-    """rows -= rate * noise, block by block."""
-    flat = rows.reshape(-1)
-    for first in range(0, len(flat), BLOCK):
-        block = flat[first : first + BLOCK]
-        drawn = noise.draw(len(block))
-        expected = block[:LOOKED_AT] - np.float32(rate) * drawn[:LOOKED_AT]
-        kernels.sgd_block(block, None, drawn, rate, 0.0)
-        expect_close("noise: expected weights to get what was drawn", block[:LOOKED_AT], expected)
