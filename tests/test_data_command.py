@@ -89,6 +89,32 @@ def test_prepare_says_what_it_did(display: str, tmp_path: Path, capsys: pytest.C
     assert "line 2001: expected 40 fields, got 2" in said
 
 
+def test_prepare_counts_nan_and_calls_no_number_a_positive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NaN is read as missing, on purpose; but whoever wrote it may not have meant to."""
+    columns = {"site": ("public", "category"), "paid": ("sensitive", "real"), "bought": ("label", "whole")}
+    (tmp_path / "shop.toml").write_text(
+        'name = "shop"\n'
+        + "".join(
+            f'[columns.{name}]\nrole = "{role}"\nkind = "{kind}"\n' for name, (role, kind) in columns.items()
+        )
+    )
+    (tmp_path / "shop.csv").write_text("site,paid,bought\na,1.5,3\nb,nan,-2\nc,,0\nd,NaN,1\n")
+    command = ["data", "prepare", str(tmp_path / "shop.csv"), "--schema", str(tmp_path / "shop.toml"), "--out"]
+    assert main([*command, str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "paid is NaN in 2 rows, and read as missing there" in said
+    assert "% positive" not in said
+    assert "label (a whole number) above 0 in 50.00%" in said
+    assert "1 public field, table" in said
+    assert main([*command, str(tmp_path / "again"), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["not_numbers"], record["label_kind"]) == ({"paid": 2}, "whole")
+    ids = Columns.open(tmp_path / "out").sensitive[:, 0]
+    assert ids[1] == ids[2] == ids[3] != ids[0], "one code for all that is missing"
+
+
 def test_bad_rows_over_the_limit_are_refused_and_nothing_is_written(
     display: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 
 from tacit.cli import main
+from tacit.commands.evaluate_noisy import even_classes_error
+from tacit.commands.train_payment import Payment
 from tacit.data.columns import Columns
+from tacit.errors import BadInput
 from tacit.store.ledger import LedgerStore
+from tacit.train.evaluation import measures
 from tacit.train.evaluation.auc import auc
+from tacit.train.evaluation.outcomes import LEAST_STANDARD_ERRORS, Outcomes
 from tacit.train.examples import Examples
 from tacit.train.models.saving import load
 from train_command_logs import called_synthetic, granted, prepared, written
@@ -187,6 +192,116 @@ def test_noisy_labels_are_paid_for_once(place: Path, capsys: Told) -> None:
 )
 def test_what_is_refused(place: Path, capsys: Told, arguments: list[str], expected: str) -> None:
     assert expected in refused(capsys, place, *arguments)
+
+
+def state(place: Path) -> list[str]:
+    history = LedgerStore.open_existing(place / "ledger.sqlite").verify()
+    return [str(each.state) for each in history.ledger.reservations.values()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--epsilon", "1001"], "--epsilon: expected 0.0001 to 1000, got 1001: nothing would be promised"),
+        (["--epsilon", "1e400"], "got a number of more than 300 digits: nothing would be promised"),
+        (["--epsilon", "0.3"], "expected flips that leave room for an interval, got 124 of them"),
+        (["--epsilon", "3", "--unit", "usr"], "--unit: expected UnitKind to be one of impression, user"),
+        (["--epsilon", "3", "--cap", "2"], "--cap: expected only with a unit of several rows"),
+        (["--epsilon", "3", "--version", "-1"], "expected --version to be a whole number >= 0, got -1"),
+        (["--epsilon", "3", "--ledger", "none.sqlite"], "--ledger: there is no ledger at none.sqlite"),
+    ],
+)
+def test_noisy_labels_are_refused_before_they_are_paid_for(
+    place: Path, capsys: Told, arguments: list[str], expected: str
+) -> None:
+    granted(place / "ledger.sqlite", "replace-label", "5000", delta="0")
+    capsys.readouterr()
+    said = refused(capsys, place, *noisy(place), *arguments)
+    assert expected in said
+    assert "[run]" not in said, "which is for tacit train"
+    assert state(place) == []
+    assert not (place / "flips.secret").exists()
+
+
+@pytest.mark.parametrize("rows", [2, 6, 10, 12, 40, 124])
+def test_only_what_no_reports_could_tell_is_refused_for_its_flips(rows: int) -> None:
+    """By trying all reports that there are: how many of them are 1 is all that counts."""
+
+    def tells(positives: int, keep: float) -> bool:
+        reports = np.arange(rows) < positives
+        try:
+            Outcomes.of_flipped(reports.astype(float), keep)
+        except BadInput:
+            return False
+        return True
+
+    refusals = set()
+    for epsilon in np.geomspace(0.05, 9, 25):
+        keep = 1 / (1 + np.exp(-epsilon))
+        refused = LEAST_STANDARD_ERRORS * even_classes_error([(rows, keep)], rows) >= 1 / 2
+        assert refused != any(tells(positives, keep) for positives in range(rows + 1))
+        refusals.add(refused)
+    assert refusals == ({True} if rows <= 10 else {True, False})
+
+
+def test_two_rows_of_one_user_have_no_interval(place: Path, capsys: Told) -> None:
+    granted(place / "ledger.sqlite", "replace-label", "5", delta="0")
+    capsys.readouterr()
+    users = np.load(place / "log" / "user.npy")
+    np.save(place / "log" / "user.npy", np.full_like(users, users[0]))
+    said = refused(capsys, place, *noisy(place))
+    assert "expected at least two users for an interval, got 1; nothing was spent" in said
+    assert state(place) == []
+
+
+def test_what_only_the_flips_can_tell_is_said_with_the_ledger(place: Path, capsys: Told) -> None:
+    """Labels that are all 0 are seen only once they are flipped, and then they are paid for."""
+    granted(place / "ledger.sqlite", "replace-label", "5", delta="0")
+    capsys.readouterr()
+    np.save(place / "log" / "label.npy", np.zeros_like(np.load(place / "log" / "label.npy")))
+    said = refused(capsys, place, *noisy(place))
+    assert "expected positives to stand out from the flips" in said
+    assert "(the flips are paid for in the ledger, as shop/labels/" in said
+    assert "to measure on them again is free)" in said
+    assert state(place) == ["committed"]
+    refused(capsys, place, *noisy(place))
+    assert spent(place) == 3
+
+
+def test_a_failure_between_reserving_and_committing_can_be_taken_up(
+    place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted(place / "ledger.sqlite", "replace-label", "5", delta="0")
+    capsys.readouterr()
+
+    def failing(_: object) -> None:
+        raise OSError("no disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Payment, "commit", failing)
+        said = refused(capsys, place, *noisy(place))
+    assert "no disk (what the flips cost stays reserved in the ledger as shop/labels/" in said
+    assert state(place) == ["reserved"]
+    assert told(capsys, place, *noisy(place))["notes"][0].endswith("reserved before: the same noisy labels")
+    assert state(place) == ["committed"]
+    assert spent(place) == 3
+
+
+def test_a_comparison_that_fails_says_that_the_flips_are_paid_for(
+    place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted(place / "ledger.sqlite", "replace-label", "5", delta="0")
+    capsys.readouterr()
+
+    def failing(*_: object) -> None:
+        raise BadInput("expected a baseline whose AUC loss stands out, got less")
+
+    monkeypatch.setattr(measures, "relative_auc_loss_percent", failing)
+    said = refused(capsys, place, *noisy(place), "--baseline", str(place / "idle"))
+    assert "got less (the flips are paid for in the ledger, as shop/labels/" in said
+    assert state(place) == ["committed"]
+    exact = refused(capsys, place, "--baseline", str(place / "idle"))
+    assert "ledger" not in exact
 
 
 def test_a_model_of_another_encoder_is_refused(place: Path, capsys: Told) -> None:

@@ -18,6 +18,7 @@ from tacit.train.evaluation import measures
 from tacit.train.evaluation.auc import auc
 from tacit.train.evaluation.estimates import Measured
 from tacit.train.evaluation.outcomes import Outcomes
+from tacit.train.evaluation.reliability import reliability
 from tacit.train.evaluation.report import Evaluation, evaluate, from_flipped, from_known
 from tacit.train.evaluation.seeds import over_seeds, paired_seeds
 
@@ -134,6 +135,22 @@ def test_a_weight_makes_flipped_rows_count_by_it() -> None:
 
 
 # Exact values
+
+
+def test_a_weight_counts_in_calibration_on_both_sides() -> None:
+    """Labels that are not flipped at all, so that weights are all there is: whole weights are rows repeated."""
+    label, probability, weight = (
+        np.tile(row, 20) for row in ([0, 1, 0, 1, 1, 0], [0.2, 0.9, 0.4, 0.3, 0.6, 0.1], [1, 2, 5, 1, 3, 4])
+    )
+    found = from_flipped(label, 1.0, probability, weight=weight).calibration_ratio
+    repeated = evaluate(np.repeat(label, weight), np.repeat(probability, weight)).calibration_ratio
+    assert found.value == pytest.approx(repeated.value, rel=1e-12)
+    assert found.value == pytest.approx((weight @ probability) / (weight @ label), rel=1e-12)
+    assert found.value != pytest.approx(probability.sum() / label.sum(), rel=0.05), "weights matter here"
+    assert found.value != pytest.approx(probability.sum() / (weight @ label), rel=0.05)
+    bins = reliability(Outcomes.of_flipped(label, 1.0, weight=weight), probability, bins=1)
+    assert bins[0].predicted == pytest.approx(weight @ probability / weight.sum(), rel=1e-12)
+    assert bins[0].observed.value == pytest.approx(weight @ label / weight.sum(), rel=1e-12)
 
 
 def test_figures_by_hand() -> None:

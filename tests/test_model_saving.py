@@ -193,7 +193,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(placing, "_to_disk", full)
+    monkeypatch.setattr(placing, "to_disk", full)
     with pytest.raises(OSError, match="No space left"):
         save(tmp_path / "model", small_saved(LogisticRegression(), method="second"), overwrite=True)
     assert load(tmp_path / "model").method == "first"

@@ -1,10 +1,10 @@
-"""What a study leaves behind: plain files that say what made them, and that tell when they are out of date."""
+"""What a study leaves behind: plain files that say what made them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tacit import __version__
 from tacit.errors import BadInput
-from tacit.studies.results import Settings, read, stale, write
+from tacit.studies.results import Settings, read, write
 
 SETTINGS = Settings(
     name="label-dp",
@@ -57,7 +57,8 @@ def test_files_say_what_made_them(tmp_path: Path) -> None:
     assert record["minutes"] == 12.3
     assert (folder / "label-dp.csv").read_text().splitlines()[:2] == ["mechanism,epsilon,loss", "RR,1,0.1"]
     assert read(folder, "label-dp") == TABLE
-    assert stale(folder, SETTINGS) is None
+    assert record["table_sha256"] == sha256((folder / "label-dp.csv").read_bytes()).hexdigest()
+    assert record["figures"] == ["label-dp.png", "label-dp.svg"]
 
 
 def test_the_subtitle_names_unit_relation_and_data() -> None:
@@ -67,55 +68,14 @@ def test_the_subtitle_names_unit_relation_and_data() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"seeds": (1, 2)}, "seeds changed"),
-        ({"data": "another"}, "data changed"),
-        ({"synthetic": False}, "synthetic changed"),
-        ({"unit": "impression"}, "unit changed"),
-        ({"relation": "add-remove"}, "relation changed"),
-        ({"parameters": {"epsilons": (1, 4.5), "rows": 400_001}}, "parameters changed"),
-        ({"code_version": "0.0.0"}, "code_version changed"),
-        ({"command": "tacit reproduce all"}, "command changed"),
-        ({"name": "another"}, "another.json is missing"),
-    ],
-)
-def test_another_setting_makes_it_stale(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
-    write(tmp_path, SETTINGS, TABLE, minutes=1)
-    assert stale(tmp_path, replace(SETTINGS, **change)) == reason
-
-
-@pytest.mark.parametrize(
-    ("harm", "reason"),
-    [
-        (lambda folder: (folder / "label-dp.json").unlink(), "label-dp.json is missing"),
-        (lambda folder: (folder / "label-dp.csv").unlink(), "label-dp.csv is missing"),
-        (lambda folder: (folder / "label-dp.svg").unlink(), "label-dp.svg is missing"),
-        (lambda folder: (folder / "label-dp.json").write_text("{"), "label-dp.json or .csv cannot be read"),
-        (lambda folder: (folder / "label-dp.json").write_text("[]"), "name changed"),
-        (lambda folder: (folder / "label-dp.csv").write_bytes(b"\xff"), "label-dp.json or .csv cannot be read"),
-        (
-            lambda folder: (folder / "label-dp.csv").write_text("loss\n0\n"),
-            "label-dp.csv was changed after it was written",
-        ),
-    ],
-)
-def test_a_changed_folder_is_stale(tmp_path: Path, harm: Callable[[Path], object], reason: str) -> None:
-    write(tmp_path, SETTINGS, TABLE, minutes=1, draw=draw)
-    assert stale(tmp_path, SETTINGS) is None
-    harm(tmp_path)
-    assert stale(tmp_path, SETTINGS) == reason
-
-
-def test_an_interrupted_study_is_stale_though_an_earlier_one_was_not(tmp_path: Path) -> None:
+def test_an_interrupted_study_has_no_record_though_an_earlier_one_had(tmp_path: Path) -> None:
     def interrupted(_: Path) -> None:
         raise KeyboardInterrupt
 
     write(tmp_path, SETTINGS, TABLE, minutes=1, draw=draw)
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path, SETTINGS, TABLE, minutes=1, draw=interrupted)
-    assert stale(tmp_path, SETTINGS) == "label-dp.json is missing"
+    assert not (tmp_path / "label-dp.json").exists()
 
 
 @given(st.lists(st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.integers()), min_size=1))

@@ -45,7 +45,8 @@ def test_it_holds_every_part_of_the_promise() -> None:
     joint = epsilon(Composed((LABELS, TRAINING)), delta=1e-6, relation=Relation.REPLACE_ONE)
     assert statement.epsilon == joint
     assert set(statement.as_json()) == {
-        "unit", "relation", "epsilon", "delta", "mechanisms", "sampler", "accountant", "not_protected",
+        "unit", "window_origin", "relation", "epsilon", "delta", "mechanisms", "sampler", "accountant",
+        "not_protected",
     }  # fmt: skip
     assert json.loads(json.dumps(statement.as_json()))["unit"] == "user per 7 days at example"
     text = statement.as_text()
@@ -53,6 +54,19 @@ def test_it_holds_every_part_of_the_promise() -> None:
                   "the menu", "other than example", "several windows"):  # fmt: skip
         assert words in text
     assert statement.budget.epsilon == Fraction(str(joint))
+
+
+def test_windows_that_begin_elsewhere_are_another_promise() -> None:
+    def of(window: Window | None) -> PrivacyStatement:
+        unit = Unit(UnitKind.USER, window)
+        return PrivacyStatement.of([Grouped(LABELS, 2)], unit=unit, relation=Relation.REPLACE_LABEL)
+
+    weekly, shifted = of(Window.days(7)), of(Window.days(7, origin=345_600))
+    assert (weekly.as_json()["window_origin"], shifted.as_json()["window_origin"]) == (0, 345_600)
+    assert "Windows of 7 days are counted from second 345600 on." in shifted.as_text()
+    assert weekly.as_text() != shifted.as_text()
+    assert of(None).as_json()["window_origin"] is None
+    assert "counted" not in of(None).as_text()
 
 
 def test_a_unit_of_several_records_is_not_promised_by_one_record() -> None:

@@ -12,6 +12,7 @@ from tacit.privacy.units import CapChoice, Split, UnitKind
 from tacit.studies.label_dp import epsilons, setting, split, units, users
 from tacit.studies.label_dp.arms import Arm, Measurements
 from tacit.studies.logs import prepared
+from tacit.studies.plotting import Bars
 from tacit.studies.registry import STUDIES, study
 from tacit.studies.results import read
 from tacit.studies.study import Asked, Finding, Scale
@@ -59,6 +60,17 @@ def test_units_are_counted_by_their_keys(folder: Path) -> None:
         assert {count: found[f"{kind} {count}"] for count in expected} == dict(expected)
         assert found[f"{kind} largest"] == max(sizes)
         assert sum(count * found[f"{kind} {count}"] for count in range(1, users.MOST)) <= len(train)
+
+
+def test_the_axis_of_the_counts_skips_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = {f"user {count}": 5 if count in (1, 4) else 0 for count in range(1, users.MOST + 1)}
+    record = {"examples": 25, "user mean": 2.5, "user largest": 4, **counted}
+    drawn: list[Bars] = []
+    monkeypatch.setattr(users, "run_all", lambda *_, **__: [record])
+    monkeypatch.setattr(users, "bar_figure", lambda panels, **_: drawn.extend(panels))
+    users.run(toy(tmp_path))
+    assert list(drawn[0].labels) == [*map(str, range(1, users.MOST)), f"{users.MOST}+"]
+    assert list(drawn[0].heights[:5]) == [5, 0, 0, 5, 0]
 
 
 def test_an_arm_is_the_method_that_it_says() -> None:

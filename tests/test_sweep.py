@@ -175,7 +175,7 @@ def test_the_frontier_has_the_least_mean_of_each_epsilon() -> None:
         (("user", 4.0), 2, 2),
     ]
     assert best[0].tried.figure("auc_loss").value == pytest.approx(0.225)
-    assert best[0].tried.figure("auc_loss").low < 0.1, "two seeds that disagree tell little"
+    assert not best[0].tried.has_interval, "two seeds that disagree tell little"
 
 
 # What is done stays done
@@ -348,7 +348,7 @@ def test_ray_is_asked_for_by_name_where_it_is_missing(
     monkeypatch.setitem(sys.modules, "ray", None)  # what Python makes of a package that is not there
     config = configured(tmp_path, prepared_log, "epsilon = [1]")
     assert main(["sweep", str(config), "--engine", "ray"]) == 2
-    assert "pip install 'tacit[ray]'" in capsys.readouterr().err
+    assert "got none: pip install ray" in capsys.readouterr().err
     assert not (tmp_path / "config-sweep").exists()
 
 

@@ -1,13 +1,13 @@
-"""Checkpoints come back as they were or not at all; memory as it was said; watchers told what may be shown."""
+"""Checkpoints come back as they were or not at all; watchers are told what may be shown."""
 
 from __future__ import annotations
 
 import json
 import stat
 import sys
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -17,20 +17,24 @@ import pytest
 
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
+from tacit.privacy.accounting import pld
+from tacit.privacy.relations import Relation
+from tacit.privacy.releases import SubsampledGaussian
+from tacit.privacy.units import Unit, UnitKind
 from tacit.train import sinks
 from tacit.train.checkpoints import Checkpoints, folder_beside
+from tacit.train.configuration.configured import training_digest
 from tacit.train.configuration.values import Keeping, Watching
 from tacit.train.examples import Examples
-from tacit.train.memory import estimate
-from tacit.train.methods import Hybrid, LabelDp, Method, Plain
+from tacit.train.methods import DpSgd, Hybrid, Plain
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Model
 from tacit.train.plan import Plan
 from tacit.train.run import Mark, Progress, Run
-from tacit.train.settings import Learning, PrivateLearning, Speed
+from tacit.train.settings import Learning, PrivateLearning
 from tacit.train.sgd.descent import Descent
 from tacit.train.sgd.optimizers import Adam, Optimizer, Sgd
-from tacit.train.spending import Spending
+from tacit.train.spending import LOOKS, Spending
 from training_checks import small_examples
 
 SECRET = bytes(range(32))
@@ -142,6 +146,56 @@ def test_a_run_goes_on_with_all_that_it_had(
     assert len(steps) == plan.steps - done
 
 
+@pytest.mark.parametrize("at", [Mark(0, 7), Mark(1, 3), Mark(1, 9)])
+def test_a_run_that_goes_on_keeps_to_the_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: Mark
+) -> None:
+    """Rates fall over a phase: whoever goes on takes those of the steps that are left."""
+    examples = small_examples()
+    plan = hybrid(Sgd(0.9)).plan(examples, secret=SECRET, memory=MEMORY)
+    rates: list[float] = []
+    honest = Descent.step
+
+    def noted(self: Descent, *given: Any) -> None:
+        rates.append(given[3])
+        honest(self, *given)
+
+    monkeypatch.setattr(Descent, "step", noted)
+    with claimed(tmp_path / "model", resume=False) as checkpoints, pytest.raises(KeyboardInterrupt):
+        run_of(plan, examples, "first").go(keeper=Snapshots(checkpoints, at))
+    with claimed(tmp_path / "model", resume=True) as again:
+        run_of(plan, examples, "second").go(keeper=again)
+    planned = [phase.schedule.at(step) for phase in plan.phases for step in range(phase.schedule.steps)]
+    assert rates == planned
+    assert len(set(planned)) == len(planned), "no two steps have the same rate, else this test shows nothing"
+
+
+def test_a_checkpoint_is_of_these_labels_and_of_these_people() -> None:
+    examples = small_examples()
+    plan = hybrid(Sgd(0.9)).plan(examples, secret=SECRET, memory=MEMORY)
+
+    # As much of a configuration as a digest reads.
+    config: Any = SimpleNamespace(
+        digest="configuration", privacy=SimpleNamespace(is_private=True, unit=Unit(UnitKind.USER))
+    )
+
+    def named(given: Examples, identified: str = "rows", secret: str = "secret") -> str:
+        return training_digest(config, plan, given, identified, secret)
+
+    label, users = np.array(examples.label), np.array(examples.keys["user"])
+    label[17] ^= 1
+    users[17] = users.max() + 1
+    changed = [
+        named(examples),
+        named(replace(examples, label=label)),
+        named(replace(examples, keys={**examples.keys, "user": users})),
+        named(examples, identified="others"),
+        named(examples, secret="another"),
+    ]
+    assert len(set(changed)) == len(changed)
+    assert named(replace(examples, label=np.array(examples.label))) == changed[0]
+
+
 def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     examples = small_examples()
     plan = Plain(Learning(1, 8)).plan(examples)
@@ -210,46 +264,6 @@ def test_torn_files_are_refused(tmp_path: Path, way: str) -> None:
         again.restore(run.model, run._descent)
 
 
-METHODS: list[Method] = [
-    Plain(Learning(1, 2000)),
-    LabelDp(2, learning=Learning(1, 2000, optimizer=Sgd())),
-    Hybrid(4, "1e-5", k=0, learning=PrivateLearning(epochs=0.2, batch=500)),
-    Hybrid(4, "1e-5", k=0, learning=PrivateLearning(epochs=0.2, batch=500, optimizer=Adam(), rate=0.01)),
-]
-
-
-@pytest.mark.parametrize("method", METHODS, ids=["plain", "label-dp", "lazy", "adam"])
-def test_memory_is_estimated_within_a_factor(method: Method) -> None:
-    """Against what Python's allocators saw at most; the tables dominate, so a factor of 1.5 leaves room for
-    temporaries, and a forgotten accumulator or moment would show."""
-    examples = small_examples(4000, public=6, sensitive=4, rows=20_000)
-    plan = method.plan(examples, secret=SECRET, memory=MEMORY)
-    shape = FactorizationMachine(16)
-    expected = estimate(shape, examples, plan, Speed()).total
-    run_of(plan, examples, "warm").go()  # so that imports are not counted
-    tracemalloc.start()
-    try:
-        model = shape.build(examples.sizes, Simulation("start").normal)
-        Run(plan, model, examples, Simulation("run"), SECRET, simulated=True).go()
-        measured = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert measured / 1.5 < expected < measured * 1.5, (expected, measured)
-
-
-def test_an_estimate_takes_no_memory_itself() -> None:
-    examples = small_examples(100, rows=10_000_000)
-    plan = Plain().plan(examples)
-    tracemalloc.start()
-    try:
-        found = estimate(FactorizationMachine(32), examples, plan, Speed())
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert found.weights > 2.6e9
-    assert peak < 1e7
-
-
 def test_epsilon_so_far_rises_to_the_statement() -> None:
     examples = small_examples()
     plan = hybrid(Sgd(0.9)).plan(examples, secret=SECRET, memory=MEMORY)
@@ -264,6 +278,24 @@ def test_epsilon_so_far_rises_to_the_statement() -> None:
     assert shown == sorted(shown)
     assert max(shown) == shown[-1] == plan.statement.epsilon
     assert Spending(Plain().plan(examples)).after(0, 1) is None
+
+
+def test_epsilon_so_far_is_never_less_than_what_was_spent() -> None:
+    """Between two looks the later one counts: every step against the accountant's own answer for it."""
+    examples = small_examples(200)
+    learning = PrivateLearning(epochs=2, batch=5, rate=0.1)
+    plan = DpSgd(4, "1e-5", learning=learning).plan(examples, memory=MEMORY)
+    spending, (release,) = Spending(plan), plan.releases
+    assert isinstance(release, SubsampledGaussian)
+    assert release.steps == 4 * LOOKS, "several steps between two looks, else this test shows nothing"
+    for steps in (1, 4, 5, 37, 79):
+        taken = SubsampledGaussian(release.noise_multiplier, release.sampling_probability, steps)
+        spent = pld.epsilon(taken, delta="1e-5", relation=Relation.REPLACE_ONE)
+        shown = spending.after(0, steps)
+        assert shown is not None
+        assert spent <= shown, f"after {steps} steps {spent} was spent, {shown} shown"
+        assert shown <= 4
+    assert spending.after(0, 1) == spending.after(0, 4) != spending.after(0, 5)
 
 
 class FakeWriter:

@@ -95,8 +95,9 @@ def test_the_page_comes_before_the_training(place: Path, capsys: Told) -> None:
     assert "memory    about" in lines[1]
     assert "noise multiplier" in lines[2]
     assert "1e-05)-DP per impression, replace-one neighbours" in lines[3]
-    assert lines[4].strip() == "ledger    shop (impression, replace-one), all time, as model-1"
-    assert "trained in" in lines[5]
+    assert "warning   476 examples are too few" in lines[4]
+    assert lines[5].strip() == "ledger    shop (impression, replace-one), all time, as model-1"
+    assert "trained in" in lines[6]
 
 
 def test_a_dry_run_and_an_explanation_change_nothing(place: Path, capsys: Told) -> None:

@@ -18,12 +18,16 @@ from tacit.privacy.relations import Relation
 from tacit.privacy.units import Cap, Split, Unit, UnitKind, Window
 from tacit.train.estimator import Estimator
 from tacit.train.examples import Examples, Sizes
+from tacit.train.grouping import windows_in
+from tacit.train.labels.classes import Bins
+from tacit.train.labels.flips import FlipLabels
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Method, Plain
 from tacit.train.models.factorization_machine import FactorizationMachine, Machine
 from tacit.train.models.model import Part
-from tacit.train.plan import LabelPhase, PrivatePhase
+from tacit.train.plan import LabelPhase, Plan, PrivatePhase
 from tacit.train.run import Progress, Run
 from tacit.train.settings import Learning, PrivateLearning
+from tacit.train.targets import Head
 
 ROWS, VALUES = 6000, 12
 SECRET = bytes(range(32))
@@ -96,6 +100,27 @@ def test_a_plan_promises_what_was_asked_and_no_more() -> None:
     assert private.clipping.noise_multiplier <= apart.clipping.noise_multiplier * 1.0005
     moves = 500 / 8192 * (500 / 96) ** 0.5  # a small batch is noisy: the rate makes up for it
     assert private.schedule.rate == pytest.approx(4 * moves / (private.clipping.noise_multiplier * 5))
+
+
+def test_a_plan_says_what_scores_mean() -> None:
+    examples = learnable()
+    for method in (Plain(), LabelDp(4), DpSgd(4, "1e-6", learning=FAST), Hybrid(4, "1e-6", learning=FAST)):
+        assert method.plan(examples).head is Head.LOGISTIC
+    assert Plan((), (), None, None, examples).head is Head.LOGISTIC  # a statistic's fit has no phases
+    counts = FlipLabels(Bins.counts(1))
+    counted = LabelDp(4, mechanism=counts, learning=Learning(epochs=1, batch=512))
+    assert counted.plan(examples).head is Head.POISSON
+    model = fitted(counted, examples)
+    assert model.head is Head.POISSON
+    assert model.predict(examples).min() > 0
+    with pytest.raises(BadInput, match="got a poisson head: use predict"):
+        model.predict_proba(examples)
+
+
+def test_the_windows_that_examples_lie_in() -> None:
+    examples = learnable()  # 6000 minutes from second 0 on
+    assert windows_in(examples, Window.days(1)) == [0, 1, 2, 3, 4]
+    assert windows_in(examples, Window.days(1, origin=3_600)) == [-1, 0, 1, 2, 3, 4]
 
 
 def test_the_ends_of_the_hybrid_are_the_baselines() -> None:

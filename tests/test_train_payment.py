@@ -22,6 +22,7 @@ from train_command_logs import (
     LABELS,
     LEDGER,
     Told,
+    called_synthetic,
     dp_sgd,
     granted,
     label_dp,
@@ -272,8 +273,8 @@ def test_a_delta_that_protects_nobody_is_called_so(place: Path, capsys: Told) ->
     capsys.readouterr()
     assert main(["train", str(dp_sgd(place, privacy=promised))]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
-    assert len(lines) == 1
-    assert "delta 0.003 is more than 1/476 = 0.0021" in lines[0]
+    assert len(lines) == 2, "there are few examples, too"
+    assert "delta 0.003 is more than 1/476 = 0.0021" in lines[1]
     assert main(["explain", str(place / "model")]) == 0
     assert "Warning: delta 0.003 is more than 1/476" in capsys.readouterr().out
     users = dp_sgd(place, "k", privacy=promised | {"unit": "user"}, out="other")
@@ -292,3 +293,8 @@ def test_explain_does_not_claim_that_lines_are_added_up(place: Path, capsys: Tol
     page = " ".join(capsys.readouterr().out.split())
     assert "adds up what was spent on one line: one scope, unit, relation and window." in page
     assert "promises on different lines add up too, and the ledger does not do that sum" in page
+    called_synthetic(place / "log")
+    assert main(["explain", str(dp_sgd(place, ledger={}))]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "tacit ledger show" not in page, "there is none"
+    assert "without a ledger, nobody does that sum" in page

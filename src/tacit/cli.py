@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
         prog="tacit",
         description="Advertising that learns what works, chooses well and bills exactly, "
         "without learning about people.",
-        epilog="exit codes: 0 success, 1 a check failed, 2 wrong usage or bad input. "
+        epilog="exit codes: 0 success, 1 a check failed, 2 wrong usage or bad input, 130 interrupted. "
         "Every command explains itself: tacit COMMAND --help.",
     )
     top.add_argument("--version", action="version", version=f"tacit {__version__}")
@@ -47,9 +47,13 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows no ε still gets its table
-    args = parser().parse_args(argv)
-    with _ended_tidily():
-        return _run(args)
+    try:
+        args = parser().parse_args(argv)
+        with _ended_tidily():
+            return _run(args)
+    except KeyboardInterrupt:  # while commands were being loaded, or at the very end
+        print("tacit: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 @contextmanager
@@ -87,7 +91,9 @@ def _run(args: argparse.Namespace) -> int:
         )
         return BAD_USAGE
     except OSError as problem:  # a full disk, a folder that may not be written
-        print(f"tacit {args.command}: {problem}", file=sys.stderr)
+        from tacit.commands.places import in_words
+
+        print(f"tacit {args.command}: {in_words(problem)}", file=sys.stderr)
         return BAD_USAGE
     except KeyboardInterrupt:
         print(f"tacit {args.command}: interrupted", file=sys.stderr)

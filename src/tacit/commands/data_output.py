@@ -47,16 +47,20 @@ def print_description(description: Description) -> None:
 def print_prepared(prepared: Prepared) -> None:
     record = prepared.as_json()
     kind = "synthetic rows" if record["synthetic"] else "rows"
-    positive = f"{100 * record['positive_rate']:.2f}% positive"
+    share = f"{100 * record['positive_rate']:.2f}%"
+    flag = record["label_kind"] == "flag"  # another number is above 0, which is not yet to say that it is good
+    positive = f"{share} positive" if flag else f"label (a {record['label_kind']} number) above 0 in {share}"
     print(f"{record['out']}: {record['rows']:,} {kind} of {record['log']}, {positive}")
     parts = ", ".join(f"{name} {count:,}" for name, count in record["parts"].items())
     public, sensitive = (len(record["fields"][side]) for side in ("public", "sensitive"))
     tables = record["table_rows"]
-    print(f"  {public} public fields, table of {tables['public']:,} rows")
-    print(f"  {sensitive} sensitive fields, table of {tables['sensitive']:,} rows")
+    for side, fields in (("public", public), ("sensitive", sensitive)):
+        print(f"  {fields} {side} field{'' if fields == 1 else 's'}, table of {tables[side]:,} rows")
     print(f"  {prepared.columns.split.way} parts: {parts}")
     if record["rows_passed_over"]:
         print(f"  passed over: {record['rows_passed_over']:,} rows that are no examples by the log's rule")
+    for name, count in record["not_numbers"].items():
+        print(f"  not a number: {name} is NaN in {count:,} rows, and read as missing there")
     bad = record["bad_rows"]
     if bad["count"]:
         print(f"  bad rows: {bad['count']:,}")

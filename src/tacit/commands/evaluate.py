@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +76,7 @@ def add_parser(commands: Subparsers) -> None:
         "--version", type=int, metavar="N", help="of the labels; raise it when they have changed"
     )
     noisy.add_argument("--ledger", metavar="PATH_OR_URL", help="who pays; made-up data needs none")
-    noisy.add_argument("--witness", metavar="PATH")
+    noisy.add_argument("--witness", metavar="PATH", help="the ledger's witness, if it is not beside it")
     noisy.add_argument("--scope", help="the ledger's name for these people's data")
     noisy.add_argument(
         "--relation",
@@ -92,19 +94,23 @@ def run(args: argparse.Namespace) -> int:
     _check_options(args)
     saved, baseline, examples = _opened(args)
     models = [saved] if baseline is None else [saved, baseline]
+    rows, flips = examples, None
     if args.labels == "noisy":
-        from tacit.commands.evaluate_noisy import noisy_outcomes
+        from tacit.commands.evaluate_noisy import checked_flips
 
-        measured = noisy_outcomes(args, models, examples)
-        outcomes, rows, about = measured.outcomes, measured.examples, measured.notes
-    else:
-        outcomes, rows = _true_outcomes(examples), examples
-        about = _about_exact(args, models, examples)
-    predicted = saved.predict(rows)
+        flips = checked_flips(args, models, examples)
+        rows = flips.examples
+    predicted = saved.predict(rows)  # before labels are paid for: it may fail
     other = None if baseline is None else baseline.predict(rows)
-    evaluation = of_outcomes(outcomes, predicted, other)
+    if flips is None:
+        outcomes, about, standing = _true_outcomes(examples), _about_exact(args, models, examples), ""
+    else:
+        measured = flips.measured()
+        outcomes, about, standing = measured.outcomes, measured.notes, measured.standing
+    with said_with(standing):
+        evaluation = of_outcomes(outcomes, predicted, other)
+        bins = _bins(outcomes, predicted) if args.calibration else None
     notes = [*about, *_notes(args, saved, examples)]
-    bins = _bins(outcomes, predicted) if args.calibration else None
     if args.json:
         record = {
             "model": str(args.model), "data": str(args.data), "part": args.part, "method": saved.method,
@@ -180,6 +186,15 @@ def _about_exact(args: argparse.Namespace, models: list[Saved], examples: Exampl
     return (labels, EXACT_FEATURES) if any(reads_sensitive(model) for model in models) else (labels,)
 
 
+@contextmanager
+def said_with(standing: str) -> Iterator[None]:
+    """A refusal from within also says how the ledger stands."""
+    try:
+        yield
+    except BadInput as refusal:
+        raise BadInput(f"{refusal}{standing}") from None
+
+
 def reads_sensitive(model: Saved) -> bool:
     from tacit.train.models.model import Part
 
@@ -195,7 +210,8 @@ def _bins(outcomes: Outcomes, predicted: Any) -> Any:
 def _notes(args: argparse.Namespace, saved: Saved, examples: Examples) -> list[str]:
     notes = []
     if saved.settings.get("simulated") is not None:
-        notes.append("the model's noise was simulated: it is not private")
+        noise = "the model's noise was simulated" if saved.settings.get("as_if") else "the model is a study"
+        notes.append(f"{noise}: it is not private")
     if args.part in (saved.settings.get("part"), "everything"):
         notes.append(f"the model may have been trained on {args.part}: expect worse on rows it has not seen")
     if saved.synthetic != examples.synthetic:

@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tacit import expect
-from tacit.commands.evaluate import reads_sensitive
+from tacit.commands.evaluate import reads_sensitive, said_with
+from tacit.commands.places import check_writable, in_words
 from tacit.commands.train_flips import Labelled, NoisyLabels
+from tacit.commands.train_granting import Asker
 from tacit.commands.train_payment import label_payment
 from tacit.data.columns import Columns
 from tacit.entropy import Entropy
-from tacit.errors import BadInput
+from tacit.errors import BadInput, TacitError
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.relations import Relation
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Cap, Unit, UnitKind
 from tacit.train.configuration.configured import flip_key
+from tacit.train.configuration.parts import epsilon_within
+from tacit.train.configuration.table import said_under
 from tacit.train.configuration.values import LedgerPlace, Privacy
-from tacit.train.evaluation.outcomes import Outcomes
+from tacit.train.evaluation.estimates import small_sample
+from tacit.train.evaluation.outcomes import LEAST_STANDARD_ERRORS, Outcomes
 from tacit.train.examples import Examples
 from tacit.train.labels.flips import FlipLabels
+from tacit.train.labels.mechanism import shares
 from tacit.train.labels.noisy import allocation_of
 from tacit.train.secret_file import existing_secret, keep_secret
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tacit.commands.train_payment import Payment
     from tacit.privacy.allocation import Allocation
     from tacit.train.models.saving import Saved
+    from tacit.train.targets import Targets
 
 RESPONSE = "randomized-response"
 MADE_UP = "measured on flips of made-up labels: these figures are about nobody"
@@ -39,65 +51,148 @@ LABELS_ALONE = "the model reads sensitive features of these rows: what is promis
 
 
 @dataclass(frozen=True, eq=False)
+class Flips:
+    """Labels to be flipped, checked as far as public rows and epsilon allow; nothing is paid for yet."""
+
+    noisy: NoisyLabels
+    labelled: Labelled
+    allocation: Allocation
+    every: Examples
+    ledger: LedgerPlace
+    reads_sensitive: bool
+
+    @property
+    def examples(self) -> Examples:
+        """The rows that the cap keeps, which are the ones that are measured on."""
+        return self.every.subset(self.allocation.kept.astype(np.int64))
+
+    @property
+    def epsilon(self) -> expect.Number:
+        assert self.noisy.privacy.epsilon is not None
+        return self.noisy.privacy.epsilon
+
+    def refuse_what_would_tell_nothing(self) -> None:
+        """Before anything is paid for: no interval without two rows (or users), nor where even classes of half
+        of the rows each, which stand out best, would not stand out from the flips.
+
+        Where rows count singly and all flips have one law, no reports whatever would; by users, or with shares
+        of different sizes, it is what to expect.
+        """
+        users = _users(self.examples)
+        groups, what = (len(self.allocation), "rows") if users is None else (len(np.unique(users)), "users")
+        if groups < 2:
+            raise BadInput(f"expected at least two {what} for an interval, got {groups}; nothing was spent")
+        flips = [
+            (int(np.count_nonzero(rows)), float(RandomizedResponse.for_epsilon(each, 2).truth))
+            for each, rows in shares(self.allocation, self.epsilon)
+        ]
+        error = even_classes_error(flips, groups)
+        if LEAST_STANDARD_ERRORS * error >= 1 / 2:
+            raise BadInput(
+                f"expected flips that leave room for an interval, got {len(self.allocation):,} of them, whose "
+                f"standard error in the share of positives is about {error:.3g}: take more rows, or a larger "
+                "--epsilon; nothing was spent"
+            )
+
+    def measured(self) -> Measured:
+        """Pay, flip, and commit; or read flips that were paid for before."""
+        if self.ledger.path is None:
+            return Measured(self._outcomes(self._targets()), (MADE_UP,), "")
+        payment = _payment(self)
+        paid, key = payment.reserve(), payment.keys[0]
+        unit = self.noisy.privacy.unit
+        notes = [f"measured on labels flipped at ε = {float(self.epsilon):g} per {unit}; ledger: {paid}"]
+        notes += [LABELS_ALONE] if self.reads_sensitive else []
+        try:
+            targets = self._targets()
+            payment.commit()
+        except (TacitError, OSError, MemoryError) as problem:
+            words = in_words(problem) if isinstance(problem, OSError) else str(problem)
+            raise BadInput(
+                f"{words} (what the flips cost stays reserved in the ledger as {key}; the same command takes "
+                "it up again, at no further cost)"
+            ) from None
+        standing = f" (the flips are paid for in the ledger, as {key}: to measure on them again is free)"
+        with said_with(standing):
+            return Measured(self._outcomes(targets), tuple(notes), standing)
+
+    def _targets(self) -> Targets:
+        every, noisy = self.every, self.noisy
+        return FlipLabels().targets(
+            every.labels, every.key("row"), self.allocation, self.epsilon, key=noisy.flips, secret=noisy.secret
+        )
+
+    def _outcomes(self, targets: Targets) -> Outcomes:
+        assert targets.keep is not None
+        users = _users(self.examples)
+        return Outcomes.of_flipped(targets.values, targets.keep.astype(np.float64), clusters=users)
+
+
+@dataclass(frozen=True, eq=False)
 class Measured:
-    """What the flips say of the rows that the cap keeps, and what that means for privacy, in words."""
+    """What the flips say, what that means for privacy, and, for an error that comes later, that they are paid
+    for; the last two in words."""
 
     outcomes: Outcomes
-    examples: Examples
     notes: tuple[str, ...]
+    standing: str
 
 
-def noisy_outcomes(args: argparse.Namespace, models: list[Saved], examples: Examples) -> Measured:
-    """Flip the labels of these examples, or read flips that were paid for before."""
+def checked_flips(args: argparse.Namespace, models: list[Saved], examples: Examples) -> Flips:
+    """Which labels would be flipped, how and for whom. Whatever can be refused is refused here."""
     if args.epsilon is None:
         raise BadInput("expected --epsilon for noisy labels, got none")
     ledger = _ledger(args, examples)
-    cap = Cap(1 if args.cap is None else args.cap)
-    privacy = Privacy(
-        "label-dp", Unit(UnitKind(args.unit or "impression")), cap, expect.positive("--epsilon", args.epsilon)
-    )
+    with said_under("--unit"):
+        unit = Unit(UnitKind(args.unit or "impression"))
+    if unit.kind is UnitKind.IMPRESSION and args.cap is not None:
+        raise BadInput("--cap: expected only with a unit of several rows, got unit impression")
+    with said_under("--cap"):
+        cap = Cap(1 if args.cap is None else args.cap)
+    version = expect.whole("--version", args.version or 0, at_least=0)
+    privacy = Privacy("label-dp", unit, cap, epsilon_within("--epsilon", args.epsilon))
     columns = Columns.open(args.data)
     scope = ledger.scope or str(columns.manifest.get("log"))
-    flips = flip_key(scope, columns, args.part, version=args.version or 0)
-    kept = None if ledger.secret is None else existing_secret(ledger.secret)
+    flips = flip_key(scope, columns, args.part, version=version)
+    kept = None
+    if ledger.secret is not None:
+        check_writable("--secret", ledger.secret)
+        kept = existing_secret(ledger.secret)
     noisy = NoisyLabels(privacy, RESPONSE, flips, kept or Entropy().bytes(SECRET_BYTES))
     allocation = allocation_of(
         examples, privacy.unit, cap, key=flips, secret=noisy.secret, now=int(time.time())
     )
     labelled = Labelled.of(examples, allocation)  # refused here if they are not 0 or 1
-    notes, payment = [MADE_UP], None
-    if ledger.path is not None:
-        sensitive = any(reads_sensitive(model) for model in models)
-        payment = _payment(noisy, ledger, examples, allocation, labelled)
-        paid = payment.reserve()
-        notes = [f"measured on labels flipped at ε = {args.epsilon} per {privacy.unit}; ledger: {paid}"]
-        notes += [LABELS_ALONE] if sensitive else []
-    assert privacy.epsilon is not None
-    targets = FlipLabels().targets(
-        examples.labels, examples.key("row"), allocation, privacy.epsilon, key=flips, secret=noisy.secret
-    )
-    assert targets.rows is not None
-    assert targets.keep is not None
-    users = examples.key("user")[targets.rows] if "user" in examples.public_keys else None
-    outcomes = Outcomes.of_flipped(targets.values, targets.keep.astype(np.float64), clusters=users)
-    if payment is not None:
-        payment.commit()
-    return Measured(outcomes, examples.subset(targets.rows), tuple(notes))
+    sensitive = any(reads_sensitive(model) for model in models)
+    chosen = Flips(noisy, labelled, allocation, examples, ledger, sensitive)
+    chosen.refuse_what_would_tell_nothing()
+    return chosen
 
 
-def _payment(
-    noisy: NoisyLabels, ledger: LedgerPlace, examples: Examples, allocation: Allocation, labelled: Labelled
-) -> Payment:
-    assert noisy.privacy.epsilon is not None
+def even_classes_error(flips: Sequence[tuple[int, float]], groups: int) -> float:
+    """The standard error of the share of positives where half of the labels are 1, for so many rows with which
+    keep probability each: the reports are fair coins then, and unflipping divides them by 2 keep - 1."""
+    variance = sum(rows / (4 * (2 * keep - 1) ** 2) for rows, keep in flips)
+    return small_sample(groups) * math.sqrt(variance) / sum(rows for rows, _ in flips)
+
+
+def _users(examples: Examples) -> NDArray[Any] | None:
+    """Whose rows belong together, where anybody may know."""
+    return examples.key("user") if "user" in examples.public_keys else None
+
+
+def _payment(chosen: Flips) -> Payment:
+    noisy, ledger = chosen.noisy, chosen.ledger
     assert ledger.secret is not None
-    release = FlipLabels().release(allocation, noisy.privacy.epsilon)
+    release = FlipLabels().release(chosen.allocation, chosen.epsilon)
     statement = PrivacyStatement.of(
         [release], unit=noisy.privacy.unit, relation=Relation.REPLACE_LABEL, delta=0
     )
     # The flips themselves read no feature; only what is measured with them may.
-    payment = label_payment(noisy, ledger, examples, statement.guarantee(sensitive_features=False))
+    charge = statement.guarantee(sensitive_features=False)
+    payment = label_payment(noisy, ledger, chosen.every, charge, Asker("--ledger"))
     keep_secret(ledger.secret, noisy.secret)
-    noisy.refuse_changed(payment, ledger, labelled)
+    noisy.refuse_changed(payment, ledger, chosen.labelled)
     return payment
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,13 @@ examples:
 
 TUNING = (
     "Every model that was trained on the same people's data and looked at spends budget of its own, and so do "
-    "models that were only tried: this page speaks of this one alone. tacit ledger show adds up what was spent "
-    "on one line: one scope, unit, relation and window. For a person, promises on different lines add up too, "
-    "and the ledger does not do that sum."
+    "models that were only tried: this page speaks of this one alone."
 )
+ADDED_UP = (
+    "tacit ledger show adds up what was spent on one line: one scope, unit, relation and window. For a person, "
+    "promises on different lines add up too, and the ledger does not do that sum."
+)
+NOT_ADDED_UP = "For a person, the promises of all of them add up; without a ledger, nobody does that sum."
 NO_PROMISE = (
     "No privacy is promised. The model was trained on true labels and all features, and may tell what it "
     "learned about single people. Treat it like the data."
@@ -40,6 +44,11 @@ NO_PROMISE = (
 SIMULATED = (
     "Simulated, not private. The noise of this training comes from a seed, and whoever knows the seed can take "
     "it away again. It is a study on made-up data, and promises nothing."
+)
+AS_IF = "As a release, with noise that nobody knows, the same training would be {}."
+SIMULATED_PLAIN = (
+    "Simulated, not private. This training has no noise at all; its start and its order come from a seed, so "
+    "that it can be repeated. It is a study on made-up data, and promises nothing."
 )
 ABOUT_NOBODY = "The data was made up: there is nobody in it to be protected."
 LOG = (
@@ -120,19 +129,19 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
     if saved.synthetic:
         page += [ABOUT_NOBODY, ""]
     if simulated:
-        page += [_filled(SIMULATED)]
+        page += _simulated(settings.get("as_if"))
     elif saved.statement is None:
         page += [_filled(NO_PROMISE)]
     else:
         page += [statement_of(saved.statement).as_text(), *_warned(record["warning"])]
         if settings.get("ledger"):
             page += ["", f"Paid for in the ledger as {', '.join(settings['ledger']['keys'][:3])}."]
-        page += ["", _filled(TUNING)]
+        page += ["", _tuning(ledger=bool(settings.get("ledger")))]
     return record, page
 
 
 def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
-    from tacit.commands.train_output import phase_words, plan_record
+    from tacit.commands.train_output import phase_name, phase_words, plan_record
     from tacit.commands.train_plan import planned
     from tacit.train.configuration import load
 
@@ -142,7 +151,7 @@ def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
     page = [
         f"{place}: a training of {chosen.config.model.name} by {chosen.config.privacy.method}, not begun. "
         "Nothing is spent.",
-        *(f"  {phase.name}: {phase_words(phase)}" for phase in plan.phases),
+        *(f"  {phase_name(phase)}: {phase_words(phase, len(chosen.examples))}" for phase in plan.phases),
         "",
     ]
     if chosen.statistic is not None:
@@ -150,13 +159,27 @@ def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
     if chosen.examples.synthetic:
         page += [ABOUT_NOBODY, ""]
     if chosen.simulated:
-        page += [_filled(SIMULATED)]
+        page += _simulated(None if plan.statement is None else plan.statement.as_json())
     elif plan.statement is None:
         page += [_filled(NO_PROMISE)]
     else:
-        page += ["What would be promised:", "", plan.statement.as_text(), *_warned(record["warning"])]
-        page += ["", _filled(TUNING)]
+        page += ["What would be promised:", "", plan.statement.as_text()]
+        page += [*_warned(record["few"]), *_warned(record["warning"])]
+        page += ["", _tuning(ledger=chosen.config.ledger.path is not None)]
     return record, page
+
+
+def _simulated(as_if: Mapping[str, Any] | None) -> list[str]:
+    """Of a study: that it is one, and what the same training would be as a release."""
+    from tacit.commands.train_output import headline
+
+    if as_if is None:
+        return [_filled(SIMULATED_PLAIN)]
+    return [_filled(SIMULATED), "", _filled(AS_IF.format(headline(as_if)))]
+
+
+def _tuning(*, ledger: bool) -> str:
+    return _filled(f"{TUNING} {ADDED_UP if ledger else NOT_ADDED_UP}")
 
 
 def _log(place: Path) -> tuple[dict[str, Any], list[str]]:
@@ -213,7 +236,8 @@ def statement_of(record: Any) -> PrivacyStatement:
     kind, count, measure, ad_tech = found.groups()
     window = None
     if count is not None:
-        window = Window(int(count)) if measure == "s" else Window.days(int(count))
+        seconds = int(count) if measure == "s" else Window.days(int(count)).seconds
+        window = Window(seconds, origin=record.get("window_origin") or 0)
     return PrivacyStatement(
         unit=Unit(UnitKind(kind), window, ad_tech),
         relation=Relation(record["relation"]),

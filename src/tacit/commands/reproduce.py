@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
+from tacit.commands.places import check_folder
 from tacit.errors import BadInput
 from tacit.studies.registry import STUDIES
 
@@ -69,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"expected a study's name or {EVERYTHING}, got none: see tacit reproduce --list")
     if args.data is not None and not args.data.is_dir():
         raise BadInput(f"expected a folder of published files, got {args.data}, which is none")
+    check_folder("--out", args.out)
     chosen = [
         registry.study(name) for name in (STUDIES if EVERYTHING in args.names else dict.fromkeys(args.names))
     ]

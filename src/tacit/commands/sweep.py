@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, progress_bar
+from tacit.commands.places import check_folder
 from tacit.errors import BadInput
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tacit.studies.sweeping.grid import Sweep
     from tacit.studies.sweeping.records import Records
     from tacit.studies.sweeping.runs import Record, SweepRun
+    from tacit.train.configuration.values import TrainingConfig
+    from tacit.train.examples import Examples
 
 ABOUT = """\
 Train with every combination of the lists in the [sweep] table of a training configuration (see tacit train
@@ -42,7 +45,7 @@ an example, beside data, [model] and [privacy] as for tacit train:
   k = [0.25, 0.5]
   model = ["fm", {name = "mlp", common_layers = [128, 64]}]
   descent.clip_norm = [1, 5]               # any key of [privacy], [labels], [descent], [statistic]
-  seeds = 3                                # each so many times, for intervals
+  seeds = 4                                # each so many times; from 4 on there are intervals
   part = "validation"                      # where runs are measured (default: validation, else test)
 
 [run], [checkpoint], [export] and out are for tacit train and say nothing here.
@@ -59,7 +62,9 @@ def add_parser(commands: Subparsers) -> None:
     )
     parser.add_argument("config", metavar="CONFIG", help="a training configuration with a [sweep] table")
     parser.add_argument(
-        "--engine", default="local", help="local: processes of this machine; ray: a cluster (default: local)"
+        "--engine",
+        default="local",
+        help="local: processes of this machine; ray: a cluster, where Ray is installed (default: local)",
     )
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one thread each (default: 2)")
     parser.add_argument("--out", type=Path, help="folder of records, tables and figure (default: CONFIG-sweep)")
@@ -86,13 +91,14 @@ def run(args: argparse.Namespace) -> int:
     engines.check(engine)
     expect_matplotlib()
     out = args.out or place.with_name(f"{place.stem}-sweep")
+    check_folder("--out", out)
     columns = Columns.open(sweep.points[0].config.data)
     costs = composed(sweep.points, sweep.seeds)
     runs = _runs(sweep, place, columns)
     records = Records(out / "records")
     began = time.monotonic()
     found = _measured(runs, records, engine, jobs)
-    tried, refused = _tried(sweep, runs, found)
+    tried, refused = _tried(sweep, runs, found, _Shares(columns))
     if not tried:
         raise BadInput(f"expected at least one run that works, got refusals only, the first: {refused[0][1]}")
     files = _leave(out, args.config, sweep, tried, columns, minutes=(time.monotonic() - began) / 60)
@@ -151,8 +157,29 @@ def _measured(runs: Sequence[SweepRun], records: Records, engine: Engine, jobs: 
     return found
 
 
+class _Shares:
+    """How much of epsilon the Hybrid gives to labels: as it was told, or as it chooses for this log."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._examples: Examples | None = None
+
+    def of(self, config: TrainingConfig) -> float | None:
+        from tacit.train.configuration.configured import flip_key, method_of
+        from tacit.train.examples import Examples
+        from tacit.train.methods import Hybrid
+
+        if config.privacy.method != "hybrid":
+            return None
+        if self._examples is None:
+            self._examples = Examples.of(self._columns, config.part)
+        method = method_of(config, flip_key("", self._columns, config.part), now=int(time.time()))
+        assert isinstance(method, Hybrid)
+        return method.share(self._examples)
+
+
 def _tried(
-    sweep: Sweep, runs: Sequence[SweepRun], found: dict[SweepRun, Record]
+    sweep: Sweep, runs: Sequence[SweepRun], found: dict[SweepRun, Record], shares: _Shares
 ) -> tuple[list[Tried], list[tuple[str, str]]]:
     """The points whose runs all worked; the others in words, with the first refusal."""
     from tacit.studies.sweeping.frontier import Tried
@@ -166,7 +193,7 @@ def _tried(
         if problems:
             refused.append((in_words(point.settings), str(problems[0])))
         else:
-            tried.append(Tried(point, records))
+            tried.append(Tried(point, records, shares.of(point.config)))
     return tried, refused
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from tacit.commands.output import print_table
 from tacit.privacy.ledger.guarantee import Guarantee
-from tacit.studies.runs import words
-from tacit.studies.sweeping.frontier import Best, Tried, frontier
+from tacit.studies.sweeping.frontier import FEWEST_SEEDS, Best, Tried, frontier
 from tacit.studies.sweeping.grid import Sweep
 
 NUMBERS = ("epsilon", "AUC loss", "log loss", "predicted / observed", "among")
@@ -47,8 +46,9 @@ class Told:
 
     def print(self) -> None:
         seeds = f"{self.sweep.seeds} seed{'' if self.sweep.seeds == 1 else 's'}"
+        without = "" if self.tried[0].has_interval else f"; {seeds}: no interval (from {FEWEST_SEEDS} on)"
         print_table(
-            f"the best of {len(self.tried)} settings, {seeds} each",
+            f"the best of {len(self.tried)} settings, {seeds} each{without}",
             ("unit", "epsilon", "method", "model", "settings", *NUMBERS[1:]),
             [_row(each) for each in frontier(self.tried)],
             numbers=NUMBERS,
@@ -88,8 +88,13 @@ def _row(best: Best) -> tuple[str, ...]:
         method,
         model,
         best.tried.other_settings,
-        words(best.tried.figure("auc_loss"), 4),
+        _figure(best.tried),
         f"{best.tried.figure('log_loss').value:.4f}",
         f"{best.tried.figure('calibration_ratio').value:.3f}",
         str(best.among),
     )
+
+
+def _figure(tried: Tried) -> str:
+    loss = tried.figure("auc_loss")
+    return f"{loss.value:.4f}" + (f" [{loss.low:.4f}, {loss.high:.4f}]" if tried.has_interval else "")

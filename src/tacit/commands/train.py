@@ -21,6 +21,13 @@ noise, and under the same payment. Training by label DP pays for its noisy label
 them is free."""
 
 EPILOG = f"""\
+from nothing, on made-up data:
+
+  tacit data generate display-small --rows 20000 --out log.parquet
+  tacit data prepare display-small log.parquet --out display
+  tacit train --example dp-sgd > train.toml
+  tacit train train.toml --dry-run      # says what is missing: a ledger, or [run] simulated = 1 for a trial
+
 a configuration (more with --example METHOD):
 
 {EXAMPLES["hybrid-short"]}

@@ -55,7 +55,7 @@ microbatch = 16384
 every_minutes = 10
 
 # [run]
-# simulated = 1              # a study on made-up data: this seed, no payment, and nothing is promised
+# simulated = 1              # a trial on made-up data, without [ledger]: this seed, no payment, no promise
 # tensorboard = "runs"       # or mlflow = "uri": what the progress line shows
 # [export]
 # onnx = "model.onnx"
@@ -95,7 +95,7 @@ rate = 0.004
 [privacy]                    # all that moves the guarantee is in here
 method = "label-dp"          # labels are flipped once; only public features are read
 epsilon = 4                  # of one unit, in all
-unit = "user"                # impression, user, user-publisher or user-advertiser
+unit = "user"                # impression, user, user-publisher or user-advertiser: see tacit explain LOG
 cap = 4                      # rows of a unit that stay
 cap_choice = "first"         # or random
 split = "epsilon/K_i"        # or epsilon/K: by the unit's own count, or by the cap
@@ -107,7 +107,7 @@ split = "epsilon/K_i"        # or epsilon/K: by the unit's own count, or by the 
 method = "statistic"         # label DP: positives in cells of public tables, told once with noise
 epsilon = 1
 delta = 1e-6
-unit = "user"                # impression, user, user-publisher or user-advertiser
+unit = "user"                # impression, user, user-publisher or user-advertiser: see tacit explain LOG
 
 [statistic]
 rank = 4                     # factors of each value; 0 for a linear model
@@ -115,7 +115,7 @@ clip_norm = 1.0              # a unit whose rows weigh more is weighed down to i
 rate = 0.05                  # a public guess of how many labels are 1
 {_LEDGER}{_KEY}
 # [run]
-# simulated = 1              # a study on made-up data: this seed, no payment, and nothing is promised
+# simulated = 1              # a trial on made-up data, without [ledger]: this seed, no payment, no promise
 """,
     "dp-sgd": f"""{_TOP}
 [privacy]                    # all that moves the guarantee is in here

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tacit.privacy.budget import shown_up
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 NOTHING = "nothing: the model may tell what it learned about single people"
 SIMULATED = "nothing: simulated, not private; the noise comes from a seed that is in the file"
+SIMULATED_PLAIN = "nothing: no noise, no privacy; what is drawn at random comes from a seed that is in the file"
+FEW = 1000  # examples, or units
 REFRESH_SECONDS = 0.2
 TOLD_TO_SINKS = 200  # times in a phase
 
@@ -44,6 +47,7 @@ def plan_record(planned: Planned, payment: Payment | None) -> dict[str, Any]:
         "statement": statement,
         "units": planned.units,
         "warning": delta_warning(statement, planned.units),
+        "few": few_warning(planned),
         "ledger": None if payment is None else payment.as_json(),
     }
 
@@ -61,19 +65,20 @@ def print_plan(planned: Planned, payment: Payment | None) -> None:
     )
     print(f"  memory    about {_megabytes(memory.total)} MB: {parts}")
     if config.privacy.method == "hybrid" and len(plan.phases) == 1:
-        left_out = "noisy labels" if plan.phases[0].name == "dp-sgd" else "DP-SGD"
+        left_out = "noisy labels" if phase_name(plan.phases[0]) == "dp-sgd" else "DP-SGD"
         chosen = (
             " (auto: too few labels for the values of public features)" if config.privacy.k == "auto" else ""
         )
         print(f"  note      k leaves nothing to {left_out}{chosen}")
     for phase in plan.phases:
-        print(f"  {phase.name:<9} {phase_words(phase)}")
+        print(f"  {phase_name(phase):<9} {phase_words(phase, len(planned.examples))}")
     if planned.statistic is not None:
         print(f"  statistic {planned.statistic.words}")
     print(f"  promise   {promise(plan, simulated=planned.simulated)}")
-    warning = delta_warning(None if plan.statement is None else plan.statement.as_json(), planned.units)
-    if warning is not None:
-        print(f"  warning   {warning}")
+    statement = None if plan.statement is None else plan.statement.as_json()
+    for warning in (few_warning(planned), delta_warning(statement, planned.units)):
+        if warning is not None:
+            print(f"  warning   {warning}")
     if payment is not None:
         request = payment.requests[0]
         lines = "" if len(payment.requests) == 1 else f" and {len(payment.requests) - 1} more windows"
@@ -81,14 +86,31 @@ def print_plan(planned: Planned, payment: Payment | None) -> None:
 
 
 def promise(plan: Plan, *, simulated: bool) -> str:
-    """The statement's headline."""
+    """The statement's headline; of a simulation, also what it would have been."""
     statement = plan.statement
     if simulated:
-        return SIMULATED
-    if statement is None:
-        return NOTHING
-    epsilon, delta = shown_up(statement.epsilon), shown_up(statement.delta, 3)
-    return f"({epsilon}, {delta})-DP per {statement.unit}, {statement.relation} neighbours"
+        return SIMULATED_PLAIN if statement is None else f"{SIMULATED}. As if {headline(statement.as_json())}"
+    return NOTHING if statement is None else headline(statement.as_json())
+
+
+def headline(statement: Mapping[str, Any]) -> str:
+    epsilon, delta = shown_up(statement["epsilon"]), shown_up(statement["delta"], 3)
+    return f"({epsilon}, {delta})-DP per {statement['unit']}, {statement['relation']} neighbours"
+
+
+def few_warning(planned: Planned) -> str | None:
+    """In one line, where there is too little to learn from under any noise."""
+    if planned.plan.statement is None:
+        return None
+    count, what = len(planned.examples), "examples"
+    if planned.units is not None and planned.units < count:
+        count, what = planned.units, "units"
+    if count >= FEW:
+        return None
+    return (
+        f"{count:,} {what} are too few: under differential privacy next to nothing can be learned from fewer "
+        f"than {FEW:,}; expect a model that guesses"
+    )
 
 
 def delta_warning(statement: Mapping[str, Any] | None, units: int | None) -> str | None:
@@ -121,6 +143,7 @@ def shown_progress(
 
         def watch(progress: Progress) -> None:
             nonlocal last
+            progress = replace(progress, phase_name=phase_name(plan.phases[progress.phase]))
             pace.see(progress)
             ended, now = progress.step == progress.steps, time.monotonic()
             told = ended or progress.step % max(1, progress.steps // TOLD_TO_SINKS) == 0
@@ -181,31 +204,47 @@ def print_trained(record: dict[str, Any], paid: str | None) -> None:
     print(f"  tacit explain {record['out']} says what is promised; tacit evaluate measures it")
 
 
-def phase_words(phase: Phase) -> str:
+def phase_name(phase: Phase) -> str:
+    """For people: without noisy labels, a phase on labels is plain training."""
+    from tacit.train.plan import LabelPhase
+
+    return "training" if isinstance(phase, LabelPhase) and phase.labelling is None else phase.name
+
+
+def phase_words(phase: Phase, examples: int) -> str:
+    """What a phase does, in one line; `examples` is how many there are in all."""
     from tacit.train.plan import LabelPhase
     from tacit.train.sgd.optimizers import name_of
 
     learning, schedule = phase.learning, phase.schedule
     how = f"{name_of(learning.optimizer)}, rate {schedule.rate:.4g} {schedule.decay}"
+    steps = f"{schedule.steps:,} step{'' if schedule.steps == 1 else 's'}"
     if isinstance(phase, LabelPhase):
-        kept = ""
+        kept, count = "", examples
         if phase.labelling is not None:
-            epsilon = shown_up(float(phase.labelling.epsilon))
-            kept = f"; {len(phase.labelling.allocation):,} labels, made noisy once at ε = {epsilon} a unit"
-        return f"{schedule.steps:,} steps of {learning.batch:,} examples, {how}{kept}"
-    of = "examples" if phase.groups is None else "units"
-    clipping = phase.clipping
+            epsilon, count = shown_up(float(phase.labelling.epsilon)), len(phase.labelling.allocation)
+            kept = f"; {count:,} labels, made noisy once at ε = {epsilon} a unit"
+        return f"{steps} of {_batch_words(learning.batch, count, 'examples')}, {how}{kept}"
+    of, count = ("examples", examples) if phase.groups is None else ("units", int(phase.groups.max()) + 1)
+    clipping, average = phase.clipping, "" if learning.batch >= count else " on average"
     return (
-        f"{schedule.steps:,} steps of {learning.batch:,} {of} on average, {how}; noise multiplier "
+        f"{steps} of {_batch_words(learning.batch, count, of)}{average}, {how}; noise multiplier "
         f"{clipping.noise_multiplier:.6g}, clip norm {clipping.clip_norm:g}, "
         f"sampling probability {phase.sampling_probability:.4g}"
     )
 
 
+def _batch_words(batch: int, count: int, what: str) -> str:
+    """What a step reads, which is never more than there is."""
+    if batch <= count:
+        return f"{batch:,} {what}"
+    return f"all {count:,} {what} (batch {batch:,} is more than there are)"
+
+
 def _phase_record(phase: Phase) -> dict[str, Any]:
     from tacit.train.plan import LabelPhase
 
-    record: dict[str, Any] = {"name": phase.name, "part": str(phase.part), "steps": phase.schedule.steps}
+    record: dict[str, Any] = {"name": phase_name(phase), "part": str(phase.part), "steps": phase.schedule.steps}
     if isinstance(phase, LabelPhase):
         noisy = phase.labelling
         labels = None if noisy is None else {"labels": len(noisy.allocation), "epsilon": float(noisy.epsilon)}

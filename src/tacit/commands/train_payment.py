@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from tacit.commands.train_granting import NO_PAYMENT, Asker, grant_command, opened, said_how_to_grant
 from tacit.errors import BadInput
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from tacit.commands.train_plan import Planned
     from tacit.privacy.ledger.guarantee import Guarantee
     from tacit.privacy.ledger.rules import Reservation
-    from tacit.privacy.units import Window
     from tacit.store.ledger import LedgerStore, Request
     from tacit.train.configuration.values import LedgerPlace, Privacy
     from tacit.train.examples import Examples
@@ -34,6 +34,7 @@ class Payment:
     store: LedgerStore
     requests: tuple[Request, ...]
     drawn_once: bool
+    how_to_grant: str  # the command that opens its line
 
     @property
     def keys(self) -> list[str]:
@@ -56,7 +57,9 @@ class Payment:
             purpose = request.purpose
             if known is not None and known.purpose.startswith(f"{purpose}{RUN}"):
                 purpose = known.purpose
-            change = ledger.reserve(request.key, request.line, cost_on(request.line, request.cost), purpose)
+            with said_how_to_grant(self.how_to_grant):
+                cost = cost_on(request.line, request.cost)
+                change = ledger.reserve(request.key, request.line, cost, purpose)
             ledger, new = ledger.after(change), new + bool(change.events)
         return "there is room" if new else "reserved or paid for already"
 
@@ -66,7 +69,8 @@ class Payment:
 
         if not self.drawn_once:
             self._refuse_other_runs()
-        made = self.store.reserve_all(self.requests)
+        with said_how_to_grant(self.how_to_grant):
+            made = self.store.reserve_all(self.requests)
         committed = [each for each in made if each.state is State.COMMITTED]
         earlier = any(each.resumed for each in made)
         if self.drawn_once:
@@ -128,22 +132,28 @@ def payment_for(planned: Planned) -> Payment | None:
     config, charge = planned.config, planned.plan.charge
     if config.ledger.path is None or charge is None:
         return None
+    asker = Asker("[ledger] path", NO_PAYMENT if planned.examples.synthetic else None)
     privacy = config.privacy
     if privacy.method == "label-dp":
-        return label_payment(planned.noisy_labels, config.ledger, planned.examples, charge)
+        return label_payment(planned.noisy_labels, config.ledger, planned.examples, charge, asker)
     cost = charge
     if planned.examples.selection is None:
         cost = aimed(charge, privacy)
     purpose = f"train by {privacy.method}"
-    return _payment(config.ledger, planned.examples, cost, str(config.ledger.key), purpose, drawn_once=False)
+    store = opened(config.ledger, cost, asker)
+    key = str(config.ledger.key)
+    return _payment(store, config.ledger, planned.examples, cost, key, purpose, drawn_once=False)
 
 
-def label_payment(labels: NoisyLabels, ledger: LedgerPlace, examples: Examples, charge: Guarantee) -> Payment:
+def label_payment(
+    labels: NoisyLabels, ledger: LedgerPlace, examples: Examples, charge: Guarantee, asker: Asker
+) -> Payment:
     """What it costs to flip labels once; nothing if the ledger knows these flips already."""
     assert ledger.scope is not None, "checked when the configuration was read"
     purpose = f"flip labels by {labels.spelled}"
     cost = aimed(charge, labels.privacy)
-    return _payment(ledger, examples, cost, labels.key(ledger.scope), purpose, drawn_once=True)
+    store, key = opened(ledger, cost, asker), labels.key(ledger.scope)
+    return _payment(store, ledger, examples, cost, key, purpose, drawn_once=True)
 
 
 def aimed(charge: Guarantee, privacy: Privacy) -> Guarantee:
@@ -163,28 +173,27 @@ def aimed(charge: Guarantee, privacy: Privacy) -> Guarantee:
 
 
 def _payment(
-    ledger: LedgerPlace, examples: Examples, cost: Guarantee, key: str, purpose: str, *, drawn_once: bool
+    store: LedgerStore,
+    ledger: LedgerPlace,
+    examples: Examples,
+    cost: Guarantee,
+    key: str,
+    purpose: str,
+    *,
+    drawn_once: bool,
 ) -> Payment:
     from tacit.privacy.ledger.lines import Series
-    from tacit.store.ledger import LedgerStore, Request
+    from tacit.store.ledger import Request
 
     assert ledger.scope is not None, "checked when the configuration was read"
-    assert ledger.path is not None, "nobody pays without a ledger"
     series = Series(ledger.scope, cost.unit, ledger.relation or cost.relation)
-    store = LedgerStore.open_existing(ledger.path, witness=ledger.witness)
+    command = grant_command(ledger, cost)
     if cost.unit.window is None:
-        return Payment(store, (Request(key, series.line(None), cost, purpose),), drawn_once)
+        return Payment(store, (Request(key, series.line(None), cost, purpose),), drawn_once, command)
+    from tacit.train.grouping import windows_in
+
     each = [
         Request(f"{key}/{index}", series.line(index), cost, purpose)
-        for index in _windows(examples, cost.unit.window)
+        for index in windows_in(examples, cost.unit.window)
     ]
-    return Payment(store, tuple(each), drawn_once)
-
-
-def _windows(examples: Examples, window: Window) -> list[int]:
-    """The time windows that the examples lie in; times are public here, or planning would have refused."""
-    import numpy as np
-
-    times = np.asarray(examples.key("time"), np.int64)
-    found: list[int] = np.unique((times - window.origin) // window.seconds).tolist()
-    return found
+    return Payment(store, tuple(each), drawn_once, command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit.commands.output import spinner
+from tacit.commands.places import check_folder, check_writable
+from tacit.commands.train_granting import NO_PAYMENT
 from tacit.errors import BadInput
 
 if TYPE_CHECKING:
@@ -73,16 +74,17 @@ def planned(config: TrainingConfig) -> Planned:
     from tacit.data.columns import Columns
     from tacit.store.answers import RememberedAnswers, default_path
     from tacit.train.configuration.configured import flip_key, method_of
+    from tacit.train.configuration.table import said_under
     from tacit.train.examples import Examples
     from tacit.train.memory import estimate
+    from tacit.train.models.model import Part
+    from tacit.train.models.onnx_export import check_exportable
 
     columns = Columns.open(config.data)
     examples = Examples.of(columns, config.part)
     if examples.label is None:
         raise BadInput(f"{config.data}: expected a label column to learn from, got a log without one")
     _check_payment(config, synthetic=examples.synthetic)
-    if config.onnx is not None and importlib.util.find_spec("onnx") is None:
-        raise BadInput("export.onnx: expected onnx, got none: pip install 'tacit[export]'")
     scope = config.ledger.scope or str(columns.manifest.get("log"))
     key = config.ledger.key if config.privacy.method == "hybrid" else None
     flips = flip_key(scope, columns, config.part, version=config.labels.version, release=key)
@@ -99,6 +101,10 @@ def planned(config: TrainingConfig) -> Planned:
         method = method_of(config, flips, now=now)
         plan = method.plan(examples, secret=secret, memory=RememberedAnswers(Path(default_path())))
     memory = estimate(config.model, examples, plan, config.speed)
+    if config.onnx is not None:
+        with said_under("export.onnx"):
+            # A truncated model leaves its sensitive tables out: how large its file is, the export will say.
+            check_exportable(config.model, memory.weights if plan.part is Part.WHOLE else 0)
     return Planned(config, columns, examples, plan, flips, secret, memory)
 
 
@@ -107,8 +113,7 @@ def check_out(config: TrainingConfig, *, overwrite: bool) -> None:
     from tacit.train.models.placing import OURS
     from tacit.train.models.saving import MANIFEST
 
-    if config.onnx is not None and config.onnx.exists() and not overwrite:
-        raise BadInput(f"expected a new file for export.onnx, got {config.onnx}, which exists; say --overwrite")
+    _check_places(config, overwrite=overwrite)
     if not config.out.exists():
         return
     if not overwrite:
@@ -116,6 +121,27 @@ def check_out(config: TrainingConfig, *, overwrite: bool) -> None:
     ours = (config.out / MANIFEST).is_file() and all(entry.suffix in OURS for entry in config.out.iterdir())
     if not ours:
         raise BadInput(f"expected a saved model to overwrite, got {config.out}, which holds something else")
+
+
+def _check_places(config: TrainingConfig, *, overwrite: bool) -> None:
+    """Where something will be written, it can be, as far as one can tell beforehand."""
+    check_writable("out", config.out)
+    if config.out.exists() and not config.out.is_dir():
+        raise BadInput(f"out: expected a folder for the model, got {config.out}, which is a file")
+    if config.ledger.secret is not None:
+        check_writable("ledger.secret", config.ledger.secret)
+    if config.run.tensorboard is not None:
+        check_folder("run.tensorboard", config.run.tensorboard)
+    if config.onnx is None:
+        return
+    onnx = config.onnx
+    if onnx.resolve().is_relative_to(config.out.resolve()):
+        raise BadInput(f"export.onnx: expected a file outside of the model's folder {config.out}, got {onnx}")
+    check_writable("export.onnx", onnx)
+    if onnx.is_dir():
+        raise BadInput(f"export.onnx: expected a file, got {onnx}, which is a folder")
+    if onnx.exists() and not overwrite:
+        raise BadInput(f"expected a new file for export.onnx, got {onnx}, which exists; say --overwrite")
 
 
 def _check_payment(config: TrainingConfig, *, synthetic: bool) -> None:
@@ -137,9 +163,10 @@ def _check_payment(config: TrainingConfig, *, synthetic: bool) -> None:
     if ledger.path is not None and ledger.key is None and privacy.method != "label-dp":
         raise BadInput("ledger.key: expected a name for this release, got no such key")
     if privacy.flips_labels and ledger.secret is None:
+        trial = f"; {NO_PAYMENT}" if synthetic and ledger.path is None else ""
         raise BadInput(
             "ledger.secret: expected the path of the file that keys the flips of labels (made if absent), "
-            "got no such key"
+            f"got no such key{trial}"
         )
 
 

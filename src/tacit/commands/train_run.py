@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tacit.commands.places import in_words
 from tacit.commands.train_flips import Labelled
 from tacit.commands.train_output import shown_progress
 from tacit.commands.train_payment import Payment
@@ -63,12 +65,13 @@ def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overw
             raise
         if not keeper.made:
             model = _trained(chosen, payment, keeper, told, begun=begun)
-            _finish(keeper, payment, lambda: _stage(chosen, payment, model, keeper))
+            _finish(keeper, _stays(payment), lambda: _stage(chosen, payment, model, keeper))
         if not there:
-            _finish(keeper, payment, lambda: put_in_place(keeper.staged, config.out, overwrite=overwrite))
-        _finish(keeper, payment, lambda: None if payment is None else payment.commit())
+            place = partial(put_in_place, keeper.staged, config.out, overwrite=overwrite)
+            _finish(keeper, _stays(payment), place)
+        _finish(keeper, _stays(payment), lambda: None if payment is None else payment.commit())
         if config.onnx is not None:
-            _finish(keeper, payment, lambda: _export(chosen, overwrite))
+            _finish(keeper, _is_there(chosen, payment), lambda: _export(chosen, overwrite))
         keeper.discard()
     return Trained(time.monotonic() - begun_at, paid)
 
@@ -138,7 +141,7 @@ def _trained(
     except (TacitError, OSError, MemoryError) as problem:
         if begun or steps:
             keeper.release()
-            raise BadInput(f"{problem}{_stays(payment)}; {_how_to_go_on(chosen, keeper)}") from None
+            raise BadInput(f"{_said(problem)}{_stays(payment)}; {_how_to_go_on(chosen, keeper)}") from None
         _give_up(keeper, payment, problem)
 
 
@@ -156,20 +159,22 @@ def _give_up(keeper: Checkpoints, payment: Payment | None, problem: BaseExceptio
     if payment is None:
         raise problem
     if payment.drawn_once:
-        raise BadInput(f"{problem}{_stays(payment)}") from None
+        raise BadInput(f"{_said(problem)}{_stays(payment)}") from None
     payment.give_back()
     raise BadInput(
-        f"{problem} (before the first step: nothing was spent; name another ledger.key for the next attempt)"
+        f"{_said(problem)} (before the first step: nothing was spent; name another ledger.key for the next "
+        "attempt)"
     ) from None
 
 
-def _finish(keeper: Checkpoints, payment: Payment | None, act: Callable[[], object]) -> None:
-    """What comes after training may fail for want of space, and be done again."""
+def _finish(keeper: Checkpoints, standing: str, act: Callable[[], object]) -> None:
+    """What comes after training may fail for want of space, and be done again. `standing` says in words what
+    there is by now, and how the ledger stands."""
     try:
         act()
     except (TacitError, OSError) as problem:
         keeper.release()
-        raise BadInput(f"{problem}{_stays(payment)}; try again with --resume") from None
+        raise BadInput(f"{_said(problem)}{standing}; try again with --resume") from None
     except BaseException:
         keeper.release()
         raise
@@ -185,7 +190,6 @@ def _stage(chosen: Planned, payment: Payment | None, model: Model, keeper: Check
 def as_saved(chosen: Planned, payment: Payment | None, model: Model, run: str) -> Saved:
     """The model with its promise, and with how it was trained: settings, never a private figure."""
     from tacit.train.models.saving import Saved
-    from tacit.train.targets import Head
 
     config, plan = chosen.config, chosen.plan
     statement = None if plan.statement is None else plan.statement.as_json()
@@ -206,7 +210,7 @@ def as_saved(chosen: Planned, payment: Payment | None, model: Model, run: str) -
         method, statement, settings["as_if"] = f"{method} (simulated, not private)", None, statement
     return Saved(
         model=model,
-        head=Head.LOGISTIC,
+        head=plan.head,
         encoder=chosen.columns.encoder,
         statement=statement,
         method=method,
@@ -228,6 +232,16 @@ def _stays(payment: Payment | None) -> str:
     if payment is None:
         return ""
     return f" (what it costs stays reserved in the ledger as {payment.keys[0]}; see tacit ledger settle --help)"
+
+
+def _is_there(chosen: Planned, payment: Payment | None) -> str:
+    """For what fails after the payment was committed: to do it again costs nothing."""
+    spent = "" if payment is None else f", and what it costs is spent in the ledger as {payment.keys[0]}"
+    return f" (the model is there, {chosen.config.out}{spent}: what is missing costs nothing more)"
+
+
+def _said(problem: BaseException) -> str:
+    return in_words(problem) if isinstance(problem, OSError) else str(problem)
 
 
 def _how_to_go_on(chosen: Planned, keeper: Checkpoints) -> str:

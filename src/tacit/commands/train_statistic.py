@@ -8,8 +8,8 @@ import numpy as np
 
 from tacit.entropy import Entropy, Simulation
 from tacit.train.memory import FLOAT, ID, WORD, MemoryEstimate
-from tacit.train.models.field_machine import FieldFactors
 from tacit.train.plan import Plan
+from tacit.train.statistic.field_machine import FieldFactors
 from tacit.train.statistic.plan import Plan as StatisticPlan
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.columns import MANIFEST, VERSION, Columns
+from tacit.data.placing import beside, move_folder
 from tacit.errors import BadInput
 
 
@@ -37,7 +37,7 @@ class ColumnsWriter:
         self._place = folder.resolve()  # through links, so that what they point to is replaced and not they
         check_destination(folder, overwrite=overwrite)
         self._place.parent.mkdir(parents=True, exist_ok=True)
-        self.building = self._place.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+        self.building = beside(self._place)
         self.building.mkdir()
         self.rows = 0
         self._files: dict[str, _GrowingArray] = {}
@@ -68,21 +68,8 @@ class ColumnsWriter:
         (self.building / MANIFEST).write_text(json.dumps(record, indent=2) + "\n")
         # Once more: somebody else may have written there meanwhile.
         check_destination(self.folder, overwrite=self.overwrite)
-        if self._place.exists():
-            self._replace()
-        else:
-            self.building.rename(self._place)
+        move_folder(self.building, self._place)
         return Columns.open(self.folder)
-
-    def _replace(self) -> None:
-        replaced = self._place.with_name(f"{self.building.name}.replaced")
-        self._place.rename(replaced)
-        try:
-            self.building.rename(self._place)
-        except OSError:
-            replaced.rename(self._place)
-            raise
-        shutil.rmtree(replaced)
 
     def __enter__(self) -> ColumnsWriter:
         return self

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tacit.data.columns import Columns
@@ -20,7 +22,7 @@ from tacit.data.log import Log
 from tacit.data.reading.stream import Examples, LogReader
 from tacit.data.splits import Split, Way
 from tacit.errors import BadInput
-from tacit.schema.columns import IDS, Column, Kind, Role
+from tacit.schema.columns import IDS, Column, Kind, LogSchema, Role
 
 NUMBERS = {
     Role.TIME: np.int64,
@@ -34,10 +36,13 @@ TARGET_TYPES = {Kind.FLAG: np.uint8, Kind.WHOLE: np.int64, Kind.REAL: np.float64
 
 @dataclass(frozen=True)
 class Prepared:
-    """What came of it."""
+    """What came of it. `positive_rate` is the share of labels above 0, whatever kind of number they are;
+    `not_numbers` says by column in how many rows a real feature was NaN, which is read as missing."""
 
     columns: Columns
     positive_rate: float
+    label_kind: Kind
+    not_numbers: Mapping[str, int]
 
     def as_json(self) -> dict[str, Any]:
         manifest = self.columns.manifest
@@ -46,6 +51,8 @@ class Prepared:
             "out": str(self.columns.folder),
             "rows": self.columns.rows,
             "positive_rate": self.positive_rate,
+            "label_kind": str(self.label_kind),
+            "not_numbers": dict(self.not_numbers),
             "rows_read": manifest["rows_read"],
             "rows_passed_over": manifest["rows_passed_over"],
             "bad_rows": manifest["bad_rows"],
@@ -113,12 +120,13 @@ def prepare(
     log, chosen = reader.log, split or reader.log.split
     check_split(chosen, log)
     check_encoder(encoder, log)
-    positives = 0.0
+    positives, not_numbers = 0.0, Counter[str]()
     with ColumnsWriter(out, overwrite=overwrite) as writer:
-        for arrays, rows in reader.stream(lambda examples: _arrays(reader, encoder, examples), progress):
-            positives += float(np.count_nonzero(arrays["label"] > 0))
-            _rebase(arrays, writer)
-            writer.append(arrays, rows)
+        for block in reader.stream(lambda examples: _block(reader, encoder, examples), progress):
+            positives += float(np.count_nonzero(block.arrays["label"] > 0))
+            not_numbers.update(block.not_numbers)
+            _rebase(block.arrays, writer)
+            writer.append(block.arrays, block.rows)
         if not writer.rows:
             raise BadInput(reader.no_examples)
         encoder.save(writer.building)
@@ -142,11 +150,19 @@ def prepare(
                 "encoder": encoder.digest,
             }
         )
-    return Prepared(columns, positives / columns.rows)
+    return Prepared(columns, positives / columns.rows, log.schema.label.kind, dict(not_numbers))
 
 
-def _arrays(reader: LogReader, encoder: Encoder, examples: Examples) -> tuple[dict[str, NDArray[Any]], int]:
-    """Everything of one block that is stored, by the name of its file."""
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """What is stored of one block, by the name of its file; and what is said of it."""
+
+    arrays: dict[str, NDArray[Any]]
+    rows: int
+    not_numbers: dict[str, int]
+
+
+def _block(reader: LogReader, encoder: Encoder, examples: Examples) -> _Block:
     rows, schema = examples.rows, reader.log.schema
     encoded = encoder.encode(rows)
     arrays: dict[str, NDArray[Any]] = {"public": encoded.public, "sensitive": encoded.sensitive}
@@ -165,7 +181,19 @@ def _arrays(reader: LogReader, encoder: Encoder, examples: Examples) -> tuple[di
     for name, (lengths, ids) in encoded.sequences.items():
         arrays[f"sequence-{name}"] = ids
         arrays[f"offsets-{name}"] = np.cumsum(lengths)
-    return arrays, rows.num_rows
+    return _Block(arrays, rows.num_rows, _not_numbers(schema, rows))
+
+
+def _not_numbers(schema: LogSchema, rows: pa.RecordBatch) -> dict[str, int]:
+    """Features that are NaN, which is no number and not nothing either: in a file, often a fault upstream."""
+    counts = {
+        column.name: pc.sum(pc.is_nan(rows.column(column.source))).as_py() or 0
+        for column in schema.columns
+        if column.is_feature
+        and column.kind is Kind.REAL
+        and pa.types.is_floating(rows.column(column.source).type)
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def _rebase(arrays: dict[str, NDArray[Any]], writer: ColumnsWriter) -> None:

@@ -105,7 +105,13 @@ class PrivacyStatement:
         return Guarantee(self.budget, self.unit, self.relation, sensitive_features)
 
     def as_json(self) -> dict[str, Any]:
-        return {**{field.name: getattr(self, field.name) for field in fields(self)}, "unit": str(self.unit)}
+        """The unit in words, which do not say from which second its windows are counted: that is beside it."""
+        window = self.unit.window
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "unit": str(self.unit),
+            "window_origin": None if window is None else window.origin,
+        }
 
     def as_text(self) -> str:
         """A page that a person who is not an engineer can read."""
@@ -117,8 +123,10 @@ class PrivacyStatement:
             f"would have concluded from that one too, at most {factor} times (e^{epsilon}) less or more often"
             + (f", up to a remainder of probability {delta}." if self.delta else ".")
         )
+        window = self.unit.window
         lines = [
             f"What was released is ({epsilon}, {delta})-differentially private per {self.unit}.",
+            *([f"Windows of {window} are counted from second {window.origin} on."] if window else []),
             "",
             textwrap.fill(meaning, 100),
             "",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
-from tacit.studies.digests import digest
+from tacit.studies.digests import digest, spelled
 from tacit.studies.encodings import Frequent, Hashed, Public, Sensitive, encoder
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tacit.data.generators.generated import World
     from tacit.data.log import Log
 
-ROOMS = ("data", "schema", "kernels")  # whose code decides what a log is
+ROOMS = ("data", "schema", "kernels", "studies/logs", "studies/encodings")  # whose code decides what a log is
 LOG_OF_WORLD = {"search-small": "criteo-search"}  # worlds that are another log, drawn smaller
 ENDINGS = (".parquet", ".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 
@@ -65,7 +65,7 @@ def folder_of(log: StudyLog, cache: Path) -> Path:
     if log.file is not None:
         found = log.file.stat()
         state = f"{found.st_size} {found.st_mtime_ns}"
-    return cache / "logs" / f"{log.name}-{digest(repr(log), state, rooms=ROOMS)}"
+    return cache / "logs" / f"{log.name}-{digest(spelled(log), state, rooms=ROOMS)}"
 
 
 def is_whole(folder: Path) -> bool:

@@ -96,11 +96,14 @@ def line_figure(
 def bar_figure(
     panels: Sequence[Bars], *, subtitle: str, x_label: str, y_label: str, path: Path, log_y: bool = False
 ) -> tuple[Path, Path]:
-    """Write `path`.svg and `path`.png: histograms side by side, heights written out where they fit."""
+    """Write `path`.svg and `path`.png: histograms side by side, heights written out where they fit.
+
+    On a logarithmic axis a height of 0 has its place and no bar.
+    """
     if not panels:
         raise BadInput("expected at least one histogram, got none")
-    if log_y and min(min(panel.heights) for panel in panels) <= 0:
-        raise BadInput("expected heights > 0 on a logarithmic axis, got a bar without height")
+    if log_y and not all(any(panel.heights) for panel in panels):
+        raise BadInput("expected some height > 0 on a logarithmic axis, got none")
     with drawing() as figure:
         from matplotlib.lines import Line2D
 
@@ -114,7 +117,7 @@ def bar_figure(
                 axes.scatter(places, panel.published, edgecolors=INK, **HOLLOW)
                 key = [(bars.patches[0], "measured"), (Line2D([], [], **_diamond(INK)), "published")]
             elif len(panel.labels) <= BARS_WITH_FIGURES:
-                words = [short(height) for height in panel.heights]
+                words = [short(height) if height or not log_y else "" for height in panel.heights]
                 axes.bar_label(bars, words, padding=3, fontsize=SMALL_SIZE - 1.5, color=MUTED)
             axes.set_xticks(places, list(panel.labels))
             axes.tick_params(axis="x", length=0)

@@ -1,7 +1,7 @@
 """What a study leaves in a folder: NAME.csv (plain columns), NAME.svg and .png, and NAME.json (its settings).
 
-The JSON is written last and holds the digest of the table, so a study that was interrupted, or whose table was
-edited, is seen to be out of date.
+The JSON is written last and holds the digest of the table, so that anybody can tell a study that was
+interrupted (no JSON) and a table that was edited (another digest).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -84,27 +84,6 @@ def write(
     building = record.with_name(f".{record.name}")
     building.write_text(json.dumps({**settings.as_json(), **made}, indent=2) + "\n")
     building.replace(record)
-
-
-def stale(folder: Path, settings: Settings) -> str | None:
-    """Why the study must be run again, in words; None if what the folder holds is what it would give."""
-    try:
-        record = json.loads((folder / f"{settings.name}.json").read_text())
-        text = (folder / f"{settings.name}.csv").read_bytes().decode()
-    except FileNotFoundError as missing:
-        return f"{Path(missing.filename).name} is missing"
-    except ValueError:
-        return f"{settings.name}.json or .csv cannot be read"
-    asked = json.loads(json.dumps(settings.as_json()))
-    for key in (each.name for each in fields(settings)):
-        if not isinstance(record, dict) or record.get(key) != asked[key]:
-            return f"{key} changed"
-    if record.get("table_sha256") != _digest(text):
-        return f"{settings.name}.csv was changed after it was written"
-    for name in record.get("figures", []):
-        if not (folder / name).exists():
-            return f"{name} is missing"
-    return None
 
 
 def read(folder: Path, name: str) -> dict[str, list[Cell]]:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
+from tacit.studies.records import Record
 from tacit.studies.study import Asked
-from tacit.studies.tasks import Record, Task, run_all
+from tacit.studies.tasks import Task, run_all
 from tacit.train.evaluation.estimates import Measured
 from tacit.train.evaluation.seeds import over_seeds, paired_seeds
 

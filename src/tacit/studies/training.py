@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tacit.studies.logs import Ready, StudyLog
-from tacit.studies.tasks import Record
+from tacit.studies.records import Record
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tacit.privacy.calibration import Memory
+    from tacit.train.examples import Examples
     from tacit.train.methods import Method
     from tacit.train.models.model import Architecture
 
@@ -19,8 +23,7 @@ if TYPE_CHECKING:
 class Training:
     """Simulated, from a seed: its weights are measured and dropped, and never a release.
 
-    Where the log's true probabilities are known, figures are expected ones, free of the labels' noise. Else
-    they are exact figures on test labels, which is a release of them: for published logs alone.
+    See `figures` for what it is measured on.
     """
 
     log: StudyLog
@@ -30,13 +33,10 @@ class Training:
 
     def measure(self, ready: Ready, memory: Memory) -> Record:
         from tacit.entropy import Simulation
-        from tacit.train.evaluation import auc, measures
-        from tacit.train.evaluation.outcomes import Outcomes
         from tacit.train.examples import Examples
         from tacit.train.models.predicting import predict
         from tacit.train.plan import PrivatePhase
         from tacit.train.run import Run
-        from tacit.train.targets import Head
 
         train, test = Examples.of(ready.columns, "train"), Examples.of(ready.columns, "test")
         secret = Simulation(f"secret {self.seed}").bytes(32)
@@ -46,18 +46,10 @@ class Training:
         model = self.model.build(train.sizes, Simulation(f"start {self.seed}").normal)
         Run(plan, model, train, Simulation(f"run {self.seed}"), secret, simulated=True).go()
         trained = time.perf_counter()
-        predicted = predict(model, test, plan.part, Head.LOGISTIC)
-        outcomes = (
-            Outcomes.of_labels(test.labels)
-            if ready.truth is None
-            else Outcomes.of_probabilities(test.at.of(ready.truth))
-        )
+        predicted = predict(model, test, plan.part, plan.head)
         private = [phase for phase in plan.phases if isinstance(phase, PrivatePhase)]
         return {
-            "auc_loss": 1 - auc.value(outcomes, predicted),
-            "log_loss": measures.log_loss(outcomes, predicted).value,
-            "calibration_ratio": measures.calibration_ratio(outcomes, predicted).value,
-            "measured_on": str(outcomes.known),
+            **figures(ready, test, predicted),
             "examples": len(train),
             "public_rows": train.sizes.public_rows,
             "sensitive_rows": train.sizes.sensitive_rows,
@@ -66,3 +58,25 @@ class Training:
             "planning_seconds": round(planned - began, 3),
             "training_seconds": round(trained - planned, 3),
         }
+
+
+def figures(ready: Ready, test: Examples, predicted: NDArray[np.floating]) -> Record:
+    """How good predictions for the log's test rows are.
+
+    Where the log's true probabilities are known, figures are expected ones, free of the labels' noise. Else
+    they are exact figures on test labels, which is a release of them: for published logs alone.
+    """
+    from tacit.train.evaluation import auc, measures
+    from tacit.train.evaluation.outcomes import Outcomes
+
+    outcomes = (
+        Outcomes.of_labels(test.labels)
+        if ready.truth is None
+        else Outcomes.of_probabilities(test.at.of(ready.truth))
+    )
+    return {
+        "auc_loss": 1 - auc.value(outcomes, predicted),
+        "log_loss": measures.log_loss(outcomes, predicted).value,
+        "calibration_ratio": measures.calibration_ratio(outcomes, predicted).value,
+        "measured_on": str(outcomes.known),
+    }

@@ -12,6 +12,6 @@ sgd/            sampling, clipping, noise, updates, and their slow twin
 statistic/      one noisy statistic instead of noisy labels
 evaluation/     measures with intervals
 configuration/  a training in one TOML file
-checkpoints, memory, spending, sinks, secret_file, grouping: what a long run needs around it
+checkpoints, memory, spending, sinks, secret_file, grouping, digests: what a long run needs around it
 audit           DP-SGD as it is really run, against its claim
 """

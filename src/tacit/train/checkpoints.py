@@ -18,7 +18,6 @@ in its place. A run that was made never trains again, whoever has moved its mode
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -28,13 +27,15 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from tacit.data.manifest import read_manifest
+from tacit.data.placing import to_disk
 from tacit.errors import BadInput
 from tacit.train.configuration.values import Keeping
+from tacit.train.digests import file_digest, record_digest
 from tacit.train.models.model import Model
 from tacit.train.run import Mark
 from tacit.train.sgd.descent import Descent
@@ -161,7 +162,7 @@ class Checkpoints:
             file.flush()
             os.fsync(file.fileno())
         taken = {each: update.steps for each, update in _updates(descent).items() if hasattr(update, "steps")}
-        digest = _file_digest(self.folder / name)
+        digest = file_digest(self.folder / name)
         self._write(Kept(self._training, self.run, mark, name, digest, taken))
         for old in self.folder.glob("state-*.npz"):
             if old.name != name:
@@ -175,7 +176,7 @@ class Checkpoints:
         if kept.file is None:
             return kept.mark, None
         place = self.folder / kept.file
-        if not place.is_file() or _file_digest(place) != kept.file_digest:
+        if not place.is_file() or file_digest(place) != kept.file_digest:
             raise BadInput(f"{place}: expected the checkpoint that was kept, got none or a torn one")
         descent = start(kept.mark.phase)
         expected = {**_weights(model), **_memories(descent)}
@@ -208,18 +209,14 @@ class Checkpoints:
             "taken": dict(kept.taken or {}),
             "made": kept.made,
         }
-        record["digest"] = _digest(record)
+        record["digest"] = record_digest(record)
         draft = self.folder / f"{MANIFEST}.new"
         with _private(draft) as file:
             file.write(json.dumps(record, indent=2).encode())
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self.folder / MANIFEST)
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        to_disk(self.folder)
         self._kept = kept
 
 
@@ -229,7 +226,7 @@ def words(mark: Mark) -> str:
 
 def _read(folder: Path) -> Kept:
     record = read_manifest(folder, MANIFEST, what="a checkpoint", version=VERSION)
-    if record.get("digest") != _digest(record):
+    if record.get("digest") != record_digest(record):
         raise BadInput(
             f"{folder / MANIFEST}: expected a record that fits its digest, got a torn or changed one"
         )
@@ -265,13 +262,3 @@ def _memories(descent: Descent) -> dict[str, Floats]:
 def _private(path: Path) -> IO[bytes]:
     """A file to write that only its owner may read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
-
-
-def _digest(record: Mapping[str, Any]) -> str:
-    rest = {key: value for key, value in record.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

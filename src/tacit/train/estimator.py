@@ -9,7 +9,6 @@ print(model.statement.as_text())
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +51,6 @@ class Estimator:
         self.architecture, self.method, self.speed, self.simulated = model, method, speed, simulated
         self.source: Source = source or Entropy()
         self.secret = secret or self.source.bytes(SECRET_BYTES)
-        self.head = _head(method)
         self._model: Model | None = None
         self._plan: Plan | None = None
 
@@ -78,16 +76,17 @@ class Estimator:
     @property
     def statement(self) -> PrivacyStatement | None:
         """What is promised; None where nothing is, because nothing was private or the noise was simulated."""
-        if self._plan is None:
-            raise BadInput("expected a model that was fitted, got one before fit")
-        return None if self.simulated else self._plan.statement
+        promised = self._fitted_by.statement
+        return None if self.simulated else promised
+
+    @property
+    def head(self) -> Head:
+        """What the model's scores mean."""
+        return self._fitted_by.head
 
     def predict(self, examples: Examples) -> Floats:
         """The expected label: a probability, a count or a value, by the head."""
-        plan = self._plan
-        if plan is None:
-            raise BadInput("expected a model that was fitted, got one before fit")
-        return predict(self.model, examples, plan.part, self.head)
+        return predict(self.model, examples, self._fitted_by.part, self.head)
 
     def predict_proba(self, examples: Examples) -> NDArray[np.float32]:
         """The probabilities of 0 and of 1, (rows, 2)."""
@@ -100,7 +99,8 @@ class Estimator:
         """AUC on the true labels of these examples. On private ones that is itself a release."""
         return auc(examples.labels, self.predict(examples))
 
-
-def _head(method: Any) -> Head:
-    mechanism = getattr(method, "mechanism", None)
-    return Head.LOGISTIC if mechanism is None else mechanism.classes.head
+    @property
+    def _fitted_by(self) -> Plan:
+        if self._plan is None:
+            raise BadInput("expected a model that was fitted, got one before fit")
+        return self._plan

@@ -12,13 +12,15 @@ from tacit.train.models.mlp import Mlp
 from tacit.train.models.model import Architecture, Model
 from tacit.train.plan import LabelPhase, Phase, Plan
 from tacit.train.settings import Speed
+from tacit.train.sgd.descent import GROUPED_AT_ONCE
 from tacit.train.sgd.noise import BLOCK
 from tacit.train.sgd.optimizers import Optimizer, RmsProp, Sgd
 from tacit.train.targets import Floats
 
 WORD, FLOAT, ID = 8, 4, 4
 PER_EXAMPLE = 12 * FLOAT  # scores, residuals, norms, weights and what they are made of
-ACTIVATIONS = 4  # copies of each layer's output that a forward and a backward pass hold
+ACTIVATIONS = 2.5  # each layer's output, its gradient, and that of one layer or two scaled (2 to 2.4 measured)
+GROUPED_ROWS, GROUPED_LAYERS = 4, 2  # copies of what a unit's rows and layers add up, in double precision
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,14 @@ def _phase(model: Model, examples: Examples, phase: Phase, speed: Speed) -> dict
     for name in model.trained_dense(phase.part):
         size = model.dense[name].size * FLOAT
         accumulators, moments = accumulators + size, moments + _moments(learning.optimizer) * size
-    several = 1.0
+    read, at_once = min(learning.batch, len(examples)), speed.microbatch
+    each = _per_example(model, examples.sizes)
     if not isinstance(phase, LabelPhase) and phase.groups is not None:
-        several = len(phase.groups) / (int(phase.groups.max()) + 1)
-    examples_at_once = int(min(learning.batch * several, len(examples), speed.microbatch))
-    batch = examples_at_once * _per_example(model, examples.sizes)
-    batch += int(min(learning.batch * several, len(examples))) * 6 * WORD
+        sizes = np.bincount(phase.groups)
+        read = int(min(learning.batch * sizes.mean(), len(examples)))
+        at_once = max(min(at_once, GROUPED_AT_ONCE), int(sizes.max()))  # nobody's examples are divided
+        each += _per_grouped_example(model, examples.sizes)
+    batch = min(read, at_once) * each + read * 6 * WORD
     return {
         "accumulators": accumulators,
         "moments": moments,
@@ -93,9 +97,20 @@ def _per_example(model: Model, sizes: Sizes) -> int:
     shape = model.architecture
     if isinstance(shape, Mlp):
         widths = fields * shape.dim + sum(shape.public_layers) + sum(shape.common_layers)
-        return PER_EXAMPLE + 2 * fields * ID + ACTIVATIONS * widths * FLOAT
+        return PER_EXAMPLE + 2 * fields * ID + int(ACTIVATIONS * widths * FLOAT)
     width = int(next(iter(model.tables.values())).shape[1])
     return PER_EXAMPLE + 2 * fields * ID + 2 * width * FLOAT
+
+
+def _per_grouped_example(model: Model, sizes: Sizes) -> int:
+    """What the norms of whole units add, which are taken in double precision: of every row that is read, or of
+    one layer at a time."""
+    shape = model.architecture
+    if isinstance(shape, Mlp):
+        read = max(sizes.public_fields, sizes.sensitive_fields) * shape.dim
+        return GROUPED_LAYERS * max(read, *shape.public_layers, *shape.common_layers) * WORD
+    width = int(next(iter(model.tables.values())).shape[1])
+    return GROUPED_ROWS * (sizes.public_fields + sizes.sensitive_fields) * width * WORD
 
 
 def _labels(phase: Phase, examples: int) -> int:

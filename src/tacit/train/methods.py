@@ -8,11 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-import numpy as np
-
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy.allocation import unit_ids
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibration import Memory, noise_multiplier
 from tacit.privacy.calibration import epsilon as epsilon_of
@@ -23,6 +20,7 @@ from tacit.privacy.releases import Composed, Release, SubsampledGaussian
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Cap, CapChoice, Unit, UnitKind
 from tacit.train.examples import Examples
+from tacit.train.grouping import groups_of
 from tacit.train.labels.flips import FlipLabels
 from tacit.train.labels.mechanism import LabelMechanism, shares
 from tacit.train.labels.noisy import allocation_of
@@ -30,7 +28,6 @@ from tacit.train.models.model import Part
 from tacit.train.plan import LabelPhase, NoisyLabelling, Phase, Plan, PrivatePhase
 from tacit.train.settings import Learning, PrivateLearning
 from tacit.train.sgd.descent import Clipping
-from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.schedule import Schedule
 from tacit.train.targets import Head
 
@@ -156,7 +153,7 @@ class Hybrid:
             beside.append(self.mechanism.release(labelling.allocation, labelling.epsilon))
             schedule = _epochs(self.label_learning, len(labelling.allocation))
             phases.append(LabelPhase(Part.TRUNCATED, self.label_learning, schedule, labelling))
-        groups = _groups(self.unit, examples, self.now)
+        groups = groups_of(examples, self.unit, self.now)
         records = len(examples) if groups is None else int(groups.max()) + 1
         sampling, steps = self.learning.sampling_probability(records), self.learning.steps(records)
         before = [] if examples.selection is None else [examples.selection.release]
@@ -217,15 +214,6 @@ def _labelling(
     )
     list(shares(allocation, epsilon))  # refuses an epsilon that tells nothing, before it is paid for
     return NoisyLabelling(method.mechanism, allocation, epsilon, method.key)
-
-
-def _groups(unit: Unit, examples: Examples, now: int | None) -> Places | None:
-    """Each example's unit as 0, 1, ...; None where every example is its own."""
-    if unit.kind is UnitKind.IMPRESSION:
-        return None
-    columns = {name: examples.key(name) for name in examples.keys}
-    ids = unit_ids(unit, columns, public=examples.public_keys, now=now)
-    return np.unique(ids, return_inverse=True)[1].astype(np.int64)
 
 
 def _charge(

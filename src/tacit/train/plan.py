@@ -22,6 +22,7 @@ from tacit.train.settings import Learning, PrivateLearning
 from tacit.train.sgd.descent import Clipping
 from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.schedule import Schedule
+from tacit.train.targets import Head
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class LabelPhase:
 
     name = "labels"
 
+    @property
+    def head(self) -> Head:
+        """What a score means after it; true labels are 0 or 1."""
+        return Head.LOGISTIC if self.labelling is None else self.labelling.mechanism.classes.head
+
 
 @dataclass(frozen=True)
 class PrivatePhase:
@@ -58,6 +64,7 @@ class PrivatePhase:
     groups: Places | None
 
     name = "dp-sgd"
+    head = Head.LOGISTIC
 
 
 Phase = LabelPhase | PrivatePhase
@@ -87,3 +94,8 @@ class Plan:
     def part(self) -> Part:
         """What of the model predicts in the end."""
         return Part.TRUNCATED if all(phase.part is Part.TRUNCATED for phase in self.phases) else Part.WHOLE
+
+    @property
+    def head(self) -> Head:
+        """What the model's scores mean; all phases agree. A statistic's fit has none: its labels are 0 or 1."""
+        return self.phases[-1].head if self.phases else Head.LOGISTIC

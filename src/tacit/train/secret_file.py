@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.data.placing import to_disk
 from tacit.errors import BadInput
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES
 
@@ -87,7 +88,7 @@ class FlipRegister:
                 draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
                 _write_private(draft, json.dumps({**known, **digests}, indent=2).encode())
                 draft.replace(self._path)
-                _folder_to_disk(self._path.parent)
+                to_disk(self._path.parent)
         return True
 
     def digest(self, *columns: NDArray[Any]) -> str:
@@ -106,14 +107,6 @@ class FlipRegister:
         except ValueError:
             raise BadInput(f"{self._path}: expected the register of flipped labels, got a torn one") from None
         return found
-
-
-def _folder_to_disk(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind
 from tacit.studies.label_dp import setting
+from tacit.studies.records import Record
 from tacit.studies.runs import Floats, mean
 from tacit.studies.study import Asked
-from tacit.studies.tasks import Record, run_all
+from tacit.studies.tasks import run_all
 from tacit.studies.training import Training
 from tacit.train.labels.mechanism import Correction
 

@@ -20,10 +20,12 @@ from tacit.studies.label_dp.arms import Arm, Measurements
 from tacit.studies.label_dp.report import Y_LABEL, line
 from tacit.studies.logs import Ready, StudyLog
 from tacit.studies.plotting import Mechanism, Panel, Series, line_figure
+from tacit.studies.records import Record
 from tacit.studies.results import Settings, write
 from tacit.studies.runs import Floats, mean, words
 from tacit.studies.study import Asked, Outcome, Scale, Study
-from tacit.studies.tasks import Record, run_all
+from tacit.studies.tasks import run_all
+from tacit.studies.training import figures
 from tacit.studies.verdicts import below
 
 if TYPE_CHECKING:
@@ -46,8 +48,6 @@ class Statistic:
 
     def measure(self, ready: Ready, memory: Memory) -> Record:
         from tacit.entropy import Simulation
-        from tacit.train.evaluation import auc, measures
-        from tacit.train.evaluation.outcomes import Outcomes
         from tacit.train.examples import Examples
         from tacit.train.statistic import NoisyStatistic
         from tacit.train.statistic.prior import Prior
@@ -65,17 +65,7 @@ class Statistic:
         model = method.fit(released, ids, Simulation(f"start {self.seed}"))
         trained = time.perf_counter()
         predicted = model.predict_proba(np.asarray(test.at.of(test.public)))
-        outcomes = (
-            Outcomes.of_labels(test.labels)
-            if ready.truth is None
-            else Outcomes.of_probabilities(test.at.of(ready.truth))
-        )
-        return {
-            "auc_loss": 1 - auc.value(outcomes, predicted),
-            "log_loss": measures.log_loss(outcomes, predicted).value,
-            "calibration_ratio": measures.calibration_ratio(outcomes, predicted).value,
-            "training_seconds": round(trained - began, 3),
-        }
+        return {**figures(ready, test, predicted), "training_seconds": round(trained - began, 3)}
 
 
 def run(asked: Asked) -> Outcome:

@@ -12,9 +12,10 @@ import numpy as np
 from tacit.studies.label_dp import setting
 from tacit.studies.logs import Ready, StudyLog
 from tacit.studies.plotting import Bars, bar_figure
+from tacit.studies.records import Record
 from tacit.studies.results import Settings, write
 from tacit.studies.study import Asked, Outcome, Scale, Study
-from tacit.studies.tasks import Record, run_all
+from tacit.studies.tasks import run_all
 
 if TYPE_CHECKING:
     from tacit.privacy.calibration import Memory
@@ -62,12 +63,8 @@ def run(asked: Asked) -> Outcome:
     )  # fmt: skip
 
     def draw(path: Path) -> object:
-        panels = []
-        for kind in kinds:
-            some = [at for at in range(MOST) if counts[kind][at]]  # a logarithmic axis has no room for none
-            panels.append(Bars(kind, [labels[at] for at in some], [counts[kind][at] for at in some]))
         return bar_figure(
-            panels,
+            [Bars(kind, labels, counts[kind]) for kind in kinds],  # all counts, so that the axis skips none
             subtitle=f"Units of the training part by their number of examples; {_data(settings)}",
             x_label="examples",
             y_label="units",

@@ -46,7 +46,8 @@ def leave(
     write(out, Settings(RUNS, **about), _runs(sweep, tried), minutes=minutes)
     private = [each for each in tried if each.place[0]]
     settings = Settings(FRONTIER, **about)
-    draw = (lambda path: _draw(path, tried, settings.words)) if private else None
+    subtitle = settings.words if private and private[0].has_interval else f"{settings.words}: no interval"
+    draw = (lambda path: _draw(path, tried, subtitle)) if private else None
     write(out, settings, _frontier(frontier(tried)), minutes=minutes, draw=draw)
     endings = ("csv", "json", *(("svg", "png") if private else ()))
     return [out / f"{RUNS}.csv", *(out / f"{FRONTIER}.{ending}" for ending in endings)]
@@ -80,8 +81,8 @@ def _frontier(best: Sequence[Best]) -> dict[str, list[Any]]:
                 "settings": each.tried.other_settings or None,
                 "among": each.among,
                 "auc_loss": loss.value,
-                "low": loss.low,
-                "high": loss.high,
+                "low": loss.low if each.tried.has_interval else None,
+                "high": loss.high if each.tried.has_interval else None,
                 "log_loss": each.tried.figure("log_loss").value,
                 "calibration_ratio": each.tried.figure("calibration_ratio").value,
             }
@@ -115,12 +116,13 @@ def _draw(path: Path, tried: Sequence[Tried], subtitle: str) -> object:
 def _line(line: tuple[str, str], several: bool, points: Sequence[Tried]) -> Series:
     method, model = line
     losses = [each.figure("auc_loss") for each in points]
+    band = all(each.has_interval for each in points)
     return Series(
         f"{method}, {model}" if several else method,
         [each.place[1] for each in points],
         [loss.value for loss in losses],
-        [loss.low for loss in losses],
-        [loss.high for loss in losses],
+        [loss.low for loss in losses] if band else None,
+        [loss.high for loss in losses] if band else None,
         COLOURS[method],
     )
 

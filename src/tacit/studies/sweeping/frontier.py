@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,36 @@ from tacit.studies.sweeping.runs import Record
 from tacit.train.configuration.values import Privacy
 from tacit.train.evaluation.estimates import Measured
 
+FEWEST_SEEDS = 4
+"""Of fewer seeds Student's interval is mostly its own quantile (12.7 standard errors of two): none is given."""
+LIMITS = {"auc_loss": (0.0, 1.0), "log_loss": (0.0, math.inf), "calibration_ratio": (0.0, math.inf)}
 COLUMNS = ("unit", "epsilon", "method", "model")  # settings with a column of their own
 
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """A point with the records of its seeds."""
+    """A point with the records of its seeds. `k` is the share of epsilon that the Hybrid gave to labels."""
 
     point: Point
     records: Sequence[Record]
+    k: float | None = None
+
+    @property
+    def has_interval(self) -> bool:
+        return len(self.records) >= FEWEST_SEEDS
 
     def figure(self, name: str) -> Measured:
-        """The mean over the seeds, with its interval if there are several."""
-        return mean(np.array([record[name] for record in self.records], dtype=np.float64))
+        """The mean over the seeds; with its interval, within what the figure can be, if there are enough."""
+        figures = np.array([record[name] for record in self.records], dtype=np.float64)
+        if not self.has_interval:
+            value = float(figures.mean())
+            return Measured(value, value, value, 0.0)
+        found, (least, most) = mean(figures), LIMITS[name]
+        return replace(found, low=max(found.low, least), high=min(found.high, most))
+
+    def figure_json(self, name: str) -> dict[str, float | None]:
+        found = self.figure(name)
+        return {**found.as_json()} if self.has_interval else _without_interval(found)
 
     @property
     def place(self) -> tuple[str, float]:
@@ -46,8 +64,11 @@ class Tried:
     @property
     def other_settings(self) -> str:
         """What else was tried here, in words."""
-        rest = [(name, value) for name, value in self.point.settings if name not in COLUMNS]
-        return ", ".join(f"{name} {shown(value)}" for name, value in rest)
+        rest = {name: shown(value) for name, value in self.point.settings if name not in COLUMNS}
+        if self.k is not None:
+            chosen = self.point.config.privacy.k == "auto"
+            rest["k"] = f"{self.k:.3g}{' (auto)' if chosen else ''}"
+        return ", ".join(f"{name} {value}" for name, value in rest.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +87,15 @@ class Best:
             "delta": None if privacy.delta is None else float(privacy.delta),
             "method": privacy.method,
             "settings": dict(tried.point.settings),
+            "k": tried.k,
             "among": self.among,
             "seeds": len(tried.records),
-            "auc_loss": tried.figure("auc_loss").as_json(),
-            "log_loss": tried.figure("log_loss").as_json(),
-            "calibration_ratio": tried.figure("calibration_ratio").as_json(),
+            **{name: tried.figure_json(name) for name in LIMITS},
         }
+
+
+def _without_interval(found: Measured) -> dict[str, float | None]:
+    return {"value": found.value, "low": None, "high": None, "level": None}
 
 
 def frontier(tried: Iterable[Tried], *, by_line: bool = False) -> list[Best]:

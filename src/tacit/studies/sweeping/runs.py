@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import __version__
 from tacit.errors import BadInput, TacitError
+from tacit.studies.digests import TRAINING, digest, room_of
+from tacit.studies.records import Record
 
 if TYPE_CHECKING:
     from tacit.privacy.mechanisms.memoised import FlipKey
     from tacit.train.configuration.values import TrainingConfig
     from tacit.train.examples import Examples
 
-Record = dict[str, Any]
+__all__ = ["FIGURES", "REFUSED", "Record", "SweepRun"]
+
 FIGURES = ("auc_loss", "log_loss", "calibration_ratio")
 REFUSED = "refused"
 
@@ -42,8 +43,9 @@ class SweepRun:
 
     @property
     def digest(self) -> str:
-        spelled = json.dumps([__version__, self.said, self.part, self.seed, self.data])
-        return hashlib.sha256(spelled.encode()).hexdigest()[:24]
+        """Of all that the figures depend on, the code included."""
+        said = (self.said, self.part, str(self.seed), self.data)
+        return digest(*said, rooms=(*TRAINING, *room_of(self)))
 
     def measure(self) -> Record:
         """The figures; a refusal of this training is an answer too."""
@@ -88,7 +90,6 @@ class SweepRun:
         from tacit.train.configuration.configured import method_of
         from tacit.train.models.predicting import predict
         from tacit.train.run import Run
-        from tacit.train.targets import Head
 
         secret = Simulation(f"secret {self.seed}").bytes(SECRET_BYTES) if config.privacy.flips_labels else None
         method = method_of(config, flips, now=int(time.time()))
@@ -96,7 +97,7 @@ class SweepRun:
         model = config.model.build(train.sizes, Simulation(f"start {self.seed}").normal)
         source = Simulation(f"run {self.seed}")
         Run(plan, model, train, source, secret, speed=config.speed, simulated=True).go()
-        return predict(model, held_out, plan.part, Head.LOGISTIC)
+        return predict(model, held_out, plan.part, plan.head)
 
     def _by_statistic(
         self, config: TrainingConfig, train: Examples, held_out: Examples

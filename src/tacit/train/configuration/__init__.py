@@ -26,8 +26,8 @@ from tacit.train.configuration import parts
 from tacit.train.configuration.keys import DP_SGD, KEYS, METHODS, keys_for, refuse_ignored
 from tacit.train.configuration.table import Table, said_under
 from tacit.train.configuration.values import TrainingConfig
-from tacit.train.models.field_machine import FieldFactors
 from tacit.train.settings import Learning, PrivateLearning
+from tacit.train.statistic.field_machine import FieldFactors
 
 TABLES = ("model", *KEYS)
 TOP = ("data", "part", "out", *TABLES)
@@ -37,7 +37,10 @@ def load(path: str | Path) -> TrainingConfig:
     """The training that a TOML file describes."""
     place = Path(path)
     with said_under(str(path)):
-        return parse(read(place), place)
+        record = read(place)
+        if "sweep" in record:
+            raise BadInput(f"expected one training, got a [sweep] of many: run it with tacit sweep {path}")
+        return parse(record, place)
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -48,7 +51,9 @@ def read(path: str | Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise BadInput("expected a training configuration here, got nothing") from None
     except OSError as problem:
-        raise BadInput(f"expected a training configuration, got {problem.strerror}") from None
+        raise BadInput(
+            f"expected a training configuration, got something else ({(problem.strerror or '').lower()})"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise BadInput(f"expected TOML, got {problem}") from None
 

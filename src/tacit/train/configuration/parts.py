@@ -22,7 +22,6 @@ from tacit.train.labels.prior_flips import FlipTowardsPrior
 from tacit.train.labels.priors import Prior
 from tacit.train.methods import Plain
 from tacit.train.models.architectures import KNOWN, architecture
-from tacit.train.models.field_machine import FieldFactors
 from tacit.train.models.model import Architecture
 from tacit.train.settings import Learning, PrivateLearning, Speed
 from tacit.train.sgd import optimizers
@@ -30,6 +29,7 @@ from tacit.train.sgd.descent import NoiseForm
 from tacit.train.sgd.optimizers import Optimizer
 from tacit.train.sgd.schedule import Decay
 from tacit.train.statistic import NoisyStatistic
+from tacit.train.statistic.field_machine import FieldFactors
 from tacit.train.statistic.prior import Prior as StatisticPrior
 
 TYPES = {
@@ -67,12 +67,7 @@ def privacy(table: Table, method: str) -> Privacy:
     if method not in RELEASING:
         return Privacy(method, unit, cap)
     table.needed("epsilon", "the epsilon to keep, in all")
-    epsilon = expect.positive("privacy.epsilon", table.number("epsilon") or 0)
-    if not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
-        raise BadInput(
-            f"privacy.epsilon: expected {float(LEAST_EPSILON):g} to {MOST_EPSILON}, got {float(epsilon):g}: "
-            f"{'nothing would be learned' if epsilon < 1 else 'nothing would be promised'}"
-        )
+    epsilon = epsilon_within("privacy.epsilon", table.number("epsilon") or 0)
     delta = None
     if method != "label-dp":
         table.needed("delta", "a delta, such as one over the number of examples")
@@ -82,6 +77,17 @@ def privacy(table: Table, method: str) -> Privacy:
     if frozen and k in (0, 1):
         raise BadInput(f"privacy.public_tower: expected fine-tuned where k is {k:g}, got frozen")
     return Privacy(method, unit, cap, epsilon, delta, k, frozen)
+
+
+def epsilon_within(name: str, said: expect.Number) -> Fraction:
+    """An epsilon that means something, whoever asks for it."""
+    epsilon = expect.positive(name, said)
+    if not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
+        why = "nothing would be learned" if epsilon < 1 else "nothing would be promised"
+        raise BadInput(
+            f"{name}: expected {float(LEAST_EPSILON):g} to {MOST_EPSILON}, got {_short(epsilon)}: {why}"
+        )
+    return epsilon
 
 
 def labels(table: Table) -> Labels:
@@ -164,9 +170,16 @@ def keeping(table: Table) -> Keeping:
 
 
 def watching(table: Table, folder: Path) -> Watching:
+    if isinstance(table.some("simulated").get("simulated"), bool):
+        raise BadInput("run.simulated: expected a seed, such as 1, got true or false")
     seed = table.whole("simulated", at_least=0)
     board, mlflow = table.text("tensorboard"), table.text("mlflow")
     return Watching(seed, None if board is None else folder / board, mlflow)
+
+
+def _short(number: Fraction) -> str:
+    """For people, however large it is."""
+    return f"{float(number):g}" if number < 10**300 else "a number of more than 300 digits"
 
 
 def _unit(table: Table) -> Unit:

@@ -8,9 +8,9 @@ from typing import Any
 
 from tacit.errors import BadInput
 from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression
-from tacit.train.models.field_machine import FieldFactors
 from tacit.train.models.mlp import Mlp
 from tacit.train.models.model import Architecture
+from tacit.train.statistic.field_machine import FieldFactors
 
 KNOWN: tuple[type[FactorizationMachine | LogisticRegression | Mlp | FieldFactors], ...] = (
     FactorizationMachine,

@@ -7,6 +7,7 @@ logistic. A truncated export holds nothing of the sensitive tables. The privacy 
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from tacit.errors import BadInput
 from tacit.train.models.factorization_machine import BIAS, TABLE, FactorizationMachine, LogisticRegression
 from tacit.train.models.mlp import Mlp
-from tacit.train.models.model import Model, Part
+from tacit.train.models.model import Architecture, Model, Part
 from tacit.train.models.placing import place_file
 from tacit.train.models.saving import NO_PROMISE, Saved
 from tacit.train.targets import MOST_SCORE, Floats, Head
@@ -28,15 +29,24 @@ IR_VERSION = 8  # what opset 17 came with; runtimes since 2022 read both
 LARGEST_BYTES = 2**31 - 2**20  # a file of this format ends below 2 GB; some of it is for the graph
 
 
-def export(saved: Saved, path: str | Path, *, part: Part | None = None, overwrite: bool = False) -> None:
-    """Write the model, or its truncated part alone, as an ONNX file."""
+def check_exportable(shape: Architecture, weights: int) -> None:
+    """Refuse, before a model of this shape with so many bytes of weights is trained, what no file holds."""
     try:
-        from onnx import TensorProto, checker, helper
+        importlib.import_module("onnx")
     except ImportError:
         raise BadInput("expected onnx for an export, got none: pip install 'tacit[export]'") from None
-    shape = saved.model.architecture
     if not isinstance(shape, FactorizationMachine | LogisticRegression | Mlp):
         raise BadInput(f"expected an fm, logistic or mlp to export, got {shape.name}, which has no graph yet")
+    if weights > LARGEST_BYTES:
+        raise BadInput(f"expected at most {LARGEST_BYTES} bytes of weights in an ONNX file, got {weights}")
+
+
+def export(saved: Saved, path: str | Path, *, part: Part | None = None, overwrite: bool = False) -> None:
+    """Write the model, or its truncated part alone, as an ONNX file."""
+    shape = saved.model.architecture
+    check_exportable(shape, 0)  # how large it is, one knows when the graph is there
+    from onnx import TensorProto, checker, helper
+
     sides = _sides(saved.model, part or saved.part)
     graph = Graph()
     if isinstance(shape, Mlp):

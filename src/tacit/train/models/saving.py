@@ -10,7 +10,6 @@ Nothing is seen at the folder before it is whole.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,7 @@ from tacit.data.encoding.encoder import Encoder
 from tacit.data.manifest import read_manifest
 from tacit.errors import BadInput
 from tacit.schema.columns import Role
+from tacit.train.digests import file_digest, record_digest
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.architectures import architecture, settings_of
 from tacit.train.models.model import Model, Part
@@ -85,8 +85,8 @@ def save(folder: str | Path, saved: Saved, overwrite: bool = False) -> None:
         save_file(_arrays(saved.model), building / WEIGHTS)
         saved.encoder.save(building)
         (building / STATEMENT).write_text(json.dumps(statement, indent=2) + "\n")
-        record["files"] = {name: _file_digest(building / name) for name in (WEIGHTS, STATEMENT)}
-        record["digest"] = _digest(record)
+        record["files"] = {name: file_digest(building / name) for name in (WEIGHTS, STATEMENT)}
+        record["digest"] = record_digest(record)
         (building / MANIFEST).write_text(json.dumps(record, indent=2) + "\n")
 
 
@@ -94,7 +94,7 @@ def load(folder: str | Path) -> Saved:
     """The model as it was saved; anything torn or changed is refused."""
     place = Path(folder)
     record = read_manifest(place, MANIFEST, what="a saved model", version=VERSION)
-    if record.get("digest") != _digest(record):
+    if record.get("digest") != record_digest(record):
         raise BadInput(f"{place / MANIFEST}: expected a record that fits its digest, got one that was changed")
     try:
         shape = architecture(record["architecture"]["name"], record["architecture"]["settings"])
@@ -107,7 +107,7 @@ def load(folder: str | Path) -> Saved:
     except (KeyError, TypeError, AttributeError, ValueError) as problem:
         raise BadInput(f"{place / MANIFEST}: expected a whole record, got a fault at {problem}") from None
     for name in (WEIGHTS, STATEMENT):
-        if not (place / name).is_file() or _file_digest(place / name) != files.get(name):
+        if not (place / name).is_file() or file_digest(place / name) != files.get(name):
             raise BadInput(f"{place / name}: expected the file that was saved, got none or a changed one")
     encoder = Encoder.load(place)
     if encoder.digest != encoder_digest:
@@ -177,14 +177,3 @@ def _fill(model: Model, path: Path) -> None:
                 f"got {found[name].dtype} of shape {found[name].shape}"
             )
         array[...] = found[name]
-
-
-def _digest(record: Mapping[str, Any]) -> str:
-    """Of all of the record but its digest."""
-    rest = {key: value for key, value in record.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -36,7 +36,10 @@ class Adam:
 
 @dataclass(frozen=True)
 class Yogi:
-    """Adam whose second moment moves by a bounded amount: Zaheer et al. 2018 (NeurIPS), algorithm 2."""
+    """Adam whose second moment moves by a bounded amount: Zaheer et al. 2018 (NeurIPS), algorithm 2.
+
+    With Adam's bias correction of both moments, which that algorithm leaves out: moments start at 0 here.
+    """
 
     beta1: float = 0.9
     beta2: float = 0.999

@@ -9,6 +9,7 @@ release       the noisy statistic, and what it promises
 posterior     labels as the statistic lets one expect them
 fit           a factorisation machine, or a linear model, learned from those
 model         what was learned: probabilities for public ids
+field_machine the same as a model like any other, to be saved and exported
 statistic     `NoisyStatistic`, the way in
 """
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,17 +44,6 @@ class FactorModel:
     def predict_proba(self, ids: NDArray[np.integer]) -> Reals:
         probabilities: Reals = expit(self.logits(ids))
         return probabilities
-
-    def as_arrays(self) -> dict[str, NDArray[Any]]:
-        return {"rows": self.rows, **{f"values-{field}": known for field, known in enumerate(self.values)}}
-
-    def as_json(self) -> dict[str, Any]:
-        return {"base": self.base, "fields": len(self.values), "simulated": self.simulated}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]) -> FactorModel:
-        values = tuple(arrays[f"values-{field}"] for field in range(settings["fields"]))
-        return cls(values, float(settings["base"]), arrays["rows"], bool(settings["simulated"]))
 
 
 @dataclass(frozen=True, eq=False)

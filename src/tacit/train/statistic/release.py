@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.randomness import Source
@@ -23,18 +21,6 @@ class Released:
     plan: Plan
     sums: Reals  # (cells,): weighted positives, with noise
     simulated: bool
-
-    def as_arrays(self) -> dict[str, NDArray[Any]]:
-        return {**self.plan.as_arrays(), "sums": self.sums}
-
-    def as_json(self) -> dict[str, Any]:
-        return {**self.plan.as_json(), "simulated": self.simulated}
-
-    @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any], ids: NDArray[np.integer]
-    ) -> Released:
-        return cls(Plan.from_arrays(arrays, settings, ids), arrays["sums"], bool(settings["simulated"]))
 
 
 def release(plan: Plan, labels: ArrayLike, source: Source, *, simulated: bool = False) -> Released:

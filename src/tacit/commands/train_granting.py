@@ -1,0 +1,80 @@
+"""What to do where the ledger is not there, or has no line for what is asked: the exact command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tacit.errors import LedgerError, LedgerRolledBack, UnknownLine
+from tacit.privacy.budget import shown_up
+
+if TYPE_CHECKING:
+    from tacit.privacy.ledger.guarantee import Guarantee
+    from tacit.store.ledger import LedgerStore
+    from tacit.train.configuration.values import LedgerPlace
+
+DAY = 86_400
+NO_PAYMENT = (
+    "on made-up data, [run] simulated = 1 (a seed) in place of [ledger] makes a trial that costs nothing"
+)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """How whoever asks calls a ledger's place, and how one may do without a ledger."""
+
+    place: str
+    instead: str | None = None
+
+
+def opened(ledger: LedgerPlace, cost: Guarantee, asker: Asker) -> LedgerStore:
+    """The ledger that pays; where there is none, how to begin one with room for this."""
+    from tacit.store.database import database_at
+    from tacit.store.ledger import LedgerStore
+
+    assert ledger.path is not None, "nobody pays without a ledger"
+    try:
+        return LedgerStore.open_existing(ledger.path, witness=ledger.witness)
+    except LedgerRolledBack:
+        raise
+    except LedgerError:
+        place = database_at(ledger.path)
+        if place.exists():
+            raise
+        instead = "" if asker.instead is None else f"; {asker.instead}"
+        raise LedgerError(
+            f"{asker.place}: there is no ledger at {place.name}{instead}; begin one with room for this with: "
+            f"{grant_command(ledger, cost)}"
+        ) from None
+
+
+@contextmanager
+def said_how_to_grant(command: str) -> Iterator[None]:
+    """A line that nobody has granted anything on is said with the command that does."""
+    try:
+        yield
+    except UnknownLine as problem:
+        raise UnknownLine(
+            f"{str(problem).removesuffix('; grant one first')}; grant one with: {command}"
+        ) from None
+
+
+def grant_command(ledger: LedgerPlace, cost: Guarantee) -> str:
+    """The command that grants as much as this costs, which is the least that pays for it."""
+    from tacit.store.database import database_at
+
+    assert ledger.path is not None, "nobody pays without a ledger"
+    unit, budget = cost.unit, cost.budget
+    words = ["tacit", "ledger", "grant", "--ledger", database_at(ledger.path).name]  # without a password
+    words += ["--witness", ledger.witness] if ledger.witness is not None else []
+    words += ["--scope", str(ledger.scope), "--unit", str(unit.kind)]
+    words += ["--relation", str(ledger.relation or cost.relation), "--epsilon", shown_up(float(budget.epsilon))]
+    words += ["--delta", shown_up(float(budget.delta), 3)] if budget.delta else []
+    if unit.window is not None:
+        words += ["--window-days", str(unit.window.seconds // DAY)]
+        words += ["--window-origin", str(unit.window.origin)] if unit.window.origin else []
+    words += ["--ad-tech", unit.ad_tech] if unit.ad_tech is not None else []
+    return shlex.join(words)
