@@ -24,6 +24,8 @@ An honest mechanism is accused with probability at most 1e-9 per case."""
 
 CATALOGUES = (
     "tacit.privacy.audit.catalogue",
+    "tacit.privacy.choice.audit",
+    "tacit.privacy.choice.audit_optimal",
     "tacit.train.labels.audit",
     "tacit.train.statistic.audit",
     "tacit.train.audit",

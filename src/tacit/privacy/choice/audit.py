@@ -1,0 +1,140 @@
+"""The private choices of this package, each beside a twin that is too weak for the same claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from itertools import accumulate, pairwise, permutations, product
+
+import numpy as np
+
+from tacit.privacy.audit.bounds import Row
+from tacit.privacy.audit.case import Case, exact
+from tacit.privacy.budget import exp_rounded_down
+from tacit.privacy.choice.choice import Choice
+from tacit.privacy.choice.noise import Noise
+from tacit.privacy.choice.noisy_max import NoisyMax
+from tacit.privacy.choice.ranked import TopChoice
+from tacit.privacy.choice.scores import Clipped, Scaled, ScoreRule
+from tacit.privacy.choice.worst_case import nominal_rate
+from tacit.privacy.mechanisms.randomized_response import WHOLE
+from tacit.privacy.relations import Relation
+
+Scores = tuple[float, ...]
+
+EPSILON = 5
+CANDIDATES = 4
+PUBLIC, BOUND = (1.0, 0.9, 0.8, 0.4), 0.25
+
+
+def cases() -> list[Case]:
+    """All cases: claims are the epsilon that was asked for, whatever the choice says of itself."""
+    return [*_ranked(), *_contests(), *_calibrated()]
+
+
+def _ranked() -> list[Case]:
+    response = TopChoice.for_epsilon(2, CANDIDATES, CANDIDATES, 1)
+    subset = TopChoice.for_epsilon(2, 5, 5, 2)
+    truncated = TopChoice.for_epsilon(2, 5, 3, 1)
+    return [
+        _case(
+            f"randomized response by private rank, {CANDIDATES} candidates, ties included",
+            2,
+            rows=lambda: _rows(response, _levels(CANDIDATES)),
+            twin_rows=lambda: _tied_rows(2, _levels(CANDIDATES)),
+        ),
+        _case(
+            "the private best 2 of 5 candidates",
+            2,
+            rows=lambda: _rows(subset, _rankings(5)),
+            twin_rows=lambda: _as_many_as_are_good_rows(2, _levels(5)),
+        ),
+        _case(
+            "the private best 1 of the public best 3 of 5",
+            2,
+            rows=lambda: _rows(truncated, _rankings(5)),
+            twin_rows=lambda: _rows(TopChoice.for_epsilon("2.0001", 5, 3, 1), _rankings(5)),
+        ),
+    ]
+
+
+def _contests() -> list[Case]:
+    """Nominal rates. The twin has the rate epsilon / Delta, which is for scores that all move the same way."""
+    rules: dict[str, ScoreRule] = {"scaled": Scaled(CANDIDATES), "clipped": Clipped(PUBLIC, BOUND)}
+    return [
+        _contest_case(
+            f"noisy max, {noise}, {name} scores",
+            NoisyMax.nominal(noise, rule, EPSILON),
+            NoisyMax(noise, rule, 2 * nominal_rate(rule, EPSILON)),
+        )
+        for name, rule in rules.items()
+        for noise in Noise
+    ]
+
+
+def _calibrated() -> list[Case]:
+    """The least noise for four candidates. The twin has the rate of two, where less noise is enough."""
+    rule = Scaled(CANDIDATES)
+    return [
+        _contest_case(
+            f"noisy max, {noise}, scaled scores, calibrated",
+            NoisyMax.calibrated(noise, rule, EPSILON),
+            NoisyMax(noise, rule, NoisyMax.calibrated(noise, Scaled(2), EPSILON).rate),
+        )
+        for noise in Noise
+    ]
+
+
+def _contest_case(name: str, honest: NoisyMax, twin: NoisyMax) -> Case:
+    inputs = _corners(honest.rule)
+    return _case(name, EPSILON, rows=lambda: _rows(honest, inputs), twin_rows=lambda: _rows(twin, inputs))
+
+
+def _case(
+    name: str, claimed: float, *, rows: Callable[[], Sequence[Row]], twin_rows: Callable[[], Sequence[Row]]
+) -> Case:
+    return exact(name, Relation.REPLACE_ONE, claimed, rows=rows, twin_rows=twin_rows)
+
+
+def _rankings(count: int) -> list[Scores]:
+    return [tuple(map(float, scores)) for scores in permutations(range(count))]
+
+
+def _levels(count: int) -> list[Scores]:
+    """All rankings with ties between two levels."""
+    return list(product((0.0, 1.0), repeat=count))
+
+
+def _corners(rule: ScoreRule) -> list[Scores]:
+    """Every candidate at one end of its range: the worst pair is among these."""
+    return list(product(*zip(rule.low.tolist(), rule.high.tolist(), strict=True)))
+
+
+def _rows(choice: Choice, inputs: Iterable[Scores]) -> Sequence[Row]:
+    """The law for each input, different ones once, read off the sampler: a block's words must decide alike."""
+    rows: set[tuple[Fraction, ...]] = set()
+    for scores in inputs:
+        row = [Fraction(0)] * choice.candidates
+        edges = [0, *accumulate(weight for weight in choice.weights(scores) if weight)]
+        for low, high in pairwise(edges):
+            words = np.array([low, (low + high) // 2, high - 1], dtype=np.uint64)
+            for said in set(choice.choose([scores] * 3, lambda _, words=words: words).tolist()):  # type: ignore[misc]
+                row[said] += Fraction(high - low, WHOLE)
+        rows.add(tuple(row))
+    return sorted(rows)
+
+
+def _tied_rows(epsilon: int, inputs: Iterable[Scores]) -> Sequence[Row]:
+    """The twin: whoever shares the best score is favoured, so that the normaliser tells how many do."""
+    return _favouring_rows(epsilon, ([s == max(scores) for s in scores] for scores in inputs))
+
+
+def _as_many_as_are_good_rows(epsilon: int, inputs: Iterable[Scores]) -> Sequence[Row]:
+    """The twin: not the best 2, but as many as score above one half."""
+    return _favouring_rows(epsilon, ([s > 0.5 for s in scores] for scores in inputs))
+
+
+def _favouring_rows(epsilon: int, favoured: Iterable[list[bool]]) -> Sequence[Row]:
+    odds = exp_rounded_down(Fraction(epsilon))
+    weighed = {tuple(odds if best else Fraction(1) for best in row) for row in favoured}
+    return sorted({tuple(weight / sum(row) for weight in row) for row in weighed})

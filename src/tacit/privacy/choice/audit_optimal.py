@@ -1,0 +1,129 @@
+"""Floors and slates for `tacit audit`, each beside a twin that is too weak for the same claim.
+
+The twins make the mistake that this room invites: something that must be public is read off the private scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from itertools import accumulate, pairwise, permutations
+
+import numpy as np
+
+from tacit.privacy.audit.bounds import Row
+from tacit.privacy.audit.case import Case, claim, exact
+from tacit.privacy.choice.floors import Floors
+from tacit.privacy.choice.slates.overlap import OverlapSlates
+from tacit.privacy.choice.slates.peeling import PeeledSlates
+from tacit.privacy.choice.slates.subsets import slates
+from tacit.privacy.choice.slates.top_slates import TopSlates
+from tacit.privacy.mechanisms.randomized_response import WHOLE
+from tacit.privacy.relations import Relation
+from tacit.privacy.releases import LocalChoice
+
+Scores = Sequence[float]
+FLOORS = (0.2, 0.12, 0.08, 0.05)
+
+
+def cases() -> list[Case]:
+    """All cases. Claims come from the accountant, never from here, so that it is audited too."""
+    return [_floors(), *_slates()]
+
+
+def _floors() -> Case:
+    law = Floors.nearest(1, FLOORS)
+
+    def careless(scores: Scores) -> Floors:
+        """Planned on the private scores: the floors follow the private ranking."""
+        order = sorted(range(4), key=lambda place: -scores[place])
+        return Floors.nearest(1, [FLOORS[order.index(place)] for place in range(4)])
+
+    return _case(
+        "optimal choice by floors, 4 candidates",
+        lambda: _rows(4, lambda scores: _floors_row(law, scores)),
+        lambda: _rows(4, lambda scores: _floors_row(careless(scores), scores)),
+    )
+
+
+def _slates() -> list[Case]:
+    overlap = OverlapSlates.for_epsilon(1, 5, 2, top=3, needed=2)
+    best = TopSlates.for_epsilon(1, 5, 2, favoured=3)
+    peeled, rash = PeeledSlates.for_epsilon(1, 4, 2), PeeledSlates.for_epsilon(2, 4, 2)
+
+    def as_many_as_are_good(scores: Scores) -> OverlapSlates:
+        return OverlapSlates.for_epsilon(1, 5, 2, top=2 if scores[0] == 4 else 3, needed=2)
+
+    def as_many_slates_as_are_good(scores: Scores) -> TopSlates:
+        return TopSlates.for_epsilon(1, 5, 2, favoured=1 if scores[0] == 4 else 3)
+
+    return [
+        _case(
+            "overlap slates, 2 slots of 5",
+            lambda: _rows(5, lambda scores: _overlap_row(overlap, scores)),
+            lambda: _rows(5, lambda scores: _overlap_row(as_many_as_are_good(scores), scores)),
+        ),
+        _case(
+            "top slates, 2 slots of 5",
+            lambda: _rows(5, lambda scores: _top_row(best, scores)),
+            lambda: _rows(5, lambda scores: _top_row(as_many_slates_as_are_good(scores), scores)),
+        ),
+        _case(
+            "peeled slates, 2 slots of 4",
+            lambda: _rows(4, peeled.probabilities),
+            lambda: _rows(4, rash.probabilities),  # all of epsilon in every slot
+        ),
+    ]
+
+
+def _case(name: str, rows: Callable[[], list[Row]], twin_rows: Callable[[], list[Row]]) -> Case:
+    relation = Relation.REPLACE_ONE
+    claimed = claim(LocalChoice(Fraction(1)), relation, 0)
+    return exact(name, relation, claimed, rows=rows, twin_rows=twin_rows)
+
+
+def _rows(candidates: int, row: Callable[[Scores], Row]) -> list[Row]:
+    """The law for every ranking, equal ones once."""
+    return list({tuple(row(scores)): None for scores in permutations(range(candidates))})
+
+
+def _floors_row(law: Floors, scores: Scores) -> Row:
+    """Read off the sampler: all words of a stretch must decide alike."""
+    best_first = sorted(range(law.candidates), key=lambda place: -scores[place])
+    ends = accumulate((law.weights(scores)[place] for place in best_first), initial=0)
+    row = [Fraction(0)] * law.candidates
+    for low, high in pairwise(ends):
+        words = _probes(low, high)
+        for said in set(law.choose(np.tile(scores, (3, 1)), lambda _, w=words: w).tolist()):  # type: ignore[misc]
+            row[said] += Fraction(
+                high - low, WHOLE
+            )  # several, if the sampler is not what it seems: no sum of one
+    return row
+
+
+def _overlap_row(law: OverlapSlates, scores: Scores) -> Row:
+    widths = (weight for count, weight in law.blocks.values() for _ in range(count))
+    return _slate_row(law, scores, accumulate((*widths, law.spare), initial=0))
+
+
+def _top_row(law: TopSlates, scores: Scores) -> Row:
+    others = len(slates(law.candidates, law.slots)) - law.favoured
+    widths = (*(law.high_weight,) * law.favoured, *(law.low_weight,) * others, law.spare)
+    return _slate_row(law, scores, accumulate(widths, initial=0))
+
+
+def _slate_row(law: OverlapSlates | TopSlates, scores: Scores, ends: Iterator[int]) -> Row:
+    stretches = [(low, high) for low, high in pairwise(ends) if low < high]
+    words = np.concatenate([_probes(low, high) for low, high in stretches])
+    said = law.choose(np.tile(scores, (len(words), 1)), lambda _: words)
+    number = {tuple(slate): place for place, slate in enumerate(slates(law.candidates, law.slots).tolist())}
+    row = [Fraction(0)] * len(number)
+    for (low, high), three in zip(stretches, said.reshape(len(stretches), 3, -1).tolist(), strict=True):
+        for slate in {tuple(one) for one in three}:
+            row[number[slate]] += Fraction(high - low, WHOLE)
+    return row
+
+
+def _probes(low: int, high: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """The first, the middle and the last word of a stretch."""
+    return np.array([low, (low + high) // 2, high - 1], np.uint64)
