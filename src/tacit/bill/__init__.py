@@ -1,0 +1,1 @@
+"""Stage 5: exact charges from public prices."""

@@ -1,0 +1,104 @@
+"""Charges: one line an impression, in whole micros with its reason, adding up exactly by campaign.
+
+Prices arrive whole: the auction rounds every price down, so that no rounding ever charges more than was bid.
+Nothing is rounded here, split or averaged: a total is the sum of its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import BadInput
+from tacit.kernels.auctions import add_by_code
+from tacit.schema.impressions import NO_BIDDER, RESERVE_PRICE, Impressions
+
+Integers = NDArray[np.int64]
+
+LARGEST_TABLE = 2**24  # campaigns numbered up to here are summed without being sorted
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a price is what it is, in public terms."""
+
+    rule: str
+    rank: int
+    setter: int
+
+    def __str__(self) -> str:
+        by = {RESERVE_PRICE: "the reserve", NO_BIDDER: "the worth of an empty slot"}.get(
+            self.setter, f"campaign {self.setter}"
+        )
+        return f"{self.rule}, public rank {self.rank + 1}, price set by {by}"
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One line of an invoice."""
+
+    campaign: int
+    amount_micros: int
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Charges:
+    """All lines of some impressions, and what each campaign owes; campaigns rise, each once."""
+
+    impressions: Impressions
+    campaigns: Integers
+    totals_micros: Integers
+
+    @property
+    def by_campaign(self) -> dict[int, int]:
+        return dict(zip(self.campaigns.tolist(), self.totals_micros.tolist(), strict=True))
+
+    @property
+    def total_micros(self) -> int:
+        return sum(self.totals_micros.tolist())
+
+    def lines(self) -> Iterator[Charge]:
+        shown = self.impressions
+        columns = (shown.campaign, shown.price_micros, shown.rank, shown.setter)
+        for campaign, price, rank, setter in zip(*(column.tolist() for column in columns), strict=True):
+            yield Charge(campaign, price, Reason(shown.rule, rank, setter))
+
+    def __add__(self, other: Charges) -> dict[int, int]:
+        """What each campaign owes for both."""
+        sums = self.by_campaign
+        for campaign, amount in other.by_campaign.items():
+            sums[campaign] = sums.get(campaign, 0) + amount
+        return sums
+
+
+def charge(impressions: Impressions) -> Charges:
+    """Charge every impression its price, or refuse all of them where one price cannot be meant."""
+    _expect_prices(impressions)
+    campaign, prices = impressions.campaign, impressions.price_micros
+    if not len(impressions):
+        return Charges(impressions, campaign, prices)
+    if campaign.min() < 0:
+        raise BadInput(f"expected campaigns >= 0, got {int(campaign.min())}")
+    largest = int(campaign.max()) + 1
+    if largest <= LARGEST_TABLE:
+        charged = np.zeros(largest, np.bool_)
+        charged[campaign] = True
+        numbers = np.flatnonzero(charged)
+        return Charges(impressions, numbers, add_by_code(campaign, prices, largest)[numbers])
+    numbers, codes = np.unique(campaign, return_inverse=True)
+    return Charges(impressions, numbers, add_by_code(codes, prices, len(numbers)))
+
+
+def _expect_prices(impressions: Impressions) -> None:
+    prices, most = impressions.price_micros, impressions.most_micros
+    wrong = (prices < 0) | (prices > most)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise BadInput(
+            f"impression {at} of campaign {int(impressions.campaign[at])}: expected a price in "
+            f"0..{int(most[at])} micros, got {int(prices[at])}"
+        )

@@ -1,0 +1,164 @@
+"""Blocks of auctions, ragged, with the columns that anybody may know apart from those of the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import BadInput
+from tacit.expect import Choice
+from tacit.kernels.auctions import MOST_MICROS, all_within
+from tacit.kernels.checks import ANY, expect_array
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Event(Choice):
+    """What a bid is for."""
+
+    IMPRESSION = "impression"
+    CLICK = "click"
+    CONVERSION = "conversion"
+
+
+EVENT_CODES = {event: code for code, event in enumerate(Event)}
+"""How a column of events is written, one uint8 a candidate."""
+
+Events = Event | NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class AuctionNames:
+    """What auctions are called in messages: by an id each, or by their number in the stream."""
+
+    ids: NDArray[Any] | None = None
+    first: int = 0
+
+    def of(self, auction: int) -> str:
+        return str(self.first + auction if self.ids is None else self.ids[auction])
+
+
+@dataclass(frozen=True)
+class Rates:
+    """One probability a candidate: of a click on an impression and, if needed, of a conversion on a click."""
+
+    click: Floats
+    conversion: Floats | None = None
+
+    def of_event(self, bids_for: Events) -> Floats:
+        """How likely an impression leads to what the bid is for."""
+        if isinstance(bids_for, Event):
+            if bids_for is Event.CONVERSION:
+                return self.click * self._conversion()
+            return self.click if bids_for is Event.CLICK else np.ones_like(self.click)
+        rate = np.where(bids_for == EVENT_CODES[Event.IMPRESSION], 1.0, self.click)
+        converting = bids_for == EVENT_CODES[Event.CONVERSION]
+        return np.where(converting, rate * self._conversion(), rate) if converting.any() else rate
+
+    def _conversion(self) -> Floats:
+        if self.conversion is None:
+            raise BadInput("expected conversion probabilities for bids per conversion, got none")
+        return self.conversion
+
+
+@dataclass(frozen=True)
+class PublicCandidates:
+    """What the server knows: all that ranking and pricing may read.
+
+    offsets     auction i has the candidates offsets[i] to offsets[i + 1], in an order that breaks ties
+    bid_micros  whole micros for one event
+    rates       without anybody's private data
+    bids_for    the event, for all or one code a candidate
+    campaign    a public number a candidate, for the bill
+    """
+
+    offsets: Integers
+    bid_micros: Integers
+    rates: Rates
+    bids_for: Events = Event.CLICK
+    campaign: Integers | None = None
+    names: AuctionNames = AuctionNames()
+
+    def __post_init__(self) -> None:
+        expect_array("offsets", self.offsets, np.int64, (ANY,))
+        expect_array("bid_micros", self.bid_micros, np.int64, (ANY,))
+        if not len(self.offsets) or self.offsets[0] or self.offsets[-1] != len(self.bid_micros):
+            raise BadInput("expected offsets from 0 to the number of candidates, got others")
+        empty = self.offsets[1:] <= self.offsets[:-1]
+        if empty.any():
+            name = self.names.of(int(np.argmax(empty)))
+            raise BadInput(f"auction {name}: expected at least one candidate, got none")
+        unsigned = self.bid_micros.view(np.uint64)  # a negative number becomes a very large one
+        if len(unsigned) and int(unsigned.max()) > MOST_MICROS:
+            at = int(np.argmax(unsigned > MOST_MICROS))
+            got = int(self.bid_micros[at])
+            raise BadInput(f"auction {self.name_at(at)}: expected a bid in 0..2^53 micros, got {got}")
+        if not isinstance(self.bids_for, Event):
+            expect_array("bids_for", self.bids_for, np.uint8, self.bid_micros.shape)
+            if len(self.bids_for) and self.bids_for.max() >= len(EVENT_CODES):
+                raise BadInput(f"expected codes of events in 0..{len(EVENT_CODES) - 1}, got one above")
+        if self.campaign is not None:
+            expect_array("campaign", self.campaign, np.int64, self.bid_micros.shape)
+        expect_rates(self, self.rates, "public")
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def largest(self) -> int:
+        """The most candidates that an auction has."""
+        return int((self.offsets[1:] - self.offsets[:-1]).max(initial=0))
+
+    @cached_property
+    def event_rate(self) -> Floats:
+        return self.rates.of_event(self.bids_for)
+
+    def name_at(self, candidate: int) -> str:
+        return self.names.of(int(np.searchsorted(self.offsets, candidate, side="right")) - 1)
+
+
+@dataclass(frozen=True)
+class AuctionBlock:
+    """Some auctions: the public half, what only devices know, and whose they are.
+
+    private  rates with the person's own data; they decide nothing but the choice
+    truth    what metrics are measured by: logged clicks as 0 and 1, say; by default `private`
+    user     a number for whose device it was, for standard errors that allow for it
+    """
+
+    public: PublicCandidates
+    private: Rates
+    truth: Rates | None = None
+    user: Integers | None = None
+
+    def __post_init__(self) -> None:
+        expect_rates(self.public, self.private, "private")
+        if self.truth is not None:
+            expect_rates(self.public, self.truth, "true")
+        if self.user is not None:
+            expect_array("user", self.user, np.int64, (self.public.count,))
+
+    @cached_property
+    def private_event_rate(self) -> Floats:
+        return self.private.of_event(self.public.bids_for)
+
+
+def expect_rates(public: PublicCandidates, rates: Rates, kind: str) -> None:
+    """Probabilities, or refused by the auction's name. The value itself stays unsaid: it may be private."""
+    for what, values in (("click", rates.click), ("conversion", rates.conversion)):
+        if values is None:
+            continue
+        expect_array(f"{kind} {what}", values, np.float64, public.bid_micros.shape)
+        if all_within(values, 0.0, 1.0):
+            continue
+        at = int(np.argmax(~((values >= 0) & (values <= 1))))
+        got = "NaN" if np.isnan(values[at]) else "a value outside"
+        raise BadInput(
+            f"auction {public.name_at(at)}: expected a {kind} {what} probability in [0, 1], got {got}"
+        )

@@ -1,0 +1,158 @@
+"""How devices choose among what they are offered, and the law of it, for a block of auctions at once.
+
+A rule reads private scores in the public order of the offers and answers with a place in each auction's list,
+or -1 where nothing is offered. Ties of private scores go to the better public rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tacit import expect
+from tacit.deliver.auction.candidates import Floats, Integers
+from tacit.deliver.auction.offers import Offers
+from tacit.deliver.auction.top_laws import LawTable, TopColumns
+from tacit.errors import BadInput
+from tacit.kernels.choices import choose_top, top_pmf
+from tacit.privacy.randomness import Words
+
+MOST_SIZES = 512
+"""Laws for all sizes up to here are made beforehand, a few microseconds each."""
+
+
+class ChoiceRule(Protocol):
+    """A law for every auction of a block."""
+
+    def epsilon(self, offers: Offers) -> Floats:
+        """What the choice may tell about the private scores of each auction, in the worst case."""
+
+    def pmf(self, offers: Offers, scores: Floats) -> Floats:
+        """The chance of each candidate, in the order of the offers."""
+
+    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:
+        """The place chosen in each auction, from one word each."""
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """The best private score. Not private at all: the end that the others are measured against."""
+
+    def epsilon(self, offers: Offers) -> Floats:
+        return LawTable.certain(offers.sizes).epsilon
+
+    def pmf(self, offers: Offers, scores: Floats) -> Floats:
+        return top_pmf(offers.offsets, scores, LawTable.certain(offers.sizes).laws)
+
+    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:  # noqa: ARG002 (nothing is random)
+        no_words = np.zeros(offers.count, np.uint64)
+        return choose_top(offers.offsets, scores, LawTable.certain(offers.sizes).laws, no_words)
+
+
+@dataclass(frozen=True)
+class NonPersonalised:
+    """The best public score, whatever the device knows: epsilon 0."""
+
+    def epsilon(self, offers: Offers) -> Floats:
+        return np.zeros(offers.count)
+
+    def pmf(self, offers: Offers, scores: Floats) -> Floats:
+        return top_pmf(offers.offsets, scores, LawTable.certain(np.minimum(offers.sizes, 1)).laws)
+
+    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:  # noqa: ARG002
+        return np.minimum(offers.sizes, 1) - 1
+
+
+@dataclass(frozen=True)
+class TopOf:
+    """Top-m randomized response among the public best k: trunc(k, m), the law of `TopChoice`.
+
+    `kept` (k, by default all) and `top` (m) are one number, or one an auction; where an auction has fewer
+    candidates, they are all of those. So may epsilon be; where it is 0 the public best is chosen.
+
+    Guarantee:  that of `TopChoice`, whose whole numbers these are: each word names whom it names there.
+    Neighbours: any two vectors of private scores of one auction.
+    Assumes:    offers, `kept`, `top` and epsilon are public; words are independent and exactly uniform.
+    Source:     as `TopChoice`.
+    """
+
+    epsilon_asked: float | Floats
+    kept: int | Integers | None = None
+    top: int | Integers = 1
+
+    def __post_init__(self) -> None:
+        epsilon = np.asarray(self.epsilon_asked, dtype=np.float64)
+        if not np.all(np.isfinite(epsilon)) or np.any(epsilon < 0):
+            raise BadInput("expected epsilon >= 0 and finite, got another")
+        for name, sizes in (("kept", self.kept), ("top", self.top)):
+            if sizes is not None and np.any(np.asarray(sizes) < 1):
+                raise BadInput(f"expected {name} >= 1, got less")
+
+    def epsilon(self, offers: Offers) -> Floats:
+        return self._table(offers).epsilon
+
+    def pmf(self, offers: Offers, scores: Floats) -> Floats:
+        return top_pmf(offers.offsets, scores, self._table(offers).laws)
+
+    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:
+        return choose_top(offers.offsets, scores, self._table(offers).laws, words(offers.count))
+
+    def laws_by_size(self, largest: int) -> TopColumns | None:
+        """The laws of requests of 0..largest candidates, or None where they differ by more than that."""
+        arrays = (isinstance(asked, np.ndarray) for asked in (self.epsilon_asked, self.kept, self.top))
+        if any(arrays) or largest > MOST_SIZES:
+            return None
+        laws = self._by_size(np.arange(largest + 1)).laws
+        return laws.kept, laws.top, laws.low_weight, laws.high_weight, laws.spare_words
+
+    def _by_size(self, sizes: Integers) -> LawTable:
+        epsilon, kept = float(self.epsilon_asked), self.kept if self.epsilon_asked else 1
+        return LawTable.by_size(epsilon, kept, self.top, sizes)  # type: ignore[arg-type]
+
+    def _table(self, offers: Offers) -> LawTable:
+        sizes = offers.sizes
+        arrays = (isinstance(asked, np.ndarray) for asked in (self.epsilon_asked, self.kept, self.top))
+        if not any(arrays):
+            return self._by_size(sizes)
+        for name, asked in (("epsilon", self.epsilon_asked), ("kept", self.kept), ("top", self.top)):
+            if isinstance(asked, np.ndarray) and asked.shape != sizes.shape:
+                raise BadInput(f"expected {name} for {len(sizes)} auctions, got {asked.shape}")
+        kept = sizes if self.kept is None else np.minimum(sizes, self.kept)
+        if isinstance(self.epsilon_asked, np.ndarray):
+            kept = np.where(self.epsilon_asked > 0, kept, np.minimum(kept, 1))
+        elif not self.epsilon_asked:
+            kept = np.minimum(kept, 1)  # nothing to spend
+        return LawTable.of(self.epsilon_asked, kept, np.minimum(kept, self.top))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The rule that a public plan makes of a block's offers, which hold nothing private."""
+
+    plan: Callable[[Offers], ChoiceRule]
+
+    def epsilon(self, offers: Offers) -> Floats:
+        return self.plan(offers).epsilon(offers)
+
+    def pmf(self, offers: Offers, scores: Floats) -> Floats:
+        return self.plan(offers).pmf(offers, scores)
+
+    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:
+        return self.plan(offers).choose(offers, scores, words)
+
+
+def expect_within_budget(offers: Offers, rule: ChoiceRule, left: float | Floats) -> None:
+    """Refuse a choice that a device cannot pay for: `left` is what it has, one figure or one an auction."""
+    if not isinstance(left, np.ndarray):
+        left = np.full(offers.count, float(expect.at_least_zero("epsilon left", left)))
+    asked = rule.epsilon(offers)
+    over = ~(asked <= left)  # NaN is over, too
+    if over.any():
+        at = int(np.argmax(over))
+        raise BadInput(
+            f"auction {offers.names.of(at)}: expected epsilon <= {left[at]:g}, which the device has left, "
+            f"got {asked[at]:g}"
+        )

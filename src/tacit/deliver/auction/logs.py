@@ -1,0 +1,179 @@
+"""Blocks of auctions from a generated market or from a Parquet log, as they stream by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tacit.deliver.auction.candidates import (
+    AuctionBlock,
+    AuctionNames,
+    Event,
+    Floats,
+    Integers,
+    PublicCandidates,
+    Rates,
+)
+from tacit.errors import BadInput
+from tacit.schema.columns import LogSchema, Role
+
+MICROS = 1_000_000
+ROWS_PER_BLOCK = 2**17
+
+
+class GeneratedAuctions(Protocol):
+    """What a generator of auctions hands over: bids in currency units a click, and two probabilities of one."""
+
+    @property
+    def offsets(self) -> Integers: ...
+    @property
+    def bid(self) -> Floats: ...
+    @property
+    def server(self) -> Floats: ...
+    @property
+    def device(self) -> Floats: ...
+
+
+def generated_blocks(auctions: Iterable[GeneratedAuctions]) -> Iterator[AuctionBlock]:
+    """Generated auctions; bids rounded down to whole micros, candidates numbered in the stream as campaigns."""
+    first = rows = 0
+    for some in auctions:
+        bids = np.floor(some.bid * MICROS).astype(np.int64)
+        campaign = np.arange(rows, rows + len(bids), dtype=np.int64)
+        names = AuctionNames(first=first)
+        public = PublicCandidates(some.offsets, bids, Rates(some.server), campaign=campaign, names=names)
+        yield AuctionBlock(public, Rates(some.device))
+        first, rows = first + len(some.offsets) - 1, rows + len(bids)
+
+
+@dataclass(frozen=True)
+class LogNames:
+    """Which columns of a log say what. Rows of an auction lie together; their order breaks ties.
+
+    The first five are public, and prices are made of them alone. `private` names columns that may never be
+    among them, beside the device's probabilities; a log's schema may do that too.
+    """
+
+    auction: str
+    bid: str  # currency units; rounded down to whole micros
+    click: str
+    conversion: str | None = None
+    campaign: str | None = None
+    private_click: str = "private_click"
+    private_conversion: str | None = None
+    true_click: str | None = None  # logged clicks, to measure by
+    user: str | None = None
+    bids_for: Event = Event.CLICK
+    private: frozenset[str] = frozenset()
+    schema: LogSchema | None = None
+
+    def __post_init__(self) -> None:
+        hidden = {self.private_click, self.private_conversion, self.true_click, self.user, *self.private}
+        if self.schema is not None:
+            hidden |= {
+                name
+                for column in self.schema.columns
+                if column.roles & {Role.SENSITIVE, Role.LABEL, Role.AUXILIARY, Role.USER}
+                for name in (column.name, column.source)
+            }
+        for use in ("auction", "bid", "click", "conversion", "campaign"):
+            name = getattr(self, use)
+            if name is not None and name in hidden:
+                raise BadInput(f"{use}: expected a public column to price by, got {name!r}, which is private")
+
+    @property
+    def columns(self) -> list[str]:
+        used = (self.auction, self.bid, self.click, self.conversion, self.campaign, self.private_click)
+        more = (self.private_conversion, self.true_click, self.user)
+        return list(dict.fromkeys(name for name in used + more if name is not None))
+
+
+def logged_blocks(path: str | Path, names: LogNames, rows: int = ROWS_PER_BLOCK) -> Iterator[AuctionBlock]:
+    """A Parquet log, about so many rows at a time; an auction is never cut in two."""
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowInvalid):
+        raise BadInput(f"{path}: expected a Parquet file, got none or another kind") from None
+    with file:
+        lacking = [name for name in names.columns if name not in file.schema_arrow.names]
+        if lacking:
+            raise BadInput(f"{path}: expected columns {', '.join(lacking)}, got none")
+        waiting: pa.Table | None = None
+        first = 0
+        for batch in file.iter_batches(batch_size=rows, columns=names.columns):
+            table = pa.Table.from_batches([batch])
+            waiting = table if waiting is None else pa.concat_tables([waiting, table])
+            starts = _starts(waiting, names)
+            if len(starts) < 2:
+                continue  # one auction, perhaps not whole yet
+            yield _block(waiting.slice(0, starts[-1]), starts[:-1], names, first)
+            first += len(starts) - 1
+            waiting = waiting.slice(starts[-1])
+        if waiting is not None and waiting.num_rows:
+            yield _block(waiting, _starts(waiting, names), names, first)
+
+
+def _starts(table: pa.Table, names: LogNames) -> Integers:
+    """Where the auctions begin."""
+    ids = _numpy(table, names.auction)
+    if not len(ids):
+        return np.zeros(0, np.int64)
+    return np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1]).astype(np.int64)
+
+
+def _block(table: pa.Table, starts: Integers, names: LogNames, first: int) -> AuctionBlock:
+    offsets = np.append(starts, table.num_rows)
+    auctions = AuctionNames(_numpy(table, names.auction)[starts], first)
+
+    def reals(name: str | None) -> Floats | None:
+        return None if name is None else np.ascontiguousarray(_numpy(table, name), dtype=np.float64)
+
+    def numbers(name: str | None) -> Integers | None:
+        return None if name is None else _whole(_numpy(table, name), name)
+
+    bid, click, private_click = reals(names.bid), reals(names.click), reals(names.private_click)
+    assert bid is not None
+    assert click is not None
+    assert private_click is not None
+    unfit = ~(bid >= 0) | (bid > 2**53 / MICROS)
+    if unfit.any():
+        name = auctions.of(int(np.searchsorted(offsets, int(np.argmax(unfit)), side="right")) - 1)
+        raise BadInput(f"auction {name}: expected a bid >= 0 in {names.bid}, got another")
+    public = PublicCandidates(
+        offsets,
+        np.floor(bid * MICROS).astype(np.int64),
+        Rates(click, reals(names.conversion)),
+        names.bids_for,
+        numbers(names.campaign),
+        auctions,
+    )
+    private = Rates(private_click, reals(names.private_conversion))
+    logged = reals(names.true_click)
+    user = numbers(names.user)
+    return AuctionBlock(
+        public,
+        private,
+        None if logged is None else Rates(logged, private.conversion),
+        None if user is None else np.ascontiguousarray(user[starts]),
+    )
+
+
+def _numpy(table: pa.Table, name: str) -> NDArray[Any]:
+    column = table.column(name)
+    if column.null_count:
+        raise BadInput(f"{name}: expected a value in every row, got none in some")
+    array: NDArray[Any] = column.to_numpy()
+    return array
+
+
+def _whole(values: NDArray[Any], name: str) -> Integers:
+    if values.dtype.kind not in "iu":
+        raise BadInput(f"{name}: expected whole numbers, got {values.dtype}")
+    return np.ascontiguousarray(values, dtype=np.int64)

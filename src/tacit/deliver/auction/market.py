@@ -1,0 +1,173 @@
+"""A market: arms compared over a stream of blocks, so that no log ever sits in memory.
+
+>>> import numpy as np
+>>> from tacit.deliver.auction.candidates import AuctionBlock, PublicCandidates, Rates
+>>> from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopOf
+>>> server, device = np.array([0.03, 0.02, 0.05]), np.array([0.01, 0.06, 0.05])
+>>> public = PublicCandidates(np.array([0, 2, 3]), np.array([1_000_000, 1_200_000, 500_000]), Rates(server))
+>>> arms = {"public": Arm(NonPersonalised()), "private": Arm(TopOf(5.0)), "greedy": Arm(Greedy())}
+>>> found = measure([AuctionBlock(public, Rates(device))], arms)
+>>> [round(found.mean(arm, "clicks"), 4) for arm in arms]
+[0.03, 0.0548, 0.055]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tacit.deliver.auction.candidates import AuctionBlock, Floats, Integers
+from tacit.deliver.auction.choices import ChoiceRule, TopOf, expect_within_budget
+from tacit.deliver.auction.metrics import METRICS, Totals, values_of
+from tacit.deliver.auction.noisy_price import NoisyPrice, noisy_prices
+from tacit.deliver.auction.offers import Offers, offer
+from tacit.deliver.auction.rules import Charged, Rules
+from tacit.errors import BadInput
+from tacit.kernels.auctions import Shown, run_auctions
+from tacit.kernels.choices import expected
+from tacit.privacy.randomness import Words
+from tacit.schema.impressions import Impressions
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to run the market: public rules, and how devices choose."""
+
+    choice: ChoiceRule
+    rules: Rules = field(default_factory=Rules)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Means an auction of every metric of every arm, with standard errors; arms share their auctions."""
+
+    arms: tuple[str, ...]
+    totals: Totals
+    most_epsilon: Mapping[str, float]
+
+    @property
+    def auctions(self) -> int:
+        return self.totals.count
+
+    def mean(self, arm: str, metric: str) -> float:
+        return float(self.totals.means[self._at(arm, metric)])
+
+    def standard_error(self, arm: str, metric: str) -> float:
+        at = self._at(arm, metric)
+        return math.sqrt(max(0.0, self.totals.covariance[at, at]))
+
+    def lift(self, arm: str, over: str, metric: str) -> tuple[float, float]:
+        """mean / mean - 1, and its standard error by the delta method, arms paired auction by auction."""
+        top, base = self._at(arm, metric), self._at(over, metric)
+        means, spread = self.totals.means, self.totals.covariance
+        if not means[base]:
+            raise BadInput(f"expected a mean of {metric} that is not 0 for {over}, got 0")
+        ratio = float(means[top] / means[base])
+        variance = spread[top, top] - 2 * ratio * spread[top, base] + ratio**2 * spread[base, base]
+        return ratio - 1, math.sqrt(max(0.0, variance)) / abs(float(means[base]))
+
+    def _at(self, arm: str, metric: str) -> int:
+        if arm not in self.arms or metric not in METRICS:
+            raise BadInput(f"expected an arm of {self.arms} and a metric of {METRICS}, got {arm!r}, {metric!r}")
+        return self.arms.index(arm) * len(METRICS) + METRICS.index(metric)
+
+
+def measure(
+    blocks: Iterable[AuctionBlock],
+    arms: Mapping[str, Arm],
+    *,
+    epsilon_left: float | None = None,
+    words: Words | None = None,
+) -> Results:
+    """Expected metrics of every arm on the same auctions, by the exact laws of their choices.
+
+    With `words`, choices are drawn instead: a check of the expectation. With `epsilon_left`, a block with an
+    auction that asks more of its device is refused before anything is counted from it.
+    """
+    if not arms:
+        raise BadInput("expected at least one arm, got none")
+    totals, most = Totals(len(METRICS) * len(arms)), dict.fromkeys(arms, 0.0)
+    for block in blocks:
+        found: list[Floats] = []
+        for name, arm in arms.items():
+            offers = offer(block.public, arm.rules)
+            if epsilon_left is not None:
+                expect_within_budget(offers, arm.choice, epsilon_left)
+            most[name] = max(most[name], float(arm.choice.epsilon(offers).max(initial=0.0)))
+            found.append(_metrics(block, offers, arm.choice, words))
+        totals.add(np.concatenate(found, axis=1), block.user)
+    return Results(tuple(arms), totals, most)
+
+
+def measure_noisy_prices(
+    blocks: Iterable[AuctionBlock], arm: Arm, price: NoisyPrice, words: Words
+) -> tuple[Totals, float]:
+    """Metrics at noisy prices, for comparison only, and the epsilon an impression costs with them."""
+    totals, most = Totals(len(METRICS)), 0.0
+    for block in blocks:
+        offers = noisy_prices(block, offer(block.public, arm.rules), price, words)
+        most = max(most, float(arm.choice.epsilon(offers).max(initial=0.0)))
+        totals.add(_metrics(block, offers, arm.choice, None), block.user)
+    return totals, most + price.epsilon
+
+
+def choose_block(
+    block: AuctionBlock, arm: Arm, words: Words, *, epsilon_left: float | Floats | None = None
+) -> tuple[Offers, Integers]:
+    """One block: what was offered, and the place each device chose. Refused before anything is drawn."""
+    offers = offer(block.public, arm.rules)
+    if epsilon_left is not None:
+        expect_within_budget(offers, arm.choice, epsilon_left)
+    return offers, arm.choice.choose(offers, private_scores(block, offers), words)
+
+
+def show_block(
+    block: AuctionBlock, arm: Arm, words: Words, *, epsilon_left: float | Floats | None = None
+) -> Impressions:
+    """One block for the bill: what is shown and its price, in one pass where the law goes by size alone."""
+    laws = arm.choice.laws_by_size(block.public.largest + 1) if isinstance(arm.choice, TopOf) else None
+    if laws is None or epsilon_left is not None:
+        offers, chosen = choose_block(block, arm, words, epsilon_left=epsilon_left)
+        return impressions(block, arm.rules, offers.shown(chosen))
+    public = block.public
+    columns = (public.offsets, public.bid_micros, public.event_rate)
+    drawn = words(public.count)
+    shown = run_auctions(*columns, arm.rules.pricing, block.private_event_rate, laws, drawn)
+    return impressions(block, arm.rules, shown)
+
+
+def private_scores(block: AuctionBlock, offers: Offers) -> Floats:
+    """Micros an impression is worth to each bidder by all that the device knows, in the order of the offers."""
+    return offers.scores(block.public.bid_micros, block.private_event_rate)
+
+
+def impressions(block: AuctionBlock, rules: Rules, shown: Shown) -> Impressions:
+    """What was shown, for the bill; price setters are named by their campaign."""
+    campaign = block.public.campaign
+    if campaign is None:
+        raise BadInput("expected candidates with campaigns to bill, got none")
+    most = block.public.bid_micros[shown.rows]
+    if rules.price.charged is Charged.IMPRESSION:
+        most = np.floor(most * block.public.event_rate[shown.rows]).astype(np.int64)
+    return Impressions(
+        campaign=campaign[shown.rows],
+        price_micros=shown.prices,
+        most_micros=most,
+        rank=shown.ranks,
+        setter=np.where(shown.setters >= 0, campaign[shown.setters], shown.setters),
+        rule=str(rules.price),
+    )
+
+
+def _metrics(block: AuctionBlock, offers: Offers, choice: ChoiceRule, words: Words | None) -> Floats:
+    """(auctions, METRICS): expected, or as drawn."""
+    scores, values = private_scores(block, offers), values_of(block, offers)
+    if words is None:
+        return expected(offers.offsets, choice.pmf(offers, scores), values)
+    drawn = np.zeros((offers.count, len(METRICS)))
+    chosen = choice.choose(offers, scores, words)
+    drawn[chosen >= 0] = values[(offers.offsets[:-1] + chosen)[chosen >= 0]]
+    return drawn

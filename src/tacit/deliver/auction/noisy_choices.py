@@ -1,0 +1,94 @@
+"""Select noisy max over a block of auctions: the mechanisms that top-m randomized response is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tacit import expect
+from tacit.deliver.auction.candidates import Floats, Integers
+from tacit.deliver.auction.offers import Offers
+from tacit.errors import BadInput
+from tacit.kernels.choices import choose_by_pmf, flip_pmf, softmax_pmf
+from tacit.privacy.choice.nodes import unit_nodes
+from tacit.privacy.choice.noise import Noise
+from tacit.privacy.choice.ragged import ragged_pmf
+from tacit.privacy.choice.scores import Scaled
+from tacit.privacy.choice.worst_case import calibrated_rate
+from tacit.privacy.randomness import Words
+
+
+@dataclass(frozen=True)
+class NoisyMaxOf:
+    """The largest of rate x score + noise, by its exact law: scores scaled, or clipped around the public ones.
+
+    Without `clip_micros` scores are scaled into [0, 1] by each request's own best and worst; with it they stay
+    within so many micros of the public score. The rate is epsilon / (2 sensitivity), which spends less than
+    epsilon; `calibrated` takes the largest that spends no more, for scaled scores. Choices are drawn from the
+    law in doubles, for measuring markets: what a device releases goes through `NoisyMax` in `privacy.choice`,
+    whose whole numbers keep epsilon exactly.
+    """
+
+    epsilon_asked: float
+    noise: Noise = Noise.EXPONENTIAL
+    clip_micros: float | None = None
+    calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        expect.positive("epsilon", self.epsilon_asked)
+        object.__setattr__(self, "noise", Noise(self.noise))
+        if self.clip_micros is not None:
+            expect.positive("clip_micros", self.clip_micros)
+            if self.calibrated:
+                raise BadInput("expected calibrated noise for scaled scores only, got a clipping bound")
+
+    def epsilon(self, offers: Offers) -> Floats:
+        return np.where(offers.sizes > 1, float(self.epsilon_asked), 0.0)
+
+    def pmf(self, offers: Offers, scores: Floats) -> Floats:
+        signals = scaled(offers.offsets, scores) if self.clip_micros is None else self._clipped(offers, scores)
+        rates = self._rates(offers.sizes)
+        if self.noise is Noise.GUMBEL:
+            return softmax_pmf(offers.offsets, signals, rates)
+        if self.noise is Noise.EXPONENTIAL:
+            return flip_pmf(offers.offsets, signals, rates, unit_nodes)
+        some = np.concatenate([offers.offsets[:1], offers.offsets[1:][offers.sizes > 0]])
+        return ragged_pmf(self.noise, signals * np.repeat(rates, offers.sizes), some)
+
+    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:
+        return choose_by_pmf(offers.offsets, self.pmf(offers, scores), words(offers.count))
+
+    def _clipped(self, offers: Offers, scores: Floats) -> Floats:
+        bound = float(self.clip_micros or 0)
+        return np.clip(scores, offers.score - bound, offers.score + bound)
+
+    def _rates(self, sizes: Integers) -> Floats:
+        if self.clip_micros is not None:
+            return np.full(len(sizes), float(self.epsilon_asked) / (4 * float(self.clip_micros)))
+        if not self.calibrated:
+            return np.full(len(sizes), float(self.epsilon_asked) / 2)
+        by_size = np.zeros(int(sizes.max(initial=0)) + 1)
+        for size in np.flatnonzero(np.bincount(sizes)).tolist():
+            by_size[size] = _calibrated(self.noise, size, float(self.epsilon_asked)) if size > 1 else 1.0
+        return by_size[sizes]
+
+
+def scaled(offsets: Integers, scores: Floats) -> Floats:
+    """(s - min) / (max - min) in each auction; 0 where all are equal."""
+    sizes = np.diff(offsets)
+    starts = offsets[:-1][sizes > 0]  # reduceat would read the next auction for an empty one
+    if not len(starts):
+        return scores.copy()
+    least, most = np.minimum.reduceat(scores, starts), np.maximum.reduceat(scores, starts)
+    width = most - least
+    shape = sizes[sizes > 0]
+    below, by = np.repeat(least, shape), np.repeat(np.where(width > 0, width, 1.0), shape)
+    fractions: Floats = (scores - below) / by
+    return np.clip(fractions, 0.0, 1.0)
+
+
+@lru_cache(maxsize=4096)
+def _calibrated(noise: Noise, size: int, epsilon: float) -> float:
+    return float(calibrated_rate(noise, Scaled(size), epsilon))

@@ -1,0 +1,100 @@
+"""Plans for blocks of auctions at once, as choice rules of a market."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import expect
+from tacit.deliver.auction.choices import Planned, TopOf
+from tacit.deliver.auction.offers import Offers
+from tacit.deliver.planning.budget import BudgetPolicy
+from tacit.deliver.planning.ladder import AT_ONCE, checked_ladder, top_gains, worth_spending
+from tacit.deliver.planning.prior import SCENARIOS, Prior
+from tacit.kernels.auctions import EMPTY
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockForecast:
+    """For every auction and epsilon of the ladder, the best (k, m) and its forecast gain: (auctions, ladder).
+
+    Where nothing would be spent, kept = top = 1 and the gain is 0.
+    """
+
+    ladder: tuple[float, ...]
+    kept: Integers
+    top: Integers
+    gain: Floats
+
+    def rule(self, epsilon: Floats) -> TopOf:
+        """Choose at these epsilons, one an auction: each on the ladder, or 0."""
+        steps = np.searchsorted(self.ladder, epsilon)
+        rows, at = np.arange(len(epsilon)), np.minimum(steps, len(self.ladder) - 1)
+        kept, top = self.kept[rows, at], self.top[rows, at]
+        return TopOf(np.where(kept > 1, epsilon, 0.0), kept, top)
+
+
+def forecast_block(offers: Offers, prior: Prior, ladder: Sequence[float]) -> BlockForecast:
+    """Plan every auction of a block with trunc(k, m) from the offers, which are public.
+
+    What an empty slot is worth is certain; other private scores follow the prior.
+    """
+    steps, shape = checked_ladder(ladder), (offers.count, len(ladder))
+    kept, top, gain = np.ones(shape, np.int64), np.ones(shape, np.int64), np.zeros(shape)
+    for size in np.unique(offers.sizes[offers.sizes > 1]).tolist():
+        auctions = np.flatnonzero(offers.sizes == size)
+        at_once = max(1, AT_ONCE // max(SCENARIOS, size * size * len(steps)))
+        for start in range(0, len(auctions), at_once):
+            some = auctions[start : start + at_once]
+            places = offers.offsets[some][:, None] + np.arange(size)
+            public, empty = offers.score[places], offers.rows[places] == EMPTY
+            gains = top_gains(public, prior, steps, empty if empty.any() else None)
+            flat = gains.reshape(len(some), len(steps), -1)
+            best = flat.argmax(axis=2)
+            found = np.take_along_axis(flat, best[:, :, None], axis=2)[:, :, 0]
+            worth = (found > worth_spending(public, prior)[:, None]) & (best // size != best % size)
+            kept[some] = np.where(worth, best // size + 1, 1)
+            top[some] = np.where(worth, best % size + 1, 1)
+            gain[some] = np.where(worth, found, 0.0)
+    return BlockForecast(steps, kept, top, gain)
+
+
+def planned_rule(prior: Prior, epsilon: expect.Number) -> Planned:
+    """Every request planned on its own at the same epsilon; where nothing can be won, nothing is spent."""
+    asked = float(expect.positive("epsilon", epsilon))
+
+    def rule(offers: Offers) -> TopOf:
+        return forecast_block(offers, prior, (asked,)).rule(np.full(offers.count, asked))
+
+    return Planned(_once_a_block(rule))
+
+
+def budget_rule(prior: Prior, policy: BudgetPolicy, requests: int) -> Planned:
+    """A budget spent by the policy: every `requests` auctions of a block are one person's period.
+
+    Auctions beyond the block's last whole period spend nothing.
+    """
+
+    def rule(offers: Offers) -> TopOf:
+        forecast = forecast_block(offers, prior, policy.ladder)
+        return forecast.rule(np.nan_to_num(policy.spend(forecast.gain, requests)))
+
+    return Planned(_once_a_block(rule))
+
+
+def _once_a_block(rule: Callable[[Offers], TopOf]) -> Callable[[Offers], TopOf]:
+    """The same, but asked several times for one block it plans once."""
+    last: list[tuple[Offers, TopOf]] = []
+
+    def remembered(offers: Offers) -> TopOf:
+        if not last or last[0][0] is not offers:
+            last[:] = [(offers, rule(offers))]
+        return last[0][1]
+
+    return remembered

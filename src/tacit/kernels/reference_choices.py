@@ -1,0 +1,113 @@
+"""The kernels of choices in NumPy, one request after another: what the tests hold the compiled ones to.
+
+The arguments are those of the compiled functions, already checked; `choices` says what they mean.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.kernels.ragged import ragged
+
+Floats = NDArray[np.float64]
+Wholes = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+def choose_top(
+    offsets: Wholes,
+    scores: Floats,
+    law: Wholes,
+    kept: Wholes,
+    top: Wholes,
+    low_weight: Words,
+    high_weight: Words,
+    spare_words: Wholes,
+    words: Words,
+    chosen: Wholes,
+) -> bool:
+    if not _fit(offsets, law, kept):
+        return False
+    for i, candidates in enumerate(ragged(offsets)):
+        row = law[i]
+        favoured = _favoured(scores[candidates], kept[row], top[row])
+        end, found = 0, 0
+        for place in range(kept[row] - 1):
+            weight = high_weight[row] if place in favoured else low_weight[row]
+            end += int(weight) + int(place < spare_words[row])
+            found += end <= int(words[i])
+        chosen[i] = found if kept[row] else -1
+    return True
+
+
+def top_pmf(
+    offsets: Wholes,
+    scores: Floats,
+    law: Wholes,
+    kept: Wholes,
+    top: Wholes,
+    low_chance: Floats,
+    high_chance: Floats,
+    pmf: Floats,
+) -> bool:
+    if not _fit(offsets, law, kept):
+        return False
+    pmf[:] = 0
+    for i, candidates in enumerate(ragged(offsets)):
+        row = law[i]
+        pmf[candidates[: kept[row]]] = low_chance[row]
+        pmf[candidates[list(_favoured(scores[candidates], kept[row], top[row]))]] = high_chance[row]
+    return True
+
+
+def _fit(offsets: Wholes, law: Wholes, kept: Wholes) -> bool:
+    if len(law) and (law.min() < 0 or law.max() >= len(kept)):
+        return False
+    sizes = np.diff(offsets)
+    return bool(np.all((kept[law] <= sizes) & (kept[law] >= (sizes > 0))))
+
+
+def _favoured(scores: Floats, kept: int, top: int) -> set[int]:
+    return set(np.argsort(-scores[:kept], kind="stable")[:top].tolist())
+
+
+def softmax_pmf(offsets: Wholes, scores: Floats, rates: Floats, pmf: Floats) -> None:
+    for i, candidates in enumerate(ragged(offsets)):
+        if len(candidates):
+            odds = np.exp(rates[i] * (scores[candidates] - scores[candidates].max()))
+            pmf[candidates] = odds / odds.sum()
+
+
+def flip_pmf(
+    offsets: Wholes,
+    scores: Floats,
+    rates: Floats,
+    node_offsets: Wholes,
+    nodes: Floats,
+    weights: Floats,
+    pmf: Floats,
+) -> None:
+    for i, candidates in enumerate(ragged(offsets)):
+        size = len(candidates)
+        if not size:
+            continue
+        at = slice(node_offsets[size], node_offsets[size + 1])
+        odds = np.exp(rates[i] * (scores[candidates] - scores[candidates].max()))
+        tails = 1 - odds[:, None] * nodes[at]  # (candidates, nodes)
+        chances = odds * (weights[at] * tails.prod(axis=0) / tails).sum(axis=1)
+        pmf[candidates] = chances / chances.sum()
+
+
+def choose_by_pmf(offsets: Wholes, pmf: Floats, words: Words, chosen: Wholes) -> None:
+    for i, candidates in enumerate(ragged(offsets)):
+        shares = [int(p * (2.0**64 - 2.0**32)) + 1 for p in pmf[candidates]]
+        ends = np.cumsum(np.array(shares, dtype=object))  # Python's whole numbers: these pass 2^63
+        reached = [j for j, end in enumerate(ends) if int(words[i]) < end]
+        likeliest = int(np.argmax(pmf[candidates])) if len(candidates) else -1
+        chosen[i] = reached[0] if reached else likeliest
+
+
+def expected(offsets: Wholes, pmf: Floats, values: Floats, out: Floats) -> None:
+    for i, candidates in enumerate(ragged(offsets)):
+        out[i] = pmf[candidates] @ values[candidates]

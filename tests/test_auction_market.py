@@ -1,0 +1,299 @@
+"""Markets: expectations against enumeration and draws, streams against memory, errors against repetition."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from auction_blocks import awkward_block, smooth_block
+from tacit.data.generators.markets import Market
+from tacit.deliver.auction.candidates import AuctionBlock, PublicCandidates, Rates
+from tacit.deliver.auction.choices import ChoiceRule, Greedy, NonPersonalised, Planned, TopOf
+from tacit.deliver.auction.logs import LogNames, generated_blocks, logged_blocks
+from tacit.deliver.auction.market import Arm, choose_block, measure, measure_noisy_prices, private_scores
+from tacit.deliver.auction.metrics import METRICS, Totals, group_of, values_of
+from tacit.deliver.auction.noisy_choices import NoisyMaxOf
+from tacit.deliver.auction.noisy_price import NoisyPrice
+from tacit.deliver.auction.offers import Offers, offer
+from tacit.deliver.auction.rules import Charged, Rules, SecondPrice
+from tacit.entropy import Simulation
+from tacit.errors import BadInput
+from tacit.kernels.choices import expected
+from tacit.privacy.choice.noise import Noise
+from tacit.privacy.choice.noisy_max import NoisyMax
+from tacit.privacy.choice.ranked import TopChoice
+from tacit.privacy.choice.scores import Clipped, Scaled
+from tacit.schema.columns import Column, Kind, LogSchema, Role
+
+RULES: dict[str, ChoiceRule] = {
+    "greedy": Greedy(),
+    "public": NonPersonalised(),
+    "rr": TopOf(2.0),
+    "trunc": TopOf(2.0, kept=3, top=2),
+    "gumbel": NoisyMaxOf(2.0, Noise.GUMBEL),
+    "flip": NoisyMaxOf(2.0, Noise.EXPONENTIAL, clip_micros=30_000.0),
+    "laplace": NoisyMaxOf(2.0, Noise.LAPLACE),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("charged", list(Charged))
+def test_expected_metrics_are_sums_over_the_law(name: str, charged: Charged) -> None:
+    block = smooth_block(5, 40)
+    arm = Arm(RULES[name], Rules(SecondPrice(charged), 20_000, 0.9, 15_000.0))
+    offers = offer(block.public, arm.rules)
+    pmf = arm.choice.pmf(offers, private_scores(block, offers))
+    sums = dict.fromkeys(METRICS, 0.0)
+    for at in range(len(offers.rows)):
+        row, chance = offers.rows[at], pmf[at]
+        if row < 0:
+            sums["welfare"] += chance * 15_000
+            continue
+        click, value = block.private.click[row], block.public.bid_micros[row] * block.private.click[row]
+        paid = offers.price_micros[at] * (click if charged is Charged.CLICK else 1.0)
+        for metric, amount in zip(METRICS, (click, value - paid, paid, value), strict=True):
+            sums[metric] += chance * amount
+    found = measure([block], {"arm": arm})
+    for metric in METRICS:
+        assert found.mean("arm", metric) == pytest.approx(sums[metric] / 40, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["rr", "trunc", "gumbel", "flip"])
+def test_draws_agree_with_expectations(name: str) -> None:
+    """Given the auctions, a draw's variance is known: 6.5 of its errors are one false alarm in 1e10, about.
+
+    The greedy choice's expectations are the twin that must be told apart.
+    """
+    block, arm, count = smooth_block(1, 6000), Arm(RULES[name]), 6000
+    offers = offer(block.public, arm.rules)
+    values = values_of(block, offers)
+    pmf = arm.choice.pmf(offers, private_scores(block, offers))
+    first, second = (expected(offsets=offers.offsets, pmf=pmf, values=values**power) for power in (1, 2))
+    error = np.sqrt((second - first**2).sum(axis=0)) / count
+    drawn = measure([block], {"arm": arm}, words=Simulation(name).words).totals.means
+    assert np.all(np.abs(drawn - first.mean(axis=0)) < 6.5 * error)
+    assert measure([block], {"arm": arm}).totals.means == pytest.approx(first.mean(axis=0))
+    greedy = measure([block], {"greedy": Arm(Greedy())}).totals.means
+    assert np.abs(drawn - greedy)[0] > 6.5 * error[0]
+
+
+def test_laws_of_a_block_are_those_of_the_maths() -> None:
+    block = smooth_block(7, 30)
+    offers = offer(block.public, Rules())
+    scores = private_scores(block, offers)
+    laws = {name: RULES[name].pmf(offers, scores) for name in RULES}
+    for i in range(offers.count):
+        here = slice(offers.offsets[i], offers.offsets[i + 1])
+        own, size = scores[here], int(offers.sizes[i])
+        top = TopChoice.for_epsilon(2.0, size, min(3, size), min(2, size))
+        np.testing.assert_allclose(laws["trunc"][here], top.pmf(own), rtol=1e-12)
+        gumbel = NoisyMax.nominal("gumbel", Scaled(size), 2.0)
+        np.testing.assert_allclose(laws["gumbel"][here], gumbel.pmf(own), rtol=1e-9)
+        flip = NoisyMax.nominal("exponential", Clipped(tuple(offers.score[here].tolist()), 30_000.0), 2.0)
+        np.testing.assert_allclose(laws["flip"][here], flip.pmf(own), rtol=1e-9)
+        laplace = NoisyMax.nominal("laplace", Scaled(size), 2.0)
+        np.testing.assert_allclose(laws["laplace"][here], laplace.pmf(own), rtol=1e-9)
+
+
+def test_calibrated_noise_is_less_noise() -> None:
+    block = smooth_block(8, 300)
+    arms = {str(way): Arm(NoisyMaxOf(3.0, Noise.GUMBEL, calibrated=way)) for way in (False, True)}
+    found = measure([block], arms)
+    assert found.mean("True", "welfare") > found.mean("False", "welfare")
+    with pytest.raises(BadInput, match="scaled scores only"):
+        NoisyMaxOf(1.0, clip_micros=5.0, calibrated=True)
+
+
+def test_every_auction_may_have_its_own_law() -> None:
+    block = smooth_block(9, 60)
+    offers = offer(block.public, Rules())
+    scores = private_scores(block, offers)
+    draws = np.random.default_rng(1)
+    epsilon, kept, top = draws.choice([0.0, 1.0, 2.5], 60), draws.integers(1, 6, 60), draws.integers(1, 4, 60)
+    pmf = TopOf(epsilon, kept, top).pmf(offers, scores)
+    spent = TopOf(epsilon, kept, top).epsilon(offers)
+    assert np.all(spent <= epsilon + 1e-12)
+    for i in range(60):
+        here = slice(offers.offsets[i], offers.offsets[i + 1])
+        k = min(int(kept[i]), int(offers.sizes[i])) if epsilon[i] else 1
+        law = TopChoice.for_epsilon(epsilon[i] or 1.0, int(offers.sizes[i]), k, min(int(top[i]), k))
+        np.testing.assert_allclose(pmf[here], law.pmf(scores[here]), rtol=1e-12)
+    planned = Planned(lambda offers: TopOf(1.0, top=np.maximum(offers.sizes // 2, 1)))
+    assert planned.pmf(offers, scores).sum() == pytest.approx(60)
+    with pytest.raises(BadInput, match="kept for 60 auctions"):
+        TopOf(1.0, kept=np.ones(3, np.int64)).pmf(offers, scores)
+
+
+def test_nothing_is_shown_where_no_bid_reaches_the_reserve() -> None:
+    block = smooth_block(4, 30)
+    found = measure([block], {name: Arm(rule, Rules(reserve_micros=10**9)) for name, rule in RULES.items()})
+    assert all(found.mean(name, metric) == 0 for name in RULES for metric in METRICS)
+    _, chosen = choose_block(block, Arm(TopOf(1.0), Rules(reserve_micros=10**9)), Simulation(1).words)
+    assert np.all(chosen == -1)
+
+
+def test_a_device_that_cannot_pay_is_named_and_nothing_is_drawn() -> None:
+    block = awkward_block(1)
+    size = int(np.argmax(np.diff(block.public.offsets) > 1))
+
+    def no_words(_: int) -> NDArray[np.uint64]:
+        raise AssertionError("drawn")
+
+    with pytest.raises(
+        BadInput, match=f"auction {100 + size}: expected epsilon <= 1, which the device has left"
+    ):
+        choose_block(block, Arm(TopOf(2.0)), no_words, epsilon_left=1.0)
+    with pytest.raises(BadInput, match="got inf"):
+        measure([block], {"greedy": Arm(Greedy())}, epsilon_left=1.0)
+    left = np.full(block.public.count, 5.0)
+    choose_block(block, Arm(TopOf(2.0)), Simulation(1).words, epsilon_left=left)
+    assert measure([block], {"rr": Arm(TopOf(2.0))}, epsilon_left=2.0).most_epsilon["rr"] <= 2.0 + 1e-12
+
+
+def test_totals_add_up_in_any_split() -> None:
+    draws = np.random.default_rng(3)
+    values, users = draws.standard_normal((1000, 3)) + 100, draws.integers(50, size=1000)
+    for given in (None, users):
+        whole, parts = Totals(3), [Totals(3) for _ in range(3)]
+        whole.add(values, given)
+        for part, rows in zip(parts, np.split(np.arange(1000), [10, 400]), strict=True):
+            part.add(values[rows], None if given is None else given[rows])
+        merged = Totals(3)
+        for part in parts:
+            merged.merge(part)
+        np.testing.assert_allclose(merged.means, whole.means, rtol=1e-13)
+        np.testing.assert_allclose(merged.covariance, whole.covariance, rtol=1e-9)
+    direct = np.cov(values.T) / 1000
+    plain = Totals(3)
+    plain.add(values)
+    np.testing.assert_allclose(plain.covariance, direct, rtol=1e-9)
+
+
+def test_standard_errors_allow_for_users() -> None:
+    """Ten equal auctions a user: errors by user are sqrt(10) times those by auction."""
+    draws = np.random.default_rng(4)
+    per_user = draws.standard_normal((2000, 1))
+    values, users = np.repeat(per_user, 10, axis=0), np.repeat(np.arange(2000), 10)
+    plain, clustered = Totals(1), Totals(1)
+    plain.add(values)
+    clustered.add(values, users)
+    ratio = math.sqrt(clustered.covariance[0, 0] / plain.covariance[0, 0])
+    assert ratio == pytest.approx(math.sqrt(10), rel=0.1)  # groups of users: right to about 3%
+    assert group_of(np.arange(10**5)).max() < 4096
+    assert np.bincount(group_of(np.arange(4096 * 50)), minlength=4096).min() > 10
+
+
+def test_lifts_are_paired() -> None:
+    block = smooth_block(6, 500)
+    found = measure([block], {"a": Arm(TopOf(3.0)), "b": Arm(TopOf(3.0)), "np": Arm(NonPersonalised())})
+    assert found.lift("a", "b", "welfare") == pytest.approx((0.0, 0.0), abs=1e-9)
+    lift, error = found.lift("a", "np", "welfare")
+    assert lift > 3 * error > 0
+
+
+def _log(path: Path, blocks: list[AuctionBlock]) -> None:
+    columns: dict[str, list[NDArray[Any]]] = {
+        name: [] for name in ("auction", "bid", "server", "device", "ad", "user")
+    }
+    seen = 0
+    for block in blocks:
+        sizes = np.diff(block.public.offsets)
+        auction = np.repeat(np.arange(seen, seen + len(sizes)), sizes)
+        seen += len(sizes)
+        campaign = block.public.campaign
+        assert campaign is not None
+        for name, values in (
+            ("auction", auction),
+            ("bid", block.public.bid_micros / 1e6),
+            ("server", block.public.rates.click),
+            ("device", block.private.click),
+            ("ad", campaign),
+            ("user", auction // 3),
+        ):
+            columns[name].append(values)
+    pq.write_table(pa.table({name: np.concatenate(values) for name, values in columns.items()}), path)
+
+
+NAMES = LogNames("auction", "bid", "server", campaign="ad", private_click="device", user="user")
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 10**6])
+def test_a_log_in_blocks_is_the_log(tmp_path: Path, rows: int) -> None:
+    blocks = [awkward_block(seed) for seed in (1, 2)]
+    _log(tmp_path / "log.parquet", blocks)
+    streamed = list(logged_blocks(tmp_path / "log.parquet", NAMES, rows))
+    sizes = np.concatenate([np.diff(block.public.offsets) for block in streamed])
+    np.testing.assert_array_equal(sizes, np.concatenate([np.diff(block.public.offsets) for block in blocks]))
+    arms = {"rr": Arm(TopOf(2.0))}
+    found, in_memory = measure(streamed, arms), measure(blocks, arms)
+    for metric in METRICS:  # bids went through a decimal of currency units: a micro may be lost
+        assert found.mean("rr", metric) == pytest.approx(in_memory.mean("rr", metric), rel=1e-3)
+
+
+@pytest.mark.parametrize("use", ["bid", "click", "conversion", "campaign"])
+def test_no_private_column_may_price(use: str) -> None:
+    columns = {"auction": "auction", "bid": "bid", "click": "server"}
+    message = f"{use}: expected a public column to price by, got 'device', which is private"
+    with pytest.raises(BadInput, match=message):
+        LogNames(**columns | {use: "device"}, private_click="device")  # type: ignore[arg-type]
+    schema = LogSchema(
+        "log",
+        (
+            Column("age_rate", {Role.SENSITIVE}, Kind.REAL),
+            Column("clicked", {Role.LABEL}, Kind.FLAG),
+        ),
+    )
+    with pytest.raises(BadInput, match="which is private"):
+        LogNames(**columns | {use: "age_rate"}, schema=schema)  # type: ignore[arg-type]
+
+
+def test_bad_logs_are_refused(tmp_path: Path) -> None:
+    place = tmp_path / "log.parquet"
+    with pytest.raises(BadInput, match="Parquet"):
+        list(logged_blocks(place, NAMES))
+    _log(place, [awkward_block(1)])
+    with pytest.raises(BadInput, match="expected columns other"):
+        list(logged_blocks(place, LogNames("auction", "bid", "other", private_click="device")))
+    table = pq.read_table(place)
+    bids = table.column("bid").to_numpy().copy()
+    bids[3] = -1
+    pq.write_table(table.set_column(1, "bid", pa.array(bids)), place)
+    with pytest.raises(BadInput, match=r"auction \d+: expected a bid >= 0 in bid, got another"):
+        list(logged_blocks(place, NAMES))
+
+
+def test_generated_markets_stream() -> None:
+    arms = {"np": Arm(NonPersonalised()), "rr": Arm(TopOf(5.0)), "greedy": Arm(Greedy())}
+    found = measure(generated_blocks(Market.taobao_like().auctions(20_000, seed=1)), arms)
+    assert found.auctions == 20_000
+    clicks = [found.mean(arm, "clicks") for arm in arms]
+    assert clicks == sorted(clicks)
+    assert found.lift("rr", "np", "clicks")[0] > 0.05
+
+
+def test_noisy_prices_cost_what_they_say() -> None:
+    block = smooth_block(3, 200)
+    price = NoisyPrice(1.5, 0.001, 0.5)
+    totals, epsilon = measure_noisy_prices([block], Arm(TopOf(2.0)), price, Simulation(1).words)
+    assert epsilon == pytest.approx(3.5, abs=1e-9)
+    assert totals.means[METRICS.index("revenue")] >= 0
+
+
+def test_logged_clicks_are_what_is_measured() -> None:
+    public = PublicCandidates(np.array([0, 2]), np.array([1000, 900]), Rates(np.array([0.1, 0.1])))
+    block = AuctionBlock(public, Rates(np.array([0.1, 0.2])), truth=Rates(np.array([1.0, 0.0])))
+    found = measure([block], {"np": Arm(NonPersonalised()), "greedy": Arm(Greedy())})
+    assert [found.mean(arm, "clicks") for arm in ("np", "greedy")] == [1.0, 0.0]
+
+
+def test_offers_do_not_hold_anything_private() -> None:
+    assert set(Offers.__dataclass_fields__) == {
+        "offsets", "rows", "score", "price_micros", "setter", "rules", "names",
+    }  # fmt: skip

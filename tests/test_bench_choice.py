@@ -1,0 +1,57 @@
+"""The choice suite at toy size: contestants do the same work, and the figures come out whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+
+from tacit.bench import choice, choice_growth
+from tacit.bench.choice_auctions import CAMPAIGNS, Work, in_numpy, ours
+from tacit.bench.measurement import Item
+from tacit.entropy import Entropy
+
+TOY = choice.Scale(
+    rows=2000, auction_rows=4000, block_auctions=300, peer_calls=3, growth_rows=(4000, 8000), rounds=2
+)
+
+
+def plain(items: Sequence[Item], label: str) -> Iterable[Item]:  # noqa: ARG001
+    return items
+
+
+def test_the_suite_runs_and_names_every_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = {4000: {"nanoseconds": 10.0, "peak": 100.0}, 8000: {"nanoseconds": 11.0, "peak": 150.0}}
+    monkeypatch.setattr(
+        choice, "growth", lambda rows: choice_growth.rises(rows, {r: [streams[r]] for r in rows})
+    )
+    measured = {m.name: m for m in choice.run(plain, TOY)}
+    for size, bar in choice.CHOOSING_BARS.items():
+        assert measured[f"choose_ready_{size}_vs_opendp"].bar == bar
+        assert measured[f"choose_cryptographic_{size}_vs_opendp"].bar == 50
+        assert measured[f"auctions_{size}_vs_numpy"].bar == 20
+        assert measured[f"exact_{size}_vs_monte_carlo"].bar == 10_000
+    assert all(m.value > 0 or math.isnan(m.value) for m in measured.values())
+    assert measured["market_time_a_row_rise"].holds
+    assert not measured["market_memory_rise"].holds
+
+
+def test_a_stream_reports_time_and_memory() -> None:
+    found = choice_growth.stream(5000)
+    assert found["nanoseconds"] > 0
+    assert found["peak"] > 10
+
+
+def test_contestants_bill_the_same_in_expectation() -> None:
+    """Revenue of 20 runs each, an auction's price being at most a few currency units; 6.5 standard errors."""
+    work, entropy, draws = Work.made(6, 500), Entropy(), np.random.default_rng(1)
+    mine = np.array([ours(work, entropy).total_micros for _ in range(20)], np.float64)
+    theirs = np.array([in_numpy(work, draws).sum() for _ in range(20)], np.float64)
+    error = math.hypot(mine.std(ddof=1), theirs.std(ddof=1)) / math.sqrt(20)
+    assert abs(mine.mean() - theirs.mean()) < 6.5 * error
+    assert error < 0.01 * mine.mean()
+    parts = work.parts(120)
+    assert sum(len(part.bid) for part in parts) == len(work.bid)
+    assert max(int(part.campaign.max()) for part in parts) < CAMPAIGNS

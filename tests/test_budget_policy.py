@@ -1,0 +1,172 @@
+"""A budget over a period: the wallet never pays too much, and the threshold is learnt from public forecasts."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tacit.deliver.planning.budget import BudgetPolicy
+from tacit.deliver.planning.device import plan_request
+from tacit.deliver.planning.planner import Planner
+from tacit.deliver.planning.prior import Spread
+from tacit.deliver.planning.wallet import Wallet
+from tacit.errors import BadInput, BudgetExceeded
+from tacit.privacy.units import Window
+
+DAY = Window.days(1)
+LADDER = (1.0, 2.5, 5.0)
+
+
+def wallet() -> Wallet:
+    return Wallet(Fraction(10), Fraction(5), DAY)
+
+
+def forecasts(count: int, seed: int) -> NDArray[np.float64]:
+    """Concave gains of very different sizes, as bids are."""
+    sizes = np.random.default_rng(seed).lognormal(0, 1.5, size=count)
+    return np.outer(sizes, 1 - np.exp(-np.array(LADDER) / 2))
+
+
+def test_a_wallet_pays_up_to_its_total_and_not_a_hair_more() -> None:
+    full = wallet()
+    for _ in range(100):
+        full = full.spend(0.1, now=5)  # one tenth each, exactly
+    assert full.left(now=86_399) == 0
+    with pytest.raises(BudgetExceeded, match="nothing was spent") as refused:
+        full.spend("1e-12", now=6)
+    assert refused.value.remaining.epsilon == 0
+    assert full.spend(0, now=7).left(now=7) == 0
+
+
+def test_a_new_window_starts_anew_and_an_old_one_does_not_come_back() -> None:
+    spent = wallet().spend(5, now=10).spend(4, now=20)
+    assert spent.left(now=30) == 1
+    tomorrow = spent.spend(2, now=86_400)
+    assert tomorrow.left(now=86_401) == 8
+    with pytest.raises(BadInput, match="earlier"):
+        tomorrow.spend(1, now=30)
+    assert spent.left(now=30) == 1  # nothing was edited
+
+
+def test_one_request_has_its_own_limit() -> None:
+    with pytest.raises(BadInput, match=r"auction 17: .* the most for one"):
+        wallet().spend(5.01, now=0, auction="17")
+    with pytest.raises(BudgetExceeded, match="auction 18"):
+        wallet().spend(5, now=0).spend(5, now=1).spend(5, now=2, auction="18")
+
+
+def test_a_device_pays_for_what_it_plans_and_stops_when_it_has_nothing_left() -> None:
+    planner = Planner(Spread(0.8))
+    policy = BudgetPolicy(10, LADDER, 0.0, DAY)  # everything is worth it
+    book, spent = policy.wallet(), []
+    for now in range(5):
+        before = book.left(now)
+        plan, book = plan_request([3.0, 2.9, 2.5], planner, policy, book, now)
+        assert before - book.left(now) == plan.epsilon_spent
+        assert plan.law.epsilon <= plan.epsilon_spent + 1e-12
+        spent.append(plan.epsilon_spent)
+    assert spent == [5, 5, 0, 0, 0]
+    assert plan.pmf([0.0, 1.0, 2.0]).tolist() == [1, 0, 0]
+    assert plan.upper_bound == 0
+    later, _ = plan_request([3.0, 2.9, 2.5], planner, policy, book, 86_400)
+    assert later.epsilon_spent == 5
+    idle, same = plan_request([3.0, 0.1], planner, policy, policy.wallet(), 0)  # nothing to be won
+    assert idle.skipped
+    assert same.left(0) == 10
+
+
+@given(st.lists(st.tuples(st.integers(0, 3 * 86_400), st.fractions(0, 6)), max_size=40))
+def test_no_window_ever_pays_more_than_the_total(asked: list[tuple[int, Fraction]]) -> None:
+    paid: dict[int, Fraction] = {}
+    book = wallet()
+    for now, epsilon in sorted(asked, key=lambda each: each[0]):
+        try:
+            book = book.spend(epsilon, now)
+        except (BudgetExceeded, BadInput):
+            continue
+        assert epsilon <= 5
+        paid[DAY.index(now)] = paid.get(DAY.index(now), Fraction(0)) + epsilon
+    assert all(total <= 10 for total in paid.values())
+
+
+def test_spending_follows_the_price() -> None:
+    policy = BudgetPolicy(10, LADDER, 1.0, DAY)
+    assert policy.epsilon([0.5, 1.0, 1.5], left=10) == 0  # nowhere worth its price
+    assert policy.epsilon([2.0, 3.0, 3.5], left=10) == 1.0
+    assert policy.epsilon([2.0, 9.0, 20.0], left=10) == 5.0
+    assert policy.epsilon([2.0, 9.0, 20.0], left=4) == 2.5  # the best that can be paid
+    assert policy.epsilon([2.0, 9.0, 20.0], left=0.5) == 0
+
+
+def test_many_periods_are_spent_as_one_wallet_would_spend_each() -> None:
+    policy = BudgetPolicy(10, LADDER, 0.3, DAY)
+    gains = forecasts(57, 1)
+    found = policy.spend(gains, 10)
+    assert np.isnan(found[50:]).all()
+    for period in range(5):
+        book = policy.wallet()
+        for turn in range(10 * period, 10 * period + 10):
+            epsilon = policy.epsilon(gains[turn], book.left(now=0))
+            assert epsilon == found[turn]
+            book = book.spend(epsilon, now=0)
+    assert 0 < np.nansum(found) < 50  # it saves, and it spends
+
+
+def test_the_learnt_threshold_beats_an_even_split_and_spending_on_first_sight() -> None:
+    past, now = forecasts(3000, 2), forecasts(3000, 3)
+    learnt = BudgetPolicy.learn(past, total=10, ladder=LADDER, requests=10, window=DAY)
+    assert learnt.threshold > 0
+    even = float(now[:, 0].mean())  # 1 each
+    first = BudgetPolicy(10, LADDER, 0.0, DAY).forecast(now, 10)
+    gained = learnt.forecast(now, 10)
+    assert gained > 1.3 * even
+    assert gained > 1.3 * first
+    # As good as the best of a fine grid that knows the future, to within what 300 periods can tell.
+    grid = [BudgetPolicy(10, LADDER, price, DAY).forecast(now, 10) for price in np.linspace(0.0, 2.0, 81)]
+    assert gained > 0.97 * max(grid)
+
+
+def test_a_budget_that_is_enough_for_all_is_spent_on_all() -> None:
+    learnt = BudgetPolicy.learn(forecasts(500, 4), total=50, ladder=LADDER, requests=10, window=DAY)
+    assert (learnt.spend(forecasts(500, 5), 10) == 5).all()
+
+
+def test_the_statement_names_the_total_and_the_most_for_one_impression() -> None:
+    policy = BudgetPolicy(10, LADDER, 1.0, DAY)
+    statement = policy.statement()
+    assert statement.epsilon == pytest.approx(10)
+    assert statement.delta == 0
+    assert str(statement.unit) == "user per 1 day"
+    text = statement.as_text()
+    assert "one impression beyond ε = 5" in text
+    assert "several windows" in text
+    words = policy.as_text()
+    for part in ("ε = 10", "ε = 5 at most", "as few as 2 choices", "weaker"):
+        assert part in words
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: BudgetPolicy(4, LADDER, 1.0, DAY), "total = 4"),
+        (lambda: BudgetPolicy(10, (), 1.0, DAY), "rising ladder"),
+        (lambda: BudgetPolicy(10, LADDER, -1.0, DAY), "threshold"),
+        (lambda: BudgetPolicy(10, LADDER, float("nan"), DAY), "threshold"),
+        (lambda: BudgetPolicy(10, LADDER, 1.0, DAY).epsilon([1.0], 10), "forecasts of shape"),
+        (lambda: BudgetPolicy(10, LADDER, 1.0, DAY).spend([[1.0, 2.0, np.nan]], 1), "finite"),
+        (lambda: BudgetPolicy(10, LADDER, 1.0, DAY).spend([[1.0, 2.0, 3.0]], 2), "at least 2 requests"),
+        (lambda: Wallet(Fraction(1), Fraction(2), DAY), "most_per_request"),
+        (lambda: Wallet(Fraction(1), Fraction(1), 86_400), "Window"),  # type: ignore[arg-type]
+        (lambda: wallet().spend(-1, now=0), "epsilon >= 0"),
+        (lambda: wallet().spend(1, now=0.5), "now"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_input_is_refused_in_one_line(make: object, says: str) -> None:
+    with pytest.raises(BadInput, match=says) as refused:
+        make()  # type: ignore[operator]
+    assert "\n" not in str(refused.value)
