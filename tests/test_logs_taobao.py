@@ -159,8 +159,7 @@ def test_a_history_is_what_was_seen_before_the_first_day_oldest_first(tmp_path: 
     assert ids[0] == ids[2] == ids[4] != ids[1]
 
 
-def test_without_behaviour_every_history_is_empty(tmp_path: Path) -> None:
-    assert seen(stored(tmp_path / "none", behavior_log="")) == [[]] * 5
+def test_a_behaviour_table_without_early_rows_leaves_every_history_empty(tmp_path: Path) -> None:
     late = f"user,time_stamp,btag,cate,brand\n11,{FIRST_DAY},pv,1,2\n"
     assert seen(stored(tmp_path / "late", behavior_log=late)) == [None] * 5
     assert seen(stored(tmp_path / "empty", behavior_log="user,time_stamp,btag,cate,brand\n")) == [None] * 5

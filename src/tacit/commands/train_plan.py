@@ -100,6 +100,7 @@ def planned(config: TrainingConfig) -> Planned:
     with spinner("planning: allocation and noise"):
         method = method_of(config, flips, now=now)
         plan = method.plan(examples, secret=secret, memory=RememberedAnswers(Path(default_path())))
+    plan.check(config.model)
     memory = estimate(config.model, examples, plan, config.speed)
     if config.onnx is not None:
         with said_under("export.onnx"):

@@ -14,6 +14,7 @@ from tacit.data.columns import Columns
 from tacit.data.encoding.selection import Selection
 from tacit.data.splits import Rows
 from tacit.errors import BadInput
+from tacit.schema.columns import Kind, Role
 
 Ids = NDArray[np.int32]
 EVERYTHING = "everything"
@@ -28,6 +29,25 @@ class Sizes:
     sensitive_fields: int
     public_rows: int
     sensitive_rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What each row's person did before, as ids of the public table: those that a public field reads too."""
+
+    offsets: NDArray[np.int64]  # (rows of the log + 1,)
+    ids: Ids
+    field: int  # the place of the public field with the same values
+
+    def last(self, rows: NDArray[np.int64], most: int) -> tuple[Ids, NDArray[np.int64]]:
+        """The last `most` events of each of these rows, oldest first and one row after the other; and for each
+        event, to which of the rows it belongs."""
+        starts, ends = np.asarray(self.offsets).take(rows), np.asarray(self.offsets).take(rows + 1)
+        starts = np.maximum(starts, ends - most)
+        sizes = ends - starts
+        of = np.repeat(np.arange(len(rows)), sizes)
+        within = np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return np.asarray(self.ids).take(starts[of] + within), of
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +68,7 @@ class Examples:
     synthetic: bool = False
     selection: Selection | None = None
     encoder_digest: str = ""
+    histories: Mapping[str, History] = field(default_factory=dict)  # whole columns, by name
 
     @classmethod
     def of(cls, columns: Columns, part: str = EVERYTHING) -> Examples:
@@ -70,6 +91,7 @@ class Examples:
             synthetic=columns.synthetic,
             selection=encoder.selection,
             encoder_digest=encoder.digest,
+            histories=_histories(columns),
         )
 
     def __len__(self) -> int:
@@ -116,3 +138,15 @@ class Examples:
         from dataclasses import replace
 
         return replace(self, at=Rows(self.rows(places)))
+
+
+def _histories(columns: Columns) -> dict[str, History]:
+    """The log's sequences that share their values with a public field."""
+    encoder = columns.encoder
+    known = {column.name: column.vocabulary for column in encoder.columns}
+    fields = [known[name] for name in encoder.fields(Role.PUBLIC)]
+    return {
+        column.name: History(*columns.sequence(column.name), fields.index(column.vocabulary))
+        for column in encoder.columns
+        if column.kind is Kind.SEQUENCE and column.vocabulary in fields
+    }

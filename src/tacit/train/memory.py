@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from tacit.train.examples import Examples, Sizes
+from tacit.train.models.din import Din
+from tacit.train.models.fnn import Fnn
 from tacit.train.models.mlp import Mlp
 from tacit.train.models.model import Architecture, Model
 from tacit.train.plan import LabelPhase, Phase, Plan
@@ -98,6 +100,8 @@ def _per_example(model: Model, sizes: Sizes) -> int:
     if isinstance(shape, Mlp):
         widths = fields * shape.dim + sum(shape.public_layers) + sum(shape.common_layers)
         return PER_EXAMPLE + 2 * fields * ID + int(ACTIVATIONS * widths * FLOAT)
+    if isinstance(shape, Fnn | Din):
+        return PER_EXAMPLE + 2 * fields * ID + int(ACTIVATIONS * shape.activations(sizes) * FLOAT)
     width = int(next(iter(model.tables.values())).shape[1])
     return PER_EXAMPLE + 2 * fields * ID + 2 * width * FLOAT
 

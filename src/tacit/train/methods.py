@@ -32,6 +32,7 @@ from tacit.train.sgd.schedule import Schedule
 from tacit.train.targets import Head
 
 IMPRESSION, ONE, LABEL = Unit(UnitKind.IMPRESSION), Cap(1), FlipKey("label", 0)
+READS_ALL = "sensitive features, which this model reads: its weights may tell what they are"
 ENOUGH = 3.0
 """True labels' worth that each public value needs before noisy labels are worth a share of the budget."""
 MOST_LABEL_EPSILON = 3.0
@@ -61,9 +62,13 @@ class Plain:
 class LabelDp:
     """Labels are made noisy once; then the truncated model is trained on public features in any way one likes.
 
+    With `part` whole, sensitive features are read as well: the promise is about labels alone, and the features
+    are not protected.
+
     Guarantee:  (epsilon, 0)-DP for the labels of one `unit`, as the mechanism composes them under `cap`.
-    Neighbours: replace label, for one unit (and window): public features, unit keys and times are the same.
-    Assumes:    what the mechanism and `allocation.allocate` assume. Sensitive features are not read at all.
+    Neighbours: replace label, for one unit (and window): all features, unit keys and times are the same.
+    Assumes:    what the mechanism and `allocation.allocate` assume. No feature was made from labels. Of a
+                truncated model, sensitive features are not read at all.
     Source:     Ghazi et al., Evaluation of Label DP Mechanisms on Binary Conversion Models.
     """
 
@@ -74,16 +79,26 @@ class LabelDp:
     learning: Learning = field(default_factory=Learning)
     key: FlipKey = LABEL
     now: int | None = None
+    part: Part = Part.TRUNCATED
 
     def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
         del memory
         labelling = _labelling(self, self.epsilon, examples, secret)
         release = self.mechanism.release(labelling.allocation, self.epsilon)
-        statement = PrivacyStatement.of([release], unit=self.unit, relation=Relation.REPLACE_LABEL, delta=0)
-        phase = LabelPhase(
-            Part.TRUNCATED, self.learning, _epochs(self.learning, len(labelling.allocation)), labelling
+        reads_all = self.part is not Part.TRUNCATED
+        statement = PrivacyStatement.of(
+            [release],
+            unit=self.unit,
+            relation=Relation.REPLACE_LABEL,
+            delta=0,
+            also_not_protected=(READS_ALL,) if reads_all else (),
         )
-        return Plan((phase,), (release,), statement, statement.guarantee(sensitive_features=False), examples)
+        phase = LabelPhase(
+            self.part, self.learning, _epochs(self.learning, len(labelling.allocation)), labelling
+        )
+        return Plan(
+            (phase,), (release,), statement, statement.guarantee(sensitive_features=reads_all), examples
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from tacit.privacy.releases import Release
 from tacit.privacy.statement import PrivacyStatement
 from tacit.train.examples import Examples
 from tacit.train.labels.mechanism import LabelMechanism
-from tacit.train.models.model import Part
+from tacit.train.models.abilities import expect_able, expect_history
+from tacit.train.models.model import Architecture, Part
 from tacit.train.settings import Learning, PrivateLearning
 from tacit.train.sgd.descent import Clipping
 from tacit.train.sgd.sampling import Places
@@ -81,6 +82,12 @@ class Plan:
     statement: PrivacyStatement | None
     charge: Guarantee | None
     examples: Examples = field(repr=False, compare=False)
+
+    def check(self, shape: Architecture) -> None:
+        """Refuse a model that these phases cannot train, or that reads what the examples do not have."""
+        for phase in self.phases:
+            expect_able(shape, phase.part, clipped=isinstance(phase, PrivatePhase))
+        expect_history(shape, self.examples)
 
     @property
     def steps(self) -> int:

@@ -82,6 +82,7 @@ class Run:
             raise BadInput(
                 "expected the examples that the plan was made for, got others: their units may differ"
             )
+        plan.check(model.architecture)
         if model.sizes != examples.sizes:
             raise BadInput(f"expected examples of the model's sizes {model.sizes}, got {examples.sizes}")
         self.plan, self.model, self.examples, self.source = plan, model, examples, source

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,15 @@ class Encoder:
         return Encoded(matrices[0], matrices[1], sequences)
 
     def side(self, column: Column) -> Side:
-        return self.public if Role.PUBLIC in column.roles else self.sensitive
+        """A sequence of a public column's values reads that column's rows, whatever it tells of whom: what
+        somebody saw earlier can then be compared with what they see now."""
+        shared = column.kind is Kind.SEQUENCE and column.vocabulary in self._public_vocabularies
+        return self.public if Role.PUBLIC in column.roles or shared else self.sensitive
+
+    @cached_property
+    def _public_vocabularies(self) -> frozenset[str]:
+        fields = (column for column in self._of_side(Role.PUBLIC) if column.kind is not Kind.SEQUENCE)
+        return frozenset(column.vocabulary for column in fields)
 
     @property
     def digest(self) -> str:

@@ -1,17 +1,20 @@
 """A made-up log in the form of the Taobao display-ad log: candidates, clicks, ads and people.
 
 An auction is the rows of one user at one time; its size has the law of `Market.taobao_like`, and its ads are
-distinct. With z_item of the ad, z_context of the placement and the hour, p and q the tastes of the person and
-of the ad's category (see `taobao_tables`), and ζ a standard normal of each row's own,
+distinct. With z_item of the ad, z_context of the placement and the hour, p and q the tastes of the person's
+segment and of the ad's category (see `taobao_tables`), and standard normals g of each person and category and ζ
+of each row's own,
 
     η      = b + σ_item z_item + σ_context z_context
-    device = sigmoid(η + σ_user z),      z = √learnable ⟨p, q⟩ + √(1 - learnable) ζ
+    z      = √learnable ⟨p, q⟩ + √(1 - learnable) (√personal g + √(1 - personal) ζ)
+    device = sigmoid(η + σ_user z)
     server = E[device | η]  for z ~ N(0, 1)
     clk    ~ Bernoulli(device)
     bid    = bid_per_price · price,      ln price ~ N(5, 1.2²)
 
-so `learnable` is the share of what only the device knows that a model of segments and categories can learn. A
-world solves b once, on a fixed draw of its own, so that the share of clicks is `click_rate`. A few published
+so `learnable` is the share of what only the device knows that a model of segments and categories can learn, and
+`personal` the share of the rest that the person's earlier behaviour tells of (`taobao_behaviour`). A world
+solves b once, on a fixed draw of its own, so that the share of clicks is `click_rate`. A few published
 prices are outliers; bids are made from the prices before that.
 
 Rows are in time order within a block, not over the log: every block covers all eight days. A log may end within
@@ -33,6 +36,7 @@ from scipy.special import expit
 from tacit import expect
 from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, first_rows, generator
 from tacit.data.generators.markets import Market, expected_click
+from tacit.data.generators.taobao_behaviour import behaviour, own_taste
 from tacit.data.generators.taobao_tables import (
     Ads,
     Floats,
@@ -66,6 +70,7 @@ class TaobaoWorld:
     people: int = 60_000
     click_rate: float = 0.0514
     learnable: float = 0.5
+    personal: float = 0.6
     bid_per_price: float = BID_SHARE
     missing_brands: float = 0.29
     price_outliers: float = 1e-4
@@ -79,7 +84,7 @@ class TaobaoWorld:
         expect.whole("people", self.people, at_least=1)
         expect.probability("click_rate", self.click_rate)
         expect.positive("bid_per_price", self.bid_per_price)
-        for name in ("learnable", "missing_brands", "price_outliers", "without_profile"):
+        for name in ("learnable", "personal", "missing_brands", "price_outliers", "without_profile"):
             expect.probability(name, getattr(self, name), zero=True, one=True)
         if expect.at_least_zero("ad_skew", self.ad_skew) > MOST_AD_SKEW:
             raise BadInput(f"expected ad_skew <= {MOST_AD_SKEW}, got {self.ad_skew!r}")
@@ -90,7 +95,11 @@ class TaobaoWorld:
         return "taobao"
 
     def side_tables(self) -> Mapping[str, pa.Table]:
-        return {"ad_feature": self._ads.table, "user_profile": self._people.table}
+        return {
+            "ad_feature": self._ads.table,
+            "user_profile": self._people.table,
+            "behavior_log": self._behaviour,
+        }
 
     def batches(self, rows: int) -> Iterator[Generated]:
         return first_rows(rows, (self._block(generator(self.seed, _ROWS, block)) for block in count()))
@@ -111,6 +120,11 @@ class TaobaoWorld:
         )
 
     @cached_property
+    def _behaviour(self) -> pa.Table:
+        spread = (1 - self._unknown**2) ** 0.5 or 1.0  # where nothing can be learned, nobody is picky
+        return behaviour(self._ads, self.people, lambda *of: self._liking(*of) / spread, seed=self.seed)
+
+    @cached_property
     def _context_effect(self) -> Floats:
         """(placements, hours): an effect of each added up, with mean 0 and variance 1 over impressions."""
         draws = generator(self.seed, _CONTEXTS)
@@ -126,9 +140,8 @@ class TaobaoWorld:
         ad = pick(self._ads.cdf, CALIBRATION_ROWS, draws)
         placement, hour = self._contexts(CALIBRATION_ROWS, draws)
         market = Market.taobao_like()
-        learnable_spread = market.user_spread * self.learnable**0.5
-        known = self._public(ad, placement, hour) + learnable_spread * self._affinity(person, ad)
-        unknown_spread = market.user_spread * (1 - self.learnable) ** 0.5
+        known = self._public(ad, placement, hour) + market.user_spread * self._liking(person, ad)
+        unknown_spread = market.user_spread * self._unknown
 
         def excess(base: float) -> float:
             return float(expected_click(base + known, unknown_spread).mean()) - self.click_rate
@@ -140,8 +153,18 @@ class TaobaoWorld:
         item = market.item_spread * self._ads.item_effect[ad]
         return np.asarray(item + market.context_spread * self._context_effect[placement, hour])
 
-    def _affinity(self, person: Integers, ad: Integers) -> Floats:
-        return np.asarray(np.einsum("ij,ij->i", self._people.taste[person], self._ads.taste[ad]))
+    @property
+    def _unknown(self) -> float:
+        """The standard deviation of what nothing tells of, in z."""
+        return float(((1 - self.learnable) * (1 - self.personal)) ** 0.5)
+
+    def _liking(self, person: Integers, ad: Integers) -> Floats:
+        """z without what nothing tells of."""
+        of_segment = np.einsum("ij,ij->i", self._people.taste[person], self._ads.taste[ad])
+        own = own_taste(self.seed, person, self._ads.category[ad])
+        return np.asarray(
+            self.learnable**0.5 * of_segment + ((1 - self.learnable) * self.personal) ** 0.5 * own
+        )
 
     def _contexts(self, count: int, draws: np.random.Generator) -> tuple[Integers, Integers]:
         return pick(np.cumsum(PLACEMENT_SHARES), count, draws), pick(np.cumsum(rhythm()), count, draws)
@@ -162,8 +185,7 @@ class TaobaoWorld:
         ad = self._distinct_ads(sizes, draws)
 
         eta = self._base + self._public(ad, row_placement, row_hour)
-        own = draws.standard_normal(len(ad))
-        z = self.learnable**0.5 * self._affinity(person, ad) + (1 - self.learnable) ** 0.5 * own
+        z = self._liking(person, ad) + self._unknown * draws.standard_normal(len(ad))
         device = expit(eta + market.user_spread * z)
         clicked = draws.random(len(ad)) < device
         batch = {

@@ -33,6 +33,7 @@ class Ads:
     table: pa.Table
     cdf: Floats  # of being drawn as a candidate
     item_effect: Floats
+    category: Integers  # cate_id - 1
     taste: Floats  # (ads, TASTES), unit vectors: those of the ads' categories
     price_meant: Floats  # the price before outliers are written over a few
 
@@ -81,7 +82,8 @@ def draw_ads(
             "price": price,
         }
     )
-    return Ads(table, np.cumsum(weights), standardised(effect, weights), taste[category], price_meant)
+    effect = standardised(effect, weights)
+    return Ads(table, np.cumsum(weights), effect, category, taste[category], price_meant)
 
 
 def draw_people(people: int, *, seed: int, without_profile: float, skew: float) -> People:

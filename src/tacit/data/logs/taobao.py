@@ -4,7 +4,8 @@ A folder holds `raw_sample`, `ad_feature`, `user_profile` and, where given, `beh
 .csv.gz or .parquet. As in the study of private recommendations (Appendix E): the ads with the same user and
 time_stamp are the candidates of one auction, and an advertiser bids in proportion to the price of the item.
 What belongs to the person is sensitive; the ad, the place on the page and the time are public. Days are cut in
-UTC+8.
+UTC+8. A history is what the person looked at before the first day (`behavior_log`), or else the ads that they
+were shown before the row's own second (`taobao_shown`); clicks are in neither.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tacit.data.log import Figure, Log, Tables
+from tacit.data.logs.taobao_shown import ShownBefore
 from tacit.data.logs.taobao_tables import (
     AD,
     HISTORY,
+    HISTORY_BRAND,
     PERSON,
     PROFILE,
     SideTable,
@@ -35,9 +38,10 @@ HIGHEST_PRICE = 100_000.0  # above this a price is a placeholder (they go up to 
 
 
 def joined(
-    ads: SideTable, profiles: SideTable, history: SideTable | None, rows: pa.RecordBatch
+    ads: SideTable, profiles: SideTable, history: SideTable | ShownBefore, rows: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """Add the ad's and the person's columns, the bid and the auction. An unknown ad or person has nulls."""
+    """Add the ad's and the person's columns, their history, the bid and the auction. An unknown ad or person
+    has nulls."""
     users = rows.column("user")
     added = {
         **ads.of(rows.column("adgroup_id")),
@@ -45,8 +49,8 @@ def joined(
         "auction": pc.bit_wise_xor(pc.shift_left(users, 32), rows.column("time_stamp")),
     }
     added["bid"] = pc.multiply(pc.min_element_wise(added["price"], HIGHEST_PRICE, skip_nulls=False), BID_SHARE)
-    if history is None:
-        added[HISTORY] = pa.array([[]] * rows.num_rows, pa.list_(pa.int64()))
+    if isinstance(history, ShownBefore):
+        added.update(history.of(users, rows.column("time_stamp")))
     else:
         added.update(history.of(users))
     for name, column in added.items():
@@ -57,9 +61,14 @@ def joined(
 def _tables(folder: Path) -> Tables:
     ads = SideTable.read(table_in(folder, "ad_feature"), AD)
     profiles = SideTable.read(table_in(folder, "user_profile"), PROFILE)
-    history = histories(table_in(folder, "behavior_log")) if has_table(folder, "behavior_log") else None
-    others = (table_in(folder, "ad_feature"), table_in(folder, "user_profile"))
-    return Tables(table_in(folder, "raw_sample"), partial(joined, ads, profiles, history), others)
+    rows = table_in(folder, "raw_sample")
+    others = ["ad_feature", "user_profile"]
+    history: SideTable | ShownBefore = ShownBefore(rows, ads)
+    if has_table(folder, "behavior_log"):
+        history = histories(table_in(folder, "behavior_log"))
+        others.append("behavior_log")
+    joins = partial(joined, ads, profiles, history)
+    return Tables(rows, joins, tuple(table_in(folder, name) for name in others))
 
 
 LOG = Log(
@@ -67,7 +76,7 @@ LOG = Log(
     title="Taobao ad display (raw_sample, ad_feature, user_profile, behavior_log)",
     about="Rows are impressions; the label is a click. An auction is the ads of the same user and time_stamp; "
     f"a bid is {BID_SHARE:g} of the item's price, which is cut at {HIGHEST_PRICE:,.0f}. Behaviour before the "
-    "first day becomes the person's history.",
+    "first day becomes the person's history; without that table, the ads that they were shown before do.",
     schema=LogSchema(
         "taobao",
         (
@@ -78,7 +87,8 @@ LOG = Log(
             Column("hour", {Role.PUBLIC}, Kind.HOUR, source="time_stamp"),
             Column("weekday", {Role.PUBLIC}, Kind.WEEKDAY, source="time_stamp"),
             *(Column(name, {Role.SENSITIVE}) for name in PERSON),
-            Column(HISTORY, {Role.SENSITIVE}, Kind.SEQUENCE),
+            Column(HISTORY, {Role.SENSITIVE}, Kind.SEQUENCE, vocabulary="cate_id"),
+            Column(HISTORY_BRAND, {Role.SENSITIVE}, Kind.SEQUENCE, vocabulary="brand"),
             Column("user", {Role.USER}),
             Column("time_stamp", {Role.TIME}, Kind.WHOLE),
             Column("auction", {Role.AUCTION}),

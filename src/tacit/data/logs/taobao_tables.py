@@ -23,7 +23,7 @@ from tacit.errors import BadInput
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 FIRST_DAY = 1_494_000_000  # 2017-05-06 00:00 in UTC+8, when the impressions begin
-HISTORY = "history_category"
+HISTORY, HISTORY_BRAND = "history_category", "history_brand"
 HISTORY_LENGTH = 20
 PRUNE_AFTER = 4_000_000
 
@@ -53,7 +53,8 @@ PROFILE = Shape(
     MappingProxyType(dict.fromkeys(("userid", *PERSON), Raw.WHOLE)),
     MappingProxyType({"new_user_class_level ": "new_user_class_level"}),  # published with that space
 )
-BEHAVIOUR = Shape("user", MappingProxyType(dict.fromkeys(("user", "time_stamp", "cate"), Raw.WHOLE)))
+BEHAVIOUR = Shape("user", MappingProxyType(dict.fromkeys(("user", "time_stamp", "cate", "brand"), Raw.WHOLE)))
+NO_BRAND = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def table_in(folder: Path, name: str) -> Path:
 
 
 def histories(path: Path) -> SideTable:
-    """The last categories that each person looked at before the impressions begin, oldest first.
+    """The last categories, and brands, that each person looked at before the impressions begin, oldest first.
 
     Later behaviour is passed over: no impression may see its own future.
     """
@@ -114,19 +115,26 @@ def histories(path: Path) -> SideTable:
         early = rows.filter(
             pc.and_(pc.less(rows.column("time_stamp"), FIRST_DAY), rows.column("cate").is_valid())
         )
-        waiting.append(_Events(*(early.column(name).to_numpy() for name in ("user", "time_stamp", "cate"))))
+        user, time, category = (early.column(name).to_numpy() for name in ("user", "time_stamp", "cate"))
+        brand = pc.fill_null(early.column("brand"), NO_BRAND).to_numpy()
+        waiting.append(_Events(user, time, category, brand))
         count += early.num_rows
         if count > PRUNE_AFTER:
             kept, waiting, count = _Events.latest([kept, *waiting]), [], 0
     kept = _Events.latest([kept, *waiting])
     users, first = np.unique(kept.user, return_index=True)
     offsets = pa.array(np.append(first, len(kept.user)).astype(np.int32))
-    return SideTable(users, pa.table({HISTORY: pa.ListArray.from_arrays(offsets, pa.array(kept.category))}))
+    brands = pa.array(kept.brand, mask=kept.brand == NO_BRAND)
+    lists = {
+        name: pa.ListArray.from_arrays(offsets, values)
+        for name, values in ((HISTORY, pa.array(kept.category)), (HISTORY_BRAND, brands))
+    }
+    return SideTable(users, pa.table(lists))
 
 
 def batches(path: Path, shape: Shape) -> Iterator[pa.RecordBatch]:
     """A table's rows, a block at a time. A row that cannot be read, or has no key, refuses the table."""
-    for parsed in in_order(lambda parse: parse(), _blocks(path, shape)):
+    for parsed in in_order(lambda parse: parse(), parsed_blocks(path, shape)):
         BadRows(str(path), limit=0).add(parsed.bad)
         keyless = np.flatnonzero(parsed.rows.column(shape.key).is_null().to_numpy(zero_copy_only=False))
         BadRows(str(path), limit=0).add(
@@ -135,7 +143,8 @@ def batches(path: Path, shape: Shape) -> Iterator[pa.RecordBatch]:
         yield parsed.rows
 
 
-def _blocks(path: Path, shape: Shape) -> Iterator[Callable[[], Parsed]]:
+def parsed_blocks(path: Path, shape: Shape, *, bad_rows_limit: int = 0) -> Iterator[Callable[[], Parsed]]:
+    """What parses a table, block by block; each block gives up beyond so many rows that cannot be read."""
     layout = Layout(shape.columns, missing=("", "NULL", "null"), aliases=shape.aliases)
     wanted, parquet = list(shape.columns), is_parquet(path)
     header = parquet_names(path) if parquet else layout.cells(first_line(path).decode("utf-8", "replace"))
@@ -146,7 +155,7 @@ def _blocks(path: Path, shape: Shape) -> Iterator[Callable[[], Parsed]]:
     if parquet:
         yield from ParquetParser(layout, path, wanted).blocks()
         return
-    parser = TextParser(layout, names, wanted, bad_rows_limit=0)
+    parser = TextParser(layout, names, wanted, bad_rows_limit)
     for block in blocks(path):
         rows = block.without_first_line() if block.first_line == 1 else block
         if rows.lines:
@@ -158,11 +167,12 @@ class _Events:
     user: NDArray[np.int64]
     time: NDArray[np.int64]
     category: NDArray[np.int64]
+    brand: NDArray[np.int64]
 
     @classmethod
     def none(cls) -> _Events:
         nothing = np.empty(0, dtype=np.int64)
-        return cls(nothing, nothing, nothing)
+        return cls(nothing, nothing, nothing, nothing)
 
     @classmethod
     def latest(cls, parts: list[_Events]) -> _Events:
@@ -170,8 +180,9 @@ class _Events:
         users = np.concatenate([part.user for part in parts])
         time = np.concatenate([part.time for part in parts])
         category = np.concatenate([part.category for part in parts])
+        brand = np.concatenate([part.brand for part in parts])
         order = np.lexsort((time, users))
         by_user = users[order]
         ends = np.searchsorted(by_user, by_user, side="right")
         near = order[ends - np.arange(len(order)) <= HISTORY_LENGTH]
-        return cls(users[near], time[near], category[near])
+        return cls(users[near], time[near], category[near], brand[near])

@@ -26,6 +26,7 @@ from tacit.train.configuration import parts
 from tacit.train.configuration.keys import DP_SGD, KEYS, METHODS, keys_for, refuse_ignored
 from tacit.train.configuration.table import Table, said_under
 from tacit.train.configuration.values import TrainingConfig
+from tacit.train.models.abilities import expect_method
 from tacit.train.settings import Learning, PrivateLearning
 from tacit.train.statistic.field_machine import FieldFactors
 
@@ -79,12 +80,15 @@ def parse(record: Mapping[str, Any], place: Path, *, also: Collection[str] = ())
     statistic = parts.statistic(Table(_table(ours, "statistic"), "statistic", keys_for("statistic")))
     if method == "statistic" and "model" in ours:
         raise BadInput("model: expected no such table with method statistic, which brings its own, got one")
+    model = FieldFactors(statistic.rank) if method == "statistic" else parts.model(_table(ours, "model"))
+    with said_under("privacy.method"):
+        expect_method(model, method)
     return TrainingConfig(
         place=place,
         data=folder / _path(top, "data", "the folder of a prepared log"),
         part=top.text("part", "train") or "train",
         out=folder / _path(top, "out", "the folder that the model is written to"),
-        model=FieldFactors(statistic.rank) if method == "statistic" else parts.model(_table(ours, "model")),
+        model=model,
         privacy=privacy,
         labels=parts.labels(Table(_table(ours, "labels"), "labels", keys_for("labels"))),
         plain=parts.plain(descent) if method == "plain" else Learning(),

@@ -17,6 +17,8 @@ from tacit.train.configuration.values import TrainingConfig
 from tacit.train.examples import Examples
 from tacit.train.grouping import groups_of
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Method, Plain
+from tacit.train.models.abilities import own_part
+from tacit.train.models.model import Part
 from tacit.train.plan import Plan, PrivatePhase
 
 FACTS = ("log", "rows", "rows_read", "rows_passed_over", "split", "columns")
@@ -26,13 +28,17 @@ FACTS = ("log", "rows", "rows_read", "rows_passed_over", "split", "columns")
 def method_of(config: TrainingConfig, key: FlipKey, now: int) -> Method:
     """`now`, in seconds, refuses time windows that are still open."""
     privacy, labels = config.privacy, config.labels
+    part = own_part(config.model)
     if privacy.method == "plain":
-        return Plain(config.plain)
+        return Plain(config.plain, part or Part.WHOLE)
     if privacy.method == "statistic":
         raise BadInput("privacy.method: expected a method that trains step by step, got statistic")
     assert privacy.epsilon is not None, "checked when the configuration was read"
     if privacy.method == "label-dp":
-        return LabelDp(privacy.epsilon, privacy.unit, privacy.cap, labels.mechanism, labels.learning, key, now)
+        return LabelDp(
+            privacy.epsilon, privacy.unit, privacy.cap, labels.mechanism, labels.learning, key, now,
+            part=part or Part.TRUNCATED,
+        )  # fmt: skip
     assert privacy.delta is not None, "checked when the configuration was read"
     if privacy.method == "dp-sgd":
         return DpSgd(privacy.epsilon, privacy.delta, privacy.unit, config.descent, now)

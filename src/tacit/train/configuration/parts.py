@@ -37,7 +37,11 @@ TYPES = {
     **dict.fromkeys(("decay", "optimizer"), "a text in quotes"),
     "batch": "a whole number",
 }
-SHAPES = {"dim": "a whole number", "start": "a number", "public_layers": "a list", "common_layers": "a list"}
+SHAPES = {
+    **dict.fromkeys(("public_layers", "common_layers", "layers", "attention", "history"), "a list"),
+    **dict.fromkeys(("dim", "length"), "a whole number"),
+    "start": "a number",
+}
 LEAST_EPSILON, MOST_EPSILON = Fraction(1, 10_000), 1000  # beyond them accounting takes minutes, for no use
 RESPONSE, PRIOR, LAPLACE = "randomized-response", "prior", "laplace"
 

@@ -7,15 +7,19 @@ from dataclasses import fields
 from typing import Any
 
 from tacit.errors import BadInput
+from tacit.train.models.din import Din
 from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression
+from tacit.train.models.fnn import Fnn
 from tacit.train.models.mlp import Mlp
 from tacit.train.models.model import Architecture
 from tacit.train.statistic.field_machine import FieldFactors
 
-KNOWN: tuple[type[FactorizationMachine | LogisticRegression | Mlp | FieldFactors], ...] = (
+KNOWN: tuple[type[FactorizationMachine | LogisticRegression | Mlp | Fnn | Din | FieldFactors], ...] = (
     FactorizationMachine,
     LogisticRegression,
     Mlp,
+    Fnn,
+    Din,
     FieldFactors,
 )
 

@@ -18,6 +18,7 @@ from tacit import expect
 from tacit.errors import BadInput
 from tacit.train.examples import Sizes
 from tacit.train.models.model import Normal
+from tacit.train.models.widths import widths
 
 if TYPE_CHECKING:
     from tacit.train.models.mlp_network import Network
@@ -37,11 +38,7 @@ class Mlp:
         expect.whole("dim", self.dim, at_least=1)
         expect.positive("start", self.start)
         for key in ("public_layers", "common_layers"):
-            widths = getattr(self, key)
-            if not isinstance(widths, list | tuple):
-                raise BadInput(f"expected {key} to be a list of widths, got {widths!r}")
-            whole = tuple(expect.whole(f"every width in {key}", width, at_least=1) for width in widths)
-            object.__setattr__(self, key, whole)  # files hold lists
+            object.__setattr__(self, key, widths(key, getattr(self, key)))
 
     def build(self, sizes: Sizes, normal: Normal) -> Network:
         if importlib.util.find_spec("torch") is None:

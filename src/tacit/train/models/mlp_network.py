@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ class Network:
     penalised_from: int = 0
 
     @classmethod
-    def fresh(cls, shape: Mlp, sizes: Sizes, normal: Normal) -> Network:
+    def fresh(cls, shape: Mlp, sizes: Sizes, normal: Normal) -> Self:
         """Embeddings N(0, start^2), layers N(0, 2 / inputs) (He et al. 2015), biases 0."""
         tables = {
             PUBLIC: normal((sizes.public_rows, shape.dim), scale=shape.start),
@@ -51,9 +52,9 @@ class Network:
         return cls(shape, sizes, tables, dense, tuple(public), tuple(common))
 
     def ids(self, examples: Examples, rows: NDArray[np.int64], part: Part) -> TableIds:
-        ids = {PUBLIC: _taken(PUBLIC, examples.public, rows, len(self.tables[PUBLIC]))}
+        ids = {PUBLIC: taken(PUBLIC, examples.public, rows, len(self.tables[PUBLIC]))}
         if part is not Part.TRUNCATED:
-            ids[SENSITIVE] = _taken(SENSITIVE, examples.sensitive, rows, len(self.tables[SENSITIVE]))
+            ids[SENSITIVE] = taken(SENSITIVE, examples.sensitive, rows, len(self.tables[SENSITIVE]))
         return ids
 
     def trained_ids(self, ids: TableIds, part: Part) -> TableIds:
@@ -102,7 +103,8 @@ class Network:
         }
 
 
-def _taken(name: str, column: Ids, rows: NDArray[np.int64], table_rows: int) -> Ids:
+def taken(name: str, column: Ids, rows: NDArray[np.int64], table_rows: int) -> Ids:
+    """Some rows of a side's ids; one that the table lacks is refused."""
     ids = np.asarray(column).take(rows, axis=0)
     if ids.size and (ids.min() < 0 or ids.max() >= table_rows):
         raise BadInput(f"expected {name} ids from 0 to {table_rows - 1}, got another")
