@@ -17,7 +17,14 @@ from tacit.data.generators.markets import Market
 from tacit.deliver.auction.candidates import AuctionBlock, PublicCandidates, Rates
 from tacit.deliver.auction.choices import ChoiceRule, Greedy, NonPersonalised, Planned, TopOf
 from tacit.deliver.auction.logs import LogNames, generated_blocks, logged_blocks
-from tacit.deliver.auction.market import Arm, choose_block, measure, measure_noisy_prices, private_scores
+from tacit.deliver.auction.market import (
+    Arm,
+    choose_block,
+    measure,
+    measure_noisy_prices,
+    private_scores,
+    show_block,
+)
 from tacit.deliver.auction.metrics import METRICS, Totals, group_of, values_of
 from tacit.deliver.auction.noisy_choices import NoisyMaxOf
 from tacit.deliver.auction.noisy_price import NoisyPrice
@@ -297,3 +304,14 @@ def test_offers_do_not_hold_anything_private() -> None:
     assert set(Offers.__dataclass_fields__) == {
         "offsets", "rows", "score", "price_micros", "setter", "rules", "names",
     }  # fmt: skip
+
+
+def test_a_block_of_one_row_is_shown_and_billed() -> None:
+    public = PublicCandidates(
+        np.array([0, 1]), np.array([5000]), Rates(np.array([0.5])), campaign=np.array([7])
+    )
+    arm = Arm(Greedy(), Rules(SecondPrice(Charged.CLICK), reserve_micros=1000))
+    shown = show_block(AuctionBlock(public, Rates(np.array([0.9]))), arm, Simulation(1).words)
+    assert shown.campaign.tolist() == [7]
+    assert shown.price_micros.tolist() == [2000]  # the reserve of an impression, for a click in two
+    assert shown.setter.tolist() == [-2]  # the reserve, which is nobody's

@@ -8,7 +8,7 @@ person's total.
 
 But a private choice can never stop trying what it knows to be bad. If anyone's best arm may be any of a arms,
 an epsilon-LDP choice shows the best with probability e^epsilon / (a - 1 + e^epsilon) at most on average, in
-every round: regret grows linearly (Shariff, Sheffet 2018, arXiv 1810.00068; Laro et al. 2024, appendix C).
+every round: regret grows linearly (Shariff, Sheffet 2018, arXiv 1810.00068; Laro et al. 2023, appendix C).
 """
 
 from __future__ import annotations

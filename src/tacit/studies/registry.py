@@ -22,6 +22,21 @@ STUDIES = {
     "label-dp-corrections": "label_dp.corrections",
     "label-dp-network": "label_dp.network",
     "label-dp-methods": "label_dp.methods",
+    "choice-pricing": "choice.pricing",
+    "choice-epsilon": "choice.epsilons",
+    "choice-clipping": "choice.clipping",
+    "choice-gamma": "choice.gamma",
+    "choice-auctions": "choice.auctions",
+    "choice-scores": "choice.scores",
+    "choice-candidates": "choice.candidates",
+    "choice-gaps": "choice.gaps",
+    "choice-mixing": "choice.mixing",
+    "choice-exploration": "choice.exploration",
+    "choice-frontier": "choice.frontier",
+    "choice-calibration": "choice.calibration",
+    "choice-budget": "choice.budget",
+    "choice-slots": "choice.slots",
+    "choice-shading": "choice.shading",
 }
 
 

@@ -157,7 +157,7 @@ def impressions(block: AuctionBlock, rules: Rules, shown: Shown) -> Impressions:
         price_micros=shown.prices,
         most_micros=most,
         rank=shown.ranks,
-        setter=np.where(shown.setters >= 0, campaign[shown.setters], shown.setters),
+        setter=np.where(shown.setters >= 0, campaign[np.maximum(shown.setters, 0)], shown.setters),
         rule=str(rules.price),
     )
 

@@ -27,7 +27,7 @@ class NoisyPrice:
                 rates, each clipped to `highest_rate` and given Laplace noise of scale 2 highest_rate / epsilon.
     Neighbours: any two vectors of private rates of this request.
     Assumes:    real numbers; one price a request; the range of rates is public.
-    Source:     Laro et al. 2024, appendix A.2.
+    Source:     Laro et al. 2023, appendix A.2.
     """
 
     epsilon: float

@@ -25,7 +25,7 @@ class SecondPrice:
     public score or bid. Under a randomised choice it is not truthful: a bid moves the price of others only,
     but also who is on the list.
 
-    Source: Laro et al. 2024, appendix A.3.
+    Source: Laro et al. 2023, appendix A.3.
     """
 
     charged: Charged = Charged.CLICK

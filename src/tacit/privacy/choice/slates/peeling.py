@@ -29,7 +29,7 @@ class PeeledSlates:
     Neighbours: any two vectors of private scores of one request.
     Assumes:    candidates and their order are public; words are independent and exactly uniform; what is shown
                 where follows the public order.
-    Source:     basic composition: Dwork, McSherry, Nissim, Smith 2006; one slot: Laro et al. 2024, eq. 2.
+    Source:     basic composition: Dwork, McSherry, Nissim, Smith 2006; one slot: Laro et al. 2023, eq. 2.
     """
 
     candidates: int

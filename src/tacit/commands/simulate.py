@@ -1,0 +1,165 @@
+"""`tacit simulate`: what private choice would cost and bring in a market of your own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tacit.commands.simulate_charges import Written
+    from tacit.commands.simulate_config import SimulationConfig
+    from tacit.deliver.auction.candidates import AuctionBlock
+    from tacit.deliver.auction.market import Arm, Results
+
+ABOUT = """\
+Run a market through private choices: auctions from a Parquet log or made up, ranked and priced by public data,
+chosen by devices that know more. Clicks, advertisers' surplus, revenue and welfare an auction are exact
+expectations over the choice, with 95% intervals over auctions (over users, where the log names them), beside
+the two ends: greedy (no privacy) and non-personalised (nothing private is read). The log streams: it may be
+larger than memory.
+
+A simulation reads private columns and promises nothing: its figures are for whoever may see the log."""
+
+EPILOG = """\
+an example:
+
+  [market]
+  log = "auctions.parquet"          # or: generated = "display" (or "search"), auctions = 20000, seed = 1
+
+  [columns]                         # rows of an auction lie together
+  auction = "auction_id"
+  campaign = "campaign"             # whole numbers >= 0; needed for charges
+  bid = "bid"                       # currency units
+  bid_kind = "bid_kind"             # click, conversion or impression; or for all: bids_for = "click"
+  click = "public_ctr"              # without the person's data: ranks and prices
+  private_click = "device_ctr"      # with it: only chooses
+  user = "user"                     # optional, whole numbers
+
+  [auction]
+  price = "second"                  # or first
+  charged = "click"                 # or impression
+  reserve_micros = 0                # least public score an impression
+  gamma = 1.0                       # sent to the device: public scores >= best x (1 - gamma)
+
+  [[choice]]
+  mechanism = "trunc"               # planned: private best m of public best k; spread = 0.3 is its prior
+  epsilon = [1, 5]
+
+  [[choice]]
+  mechanism = "rr"                  # kept, top; others: gumbel, exponential, laplace (clip, calibrated)
+  epsilon = 5
+  gamma = 0.8
+
+  [charges]                         # optional: choices drawn once, one line an impression
+  file = "charges.parquet"          # or .csv
+  choice = "trunc at 5"
+
+Unknown keys are refused. Money is printed in currency units per 1,000 auctions."""
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "simulate",
+        help="private choice in a market of your own",
+        description=ABOUT,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", metavar="CONFIG", help="a TOML file as below")
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tacit.commands.places import check_writable
+    from tacit.commands.simulate_arms import arms_of, rows_of, stream
+    from tacit.commands.simulate_config import load
+    from tacit.deliver.auction.market import measure
+    from tacit.errors import BadInput
+
+    config = load(args.config)
+    if config.charges is not None:
+        check_writable("charges.file", config.charges.file)
+    total, unit = rows_of(config)
+    arms = arms_of(config)
+    with progress_bar(f"{total:,} {unit}", total) as done:
+        results = measure(_told(stream(config), unit, done), arms)
+    if results.auctions < 2:
+        raise BadInput(f"{args.config}: expected at least two auctions for intervals, got {results.auctions}")
+    written = _charges(config, arms, total, unit)
+    if args.json:
+        print_json(_as_json(config, results, written))
+    else:
+        _print(config, results, written)
+    return 0
+
+
+def _told(blocks: Iterable[AuctionBlock], unit: str, done: Callable[[int], None]) -> Iterator[AuctionBlock]:
+    """The same blocks, with word of how far they are."""
+    seen = 0
+    for block in blocks:
+        yield block
+        seen += block.public.count if unit == "auctions" else len(block.public.bid_micros)
+        done(seen)
+
+
+def _charges(config: SimulationConfig, arms: dict[str, Arm], total: int, unit: str) -> Written | None:
+    from tacit.commands.simulate_arms import stream
+    from tacit.commands.simulate_charges import write_charges
+    from tacit.entropy import Entropy, Simulation
+
+    asked = config.charges
+    if asked is None:
+        return None
+    words = Entropy().words if asked.seed is None else Simulation(f"simulated choices {asked.seed}").words
+    with progress_bar(f"charges of {total:,} {unit}", total) as done:
+        return write_charges(_told(stream(config), unit, done), arms[asked.chooser], words, asked.file)
+
+
+def _print(config: SimulationConfig, results: Results, written: Written | None) -> None:
+    from tacit.commands.simulate_output import CAPTIONS, lift_cell, mean_cell, spent, title
+
+    print_table(
+        title(config, results),
+        ("choice", "most ε", *(f"{name}, {unit}" for name, unit in CAPTIONS.values())),
+        [
+            (arm, spent(results, arm), *(mean_cell(results, arm, metric) for metric in CAPTIONS))
+            for arm in results.arms
+        ],
+        numbers=[f"{name}, {unit}" for name, unit in CAPTIONS.values()],
+    )
+    print_table(
+        "over the non-personalised choice, %",
+        ("choice", *(name for name, _ in CAPTIONS.values())),
+        [(arm, *(lift_cell(results, arm, metric) for metric in CAPTIONS)) for arm in results.arms[1:]],
+        numbers=[name for name, _ in CAPTIONS.values()],
+    )
+    print("± is half of a 95% interval. ε is what one choice may tell; choices of one person add up.")
+    if written is not None:
+        print(
+            f"{written.lines:,} charges to {written.campaigns:,} campaigns, {written.total_micros:,} micros if "
+            f"all fall due: {written.file}"
+        )
+
+
+def _as_json(config: SimulationConfig, results: Results, written: Written | None) -> dict[str, Any]:
+    from tacit.commands.simulate_output import as_record, title
+
+    record: dict[str, Any] = {
+        "market": title(config, results),
+        "auctions": results.auctions,
+        "choices": [as_record(results, arm) for arm in results.arms],
+    }
+    if written is not None:
+        record["charges"] = {
+            "file": str(written.file),
+            "lines": written.lines,
+            "campaigns": written.campaigns,
+            "total_micros": written.total_micros,
+        }
+    return record

@@ -1,0 +1,244 @@
+"""A simulated market in one TOML file: where its auctions come from, its public rules, and who chooses how."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tacit import expect
+from tacit.deliver.auction.candidates import Event
+from tacit.deliver.auction.logs import LogNames
+from tacit.deliver.auction.rules import Charged, FirstPrice, Rules, SecondPrice
+from tacit.errors import BadInput
+from tacit.train.configuration.table import Table, said_under
+
+GENERATED = ("display", "search")
+NOISES = ("gumbel", "exponential", "laplace")
+MECHANISMS: dict[str, tuple[str, ...]] = {
+    "rr": ("kept", "top"),
+    "trunc": ("spread",),
+    **dict.fromkeys(NOISES, ("clip", "calibrated")),
+}
+"""Mechanisms, and the keys that each reads beside name, epsilon and gamma."""
+
+GREEDY, NON_PERSONALISED = "greedy", "non-personalised"  # the two ends, always there
+
+TOP = ("market", "columns", "auction", "choice", "charges")
+MARKET = ("log", "generated", "auctions", "seed")
+COLUMNS = (
+    "auction", "campaign", "bid", "bid_kind", "click", "conversion", "private_click", "private_conversion",
+    "true_click", "user", "private", "bids_for",
+)  # fmt: skip
+AUCTION = ("price", "charged", "reserve_micros", "gamma", "empty_worth_micros")
+CHOICE = (
+    "name",
+    "mechanism",
+    "epsilon",
+    "gamma",
+    *dict.fromkeys(key for keys in MECHANISMS.values() for key in keys),
+)
+CHARGES = ("file", "choice", "seed")
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Auctions of a Parquet file; `bid_kind` names a column that says what each bid is for."""
+
+    path: Path
+    names: LogNames
+    bid_kind: str | None
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Made-up auctions, like those of display or of search ads."""
+
+    kind: str
+    auctions: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """One way to choose, at one epsilon."""
+
+    name: str
+    mechanism: str
+    epsilon: float
+    gamma: float | None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ChargesAsked:
+    """Where to write charges, for whom; choices are drawn from a seed, or from the system's entropy."""
+
+    file: Path
+    chooser: str
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class SimulationConfig:
+    market: Logged | Generated
+    rules: Rules
+    choosers: tuple[Chooser, ...]
+    charges: ChargesAsked | None
+
+
+def load(path: str | Path) -> SimulationConfig:
+    """The simulation that a TOML file describes; paths in it are relative to its folder."""
+    place = Path(path)
+    with said_under(str(path)):
+        return parse(_read(place), place.resolve().parent)
+
+
+def parse(record: Mapping[str, Any], folder: Path) -> SimulationConfig:
+    Table(record, "", TOP)
+    rules = _rules(Table(record.get("auction", {}), "auction", AUCTION))
+    choosers = _choosers(record.get("choice", []))
+    return SimulationConfig(
+        market=_market(record, folder),
+        rules=rules,
+        choosers=choosers,
+        charges=_charges(record, folder, [each.name for each in choosers]),
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as problem:
+        reason = (problem.strerror or "").lower()
+        raise BadInput(f"expected a simulation's configuration here, got none ({reason})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise BadInput(f"expected TOML, got {problem}") from None
+
+
+def _market(record: Mapping[str, Any], folder: Path) -> Logged | Generated:
+    table = Table(record.get("market", {}), "market", MARKET)
+    if ("log" in table) == ("generated" in table):
+        raise BadInput("market: expected either log or generated, got both or neither")
+    if "generated" in table:
+        if "columns" in record:
+            raise BadInput("columns: expected no such table for a generated market, got one")
+        auctions = table.whole("auctions", 20_000, at_least=2)
+        seed = table.whole("seed", 1, at_least=0)
+        assert auctions is not None
+        assert seed is not None
+        return Generated(table.one_of("generated", GENERATED), auctions, seed)
+    for key in ("auctions", "seed"):
+        if key in table:
+            raise BadInput(f"market.{key}: expected no such key for a log, got one")
+    log = folder / str(table.text("log"))
+    columns = Table(record.get("columns", {}), "columns", COLUMNS)
+    return Logged(log, _names(columns), columns.text("bid_kind"))
+
+
+def _names(table: Table) -> LogNames:
+    for key in ("auction", "bid", "click", "private_click"):
+        table.needed(key, "the name of a column")
+    if "bid_kind" in table and "bids_for" in table:
+        raise BadInput("columns.bids_for: expected no such key where a column says it (bid_kind), got one")
+    texts = {key: table.text(key) for key in COLUMNS if key not in ("private", "bids_for", "bid_kind")}
+    hidden = table.some("private").get("private", [])
+    if not isinstance(hidden, list) or not all(isinstance(name, str) for name in hidden):
+        raise BadInput("columns.private: expected a list of names, got another")
+    bids_for = Event(table.one_of("bids_for", tuple(Event), Event.CLICK))
+    secret = {*hidden, *(texts[key] for key in ("private_click", "private_conversion", "true_click", "user"))}
+    if "bid_kind" in table and table.text("bid_kind") in secret:
+        raise BadInput("columns.bid_kind: expected a public column to price by, got one that is private")
+    with said_under("columns"):
+        return LogNames(**texts, bids_for=bids_for, private=frozenset(hidden))  # type: ignore[arg-type]
+
+
+def _rules(table: Table) -> Rules:
+    charged = Charged(table.one_of("charged", tuple(Charged), Charged.CLICK))
+    first = table.one_of("price", ("second", "first"), "second") == "first"
+    price = FirstPrice(charged) if first else SecondPrice(charged)
+    gamma, empty = table.number("gamma", 1), table.number("empty_worth_micros")
+    reserve = table.whole("reserve_micros", 0, at_least=0)
+    with said_under("auction"):
+        expect.probability("gamma", gamma or 0, zero=True, one=True)
+        return Rules(price, reserve or 0, float(gamma or 0), None if empty is None else float(empty))
+
+
+def _choosers(given: Any) -> tuple[Chooser, ...]:
+    if not isinstance(given, list):
+        raise BadInput("choice: expected tables [[choice]], got another")
+    found = [
+        chooser for at, record in enumerate(given, start=1) for chooser in _chooser(record, f"choice {at}")
+    ]
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1 or name in (GREEDY, NON_PERSONALISED):
+            raise BadInput(f"choice: expected a name for each that no other has, got {name!r} again")
+    return tuple(found)
+
+
+def _chooser(record: Any, path: str) -> list[Chooser]:
+    table = Table(record, path, CHOICE)
+    mechanism = table.one_of("mechanism", tuple(MECHANISMS))
+    for key in CHOICE[4:]:
+        if key in table and key not in MECHANISMS[mechanism]:
+            reads = _list(MECHANISMS[mechanism])
+            raise BadInput(f"{path}.{key}: expected only keys that {mechanism} reads ({reads}), got {key!r}")
+    asked = table.needed("epsilon", "a number, or a list of them")
+    epsilons = asked if isinstance(asked, list) else [asked]
+    if not epsilons:
+        raise BadInput(f"{path}.epsilon: expected at least one number, got an empty list")
+    gamma = table.number("gamma")
+    if gamma is not None:
+        expect.probability(f"{path}.gamma", gamma, zero=True, one=True)
+    settings = _settings(table, path, mechanism)
+    name = table.text("name") or mechanism
+    return [
+        Chooser(
+            name if len(epsilons) == 1 and "name" in table else f"{name} at {_short(epsilon)}",
+            mechanism,
+            float(expect.positive(f"{path}.epsilon", epsilon)),
+            None if gamma is None else float(gamma),
+            settings,
+        )
+        for epsilon in epsilons
+    ]
+
+
+def _settings(table: Table, path: str, mechanism: str) -> dict[str, Any]:
+    settings = table.some(*MECHANISMS[mechanism])
+    for key in ("kept", "top"):
+        if key in settings:
+            expect.whole(f"{path}.{key}", settings[key], at_least=1)
+    if "spread" in settings:
+        expect.at_least_zero(f"{path}.spread", settings["spread"])
+    if "clip" in settings:
+        expect.positive(f"{path}.clip", settings["clip"])
+    if not isinstance(settings.get("calibrated", False), bool):
+        raise BadInput(f"{path}.calibrated: expected true or false, got {settings['calibrated']!r}")
+    if settings.get("calibrated") and "clip" in settings:
+        raise BadInput(f"{path}.calibrated: expected it for scaled scores only, got a clip beside it")
+    return settings
+
+
+def _charges(record: Mapping[str, Any], folder: Path, names: Collection[str]) -> ChargesAsked | None:
+    if "charges" not in record:
+        return None
+    table = Table(record["charges"], "charges", CHARGES)
+    table.needed("file", "a place ending in .parquet or .csv")
+    file = folder / str(table.text("file"))
+    if file.suffix not in (".parquet", ".csv"):
+        raise BadInput(f"charges.file: expected a place ending in .parquet or .csv, got {file.name!r}")
+    known = (*names, GREEDY, NON_PERSONALISED)
+    return ChargesAsked(file, table.one_of("choice", known), table.whole("seed", at_least=0))
+
+
+def _short(epsilon: Any) -> str:
+    return f"{epsilon:g}" if isinstance(epsilon, int | float) else str(epsilon)
+
+
+def _list(words: Collection[str]) -> str:
+    return ", ".join(words) or "none of its own"

@@ -1,0 +1,70 @@
+"""Figures of a simulated market in words and as records."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tacit.commands.simulate_config import NON_PERSONALISED, Generated, SimulationConfig
+from tacit.deliver.auction.logs import MICROS
+from tacit.deliver.auction.market import Results
+
+REACH = 1.96  # standard errors of a 95% interval
+PER_THOUSAND = 1_000 / MICROS
+CAPTIONS = {
+    "clicks": ("CTR", "%"),
+    "surplus": ("surplus", "per 1,000"),
+    "revenue": ("revenue", "per 1,000"),
+    "welfare": ("welfare", "per 1,000"),
+}
+
+
+def title(config: SimulationConfig, results: Results) -> str:
+    market, rules = config.market, config.rules
+    where = f"synthetic, like {market.kind} ads" if isinstance(market, Generated) else market.path.name
+    return f"{where}: {results.auctions:,} auctions, {rules.price}, gamma {rules.cutoff:g}"
+
+
+def spent(results: Results, arm: str) -> str:
+    most = results.most_epsilon[arm]
+    return "none kept" if math.isinf(most) else f"{most:.4g}"
+
+
+def mean_cell(results: Results, arm: str, metric: str) -> str:
+    unit = _unit(metric)
+    value, reach = results.mean(arm, metric) * unit, REACH * results.standard_error(arm, metric) * unit
+    return f"{value:,.4g} ± {reach:.2g}" if abs(value) < 10_000 else f"{value:,.0f} ± {reach:,.0f}"
+
+
+def lift_cell(results: Results, arm: str, metric: str) -> str:
+    found = lift(results, arm, metric)
+    return "" if found is None else f"{100 * found[0]:+.2f} ± {100 * REACH * found[1]:.2f}"
+
+
+def lift(results: Results, arm: str, metric: str) -> tuple[float, float] | None:
+    """Over the non-personalised choice, with its standard error; none where that has nothing."""
+    if not results.mean(NON_PERSONALISED, metric):
+        return None
+    return results.lift(arm, NON_PERSONALISED, metric)
+
+
+def as_record(results: Results, arm: str) -> dict[str, Any]:
+    """CTR as a share; money in micros an auction; an epsilon that has no bound is null."""
+    most = results.most_epsilon[arm]
+    record: dict[str, Any] = {"name": arm, "epsilon": None if math.isinf(most) else most}
+    for metric, (name, _) in CAPTIONS.items():
+        value, reach = results.mean(arm, metric), REACH * results.standard_error(arm, metric)
+        gained = lift(results, arm, metric)
+        record[name.lower()] = {
+            "value": value,
+            "low": value - reach,
+            "high": value + reach,
+            "lift": None if gained is None else gained[0],
+            "lift_low": None if gained is None else gained[0] - REACH * gained[1],
+            "lift_high": None if gained is None else gained[0] + REACH * gained[1],
+        }
+    return record
+
+
+def _unit(metric: str) -> float:
+    return 100.0 if metric == "clicks" else PER_THOUSAND

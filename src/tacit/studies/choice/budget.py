@@ -1,0 +1,153 @@
+"""A person's epsilon over ten requests: the same for each, or where public forecasts say that it pays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from tacit.deliver.auction.choices import Greedy, NonPersonalised, Planned, TopOf
+from tacit.deliver.auction.market import Arm, Results, measure
+from tacit.deliver.auction.offers import Offers, offer
+from tacit.deliver.auction.rules import Rules
+from tacit.deliver.planning.blocks import BlockForecast, forecast_block
+from tacit.deliver.planning.budget import BudgetPolicy
+from tacit.deliver.planning.prior import Spread
+from tacit.privacy.units import Window
+from tacit.studies.choice.contestants import GREEDY, NOBODY
+from tacit.studies.choice.lifts import (
+    LIFT_LABEL,
+    METRICS,
+    TITLES,
+    above,
+    cells,
+    greedy_line,
+    lift,
+    records,
+    series,
+)
+from tacit.studies.choice.parts import every_other
+from tacit.studies.choice.report import Axes, outcome
+from tacit.studies.choice.setting import OURS, SEEDS, StudyMarket, data_words, markets
+from tacit.studies.plotting import Mechanism, Panel
+from tacit.studies.runs import words
+from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+
+NAME = "choice-budget"
+REQUESTS = 10
+TOTALS = (2.5, 5.0, 10.0, 20.0, 30.0)
+LADDER = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
+JUDGED = 10.0
+SHOWN = ("welfare", "clicks")
+EVEN, POLICY = "the same for each", "where it pays"
+WAYS = {EVEN: Mechanism.RR, POLICY: Mechanism.OURS}
+
+
+def run(asked: Asked) -> Outcome:
+    asked.refuse_data("a log's own periods are not known to it")
+    began = time.monotonic()
+    found = markets(asked)
+    panels, table, rows, findings = [], [], [], []
+    for at, market in enumerate(found):
+        asked.track(f"{NAME}: {market.name}", at, len(found))
+        results = _measured(market)
+        for metric in SHOWN:
+            lines = [
+                series(name, TOTALS, [lift(results, _arm(name, total), metric) for total in TOTALS], look)
+                for name, look in WAYS.items()
+            ]
+            ends = greedy_line(results, TOTALS, metric)
+            panels.append(Panel(f"{TITLES[metric]}, {market.name}", [*lines, ends]))
+        arms = [(_arm(name, total), {"way": name, "total": total}) for name in WAYS for total in TOTALS]
+        table += records(results, {"market": market.name}, [(GREEDY, {}), *arms])
+        rows += [(market.name, _arm(name, JUDGED), *cells(results, _arm(name, JUDGED))) for name in WAYS]
+        findings.append(_judged(results, market.name))
+    return outcome(
+        NAME,
+        asked,
+        began=began,
+        data=data_words(found),
+        parameters={"requests": REQUESTS, "totals": list(TOTALS), "ladder": list(LADDER)},
+        table=table,
+        columns=("market", "choice", *(f"{name} +%" for name in METRICS.values())),
+        rows=rows,
+        findings=findings,
+        panels=panels,
+        axes=Axes(f"epsilon a person over {REQUESTS} requests", LIFT_LABEL, TOTALS),
+        unit="user",
+        relation="all private scores of a period replaced",
+    )
+
+
+def _measured(market: StudyMarket) -> Results:
+    """Thresholds are learnt from public forecasts of one half of the auctions and measured on the other."""
+    prior = Spread(market.spread)
+    learning, measuring = every_other(market, 0), every_other(market, 1)
+    seen = [forecast_block(offer(block.public, Rules()), prior, LADDER) for block in learning.blocks]
+    gains = np.concatenate([each.gain for each in seen])
+    forecast = _once(prior)
+    arms = {NOBODY: Arm(NonPersonalised()), GREEDY: Arm(Greedy())}
+    for total in TOTALS:
+        steps = [step for step in LADDER if step <= total]
+        policy = BudgetPolicy.learn(
+            gains[:, : len(steps)], total=total, ladder=steps, requests=REQUESTS, window=Window.days(1)
+        )
+        arms[_arm(POLICY, total)] = Arm(Planned(_by_policy(forecast, policy)))
+        arms[_arm(EVEN, total)] = Arm(Planned(_evenly(forecast, total / REQUESTS)))
+    return measure(measuring.blocks, arms)
+
+
+def _once(prior: Spread) -> Callable[[Offers], BlockForecast]:
+    """Forecasts at every step of the ladder; a block that comes again is not planned again."""
+    known: dict[bytes, BlockForecast] = {}
+
+    def forecast(offers: Offers) -> BlockForecast:
+        key = offers.score.tobytes()
+        if key not in known:
+            known[key] = forecast_block(offers, prior, LADDER)
+        return known[key]
+
+    return forecast
+
+
+def _by_policy(forecast: Callable[[Offers], BlockForecast], policy: BudgetPolicy) -> Callable[[Offers], TopOf]:
+    def rule(offers: Offers) -> TopOf:
+        found = forecast(offers)
+        spent = policy.spend(found.gain[:, : len(policy.ladder)], REQUESTS)
+        return found.rule(np.nan_to_num(spent))  # beyond the last whole period nothing is spent
+
+    return rule
+
+
+def _evenly(forecast: Callable[[Offers], BlockForecast], epsilon: float) -> Callable[[Offers], TopOf]:
+    return lambda offers: forecast(offers).rule(np.full(offers.count, epsilon))
+
+
+def _judged(results: Results, market: str) -> Finding:
+    gained = {name: lift(results, _arm(name, JUDGED), "welfare") for name in WAYS}
+    return Finding(
+        "T5",
+        f"a person's total is worth more where it is spent by public forecasts ({market})",
+        f"total {JUDGED:g} over {REQUESTS} requests, at most {LADDER[-1]:g} each: welfare above that of "
+        f"{JUDGED / REQUESTS:g} each, 95% over auctions that the threshold was not learnt on",
+        ", ".join(f"{name} {words(each)}%" for name, each in gained.items())
+        + f", greedy {words(lift(results, GREEDY, 'welfare'))}%; one impression's guarantee is weaker",
+        above(results, _arm(POLICY, JUDGED), _arm(EVEN, JUDGED), "welfare"),
+    )
+
+
+def _arm(name: str, total: float) -> str:
+    return f"{name}, {total:g} in all"
+
+
+STUDY = Study(
+    NAME,
+    "Welfare and CTR over a person's epsilon for ten requests",
+    OURS,
+    "beyond section 4.3",
+    ("T5",),
+    {Scale.TOY: 0.1, Scale.SMALL: 0.5, Scale.FULL: 15.0},
+    SEEDS,
+    run,
+)

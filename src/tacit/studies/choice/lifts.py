@@ -1,0 +1,88 @@
+"""Lifts over the non-personalised choice with intervals over auctions, and rules for verdicts on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tacit.deliver.auction.market import Results
+from tacit.studies.choice.contestants import GREEDY, NOBODY, Contestant
+from tacit.studies.plotting import Mechanism, Series
+from tacit.studies.runs import words
+from tacit.train.evaluation.estimates import Measured
+
+REACH = 1.96
+METRICS = {"clicks": "CTR", "surplus": "surplus", "revenue": "revenue", "welfare": "welfare"}
+TITLES = {metric: name if name.isupper() else name.capitalize() for metric, name in METRICS.items()}
+SHOWN = ("clicks", "surplus", "revenue")
+LIFT_LABEL = "over the non-personalised choice, %"
+
+Record = dict[str, Any]
+
+
+def lift(results: Results, arm: str, metric: str, over: str = NOBODY) -> Measured:
+    """By how many percent an arm is above another, auctions paired."""
+    value, error = (100 * part for part in results.lift(arm, over, metric))
+    return Measured(value, value - REACH * error, value + REACH * error, error)
+
+
+def above(results: Results, arm: str, other: str, metric: str) -> bool | None:
+    """Whether an arm is above another: the whole interval of the paired lift, or not even the mean."""
+    found = lift(results, arm, metric, over=other)
+    if found.low > 0:
+        return True
+    return None if found.value > 0 else False
+
+
+def none_above(results: Results, arms: Iterable[str], metric: str) -> bool | None:
+    """Whether no arm beats the non-personalised choice: all intervals below 0; one above 0 decides."""
+    found = [lift(results, arm, metric) for arm in arms]
+    if any(each.low > 0 for each in found):
+        return False
+    return True if all(each.high < 0 for each in found) else None
+
+
+def share(results: Results, arm: str, metric: str) -> float:
+    """How much of the greedy choice's gain over the non-personalised one an arm has."""
+    base, best = results.mean(NOBODY, metric), results.mean(GREEDY, metric)
+    return (results.mean(arm, metric) - base) / (best - base)
+
+
+def said(results: Results, arms: Iterable[str], metric: str) -> str:
+    """Lifts in words."""
+    return ", ".join(f"{arm} {words(lift(results, arm, metric))}%" for arm in arms)
+
+
+def line(results: Results, contestant: Contestant, epsilons: Sequence[float], metric: str) -> Series:
+    return series(
+        contestant.name,
+        epsilons,
+        [lift(results, contestant.at(epsilon), metric) for epsilon in epsilons],
+        contestant.look,
+    )
+
+
+def greedy_line(results: Results, xs: Sequence[float], metric: str) -> Series:
+    """The end without privacy."""
+    found = lift(results, GREEDY, metric).value
+    return Series("greedy, no privacy", [min(xs), max(xs)], [found] * 2, mechanism=Mechanism.NON_PRIVATE)
+
+
+def series(name: str, xs: Sequence[float], found: Sequence[Measured], look: Mechanism) -> Series:
+    values, lows, highs = ([getattr(each, part) for each in found] for part in ("value", "low", "high"))
+    return Series(name, xs, values, lows, highs, mechanism=look)
+
+
+def records(results: Results, labels: Record, arms: Iterable[tuple[str, Record]]) -> list[Record]:
+    """Rows of a study's table: means an auction and lifts of each metric."""
+    rows = []
+    for arm, own in arms:
+        for metric, name in METRICS.items():
+            found = lift(results, arm, metric)
+            row = {**labels, "arm": arm, **own, "metric": name, "mean": results.mean(arm, metric)}
+            rows.append({**row, "lift_percent": found.value, "low": found.low, "high": found.high})
+    return rows
+
+
+def cells(results: Results, arm: str) -> tuple[str, ...]:
+    return tuple(words(lift(results, arm, metric)) for metric in METRICS)

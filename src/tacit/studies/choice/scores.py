@@ -1,0 +1,182 @@
+"""Figure 10: made-up scores, uniform or Bernoulli(.9), of 15 and of 100 candidates without public scores."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.data.generators.generated import generator
+from tacit.privacy.choice.choice import Choice
+from tacit.privacy.choice.noise import Noise
+from tacit.privacy.choice.noisy_max import NoisyMax
+from tacit.privacy.choice.prior import checked_draws
+from tacit.privacy.choice.ranked import TopChoice
+from tacit.privacy.choice.scores import Scaled
+from tacit.privacy.choice.top_plan import best_exchangeable_plan, ordered_means
+from tacit.studies.choice.contestants import EPSILONS
+from tacit.studies.choice.lifts import REACH, series
+from tacit.studies.choice.report import Axes, outcome
+from tacit.studies.choice.setting import PAPER, SEEDS
+from tacit.studies.plotting import Mechanism, Panel
+from tacit.studies.runs import words
+from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+from tacit.studies.verdicts import every
+from tacit.train.evaluation.estimates import Measured
+
+NAME = "choice-scores"
+SETS = {Scale.TOY: 50, Scale.SMALL: 2_000, Scale.FULL: 50_000}
+SIZES = (15, 100)
+LAWS = ("uniform", "Bernoulli(.9)")
+LOW, MIDDLE = 1, 3
+SNM, RR, OURS = "SNM scaled", "RR", "top-m RR"
+LOOKS = {RR: Mechanism.RR, SNM: Mechanism.SNM, OURS: Mechanism.OURS}
+_STREAM = 31
+Floats = NDArray[np.float64]
+Key = tuple[str, int, str, float]  # law, candidates, mechanism, epsilon
+
+
+def run(asked: Asked) -> Outcome:
+    asked.refuse_data("its scores are made up by the figure itself")
+    began = time.monotonic()
+    found: dict[Key, Floats] = {}
+    for law in LAWS:
+        for size in SIZES:
+            asked.track(
+                f"{NAME}: {law}, {size}", len(found), len(LAWS) * len(SIZES) * len(LOOKS) * len(EPSILONS)
+            )
+            plan_on, sets = drawn(law, size, asked, "plan"), drawn(law, size, asked, "measure")
+            found |= {(law, size, name, e): v for (name, e), v in measured(sets, plan_on).items()}
+    panels = [
+        Panel(
+            f"{law}, {size} candidates",
+            [
+                series(name, EPSILONS, [_mean(found[law, size, name, e]) for e in EPSILONS], look)
+                for name, look in LOOKS.items()
+            ],
+        )
+        for law in LAWS
+        for size in SIZES
+    ]
+    table = [
+        {
+            "law": law,
+            "candidates": size,
+            "mechanism": name,
+            "epsilon": e,
+            "score": m.value,
+            "low": m.low,
+            "high": m.high,
+        }
+        for (law, size, name, e), values in found.items()
+        for m in (_mean(values),)
+    ]
+    rows = [
+        (law, str(size), f"{e:g}", *(words(_mean(found[law, size, name, e]), 4) for name in LOOKS))
+        for law in LAWS
+        for size in SIZES
+        for e in (LOW, MIDDLE, 5)
+    ]
+    return outcome(
+        NAME,
+        asked,
+        began=began,
+        data=f"{SETS[asked.scale] * asked.seeds:,} sets of scores each",
+        parameters={"epsilons": list(EPSILONS), "sets": SETS[asked.scale]},
+        table=table,
+        columns=("scores", "candidates", "epsilon", *LOOKS),
+        rows=rows,
+        findings=judged(found),
+        panels=panels,
+        axes=Axes("epsilon", "expected score of the choice", EPSILONS),
+    )
+
+
+def drawn(law: str, size: int, asked: Asked, use: str) -> Floats:
+    """Sets of scores (sets, candidates); those that are planned on are others than those measured."""
+    parts = []
+    for seed in range(1, asked.seeds + 1):
+        draws = generator(seed, _STREAM, 4 * LAWS.index(law) + 2 * SIZES.index(size) + (use == "plan"))
+        uniform = draws.random((SETS[asked.scale], size))
+        parts.append(uniform if law == LAWS[0] else (uniform < 0.9).astype(np.float64))
+    return checked_draws(np.concatenate(parts))
+
+
+def measured(sets: Floats, plan_on: Floats) -> dict[tuple[str, float], Floats]:
+    """The expected score of every set, by mechanism and epsilon."""
+    size = sets.shape[1]
+    means = ordered_means(plan_on)
+    found = {}
+    for epsilon in EPSILONS:
+        laws: dict[str, Choice] = {
+            RR: TopChoice.for_epsilon(epsilon, size, size, 1),
+            SNM: NoisyMax.nominal(Noise.EXPONENTIAL, Scaled(size), epsilon),
+            OURS: best_exchangeable_plan(means, epsilon).mechanism(epsilon),
+        }
+        for name, law in laws.items():
+            found[name, epsilon] = (law.pmf(sets) * sets).sum(axis=1)
+    return found
+
+
+def judged(found: dict[Key, Floats]) -> list[Finding]:
+    few, many = SIZES
+    _, extreme = LAWS
+    falls = {
+        (law, name): _apart(found[law, few, name, MIDDLE], found[law, many, name, MIDDLE])
+        for law in LAWS
+        for name in (RR, SNM)
+    }
+    wins = {size: _mean(found[extreme, size, SNM, LOW] - found[extreme, size, RR, LOW]) for size in SIZES}
+    return [
+        Finding(
+            "R13",
+            "RR degrades as choices grow, SNM does not",
+            f"at epsilon {MIDDLE} RR's score falls from {few} to {many} candidates, 95% over sets, and by "
+            "more than SNM's, for both laws",
+            "; ".join(f"{law}, {name}: falls by {words(gap, 4)}" for (law, name), gap in falls.items()),
+            every(
+                part
+                for law in LAWS
+                for part in (_sure(falls[law, RR]), falls[law, RR].value > falls[law, SNM].value)
+            ),
+        ),
+        Finding(
+            "R14",
+            "on extreme scores SNM beats RR at small epsilon",
+            f"Bernoulli(.9), epsilon {LOW}, {few} and {many} candidates: SNM's score above RR's, 95% over sets",
+            ", ".join(f"{size} candidates: {words(gap, 4)} above" for size, gap in wins.items()),
+            every(_sure(gap) for gap in wins.values()),
+        ),
+    ]
+
+
+def _sure(gap: Measured) -> bool | None:
+    return True if gap.low > 0 else (None if gap.value > 0 else False)
+
+
+def _mean(values: Floats) -> Measured:
+    return _around(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)))
+
+
+def _apart(a: Floats, b: Floats) -> Measured:
+    """The difference of two means of independent sets."""
+    errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in (a, b))
+    return _around(float(a.mean() - b.mean()), math.hypot(*errors))
+
+
+def _around(value: float, error: float) -> Measured:
+    return Measured(value, value - REACH * error, value + REACH * error, error)
+
+
+STUDY = Study(
+    NAME,
+    "Made-up scores over epsilon",
+    PAPER,
+    "figure 10",
+    ("R13", "R14"),
+    {Scale.TOY: 0.1, Scale.SMALL: 0.3, Scale.FULL: 5.0},
+    SEEDS,
+    run,
+)

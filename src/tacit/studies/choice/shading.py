@@ -1,0 +1,111 @@
+"""What a bidder gains by bidding below the truth, by price rule and choice."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from tacit.data.generators.markets import Market
+from tacit.deliver.auction.choices import ChoiceRule, NonPersonalised, TopOf
+from tacit.deliver.auction.logs import MICROS, generated_blocks
+from tacit.deliver.auction.market import Arm
+from tacit.deliver.auction.rules import Charged, FirstPrice, PriceRule, Rules, SecondPrice
+from tacit.deliver.incentives import Shading, shading
+from tacit.studies.choice.lifts import REACH
+from tacit.studies.choice.report import Axes, outcome
+from tacit.studies.choice.setting import OURS, SEEDS, StudyMarket
+from tacit.studies.plotting import Mechanism, Panel, Series
+from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+
+NAME = "choice-shading"
+FACTORS = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3)
+AUCTIONS = {Scale.TOY: 50, Scale.SMALL: 2_000, Scale.FULL: 16_000}
+EPSILON = 5
+PER_THOUSAND = 1_000 / MICROS
+NOBODY, PRIVATE = "non-personalised", f"RR at {EPSILON}"
+CHOICES: dict[str, ChoiceRule] = {NOBODY: NonPersonalised(), PRIVATE: TopOf(EPSILON)}
+LOOKS = {NOBODY: Mechanism.NON_PRIVATE, PRIVATE: Mechanism.RR}
+PRICES: dict[str, PriceRule] = {
+    "second price": SecondPrice(Charged.CLICK),
+    "first price": FirstPrice(Charged.CLICK),
+}
+
+
+def run(asked: Asked) -> Outcome:
+    asked.refuse_data("values of bidders are known only where they are made up")
+    began = time.monotonic()
+    auctions = Market.taobao_like().auctions(AUCTIONS[asked.scale], 1)
+    market = StudyMarket("display-like", 0.9, tuple(generated_blocks(auctions)))
+    found: dict[tuple[str, str], Shading] = {}
+    for price, rule in PRICES.items():
+        for name, choice in CHOICES.items():
+            asked.track(f"{NAME}: {price}, {name}", len(found), len(PRICES) * len(CHOICES))
+            found[price, name] = shading(market.blocks[0], Arm(choice, Rules(rule)), FACTORS)
+    panels = [
+        Panel(price.capitalize(), [_line(found[price, name], name) for name in CHOICES]) for price in PRICES
+    ]
+    return outcome(
+        NAME,
+        asked,
+        began=began,
+        data=f"display-like ({market.count:,} auctions)",
+        parameters={"factors": list(FACTORS), "epsilon": EPSILON},
+        table=[
+            {"price": price, "choice": name, "factor": factor, "surplus": s, "gain": g, "standard_error": e}
+            for (price, name), each in found.items()
+            for factor, s, g, e in zip(each.factors, each.surplus, each.gain, each.standard_error, strict=True)
+        ],
+        columns=("price", "choice", "best factor", "most gained per 1,000 bids", "% of truthful surplus"),
+        rows=[
+            (price, name, f"{each.best_factor:g}", f"{PER_THOUSAND * each.gain.max():,.1f}", _share(each))
+            for (price, name), each in found.items()
+        ],
+        findings=_judged(found),
+        panels=panels,
+        axes=Axes("bid / value", "gain over the truth per 1,000 bids"),
+    )
+
+
+def _line(each: Shading, name: str) -> Series:
+    y, reach = PER_THOUSAND * each.gain, PER_THOUSAND * REACH * each.standard_error
+    return Series(name, each.factors, y, y - reach, y + reach, mechanism=LOOKS[name])
+
+
+def _share(each: Shading) -> str:
+    """Of the truthful surplus; at first price that is nothing, and nothing is said."""
+    return f"{100 * each.regret:.2f}" if np.isfinite(each.regret) else ""
+
+
+def _judged(found: dict[tuple[str, str], Shading]) -> list[Finding]:
+    def gains(each: Shading) -> bool | None:
+        sure = (each.gain - REACH * each.standard_error > 0).any()
+        return True if sure else (None if (each.gain > 0).any() else False)
+
+    findings = []
+    for name in CHOICES:
+        second = gains(found["second price", name])
+        each = found["second price", name]
+        truthful = name == NOBODY
+        findings.append(
+            Finding(
+                "T7",
+                f"second price on the public ranking {'is' if truthful else 'is not'} truthful ({name})",
+                f"{'no' if truthful else 'some'} factor gains over the truthful bid, 95% over auctions",
+                f"best factor {each.best_factor:g}, {_share(each)}% of the truthful surplus gained",
+                None if second is None else second != truthful,
+            )
+        )
+    return findings
+
+
+STUDY = Study(
+    NAME,
+    "What bidders gain by shading",
+    OURS,
+    "beyond appendix A",
+    ("T7",),
+    {Scale.TOY: 0.1, Scale.SMALL: 0.2, Scale.FULL: 2.0},
+    SEEDS,
+    run,
+)

@@ -1,0 +1,211 @@
+"""`tacit simulate`: a market of one's own, its figures, its charges, and everything that it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from tacit.cli import main
+from tacit.commands.simulate_config import Logged, load
+from tacit.commands.simulate_log import blocks_of
+from tacit.deliver.auction.candidates import Event
+
+COLUMNS = """
+[market]
+log = "log.parquet"
+[columns]
+auction = "id"
+campaign = "campaign"
+bid = "bid"
+click = "public"
+private_click = "device"
+"""
+CHOICES = """
+[[choice]]
+mechanism = "rr"
+epsilon = [1, 5]
+"""
+GENERATED = """
+[market]
+generated = "display"
+auctions = 300
+"""
+
+
+def log(**changes: Any) -> pa.Table:
+    """Three auctions of two, three and one candidates."""
+    columns: dict[str, Any] = {
+        "id": ["a", "a", "b", "b", "b", "c"],
+        "campaign": [1, 2, 1, 2, 3, 3],
+        "bid": [1.0, 2.0, 1.0, 1.5, 0.5, 3.0],
+        "kind": ["click", "click", "click", "impression", "conversion", "click"],
+        "public": [0.05, 0.02, 0.04, 0.03, 0.02, 0.01],
+        "device": [0.01, 0.06, 0.02, 0.03, 0.09, 0.02],
+        "sale": [0.1] * 6,
+        "device_sale": [0.2] * 6,
+        "user": [7, 7, 7, 7, 7, 8],
+    }
+    return pa.table({**columns, **changes})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Any:
+    def write(text: str, table: pa.Table | None = None) -> str:
+        pq.write_table(log() if table is None else table, tmp_path / "log.parquet")
+        place = tmp_path / "market.toml"
+        place.write_text(text)
+        return str(place)
+
+    return write
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["simulate", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], place: str) -> str:
+    assert main(["simulate", place]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+def test_figures_are_those_one_works_out_by_hand(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, config(COLUMNS + CHOICES))
+    by_name = {each["name"]: each for each in found["choices"]}
+    assert list(by_name) == ["non-personalised", "greedy", "rr at 1", "rr at 5"]
+    # Public scores: a .05 > .04, b .045 > .04 > .01, c alone. Private: a .12, b .045 (of .02, .045, .045), c.
+    assert by_name["non-personalised"]["ctr"]["value"] == pytest.approx((0.01 + 0.03 + 0.02) / 3)
+    assert by_name["greedy"]["ctr"]["value"] == pytest.approx((0.06 + 0.03 + 0.02) / 3)
+    truth, lie = np.e / (1 + np.e), 1 / (1 + np.e)
+    b = (np.e * 0.03 + 0.02 + 0.09) / (2 + np.e)
+    assert by_name["rr at 1"]["ctr"]["value"] == pytest.approx((truth * 0.06 + lie * 0.01 + b + 0.02) / 3)
+    assert by_name["rr at 1"]["epsilon"] == pytest.approx(1)
+    assert by_name["greedy"]["epsilon"] is None
+    assert found["auctions"] == 3
+    for each in found["choices"]:
+        parts = [each[name]["value"] for name in ("surplus", "revenue", "welfare")]
+        assert parts[0] + parts[1] == pytest.approx(parts[2])
+
+
+def test_the_table_names_both_ends_and_their_lifts(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", config(GENERATED + CHOICES)]) == 0
+    page = capsys.readouterr().out
+    assert "synthetic" in page
+    assert page.count("greedy") == 2
+    assert page.count("non-personalised") == 2
+    assert "none kept" in page
+
+
+def test_bid_kinds_come_from_a_column_in_the_order_of_the_rows(config: Any, monkeypatch: Any) -> None:
+    kinds = 'bid_kind = "kind"\nconversion = "sale"\nprivate_conversion = "device_sale"\n'
+    market = load(config(COLUMNS + kinds)).market
+    assert isinstance(market, Logged)
+
+    def read(rows: int) -> tuple[int, list[int], list[float]]:
+        pieces = [piece.public for piece in blocks_of(market, rows)]
+        codes = np.concatenate([np.asarray(piece.bids_for) for piece in pieces]).tolist()
+        return len(pieces), codes, np.concatenate([piece.event_rate for piece in pieces]).tolist()
+
+    _, codes, rates = read(100)
+    assert [str(list(Event)[code]) for code in codes] == log()["kind"].to_pylist()
+    assert rates == pytest.approx([0.05, 0.02, 0.04, 1.0, 0.002, 0.01])
+    monkeypatch.setattr("tacit.commands.simulate_log.ROWS_PER_BLOCK", 1)
+    pieces, again, _ = read(2)
+    assert pieces > 2
+    assert again == codes
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_charges_add_up_and_hold_nothing_private(
+    ending: str, config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = COLUMNS + CHOICES + f'[charges]\nfile = "charges.{ending}"\nchoice = "rr at 5"\nseed = 3\n'
+    told = run(capsys, config(text))["charges"]
+    place = tmp_path / f"charges.{ending}"
+    table = pq.read_table(place) if ending == "parquet" else pa_csv.read_csv(place)
+    assert table.column_names == ["campaign", "price_micros", "due_on", "public_rank", "price_set_by", "rule"]
+    assert table.num_rows == told["lines"] == 3
+    assert sum(table["price_micros"].to_pylist()) == told["total_micros"]
+    assert run(capsys, config(text))["charges"] == told, "the same seed draws the same choices"
+    assert not list(tmp_path.glob(".charges*"))
+
+
+def test_a_refused_row_leaves_no_charges(
+    config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = COLUMNS + '[charges]\nfile = "charges.csv"\nchoice = "greedy"\n'
+    assert "auction b" in refusal(capsys, config(text, log(bid=[1.0, 2.0, 1.0, -1.5, 0.5, 3.0])))
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["log.parquet", "market.toml"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"bid": [1.0, 2.0, 1.0, -1.5, 0.5, 3.0]}, "auction b: expected a bid >= 0"),
+        ({"public": [0.05, 0.02, 0.04, 1.5, 0.02, 0.01]}, "auction b: expected a public click probability"),
+        ({"device": [0.05, 0.02, 0.04, 0.1, 0.02, float("nan")]}, "auction c: expected a private click"),
+        ({"device": [0.05, 0.02, 0.04, None, 0.02, 0.1]}, "auction b: expected a value in device, got none"),
+        ({"bid": ["1", "2", "3", "4", "5", "6"]}, "expected numbers in column bid, got string"),
+        ({"campaign": [1.0] * 6}, "expected whole numbers in column campaign, got double"),
+    ],
+)
+def test_bad_rows_are_refused_by_their_auction(
+    changes: Any, words: str, config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in refusal(capsys, config(COLUMNS, log(**changes)))
+
+
+def test_bad_kinds_are_refused_by_their_auction(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = COLUMNS + 'bid_kind = "kind"\n'
+    assert "auction b: expected a column of public conversion rates" in refusal(capsys, config(kinds))
+    wrong = log(kind=["click", "view", *["click"] * 4])
+    assert "auction a: expected one of impression, click, conversion in kind" in refusal(
+        capsys, config(kinds, wrong)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GENERATED + "[markets]\n", "unknown key 'markets': did you mean 'market'?"),
+        (GENERATED + "[auction]\ngama = 1\n", "did you mean 'gamma'?"),
+        (GENERATED + "[auction]\ngamma = 1.5\n", "expected gamma in [0, 1]"),
+        (GENERATED + '[[choice]]\nmechanism = "rr"\nepsilon = 0\n', "epsilon > 0"),
+        (GENERATED + '[[choice]]\nmechanism = "rr"\nepsilon = 1\nspread = 1\n', "keys that rr reads"),
+        (GENERATED + '[[choice]]\nmechanism = "trun"\nepsilon = 1\n', "did you mean 'trunc'?"),
+        (GENERATED + CHOICES + CHOICES, "got 'rr at 1' again"),
+        (GENERATED + '[charges]\nfile = "c.txt"\nchoice = "greedy"\n', "ending in .parquet or .csv"),
+        (GENERATED + '[charges]\nfile = "c.csv"\nchoice = "rr at 5"\n', "charges.choice: expected one of"),
+        (COLUMNS.replace('"public"', '"device"'), "expected a public column to price by"),
+        (COLUMNS + 'bid_kind = "device"\n', "bid_kind: expected a public column"),
+        (COLUMNS.replace('"bid"', '"bids"'), "expected columns bids, got none"),
+        ("[market]\n", "expected either log or generated"),
+        ("market = [", "expected TOML"),
+    ],
+)
+def test_a_configuration_that_cannot_be_meant_is_one_line(
+    text: str, words: str, config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in refusal(capsys, config(text))
+
+
+def test_users_widen_the_intervals_where_their_auctions_are_alike(
+    config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = [0.01] * 4 + [0.2] * 4
+    columns = {"id": list(range(8)), "campaign": [1] * 8, "bid": [1.0] * 8, "public": [0.1] * 8}
+    table = pa.table({**columns, "device": rates, "user": [1] * 4 + [2] * 4})
+    widths = []
+    for more in ("", 'user = "user"\n'):
+        found = run(capsys, config(COLUMNS + more, table))["choices"][0]["ctr"]
+        widths.append(found["high"] - found["low"])
+    assert widths[1] > 1.5 * widths[0]

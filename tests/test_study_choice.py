@@ -1,0 +1,133 @@
+"""Studies of choice: every one at toy size for real, and the machinery that their verdicts stand on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopOf
+from tacit.deliver.auction.market import Arm, measure
+from tacit.deliver.auction.rules import Charged, Rules, SecondPrice
+from tacit.errors import BadInput
+from tacit.studies.choice import pricing
+from tacit.studies.choice.contestants import CLIPPED, GREEDY, NOBODY, RR, contest, planned
+from tacit.studies.choice.lifts import above, lift, none_above, share
+from tacit.studies.choice.parts import every_other, mixed, of_sizes
+from tacit.studies.choice.setting import StudyMarket, markets
+from tacit.studies.registry import STUDIES, study
+from tacit.studies.results import read
+from tacit.studies.study import Asked, Scale
+
+OURS = [name for name in STUDIES if name.startswith("choice-")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("choice")
+
+
+@pytest.fixture(scope="module")
+def display(folder: Path) -> StudyMarket:
+    return markets(Asked(folder, Scale.TOY, seeds=1))[0]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_study_runs_at_toy_size_and_says_what_it_is(name: str, folder: Path) -> None:
+    chosen = study(name)
+    outcome = chosen.outcome(Asked(folder, Scale.TOY, seeds=1, processes=1))
+    assert {finding.id for finding in outcome.findings} == set(chosen.claims)
+    assert all(finding.holds is None for finding in outcome.findings), "toy figures decide nothing"
+    assert all(finding.rule and finding.seen for finding in outcome.findings)
+    assert "synthetic" in outcome.note
+    assert all(len(row) == len(outcome.columns) for row in outcome.rows)
+    assert {file.suffix for file in outcome.files} == {".csv", ".svg", ".png", ".json"}
+    assert all(file.stat().st_size > 200 for file in outcome.files)
+    assert read(folder, name)
+    record = json.loads((folder / f"{name}.json").read_text())
+    assert record["synthetic"] is True
+    assert len(record["parameters"]["verdicts"]) == len(outcome.findings)
+
+
+def test_lifts_are_those_of_the_means_and_verdicts_follow_their_intervals(display: StudyMarket) -> None:
+    results = contest(display, (RR,), (0.5, 30))
+    assert share(results, GREEDY, "welfare") == 1
+    assert share(results, NOBODY, "welfare") == 0
+    found = lift(results, RR.at(0.5), "welfare")
+    means = [results.mean(arm, "welfare") for arm in (RR.at(0.5), NOBODY)]
+    assert found.value == pytest.approx(100 * (means[0] / means[1] - 1))
+    assert above(results, GREEDY, NOBODY, "welfare") is True
+    assert above(results, NOBODY, GREEDY, "welfare") is False
+    assert above(results, NOBODY, NOBODY, "welfare") is False
+    assert none_above(results, [RR.at(0.5)], "welfare") is True
+    assert none_above(results, [RR.at(0.5), GREEDY], "welfare") is False
+    assert results.mean(RR.at(30), "welfare") == pytest.approx(results.mean(GREEDY, "welfare"))
+
+
+def test_parts_are_the_same_auctions_and_keep_the_clipping_bound(display: StudyMarket) -> None:
+    few, many = of_sizes(display, 1, 3), of_sizes(display, 4, 10**6)
+    assert few.count + many.count == display.count
+    assert max(block.public.largest for block in few.blocks) == 3
+    assert many.unit_micros == few.unit_micros == display.unit_micros
+    assert replace(many, whole=None).unit_micros > replace(few, whole=None).unit_micros, (
+        "else it would not matter"
+    )
+    totals = [measure(part.blocks, {"x": Arm(Greedy())}) for part in (few, many, display)]
+    sums = [found.mean("x", "welfare") * found.auctions for found in totals]
+    assert sums[0] + sums[1] == pytest.approx(sums[2])
+    halves = [every_other(display, first) for first in (0, 1)]
+    assert sum(half.count for half in halves) == display.count
+
+
+def test_devices_that_know_only_what_the_server_knows_gain_nothing(display: StudyMarket) -> None:
+    results = contest(mixed(display, 0.0), (), ())
+    assert results.mean(GREEDY, "clicks") == pytest.approx(results.mean(NOBODY, "clicks"), rel=1e-12)
+    whole = contest(mixed(display, 1.0), (), ())
+    assert whole.mean(GREEDY, "clicks") == pytest.approx(contest(display, (), ()).mean(GREEDY, "clicks"))
+
+
+def test_planning_many_epsilons_at_once_is_planning_each(display: StudyMarket) -> None:
+    together, alone = planned((1, 5)), planned((5,))
+    means = [contest(display, (each,), (5,)).mean(each.at(5), "welfare") for each in (together, alone)]
+    assert means[0] == means[1]
+
+
+def test_prices_by_other_models_change_who_pays_and_not_who_wins(display: StudyMarket) -> None:
+    for charged in Charged:
+        results = pricing._measured(display, charged)
+        clicks = {results.mean(model, "clicks") for model in pricing.MODELS}
+        assert max(clicks) == pytest.approx(min(clicks), rel=1e-12)
+        revenues = {round(results.mean(model, "revenue")) for model in pricing.MODELS}
+        assert len(revenues) == 3
+        server = measure(display.blocks, {"x": Arm(Greedy(), Rules(SecondPrice(charged)))})
+        assert results.mean(pricing.SERVER, "revenue") == pytest.approx(server.mean("x", "revenue"))
+
+
+def test_the_exact_ends_meet_drawn_choices(display: StudyMarket) -> None:
+    """Expectations against 200 drawn markets, within 5 standard errors of their mean: one in 1.7 million."""
+    from tacit.entropy import Simulation
+
+    source = Simulation("study of choice")
+    arm = {"x": Arm(TopOf(2.0))}
+    exact = measure(display.blocks, arm).mean("x", "clicks")
+    drawn = [measure(display.blocks, arm, words=source.words).mean("x", "clicks") for _ in range(200)]
+    reach = 5 * np.std(drawn, ddof=1) / np.sqrt(len(drawn))
+    assert abs(np.mean(drawn) - exact) < reach
+    public_best = measure(display.blocks, {"x": Arm(NonPersonalised())}).mean("x", "clicks")
+    assert abs(np.mean(drawn) - public_best) > reach, "another law is told apart"
+
+
+def test_data_without_the_models_is_refused_by_what_is_lacking(tmp_path: Path) -> None:
+    (tmp_path / "taobao").mkdir()
+    with pytest.raises(BadInput, match="got no fnn, din"):
+        study("choice-epsilon").outcome(Asked(tmp_path / "out", Scale.TOY, data=tmp_path))
+    with pytest.raises(BadInput, match="no --data"):
+        study("choice-slots").outcome(Asked(tmp_path / "out", Scale.TOY, data=tmp_path))
+
+
+def test_one_clipping_bound_is_a_multiple_of_the_median_score(display: StudyMarket) -> None:
+    rule = CLIPPED.make(display, 5.0)
+    assert rule.clip_micros == display.unit_micros  # type: ignore[attr-defined]
