@@ -112,6 +112,7 @@ def test_choices_are_those_of_top_choice_word_for_word(way: str, size: int, kept
     requests = 50
     source = Simulation(f"{size} {kept} {top}")
     scores = np.random.default_rng(size).standard_normal((requests, size)).round(1)  # with ties
+    scores[::2] = scores[::2].round() * 5e-324  # as small as doubles get: not 0, and not tied with it
     law = TopChoice.for_epsilon(1.5, size, kept, top)
     words = source.words(requests)
     words[:4] = [0, 2**64 - 1, law.low_weight % 2**64, law.high_weight % 2**64]
@@ -129,6 +130,33 @@ def test_choices_are_those_of_top_choice_word_for_word(way: str, size: int, kept
         pmf = choices.top_pmf(offsets, scores.reshape(-1), laws)
     np.testing.assert_array_equal(chosen, law.choose(scores, lambda _: words))
     np.testing.assert_allclose(pmf.reshape(requests, size), law.pmf(scores), rtol=1e-15)
+
+
+@pytest.mark.parametrize("way", ["wide", "narrow", "twin"])
+@pytest.mark.parametrize("size", [3, 7, 40, 200])
+def test_the_smallest_rates_are_not_zero(way: str, size: int) -> None:
+    """Public and private scores of a few times 5e-324, in one pass and in steps."""
+    draws = np.random.default_rng(size)
+    requests = 20
+    offsets, bids = np.arange(requests + 1) * size, np.ones(requests * size, np.int64)
+    smallest = np.array([0.0, 5e-324, 1e-323])
+    public, private = (draws.choice(smallest, size=requests * size) for _ in range(2))
+    laws = TopOf(2.0, top=2).laws_by_size(size + 1)
+    assert laws is not None
+    words = Simulation("smallest").words(requests)
+    columns = (offsets, bids, public)
+    with served(way):
+        ranked = auctions.rank_and_price(*columns, PRICINGS[0])
+        at_once = run_auctions(*columns, PRICINGS[0], private, laws, words)
+        assert not auctions.all_within(np.array([0.5, -5e-324]), 0.0, 1.0)
+    for i in range(requests):
+        here = slice(i * size, (i + 1) * size)
+        order = np.argsort(-public[here], kind="stable")
+        np.testing.assert_array_equal(ranked.rows[here], i * size + order)
+    with served("twin"):
+        scores = take_scores(ranked.rows, bids, private, 0.0)
+        table = TopLaws(np.diff(ranked.offsets), *laws)
+        same(at_once, shown(ranked, choices.choose_top(ranked.offsets, scores, table, words)))
 
 
 @pytest.mark.parametrize("way", ["wide", "narrow", "twin"])
@@ -200,6 +228,13 @@ def test_what_kernels_refuse() -> None:
     assert laws is not None
     with pytest.raises(BadInput, match="number of candidates"):
         run_auctions(np.array([0, 2]), bids, rates, pricing, rates, laws, np.zeros(1, np.uint64))
+    two = TopOf(1.0).laws_by_size(2)
+    assert two is not None
+    for wrong in (np.nan, np.inf, -np.inf, 1e308):  # the last makes a score that is not finite
+        with pytest.raises(BadInput, match="finite private rates"):
+            run_auctions(
+                np.array([0, 2]), bids, rates, pricing, np.array([0.1, wrong]), two, np.zeros(1, np.uint64)
+            )
     table = TopLaws(np.array([5]), *laws)
     with pytest.raises(BadInput, match="fits"):
         choices.choose_top(np.array([0, 2]), rates, table, np.zeros(1, np.uint64))

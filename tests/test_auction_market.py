@@ -37,7 +37,7 @@ from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.noisy_max import NoisyMax
 from tacit.privacy.choice.ranked import TopChoice
 from tacit.privacy.choice.scores import Clipped, Scaled
-from tacit.schema.columns import Column, Kind, LogSchema, Role
+from tacit.schema.columns import IDS, Column, Kind, LogSchema, Role
 
 RULES: dict[str, ChoiceRule] = {
     "greedy": Greedy(),
@@ -261,6 +261,46 @@ def test_no_private_column_may_price(use: str) -> None:
         LogNames(**columns | {use: "age_rate"}, schema=schema)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("role", list(Role))
+def test_a_schema_says_what_may_price(role: Role) -> None:
+    fitting = {
+        "auction": {Role.PUBLIC, Role.AUCTION},
+        "bid": {Role.PUBLIC, Role.PRICE},
+        "click": {Role.PUBLIC},
+        "conversion": {Role.PUBLIC},
+        "campaign": {Role.PUBLIC, Role.ADVERTISER},
+    }
+    numeric = role not in IDS
+    column = Column("x", {role}, Kind.WHOLE if role is Role.TIME else Kind.REAL if numeric else Kind.CATEGORY)
+    label = () if role is Role.LABEL else (Column("clicked", {Role.LABEL}, Kind.FLAG),)
+    schema = LogSchema("log", (column, *label))
+    for use, roles in fitting.items():
+        names = {"auction": "auction", "bid": "bid", "click": "server", use: "x"}
+        if role in roles:
+            assert getattr(LogNames(**names, schema=schema), use) == "x"  # type: ignore[arg-type]
+            continue
+        with pytest.raises(BadInput, match=f"{use}: expected a public column to price by, got 'x', which is"):
+            LogNames(**names, schema=schema)  # type: ignore[arg-type]
+
+
+def test_a_column_prices_neither_by_its_name_nor_by_its_source() -> None:
+    hidden = Column("x", {Role.PROPENSITY}, Kind.REAL, source="in_the_file")
+    schema = LogSchema("log", (hidden, Column("y", {Role.LABEL}, Kind.FLAG)))
+    for name in ("x", "in_the_file"):
+        with pytest.raises(BadInput, match=f"got '{name}', which is propensity"):
+            LogNames("auction", "bid", name, schema=schema)
+
+
+def test_a_public_column_with_a_private_use_does_not_price() -> None:
+    both = LogSchema("log", (Column("x", {Role.PUBLIC, Role.USER}), Column("y", {Role.LABEL}, Kind.FLAG)))
+    with pytest.raises(BadInput, match="which is private"):
+        LogNames("auction", "bid", "server", campaign="x", schema=both)
+    named = LogSchema(
+        "log", (Column("x", {Role.PUBLIC, Role.ADVERTISER}), Column("y", {Role.LABEL}, Kind.FLAG))
+    )
+    assert LogNames("auction", "bid", "server", campaign="x", schema=named).campaign == "x"
+
+
 def test_bad_logs_are_refused(tmp_path: Path) -> None:
     place = tmp_path / "log.parquet"
     with pytest.raises(BadInput, match="Parquet"):
@@ -290,7 +330,12 @@ def test_noisy_prices_cost_what_they_say() -> None:
     price = NoisyPrice(1.5, 0.001, 0.5)
     totals, epsilon = measure_noisy_prices([block], Arm(TopOf(2.0)), price, Simulation(1).words)
     assert epsilon == pytest.approx(3.5, abs=1e-9)
-    assert totals.means[METRICS.index("revenue")] >= 0
+    means = dict(zip(METRICS, totals.means.tolist(), strict=True))
+    assert means["revenue"] > 0
+    assert means["surplus"] == pytest.approx(means["welfare"] - means["revenue"])
+    drawn = measure([block], {"arm": Arm(TopOf(2.0))}, words=Simulation(1).words)  # the same choices
+    assert means["welfare"] == pytest.approx(drawn.mean("arm", "welfare"))
+    assert means["revenue"] != pytest.approx(drawn.mean("arm", "revenue"))
 
 
 def test_logged_clicks_are_what_is_measured() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auction_blocks import awkward_block, smooth_block
+from tacit.bill.charges import charge
 from tacit.deliver.auction.candidates import (
     EVENT_CODES,
     AuctionBlock,
@@ -21,7 +23,7 @@ from tacit.deliver.auction.candidates import (
 )
 from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopOf
 from tacit.deliver.auction.market import Arm, choose_block, impressions, show_block
-from tacit.deliver.auction.noisy_price import NoisyPrice, noisy_prices
+from tacit.deliver.auction.noisy_price import NoisyPrice, NoisyPrices, noisy_prices
 from tacit.deliver.auction.offers import Offers, offer
 from tacit.deliver.auction.rules import Charged, FirstPrice, PriceRule, Rules, SecondPrice
 from tacit.entropy import Simulation
@@ -29,6 +31,7 @@ from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY, RESERVE
 
 CLICK = "expected a public click probability in [0, 1]"
+LN2 = math.log(2)
 PRICES = [SecondPrice(), SecondPrice(Charged.IMPRESSION), FirstPrice(), FirstPrice(Charged.IMPRESSION)]
 
 
@@ -160,18 +163,91 @@ def test_noisy_prices_are_too_high_on_average_and_cost_epsilon() -> None:
     bids, rates = np.tile([1000, 500], count), np.full(2 * count, 0.1)
     block = AuctionBlock(PublicCandidates(offsets, bids, Rates(rates)), Rates(rates))
     offers = offer(block.public, Rules())
-    noisy = noisy_prices(block, offers, NoisyPrice(20.0, 0.02, 0.2), Simulation("noisy").words)
-    first = noisy.price_micros[::2]
+    best = np.zeros(count, np.int64)
+    noisy = noisy_prices(block, offers, best, NoisyPrice(20.0, 0.02, 0.2), Simulation("noisy").words)
+    first = noisy.noisy_micros
     assert offers.price_micros[0] == 500
     assert first.mean() - 500 > 6.5 * first.std() / np.sqrt(count)  # one false alarm in 1e10
     with pytest.raises(TypeError):
         NoisyPrice(lowest_rate=0.02, highest_rate=0.2)  # type: ignore[call-arg]
     with pytest.raises(BadInput, match="public data alone"):
         Rules(NoisyPrice(1.0, 0.1, 0.2))  # type: ignore[arg-type]
+    own = offer(block.public, Rules(FirstPrice()))
     with pytest.raises(BadInput, match="second price per click"):
-        noisy_prices(
-            block, offer(block.public, Rules(FirstPrice())), NoisyPrice(1.0, 0.1, 0.2), Simulation(1).words
-        )
+        noisy_prices(block, own, best, NoisyPrice(1.0, 0.1, 0.2), Simulation(1).words)
+
+
+UP, DOWN = 2**63 + 1, 2**63  # words of Laplace noise ln 2 above and below, in scales
+
+
+def _noisy(private: list[float], price: NoisyPrice, rules: Rules, chosen: list[int]) -> NoisyPrices:
+    """Two candidates of bids 2000 and 1000; the rate of the one shown is noised up, that of the other down."""
+    public = PublicCandidates(np.array([0, 2]), np.array([2000, 1000]), Rates(np.array([0.2, 0.2])))
+    draws = iter([UP, DOWN])
+    return noisy_prices(
+        AuctionBlock(public, Rates(np.array(private))),
+        offer(public, rules),
+        np.array(chosen),
+        price,
+        lambda count: np.full(count, next(draws), np.uint64),
+    )
+
+
+def test_a_noisy_price_by_hand() -> None:
+    price = NoisyPrice(10.0, 0.01, 0.5)  # noise of scale 0.1
+    noisy = _noisy([0.2, 0.3], price, Rules(), [0])
+    assert noisy.noisy_micros.tolist() == [math.floor(1000 * (0.3 - 0.1 * LN2) / (0.2 + 0.1 * LN2))]
+    assert noisy.rows.tolist() == noisy.auctions.tolist() == [0]
+    reserve = _noisy([0.2, 0.3], price, Rules(reserve_micros=90), [1])  # public, so only the own rate has noise
+    assert reserve.noisy_micros.tolist() == [math.floor(90 / (0.3 + 0.1 * LN2))]
+
+
+def test_rates_above_the_highest_all_price_alike() -> None:
+    price = NoisyPrice(10.0, 0.01, 0.3)
+    dues = [_noisy(rates, price, Rules(), [0]).noisy_micros.tolist() for rates in ([0.3, 0.3], [0.9, 1.0])]
+    assert dues[0] == dues[1] == [math.floor(1000 * (0.3 - 0.06 * LN2) / 0.3)]
+
+
+def test_only_what_is_shown_gets_a_noisy_price() -> None:
+    price = NoisyPrice(10.0, 0.01, 0.5)
+    assert not len(_noisy([0.2, 0.3], price, Rules(), [-1]).rows)
+    abstaining = Rules(empty_worth_micros=300.0)  # between the two
+    assert not len(_noisy([0.2, 0.3], price, abstaining, [1]).rows)
+    assert _noisy([0.2, 0.3], price, abstaining, [2]).rows.tolist() == [1]
+    with pytest.raises(BadInput, match="one beyond"):
+        _noisy([0.2, 0.3], price, Rules(), [2])
+    block = smooth_block(3, 50)
+    offers = offer(block.public, Rules())
+    chosen = offers.sizes // 2
+    shown = offers.offsets[:-1] + chosen
+    read = np.concatenate([offers.rows[shown], offers.setter[shown]])
+    blank = np.zeros_like(block.private.click)
+    blank[read[read >= 0]] = block.private.click[read[read >= 0]]
+    both = [
+        noisy_prices(AuctionBlock(block.public, Rates(rates)), offers, chosen, price, Simulation(1).words)
+        for rates in (block.private.click, blank)
+    ]
+    np.testing.assert_array_equal(both[0].noisy_micros, both[1].noisy_micros)
+
+
+def test_one_row_priced_by_the_reserve_has_a_noisy_price() -> None:
+    public = PublicCandidates(np.array([0, 1]), np.array([1000]), Rates(np.array([0.5])))
+    block = AuctionBlock(public, Rates(np.array([0.5])))
+    price, words = NoisyPrice(1e6, 0.1, 0.9), Simulation(1).words
+    offers = offer(public, Rules(reserve_micros=100))
+    assert noisy_prices(block, offers, np.zeros(1, np.int64), price, words).noisy_micros[0] in (199, 200)
+
+
+def test_no_bill_takes_a_noisy_price() -> None:
+    block = smooth_block(3, 20)
+    offers = offer(block.public, Rules())
+    noisy = noisy_prices(block, offers, np.zeros(20, np.int64), NoisyPrice(1.0, 0.01, 0.5), Simulation(1).words)
+    assert not isinstance(noisy, Offers)
+    assert not hasattr(noisy, "shown")
+    with pytest.raises(BadInput, match="shown at public prices, got NoisyPrices"):
+        impressions(block, Rules(), noisy)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="impressions at public prices, got NoisyPrices"):
+        charge(noisy)  # type: ignore[arg-type]
 
 
 def refused(bids: list[int], clicks: list[float], offsets: list[int]) -> PublicCandidates:
@@ -198,13 +274,16 @@ def test_bad_auctions_are_refused_by_name(
 
 
 def test_a_private_value_is_never_said() -> None:
+    """Nor whether it is NaN, below or above."""
     public = refused([1, 2], [0.1, 0.1], [0, 1, 2])
-    with pytest.raises(BadInput) as problem:
-        AuctionBlock(public, Rates(np.array([0.1, 1.2345])))
-    assert (
-        str(problem.value)
-        == "auction second: expected a private click probability in [0, 1], got a value outside"
-    )
+    good = Rates(np.array([0.1, 0.1]))
+    for value in (1.2345, float("nan"), -0.5, float("inf"), -5e-324):
+        bad = Rates(np.array([0.1, value]))
+        for kind, private, truth in (("private", bad, None), ("true", good, bad)):
+            with pytest.raises(BadInput) as problem:
+                AuctionBlock(public, private, truth)
+            expected = f"auction second: expected a {kind} click probability in [0, 1], got another"
+            assert str(problem.value) == expected
 
 
 @pytest.mark.parametrize(

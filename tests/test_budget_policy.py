@@ -150,6 +150,75 @@ def test_the_statement_names_the_total_and_the_most_for_one_impression() -> None
         assert part in words
 
 
+def test_the_words_are_those_of_fixed_windows_and_of_one_device() -> None:
+    policy = BudgetPolicy(10, LADDER, 1.0, Window.days(1, origin=3600))
+    assert "one device in each window of 1 day, counted from second 3600 on" in policy.as_text()
+    assert "a person with two devices spends twice" in policy.as_text()
+    text = policy.statement().as_text()
+    assert "a person with several devices" in text
+    assert "clock" in text
+    assert "ε = 10 together in a window, 5 each at most" in text
+    # All records of a window are covered together: the words for a single record would contradict that.
+    assert "several records" not in text
+
+
+@pytest.mark.parametrize(("total", "most", "fewest"), [(0.3, 0.1, 3), (10, 3, 4), (0.7, 0.1, 7), (1, 1, 1)])
+def test_the_fewest_choices_that_use_up_the_total_are_counted_exactly(
+    total: float, most: float, fewest: int
+) -> None:
+    assert f"as few as {fewest} choices" in BudgetPolicy(total, (most,), 0.0, DAY).as_text()
+
+
+def test_a_wallet_that_servers_share_tells_one_about_the_other_and_so_is_refused() -> None:
+    """The leak, with one wallet: what the second server faces depends on whether the first was asked."""
+    planner, public = Planner(Spread(1.0)), [1.0, 0.99, 0.98]
+    anyone = BudgetPolicy(5, (5.0,), 0.0, DAY)
+    fresh, _ = plan_request(public, planner, anyone, anyone.wallet(), 20)
+    _, used = plan_request(public, planner, anyone, anyone.wallet(), 10)
+    after, _ = plan_request(public, planner, anyone, used, 20)
+    assert not fresh.skipped
+    assert after.skipped
+    assert (
+        "that a device was at one server, from another that shares its wallet" in anyone.statement().as_text()
+    )
+    first, second = (BudgetPolicy(5, (5.0,), 0.0, DAY, ad_tech=name) for name in ("first", "second"))
+    assert str(first.statement().unit) == "user per 1 day at first"
+    assert "one device for first" in first.as_text()
+    _, paid = plan_request(public, planner, first, first.wallet(), 10)
+    with pytest.raises(BadInput, match="ad tech second, got that for first"):
+        plan_request(public, planner, second, paid, 20)
+    assert paid.ad_tech == "first"
+    learnt = BudgetPolicy.learn(
+        forecasts(20, 1), total=10, ladder=LADDER, requests=10, window=DAY, ad_tech="first"
+    )
+    assert learnt.ad_tech == "first"
+
+
+@pytest.mark.parametrize(
+    ("total", "step"),
+    [(1.0, 0.5000000004), (1e-10, 1e-10), (0.3, 0.1), (1.0, 0.1), (1e-30, 3e-31), (7.0, 1e-17)],
+)
+def test_no_period_spends_a_hair_more_than_the_total(total: float, step: float) -> None:
+    """Decimals as they were written: three tenths pay for three times one tenth, and nothing for a fourth."""
+    spent = BudgetPolicy(total, (step,), 0.0, DAY).spend(np.ones((40, 1)), 20).reshape(2, 20)
+    paid = [sum(Fraction(repr(one)) for one in period) for period in spent.tolist()]
+    most = min(20, Fraction(repr(total)) // Fraction(repr(step)))
+    assert paid == [most * Fraction(repr(step))] * 2
+
+
+def test_a_request_that_cannot_be_paid_takes_the_lower_step_or_none() -> None:
+    policy = BudgetPolicy(10, (4.9999999996, 5.0000000004), 0.0, DAY)
+    planner, book, spent = Planner(Spread(1.0)), policy.wallet(), []
+    for now in range(4):
+        plan, book = plan_request([1.0, 0.99, 0.98], planner, policy, book, now)
+        spent.append(plan.epsilon_spent)
+    assert spent == [5.0000000004, 4.9999999996, 0, 0]
+    assert policy.epsilon([1.0, 2.0], left=Fraction("5.0000000003")) == 4.9999999996
+    assert policy.epsilon([1.0, 2.0], left=4.9999999995) == 0
+    careful = Wallet(Fraction(10), Fraction(5), DAY)  # at most 5 at once: this is kept to as well
+    assert plan_request([1.0, 0.99, 0.98], planner, policy, careful, 0)[0].epsilon_spent == 4.9999999996
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -162,6 +231,10 @@ def test_the_statement_names_the_total_and_the_most_for_one_impression() -> None
         (lambda: BudgetPolicy(10, LADDER, 1.0, DAY).spend([[1.0, 2.0, 3.0]], 2), "at least 2 requests"),
         (lambda: Wallet(Fraction(1), Fraction(2), DAY), "most_per_request"),
         (lambda: Wallet(Fraction(1), Fraction(1), 86_400), "Window"),  # type: ignore[arg-type]
+        (lambda: Wallet(Fraction(1), Fraction(1), DAY, spent=Fraction(1)), "in_window beside what was spent"),
+        (lambda: Wallet(Fraction(1), Fraction(1), DAY, Fraction(5), in_window=0), "spent <= total = 1"),
+        (lambda: Wallet(Fraction(1), Fraction(1), DAY, in_window=0.5), "in_window"),  # type: ignore[arg-type]
+        (lambda: BudgetPolicy(10, LADDER, 1.0, DAY, ad_tech=" "), "ad_tech"),
         (lambda: wallet().spend(-1, now=0), "epsilon >= 0"),
         (lambda: wallet().spend(1, now=0.5), "now"),  # type: ignore[arg-type]
     ],

@@ -72,6 +72,18 @@ def test_no_price_below_nothing_or_above_the_bid(price: int, most: int) -> None:
         charge(impressions([2, 3], [0, price], most))
 
 
+def test_only_what_happened_is_charged() -> None:
+    shown = impressions([4, 5, 4, 6], [10, 20, 30, 40])
+    billed = charge(shown, happened=np.array([True, False, True, False]))
+    assert billed.by_campaign == {4: 40}
+    assert [(line.campaign, line.amount_micros) for line in billed.lines()] == [(4, 10), (4, 30)]
+    assert not charge(shown, happened=np.zeros(4, np.bool_)).total_micros
+    with pytest.raises(BadInput, match="a flag for each of 4 impressions"):
+        charge(shown, happened=np.ones(3, np.bool_))
+    with pytest.raises(BadInput, match="a flag for each of 4 impressions"):
+        charge(shown, happened=np.ones(4, np.int64))
+
+
 def test_what_else_is_refused() -> None:
     with pytest.raises(BadInput, match="campaigns >= 0"):
         charge(impressions([-1], [0]))

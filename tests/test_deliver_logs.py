@@ -8,10 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from tacit.deliver.logs import DebiasedCounts, Integers, choice_table, debias
+from tacit.deliver.logs import PUBLIC_COLUMNS, DebiasedCounts, Integers, choice_table, debias
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.privacy.choice.ranked import TopChoice
+from tacit.schema.columns import Column, LogSchema
 
 
 def debiased(chosen: Integers, kept: int, top: int, epsilon: float, candidate: Integers) -> DebiasedCounts:
@@ -24,27 +25,41 @@ def debiased(chosen: Integers, kept: int, top: int, epsilon: float, candidate: I
     )  # fmt: skip
 
 
+def declared(name: str, role: str) -> LogSchema:
+    kind = "real" if role == "latitude" else "category"
+    return LogSchema("requests", (Column(name, {role}, kind), Column("click", {"label"}, "flag")))
+
+
 def test_a_log_holds_what_is_public() -> None:
     table = choice_table(
         {"auction": ["a", "b"], "chosen": [0, 2], "epsilon": [1.0, 1.0], "query": ["x", "y"]},
-        public=frozenset({"query"}),
+        schema=declared("query", "public"),
     )
     assert table.column_names == ["auction", "chosen", "epsilon", "query"]
+    assert choice_table({"chosen": [0], "bid_weight_kg": [3]}, schema=declared("bid_weight_kg", "public"))
+    known = "auction time campaign chosen candidates kept top epsilon price_micros"
+    assert set(known.split()) == PUBLIC_COLUMNS
     assert table.num_rows == 2
 
 
 @pytest.mark.parametrize(
     "name",
-    ["propensity", "propensity_score", "pscore", "choice_probability", "truthful", "private_score", "pmf"],
+    [
+        *("propensity", "propensity_score", "pscore", "choice_probability", "truthful", "private_score", "pmf"),
+        *("lie", "was_random", "device_score", "rank_on_device", "score"),
+    ],
 )
 def test_propensities_are_refused_even_if_declared_public(name: str) -> None:
     with pytest.raises(BadInput, match="no propensities"):
-        choice_table({"chosen": [0], name: [0.5]}, public=frozenset({name}))
+        choice_table({"chosen": [0], name: [0.5]}, schema=declared(name, "public"))
 
 
 def test_other_columns_are_refused_until_declared() -> None:
-    with pytest.raises(BadInput, match="declared"):
+    with pytest.raises(BadInput, match="known public"):
         choice_table({"chosen": [0], "age": [30]})
+    for role in ("sensitive", "user", "latitude"):
+        with pytest.raises(BadInput, match="known public"):
+            choice_table({"chosen": [0], "age": [30]}, schema=declared("age", role))
     with pytest.raises(BadInput, match="chosen"):
         choice_table({"auction": [0]})
     with pytest.raises(BadInput, match="one length"):
@@ -118,6 +133,11 @@ def test_bad_input_is_refused_in_one_line() -> None:
         debiased(np.array([2]), 2, 1, 1.0, np.arange(3))
     with pytest.raises(BadInput, match="among the kept"):
         debiased(np.array([0]), 4, 1, 1.0, np.arange(3))
+    with pytest.raises(BadInput, match="got -1"):
+        debiased(np.array([-1]), 2, 1, 1.0, np.arange(3))
+    for epsilon in (float("nan"), -1.0, float("inf")):
+        with pytest.raises(BadInput, match="finite epsilons"):
+            debiased(np.array([0]), 2, 1, epsilon, np.arange(3))
     with pytest.raises(BadInput, match=r"0\.\.2"):
         debiased(np.array([0]), 2, 1, 1.0, np.array([0, 1, 3]))
     ones = np.ones(1, np.int64)

@@ -149,6 +149,15 @@ def test_any_thresholds_bound_every_mechanism(seed: int) -> None:
     assert made_up.upper_bound(scores) >= anything - 1e-9
 
 
+@pytest.mark.parametrize("origin", [0.0, 1e6, -1e6])
+def test_in_doubles_too_no_value_is_above_its_bound(origin: float) -> None:
+    """Without the margin some of these were, by an ulp; seen from zero, those near a million by 1e-10."""
+    for seed in range(30):
+        scores = origin + np.random.default_rng(seed).random((10, 3))
+        plan = optimal_floors(scores, 1)
+        assert plan.value <= plan.upper_bound <= plan.value + PROVED
+
+
 def test_a_bound_that_forgot_the_gains_would_be_wrong() -> None:
     """The twin: E lambda alone, with thresholds that are a little too low, is below what floors reach."""
     scores = uneven(300, 6, seed=3)

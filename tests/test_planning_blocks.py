@@ -77,6 +77,16 @@ def test_auctions_without_candidates_spend_nothing() -> None:
     assert (planned_rule(PRIOR, 5).epsilon(offers)[offers.sizes < 2] == 0).all()
 
 
+def test_after_the_last_whole_period_nothing_is_spent() -> None:
+    offers = offers_of(57, 5)
+    policy = BudgetPolicy(50, LADDER, 0.0, Window.days(1))
+    spent = budget_rule(PRIOR, policy, 10).epsilon(offers)
+    alone = planned_rule(PRIOR, LADDER[-1]).epsilon(offers)
+    assert (alone[50:] > 0).any()  # there would have been something to win
+    assert (spent[:50] > 0).any()
+    assert (spent[50:] == 0).all()
+
+
 def test_spending_a_budget_where_it_is_worth_most_gains_far_more_than_an_even_split() -> None:
     """Total 10 over 10 requests, at most 5 each, in the Taobao-like market.
 

@@ -225,6 +225,19 @@ def test_a_request_that_looks_the_same_gets_the_same_law_in_its_own_unit() -> No
     assert planner.plan([0.0, 0.0], 3).skipped
 
 
+def test_a_kept_plan_is_for_the_exact_epsilon_that_was_asked() -> None:
+    planner, public = Planner(Spread(1.0)), [1.0, 0.9, 0.8]
+    assert [planner.plan(public, epsilon).epsilon_spent for epsilon in (1, 4, 1.0, "4")] == [1, 4, 1, 4]
+    assert planner.kept == 2
+    assert planner.plan(public, 1).law.epsilon <= 1 < planner.plan(public, 4).law.epsilon
+    # The double nearest to 2.1 is a little more than 2.1: equal as numbers to Python, not as decimals.
+    above, decimal = planner.plan(public, Fraction(2.1)), planner.plan(public, 2.1)
+    assert planner.kept == 4
+    assert decimal.epsilon_spent == 2.1 < above.epsilon_spent
+    with pytest.raises(BadInput, match="epsilon to be a number"):
+        planner.plan(public, True)
+
+
 def test_ratios_plan_like_the_spread_they_come_from() -> None:
     drawn = np.exp(0.7 * np.random.default_rng(5).normal(size=20_000))
     by_ratios = plan_choice(PUBLIC, Ratios(tuple(drawn), "made up for a test"), 3)

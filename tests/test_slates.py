@@ -302,3 +302,10 @@ def test_bad_input_is_refused_in_one_line(make: Any, said: str) -> None:
     with pytest.raises(BadInput, match=said) as refusal:
         make()
     assert "\n" not in str(refusal.value)
+
+
+def test_sums_of_huge_scores_are_ranked_and_do_not_overflow() -> None:
+    law = TopSlates.for_epsilon(1, 4, 3, favoured=1)
+    scores = np.array([1.0, 1.7, 1.6, 1.5])
+    assert law.weights(scores * 1e308) == law.weights(scores)
+    assert law.weights(-scores * 1e308) == law.weights(-scores)

@@ -7,7 +7,7 @@ Nothing is rounded here, split or averaged: a total is the sum of its lines.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +75,16 @@ class Charges:
         return sums
 
 
-def charge(impressions: Impressions) -> Charges:
-    """Charge every impression its price, or refuse all of them where one price cannot be meant."""
+def charge(impressions: Impressions, happened: NDArray[np.bool_] | None = None) -> Charges:
+    """Charge every impression its price, or refuse all of them where one price cannot be meant.
+
+    Where the price is for an event, as per click, `happened` says which impressions led to it: only those are
+    charged. Without it all are, so that prices per event are the most that can fall due.
+    """
+    if not isinstance(impressions, Impressions):
+        raise BadInput(f"expected impressions at public prices, got {type(impressions).__name__}")
+    if happened is not None:
+        impressions = _those(impressions, happened)
     _expect_prices(impressions)
     campaign, prices = impressions.campaign, impressions.price_micros
     if not len(impressions):
@@ -91,6 +99,16 @@ def charge(impressions: Impressions) -> Charges:
         return Charges(impressions, numbers, add_by_code(campaign, prices, largest)[numbers])
     numbers, codes = np.unique(campaign, return_inverse=True)
     return Charges(impressions, numbers, add_by_code(codes, prices, len(numbers)))
+
+
+def _those(impressions: Impressions, happened: NDArray[np.bool_]) -> Impressions:
+    if happened.dtype != np.bool_ or happened.shape != (len(impressions),):
+        raise BadInput(
+            f"expected happened as a flag for each of {len(impressions)} impressions, got {happened.dtype} of "
+            f"shape {happened.shape}"
+        )
+    columns = ("campaign", "price_micros", "most_micros", "rank", "setter")
+    return replace(impressions, **{name: getattr(impressions, name)[happened] for name in columns})
 
 
 def _expect_prices(impressions: Impressions) -> None:

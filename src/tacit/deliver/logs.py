@@ -7,6 +7,7 @@ choice), and statistics come from many choices and the law, which is enough for 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from tacit import expect
 from tacit.errors import BadInput
 from tacit.privacy.choice.ranked import TopChoice
 from tacit.privacy.mechanisms.randomized_response import WHOLE
+from tacit.schema.columns import LogSchema, Role
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -27,24 +29,37 @@ PUBLIC_COLUMNS = frozenset(
 )
 """What a row may hold without further words: the request, its public law, and the choice."""
 
-TELLING = ("propens", "pscore", "probab", "chance", "pmf", "truth", "favour", "private", "weight")
-"""Parts of names that say whether a choice was truthful, or what the device thought."""
+PUBLIC_ROLES = frozenset({Role.PUBLIC, Role.PUBLISHER, Role.ADVERTISER, Role.TIME, Role.AUCTION, Role.PRICE})
+"""A column of the requests' own schema may be held if it is public, and has no role beside these."""
+
+TELLING = frozenset(
+    {"propensity", "propensities", "pscore", "probability", "prob", "chance", "pmf", "truth", "truthful", "lie"}
+    | {"lied", "random", "favoured", "private", "score", "scores", "rank"}
+)
+"""Whole words of names that say whether a choice was truthful, or what the device thought: no schema helps."""
 
 
-def choice_table(columns: Mapping[str, ArrayLike], *, public: frozenset[str] = frozenset()) -> pa.Table:
-    """A log of choices for export: columns known to be public, or declared so by name in `public`.
+def choice_table(columns: Mapping[str, ArrayLike], *, schema: LogSchema | None = None) -> pa.Table:
+    """A log of choices for export: the columns in `PUBLIC_COLUMNS`, and public ones of the requests' schema.
 
-    Guarantee:  adds nothing to what the choices themselves spend, if the declared columns are public.
+    Guarantee:  adds nothing to what the choices themselves spend.
+    Neighbours: any two vectors of private scores of each request.
+    Assumes:    columns hold what their names say, and those that are public in the schema are public.
+    Source:     post-processing: Dwork, McSherry, Nissim, Smith 2006.
     """
+    declared = () if schema is None else schema.columns
+    public = {column.name for column in declared if Role.PUBLIC in column.roles <= PUBLIC_ROLES}
     if "chosen" not in columns:
         raise BadInput("expected a column chosen, got none")
     for name in columns:
-        if any(part in name.lower() for part in TELLING):
+        if TELLING & set(re.split("[^a-z]+", name.lower())):
             raise BadInput(
                 f"{name}: expected no propensities in a log, got a column that tells who was truthful"
             )
         if name not in PUBLIC_COLUMNS | public:
-            raise BadInput(f"{name}: expected a column that is public or declared so, got another")
+            raise BadInput(
+                f"{name}: expected a known public column, or one that is public in the schema, got another"
+            )
     arrays = {name: np.asarray(values) for name, values in columns.items()}
     lengths = {name: array.shape for name, array in arrays.items()}
     if any(array.ndim != 1 for array in arrays.values()) or len(set(lengths.values())) > 1:
@@ -81,9 +96,10 @@ def debias(
     """From public laws and choices: how often each of `count` candidates was among the private best m.
 
     Request i offers candidate[offsets[i]:offsets[i + 1]], in public order, and place chosen[i] of them was
-    shown (-1: none), by trunc(kept[i], top[i]) planned at epsilon[i] (0: the public best). With m = 1 this
-    counts how often each was truly the best of those kept. A kept candidate is shown with chance h if it is
-    favoured, else l, so (shown - l) / (h - l) has the mean 1 or 0; variances add up.
+    shown (-1: none, only where the law tells nothing), by trunc(kept[i], top[i]) planned at epsilon[i] (0: the
+    public best). With m = 1 this counts how often each was truly the best of those kept. A kept candidate is
+    shown with chance h if it is favoured, else l, so (shown - l) / (h - l) has the mean 1 or 0; variances add
+    up.
     """
     requests = len(offsets) - 1
     for name, column in (("chosen", chosen), ("kept", kept), ("top", top), ("epsilon", epsilon)):
@@ -95,9 +111,13 @@ def debias(
         "count", count, at_least=1
     ):
         raise BadInput(f"expected candidates in 0..{count - 1}, got one outside")
+    if not np.isfinite(epsilon).all() or (epsilon < 0).any():
+        raise BadInput("expected finite epsilons >= 0, got others")
     if (kept > np.diff(offsets)).any() or ((chosen < -1) | (chosen >= np.maximum(kept, 1))).any():
         raise BadInput("expected a chosen place among the kept, and those among the candidates, got others")
     telling = (top < kept) & (epsilon > 0)
+    if (chosen[telling] < 0).any():  # it would count as a vote against every candidate
+        raise BadInput("expected a chosen place wherever the law looks at private scores, got -1")
     low_chance, high_chance = _chances(kept, top, epsilon, telling)
     request = np.repeat(np.arange(requests), np.where(telling, kept, 0))
     starts = np.cumsum(np.where(telling, kept, 0)) - np.where(telling, kept, 0)

@@ -27,6 +27,8 @@ EMPTY, RESERVE = -1, -2
 MOST_MICROS = 2**53
 """Bids up to here are whole numbers in float64 too: nine billion currency units."""
 
+LARGEST_RATE = float(np.finfo(np.float64).max) / 4 / MOST_MICROS  # so that every score is finite
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -120,10 +122,13 @@ def run_auctions(
     """Rank, choose and price in one pass: as `rank_and_price`, `take_scores`, `choose_top` and `shown` would.
 
     `laws` are the columns of `TopLaws` after the first, and an auction's law is the row of its number of
-    candidates. Prices come from public columns here, too: what is private only picks among them.
+    candidates. Prices come from public columns here, too: what is private only picks among them. Private rates
+    are finite, or all are refused: NaN would be ranked by no order.
     """
     _expect_public(offsets, bids, rates)
     expect_array("private_rates", private_rates, np.float64, bids.shape)
+    if not all_within(private_rates, -LARGEST_RATE, LARGEST_RATE):
+        raise BadInput("expected finite private rates, got others")
     kept, top, low, high, spare = laws
     for wholes in (kept, top, spare):
         expect_array("laws", wholes, np.int64, kept.shape)

@@ -31,6 +31,8 @@ EVENT_CODES = {event: code for code, event in enumerate(Event)}
 
 Events = Event | NDArray[np.uint8]
 
+PUBLIC = "public"
+
 
 @dataclass(frozen=True)
 class AuctionNames:
@@ -104,7 +106,7 @@ class PublicCandidates:
                 raise BadInput(f"expected codes of events in 0..{len(EVENT_CODES) - 1}, got one above")
         if self.campaign is not None:
             expect_array("campaign", self.campaign, np.int64, self.bid_micros.shape)
-        expect_rates(self, self.rates, "public")
+        expect_rates(self, self.rates, PUBLIC)
 
     @property
     def count(self) -> int:
@@ -158,7 +160,9 @@ def expect_rates(public: PublicCandidates, rates: Rates, kind: str) -> None:
         if all_within(values, 0.0, 1.0):
             continue
         at = int(np.argmax(~((values >= 0) & (values <= 1))))
-        got = "NaN" if np.isnan(values[at]) else "a value outside"
+        got = "another"  # of a private value, not even in which way
+        if kind == PUBLIC:
+            got = "NaN" if np.isnan(values[at]) else "a value outside"
         raise BadInput(
             f"auction {public.name_at(at)}: expected a {kind} {what} probability in [0, 1], got {got}"
         )

@@ -6,9 +6,10 @@ or -1 where nothing is offered. Ties of private scores go to the better public r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tacit.deliver.auction.offers import Offers
 from tacit.deliver.auction.top_laws import LawTable, TopColumns
 from tacit.errors import BadInput
 from tacit.kernels.choices import choose_top, top_pmf
+from tacit.privacy.budget import rounded_up
 from tacit.privacy.randomness import Words
 
 MOST_SIZES = 512
@@ -25,7 +27,13 @@ MOST_SIZES = 512
 
 
 class ChoiceRule(Protocol):
-    """A law for every auction of a block."""
+    """A law for every auction of a block.
+
+    `measured_only` rules are for comparing markets: their epsilon is what was asked, no bound on what their
+    draws tell, so that nothing they choose may be shown.
+    """
+
+    measured_only: ClassVar[bool]
 
     def epsilon(self, offers: Offers) -> Floats:
         """What the choice may tell about the private scores of each auction, in the worst case."""
@@ -41,6 +49,8 @@ class ChoiceRule(Protocol):
 class Greedy:
     """The best private score. Not private at all: the end that the others are measured against."""
 
+    measured_only: ClassVar[bool] = False  # its epsilon says what it tells: everything
+
     def epsilon(self, offers: Offers) -> Floats:
         return LawTable.certain(offers.sizes).epsilon
 
@@ -55,6 +65,8 @@ class Greedy:
 @dataclass(frozen=True)
 class NonPersonalised:
     """The best public score, whatever the device knows: epsilon 0."""
+
+    measured_only: ClassVar[bool] = False
 
     def epsilon(self, offers: Offers) -> Floats:
         return np.zeros(offers.count)
@@ -75,9 +87,12 @@ class TopOf:
 
     Guarantee:  that of `TopChoice`, whose whole numbers these are: each word names whom it names there.
     Neighbours: any two vectors of private scores of one auction.
-    Assumes:    offers, `kept`, `top` and epsilon are public; words are independent and exactly uniform.
+    Assumes:    offers, `kept`, `top` and epsilon are public; private scores are finite; words are independent
+                and exactly uniform.
     Source:     as `TopChoice`.
     """
+
+    measured_only: ClassVar[bool] = False
 
     epsilon_asked: float | Floats
     kept: int | Integers | None = None
@@ -132,22 +147,48 @@ class TopOf:
 class Planned:
     """The rule that a public plan makes of a block's offers, which hold nothing private."""
 
+    measured_only: ClassVar[bool] = False
+
     plan: Callable[[Offers], ChoiceRule]
 
     def epsilon(self, offers: Offers) -> Floats:
-        return self.plan(offers).epsilon(offers)
+        return self._rule(offers).epsilon(offers)
 
     def pmf(self, offers: Offers, scores: Floats) -> Floats:
-        return self.plan(offers).pmf(offers, scores)
+        return self._rule(offers).pmf(offers, scores)
 
     def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:
-        return self.plan(offers).choose(offers, scores, words)
+        return self._rule(offers).choose(offers, scores, words)
+
+    def _rule(self, offers: Offers) -> ChoiceRule:
+        rule = self.plan(offers)
+        expect_fit_to_show(rule)
+        return rule
 
 
-def expect_within_budget(offers: Offers, rule: ChoiceRule, left: float | Floats) -> None:
-    """Refuse a choice that a device cannot pay for: `left` is what it has, one figure or one an auction."""
+def expect_fit_to_show(rule: ChoiceRule) -> None:
+    """Refuse a rule whose epsilon is no promise."""
+    if rule.measured_only:
+        raise BadInput(
+            f"expected a choice whose epsilon is a bound, such as TopOf, or NoisyMax one request at a time, "
+            f"got {type(rule).__name__}, which is for measuring only"
+        )
+
+
+def expect_within_budget(
+    offers: Offers, rule: ChoiceRule, left: expect.Number | Floats, user: Integers | None = None
+) -> None:
+    """Refuse a block that a device cannot pay for. `left` is what it has, one figure or one an auction.
+
+    With `user`, all that a user's auctions in the block ask for together is compared with the least that is
+    left in one of them. Without it nobody knows which auctions are one device's, and each is compared alone.
+    Either way nothing is remembered: what a block spends, the caller deducts before the next.
+    """
     if not isinstance(left, np.ndarray):
-        left = np.full(offers.count, float(expect.at_least_zero("epsilon left", left)))
+        exactly = expect.at_least_zero("epsilon left", left)
+        left = np.full(offers.count, 0.0 - rounded_up(-exactly))  # rounded down
+    if left.shape != (offers.count,) or not np.all(np.isfinite(left) & (left >= 0)):
+        raise BadInput(f"expected a finite epsilon left >= 0 for each of {offers.count} auctions, got others")
     asked = rule.epsilon(offers)
     over = ~(asked <= left)  # NaN is over, too
     if over.any():
@@ -156,3 +197,15 @@ def expect_within_budget(offers: Offers, rule: ChoiceRule, left: float | Floats)
             f"auction {offers.names.of(at)}: expected epsilon <= {left[at]:g}, which the device has left, "
             f"got {asked[at]:g}"
         )
+    if user is None:
+        return
+    order = np.argsort(user, kind="stable")
+    ends = np.flatnonzero(np.diff(user[order])) + 1
+    for auctions in np.split(order, ends):
+        least = left[auctions].min(initial=math.inf)
+        # Rounded once, at the end, so that the sign is that of the exact difference.
+        if len(auctions) > 1 and math.fsum([*asked[auctions].tolist(), -least]) > 0:
+            raise BadInput(
+                f"auction {offers.names.of(int(auctions[0]))}: expected epsilon <= {least:g} with the device's "
+                f"other auctions of the block, which it has left, got {math.fsum(asked[auctions].tolist()):g}"
+            )

@@ -27,6 +27,16 @@ from tacit.schema.columns import LogSchema, Role
 MICROS = 1_000_000
 ROWS_PER_BLOCK = 2**17
 
+PRIVATE = frozenset({Role.SENSITIVE, Role.LABEL, Role.AUXILIARY, Role.USER})
+PRICED_BY = {
+    "auction": Role.AUCTION,
+    "bid": Role.PRICE,
+    "click": Role.PUBLIC,
+    "conversion": Role.PUBLIC,
+    "campaign": Role.ADVERTISER,
+}
+"""What prices and bills are made of, and the role beside that of a public feature that fits each."""
+
 
 class GeneratedAuctions(Protocol):
     """What a generator of auctions hands over: bids in currency units a click, and two probabilities of one."""
@@ -58,7 +68,9 @@ class LogNames:
     """Which columns of a log say what. Rows of an auction lie together; their order breaks ties.
 
     The first five are public, and prices are made of them alone. `private` names columns that may never be
-    among them, beside the device's probabilities; a log's schema may do that too.
+    among them, beside the device's probabilities. With a log's schema, they must be public by it: features
+    that anybody may know, or the log's price, auction and advertiser where a bid, auction and campaign go. Of
+    columns that the schema does not have, only the caller knows.
     """
 
     auction: str
@@ -76,17 +88,24 @@ class LogNames:
 
     def __post_init__(self) -> None:
         hidden = {self.private_click, self.private_conversion, self.true_click, self.user, *self.private}
-        if self.schema is not None:
-            hidden |= {
-                name
-                for column in self.schema.columns
-                if column.roles & {Role.SENSITIVE, Role.LABEL, Role.AUXILIARY, Role.USER}
-                for name in (column.name, column.source)
-            }
-        for use in ("auction", "bid", "click", "conversion", "campaign"):
+        for use, own_role in PRICED_BY.items():
             name = getattr(self, use)
-            if name is not None and name in hidden:
+            if name is None:
+                continue
+            if name in hidden:
                 raise BadInput(f"{use}: expected a public column to price by, got {name!r}, which is private")
+            for column in self.schema.columns if self.schema is not None else ():
+                if name not in (column.name, column.source):
+                    continue
+                if column.roles & PRIVATE:
+                    raise BadInput(
+                        f"{use}: expected a public column to price by, got {name!r}, which is private"
+                    )
+                if Role.PUBLIC not in column.roles and not column.roles <= {own_role}:
+                    roles = ", ".join(sorted(column.roles))
+                    raise BadInput(
+                        f"{use}: expected a public column to price by, got {name!r}, which is {roles}"
+                    )
 
     @property
     def columns(self) -> list[str]:

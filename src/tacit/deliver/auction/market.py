@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tacit import expect
 from tacit.deliver.auction.candidates import AuctionBlock, Floats, Integers
-from tacit.deliver.auction.choices import ChoiceRule, TopOf, expect_within_budget
-from tacit.deliver.auction.metrics import METRICS, Totals, values_of
+from tacit.deliver.auction.choices import ChoiceRule, TopOf, expect_fit_to_show, expect_within_budget
+from tacit.deliver.auction.metrics import METRICS, Totals, true_event_rate, values_of
 from tacit.deliver.auction.noisy_price import NoisyPrice, noisy_prices
 from tacit.deliver.auction.offers import Offers, offer
 from tacit.deliver.auction.rules import Charged, Rules
@@ -79,13 +80,14 @@ def measure(
     blocks: Iterable[AuctionBlock],
     arms: Mapping[str, Arm],
     *,
-    epsilon_left: float | None = None,
+    epsilon_left: expect.Number | None = None,
     words: Words | None = None,
 ) -> Results:
     """Expected metrics of every arm on the same auctions, by the exact laws of their choices.
 
-    With `words`, choices are drawn instead: a check of the expectation. With `epsilon_left`, a block with an
-    auction that asks more of its device is refused before anything is counted from it.
+    With `words`, choices are drawn instead: a check of the expectation. With `epsilon_left`, a block that asks
+    more of a device is refused before anything is counted from it: of a user's auctions in the block together,
+    or of each auction alone where the block names no users. Every block starts with so much left again.
     """
     if not arms:
         raise BadInput("expected at least one arm, got none")
@@ -95,7 +97,7 @@ def measure(
         for name, arm in arms.items():
             offers = offer(block.public, arm.rules)
             if epsilon_left is not None:
-                expect_within_budget(offers, arm.choice, epsilon_left)
+                expect_within_budget(offers, arm.choice, epsilon_left, block.user)
             most[name] = max(most[name], float(arm.choice.epsilon(offers).max(initial=0.0)))
             found.append(_metrics(block, offers, arm.choice, words))
         totals.add(np.concatenate(found, axis=1), block.user)
@@ -105,29 +107,46 @@ def measure(
 def measure_noisy_prices(
     blocks: Iterable[AuctionBlock], arm: Arm, price: NoisyPrice, words: Words
 ) -> tuple[Totals, float]:
-    """Metrics at noisy prices, for comparison only, and the epsilon an impression costs with them."""
+    """Metrics at noisy prices, for comparison only, and the epsilon an impression costs with them.
+
+    Choices are drawn, and only what was chosen gets a noisy price: one a request, as its epsilon is for.
+    """
     totals, most = Totals(len(METRICS)), 0.0
     for block in blocks:
-        offers = noisy_prices(block, offer(block.public, arm.rules), price, words)
+        offers = offer(block.public, arm.rules)
         most = max(most, float(arm.choice.epsilon(offers).max(initial=0.0)))
-        totals.add(_metrics(block, offers, arm.choice, None), block.user)
+        chosen = arm.choice.choose(offers, private_scores(block, offers), words)
+        drawn = _drawn(offers, values_of(block, offers), chosen)
+        noisy = noisy_prices(block, offers, chosen, price, words)
+        paid = true_event_rate(block)[noisy.rows] * noisy.noisy_micros
+        drawn[noisy.auctions, METRICS.index("revenue")] = paid
+        drawn[noisy.auctions, METRICS.index("surplus")] = drawn[noisy.auctions, METRICS.index("welfare")] - paid
+        totals.add(drawn, block.user)
     return totals, most + price.epsilon
 
 
 def choose_block(
-    block: AuctionBlock, arm: Arm, words: Words, *, epsilon_left: float | Floats | None = None
+    block: AuctionBlock, arm: Arm, words: Words, *, epsilon_left: expect.Number | Floats | None = None
 ) -> tuple[Offers, Integers]:
-    """One block: what was offered, and the place each device chose. Refused before anything is drawn."""
+    """One block: what was offered, and the place each device chose. Refused before anything is drawn.
+
+    `epsilon_left` is what a device has before this block, one figure or one an auction; the caller deducts what
+    the block spends. A user's auctions in it are added up; where it names no users, each is compared alone.
+    """
+    expect_fit_to_show(arm.choice)
     offers = offer(block.public, arm.rules)
     if epsilon_left is not None:
-        expect_within_budget(offers, arm.choice, epsilon_left)
+        expect_within_budget(offers, arm.choice, epsilon_left, block.user)
     return offers, arm.choice.choose(offers, private_scores(block, offers), words)
 
 
 def show_block(
-    block: AuctionBlock, arm: Arm, words: Words, *, epsilon_left: float | Floats | None = None
+    block: AuctionBlock, arm: Arm, words: Words, *, epsilon_left: expect.Number | Floats | None = None
 ) -> Impressions:
-    """One block for the bill: what is shown and its price, in one pass where the law goes by size alone."""
+    """One block for the bill: what is shown and its price, in one pass where the law goes by size alone.
+
+    `epsilon_left` is as in `choose_block`.
+    """
     laws = arm.choice.laws_by_size(block.public.largest + 1) if isinstance(arm.choice, TopOf) else None
     if laws is None or epsilon_left is not None:
         offers, chosen = choose_block(block, arm, words, epsilon_left=epsilon_left)
@@ -146,6 +165,8 @@ def private_scores(block: AuctionBlock, offers: Offers) -> Floats:
 
 def impressions(block: AuctionBlock, rules: Rules, shown: Shown) -> Impressions:
     """What was shown, for the bill; price setters are named by their campaign."""
+    if not isinstance(shown, Shown):
+        raise BadInput(f"expected what was shown at public prices, got {type(shown).__name__}")
     campaign = block.public.campaign
     if campaign is None:
         raise BadInput("expected candidates with campaigns to bill, got none")
@@ -167,7 +188,11 @@ def _metrics(block: AuctionBlock, offers: Offers, choice: ChoiceRule, words: Wor
     scores, values = private_scores(block, offers), values_of(block, offers)
     if words is None:
         return expected(offers.offsets, choice.pmf(offers, scores), values)
+    return _drawn(offers, values, choice.choose(offers, scores, words))
+
+
+def _drawn(offers: Offers, values: Floats, chosen: Integers) -> Floats:
+    """The values (candidates, METRICS) of the places chosen; zeros where there was nothing to choose."""
     drawn = np.zeros((offers.count, len(METRICS)))
-    chosen = choice.choose(offers, scores, words)
     drawn[chosen >= 0] = values[(offers.offsets[:-1] + chosen)[chosen >= 0]]
     return drawn

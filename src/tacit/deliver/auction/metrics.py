@@ -22,8 +22,7 @@ GROUPS = 4096
 
 def values_of(block: AuctionBlock, offers: Offers) -> Floats:
     """What showing each offered candidate brings in expectation, by what is true: (candidates, METRICS)."""
-    truth = block.private if block.truth is None else block.truth
-    event_rate = block.private_event_rate if block.truth is None else truth.of_event(block.public.bids_for)
+    truth, event_rate = block.private if block.truth is None else block.truth, true_event_rate(block)
     per_event = offers.rules.price.charged is Charged.CLICK
     values = np.empty((len(offers.rows), len(METRICS)))
     revenue = offers.taken(event_rate) * offers.price_micros if per_event else offers.price_micros
@@ -35,6 +34,11 @@ def values_of(block: AuctionBlock, offers: Offers) -> Floats:
     if offers.rules.empty_worth_micros is not None:
         values[offers.rows == EMPTY, 3] = offers.rules.empty_worth_micros
     return values
+
+
+def true_event_rate(block: AuctionBlock) -> Floats:
+    """How likely, by what is true, an impression of each candidate leads to what its bid is for."""
+    return block.private_event_rate if block.truth is None else block.truth.of_event(block.public.bids_for)
 
 
 @dataclass

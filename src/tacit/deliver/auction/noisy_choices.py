@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,14 +23,17 @@ from tacit.privacy.randomness import Words
 
 @dataclass(frozen=True)
 class NoisyMaxOf:
-    """The largest of rate x score + noise, by its exact law: scores scaled, or clipped around the public ones.
+    """The largest of rate x score + noise, for measuring only: it promises nothing, and may not be shown.
 
     Without `clip_micros` scores are scaled into [0, 1] by each request's own best and worst; with it they stay
     within so many micros of the public score. The rate is epsilon / (2 sensitivity), which spends less than
-    epsilon; `calibrated` takes the largest that spends no more, for scaled scores. Choices are drawn from the
-    law in doubles, for measuring markets: what a device releases goes through `NoisyMax` in `privacy.choice`,
-    whose whole numbers keep epsilon exactly.
+    epsilon; `calibrated` takes the largest that spends no more, for scaled scores. That is so of the law in
+    real numbers. Choices are drawn from it in doubles, where chances of few words are rounded up and the
+    likeliest gets all that is left over; so `epsilon` is what was asked, no bound on what a draw tells. What a
+    device shows goes through `NoisyMax` in `privacy.choice`, whose whole numbers keep epsilon exactly.
     """
+
+    measured_only: ClassVar[bool] = True
 
     epsilon_asked: float
     noise: Noise = Noise.EXPONENTIAL
@@ -45,11 +49,12 @@ class NoisyMaxOf:
                 raise BadInput("expected calibrated noise for scaled scores only, got a clipping bound")
 
     def epsilon(self, offers: Offers) -> Floats:
+        """What was asked; see above."""
         return np.where(offers.sizes > 1, float(self.epsilon_asked), 0.0)
 
     def pmf(self, offers: Offers, scores: Floats) -> Floats:
         signals = scaled(offers.offsets, scores) if self.clip_micros is None else self._clipped(offers, scores)
-        rates = self._rates(offers.sizes)
+        rates = self._rates(offers)
         if self.noise is Noise.GUMBEL:
             return softmax_pmf(offers.offsets, signals, rates)
         if self.noise is Noise.EXPONENTIAL:
@@ -61,18 +66,40 @@ class NoisyMaxOf:
         return choose_by_pmf(offers.offsets, self.pmf(offers, scores), words(offers.count))
 
     def _clipped(self, offers: Offers, scores: Floats) -> Floats:
-        bound = float(self.clip_micros or 0)
-        return np.clip(scores, offers.score - bound, offers.score + bound)
+        low, high = self._ends(offers)
+        origin = np.repeat(
+            _largest(offers, high), offers.sizes
+        )  # large scores would lose digits times the rate
+        return np.clip(scores, low, high) - origin
 
-    def _rates(self, sizes: Integers) -> Floats:
+    def _ends(self, offers: Offers) -> tuple[Floats, Floats]:
+        """The public range of each score, as doubles hold it."""
+        bound = float(self.clip_micros or 0)
+        low, high = offers.score - bound, offers.score + bound
+        if not np.all(high > offers.score):
+            raise BadInput("expected a clip_micros that a double can add to the public scores, got another")
+        return low, high
+
+    def _rates(self, offers: Offers) -> Floats:
+        sizes = offers.sizes
         if self.clip_micros is not None:
-            return np.full(len(sizes), float(self.epsilon_asked) / (4 * float(self.clip_micros)))
+            low, high = self._ends(offers)
+            return float(self.epsilon_asked) / 2 / _largest(offers, high - low)
         if not self.calibrated:
             return np.full(len(sizes), float(self.epsilon_asked) / 2)
         by_size = np.zeros(int(sizes.max(initial=0)) + 1)
         for size in np.flatnonzero(np.bincount(sizes)).tolist():
             by_size[size] = _calibrated(self.noise, size, float(self.epsilon_asked)) if size > 1 else 1.0
         return by_size[sizes]
+
+
+def _largest(offers: Offers, values: Floats) -> Floats:
+    """The largest of each auction; 1 where it has no candidates."""
+    some = offers.sizes > 0  # reduceat would read the next auction for an empty one
+    largest = np.ones(offers.count)
+    if some.any():
+        largest[some] = np.maximum.reduceat(values, offers.offsets[:-1][some])
+    return largest
 
 
 def scaled(offsets: Integers, scores: Floats) -> Floats:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.auction.candidates import AuctionBlock, Floats
+from tacit.deliver.auction.candidates import AuctionBlock, Floats, Integers
 from tacit.deliver.auction.offers import Offers
 from tacit.deliver.auction.rules import Charged, SecondPrice
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY, RESERVE
+from tacit.kernels.checks import expect_array
 from tacit.privacy.randomness import Words
 
 
@@ -26,7 +27,7 @@ class NoisyPrice:
     Guarantee:  epsilon-DP for the price of one impression, beside what the choice itself spends: it reads two
                 rates, each clipped to `highest_rate` and given Laplace noise of scale 2 highest_rate / epsilon.
     Neighbours: any two vectors of private rates of this request.
-    Assumes:    real numbers; one price a request; the range of rates is public.
+    Assumes:    real numbers; one price a request, that of the candidate shown; the range of rates is public.
     Source:     Laro et al. 2023, appendix A.2.
     """
 
@@ -47,23 +48,50 @@ class NoisyPrice:
         return f"noisy second price per click, epsilon {self.epsilon:g}"
 
 
-def noisy_prices(block: AuctionBlock, offers: Offers, rule: NoisyPrice, words: Words) -> Offers:
-    """The same offers at noisy prices. It costs rule.epsilon an impression, which the caller has to pay for."""
+@dataclass(frozen=True)
+class NoisyPrices:
+    """What noisy prices of the chosen candidates would be. Not offers, and nothing that a bill takes.
+
+    auctions       which auctions show something, rising
+    rows           the candidate that each of them shows
+    noisy_micros   whole micros for a click on it
+    """
+
+    auctions: Integers
+    rows: Integers
+    noisy_micros: Integers
+    rule: NoisyPrice
+
+
+def noisy_prices(
+    block: AuctionBlock, offers: Offers, chosen: Integers, rule: NoisyPrice, words: Words
+) -> NoisyPrices:
+    """A noisy price for what each auction chose, and for nothing else: the others' rates are not read.
+
+    It costs rule.epsilon an impression, which the caller has to pay for.
+    """
     if not isinstance(offers.rules.price, SecondPrice) or offers.rules.price.charged is not Charged.CLICK:
         raise BadInput(f"expected offers at second price per click, got {offers.rules.price}")
-    own, setter = offers.rows != EMPTY, offers.setter >= 0
+    expect_array("chosen", chosen, np.int64, (offers.count,))
+    if np.any(chosen >= offers.sizes):
+        raise BadInput("expected chosen places among those offered, got one beyond")
+    auctions = np.flatnonzero(chosen >= 0)
+    places = offers.offsets[auctions] + chosen[auctions]
+    shows = offers.rows[places] != EMPTY
+    auctions, places = auctions[shows], places[shows]
+    rows, setter = offers.rows[places], offers.setter[places]
     rate, bid = block.private_event_rate, block.public.bid_micros
-    noisy_own = _noisy(rate[offers.rows], rule, words)
-    noisy_next = _noisy(rate[offers.setter], rule, words)
-    due = np.where(setter, bid[offers.setter] * noisy_next, _public_due(offers))
-    price = np.minimum(np.floor(due / noisy_own), bid[offers.rows].astype(np.float64))
-    return replace(offers, price_micros=np.where(own, price, 0).astype(np.int64))
+    of_setter = np.where(setter >= 0, setter, rows)  # a row that is there; not used where nobody set the price
+    noisy_own, noisy_next = _noisy(rate[rows], rule, words), _noisy(rate[of_setter], rule, words)
+    due = np.where(setter >= 0, bid[of_setter] * noisy_next, _public_due(offers, setter))
+    price = np.minimum(np.floor(due / noisy_own), bid[rows].astype(np.float64))
+    return NoisyPrices(auctions, rows, price.astype(np.int64), rule)
 
 
-def _public_due(offers: Offers) -> Floats:
+def _public_due(offers: Offers, setter: Integers) -> Floats:
     """What is due where no bidder set the price: the reserve, or the worth of an empty slot."""
     empty = offers.rules.empty_worth_micros or 0.0
-    return np.where(offers.setter == RESERVE, float(offers.rules.reserve_micros), empty)
+    return np.where(setter == RESERVE, float(offers.rules.reserve_micros), empty)
 
 
 def _noisy(rates: Floats, rule: NoisyPrice, words: Words) -> Floats:

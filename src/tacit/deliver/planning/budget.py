@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,19 +27,30 @@ Floats = NDArray[np.float64]
 THRESHOLDS = 64
 """How many thresholds are tried when one is learnt."""
 
+SEVERAL_RECORDS = "with several records"
+"""Part of a statement's words on releases that speak of one record, which a window's total does not."""
+
 
 @dataclass(frozen=True)
 class BudgetPolicy:
     """Spend on a request the epsilon of the ladder with the largest forecast gain - threshold x epsilon.
 
-    `threshold` is a price: the gain, in the unit of scores, that an epsilon must bring. It is learnt from
-    public forecasts, and what is spent follows from public requests alone.
+    `threshold` is a price: the gain, in the unit of scores, that an epsilon must bring.
+
+    Guarantee:  all choices that it lets one wallet pay for in one window are together total-LDP, and each is
+                LDP with the ladder's last step. Sums are exact: nothing is spent beyond the total.
+    Neighbours: all private data of one device in that window, replaced; a person with two devices has two
+                wallets, and may spend twice.
+    Assumes:    ladder, threshold and forecasts come from public data; what `Wallet` assumes, above all an
+                honest clock and one wallet per server (`ad_tech`, which says whose it is).
+    Source:     `Wallet`.
     """
 
     total: float
     ladder: tuple[float, ...]
     threshold: float
     window: Window
+    ad_tech: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ladder", checked_ladder(self.ladder))
@@ -45,10 +60,18 @@ class BudgetPolicy:
             raise BadInput(
                 f"expected a ladder up to total = {self.total:g} at most, got {self.most_per_request:g}"
             )
+        Unit(UnitKind.USER, self.window, self.ad_tech)  # refuses a name that is empty
 
     @classmethod
     def learn(
-        cls, forecasts: ArrayLike, *, total: float, ladder: Sequence[float], requests: int, window: Window
+        cls,
+        forecasts: ArrayLike,
+        *,
+        total: float,
+        ladder: Sequence[float],
+        requests: int,
+        window: Window,
+        ad_tech: str | None = None,
     ) -> BudgetPolicy:
         """The threshold that would have gained most on these public forecasts (requests seen, ladder).
 
@@ -58,7 +81,7 @@ class BudgetPolicy:
         gains = _checked_forecasts(forecasts, steps, expect.whole("requests", requests, at_least=1))
         prices = (gains / np.array(steps)).max(axis=1)
         tried = np.unique(np.r_[0.0, np.quantile(prices, np.linspace(0.0, 1.0, THRESHOLDS))])[::-1]
-        policies = [cls(total, steps, price, window) for price in tried.tolist()]
+        policies = [cls(total, steps, price, window, ad_tech) for price in tried.tolist()]
         # Among equals the first, which spends least.
         return max(policies, key=lambda policy: policy.forecast(gains, requests))
 
@@ -68,13 +91,14 @@ class BudgetPolicy:
 
     def wallet(self) -> Wallet:
         """A device's own book, with nothing spent."""
-        total, most = (expect.positive(name, getattr(self, name)) for name in ("total", "most_per_request"))
-        return Wallet(total, most, self.window)
+        return Wallet(self._exact_total, self._amounts[-1], self.window, ad_tech=self.ad_tech)
 
     def epsilon(self, forecast: ArrayLike, left: expect.Number) -> float:
         """What to spend on a request with these forecast gains (ladder,), where so much is left; or 0."""
         gains = _checked_forecasts(np.asarray(forecast)[None], self.ladder, 1)
-        return float(self._chosen(gains, np.array([float(expect.at_least_zero("left", left))]))[1][0])
+        purse = expect.at_least_zero("left", left)
+        step = self._steps(gains, np.array([[amount <= purse for amount in self._amounts]]))[0]
+        return float(self._amounts[step])
 
     def spend(self, forecasts: ArrayLike, requests: int) -> Floats:
         """What is spent on each of many requests, periods of `requests` rows one after another: (rows,).
@@ -84,11 +108,13 @@ class BudgetPolicy:
         gains = _checked_forecasts(forecasts, self.ladder, expect.whole("requests", requests, at_least=1))
         periods = len(gains) // requests
         cut = gains[: periods * requests].reshape(periods, requests, -1)
-        spent, left = np.full(len(gains), np.nan), np.full(periods, self.total)
+        amounts, total = self._whole_amounts
+        shown = np.array([float(amount) for amount in self._amounts])
+        spent, left = np.full(len(gains), np.nan), np.full(periods, total, amounts.dtype)
         for turn in range(requests):
-            amounts = self._chosen(cut[:, turn], left)[1]
-            left = left - amounts
-            spent[: periods * requests].reshape(periods, requests)[:, turn] = amounts
+            steps = self._steps(cut[:, turn], amounts <= left[:, None])
+            left = left - amounts[steps]
+            spent[: periods * requests].reshape(periods, requests)[:, turn] = shown[steps]
         return spent
 
     def forecast(self, forecasts: ArrayLike, requests: int) -> float:
@@ -102,36 +128,64 @@ class BudgetPolicy:
         return float(gains[done][np.arange(len(step)), step].mean())
 
     def statement(self) -> PrivacyStatement:
-        """The promise to a person for a period: everything that this policy spends, together."""
-        return PrivacyStatement.of(
-            [LocalChoice(expect.positive("total", self.total))],
-            unit=Unit(UnitKind.USER, self.window),
+        """The promise for one device's wallet and window: everything that this policy spends, together."""
+        total, most = shown_up(self.total), shown_up(self.most_per_request)
+        stated = PrivacyStatement.of(
+            [LocalChoice(self._exact_total)],
+            unit=Unit(UnitKind.USER, self.window, self.ad_tech),
             relation=Relation.REPLACE_ONE,
             also_not_protected=(
-                f"one impression beyond ε = {shown_up(self.most_per_request)}: the policy may spend so much of "
-                "the period's total on it",
+                f"one impression beyond ε = {most}: the policy may spend so much of the window's total on it",
+                "a person with several devices: each has a wallet of its own, and their promises add up",
+                "that a device was at one server, from another that shares its wallet: what is left tells it",
+                "against a device whose clock is set forward: it opens later windows early",
             ),
+        )
+        # The release stands for all choices of the window: here several records are covered, on one device.
+        return replace(
+            stated,
+            mechanisms=(f"choices made on one device, ε = {total} together in a window, {most} each at most",),
+            not_protected=tuple(gap for gap in stated.not_protected if SEVERAL_RECORDS not in gap),
         )
 
     def as_text(self) -> str:
         """Total and per-impression guarantee, in words."""
         total, most = shown_up(self.total), shown_up(self.most_per_request)
-        fewest = int(self.total / self.most_per_request)
+        fewest = math.ceil(self._exact_total / self._amounts[-1])
+        whose = f" for {self.ad_tech}" if self.ad_tech else ""
         return (
-            f"All choices of one person's device in {self.window} are together ε = {total} locally "
-            f"differentially private. A single choice has ε = {most} at most, and requests on which nothing is "
-            f"spent have 0. The total is what an even split would promise too, but as few as {fewest} choices "
-            f"may use it up, so what is promised for one choice is weaker than the total divided by the number "
-            f"of requests."
+            f"All choices of one device{whose} in each window of {self.window}, counted from second "
+            f"{self.window.origin} on, are together ε = {total} locally differentially private. A single "
+            f"choice has ε = {most} at most, and requests on which nothing is spent have 0. The total is what "
+            f"an even split would promise too, but as few as {fewest} choices may use it up, so what is "
+            f"promised for one choice is weaker than the total divided by the number of requests. Each "
+            f"window and each device has a total of its own: a person with two devices spends twice."
         )
 
-    def _chosen(self, gains: Floats, left: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Which step of the ladder, 0 for none, and its epsilon; gains (rows, ladder), left (rows,)."""
-        amounts = np.r_[0.0, self.ladder]
-        worth = np.c_[np.zeros(len(gains)), gains] - self.threshold * amounts
-        worth[amounts > left[:, None] + 1e-9] = -np.inf  # sums of doubles; a wallet adds exact fractions
-        step = np.argmax(worth, axis=1).astype(np.int64)
-        return step, amounts[step]
+    @cached_property
+    def _amounts(self) -> tuple[Fraction, ...]:
+        """What a step costs, exactly as it was written: nothing, then the ladder."""
+        return (Fraction(0), *(expect.positive("every epsilon of the ladder", one) for one in self.ladder))
+
+    @cached_property
+    def _exact_total(self) -> Fraction:
+        return expect.positive("total", self.total)
+
+    @cached_property
+    def _whole_amounts(self) -> tuple[NDArray[Any], int]:
+        """Amounts and total in one unit in which all of them are whole."""
+        unit = math.lcm(*(number.denominator for number in (*self._amounts, self._exact_total)))
+        total = int(self._exact_total * unit)
+        # Python's whole numbers, which are slow, only where 64 bits are too few.
+        kind = np.int64 if total < 2**63 else object
+        return np.array([int(amount * unit) for amount in self._amounts], dtype=kind), total
+
+    def _steps(self, gains: Floats, payable: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Which amount to spend, by its place; gains (rows, ladder), payable (rows, 1 + ladder)."""
+        worth = np.c_[np.zeros(len(gains)), gains] - self.threshold * np.r_[0.0, self.ladder]
+        worth[~payable.astype(np.bool_)] = -np.inf
+        steps: NDArray[np.int64] = np.argmax(worth, axis=1).astype(np.int64)
+        return steps
 
 
 def _checked_forecasts(forecasts: ArrayLike, ladder: tuple[float, ...], requests: int) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -36,7 +37,7 @@ class Planner:
         best = float(scores[0])
         ratios = scores / best if best > 0 else np.zeros_like(scores)
         steps = np.floor(ratios * STEPS).astype(np.int64)
-        kept = self._kept(steps.tobytes(), epsilon)
+        kept = self._kept(steps.tobytes(), expect.positive("epsilon", epsilon))
         return replace(kept, forecast_gain=best * kept.forecast_gain, public=tuple(scores.tolist()))
 
     def public_best(self, public: ArrayLike) -> ChoicePlan:
@@ -50,5 +51,5 @@ class Planner:
         """How many plans are remembered."""
         return self._kept.cache_info().currsize
 
-    def _rounded(self, steps: bytes, epsilon: expect.Number) -> ChoicePlan:
+    def _rounded(self, steps: bytes, epsilon: Fraction) -> ChoicePlan:
         return plan_choice(np.frombuffer(steps, np.int64) / STEPS, self.prior, epsilon, self.method)

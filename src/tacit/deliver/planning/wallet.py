@@ -15,11 +15,16 @@ from tacit.privacy.units import Window
 class Wallet:
     """At most `total` epsilon in each window of time, at most `most_per_request` of it at once.
 
+    Windows are fixed stretches: around the end of one, twice the total may be spent within a second.
+
     Guarantee:  all choices that were paid for in one window are together total-LDP; each is
                 most_per_request-LDP. Amounts may depend on what was chosen before: pure epsilons add up.
-    Neighbours: all private data of one device in that window, replaced.
+    Neighbours: all private data of one device in that window, replaced. A person with two devices has two
+                wallets, and may spend twice.
     Assumes:    every choice is paid for before it is made, and the wallet that `spend` returns takes the place
-                of this one. Whether it can pay follows from earlier public requests: a refusal tells nothing.
+                of this one; `now` is an honest clock, for one set forward opens later windows early; one
+                wallet per server (ad tech). What is left follows from earlier requests, which their server
+                knows: a refusal tells it nothing. It would tell another server that the device was there.
     Source:     basic composition, with amounts chosen on the way: Rogers, Roth, Ullman, Vadhan 2016
                 (arXiv 1605.08294), with delta = 0.
     """
@@ -29,6 +34,7 @@ class Wallet:
     window: Window
     spent: Fraction = Fraction(0)
     in_window: int | None = None
+    ad_tech: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "total", expect.positive("total", self.total))
@@ -38,6 +44,12 @@ class Wallet:
             raise BadInput(f"expected window to be a Window, got {self.window!r}")
         if self.most_per_request > self.total:
             raise BadInput(f"expected most_per_request <= total = {float(self.total):g}, got more")
+        if self.spent > self.total:
+            raise BadInput(f"expected spent <= total = {float(self.total):g}, got more")
+        if self.in_window is not None:
+            object.__setattr__(self, "in_window", expect.integer("in_window", self.in_window))
+        elif self.spent:
+            raise BadInput("expected in_window beside what was spent, got None: it would be forgotten")
 
     def left(self, now: int) -> Fraction:
         """What can still be spent in the window that second `now` lies in; a clock set back is refused."""

@@ -36,6 +36,8 @@ def _ranked() -> list[Case]:
     response = TopChoice.for_epsilon(2, CANDIDATES, CANDIDATES, 1)
     subset = TopChoice.for_epsilon(2, 5, 5, 2)
     truncated = TopChoice.for_epsilon(2, 5, 3, 1)
+    uneven = TopChoice.for_epsilon(1, 5, 5, 3)
+    assert uneven.spare  # words that do not divide by 3 go to the public best
     return [
         _case(
             f"randomized response by private rank, {CANDIDATES} candidates, ties included",
@@ -54,6 +56,12 @@ def _ranked() -> list[Case]:
             2,
             rows=lambda: _rows(truncated, _rankings(5)),
             twin_rows=lambda: _rows(TopChoice.for_epsilon("2.0001", 5, 3, 1), _rankings(5)),
+        ),
+        _case(
+            "the private best 3 of 5 candidates, with words left over",
+            1,
+            rows=lambda: _rows(uneven, _rankings(5)),
+            twin_rows=lambda: _rows(TopChoice.for_epsilon("1.0001", 5, 5, 3), _rankings(5)),
         ),
     ]
 

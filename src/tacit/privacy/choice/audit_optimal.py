@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import accumulate, pairwise, permutations
+from itertools import accumulate, pairwise, permutations, product
 
 import numpy as np
 
@@ -28,19 +28,19 @@ FLOORS = (0.2, 0.12, 0.08, 0.05)
 
 def cases() -> list[Case]:
     """All cases. Claims come from the accountant, never from here, so that it is audited too."""
-    return [_floors(), *_slates()]
+    return [_floors(64), _floors(32), *_slates()]
 
 
-def _floors() -> Case:
-    law = Floors.nearest(1, FLOORS)
+def _floors(bits: int) -> Case:
+    law = Floors.nearest(1, FLOORS, bits)
 
     def careless(scores: Scores) -> Floors:
         """Planned on the private scores: the floors follow the private ranking."""
         order = sorted(range(4), key=lambda place: -scores[place])
-        return Floors.nearest(1, [FLOORS[order.index(place)] for place in range(4)])
+        return Floors.nearest(1, [FLOORS[order.index(place)] for place in range(4)], bits)
 
     return _case(
-        "optimal choice by floors, 4 candidates",
+        f"optimal choice by floors of {bits} bits, 4 candidates",
         lambda: _rows(4, lambda scores: _floors_row(law, scores)),
         lambda: _rows(4, lambda scores: _floors_row(careless(scores), scores)),
     )
@@ -70,8 +70,8 @@ def _slates() -> list[Case]:
         ),
         _case(
             "peeled slates, 2 slots of 4",
-            lambda: _rows(4, peeled.probabilities),
-            lambda: _rows(4, rash.probabilities),  # all of epsilon in every slot
+            lambda: _rows(4, lambda scores: _peeled_row(peeled, scores)),
+            lambda: _rows(4, lambda scores: _peeled_row(rash, scores)),  # all of epsilon in every slot
         ),
     ]
 
@@ -110,6 +110,22 @@ def _top_row(law: TopSlates, scores: Scores) -> Row:
     others = len(slates(law.candidates, law.slots)) - law.favoured
     widths = (*(law.high_weight,) * law.favoured, *(law.low_weight,) * others, law.spare)
     return _slate_row(law, scores, accumulate(widths, initial=0))
+
+
+def _peeled_row(law: PeeledSlates, scores: Scores) -> Row:
+    """Every stretch of the first slot's words beside every one of the second's."""
+    first, second = (
+        list(pairwise([*(block * response.lie_weight for block in range(response.classes)), WHOLE]))
+        for response in law.responses
+    )
+    number = {tuple(slate): place for place, slate in enumerate(slates(law.candidates, law.slots).tolist())}
+    row = [Fraction(0)] * len(number)
+    for one, two in product(first, second):
+        words = iter([np.repeat(_probes(*one), 3), np.tile(_probes(*two), 3)])
+        said = law.choose(np.tile(scores, (9, 1)), lambda _, words=words: next(words))  # type: ignore[misc]
+        for slate in {tuple(each) for each in said.tolist()}:
+            row[number[slate]] += Fraction((one[1] - one[0]) * (two[1] - two[0]), WHOLE**2)
+    return row
 
 
 def _slate_row(law: OverlapSlates | TopSlates, scores: Scores, ends: Iterator[int]) -> Row:

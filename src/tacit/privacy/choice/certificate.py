@@ -22,6 +22,9 @@ SHIFTS = (0.0, *(2.0**-power for power in range(1, 21)))
 REACHED = 1 - 1e-12
 """A sum of probabilities that should be one, in doubles."""
 
+ROUNDINGS = 64
+"""Roundings that a term may go through before it is added up: its few, and those of e^epsilon up to 50."""
+
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
@@ -30,7 +33,9 @@ class Certificate:
 
     Guarantee:  under the prior that x is drawn from, no epsilon-LDP choice has an expected score above
                 E lambda(x) + max(0, gains). Whatever the thresholds are: bad ones only give a loose bound.
-    Assumes:    the value of a choice is the expected score of the one candidate that is chosen.
+    Neighbours: any two vectors of private scores of one request: the choices that it speaks of are LDP so.
+    Assumes:    the value of a choice is the expected score of the one candidate that is chosen; epsilon is at
+                most 50, as `optimal_floors` has it.
     Source:     ours (docs/optimal_mechanism.md): weak duality of the knapsack over floors.
 
     lambda(x) is the `shares`-weighted mean, over the rows of `caps` (rows, candidates), of the score at which
@@ -57,11 +62,13 @@ class Certificate:
     def upper_bound(self, draws: ArrayLike) -> float:
         """What no epsilon-LDP choice exceeds on these draws, as if they were the whole prior.
 
-        Any shift of the thresholds is a certificate as well; the best of `SHIFTS` is taken.
+        Any shift of the thresholds is a certificate as well; the best of `SHIFTS` is taken. Sums of doubles
+        err: the bound has a margin of draws + 64 roundings of the largest mean of what was added, unsigned.
         """
-        scores, thresholds = checked_draws(draws), self.thresholds(draws)
-        return min(float(_terms(scores, shifted, self.epsilon).mean(axis=0).max())
-                   for shifted in self._shifted(thresholds))  # fmt: skip
+        origin, scores = seen_from_public_best(checked_draws(draws))
+        thresholds = self.thresholds(scores)
+        bound = min(_rounded_up_mean(scores, shifted, self.epsilon) for shifted in self._shifted(thresholds))
+        return math.nextafter(origin + bound, math.inf)
 
     def gain_limit(
         self,
@@ -75,12 +82,14 @@ class Certificate:
         `score_range` the means have Student intervals, which are right for many draws only. With a public range
         of scores they have Maurer and Pontil's (2009, arXiv 0907.3740, theorem 4): right for any number, wider.
         """
-        scores, thresholds = checked_draws(draws), self.thresholds(draws)
+        scores = checked_draws(draws)
         if len(scores) < 2:
             raise BadInput(f"expected at least 2 draws, got {len(scores)}")
         miss = float(1 - expect.probability("confidence", confidence))
         miss /= len(SHIFTS) * (1 + scores.shape[1])  # every mean of every shift has its part of it
         width = None if score_range is None else self._width(scores, *score_range)
+        scores = seen_from_public_best(scores)[1]
+        thresholds = self.thresholds(scores)
         gains = (_terms(scores, shifted, self.epsilon) - scores[:, :1] for shifted in self._shifted(thresholds))
         return min(_means_limit(gain, miss, width) for gain in gains)
 
@@ -103,6 +112,26 @@ def _terms(scores: Floats, thresholds: Floats, epsilon: float) -> Floats:
     above = scores - thresholds[:, None]
     phi = np.where(above > 0, math.exp(epsilon) * above, above)
     return np.hstack([thresholds[:, None], thresholds[:, None] + phi])
+
+
+def _rounded_up_mean(scores: Floats, thresholds: Floats, epsilon: float) -> float:
+    """The bound by these thresholds. A term is lambda + phi, and its parts may be large where it is small."""
+    terms = _terms(scores, thresholds, epsilon)
+    sizes = np.abs(terms - thresholds[:, None]) + np.abs(thresholds)[:, None]
+    margin = (len(scores) + ROUNDINGS) * np.finfo(np.float64).eps * float(sizes.mean(axis=0).max())
+    return float(terms.mean(axis=0).max()) + margin
+
+
+def seen_from_public_best(scores: Floats) -> tuple[float, Floats]:
+    """An origin, and scores less that: the first draw's public best, if no difference is then rounded, else 0.
+
+    Doubles within a factor of two of each other have exact differences (Sterbenz 1974). Where others are among
+    the scores, they differ about as much as they are large, and there is nothing to be won.
+    """
+    origin = float(scores[0, 0])
+    relative = scores / origin if origin else np.zeros(1)
+    near = bool((relative >= 0.5).all() and (relative <= 2).all())
+    return (origin, scores - origin) if near else (0.0, scores)
 
 
 def _means_limit(values: Floats, miss: float, width: float | None) -> float:

@@ -13,7 +13,7 @@ from scipy.optimize import linprog, root_scalar
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy.choice.certificate import Certificate, pouring_ends
+from tacit.privacy.choice.certificate import Certificate, pouring_ends, seen_from_public_best
 from tacit.privacy.choice.floors import WORD_BITS, Floors
 from tacit.privacy.choice.prior import Stakes, checked_draws
 from tacit.privacy.choice.top_plan import best_top_plan
@@ -60,11 +60,12 @@ def optimal_floors(
     planes so far; the next plane is taken between those and the best known. It stops when the proof is within
     `tolerance` of the gain at stake, or after `most_cuts`; compare `value` with `upper_bound`.
     """
-    exact, scores = expect.positive("epsilon", epsilon), checked_draws(draws)
+    exact, given = expect.positive("epsilon", epsilon), checked_draws(draws)
     if exact > MOST_EPSILON:
         raise BadInput(f"expected epsilon <= {MOST_EPSILON} to plan floors, got {epsilon!r}")
     goal = float(expect.positive("tolerance", tolerance))
     expect.whole("most_cuts", most_cuts, at_least=1)
+    origin, scores = seen_from_public_best(given)  # a score near a million would leave few digits for gains
     model = _Planes(scores, float(exact))
     plan = best_top_plan(scores, exact)
     shy = model.shy
@@ -81,7 +82,7 @@ def optimal_floors(
         point = STEP * proposed + (1 - STEP) * best
     certificate = model.certificate()
     return OptimalFloors(
-        exact, shy * best, value, certificate.upper_bound(scores), certificate, cuts=len(model.caps)
+        exact, shy * best, origin + value, certificate.upper_bound(given), certificate, cuts=len(model.caps)
     )
 
 

@@ -37,6 +37,9 @@ class Bounds:
     """Between `floors` and `caps`, one of each a candidate, lie the weights of every input.
 
     Guarantee:  weights in these bounds are epsilon-DP, epsilon = max ln(cap / floor), in whole numbers.
+    Neighbours: any two vectors of private scores of one request.
+    Assumes:    floors and caps come from public data; words are independent and exactly uniform.
+    Source:     the definition of pure LDP; floors and caps as in `Floors`.
     """
 
     floors: tuple[int, ...]

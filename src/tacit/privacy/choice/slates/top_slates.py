@@ -72,7 +72,7 @@ class TopSlates:
         """For one request: how many of all 2^64 words name each slate, as `subsets.slates` lists them."""
         one = checked(scores, self.candidates, axes=1)
         law = [self.low_weight] * len(self._slates)
-        for slate in _ranked(slate_sums(one[None, :], self.slots))[0, : self.favoured].tolist():
+        for slate in _ranked(one[None, :], self.slots)[0, : self.favoured].tolist():
             law[slate] = self.high_weight
         law[0] += self.spare
         return tuple(law)
@@ -89,7 +89,7 @@ class TopSlates:
         shown[:, : self.slots] += self.spare / WHOLE
         more = (self.high_weight - self.low_weight) / WHOLE
         for rows in _some(len(flat), len(self._slates)):
-            best = _ranked(slate_sums(flat[rows], self.slots))[:, : self.favoured]
+            best = _ranked(flat[rows], self.slots)[:, : self.favoured]
             members = self._slates[best].reshape(len(best), -1)  # (n, favoured · slots)
             at = np.arange(len(best))[:, None] * self.candidates + members
             held = np.bincount(at.ravel(), minlength=len(best) * self.candidates)
@@ -109,7 +109,7 @@ class TopSlates:
         rank = np.where(spare, np.uint64(0), rank).astype(np.int64)
         chosen = np.empty(len(given), np.int64)
         for rows in _some(len(given), len(self._slates)):
-            ranked = _ranked(slate_sums(given[rows], self.slots))
+            ranked = _ranked(given[rows], self.slots)
             chosen[rows] = np.take_along_axis(ranked, rank[rows, None], axis=1)[:, 0]
         return self._slates[np.where(spare, 0, chosen)]
 
@@ -135,7 +135,11 @@ def best_top_slates(draws: ArrayLike, slots: int, epsilon: expect.Number) -> Top
     return best_exchangeable_plan(total / len(scores), epsilon)
 
 
-def _ranked(sums: Floats) -> NDArray[np.int64]:
+def _ranked(scores: Floats, slots: int) -> NDArray[np.int64]:
+    """Slates from the largest sum of scores down, (n, slates)."""
+    # Rows whose sums might overflow are made smaller by a power of two, which keeps their order.
+    huge = np.abs(scores).max(axis=1, keepdims=True) > np.finfo(np.float64).max / slots
+    sums = slate_sums(np.where(huge, np.ldexp(scores, -slots.bit_length()), scores), slots)
     return np.argsort(-sums, axis=1, kind="stable").astype(np.int64, copy=False)
 
 
