@@ -191,7 +191,7 @@ def most_held(path: Path, out: Path, leaking: bool) -> int:
     def progress(_: int) -> None:
         arrow.append(pa.total_allocated_bytes())
         if leaking:
-            kept.append(bytes(4 * BLOCK))  # a block and what became of it
+            kept.append(bytes(16 * BLOCK))  # a block and what became of it, with room to be seen
 
     tracemalloc.start()
     prepare(LogReader(CLICKS, path), hashing_encoder(CLICKS), out, progress=progress)
