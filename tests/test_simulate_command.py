@@ -185,6 +185,11 @@ def test_bad_kinds_are_refused_by_their_auction(config: Any, capsys: pytest.Capt
         (GENERATED + CHOICES + CHOICES, "got 'rr at 1' again"),
         (GENERATED + '[charges]\nfile = "c.txt"\nchoice = "greedy"\n', "ending in .parquet or .csv"),
         (GENERATED + '[charges]\nfile = "c.csv"\nchoice = "rr at 5"\n', "charges.choice: expected one of"),
+        (
+            GENERATED + '[[choice]]\nmechanism = "gumbel"\nepsilon = 5\n'
+            '[charges]\nfile = "c.csv"\nchoice = "gumbel at 5"\n',
+            "for measuring only",
+        ),
         (COLUMNS.replace('"public"', '"device"'), "expected a public column to price by"),
         (COLUMNS + 'bid_kind = "device"\n', "bid_kind: expected a public column"),
         (COLUMNS.replace('"bid"', '"bids"'), "expected columns bids, got none"),

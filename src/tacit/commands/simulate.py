@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
     from tacit.commands.places import check_writable
     from tacit.commands.simulate_arms import arms_of, rows_of, stream
     from tacit.commands.simulate_config import load
+    from tacit.deliver.auction.choices import expect_fit_to_show
     from tacit.deliver.auction.market import measure
     from tacit.errors import BadInput
 
@@ -87,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
         check_writable("charges.file", config.charges.file)
     total, unit = rows_of(config)
     arms = arms_of(config)
+    if config.charges is not None:
+        expect_fit_to_show(arms[config.charges.chooser].choice)
     with progress_bar(f"{total:,} {unit}", total) as done:
         results = measure(_told(stream(config), unit, done), arms)
     if results.auctions < 2:

@@ -10,17 +10,15 @@ from tacit.studies.choice.contestants import EPSILONS, RR, Contestant, contest, 
 from tacit.studies.choice.lifts import (
     LIFT_LABEL,
     METRICS,
-    TITLES,
     above,
+    arms_over,
     cells,
-    greedy_line,
-    line,
+    panels_over,
     records,
     said,
 )
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import OURS, SEEDS, data_words, markets
-from tacit.studies.plotting import Panel
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 from tacit.studies.verdicts import every
 
@@ -41,12 +39,8 @@ def run(asked: Asked) -> Outcome:
     for at, market in enumerate(found):
         asked.track(f"{NAME}: {market.name}", at, len(found))
         results = contest(market, EVERYBODY, EPSILONS)
-        for metric in SHOWN:
-            lines = [line(results, each, EPSILONS, metric) for each in EVERYBODY]
-            ends = greedy_line(results, EPSILONS, metric)
-            panels.append(Panel(f"{TITLES[metric]}, {market.name}", [*lines, ends]))
-        arms = [(each.at(e), {"mechanism": each.name, "epsilon": e}) for each in EVERYBODY for e in EPSILONS]
-        table += records(results, {"market": market.name}, arms)
+        panels += panels_over(results, EVERYBODY, EPSILONS, SHOWN, market.name)
+        table += records(results, {"market": market.name}, arms_over(EVERYBODY, EPSILONS))
         rows += [(market.name, each.at(5), *cells(results, each.at(5))) for each in EVERYBODY]
         findings += _judged(results, market.name)
     return outcome(

@@ -10,18 +10,16 @@ from tacit.studies.choice.lifts import (
     LIFT_LABEL,
     METRICS,
     SHOWN,
-    TITLES,
     above,
+    arms_over,
     cells,
-    greedy_line,
-    line,
+    panels_over,
     records,
     said,
     share,
 )
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import PAPER, SEEDS, data_words, markets
-from tacit.studies.plotting import Panel
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 from tacit.studies.verdicts import every
 
@@ -41,13 +39,8 @@ def run(asked: Asked) -> Outcome:
     for at, market in enumerate(found):
         asked.track(f"{NAME}: {market.name}", at, len(found))
         results = contest(market, contestants, ALL_EPSILONS)
-        for metric in SHOWN:
-            lines = [line(results, each, ALL_EPSILONS, metric) for each in contestants]
-            ends = greedy_line(results, ALL_EPSILONS, metric)
-            panels.append(Panel(f"{TITLES[metric]}, {market.name}", [*lines, ends]))
-        arms = [
-            (each.at(e), {"mechanism": each.name, "epsilon": e}) for each in contestants for e in ALL_EPSILONS
-        ]
+        panels += panels_over(results, contestants, ALL_EPSILONS, SHOWN, market.name)
+        arms = arms_over(contestants, ALL_EPSILONS)
         table += records(results, {"market": market.name}, [(GREEDY, {"mechanism": GREEDY}), *arms])
         rows.append((market.name, GREEDY, *cells(results, GREEDY)))
         rows += [

@@ -21,20 +21,18 @@ from tacit.studies.choice.lifts import (
     LIFT_LABEL,
     METRICS,
     SHOWN,
-    TITLES,
     Record,
     above,
+    arms_over,
     cells,
-    greedy_line,
-    line,
     none_above,
+    panels_over,
     records,
     said,
     share,
 )
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import PAPER, SEEDS, data_words, markets
-from tacit.studies.plotting import Panel
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 from tacit.studies.verdicts import every
 
@@ -56,13 +54,8 @@ def run(asked: Asked) -> Outcome:
         limits = {each.at(LIMIT): each for each in (SCALED, CLIPPED)}
         more = {name: Arm(each.make(market, LIMIT)) for name, each in limits.items()}
         results = contest(market, (*drawn, GUMBEL), EPSILONS, more=more)
-        for metric in SHOWN:
-            lines = [line(results, each, EPSILONS, metric) for each in drawn]
-            ends = greedy_line(results, EPSILONS, metric)
-            panels.append(Panel(f"{TITLES[metric]}, {market.name}", [*lines, ends]))
-        arms = [
-            (each.at(e), {"mechanism": each.name, "epsilon": e}) for each in (*drawn, GUMBEL) for e in EPSILONS
-        ]
+        panels += panels_over(results, drawn, EPSILONS, SHOWN, market.name)
+        arms = arms_over((*drawn, GUMBEL), EPSILONS)
         others: list[tuple[str, Record]] = [
             (GREEDY, {"mechanism": GREEDY}),
             *((name, {"epsilon": LIMIT}) for name in limits),

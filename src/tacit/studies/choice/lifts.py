@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit.deliver.auction.market import Results
 from tacit.studies.choice.contestants import GREEDY, NOBODY, Contestant
-from tacit.studies.plotting import Mechanism, Series
+from tacit.studies.plotting import Mechanism, Panel, Series
 from tacit.studies.runs import words
 from tacit.train.evaluation.estimates import Measured
 
@@ -66,6 +66,35 @@ def greedy_line(results: Results, xs: Sequence[float], metric: str) -> Series:
     """The end without privacy."""
     found = lift(results, GREEDY, metric).value
     return Series("greedy, no privacy", [min(xs), max(xs)], [found] * 2, mechanism=Mechanism.NON_PRIVATE)
+
+
+def panels_over(
+    results: Results,
+    contestants: Sequence[Contestant],
+    epsilons: Sequence[float],
+    metrics: Iterable[str],
+    market: str,
+) -> list[Panel]:
+    """One panel a metric: every contestant over epsilon, under the end without privacy."""
+    return [
+        Panel(
+            f"{TITLES[metric]}, {market}",
+            [
+                *(line(results, each, epsilons, metric) for each in contestants),
+                greedy_line(results, epsilons, metric),
+            ],
+        )
+        for metric in metrics
+    ]
+
+
+def arms_over(contestants: Iterable[Contestant], epsilons: Sequence[float]) -> list[tuple[str, Record]]:
+    """Every contestant at every epsilon, by the name of its arm and with what a table says of it."""
+    return [
+        (each.at(epsilon), {"mechanism": each.name, "epsilon": epsilon})
+        for each in contestants
+        for epsilon in epsilons
+    ]
 
 
 def series(name: str, xs: Sequence[float], found: Sequence[Measured], look: Mechanism) -> Series:
