@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Collection
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
@@ -64,6 +66,18 @@ def whole(name: str, value: Any, *, at_least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < at_least:
         raise BadInput(f"expected {name} to be a whole number >= {at_least}, got {value!r}")
     return int(value)
+
+
+def nearest(word: str, words: Collection[str]) -> str:
+    """The end of a refusal that suggests the known word most like this one; empty where none is."""
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    return f": did you mean {str(close[0])!r}?" if close else ""
+
+
+def unknown_key(name: str, key: str, allowed: Collection[str]) -> str:
+    """The refusal of a key, `name` with its path, that a table does not have."""
+    expected = f"expected one of {', '.join(allowed)}" if allowed else "expected no keys here"
+    return f"{name}: {expected}, got the unknown key {key!r}{nearest(key, allowed)}"
 
 
 class Choice(StrEnum):

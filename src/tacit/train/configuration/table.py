@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -27,7 +26,7 @@ class Table:
         self.path, self._record = path, record
         for key in record:
             if key not in allowed:
-                raise BadInput(_unknown(self.name(key), key, allowed))
+                raise BadInput(expect.unknown_key(self.name(key), key, allowed))
 
     def name(self, key: str) -> str:
         """The key with its path."""
@@ -65,7 +64,8 @@ class Table:
             raise BadInput(f"{self.name(key)}: expected one of {', '.join(words)}, got no such key")
         if value not in words:
             raise BadInput(
-                f"{self.name(key)}: expected one of {', '.join(words)}, got {value!r}{_near(str(value), words)}"
+                f"{self.name(key)}: expected one of {', '.join(words)}, got {value!r}"
+                f"{expect.nearest(str(value), words)}"
             )
         return str(value)
 
@@ -88,13 +88,3 @@ def said_under(path: str) -> Iterator[None]:
         yield
     except BadInput as refusal:
         raise BadInput(f"{path}: {refusal}") from None
-
-
-def _unknown(name: str, key: str, allowed: Collection[str]) -> str:
-    expected = f"expected one of {', '.join(allowed)}" if allowed else "expected no keys here"
-    return f"{name}: {expected}, got the unknown key {key!r}{_near(key, allowed)}"
-
-
-def _near(word: str, words: Collection[str]) -> str:
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    return f": did you mean {str(close[0])!r}?" if close else ""

@@ -1,0 +1,16 @@
+"""Hierarchies of contexts: what a context is, and the ways in which it becomes less exact.
+
+>>> from tacit.schema.contexts.attributes import Steps
+>>> from tacit.schema.contexts.hierarchy import Sequence
+>>> from tacit.schema.contexts.places import Decimals
+>>> from tacit.schema.contexts.tree import Tree
+>>> drinks = Tree.of_paths(["Food>Coffee", "Food>Tea", "Sport>Skating"])
+>>> hierarchy = Sequence((Decimals("location"), Steps("query", drinks)), [(0, 0), (3, 0), (4, 1), (6, 1)])
+>>> for node in hierarchy.path(((40.7644, -73.9745), "Coffee")):
+...     print(node.levels, node)
+(0, 0) location 40.7644,-73.9745 · query Coffee
+(3, 0) location 40.76,-73.98 · query Coffee
+(4, 1) location 40.7,-74.0 · query Food
+(6, 1) query Food
+(6, 2) anything
+"""

@@ -1,0 +1,226 @@
+"""Attributes combined: which tuples of levels a context may be told at, and which is coarser than which."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from collections.abc import Sequence as Values
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tacit import expect
+from tacit.errors import BadInput
+from tacit.schema.contexts.attributes import Attribute
+from tacit.schema.contexts.tree import ANYTHING
+
+Levels = tuple[int, ...]  # one level an attribute; 0 is the finest
+
+# Hardt and Nath, CCS 2012, section 5.1: (location, interest, query), one attribute at a time.
+HARDT_NATH_STEPS: tuple[Levels, ...] = (
+    (0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 1, 1), (1, 2, 1), (2, 2, 1), (3, 2, 1), (3, 2, 2), (4, 2, 2),
+)  # fmt: skip
+MOST_LEVELS = 100_000  # of a lattice
+
+
+@dataclass(frozen=True, order=True)
+class Node:
+    """What is said at some levels; equal if levels and values are. `names` are for reading only."""
+
+    levels: Levels
+    values: tuple[str, ...]
+    names: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        names = self.names or ("",) * len(self.values)
+        said = zip(names, self.values, strict=True)
+        return " · ".join(f"{name} {value}".strip() for name, value in said if value != ANYTHING) or "anything"
+
+
+class Hierarchy(Protocol):
+    """Contexts at several levels. A context is one value an attribute, in the order of `attributes`."""
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]: ...
+
+    def levels(self) -> tuple[Levels, ...]:
+        """All of them, each before those that are coarser; the last is the root, where nothing is said."""
+
+    def parents(self, levels: Levels) -> tuple[Levels, ...]:
+        """The next coarser levels; none for the root."""
+
+    def at(self, context: Values[Any], levels: Levels) -> Node:
+        """What is said of the context at these levels."""
+
+    def path(self, context: Values[Any]) -> tuple[Node, ...]:
+        """What is said of the context at each of the levels, in their order."""
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One chain of ever coarser levels, the first exact; the root is added where it is not the last step."""
+
+    attributes: tuple[Attribute, ...]
+    steps: tuple[Levels, ...]
+
+    def __init__(self, attributes: Iterable[Attribute], steps: Iterable[Iterable[int]]) -> None:
+        attributes = _distinct(attributes)
+        chain = [_in_range("steps", attributes, each) for each in _listed("steps", steps)]
+        if not chain or any(chain[0]):
+            got = chain[0] if chain else "none"
+            raise BadInput(f"steps: expected the first to be exact, {(0,) * len(attributes)}, got {got}")
+        for finer, coarser in itertools.pairwise(chain):
+            if finer == coarser or not is_coarser(coarser, finer):
+                raise BadInput(
+                    "steps: expected each coarser in one attribute and finer in none, "
+                    f"got {coarser} after {finer}"
+                )
+        if chain[-1] != _root(attributes):
+            chain.append(_root(attributes))
+        object.__setattr__(self, "attributes", attributes)
+        object.__setattr__(self, "steps", tuple(chain))
+
+    def levels(self) -> tuple[Levels, ...]:
+        return self.steps
+
+    def parents(self, levels: Levels) -> tuple[Levels, ...]:
+        place = self.steps.index(_known(self.steps, levels))
+        return self.steps[place + 1 : place + 2]
+
+    def at(self, context: Values[Any], levels: Levels) -> Node:
+        return _node(self.attributes, context, _known(self.steps, levels))
+
+    def path(self, context: Values[Any]) -> tuple[Node, ...]:
+        return tuple(_node(self.attributes, context, levels) for levels in self.steps)
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Every tuple of levels, or those `between` a finest and a coarsest one; then the root is above them."""
+
+    attributes: tuple[Attribute, ...]
+    between: tuple[Levels, Levels]
+    _levels: tuple[Levels, ...] = field(init=False, compare=False, repr=False)
+    _set: frozenset[Levels] = field(init=False, compare=False, repr=False)
+
+    def __init__(
+        self,
+        attributes: Iterable[Attribute],
+        between: tuple[Iterable[int], Iterable[int]] | None = None,
+    ) -> None:
+        attributes = _distinct(attributes)
+        root = _root(attributes)
+        if between is None:
+            between = ((0,) * len(attributes), root)
+        if not isinstance(between, list | tuple) or len(between) != 2:
+            raise BadInput(f"between: expected the finest and the coarsest levels, got {between!r}")
+        finest, coarsest = (_in_range("between", attributes, each) for each in between)
+        if not is_coarser(coarsest, finest):
+            raise BadInput(f"between: expected finest and then coarser levels, got {finest} and {coarsest}")
+        size = 1
+        for low, high in zip(finest, coarsest, strict=True):
+            size *= high - low + 1
+        if size > MOST_LEVELS:
+            raise BadInput(f"expected a lattice of at most {MOST_LEVELS} levels, got {size}: say between which")
+        ranges = (range(low, high + 1) for low, high in zip(finest, coarsest, strict=True))
+        levels = sorted(itertools.product(*ranges), key=lambda each: (sum(each), each))
+        if levels[-1] != root:
+            levels.append(root)
+        object.__setattr__(self, "attributes", attributes)
+        object.__setattr__(self, "between", (finest, coarsest))
+        object.__setattr__(self, "_levels", tuple(levels))
+        object.__setattr__(self, "_set", frozenset(levels))
+
+    def levels(self) -> tuple[Levels, ...]:
+        return self._levels
+
+    def parents(self, levels: Levels) -> tuple[Levels, ...]:
+        levels = self._expect(levels)
+        if levels == self._levels[-1]:
+            return ()
+        up = (tuple(value + (at == each) for at, value in enumerate(levels)) for each in range(len(levels)))
+        return tuple(each for each in up if each in self._set) or (self._levels[-1],)
+
+    def covers(self, coarser: Levels, finer: Levels) -> bool:
+        """Whether the first is coarser than the second with nothing between them."""
+        return self._expect(coarser) in self.parents(finer)
+
+    def join(self, one: Levels, other: Levels) -> Levels:
+        """The finest levels at which what is said follows from either."""
+        return tuple(map(max, self._expect(one), self._expect(other)))
+
+    def meet(self, one: Levels, other: Levels) -> Levels:
+        """The coarsest levels from which either follows."""
+        return tuple(map(min, self._expect(one), self._expect(other)))
+
+    def at(self, context: Values[Any], levels: Levels) -> Node:
+        return _node(self.attributes, context, self._expect(levels))
+
+    def path(self, context: Values[Any]) -> tuple[Node, ...]:
+        return tuple(_node(self.attributes, context, levels) for levels in self._levels)
+
+    def _expect(self, levels: Levels) -> Levels:
+        quick = isinstance(levels, tuple) and levels in self._set  # a lattice may have many levels
+        return levels if quick else _known(self._levels, levels)
+
+
+def is_coarser(levels: Levels, than: Levels) -> bool:
+    """Whether no attribute is told more finely; equal levels count."""
+    return all(one >= other for one, other in zip(levels, than, strict=True))
+
+
+def expect_context(attributes: tuple[Attribute, ...], context: Values[Any]) -> None:
+    """Refuse a context with too few or too many values."""
+    if isinstance(context, str) or not isinstance(context, Values) or len(context) != len(attributes):
+        names = ", ".join(each.name for each in attributes)
+        got = len(context) if isinstance(context, Values) and not isinstance(context, str) else "something else"
+        raise BadInput(f"expected a context of {len(attributes)} values ({names}), got {got}")
+
+
+def _node(attributes: tuple[Attribute, ...], context: Values[Any], levels: Levels) -> Node:
+    expect_context(attributes, context)
+    said = zip(attributes, context, levels, strict=True)
+    values = tuple(attribute.generalise(value, level) for attribute, value, level in said)
+    return Node(levels, values, tuple(each.name for each in attributes))
+
+
+def _known(known: tuple[Levels, ...], levels: Any) -> Levels:
+    levels = tuple(levels) if isinstance(levels, list) else levels
+    if levels not in known:
+        listed = ", ".join(map(str, known)) if len(known) <= 12 else f"the {len(known)} of this hierarchy"
+        raise BadInput(f"expected levels among {listed}, got {levels!r}")
+    found: Levels = levels
+    return found
+
+
+def _root(attributes: tuple[Attribute, ...]) -> Levels:
+    return tuple(each.levels - 1 for each in attributes)
+
+
+def _distinct(attributes: Iterable[Attribute]) -> tuple[Attribute, ...]:
+    attributes = tuple(attributes)
+    if not attributes:
+        raise BadInput("expected at least one attribute, got none")
+    names = [each.name for each in attributes]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"attribute {name!r}: expected it once, got it {names.count(name)} times")
+    return attributes
+
+
+def _listed(name: str, values: Any) -> Iterable[Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise BadInput(f"{name}: expected a list, got {values!r}")
+    return values
+
+
+def _in_range(name: str, attributes: tuple[Attribute, ...], levels: Any) -> Levels:
+    found = tuple(expect.integer(f"each level of {name}", each) for each in _listed(name, levels))
+    if len(found) != len(attributes):
+        raise BadInput(f"{name}: expected a level for each of {len(attributes)} attributes, got {found}")
+    for attribute, level in zip(attributes, found, strict=True):
+        if not 0 <= level < attribute.levels:
+            raise BadInput(
+                f"{name}: expected a level of {attribute.name} from 0 to {attribute.levels - 1}, got {level} "
+                f"in {found}"
+            )
+    return found

@@ -1,0 +1,181 @@
+"""What attributes say at each level, and the values they refuse without repeating them."""
+
+from __future__ import annotations
+
+import math
+from decimal import localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from context_attributes import BUSINESSES, PLACES
+from tacit.errors import BadInput
+from tacit.schema.contexts.attributes import Attribute, SetOf, Steps
+from tacit.schema.contexts.places import METRES_AROUND, Cells, Decimals, bands, columns_of_band
+from tacit.schema.contexts.tree import Tree
+
+QUERY = Steps("query", BUSINESSES)
+INTEREST = SetOf(Steps("interest", BUSINESSES), most=3)
+
+
+def said(attribute: Attribute, value: Any) -> list[str]:
+    return [attribute.generalise(value, level) for level in range(attribute.levels)]
+
+
+def test_decimals_round_down() -> None:
+    anchorage = (61.22913, -149.912044)
+    assert said(Decimals("location"), anchorage) == [
+        "61.22913,-149.912044", "61.2291,-149.9121", "61.229,-149.913", "61.22,-149.92", "61.2,-150.0",
+        "61,-150", "*",
+    ]  # fmt: skip
+    assert said(Decimals("location"), np.array(anchorage)) == said(Decimals("location"), anchorage)
+
+
+@pytest.mark.parametrize(
+    ("place", "cell"),
+    [
+        ((0.29, 8.7), "0.29,8.70"),  # 0.29 * 100 is 28.999999999999996
+        ((-0.29, -8.7), "-0.29,-8.70"),
+        ((-0.0, -1e-20), "0.00,-0.01"),
+        ((90, 0), "89.99,0.00"),  # not a cell that holds the pole alone
+        ((-90, 0), "-90.00,0.00"),
+        ((0, 180), "0.00,-180.00"),
+        ((0, math.nextafter(180, 0)), "0.00,179.99"),
+    ],
+)
+def test_edges_belong_to_the_cell_that_they_are_written_as(place: tuple[float, float], cell: str) -> None:
+    assert Decimals("location", (2,)).generalise(place, 0) == cell
+
+
+@given(PLACES)
+def test_a_decimal_cell_holds_its_places(place: tuple[float, float]) -> None:
+    """The floor in exact arithmetic on the number as written, pole and antimeridian apart."""
+    kind = Decimals("location", (9, 4, 0))
+    for level, digits in enumerate((9, 4, 0)):
+        for degrees, corner in zip(place, kind.generalise(place, level).split(","), strict=True):
+            if abs(place[0]) != 90 and degrees != 180:
+                assert 0 <= Fraction(repr(degrees)) - Fraction(corner) < Fraction(1, 10**digits)
+
+
+def test_a_callers_decimal_context_does_not_move_cells() -> None:
+    with localcontext() as context:
+        context.prec = 2
+        assert Decimals("location", (4,)).generalise((40.7061, -73.9969), 0) == "40.7061,-73.9969"
+
+
+@given(PLACES)
+def test_cells_hold_their_places_and_are_as_large_as_promised(place: tuple[float, float]) -> None:
+    coarsest, latitude = 2_500, place[0]
+    rows = bands(coarsest)
+    size, row, column = Cells("location", (100, 500, coarsest)).generalise(place, 2).split(":")
+    columns = columns_of_band(coarsest, int(row))
+    assert size == "2500m"
+    assert 0 <= int(row) < rows
+    assert 0 <= int(column) < columns
+    south, north = (edge / rows * 180 - 90 for edge in (int(row), int(row) + 1))
+    assert south - 1e-9 <= latitude <= north + 1e-9
+    assert METRES_AROUND / 2 / rows >= coarsest
+    narrowest = METRES_AROUND * math.cos(math.radians(max(abs(south), abs(north)))) / columns
+    assert narrowest >= coarsest or columns == 1
+    if abs(latitude) < 80:
+        assert narrowest < 1.01 * coarsest
+
+
+def test_finer_cells_divide_coarser_ones_evenly() -> None:
+    kind = Cells("location", (100, 500, 2_500))
+    fine, middle, coarse = (
+        tuple(map(int, kind.generalise((40.7061, -73.9969), level).split(":")[1:])) for level in range(3)
+    )
+    assert middle == (fine[0] // 5, fine[1] // 5)
+    assert coarse == (fine[0] // 25, fine[1] // 25)
+
+
+def test_steps_go_up_and_short_branches_wait_at_their_top() -> None:
+    assert said(QUERY, "Figure skating") == ["Figure skating", "Skating", "Ice", "Sport", "*"]
+    assert said(QUERY, "Wine") == ["Wine", "Food", "Food", "Food", "*"]
+    assert said(QUERY, "Park") == ["Park"] * 4 + ["*"]
+    assert said(QUERY, "Coffee") == ["Coffee", "Food", "Food", "Food", "*"]
+    assert said(QUERY, "*") == ["*"] * 5
+
+
+def test_depths_cut_all_branches_at_the_same_depth() -> None:
+    by_depth = Steps("query", BUSINESSES, (3, 2, 1))
+    assert said(by_depth, "Figure skating") == ["Skating", "Ice", "Sport", "*"]
+    assert said(by_depth, "Starbucks") == ["Starbucks", "Coffee", "Food", "*"]
+    assert said(by_depth, "Wine") == ["Wine", "Wine", "Food", "*"]
+
+
+def test_a_set_has_no_order_and_no_doubles() -> None:
+    assert said(INTEREST, ["Wine", "Starbucks", "Park"]) == [
+        "Park + Starbucks + Wine", "Coffee + Food + Park", "Food + Park", "Food + Park", "*",
+    ]  # fmt: skip
+    assert said(INTEREST, ("Park", "Park")) == said(INTEREST, {"Park"})
+    assert said(INTEREST, []) == ["-"] * 4 + ["*"]
+
+
+SECRET = "secret-place"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "expected"),
+    [
+        (Decimals("location"), (math.nan, 0.0), "location: expected latitude and longitude to be finite"),
+        (Cells("location"), (0.0, math.inf), "location: expected latitude and longitude to be finite"),
+        (Decimals("location"), (90.51234, 0.0), "location: expected latitude within 90"),
+        (Cells("location"), (0.0, -180.51234), "location: expected latitude within 90"),
+        (Decimals("location"), 40.51234, r"location: expected \(latitude, longitude\)"),
+        (Decimals("location"), (1.0, 2.0, 3.0), r"location: expected \(latitude, longitude\)"),
+        (Decimals("location"), (SECRET, 0.0), "location: expected latitude and longitude to be numbers"),
+        (Decimals("location"), (True, 0.0), "location: expected latitude and longitude to be numbers"),
+        (QUERY, SECRET, "query: expected a node of its tree, got a value that is not in it"),
+        (QUERY, [SECRET], "query: expected a node of its tree, got a value that is not in it"),
+        (INTEREST, [SECRET], "interest: expected nodes of its tree, got a value that is not in it"),
+        (INTEREST, SECRET, "interest: expected a list of nodes, got something else"),
+        (INTEREST, ["Park"] * 4, "interest: expected at most 3 values, got 4"),
+    ],
+)
+def test_a_bad_value_is_refused_and_not_repeated(attribute: Attribute, value: Any, expected: str) -> None:
+    for refuse in (attribute.check, lambda value: attribute.generalise(value, attribute.levels - 1)):
+        with pytest.raises(BadInput, match=expected) as refusal:
+            refuse(value)
+        assert "\n" not in str(refusal.value)
+        assert not any(mark in str(refusal.value) for mark in (SECRET, "51234", "nan"))
+
+
+@pytest.mark.parametrize("attribute", [Decimals("location"), Cells("location")])
+@pytest.mark.parametrize("level", [-1, 99])
+def test_a_level_that_is_not_there_is_refused(attribute: Attribute, level: int) -> None:
+    with pytest.raises(BadInput, match="location: expected a level from 0 to"):
+        attribute.generalise((0.0, 0.0), level)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Decimals("location", (3, 4)), "expected location: digits to fall"),
+        (lambda: Decimals("location", (3, None)), "to have the exact place first or not at all"),
+        (lambda: Decimals("location", (-1,)), "each of location: digits to be a whole number >= 0"),
+        (lambda: Decimals("location", (10,)), "expected at most 9 digits, got 10"),
+        (lambda: Decimals("location", ()), "to be a list that is not empty"),
+        (lambda: Decimals("", (1,)), "expected an attribute's name"),
+        (lambda: Cells("location", (100, 250)), "a whole multiple of the one before, got 250 m after 100 m"),
+        (lambda: Cells("location", (100, 100)), "a whole multiple of the one before"),
+        (lambda: Cells("location", (0,)), "a whole number >= 1, got 0"),
+        (lambda: Cells("location", (20_000_000,)), "at most 10,000 km"),
+        (lambda: Steps("query", BUSINESSES, (1, 2)), "expected query: depths to fall"),
+        (lambda: Steps("query", BUSINESSES, (0,)), "a whole number >= 1, got 0"),
+        (lambda: SetOf(QUERY, 0), "query: most to be a whole number >= 1"),
+    ],
+)
+def test_attributes_that_cannot_be_meant_are_refused(make: Any, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        make()
+
+
+@pytest.mark.parametrize("name", ["-", "Fish + Chips"])
+def test_a_set_refuses_nodes_that_read_like_several(name: str) -> None:
+    with pytest.raises(BadInput, match="expected no node"):
+        SetOf(Steps("interest", Tree.of({name: "*"})), 2)
