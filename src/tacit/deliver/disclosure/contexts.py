@@ -1,0 +1,38 @@
+"""A sequence of levels as one tree, so that contexts of several attributes can be cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tacit.errors import BadInput
+from tacit.schema.contexts.hierarchy import Node, is_coarser
+from tacit.schema.contexts.nodes import ContextNodes
+from tacit.schema.contexts.tree import Tree
+
+
+def node_name(node: Node) -> str:
+    """What a node is called in the tree: its levels too, since two levels can say the same."""
+    return f"{node} {node.levels}"
+
+
+def context_tree(nodes: ContextNodes) -> Tree:
+    """The tree of all known contexts; its leaves are those of the finest level.
+
+    Which contexts there are becomes public with it: take them from a public list, not from people's logs.
+    """
+    chain = sorted(nodes.levels, key=sum)
+    for finer, coarser in pairwise(chain):
+        if not is_coarser(coarser, finer):
+            raise BadInput(f"expected levels of a sequence, got {finer} and {coarser}")
+    if nodes.count(chain[-1]) != 1:
+        raise BadInput(
+            f"expected one context at the coarsest level, got {nodes.count(chain[-1])} at {chain[-1]}"
+        )
+    names = {each: [node_name(nodes.name(each, i)) for i in range(nodes.count(each))] for each in chain}
+    parent: dict[str, str | None] = {names[chain[-1]][0]: None}
+    for finer, coarser in pairwise(chain):
+        parent.update(
+            (name, names[coarser][above])
+            for name, above in zip(names[finer], nodes.parent(finer, coarser), strict=True)
+        )
+    return Tree.of(parent)
