@@ -1,0 +1,230 @@
+"""Scores, the exact best and the reported choice: floors, ties, cached ads, prices and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_cases import ALL_LEVELS, here, node, old_quarter, one_word
+from tacit.bill.charges import charge
+from tacit.deliver.client.cache import Cache, CachedAd
+from tacit.deliver.client.history import History
+from tacit.deliver.client.local import best
+from tacit.deliver.client.private import choose_privately, prepare
+from tacit.deliver.client.scores import NOTHING, Offered, scores
+from tacit.deliver.sent import Sent
+from tacit.deliver.planning.budget import BudgetPolicy
+from tacit.deliver.planning.plan import plan_choice
+from tacit.deliver.planning.planner import Planner
+from tacit.deliver.planning.prior import Spread, scenarios
+from tacit.entropy import Simulation
+from tacit.errors import BadInput, EntropyMisuse
+from tacit.privacy.choice.ranking import private_ranking
+from tacit.privacy.units import Window
+
+NOBODY = History(ALL_LEVELS)
+POLICY = BudgetPolicy(6, (1.0, 2.0), 0.0, Window.days(1))
+PLANNER = Planner(Spread(1.0), "top")
+RATES = st.sampled_from([0.0, 0.01, 0.02, np.nextafter(0.02, 0), 0.03, 0.0625, 0.5, 1.0])
+MICROS = st.sampled_from([0, 1, 3, 1000, 2000, 123_457])
+
+
+@st.composite
+def answers(draw: Any) -> Sent:
+    """Few different prices and rates, so that scores tie and floors are met exactly."""
+    count = draw(st.integers(1, 6))
+    micros, rates, exact = (
+        draw(st.lists(kind, min_size=count, max_size=count)) for kind in (MICROS, RATES, RATES)
+    )
+    finer = {node("Cafe"): dict(zip(range(0, count, 2), exact, strict=False))}
+    return Sent(node("Old"), range(count), micros, rates, finer)
+
+
+def test_scores_are_micros_times_rates_publicly_and_privately() -> None:
+    found = scores(old_quarter(), here("Cafe"), NOBODY)
+    assert found.ads == (1, 2, 3)
+    assert found.public == pytest.approx([50_000, 45_000, 44_000])
+    assert found.private == pytest.approx([90_000, 45_000, 11_000])
+    clicked = scores(old_quarter(), here("Cafe"), NOBODY.with_click(3, here("Cafe")))
+    assert clicked.public.tolist() == found.public.tolist()
+    assert clicked.private[2] > found.private[2]
+    assert clicked.private[0] < found.private[0]
+
+
+@given(answers(), st.sampled_from(["Cafe", "Bakery"]), st.sampled_from([0.0, 0.02, 0.0625, 1.0]))
+def test_the_best_is_the_top_candidate_and_the_plain_argmax(sent: Sent, place: str, floor: float) -> None:
+    at = here(place)
+    found = scores(sent, at, NOBODY, floor)
+    shown = best(sent, at, NOBODY, ctr_floor=floor)
+    assert shown.ad == found.ads[private_ranking(found.private)[0]]
+    rates = sent.rates_along(at.below)
+    worth = {
+        ad: float(sent.micros[ad] * rates[ad])
+        for ad in sent.ads
+        if not floor or (rates[ad] >= floor and sent.micros[ad] > 0)
+    }
+    assert (shown.ad is None) == (not worth)
+    if shown.ad is not None:
+        assert worth[shown.ad] == max(worth.values())
+    # And in public order: what reaches the floor, nothing, the rest; falling, as plans need it.
+    assert (np.diff(found.public) <= 0).all()
+    assert (found.public >= 0).all()
+    if floor:
+        places = Offered.of(sent, floor).places.tolist()
+        reaches = [p for p in range(len(sent)) if sent.rates[p] >= floor and sent.micros[p] > 0]
+        assert set(places[: places.index(NOTHING)]) == set(reaches)
+
+
+def test_ads_that_do_not_pay_come_after_nothing() -> None:
+    unpaid = Sent(node("Old"), [1, 2], [0, 0], [0.5, 0.01])
+    assert scores(unpaid, here("Cafe"), NOBODY, 0.02).ads == (None, 1, 2)
+    assert best(unpaid, here("Cafe"), NOBODY, ctr_floor=0.02).ad is None
+    exactly = Sent(node("Old"), [1, 2], [1000, 0], [0.02, 1.0])
+    assert scores(exactly, here("Cafe"), NOBODY, 0.02).ads == (1, None, 2)
+
+
+def test_a_hair_below_the_floor_is_below_it_even_where_products_round_to_the_same() -> None:
+    """The ad is publicly above nothing, so that a private tie would show it."""
+    hair = float(np.nextafter(0.035, 0))
+    assert hair * 1_000_000 == 0.035 * 1_000_000
+    sent = Sent(node("Old"), [1], [1_000_000], [0.5], {node("Cafe"): {1: hair}})
+    found = scores(sent, here("Cafe"), NOBODY, 0.035)
+    assert found.ads == (1, None)
+    assert found.private[0] < found.private[1]
+    assert best(sent, here("Cafe"), NOBODY, ctr_floor=0.035).ad is None
+
+
+def test_public_ties_stay_in_the_order_sent_and_private_ties_go_by_public_rank() -> None:
+    finer = {node("Cafe"): {8: 0.3, 4: 0.3, 6: 0.3}}
+    sent = Sent(node("Old"), [6, 8, 4], [10, 10, 10], [0.1, 0.2, 0.1], finer)
+    assert scores(sent, here("Bakery"), NOBODY).ads == (8, 6, 4)
+    assert best(sent, here("Cafe"), NOBODY).ad == 8
+
+
+def test_nothing_is_shown_below_the_floor_and_own_clicks_can_lift_an_ad_above_it() -> None:
+    sent, at = old_quarter(), here("Cafe")
+    assert best(sent, at, NOBODY, ctr_floor=0.09).ad == 1
+    assert best(sent, at, NOBODY, ctr_floor=0.1).ad is None
+    assert best(sent, at, NOBODY.with_click(3, at), ctr_floor=0.1).ad == 3
+
+
+def test_a_cached_ad_is_shown_where_it_is_better_and_only_there() -> None:
+    sent, regular = old_quarter(), NOBODY.with_click(7, here("Cafe"))
+    cache = Cache().with_ad(CachedAd(7, {node("Old"): 1_000_000}, 0.01, expires=100), now=0)
+    shown = best(sent, here("Cafe"), regular, cache=cache, now=5)
+    assert (shown.ad, shown.cached) == (7, True)
+    assert best(sent, here("Cafe"), NOBODY, cache=cache, now=5).ad == 1  # never clicked
+    assert best(sent, here("Cafe"), regular, cache=cache, now=100).ad == 1  # expired
+    assert best(None, here("Gym"), regular, cache=cache, now=5).ad is None  # no bid there
+    assert best(None, here("Cafe"), NOBODY, cache=cache, now=5, ctr_floor=0.02).ad is None
+    assert best(None, here("Cafe"), NOBODY, cache=cache, now=5, ctr_floor=0.01).ad == 7
+    # An ad that was sent counts as it was sent, and wins a tie.
+    again = Cache().with_ad(CachedAd(1, {node("Old"): 9_000_000}, 1.0, expires=100), now=0)
+    assert best(sent, here("Bakery"), NOBODY, cache=again, now=5).ad == 2
+    tie = Cache().with_ad(CachedAd(9, {node("Old"): 900_000}, 0.08, expires=100), now=0)
+    assert best(sent, here("Bakery"), NOBODY, cache=tie, now=5).cached is False
+
+
+def test_what_is_not_reported_has_nothing_for_a_bill() -> None:
+    cache = Cache().with_ad(CachedAd(7, {node("*"): 1_000_000}, 0.9, expires=100), now=0)
+    shown: Any = best(old_quarter(), here("Cafe"), NOBODY, cache=cache, now=5)
+    assert not hasattr(shown, "impressions")
+    with pytest.raises(BadInput, match="expected impressions at public prices, got Unreported"):
+        charge(shown)
+    wallet, source, unsent = POLICY.wallet(), one_word(), [cache, cache.ads, shown]
+    for each in unsent:
+        anything: Any = each
+        with pytest.raises(BadInput, match="expected the ads that the server sent and no others, got"):
+            choose_privately(anything, here("Cafe"), NOBODY, PLANNER, POLICY, wallet, 0, source)
+    counted: Any = source
+    assert counted.asked == 0
+    assert "7" not in repr(shown)
+
+
+@pytest.mark.parametrize(("charged", "price"), [("click", 900_000), ("impression", 45_000)])
+def test_an_impression_has_a_public_price(charged: str, price: int) -> None:
+    quarter = old_quarter()
+    sent = Sent(quarter.node, quarter.ads, quarter.micros, quarter.rates, quarter.finer, charged)
+    bills = set()
+    for place in ("Cafe", "Bakery"):
+        choice, _ = prepare(sent, PLANNER, POLICY, POLICY.wallet(), 0)
+        start = int(choice.plan.law.weights(choice._scores(here(place), NOBODY))[0])
+        shown = choose_privately(
+            sent, here(place), NOBODY, PLANNER, POLICY, POLICY.wallet(), 0, one_word(start)
+        )
+        (line,) = charge(shown.impressions).lines()
+        assert (shown.ad, line.campaign, line.amount_micros) == (2, 2, price)
+        bills.add(str(line.reason))
+    assert bills == {f"first price per {charged}, public rank 2, price set by campaign 2"}
+
+
+def test_where_nothing_is_shown_nothing_is_billed() -> None:
+    sent = Sent(node("Old"), [1, 2], [10, 10], [0.01, 0.01])
+    shown = choose_privately(
+        sent, here("Cafe"), NOBODY, PLANNER, POLICY, POLICY.wallet(), 0, one_word(), ctr_floor=0.5
+    )
+    assert shown.ad is None
+    assert len(shown.impressions) == 0
+    assert charge(shown.impressions).total_micros == 0
+
+
+def test_with_little_noise_the_reported_choice_is_the_best() -> None:
+    """At epsilon 30 another candidate has a chance below 1e-12, so 200 draws are all the best one's."""
+    policy = BudgetPolicy(30, (30.0,), 0.0, Window.days(1))
+    source, planner = Simulation("client, little noise"), Planner(Spread(1.0), "rr")
+    for place, floor in (("Cafe", 0.0), ("Bakery", 0.0), ("Cafe", 0.095), ("Bakery", 0.06)):
+        wanted = best(old_quarter(), here(place), NOBODY, ctr_floor=floor).ad
+        for _ in range(50):
+            args = (planner, policy, policy.wallet(), 0, source)
+            shown = choose_privately(old_quarter(), here(place), NOBODY, *args, ctr_floor=floor, simulated=True)
+            assert shown.ad == wanted
+
+
+def test_the_worth_of_nothing_is_certain_to_the_plan() -> None:
+    sent = Sent(node("Old"), [1, 2], [1000, 1000], [0.05, 0.03])
+    choice, _ = prepare(sent, Planner(Spread(0.8)), POLICY, POLICY.wallet(), 0, ctr_floor=0.04)
+    assert choice.offered.ads == (1, None, 2)
+    drawn = scenarios(choice.offered.public, choice.plan.prior)
+    assert np.ptp(drawn[:, 1]) == 0
+    assert drawn[0, 1] == choice.offered.worth_of_nothing == 40
+    assert min(np.ptp(drawn[:, 0]), np.ptp(drawn[:, 2])) > 10
+    # Taken for an ad with a spread of its own, nothing would promise gains that it cannot have.
+    unsure = plan_choice(choice.offered.public, Spread(0.8), choice.plan.epsilon)
+    assert choice.plan.forecast_gain < unsure.forecast_gain
+
+
+def test_the_wallet_pays_and_then_the_public_best_is_shown() -> None:
+    wallet, spent, at = POLICY.wallet(), [], here("Bakery")
+    for now in range(5):
+        shown = choose_privately(old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, now, one_word(2**64 - 1))
+        assert wallet.left(now) - shown.wallet.left(now) == shown.epsilon_spent
+        wallet = shown.wallet
+        spent.append(shown.epsilon_spent)
+    assert spent == [2, 2, 2, 0, 0]
+    assert shown.ad == 1  # whatever the device knows
+
+
+def test_refusals_come_before_anything_is_drawn() -> None:
+    source: Any = one_word()
+    at, wallet = here("Cafe"), POLICY.wallet()
+    with pytest.raises(EntropyMisuse, match="got a simulation"):
+        choose_privately(old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, 0, Simulation(1))
+    other = BudgetPolicy(6, (1.0,), 0.0, Window.days(1), ad_tech="other")
+    with pytest.raises(BadInput, match="the wallet for ad tech other"):
+        choose_privately(old_quarter(), at, NOBODY, PLANNER, other, wallet, 0, source)
+    for floor in (-0.1, 1.1, float("nan")):
+        with pytest.raises(BadInput, match="ctr_floor"):
+            choose_privately(old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, 0, source, ctr_floor=floor)
+        with pytest.raises(BadInput, match="ctr_floor"):
+            best(old_quarter(), at, NOBODY, ctr_floor=floor)
+    with pytest.raises(BadInput, match="ads that were sent, or a cache"):
+        best(None, at, NOBODY)
+    with pytest.raises(BadInput, match="now, in seconds"):
+        best(None, at, NOBODY, cache=Cache())
+    with pytest.raises(BadInput, match="the node that was asked for, place New, got Old"):
+        best(old_quarter(), here("Gym"), NOBODY)
+    assert source.asked == 0
