@@ -1,0 +1,181 @@
+"""The server's answers: greedy sets for a disclosed node, from public data alone, with rates beside them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from tacit.deliver.candidates.answering import CandidateServer
+from tacit.deliver.candidates.payments import Bid
+from tacit.deliver.client.here import Here
+from tacit.deliver.client.history import History
+from tacit.deliver.client.local import best
+from tacit.deliver.estimates.backing_off import BackOff
+from tacit.deliver.estimates.shrinkage import Shrinkage
+from tacit.errors import BadInput
+from tacit.schema.contexts.attributes import Steps
+from tacit.schema.contexts.hierarchy import Node, Sequence
+from tacit.schema.contexts.nodes import ContextNodes
+from tacit.schema.contexts.tree import Tree
+from tacit.schema.statistics import Counts
+
+TOWN = Sequence(
+    [Steps("place", Tree.of_paths(["Old>Cafe", "Old>Bakery", "New>Gym", "New>Pool"]))], [(0,), (1,), (2,)]
+)
+ADS = 6
+
+
+def counted(rows: list[tuple[str, int]]) -> tuple[ContextNodes, Counts]:
+    nodes = ContextNodes.of(TOWN, {"place": [place for place, _ in rows]})
+    return nodes, Counts.of_rows(nodes, [ad for _, ad in rows], ads=ADS)
+
+
+ROWS = [
+    *[("Cafe", 0)] * 9, *[("Cafe", 1)] * 6, *[("Bakery", 2)] * 8, *[("Bakery", 1)] * 7, *[("Gym", 3)] * 5,
+    *[("Gym", 1)] * 3, *[("Pool", 4)] * 4, *[("Pool", 3)] * 2,
+]  # fmt: skip
+
+
+def node(name: str) -> Node:
+    return Node((2,) if name == "*" else (1,) if name in ("Old", "New") else (0,), (name,))
+
+
+def everywhere(*micros: int) -> list[Bid]:
+    return [Bid(ad, node("*"), each) for ad, each in enumerate(micros)]
+
+
+def server(bids: list[Bid], ctr_floor: float = 0.0) -> CandidateServer:
+    nodes, counts = counted(ROWS)
+    return CandidateServer(nodes, counts, BackOff(1), bids, ctr_floor)
+
+
+def test_the_set_is_the_best_of_all_pairs_here_and_its_revenue_is_the_expected_one() -> None:
+    answer = server(everywhere(*[100] * 5)).answer(node("*"), k=2)
+    share = {place: sum(each == place for each, _ in ROWS) / len(ROWS) for place, _ in ROWS}
+    rate = {
+        place: np.bincount([ad for each, ad in ROWS if each == place], minlength=ADS)
+        / sum(each == place for each, _ in ROWS)
+        for place in share
+    }
+
+    def revenue(ads: tuple[int, ...]) -> float:
+        return float(sum(share[place] * 100 * max(rate[place][ad] for ad in ads) for place in share))
+
+    best_pair = max(map(revenue, combinations(range(5), 2)))
+    assert answer.selection.revenue == pytest.approx(revenue(tuple(answer.selection.ads.tolist())))
+    assert answer.selection.revenue >= (1 - 1 / np.e) * best_pair
+    assert answer.selection.bound is not None
+    assert answer.selection.bound >= best_pair - 1e-9
+
+
+def test_a_device_below_gets_the_rates_of_its_own_context() -> None:
+    answer = server(everywhere(*[100] * 5)).answer(node("*"), k=5)
+    for place in ("Cafe", "Bakery", "Gym", "Pool"):
+        me = Here.of(TOWN, (place,), (2,))
+        own = np.bincount([ad for each, ad in ROWS if each == place], minlength=ADS)
+        expected = own / own.sum()
+        assert answer.sent.rates_along(me.below) == pytest.approx(expected[list(answer.sent.ads)])
+        assert best(answer.sent, me, History(((0,),))).ad == int(np.argmax(own))
+
+
+def test_the_answer_to_a_node_is_the_same_for_everybody_below_it_and_speaks_of_nothing_else() -> None:
+    answer = server(everywhere(*[100] * 5)).answer(node("Old"), k=5)
+    assert set(answer.sent.ads) == {0, 1, 2}
+    assert {each.values[0] for each in answer.sent.finer} == {"Cafe", "Bakery"}
+
+
+def test_few_finer_rates_are_those_that_matter_most() -> None:
+    ask = server(everywhere(*[100] * 5))
+    whole = ask.answer(node("*"), k=5).sent
+    none = ask.answer(node("*"), k=5, most_finer_rates=0).sent
+    some = ask.answer(node("*"), k=5, most_finer_rates=4).sent
+    assert none.finer == {}
+    assert sum(map(len, some.finer.values())) == 4
+    assert none.size_bytes() < some.size_bytes() < whole.size_bytes()
+
+    def earned(sent: object) -> float:
+        total = 0.0
+        for place, ad in ROWS:
+            shown = best(sent, Here.of(TOWN, (place,), (2,)), History(((0,),)))  # type: ignore[arg-type]
+            total += shown.ad == ad
+        return total
+
+    assert earned(none) < earned(some) <= earned(whole)
+
+
+def test_bids_hold_below_their_node_and_the_most_specific_wins() -> None:
+    bids = [*everywhere(100, 100, 100), Bid(1, node("Old"), 120), Bid(3, node("New"), 90)]
+    ask = server(bids)
+    old = ask.answer(node("Old"), k=5).sent
+    assert dict(zip(old.ads, old.micros.tolist(), strict=True)) == {0: 100, 1: 120}  # 2 adds nothing
+    new = ask.answer(node("New"), k=5).sent
+    assert dict(zip(new.ads, new.micros.tolist(), strict=True)) == {3: 90}
+
+
+def test_a_bid_on_more_than_was_disclosed_does_not_hold() -> None:
+    ask = server([*everywhere(100), Bid(1, node("Cafe"), 900)])
+    assert ask.answer(node("Old"), k=5).sent.ads == (0,)
+    assert ask.answer(node("Cafe"), k=5).sent.ads == (1,)  # 0 adds nothing to it there
+
+
+def test_an_ad_below_the_floor_is_not_sent() -> None:
+    assert set(server(everywhere(*[100] * 5)).answer(node("Old"), k=5).sent.ads) == {0, 1, 2}
+    # Ad 1 has 6 of 15 clicks in the cafe and 7 of 15 in the bakery: below one half in both.
+    assert set(server(everywhere(*[100] * 5), ctr_floor=0.5).answer(node("Old"), k=5).sent.ads) == {0, 2}
+
+
+def test_a_price_for_sending_keeps_the_list_short() -> None:
+    ask = server(everywhere(*[100] * 5))
+    assert len(ask.answer(node("*"), k=5, price_per_ad=10).sent) < len(ask.answer(node("*"), k=5).sent)
+
+
+def test_shrunk_rates_are_sent_as_they_are() -> None:
+    nodes, counts = counted(ROWS)
+    estimator = Shrinkage(4.0)
+    answer = CandidateServer(nodes, counts, estimator, everywhere(*[100] * 5)).answer(node("Old"), k=3)
+    cafe = nodes.id(node("Cafe"))
+    expected = estimator.rates(counts, (0,), np.array([cafe]), np.array(answer.sent.ads)).rate[0]
+    me = Here.of(TOWN, ("Cafe",), (1,))
+    assert answer.sent.rates_along(me.below) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("asked", "k", "said"),
+    [
+        (Node((0,), ("Zoo",)), 1, "Zoo"),
+        (node("Old"), 0, "k"),
+        (Node((1,), ("Cafe",)), 1, "Cafe"),
+    ],
+)
+def test_unknown_nodes_and_empty_lists_are_refused(asked: Node, k: int, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        server(everywhere(*[100] * 5)).answer(asked, k=k)
+
+
+def test_nodes_without_paying_ads_and_prices_above_all_gains_are_refused_by_name() -> None:
+    with pytest.raises(BadInput, match=r"node New: expected ads with statistics and a bid"):
+        server([Bid(0, node("Old"), 100)]).answer(node("New"), k=1)
+    with pytest.raises(BadInput, match=r"node Old: expected an ad that earns more"):
+        server(everywhere(100)).answer(node("Old"), k=1, price_per_ad=1e9)
+
+
+def test_a_context_without_statistics_is_refused_by_name() -> None:
+    nodes = ContextNodes.of(TOWN, {"place": ["Cafe", "Gym"]})
+    counts = Counts.of_rows(nodes, [0, 1], ads=ADS, rows=np.array([True, False]))
+    with pytest.raises(BadInput, match="node New: expected"):
+        CandidateServer(nodes, counts, BackOff(1), everywhere(1, 1)).answer(node("New"), k=1)
+
+
+@pytest.mark.parametrize(
+    ("bid", "said"),
+    [
+        (Bid(0, node("Old"), -1), "ad 0 on place Old|ad 0 on Old"),
+        (Bid(ADS, node("Old"), 1), f"ad {ADS}"),
+        (Bid(0, Node((1, 1), ("Old", "x")), 1), "levels of the hierarchy"),
+    ],
+)
+def test_wrong_bids_are_refused_when_the_server_is_made(bid: Bid, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        server([bid])

@@ -1,0 +1,186 @@
+"""Candidate sets: how near to the best set, what the bound promises, the price of sending, and short lists."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from greedy_ways import optimum, revenue, sparse_of
+from tacit.deliver.candidates.constraints import candidates_for_load, coarsest_for
+from tacit.deliver.candidates.selection import GUARANTEE, expected_revenue, select, smallest_for
+from tacit.deliver.candidates.values import ContextValues
+from tacit.errors import BadInput
+
+CLOSE = 1e-12
+
+
+@st.composite
+def small(draw: st.DrawFn) -> ContextValues:
+    ads, contexts = draw(st.integers(1, 8)), draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    values = rng.integers(0, 5, (ads, contexts)) * rng.choice([1.0, 0.7, 100.0], (ads, contexts))
+    weight = rng.random(contexts) + 1e-3
+    return made(values * draw(st.sampled_from([1.0, 1e-6])), weight / weight.sum())
+
+
+def made(values: NDArray[np.float64], weight: NDArray[np.float64]) -> ContextValues:
+    ads = 100 + 7 * np.arange(len(values), dtype=np.int64)
+    return ContextValues(weight, values.astype(np.float32), ads)
+
+
+def table(values: ContextValues) -> NDArray[np.float32]:
+    assert isinstance(values.values, np.ndarray)
+    return values.values
+
+
+@settings(max_examples=150, deadline=None)
+@given(small(), st.integers(1, 9), st.sampled_from([0.0, 0.02, 0.2]))
+def test_guarantee_and_bound_hold_against_every_set(values: ContextValues, k: int, share: float) -> None:
+    price = share * float(values.first_gains.max())
+    best = optimum(table(values), values.weight, k, price)
+    found = select(values, k, price)
+    assert found.bound is not None
+    assert found.bound >= best
+    assert found.objective <= best + CLOSE * abs(best)
+    if not price:
+        assert found.revenue >= GUARANTEE * best
+        assert found.bound <= best / GUARANTEE * (1 + 1e-9)  # the bound is never worse than the guarantee
+    assert math.isclose(expected_revenue(values, found.ads), found.revenue, rel_tol=CLOSE, abs_tol=1e-300)
+
+
+def test_the_bound_is_near_and_a_careless_one_fails() -> None:
+    """To count additions only for places that are left, none after k, would be no bound: greedy falls short."""
+    rng = np.random.default_rng(5)
+    near, broken = [], 0
+    for _ in range(60):
+        values = made(rng.random((8, 4)) ** 3, np.full(4, 0.25))
+        best = optimum(table(values), values.weight, 3)
+        found = select(values, 3)
+        assert found.bound is not None
+        near.append(found.bound / best)
+        broken += found.revenue < best * (1 - CLOSE)
+    assert min(near) >= 1.0
+    assert np.mean(near) < 1.15
+    assert broken > 5
+
+
+@settings(max_examples=100, deadline=None)
+@given(small(), st.floats(0, 3))
+def test_stopping_by_price_is_the_best_of_all_lengths(values: ContextValues, price: float) -> None:
+    """Section 3.3.2: run all k and pick the best, or stop once an ad adds no more than it costs."""
+    found = select(values, 9, price)
+    lengths = [select(values, k) for k in range(1, 10)]
+    every = [0.0] + [one.revenue - price * len(one.ads) for one in lengths]
+    assert math.isclose(found.objective, max(every), rel_tol=1e-9, abs_tol=1e-12)
+    assert (found.gains > price).all()
+    np.testing.assert_array_equal(found.ads, lengths[-1].ads[: len(found.ads)])
+
+
+@settings(max_examples=100, deadline=None)
+@given(small(), st.floats(0, 1))
+def test_a_short_list_reaches_what_is_asked_and_no_ad_of_it_can_be_left_off(
+    values: ContextValues, share: float
+) -> None:
+    most = revenue(table(values), values.weight, range(len(values.ads)))
+    wanted = share * most
+    found = smallest_for(values, wanted)
+    assert found.revenue >= wanted * (1 - CLOSE)
+    if len(found.ads):
+        before = expected_revenue(values, found.ads[:-1])
+        assert before < wanted
+        shortest = next(k for k in range(9) if optimum(table(values), values.weight, k) >= wanted * (1 - CLOSE))
+        assert len(found.ads) <= math.ceil((1 + math.log(wanted / (wanted - before))) * shortest + 1e-6)
+    if most:
+        with pytest.raises(BadInput, match="all ads together earn"):
+            smallest_for(values, 1.01 * most)
+
+
+def test_sparse_values_choose_as_dense_ones_do() -> None:
+    rng = np.random.default_rng(6)
+    dense = made(rng.random((60, 40)) * (rng.random((60, 40)) < 0.2), np.full(40, 1 / 40))
+    sparse = ContextValues(dense.weight, sparse_of(table(dense)), dense.ads)
+    one, other = select(dense, 10), select(sparse, 10)
+    assert math.isclose(one.revenue, other.revenue, rel_tol=CLOSE)
+    assert math.isclose(expected_revenue(sparse, other.ads), other.revenue, rel_tol=CLOSE)
+    assert math.isclose(
+        expected_revenue(sparse, [100, 107]), expected_revenue(dense, [100, 107]), rel_tol=CLOSE
+    )
+
+
+def test_uncertified_is_the_same_choice() -> None:
+    values = made(np.random.default_rng(7).random((30, 10)), np.full(10, 0.1))
+    plain = select(values, 5, certify=False)
+    assert plain.bound is None
+    np.testing.assert_array_equal(plain.ads, select(values, 5).ads)
+
+
+def test_what_cannot_be_asked() -> None:
+    values = made(np.ones((2, 2)), np.full(2, 0.5))
+    for k in (0, -1, 1.5, True):
+        with pytest.raises(BadInput, match="expected k to be a whole number >= 1"):
+            select(values, k)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="price_per_ad"):
+        select(values, 1, -1.0)
+    with pytest.raises(BadInput, match="got ad 3"):
+        expected_revenue(values, [3])
+    assert expected_revenue(values, []) == 0.0
+    assert len(select(values, 50).ads) == 1  # the second ad is a copy: it would add nothing
+
+
+def levels_of(revenues: dict[str, list[tuple[float, float]]]) -> dict[str, list[tuple[float, ContextValues]]]:
+    return {
+        level: [(chance, made(np.array([[worth]]), np.ones(1))) for chance, worth in nodes]
+        for level, nodes in revenues.items()
+    }
+
+
+def test_the_coarsest_level_that_earns_enough() -> None:
+    levels = ["anything", "city", "street"]
+    nodes = levels_of({"anything": [(1.0, 2.0)], "city": [(0.5, 4.0), (0.5, 3.0)], "street": [(0.25, 16.0)]})
+    for wanted, level, earned in (
+        (0.0, "anything", 2.0),
+        (2.0, "anything", 2.0),
+        (3.5, "city", 3.5),
+        (4, "street", 4),
+    ):
+        for source in (nodes, nodes.__getitem__):
+            found = coarsest_for(levels, source, 1, wanted)
+            assert (found.level, found.revenue) == (level, earned)
+            assert len(found.selections) == len(nodes[level])
+    with pytest.raises(BadInput, match="some level reaches with 1 ads, at most 4 micros"):
+        coarsest_for(levels, nodes, 1, 4.1)
+    with pytest.raises(BadInput, match="level city: expected probabilities that add up to at most 1"):
+        coarsest_for(["city"], levels_of({"city": [(0.8, 4.0), (0.5, 3.0)]}), 1, 0.0)
+    with pytest.raises(BadInput, match="level city: the probability of a node"):
+        coarsest_for(["city"], levels_of({"city": [(-0.5, 4.0)]}), 1, 0.0)
+    with pytest.raises(BadInput, match="at least one level"):
+        coarsest_for([], nodes, 1, 0.0)
+
+
+def test_a_finer_level_is_not_visited_before_it_is_needed() -> None:
+    asked = []
+
+    def nodes(level: int) -> list[tuple[float, ContextValues]]:
+        asked.append(level)
+        return [(1.0, made(np.array([[float(level)]]), np.ones(1)))]
+
+    assert coarsest_for([1, 2, 3], nodes, 5, 1.5).level == 2
+    assert asked == [1, 2]
+
+
+def test_candidates_follow_the_load() -> None:
+    assert candidates_for_load(1_000_000, 100, 2_000, 20) == 5
+    assert candidates_for_load(1_000_000, 100, 2_000, 3) == 3
+    assert candidates_for_load(0.3, 1, 0.1, 10) == 3  # as written, not as doubles have it
+    assert candidates_for_load(10, 0, 5, 7) == 7
+    assert candidates_for_load(200, 1, 100, 9) == 2
+    with pytest.raises(BadInput, match="room for one ad a request, 200000 bytes a second, got 199999"):
+        candidates_for_load(199_999, 100, 2_000, 20)
+    for arguments in ((-1, 1, 1, 1), (1, -1, 1, 1), (1, 1, 0, 1), (1, 1, 1, 0), (math.nan, 1, 1, 1)):
+        with pytest.raises(BadInput):
+            candidates_for_load(*arguments)
