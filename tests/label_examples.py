@@ -21,7 +21,7 @@ from tacit.train.labels.priors import Prior
 
 SECRET = bytes(range(32))
 KEY = FlipKey("conversions", 3)
-PUBLIC = frozenset({"row", "user", "publisher", "advertiser", "time"})
+PUBLIC = frozenset({"row", "user", "publisher", "advertiser", "time", "device"})
 
 
 def examples_of(

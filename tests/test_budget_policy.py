@@ -80,6 +80,49 @@ def test_a_device_pays_for_what_it_plans_and_stops_when_it_has_nothing_left() ->
     assert same.left(0) == 10
 
 
+def test_a_wallet_by_which_more_could_be_spent_than_the_policy_promises_is_refused() -> None:
+    """As one that a device stored under an earlier policy: its totals, not the policy's, would be kept."""
+    week = Window.days(7)
+    policy, planner, public = BudgetPolicy(2, (1.0, 2.0), 0.0, week), Planner(Spread(1.0)), [1.0, 0.99, 0.98]
+    for stored, says in (
+        (Wallet(Fraction(100), Fraction(2), week), "a wallet of total <= 2, the policy's, got 100"),
+        (Wallet(Fraction("2.0000001"), Fraction(2), week), "a wallet of total <= 2"),
+        (Wallet(Fraction(2), Fraction(2), DAY), "for each 7 days from second 0 on, got one for each 1 day"),
+        (Wallet(Fraction(2), Fraction(2), Window.days(7, origin=5)), "for each 7 days from second 5 on"),
+        (Wallet(Fraction(2), Fraction(2), week, ad_tech="other"), "ad tech None, got that for other"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            plan_request(public, planner, policy, stored, 0)
+    gentle = BudgetPolicy(2, (1.0,), 0.0, week)  # at most 1 at once
+    with pytest.raises(BadInput, match="most_per_request <= 1, the policy's, got 2"):
+        plan_request(public, planner, gentle, policy.wallet(), 0)
+    strict, spent = gentle.wallet(), []  # what the device allows besides is its own affair
+    for now in range(3):
+        plan, strict = plan_request(public, planner, policy, strict, now)
+        spent.append(plan.epsilon_spent)
+    assert spent == [1, 1, 0]
+
+
+def test_a_request_that_spends_nothing_still_moves_the_wallet_to_its_window() -> None:
+    planner, policy = Planner(Spread(0.8)), BudgetPolicy(10, LADDER, 0.0, DAY)
+    _, today = plan_request([3.0, 2.9, 2.5], planner, policy, policy.wallet(), 0)
+    idle, tomorrow = plan_request([3.0, 0.1], planner, policy, today, 86_400)
+    assert idle.skipped
+    with pytest.raises(BadInput, match="earlier"):  # a clock that is set back opens no window again
+        plan_request([3.0, 2.9, 2.5], planner, policy, tomorrow, 0)
+
+
+def test_what_is_paid_is_what_the_plan_spends_not_what_was_looked_up() -> None:
+    """The look-up is for trunc(k, m); who plans by plain randomized response may then spend nothing."""
+    policy, public = BudgetPolicy(10, (1.0,), 0.0, DAY), [1.0, 0.99, *[0.2] * 20]
+    plain, unspent = plan_request(public, Planner(Spread(0.8), "rr"), policy, policy.wallet(), 0)
+    assert plain.skipped
+    assert unspent.left(0) == 10
+    truncated, paid = plan_request(public, Planner(Spread(0.8)), policy, policy.wallet(), 0)
+    assert truncated.epsilon_spent == 1
+    assert paid.left(0) == 9
+
+
 @given(st.lists(st.tuples(st.integers(0, 3 * 86_400), st.fractions(0, 6)), max_size=40))
 def test_no_window_ever_pays_more_than_the_total(asked: list[tuple[int, Fraction]]) -> None:
     paid: dict[int, Fraction] = {}
@@ -131,6 +174,17 @@ def test_the_learnt_threshold_beats_an_even_split_and_spending_on_first_sight() 
     assert gained > 0.97 * max(grid)
 
 
+def test_of_thresholds_that_gain_the_same_the_one_that_spends_least_is_learnt() -> None:
+    """Two periods of two requests. Below 2, both totals go to the first: gains 10 and 7. From 3.5 to 8 one each
+    goes to the first and to the last: 8 and 9."""
+    gains = np.array([[8.0, 10.0], [0.0, 0.0], [3.0, 7.0], [9.0, 9.0]])
+    learnt = BudgetPolicy.learn(gains, total=2, ladder=(1.0, 2.0), requests=2, window=DAY)
+    bold = BudgetPolicy(2, (1.0, 2.0), 0.0, DAY)
+    assert learnt.forecast(gains, 2) == bold.forecast(gains, 2) == 17 / 4
+    assert learnt.spend(gains, 2).tolist() == [1, 0, 0, 1]
+    assert bold.spend(gains, 2).tolist() == [2, 0, 2, 0]
+
+
 def test_a_budget_that_is_enough_for_all_is_spent_on_all() -> None:
     learnt = BudgetPolicy.learn(forecasts(500, 4), total=50, ladder=LADDER, requests=10, window=DAY)
     assert (learnt.spend(forecasts(500, 5), 10) == 5).all()
@@ -141,7 +195,7 @@ def test_the_statement_names_the_total_and_the_most_for_one_impression() -> None
     statement = policy.statement()
     assert statement.epsilon == pytest.approx(10)
     assert statement.delta == 0
-    assert str(statement.unit) == "user per 1 day"
+    assert str(statement.unit) == "device per 1 day"
     text = statement.as_text()
     assert "one impression beyond ε = 5" in text
     assert "several windows" in text
@@ -155,7 +209,8 @@ def test_the_words_are_those_of_fixed_windows_and_of_one_device() -> None:
     assert "one device in each window of 1 day, counted from second 3600 on" in policy.as_text()
     assert "a person with two devices spends twice" in policy.as_text()
     text = policy.statement().as_text()
-    assert "a person with several devices" in text
+    assert text.count("a person with several devices") == 1
+    assert "private per device per 1 day" in text
     assert "clock" in text
     assert "ε = 10 together in a window, 5 each at most" in text
     # All records of a window are covered together: the words for a single record would contradict that.
@@ -182,7 +237,7 @@ def test_a_wallet_that_servers_share_tells_one_about_the_other_and_so_is_refused
         "that a device was at one server, from another that shares its wallet" in anyone.statement().as_text()
     )
     first, second = (BudgetPolicy(5, (5.0,), 0.0, DAY, ad_tech=name) for name in ("first", "second"))
-    assert str(first.statement().unit) == "user per 1 day at first"
+    assert str(first.statement().unit) == "device per 1 day at first"
     assert "one device for first" in first.as_text()
     _, paid = plan_request(public, planner, first, first.wallet(), 10)
     with pytest.raises(BadInput, match="ad tech second, got that for first"):
@@ -196,10 +251,21 @@ def test_a_wallet_that_servers_share_tells_one_about_the_other_and_so_is_refused
 
 @pytest.mark.parametrize(
     ("total", "step"),
-    [(1.0, 0.5000000004), (1e-10, 1e-10), (0.3, 0.1), (1.0, 0.1), (1e-30, 3e-31), (7.0, 1e-17)],
+    [
+        (1.0, 0.5000000004),
+        (1e-10, 1e-10),
+        (0.3, 0.1),
+        (1.0, 0.1),
+        (1e-30, 3e-31),
+        (7.0, 1e-17),
+        (2.43, 0.48600000000000004),
+    ],
 )
 def test_no_period_spends_a_hair_more_than_the_total(total: float, step: float) -> None:
-    """Decimals as they were written: three tenths pay for three times one tenth, and nothing for a fourth."""
+    """Decimals as they were written: three tenths pay for three times one tenth, and nothing for a fourth.
+
+    The last: five steps are above the total by less than doubles of its whole units can tell.
+    """
     spent = BudgetPolicy(total, (step,), 0.0, DAY).spend(np.ones((40, 1)), 20).reshape(2, 20)
     paid = [sum(Fraction(repr(one)) for one in period) for period in spent.tolist()]
     most = min(20, Fraction(repr(total)) // Fraction(repr(step)))

@@ -121,9 +121,10 @@ def laplace_by_mpmath(signals: list[float], own: int) -> float:
 
 @pytest.mark.parametrize(
     "signals",
-    [[0.0], [0.0, 0.0], [0.0, -3.0], [1.0, 1.0, -2.0, 0.5], [0.0, -30.0, -12.0], random_signals(8, 5.0, 3)],
+    [[0.0], [0.0, 0.0], [0.0, -3.0], [1.0, 1.0, -2.0, 0.5], [0.0, -30.0, -12.0], random_signals(8, 5.0, 3),
+     [0.0, 0.0, -27.5, -32.5]],  # between the last two lies e^-28 of their chances: still seen
     ids=lambda signals: f"{len(signals)}",
-)
+)  # fmt: skip
 def test_laplace_against_high_precision(signals: list[float]) -> None:
     found = one(Noise.LAPLACE, signals)
     for own in {0, len(signals) - 1}:

@@ -6,12 +6,14 @@ import math
 from collections import Counter
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.special import log_ndtr, logsumexp
 
 from exact_tests import assert_matches_pmf
 from tacit import expect
@@ -111,6 +113,42 @@ def test_calibration_spends_what_was_asked_from_below(noise: Noise, epsilon: flo
     assert rate >= nominal_rate(rule, epsilon) * (1 - 1e-12)
     if math.exp(-epsilon) > 1e-6:  # further out, one word more or less shows
         assert NoisyMax.calibrated(noise, rule, epsilon).epsilon <= epsilon
+
+
+class Normal:
+    """The twin, a noise that is none of ours: its tail falls ever faster, so its hazard rate is above 1."""
+
+    def log_pmf(self, signals: Floats) -> Floats:
+        own_noise = np.linspace(-15.0, 25.0, 2001)[:, None]  # smooth on all of it: the trapezoid rule is exact
+        law = np.empty_like(signals)
+        for own in range(signals.shape[1]):
+            ahead = signals[:, own, None] - np.delete(signals, own, axis=1)  # (n, a - 1)
+            others_below = log_ndtr(own_noise[:, :, None] + ahead).sum(axis=2)  # (nodes, n)
+            law[:, own] = logsumexp(others_below - own_noise**2 / 2, axis=0)
+        return law + math.log(0.02 / math.sqrt(2 * math.pi))
+
+
+NORMAL: Any = Normal()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1, 5, 20, 100])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_the_nominal_rate_is_enough_for_every_noise_of_ours(rule: ScoreRule, epsilon: float) -> None:
+    for noise in Noise:
+        assert worst_case_epsilon(noise, rule, nominal_rate(rule, epsilon)) <= epsilon * (1 + 1e-9)
+
+
+def test_the_nominal_rate_is_not_enough_for_a_normal_noise_and_calibration_finds_what_is() -> None:
+    """Also where the answer lies below the nominal rate, and far above it."""
+    rule = Scaled(4)
+    assert np.exp(NORMAL.log_pmf(np.array([[0.0, -1.0, -9.0, 2.0]]))).sum() == pytest.approx(1, rel=1e-12)
+    assert worst_case_epsilon(NORMAL, rule, nominal_rate(rule, 20)) == pytest.approx(43.9, abs=0.1)
+    for epsilon in (0.5, 20.0):
+        rate = calibrated_rate(NORMAL, rule, epsilon)
+        spent = worst_case_epsilon(NORMAL, rule, rate)
+        assert spent <= epsilon
+        assert spent == pytest.approx(epsilon, rel=1e-9)
+    assert rate < 0.7 * nominal_rate(rule, 20)
 
 
 @pytest.mark.parametrize("noise", Noise)

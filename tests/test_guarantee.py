@@ -44,6 +44,8 @@ def test_labels_alone_read_as_everything_private_where_nothing_else_was_used() -
         (Guarantee(Budget.of(1), USER, Relation.REPLACE_ONE, False), USER, Relation.ZERO_OUT, None),
         (labels_only(USER), IMPRESSION, Relation.REPLACE_LABEL, 3),
         (labels_only(Unit(UnitKind.USER_PUBLISHER)), USER, Relation.REPLACE_LABEL, 3),
+        (labels_only(Unit(UnitKind.DEVICE)), USER, Relation.REPLACE_LABEL, 2),
+        (labels_only(USER), Unit(UnitKind.DEVICE), Relation.REPLACE_LABEL, None),
         # per window is not for all time, nor one ad-tech all of them
         (labels_only(Unit(UnitKind.USER, WEEK)), USER, Relation.REPLACE_LABEL, None),
         (labels_only(Unit(UnitKind.IMPRESSION, WEEK)), USER, Relation.REPLACE_LABEL, 3),
@@ -62,7 +64,7 @@ def test_anything_else_is_refused_by_both_names(
     assert f"{given_.unit}, {given_.relation}" in str(refusal.value)
 
 
-@pytest.mark.parametrize("kind", [UnitKind.USER, UnitKind.USER_PUBLISHER, UnitKind.USER_ADVERTISER])
+@pytest.mark.parametrize("kind", [kind for kind in UnitKind if kind is not UnitKind.IMPRESSION])
 def test_an_impression_widens_with_both_steps_at_once(kind: UnitKind) -> None:
     wider = convert(
         labels_only(Unit(UnitKind.IMPRESSION, WEEK), Budget.of("0.5")),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -17,6 +21,7 @@ from tacit.deliver.planning.budget import BudgetPolicy
 from tacit.deliver.planning.ladder import forecast_gains, top_gains
 from tacit.deliver.planning.plan import plan_choice
 from tacit.deliver.planning.prior import Spread
+from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY
 from tacit.privacy.units import Window
 
@@ -53,6 +58,69 @@ def test_a_planned_rule_spends_only_where_it_should_gain() -> None:
     assert ((spent > 0) == (forecast.gain[:, 0] > 0)).all()
     assert 0 < (spent > 0).sum() < offers.count
     assert spent.max() == pytest.approx(1, abs=1e-12)
+
+
+def test_a_block_is_never_answered_with_the_plan_of_another_that_was_asked_for_meanwhile() -> None:
+    """Two share a rule: before each line that remembers the plan of one block, the other asks for its own."""
+    here, there = offers_of(40, 6), offers_of(40, 7)
+    plan = planned_rule(PRIOR, 1).plan
+    expected = plan(here).epsilon(here).tolist()
+    meanwhile = 0
+
+    def step(frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal meanwhile
+        if frame.f_code is not plan.__code__:
+            return None
+        if event == "line":
+            plan(there)
+            meanwhile += 1
+        return step
+
+    tracing = sys.gettrace()
+    sys.settrace(step)
+    try:
+        found = [plan(here) for _ in range(2)]
+    finally:
+        sys.settrace(tracing)
+    assert meanwhile >= 4
+    for one in found:
+        assert one.epsilon(here).tolist() == expected
+
+
+def test_every_block_gets_its_own_plan_whichever_came_before() -> None:
+    here, there = offers_of(40, 6), offers_of(40, 7)
+    policy = BudgetPolicy(10, LADDER, 0.0, Window.days(1))
+    shared = planned_rule(PRIOR, 1), budget_rule(PRIOR, policy, 10)
+    for offers in (here, there, here, there):
+        alone = planned_rule(PRIOR, 1), budget_rule(PRIOR, policy, 10)
+        for one, other in zip(shared, alone, strict=True):
+            assert one.epsilon(offers).tolist() == other.epsilon(offers).tolist()
+    for rule in shared:
+        assert rule.epsilon(here).tolist() != rule.epsilon(there).tolist()
+
+
+def test_a_rule_has_the_plan_of_the_step_that_is_asked_and_no_other() -> None:
+    offers = offers_of(60, 1)
+    found = forecast_block(offers, PRIOR, LADDER)
+    for step, epsilon in enumerate(LADDER):
+        rule = found.rule(np.full(60, epsilon))
+        np.testing.assert_array_equal(np.asarray(rule.kept), found.kept[:, step])
+        np.testing.assert_array_equal(rule.top, found.top[:, step])
+        np.testing.assert_array_equal(rule.epsilon_asked, np.where(found.gain[:, step] > 0, epsilon, 0.0))
+    assert (found.rule(np.zeros(60)).epsilon(offers) == 0).all()
+    mixed = np.asarray(found.rule(np.resize([0.0, 2.0, 5.0], 60)).kept)
+    np.testing.assert_array_equal(mixed[1::3], found.kept[1::3, 1])
+    np.testing.assert_array_equal(mixed[2::3], found.kept[2::3, 4])
+
+
+@pytest.mark.parametrize("wrong", [1.5, 0.5, 50.0, -1.0, np.nan, np.inf, np.nextafter(2.0, 3.0)])
+def test_a_rule_refuses_what_was_not_planned(wrong: float) -> None:
+    """Between two steps it would have the (k, m) of the next, and beyond the last those of the last."""
+    found = forecast_block(offers_of(5, 1), PRIOR, LADDER)
+    with pytest.raises(BadInput, match="on the ladder"):
+        found.rule(np.array([1.0, 2.0, wrong, 0.0, 3.0]))
+    with pytest.raises(BadInput, match="each of 5 auctions"):
+        found.rule(np.ones(4))
 
 
 def test_the_worth_of_an_empty_slot_is_certain() -> None:

@@ -11,6 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from tacit.data.generators.markets import Market
+from tacit.deliver.auction.logs import generated_blocks
+from tacit.deliver.auction.offers import offer
+from tacit.deliver.auction.rules import Rules
 from tacit.deliver.planning.ladder import forecast_gains, top_gains, worth_spending
 from tacit.deliver.planning.plan import plan_choice
 from tacit.deliver.planning.planner import STEPS, Planner
@@ -130,6 +134,29 @@ def test_a_prior_with_too_little_spread_is_never_worse_than_the_public_best() ->
         assert gains[0] > 0
         assert gains == sorted(gains)
     assert personal > 40
+
+
+def search_like_gains(prior: Spread, epsilon: float) -> list[float]:
+    """What plans by this prior really gain where devices know least: in the search-like market."""
+    market = Market.search_like()
+    offers = offer(next(iter(generated_blocks(market.auctions(100, 1)))).public, Rules())
+    spread = market.user_spread * (1 - market.base)  # of ln(rate), for a spread of ln(odds)
+    gains = []
+    for auction in range(offers.count):
+        public = offers.score[offers.offsets[auction] : offers.offsets[auction + 1]]
+        plan = plan_choice(public, prior, epsilon)
+        if plan.top is not None and not plan.skipped:
+            gains.append(exact_gain(public, spread, plan.kept, plan.top, epsilon))
+    return gains
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_the_default_prior_is_on_the_safe_side_where_devices_know_least(epsilon: float) -> None:
+    """A request planned by the default gains; twice its spread is too much, and loses on some."""
+    gains = search_like_gains(Spread(), epsilon)
+    assert len(gains) > 15
+    assert min(gains) > 0
+    assert min(search_like_gains(Spread(0.6), epsilon)) < 0
 
 
 def test_scenarios_err_by_less_than_what_is_worth_spending_on() -> None:
@@ -262,3 +289,8 @@ def test_bad_input_is_refused_in_one_line(arguments: tuple[object, ...], says: s
     assert "\n" not in str(refused.value)
     with pytest.raises(BadInput, match="rising"):
         forecast_gains([1.0], Spread(), [2.0, 1.0])
+
+
+def test_a_number_in_the_place_of_a_prior_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"expected a prior of the private scores, such as Spread\(\), got 0\.5"):
+        plan_choice([1, 0.5], 0.5, 2)  # type: ignore[arg-type]

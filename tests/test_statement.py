@@ -80,6 +80,21 @@ def test_a_unit_of_several_records_is_not_promised_by_one_record() -> None:
     assert "several records" not in gaps(user, SplitLabels(Fraction(1), 3))
 
 
+def test_one_choice_speaks_of_all_that_its_device_holds_and_of_no_other_device() -> None:
+    def gaps(kind: UnitKind, release: Release) -> str:
+        stated = PrivacyStatement.of([release], unit=Unit(kind), relation=Relation.REPLACE_ONE)
+        return " ".join(stated.not_protected)
+
+    choice = LocalChoice(Fraction(1))
+    assert "several records" not in gaps(UnitKind.DEVICE, choice)
+    assert "a person with several devices: each has a promise of its own" in gaps(UnitKind.DEVICE, choice)
+    assert "a user with several records" in gaps(UnitKind.USER, choice)
+    assert "several devices" not in gaps(UnitKind.USER, choice)
+    assert "a device with several records" in gaps(UnitKind.DEVICE, LABELS)  # flipped one by one
+    two = gaps(UnitKind.DEVICE, Composed((choice, LABELS)))
+    assert "a device with several records" in two
+
+
 def test_pure_promises_need_no_delta() -> None:
     statement = PrivacyStatement.of([LABELS, LABELS], unit=IMPRESSION, relation=Relation.REPLACE_LABEL)
     assert statement.delta == 0

@@ -54,6 +54,7 @@ def test_each_unit_spends_at_most_epsilon_whatever_the_cap(
     """Each target is the flip of its own label at the epsilon that brute force gives its row."""
     table = np.array(data)
     keys = dict(zip(("user", "publisher", "advertiser", "time"), table.T, strict=False))
+    keys["device"] = 2 * keys["user"] + keys["publisher"]  # a person has two
     unit = Unit(kind, Window(20) if windowed else None)
     noisy = noisy_targets(
         examples_of(table[:, 4], keys), FlipLabels(), unit, Cap(k, choice, split), 2, key=KEY, secret=SECRET

@@ -20,7 +20,7 @@ from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind, Window
 
-PUBLIC = frozenset({"user", "publisher", "advertiser", "time"})
+PUBLIC = frozenset({"user", "publisher", "advertiser", "time", "device"})
 KINDS = st.sampled_from(list(UnitKind))
 
 
@@ -30,7 +30,8 @@ def ranks(table: dict[str, Any]) -> NDArray[np.uint64]:
 
 def columns(rows: list[tuple[int, int, int, int]]) -> dict[str, Any]:
     table = np.array(rows, dtype=np.int64).reshape(-1, 4)
-    return dict(zip(("user", "publisher", "advertiser", "time"), table.T, strict=True))
+    named = dict(zip(("user", "publisher", "advertiser", "time"), table.T, strict=True))
+    return {**named, "device": 2 * named["user"] + named["publisher"] % 2}  # a person has two
 
 
 rows = st.lists(
@@ -77,6 +78,16 @@ def test_no_unit_spends_more_than_its_epsilon(
         assert all(total == 1 for total in spent.values())
     assert len(found) == sum(min(count, k) for count in counted.values())
     assert sorted(set(found.kept.tolist())) == found.kept.tolist()
+
+
+def test_a_person_with_two_devices_has_two_units() -> None:
+    table = {"user": [7, 7, 7], "device": [1, 1, 2], "time": [1, 2, 3]}
+    by_device, by_user = (
+        allocate(Unit(kind), Cap(1), table, public=PUBLIC) for kind in (UnitKind.DEVICE, UnitKind.USER)
+    )
+    assert (by_device.kept.tolist(), by_user.kept.tolist()) == ([0, 2], [0])
+    with pytest.raises(BadInput, match="expected a column 'device' for unit device"):
+        allocate(Unit(UnitKind.DEVICE), Cap(1), {"user": [7], "time": [1]}, public=PUBLIC)
 
 
 def test_the_first_k_are_the_earliest() -> None:

@@ -65,7 +65,9 @@ def add_parser(commands: Subparsers) -> None:
     _add_place(grant)
     grant.add_argument("--scope", required=True, help="the dataset or purpose that releases add up within")
     grant.add_argument(
-        "--unit", required=True, help="who is protected: impression, user, user-publisher or user-advertiser"
+        "--unit",
+        required=True,
+        help="who is protected: impression, user, user-publisher, user-advertiser or device",
     )
     grant.add_argument("--relation", required=True, help="add-remove, replace-one, replace-label or zero-out")
     grant.add_argument("--epsilon", required=True, help="the most that may be spent")

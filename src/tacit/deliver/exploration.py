@@ -37,7 +37,15 @@ class Exploring(expect.Choice):
 
 def explored_scores(means: Floats, deviations: Floats, exploring: Exploring | str, source: Source, *,
                     width: float = 2.0) -> Floats:  # fmt: skip
-    """Scores from posterior means and deviations of one shape: as they are, `width` deviations up, or drawn."""
+    """Scores from posterior means and deviations of one shape: as they are, `width` deviations up, or drawn.
+
+    Guarantee:  a choice by these scores spends the epsilon of its law, and exploring spends none besides. None
+                is promised for the scores themselves: they are private, and stay on the device.
+    Neighbours: any two private states of one device, so any two means and deviations.
+    Assumes:    the law keeps its epsilon for any two vectors of scores, as every one of `privacy.choice` does;
+                how to explore, and how wide, does not depend on the state; every choice is paid for.
+    Source:     mixtures of laws that are all within e^epsilon of each other are so too.
+    """
     if means.shape != deviations.shape:
         raise BadInput(f"expected deviations of shape {means.shape}, got {deviations.shape}")
     if not np.isfinite(means).all() or not (deviations >= 0).all() or not np.isfinite(deviations).all():

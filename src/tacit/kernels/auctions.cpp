@@ -21,7 +21,7 @@ Whole rank_and_price(Flat<const Whole> offsets, Flat<const Whole> bids, Flat<con
     nb::gil_scoped_release free;
     Whole at = 0;
     kept[0] = 0;
-    run_with_tiny(wide, [&]() INLINE_LAMBDA {
+    run_keeping_subnormals(wide, [&]() INLINE_LAMBDA {
         for (Index i = 0; i < count; ++i) {
             const Order order = order_of(bid, rate, start[i], start[i + 1], rule, scratch);
             for (Index r = 0; r < order.size; ++r, ++at) {
@@ -55,7 +55,7 @@ Whole run_auctions(Flat<const Whole> offsets, Flat<const Whole> bids, Flat<const
     Scratch scratch(room), choosing(room);
     Whole found = 0;
     nb::gil_scoped_release free;
-    run_with_tiny(wide, [&]() INLINE_LAMBDA {
+    run_keeping_subnormals(wide, [&]() INLINE_LAMBDA {
         for (Index i = 0; i < count; ++i) {
             const Order order = order_of(bid, rate, start[i], start[i + 1], rule, scratch);
             const Index size = order.size + order.empty_last;
@@ -118,7 +118,7 @@ bool all_within(Flat<const double> values, double low, double high) {
     const double* value = values.data();
     Whole outside = 0;
     nb::gil_scoped_release free;
-    run_with_tiny(true, [&]() INLINE_LAMBDA {
+    run_keeping_subnormals(true, [&]() INLINE_LAMBDA {
         const double *first = value, lowest = low, highest = high;  // locals, so that nothing can alias
         Whole found = 0;
         for (Index i = 0; i < count; ++i) {

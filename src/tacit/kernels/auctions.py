@@ -21,6 +21,9 @@ Floats = NDArray[np.float64]
 Wholes = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
+TopColumns = tuple[Wholes, Wholes, Words, Words, Wholes]
+"""Laws of top-m randomized response, one a row: the columns of `TopLaws` after the first."""
+
 EMPTY, RESERVE = -1, -2
 """Rows that are no candidate's: the empty slot, and (as the setter of a price) the reserve."""
 
@@ -116,24 +119,19 @@ def run_auctions(
     rates: Floats,
     pricing: Pricing,
     private_rates: Floats,
-    laws: tuple[Wholes, Wholes, Words, Words, Wholes],
+    laws: TopColumns,
     words: Words,
 ) -> Shown:
     """Rank, choose and price in one pass: as `rank_and_price`, `take_scores`, `choose_top` and `shown` would.
 
-    `laws` are the columns of `TopLaws` after the first, and an auction's law is the row of its number of
-    candidates. Prices come from public columns here, too: what is private only picks among them. Private rates
-    are finite, or all are refused: NaN would be ranked by no order.
+    An auction's law is the row of its number of candidates. Prices come from public columns here, too: what is
+    private only picks among them. Private rates are finite, or all are refused: no order would rank NaN.
     """
     _expect_public(offsets, bids, rates)
     expect_array("private_rates", private_rates, np.float64, bids.shape)
     if not all_within(private_rates, -LARGEST_RATE, LARGEST_RATE):
         raise BadInput("expected finite private rates, got others")
-    kept, top, low, high, spare = laws
-    for wholes in (kept, top, spare):
-        expect_array("laws", wholes, np.int64, kept.shape)
-    for weights in (low, high):
-        expect_array("laws", weights, np.uint64, kept.shape)
+    expect_top_laws(*laws)
     expect_array("words", words, np.uint64, (len(offsets) - 1,))
     out = tuple(np.empty(len(words), np.int64) for _ in range(4))
     count: int = _kernel().run_auctions(
@@ -168,6 +166,28 @@ def expect_offsets(offsets: Wholes) -> int:
     if not len(offsets) or offsets[0] or (offsets[1:] < offsets[:-1]).any():
         raise BadInput("expected offsets that begin at 0 and never fall, got others")
     return int(offsets[-1])
+
+
+def expect_top_laws(
+    kept: Wholes, top: Wholes, low_weight: Words, high_weight: Words, spare_words: Wholes
+) -> None:
+    """Refuse laws that are not what `TopLaws` says, above all those whose words are not 2^64 in all."""
+    expect_array("kept", kept, np.int64, (ANY,))
+    for name, wholes in (("top", top), ("spare_words", spare_words)):
+        expect_array(name, wholes, np.int64, kept.shape)
+    for name, weights in (("low_weight", low_weight), ("high_weight", high_weight)):
+        expect_array(name, weights, np.uint64, kept.shape)
+    if (kept < 0).any() or (top > kept).any() or ((top < 1) & (kept > 0)).any():
+        raise BadInput("expected laws with 1 <= top <= kept, got others")
+    if (spare_words < 0).any() or (spare_words >= top.clip(1)).any():
+        raise BadInput("expected laws with spare_words in 0..top-1, got others")
+    drawn = (kept > 1) & ((top > 1) | (low_weight > 0))  # the others look at no word
+    others = kept - top
+    # Whole numbers wrap around at 2^64, where they should end; doubles say that it is no multiple of that.
+    past = top.view(np.uint64) * high_weight + others.view(np.uint64) * low_weight + spare_words.view(np.uint64)
+    roughly = top * (high_weight * 2.0**-64) + others * (low_weight * 2.0**-64)
+    if (drawn & ((past != 0) | (roughly > 1.5))).any():
+        raise BadInput("expected laws of 2^64 words in all, got others")
 
 
 def _expect_public(offsets: Wholes, bids: Wholes, rates: Floats) -> int:

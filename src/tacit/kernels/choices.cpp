@@ -36,7 +36,7 @@ bool choose_top(Flat<const Whole> offsets, Flat<const double> scores, Flat<const
     bool fits = true;
     Scratch scratch(largest(start, count) + 1);
     nb::gil_scoped_release free;
-    run_with_tiny(wide, [&]() INLINE_LAMBDA {
+    run_keeping_subnormals(wide, [&]() INLINE_LAMBDA {
         for (Index i = 0; i < count && fits; ++i) {
             const double* own = score + start[i];
             const Whole row = laws.of(i, start[i + 1] - start[i]);
@@ -62,7 +62,7 @@ bool top_pmf(Flat<const Whole> offsets, Flat<const double> scores, Flat<const Wh
     bool fits = true;
     Scratch scratch(largest(start, count) + 1);
     nb::gil_scoped_release free;
-    run_with_tiny(wide, [&]() INLINE_LAMBDA {
+    run_keeping_subnormals(wide, [&]() INLINE_LAMBDA {
         for (Index i = 0; i < count && fits; ++i) {
             const Index size = start[i + 1] - start[i];
             const Whole row = laws.of(i, size);
@@ -103,7 +103,7 @@ void softmax_pmf(Flat<const Whole> offsets, Flat<const double> scores, Flat<cons
     const double *score = scores.data(), *rate = rates.data();
     double* out = pmf.data();
     nb::gil_scoped_release free;
-    run_with_tiny(wide, [&]() INLINE_LAMBDA {
+    run_keeping_subnormals(wide, [&]() INLINE_LAMBDA {
         for (Index i = 0; i < count; ++i) {
             const Index size = start[i + 1] - start[i];
             if (!size) continue;
@@ -139,7 +139,7 @@ void flip_pmf(Flat<const Whole> offsets, Flat<const double> scores, Flat<const d
     double* out = pmf.data();
     Scratch scratch(largest(start, count) + 1);
     nb::gil_scoped_release free;
-    run_with_tiny(wide, [&]() INLINE_LAMBDA {
+    run_keeping_subnormals(wide, [&]() INLINE_LAMBDA {
         for (Index i = 0; i < count; ++i) {
             const Index size = start[i + 1] - start[i];
             if (!size) continue;
@@ -182,7 +182,7 @@ void expected(Flat<const Whole> offsets, Flat<const double> pmf, Table<const dou
     const double *chance = pmf.data(), *value = values.data();
     double* result = out.data();
     nb::gil_scoped_release free;
-    run_with_tiny(wide, [&]() INLINE_LAMBDA {
+    run_keeping_subnormals(wide, [&]() INLINE_LAMBDA {
         for (Index i = 0; i < count; ++i) {
             double* own = result + i * width;
             for (Index v = 0; v < width; ++v) own[v] = 0;

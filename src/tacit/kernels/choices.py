@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
-from tacit.kernels.auctions import all_within, expect_offsets
+from tacit.kernels.auctions import all_within, expect_offsets, expect_top_laws
 from tacit.kernels.checks import ANY, expect_array
 from tacit.kernels.choosing import chosen
 
@@ -32,8 +32,8 @@ class TopLaws:
 
     Of the first `kept` candidates, the private best `top` are favoured. The 2^64 words are cut into blocks, one
     a candidate, in public order: `high_weight` words for the favoured, `low_weight` for the others, one more
-    for the first `spare_words`; the last block ends at 2^64. Where at most one is kept, or one is favoured and
-    `low_weight` is 0, no word is looked at.
+    for the first `spare_words`. Where at most one is kept, or one is favoured and `low_weight` is 0, no word is
+    looked at, and weights may be anything.
     """
 
     law: Wholes
@@ -44,21 +44,8 @@ class TopLaws:
     spare_words: Wholes
 
     def __post_init__(self) -> None:
-        shape = self.kept.shape
         expect_array("law", self.law, np.int64, (ANY,))
-        for name, dtype in (
-            ("kept", np.int64),
-            ("top", np.int64),
-            ("low_weight", np.uint64),
-            ("high_weight", np.uint64),
-            ("spare_words", np.int64),
-        ):
-            expect_array(name, getattr(self, name), dtype, shape)
-        kept, top = self.kept, self.top
-        if (kept < 0).any() or (top > kept).any() or ((top < 1) & (kept > 0)).any():
-            raise BadInput("expected laws with 1 <= top <= kept, got others")
-        if (self.spare_words < 0).any() or (self.spare_words >= top.clip(1)).any():
-            raise BadInput("expected laws with spare_words in 0..top-1, got others")
+        expect_top_laws(self.kept, self.top, self.low_weight, self.high_weight, self.spare_words)
 
 
 def choose_top(offsets: Wholes, scores: Floats, laws: TopLaws, words: Words) -> Wholes:

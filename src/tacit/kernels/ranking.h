@@ -24,9 +24,9 @@ constexpr Index COUNTED = 160;  // up to so many scores, counting who is above w
 template <class T>
 using Flat = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// As `run` in wide.h, but tiny numbers are not zero: scores of 0 and 5e-324 are no tie, here as in NumPy.
+// As `run` in wide.h, but subnormal numbers stay what they are: scores of 0 and 5e-324 are no tie, as in NumPy.
 template <class Body>
-void run_with_tiny(bool wide, const Body& body) {
+void run_keeping_subnormals(bool wide, const Body& body) {
 #if HAS_WIDE
     if (wide && machine_is_wide()) return run_wide(body);
 #endif

@@ -32,6 +32,9 @@ def choose_top(
     for i, candidates in enumerate(ragged(offsets)):
         row = law[i]
         favoured = _favoured(scores[candidates], kept[row], top[row])
+        if top[row] == 1 and not low_weight[row]:  # no word is looked at
+            chosen[i] = min(favoured)
+            continue
         end, found = 0, 0
         for place in range(kept[row] - 1):
             weight = high_weight[row] if place in favoured else low_weight[row]

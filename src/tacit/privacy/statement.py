@@ -31,7 +31,8 @@ from tacit.privacy.releases import (
 from tacit.privacy.units import Unit, UnitKind
 
 PER_RECORD = (FlippedLabels, SubsampledGaussian, LocalChoice, ShuffledChoice)
-"""Kinds that speak of one record, unless they are grouped."""
+"""Kinds that speak of one record, unless they are grouped. What a device chooses by is all that it holds: for
+the unit device, one choice made on it speaks of the whole."""
 
 TRAINED_ON = (FlippedLabels, SplitLabels, NoisyLabels, SubsampledGaussian, GaussianStatistic)
 ELSEWHERE = {
@@ -148,13 +149,21 @@ def _sampler(releases: Sequence[Release]) -> str:
     return "none: every record takes part"
 
 
+def _speaks_of_one_record(leaf: Leaf, unit: Unit) -> bool:
+    if unit.kind is UnitKind.DEVICE and isinstance(leaf.release, LocalChoice):
+        return False
+    return isinstance(leaf.release, PER_RECORD) and leaf.group == 1
+
+
 def _not_protected(parts: Sequence[Leaf], unit: Unit, relation: Relation) -> list[str]:
     gaps = []
     releases = [leaf.release for leaf in parts]
     if unit.kind is UnitKind.IMPRESSION:
         gaps.append("a person with several impressions: their promises add up")
-    elif any(isinstance(leaf.release, PER_RECORD) and leaf.group == 1 for leaf in parts):
+    elif any(_speaks_of_one_record(leaf, unit) for leaf in parts):
         gaps.append(f"a {unit.kind} with several records, unless they were clipped or flipped as a whole")
+    if unit.kind is UnitKind.DEVICE:
+        gaps.append("a person with several devices: each has a promise of its own, and they add up")
     if unit.window is not None:
         gaps.append(f"what several windows of {unit.window} tell together: each window is promised by itself")
     if unit.ad_tech is not None:

@@ -9,12 +9,17 @@ from tacit.errors import BadInput
 
 
 class UnitKind(expect.Choice):
-    """Whose records are protected together."""
+    """Whose records are protected together.
+
+    A device is what holds one wallet: all that is private on it. A person with two devices is two of them, and
+    what is promised for each adds up.
+    """
 
     IMPRESSION = "impression"
     USER = "user"
     USER_PUBLISHER = "user-publisher"
     USER_ADVERTISER = "user-advertiser"
+    DEVICE = "device"
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -27,6 +32,7 @@ _KEY_COLUMNS: dict[UnitKind, tuple[str, ...]] = {
     UnitKind.USER: ("user",),
     UnitKind.USER_PUBLISHER: ("user", "publisher"),
     UnitKind.USER_ADVERTISER: ("user", "advertiser"),
+    UnitKind.DEVICE: ("device",),
 }
 
 

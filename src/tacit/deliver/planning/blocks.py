@@ -14,6 +14,7 @@ from tacit.deliver.auction.offers import Offers
 from tacit.deliver.planning.budget import BudgetPolicy
 from tacit.deliver.planning.ladder import AT_ONCE, checked_ladder, top_gains, worth_spending
 from tacit.deliver.planning.prior import SCENARIOS, Prior
+from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY
 
 Floats = NDArray[np.float64]
@@ -33,9 +34,13 @@ class BlockForecast:
     gain: Floats
 
     def rule(self, epsilon: Floats) -> TopOf:
-        """Choose at these epsilons, one an auction: each on the ladder, or 0."""
-        steps = np.searchsorted(self.ladder, epsilon)
-        rows, at = np.arange(len(epsilon)), np.minimum(steps, len(self.ladder) - 1)
+        """Choose at these epsilons, one an auction: each on the ladder, or 0. Others were not planned for."""
+        auctions, steps = self.gain.shape
+        if epsilon.shape != (auctions,):
+            raise BadInput(f"expected an epsilon for each of {auctions} auctions, got shape {epsilon.shape}")
+        rows, at = np.arange(auctions), np.minimum(np.searchsorted(self.ladder, epsilon), steps - 1)
+        if not np.all((epsilon == 0) | (np.array(self.ladder)[at] == epsilon)):
+            raise BadInput(f"expected every epsilon on the ladder {self.ladder}, or 0, got another")
         kept, top = self.kept[rows, at], self.top[rows, at]
         return TopOf(np.where(kept > 1, epsilon, 0.0), kept, top)
 
@@ -66,7 +71,13 @@ def forecast_block(offers: Offers, prior: Prior, ladder: Sequence[float]) -> Blo
 
 
 def planned_rule(prior: Prior, epsilon: expect.Number) -> Planned:
-    """Every request planned on its own at the same epsilon; where nothing can be won, nothing is spent."""
+    """Every request planned on its own at the same epsilon; where nothing can be won, nothing is spent.
+
+    Guarantee:  each choice is pure LDP with the epsilon that the rule has for its auction: at most the asked.
+    Neighbours: any two vectors of private scores of one auction.
+    Assumes:    offers and prior are public; what `TopOf` assumes.
+    Source:     `TopOf`; plans look at public data alone, as in `ChoicePlan`.
+    """
     asked = float(expect.positive("epsilon", epsilon))
 
     def rule(offers: Offers) -> TopOf:
@@ -76,9 +87,16 @@ def planned_rule(prior: Prior, epsilon: expect.Number) -> Planned:
 
 
 def budget_rule(prior: Prior, policy: BudgetPolicy, requests: int) -> Planned:
-    """A budget spent by the policy: every `requests` auctions of a block are one person's period.
+    """A budget spent by the policy: every `requests` auctions of a block are one device's period.
 
     Auctions beyond the block's last whole period spend nothing.
+
+    Guarantee:  all choices of one period are together LDP with the policy's total, and each with the ladder's
+                last step.
+    Neighbours: all private scores of one period's auctions, replaced.
+    Assumes:    every `requests` auctions in a row are one device's window, and the block is shown once: no
+                wallet is kept. Offers and prior are public; what `TopOf` assumes.
+    Source:     `BudgetPolicy`, `TopOf`.
     """
 
     def rule(offers: Offers) -> TopOf:
@@ -89,12 +107,18 @@ def budget_rule(prior: Prior, policy: BudgetPolicy, requests: int) -> Planned:
 
 
 def _once_a_block(rule: Callable[[Offers], TopOf]) -> Callable[[Offers], TopOf]:
-    """The same, but asked several times for one block it plans once."""
-    last: list[tuple[Offers, TopOf]] = []
+    """The same, but asked several times for one block it plans once.
+
+    Block and plan are kept as one value, read once and set once: whoever else plans meanwhile, a block is never
+    answered with another's plan. Two who plan the same block at once find the same, each for itself.
+    """
+    last: tuple[Offers, TopOf] | None = None
 
     def remembered(offers: Offers) -> TopOf:
-        if not last or last[0][0] is not offers:
-            last[:] = [(offers, rule(offers))]
-        return last[0][1]
+        nonlocal last
+        found = last
+        if found is None or found[0] is not offers:
+            last = found = offers, rule(offers)
+        return found[1]
 
     return remembered

@@ -1,4 +1,4 @@
-"""Where in a period a person's epsilon is best spent: on requests whose public forecast is worth it."""
+"""Where in a period a device's epsilon is best spent: on requests whose public forecast is worth it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ Floats = NDArray[np.float64]
 THRESHOLDS = 64
 """How many thresholds are tried when one is learnt."""
 
-SEVERAL_RECORDS = "with several records"
-"""Part of a statement's words on releases that speak of one record, which a window's total does not."""
-
 
 @dataclass(frozen=True)
 class BudgetPolicy:
@@ -42,7 +39,8 @@ class BudgetPolicy:
     Neighbours: all private data of one device in that window, replaced; a person with two devices has two
                 wallets, and may spend twice.
     Assumes:    ladder, threshold and forecasts come from public data; what `Wallet` assumes, above all an
-                honest clock and one wallet per server (`ad_tech`, which says whose it is).
+                honest clock and one wallet per server (`ad_tech`, which says whose it is); one policy a
+                window: what another let the device spend in it comes on top.
     Source:     `Wallet`.
     """
 
@@ -60,7 +58,7 @@ class BudgetPolicy:
             raise BadInput(
                 f"expected a ladder up to total = {self.total:g} at most, got {self.most_per_request:g}"
             )
-        Unit(UnitKind.USER, self.window, self.ad_tech)  # refuses a name that is empty
+        Unit(UnitKind.DEVICE, self.window, self.ad_tech)  # refuses a name that is empty
 
     @classmethod
     def learn(
@@ -92,6 +90,26 @@ class BudgetPolicy:
     def wallet(self) -> Wallet:
         """A device's own book, with nothing spent."""
         return Wallet(self._exact_total, self._amounts[-1], self.window, ad_tech=self.ad_tech)
+
+    def expect_own(self, wallet: Wallet) -> None:
+        """Refuse a wallet by which more could be spent than is promised here; a stricter one will do."""
+        own = self.wallet()
+        if wallet.ad_tech != own.ad_tech:
+            raise BadInput(f"expected the wallet for ad tech {own.ad_tech}, got that for {wallet.ad_tech}")
+        if wallet.window != own.window:
+            raise BadInput(
+                f"expected a wallet for each {own.window} from second {own.window.origin} on, got one for each "
+                f"{wallet.window} from second {wallet.window.origin} on"
+            )
+        if wallet.total > own.total:
+            raise BadInput(
+                f"expected a wallet of total <= {float(own.total):g}, the policy's, got {float(wallet.total):g}"
+            )
+        if wallet.most_per_request > own.most_per_request:
+            raise BadInput(
+                f"expected a wallet of most_per_request <= {float(own.most_per_request):g}, the policy's, got "
+                f"{float(wallet.most_per_request):g}"
+            )
 
     def epsilon(self, forecast: ArrayLike, left: expect.Number) -> float:
         """What to spend on a request with these forecast gains (ladder,), where so much is left; or 0."""
@@ -132,21 +150,17 @@ class BudgetPolicy:
         total, most = shown_up(self.total), shown_up(self.most_per_request)
         stated = PrivacyStatement.of(
             [LocalChoice(self._exact_total)],
-            unit=Unit(UnitKind.USER, self.window, self.ad_tech),
+            unit=Unit(UnitKind.DEVICE, self.window, self.ad_tech),
             relation=Relation.REPLACE_ONE,
             also_not_protected=(
                 f"one impression beyond ε = {most}: the policy may spend so much of the window's total on it",
-                "a person with several devices: each has a wallet of its own, and their promises add up",
                 "that a device was at one server, from another that shares its wallet: what is left tells it",
                 "against a device whose clock is set forward: it opens later windows early",
             ),
         )
-        # The release stands for all choices of the window: here several records are covered, on one device.
-        return replace(
-            stated,
-            mechanisms=(f"choices made on one device, ε = {total} together in a window, {most} each at most",),
-            not_protected=tuple(gap for gap in stated.not_protected if SEVERAL_RECORDS not in gap),
-        )
+        # The one release stands for all choices of the window.
+        words = f"choices made on one device, ε = {total} together in a window, {most} each at most"
+        return replace(stated, mechanisms=(words,))
 
     def as_text(self) -> str:
         """Total and per-impression guarantee, in words."""

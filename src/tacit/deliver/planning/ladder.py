@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import expect
 from tacit.deliver.planning.prior import SCENARIOS, Prior, checked_public, factors
 from tacit.errors import BadInput
+from tacit.privacy.choice.top_plan import best_sums, trunc_values
 
 Floats = NDArray[np.float64]
 
@@ -33,17 +34,19 @@ def top_gains(
     Public scores (requests, candidates), best first. Where `certain`, the private score is the public one.
     """
     count, size = public.shape
+    factor = np.ascontiguousarray(factors(prior, size).T)[:, None]  # (candidates, 1, scenarios)
     sums = np.empty((count, size, size))
     step = max(1, AT_ONCE // (SCENARIOS * size))
     for start in range(0, count, step):
         some = slice(start, start + step)
-        sums[some] = _best_sums(public[some], factors(prior, size), None if certain is None else certain[some])
-    places = np.arange(1, size + 1)
-    kept, top = places[:, None], places
-    shy = np.exp(-np.asarray(epsilons, dtype=np.float64))[:, None, None]
-    sums = sums[:, None]  # (requests, 1, k, m)
-    values = (shy * sums[..., -1:] + (1 - shy) * sums) / (shy * kept + (1 - shy) * top)
-    return np.where(top <= kept, values - sums[..., :1, :1], -np.inf)
+        known = np.ascontiguousarray(public[some].T)[:, :, None]  # (candidates, requests, 1)
+        score = known * factor  # (candidates, requests, scenarios)
+        if certain is not None:
+            np.copyto(score, known, where=np.ascontiguousarray(certain[some].T)[:, :, None])
+        sums[some] = best_sums(score)
+    inverse_odds = np.exp(-np.asarray(epsilons, dtype=np.float64))[:, None, None]
+    values = trunc_values(sums[:, None], inverse_odds)  # (requests, epsilons, k, m)
+    return values - sums[:, None, :1, :1]
 
 
 def worth_spending(public: Floats, prior: Prior) -> Floats:
@@ -65,23 +68,3 @@ def checked_ladder(epsilons: Sequence[float]) -> tuple[float, ...]:
     if not ladder or any(low >= high for low, high in pairwise(ladder)):
         raise BadInput("expected a rising ladder of epsilons, got another")
     return ladder
-
-
-def _best_sums(public: Floats, factor: Floats, certain: NDArray[np.bool_] | None) -> Floats:
-    """[request, k - 1, m - 1]: the expected sum of the best m private scores among the public best k.
-
-    One pass: each further candidate is inserted into the sorted scores of those before it.
-    """
-    count, size = public.shape
-    ordered = np.full((size, count, len(factor)), -np.inf)  # best, second best, ...
-    means = np.zeros((count, size, size))
-    for kept in range(1, size + 1):
-        score = public[:, kept - 1, None] * factor[:, kept - 1]  # (requests, scenarios)
-        if certain is not None:
-            score = np.where(certain[:, kept - 1, None], public[:, kept - 1, None], score)
-        pushed = np.minimum(ordered[: kept - 1], score)  # what each rank passes on to the next
-        np.maximum(ordered[0], score, out=ordered[0])
-        np.maximum(ordered[1:kept], pushed, out=ordered[1:kept])
-        means[:, kept - 1, :kept] = ordered[:kept].mean(axis=2).T
-    sums: Floats = np.cumsum(means, axis=2)
-    return sums

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import expect
 from tacit.deliver.planning.ladder import top_gains, worth_spending
 from tacit.deliver.planning.prior import Prior, checked_public, scenarios
+from tacit.errors import BadInput
 from tacit.privacy.choice.choice import Choice
 from tacit.privacy.choice.optimal import optimal_floors
 from tacit.privacy.choice.prior import epsilon_min
@@ -72,7 +73,7 @@ class ChoicePlan:
         draws = scenarios(self.public, self.prior)
         if self.epsilon <= epsilon_min(draws):
             return 0.0
-        return max(0.0, optimal_floors(draws, self.epsilon).upper_bound - float(draws[:, 0].mean()))
+        return max(0.0, optimal_floors(draws, self.epsilon).gain_bound)
 
     def pmf(self, scores: ArrayLike) -> Floats:
         return self.law.pmf(scores)
@@ -94,6 +95,8 @@ def plan_choice(
     >>> plan_choice([3.0, 1.0], Spread(0.3), epsilon=1).epsilon_spent
     0.0
     """
+    if not hasattr(prior, "strata"):
+        raise BadInput(f"expected a prior of the private scores, such as Spread(), got {prior!r}")
     scores, method = checked_public(public), Method(method)
     asked = expect.positive("epsilon", epsilon)
     spent = float(asked)
@@ -109,10 +112,9 @@ def plan_choice(
         draws = scenarios(scores, prior)
         if spent > epsilon_min(draws):
             best = optimal_floors(draws, asked)
-            gain = best.value - float(draws[:, 0].mean())
-            if gain > worth:
+            if best.gain > worth:
                 floors = best.mechanism()
-                return planned(floors, spent, sum(n > 0 for n in floors.numerators), None, gain)
+                return planned(floors, spent, sum(n > 0 for n in floors.numerators), None, best.gain)
     else:
         gains = top_gains(scores[None], prior, (spent,))[0, 0]
         if method is not Method.TRUNC:

@@ -18,6 +18,11 @@ STEPS = 256
 """Rivals' scores count as whole multiples of 1/256 of the public best's, rounded down."""
 
 
+@lru_cache(maxsize=256)
+def _written(epsilon: float) -> Fraction:
+    return expect.positive("epsilon", epsilon)
+
+
 class Planner:
     """Plans with one prior and method, and remembers the last `most` of them.
 
@@ -36,8 +41,10 @@ class Planner:
         scores = checked_public(public)
         best = float(scores[0])
         ratios = scores / best if best > 0 else np.zeros_like(scores)
-        steps = np.floor(ratios * STEPS).astype(np.int64)
-        kept = self._kept(steps.tobytes(), expect.positive("epsilon", epsilon))
+        steps = (ratios * STEPS).astype(np.int64)  # cut off, so rounded down
+        # A double is written out to be read as an exact number: too slow for each request anew.
+        exact = _written(epsilon) if isinstance(epsilon, float) else expect.positive("epsilon", epsilon)
+        kept = self._kept(steps.tobytes(), exact)
         return replace(kept, forecast_gain=best * kept.forecast_gain, public=tuple(scores.tolist()))
 
     def public_best(self, public: ArrayLike) -> ChoicePlan:

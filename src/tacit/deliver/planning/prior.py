@@ -141,6 +141,7 @@ def checked_public(public: ArrayLike) -> Floats:
     if given.ndim != 1 or not given.size or given.dtype.kind not in "fiu":
         raise BadInput(f"expected a list of public scores, got {given.dtype} of shape {given.shape}")
     scores = given.astype(np.float64)
-    if not np.isfinite(scores).all() or scores[-1] < 0 or (scores[1:] > scores[:-1]).any():
+    # All are finite if the ends are and none rises; NaN fails every comparison.
+    if not (scores[0] < np.inf and scores[-1] >= 0 and (scores[1:] <= scores[:-1]).all()):
         raise BadInput("expected public scores >= 0 from the largest down, got others")
     return scores

@@ -1,4 +1,4 @@
-"""What a device has spent of a person's epsilon in this period. It stays on the device."""
+"""What a device has spent of its epsilon in this period. The book stays on the device."""
 
 from __future__ import annotations
 

@@ -10,7 +10,13 @@ from tacit.privacy.choice.choice import Floats
 
 
 class Noise(Choice):
-    """Independent noise of scale 1, added to each candidate's signal; the largest sum wins."""
+    """Independent noise of scale 1, added to each candidate's signal; the largest sum wins.
+
+    Every noise here has P(noise > t + s) >= e^-s P(noise > t) for all t and s >= 0: a hazard rate of at most 1.
+    `nominal_rate` rests on it. With all other noise held fixed, a candidate wins where its own is above some t.
+    Where each signal moves by d at most, that t moves by 2 d, and so the chance by a factor of e^2d at most. A
+    normal law's tail falls ever faster: with it the nominal rate would spend more than it says.
+    """
 
     GUMBEL = "gumbel"
     EXPONENTIAL = "exponential"

@@ -13,9 +13,15 @@ from scipy.optimize import linprog, root_scalar
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy.choice.certificate import Certificate, pouring_ends, seen_from_public_best
+from tacit.privacy.choice.certificate import (
+    Certificate,
+    last_poured_scores,
+    mean_score,
+    mean_score_rounded_up,
+    over_public_best,
+)
 from tacit.privacy.choice.floors import WORD_BITS, Floors
-from tacit.privacy.choice.prior import Stakes, checked_draws
+from tacit.privacy.choice.prior import checked_draws
 from tacit.privacy.choice.top_plan import best_top_plan
 
 Floats = NDArray[np.float64]
@@ -31,6 +37,8 @@ class OptimalFloors:
 
     value        the expected score of the choice by these floors
     upper_bound  what no epsilon-LDP choice exceeds on these draws, by `certificate`
+    gain         value over that of the public best: it keeps its digits where scores are large, gains small
+    gain_bound   what no epsilon-LDP choice gains over the public best
     cuts         how many cutting planes it took
     """
 
@@ -38,6 +46,8 @@ class OptimalFloors:
     floors: Floats
     value: float
     upper_bound: float
+    gain: float
+    gain_bound: float
     certificate: Certificate
     cuts: int
 
@@ -65,12 +75,12 @@ def optimal_floors(
         raise BadInput(f"expected epsilon <= {MOST_EPSILON} to plan floors, got {epsilon!r}")
     goal = float(expect.positive("tolerance", tolerance))
     expect.whole("most_cuts", most_cuts, at_least=1)
-    origin, scores = seen_from_public_best(given)  # a score near a million would leave few digits for gains
-    model = _Planes(scores, float(exact))
-    plan = best_top_plan(scores, exact)
-    shy = model.shy
+    gains = over_public_best(given)  # whatever the scores are like, all digits are for what can be won
+    model = _Planes(gains, float(exact))
+    plan = best_top_plan(gains, exact)
+    floor_per_cap = model.inverse_odds
     point = np.zeros(plan.candidates)
-    point[: plan.kept] = 1 / (shy * (plan.kept - plan.top) + plan.top)
+    point[: plan.kept] = 1 / (floor_per_cap * (plan.kept - plan.top) + plan.top)
     best, value = point, -math.inf
     while True:
         reached = model.add(point)
@@ -81,21 +91,28 @@ def optimal_floors(
             break
         point = STEP * proposed + (1 - STEP) * best
     certificate = model.certificate()
+    gain_bound = certificate.gain_bound(given)
     return OptimalFloors(
-        exact, shy * best, origin + value, certificate.upper_bound(given), certificate, cuts=len(model.caps)
+        exact,
+        floor_per_cap * best,
+        mean_score(given, value),
+        mean_score_rounded_up(given, gain_bound),
+        value,
+        gain_bound,
+        certificate,
+        cuts=len(model.caps),
     )
 
 
 class _Planes:
     """Planes above V, as a function of the caps u = e^epsilon m: in caps nothing overflows as epsilon grows."""
 
-    def __init__(self, scores: Floats, epsilon: float) -> None:
-        self.scores, self.epsilon, self.shy = scores, epsilon, math.exp(-epsilon)
-        # Seen from the public best, with the gain at stake as unit, the program's tolerances mean something.
-        stakes = Stakes.of(scores)
-        self.origin = stakes.public_best
-        self.unit = (stakes.private_best - min(stakes.public_best, float(scores.mean()))) or 1.0
-        self.order = np.argsort(-scores, axis=1, kind="stable")
+    def __init__(self, gains: Floats, epsilon: float) -> None:
+        self.gains, self.epsilon, self.inverse_odds = gains, epsilon, math.exp(-epsilon)
+        # With what is at stake as unit, at least half of a gain's mean size, the program's tolerances mean
+        # something, and rounding stays far below them.
+        self.unit = (float(gains.max(axis=1).mean()) - min(0.0, float(gains.mean()))) or 1.0
+        self.order = np.argsort(-gains, axis=1, kind="stable")
         self.caps: list[Floats] = []
         self.heights: list[float] = []
         self.slopes: list[Floats] = []
@@ -103,7 +120,7 @@ class _Planes:
 
     def add(self, caps: Floats) -> float:
         """Add the plane that touches V at these caps; gives V there."""
-        ends = pouring_ends(self.scores, self.order, caps, self.epsilon)
+        ends = last_poured_scores(self.gains, self.order, caps, self.epsilon)
         height, slope = float(ends.mean()), self._slope(ends)
         self.caps.append(caps)
         self.heights.append(height)
@@ -112,21 +129,21 @@ class _Planes:
 
     def best(self) -> tuple[float, Floats]:
         """The highest point under all planes: no floors have more than its value."""
-        size = self.scores.shape[1]
+        size = self.gains.shape[1]
         planes = np.column_stack([-np.array(self.slopes) / self.unit, np.ones(len(self.slopes))])
         # Caps reach the whole and floors do not exceed it; a cap above one would only lift its floor.
-        sums = np.array([[-1.0] * size + [0.0], [self.shy] * size + [0.0]])
+        sums = np.array([[-1.0] * size + [0.0], [self.inverse_odds] * size + [0.0]])
         self.solution = linprog(
             np.r_[np.zeros(size), -1.0],
             A_ub=np.vstack([planes, sums]),
-            b_ub=np.r_[(np.array(self.heights) - self.origin) / self.unit, -1.0, 1.0],
+            b_ub=np.r_[np.array(self.heights) / self.unit, -1.0, 1.0],
             bounds=[(0.0, 1.0)] * size + [(None, None)],
             method="highs",
             options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
         )
         if self.solution.status != 0:
             raise ArithmeticError(f"the linear program over floors stopped: {self.solution.message}")
-        return self.origin - self.unit * float(self.solution.fun), np.clip(self.solution.x[:size], 0.0, 1.0)
+        return -self.unit * float(self.solution.fun), np.clip(self.solution.x[:size], 0.0, 1.0)
 
     def certificate(self) -> Certificate:
         """Thresholds averaged by the planes' multipliers, shifted until no candidate would gain."""
@@ -134,7 +151,7 @@ class _Planes:
         used = np.flatnonzero(shares)
         caps, shares = np.array(self.caps)[used], shares[used] / shares.sum()
         plain = Certificate(self.epsilon, caps, shares, shift=0.0, spread=self.unit)
-        return replace(plain, shift=self._shift(plain.thresholds(self.scores)))
+        return replace(plain, shift=self._shift(plain.thresholds(self.gains)))
 
     def _shift(self, thresholds: Floats) -> float:
         """Where the largest gain is zero: gains fall as thresholds rise, and there the bound is E lambda."""
@@ -142,13 +159,13 @@ class _Planes:
         def gain(shift: float) -> float:
             return float(self._slope(thresholds + shift).max())
 
-        width = float(np.ptp(self.scores))
+        width = float(np.ptp(self.gains))
         if width == 0 or gain(0.0) == 0:
             return 0.0
         return float(root_scalar(gain, bracket=(-width, width), xtol=1e-15 * width).root)
 
     def _slope(self, thresholds: Floats) -> Floats:
         """E phi(x_i - lambda) / e^epsilon."""
-        above = self.scores - thresholds[:, None]
-        slope: Floats = np.where(above > 0, above, self.shy * above).mean(axis=0)
+        above = self.gains - thresholds[:, None]
+        slope: Floats = np.where(above > 0, above, self.inverse_odds * above).mean(axis=0)
         return slope

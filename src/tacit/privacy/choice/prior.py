@@ -27,7 +27,10 @@ def checked_draws(draws: ArrayLike) -> Floats:
 
 @dataclass(frozen=True)
 class Stakes:
-    """Expected scores of the two ends: the public best for everyone, and the private best without privacy."""
+    """What is at stake: expected scores of the public best, for which epsilon is 0, and of the private best.
+
+    Nobody need have less than the first, and no choice has more than the second.
+    """
 
     public_best: float
     private_best: float

@@ -42,29 +42,40 @@ def best_top_plan(draws: ArrayLike, epsilon: expect.Number) -> TopPlan:
 
     For k = 1 it is the public best. Planned and measured on the same draws, `value` is a little too high.
     """
-    odds = _odds(epsilon)
-    means = kept_means(draws)
-    candidates = len(means)
-    values = _values(means, odds)
-    kept, top = divmod(int(np.argmax(values)), candidates)
-    return TopPlan(candidates, kept + 1, top + 1, float(values[kept, top]))
-
-
-def kept_means(draws: ArrayLike) -> Floats:
-    """means[k - 1, j]: the expected (j + 1)-th largest score among the public best k; zero beyond j = k - 1.
-
-    One pass: each further candidate is inserted into the sorted scores of those before it.
-    """
     columns = np.ascontiguousarray(checked_draws(draws).T)  # (candidates, draws)
-    candidates = len(columns)
-    ordered = np.full_like(columns, -np.inf)  # rows: best, second best, ...
-    means = np.zeros((candidates, candidates))
-    for kept, column in enumerate(columns, start=1):
-        pushed = np.minimum(ordered[: kept - 1], column)  # what each rank passes on to the next
-        np.maximum(ordered[0], column, out=ordered[0])
+    values = trunc_values(best_sums(columns), _inverse_odds(epsilon))
+    kept, top = divmod(int(np.argmax(values)), len(columns))
+    return TopPlan(len(columns), kept + 1, top + 1, float(values[kept, top]))
+
+
+def best_sums(scores: Floats) -> Floats:
+    """[..., k - 1, m - 1]: the expected sum of the best m scores among the public best k; of all k where m > k.
+
+    Scores (candidates, draws) of one request, or (candidates, requests, draws), in public order. One pass: each
+    further candidate is inserted into the sorted scores of those before it.
+    """
+    size, *others, _ = scores.shape
+    ordered = np.full_like(scores, -np.inf)  # best, second best, ...
+    means = np.zeros((*others, size, size))
+    for kept, score in enumerate(scores, start=1):
+        pushed = np.minimum(ordered[: kept - 1], score)  # what each rank passes on to the next
+        np.maximum(ordered[0], score, out=ordered[0])
         np.maximum(ordered[1:kept], pushed, out=ordered[1:kept])
-        means[kept - 1, :kept] = ordered[:kept].mean(axis=1)
-    return means
+        means[..., kept - 1, :kept] = ordered[:kept].mean(axis=-1).T
+    sums: Floats = np.cumsum(means, axis=-1)
+    return sums
+
+
+def trunc_values(sums: Floats, inverse_odds: float | Floats) -> Floats:
+    """The expected score of trunc(k, m) for every k and m, from `best_sums`; -inf where m > k.
+
+    A favoured candidate weighs 1, another kept one e^-epsilon (`inverse_odds`): no epsilon overflows.
+    """
+    places = np.arange(1, sums.shape[-1] + 1)
+    kept, top = places[:, None], places
+    favoured = 1 - inverse_odds
+    values = (inverse_odds * sums[..., -1:] + favoured * sums) / (inverse_odds * kept + favoured * top)
+    return np.where(top <= kept, values, -np.inf)
 
 
 def ordered_means(draws: ArrayLike) -> Floats:
@@ -83,24 +94,16 @@ def best_exchangeable_plan(means: ArrayLike, epsilon: expect.Number) -> TopPlan:
         raise BadInput(
             f"expected finite means from the largest down, got shape {ordered.shape} or another order"
         )
-    shy = 1 / _odds(epsilon)
-    total, size, top = shy * float(ordered.sum()), shy * len(ordered), 0
+    inverse_odds = _inverse_odds(epsilon)
+    favoured = 1 - inverse_odds
+    total, size, top = inverse_odds * float(ordered.sum()), inverse_odds * len(ordered), 0
     for mean in ordered.tolist():
         if top and mean <= total / size:
             break
-        total, size, top = total + (1 - shy) * mean, size + (1 - shy), top + 1
+        total, size, top = total + favoured * mean, size + favoured, top + 1
     return TopPlan(len(ordered), len(ordered), top, total / size)
 
 
-def _values(means: Floats, odds: float) -> Floats:
-    """The expected score of trunc(k, m) for every k (row) and m (column); -inf where m > k."""
-    places = np.arange(1, len(means) + 1)
-    kept, top = places[:, None], places[None, :]
-    shy = 1 / odds
-    sums = np.cumsum(means, axis=1)
-    values = (shy * sums[:, -1:] + (1 - shy) * sums) / (shy * kept + (1 - shy) * top)
-    return np.where(top <= kept, values, -np.inf)
-
-
-def _odds(epsilon: expect.Number) -> float:
-    return math.exp(min(float(expect.positive("epsilon", epsilon)), 700.0))
+def _inverse_odds(epsilon: expect.Number) -> float:
+    """e^-epsilon; from 700 on doubles see no difference."""
+    return math.exp(-min(float(expect.positive("epsilon", epsilon)), 700.0))

@@ -16,6 +16,9 @@ from tacit.privacy.choice.choice import Floats
 from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.scores import ScoreRule
 
+ROUNDING = 1e-9
+"""By this share of it, doubles may put a worst case above what it is."""
+
 FARTHEST_SIGNAL = 1e6
 """Signals are doubles: wider apart than this, their rounding would show in the probabilities."""
 
@@ -46,16 +49,20 @@ def worst_case_epsilon(noise: Noise, rule: ScoreRule, rate: float) -> float:
 
 
 def nominal_rate(rule: ScoreRule, epsilon: expect.Number) -> float:
-    """epsilon / (2 Delta): enough noise for any number of candidates, and more than enough for few."""
+    """epsilon / (2 Delta): enough noise for any number of candidates, and more than enough for few.
+
+    Enough because of what `Noise` says of every noise in it.
+    """
     return float(expect.positive("epsilon", epsilon) / 2) / rule.sensitivity
 
 
 def calibrated_rate(noise: Noise, rule: ScoreRule, epsilon: expect.Number) -> float:
     """The largest rate at which the exact worst case is still at most epsilon, from public data alone.
 
-    Found by bisection's faster kin, in logarithms, and left on the safe side: the worst case there is at most
-    epsilon, whether or not it grows steadily with the rate. Never above what doubles can carry.
-    A single candidate tells nothing at any rate, and gets the nominal one.
+    Found by bisection's faster kin, in logarithms, up or down from the nominal rate, and left on the safe side:
+    the worst case there is at most epsilon, for any noise. It is the largest such rate where the worst case
+    grows steadily with the rate, and never above what doubles can carry. A single candidate tells nothing at
+    any rate, and gets the nominal one.
     """
     asked = float(expect.positive("epsilon", epsilon))
     low = nominal_rate(rule, epsilon)
@@ -67,6 +74,8 @@ def calibrated_rate(noise: Noise, rule: ScoreRule, epsilon: expect.Number) -> fl
 
     farthest = FARTHEST_SIGNAL / float(rule.high.max() - rule.low.min()) * (1 - 1e-12)
     high = low * (1 + 1e-9)  # where public scores differ the nominal rate often is the answer
+    while over(low) > ROUNDING * asked:  # this noise is none of those that the nominal rate is for
+        low, high = low / 2, low
     while over(high) <= 0:
         if high >= farthest:
             return farthest

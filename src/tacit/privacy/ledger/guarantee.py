@@ -47,9 +47,10 @@ def convert(
     """Read a guarantee for a wider unit or a wider relation; anything that is not proven here is refused.
 
     Guarantee:  replace-label into replace-one: the same (epsilon, delta), where no sensitive feature was used.
-                impression into user, user-publisher or user-advertiser, k = group_size: epsilon' = k epsilon,
-                delta' = delta (e^{k epsilon} - 1) / (e^epsilon - 1), the sum of delta e^{i epsilon} over
-                i = 0..k-1, rounded up. Windows and ad-techs stay: what holds per window says nothing about all
+                impression into device, user, user-publisher or user-advertiser, k = group_size:
+                epsilon' = k epsilon, delta' = delta (e^{k epsilon} - 1) / (e^epsilon - 1), the sum of
+                delta e^{i epsilon} over i = 0..k-1, rounded up. A device is not read as its user: nobody knows
+                how many a person has. Windows and ad-techs stay: what holds per window says nothing about all
                 time, since a unit lives in many windows.
     Neighbours: those of `relation`, for one `unit`.
     Assumes:    k is public and holds for every unit (and window, if the unit has one): a cap that was enforced,

@@ -139,13 +139,13 @@ def best_overlap(means: ArrayLike, slots: int, epsilon: expect.Number) -> tuple[
         raise BadInput(f"expected a vector of finite means, got shape {ordered.shape}")
     candidates = len(ordered)
     expect_slots(candidates, slots)
-    shy = math.exp(-min(float(expect.positive("epsilon", epsilon)), 700.0))
+    inverse_odds = math.exp(-min(float(expect.positive("epsilon", epsilon)), 700.0))
     best = (0, 0, -math.inf)
     for top in range(1, candidates):
         inside, outside = float(ordered[:top].mean()), float(ordered[top:].mean())
         counts = overlap_counts(candidates, slots, top)
         for needed in range(min(counts) + 1, max(counts) + 1):
-            weight = {held: count * (1.0 if held >= needed else shy) for held, count in counts.items()}
+            weight = {held: count * (1.0 if held >= needed else inverse_odds) for held, count in counts.items()}
             total = sum(w * (held * inside + (slots - held) * outside) for held, w in weight.items())
             if total / sum(weight.values()) > best[2]:
                 best = top, needed, total / sum(weight.values())
