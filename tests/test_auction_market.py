@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -312,7 +313,7 @@ def test_bad_logs_are_refused(tmp_path: Path) -> None:
     bids = table.column("bid").to_numpy().copy()
     bids[3] = -1
     pq.write_table(table.set_column(1, "bid", pa.array(bids)), place)
-    with pytest.raises(BadInput, match=r"auction \d+: expected a bid >= 0 in bid, got another"):
+    with pytest.raises(BadInput, match=r"auction \d+: expected a bid in 0\.\.9,007,.* in bid, got -1\.0"):
         list(logged_blocks(place, NAMES))
 
 
@@ -360,3 +361,10 @@ def test_a_block_of_one_row_is_shown_and_billed() -> None:
     assert shown.campaign.tolist() == [7]
     assert shown.price_micros.tolist() == [2000]  # the reserve of an impression, for a click in two
     assert shown.setter.tolist() == [-2]  # the reserve, which is nobody's
+
+
+def test_what_bids_are_for_may_be_said_in_a_word() -> None:
+    said = PublicCandidates(np.array([0, 1]), np.array([5]), Rates(np.array([0.5])), "impression")  # type: ignore[arg-type]
+    assert said.event_rate.tolist() == [1.0]
+    with pytest.raises(BadInput, match="expected Event to be one of impression, click, conversion, got 'view'"):
+        replace(said, bids_for="view")  # type: ignore[arg-type]

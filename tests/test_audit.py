@@ -129,3 +129,7 @@ def test_more_draws_come_closer() -> None:
     response = RandomizedResponse.for_epsilon(1)
     hits = round(200_000 * float(response.truth))
     assert 0.95 < empirical_epsilon(hits, 200_000 - hits, 200_000, delta=0, alpha=FALSE_ALARM) < 1
+
+
+def test_a_bound_that_tells_nothing_is_shown_as_nothing() -> None:
+    assert [audit._shown(bound) for bound in (-math.inf, -4.3425, 1.0986)] == ["0.0000", "0.0000", "1.0986"]

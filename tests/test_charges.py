@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.bill.charges import LARGEST_TABLE, Charges, charge
+from tacit.deliver.auction.candidates import (
+    EVENT_CODES,
+    AuctionBlock,
+    AuctionNames,
+    Event,
+    PublicCandidates,
+    Rates,
+)
+from tacit.deliver.auction.choices import Greedy
+from tacit.deliver.auction.market import Arm, show_block
+from tacit.deliver.auction.rules import FirstPrice, Rules, SecondPrice
+from tacit.entropy import Simulation
 from tacit.errors import BadInput
-from tacit.schema.impressions import NO_BIDDER, RESERVE_PRICE, Impressions
+from tacit.schema.impressions import DUE_ON, NO_BIDDER, RESERVE_PRICE, Impressions
 
 
 def impressions(campaigns: list[int], prices: list[int], most: int = 2**62) -> Impressions:
@@ -82,6 +96,54 @@ def test_only_what_happened_is_charged() -> None:
         charge(shown, happened=np.ones(3, np.bool_))
     with pytest.raises(BadInput, match="a flag for each of 4 impressions"):
         charge(shown, happened=np.ones(4, np.int64))
+
+
+@pytest.mark.parametrize("price", [SecondPrice, FirstPrice])
+def test_what_falls_due_on_the_impression_is_charged_whatever_happened(price: Any) -> None:
+    """A bid for an impression is due on it under both rules; other bids only where impressions are charged."""
+    kinds = np.array(
+        [EVENT_CODES[event] for event in (Event.IMPRESSION, Event.CLICK, Event.CONVERSION)], np.uint8
+    )
+    public = PublicCandidates(
+        np.arange(4), np.full(3, 1000), Rates(np.full(3, 0.5), np.full(3, 0.5)), kinds, np.array([4, 5, 6]),
+        AuctionNames(np.array(["x", "y", "z"])),
+    )  # fmt: skip
+    block = AuctionBlock(public, Rates(np.full(3, 0.5), np.full(3, 0.5)))
+    none, all_three = np.zeros(3, np.bool_), {4, 5, 6}
+
+    def shown(charged: str) -> Impressions:
+        return show_block(block, Arm(Greedy(), Rules(price(charged), reserve_micros=10)), Simulation(1).words)
+
+    per_event = shown("click")
+    assert {line.campaign for line in charge(per_event, none).lines()} == {4}
+    clicked = charge(per_event, np.array([False, True, False]))
+    assert [(line.auction, line.due_on) for line in clicked.lines()] == [("x", "impression"), ("y", "click")]
+    assert {line.campaign for line in charge(shown("impression"), none).lines()} == all_three
+    assert {line.due_on for line in charge(shown("impression")).lines()} == {"impression"}
+    owed = {"click": (1000, 1000, 1000), "impression": (1000, 500, 250)}  # own bid, or bid x public rate
+    reserve = {"click": (10, 20, 40), "impression": (10, 10, 10)}  # of an impression, for each event
+    for charged in ("click", "impression"):
+        due = (owed if price is FirstPrice else reserve)[charged]
+        assert charge(shown(charged)).by_campaign == dict(zip((4, 5, 6), due, strict=True))
+    by = ("first", "its own bid") if price is FirstPrice else ("second", "the reserve")
+    reasons = [str(line.reason) for line in charge(per_event).lines()]
+    assert reasons == [f"{by[0]} price per {event}, public rank 1, price set by {by[1]}" for event in Event]
+
+
+def test_one_campaign_twice_does_not_set_its_price_by_its_own_bid() -> None:
+    public = PublicCandidates(
+        np.array([0, 2]), np.array([1000, 900]), Rates(np.full(2, 0.5)), campaign=np.array([4, 4])
+    )
+    block = AuctionBlock(public, Rates(np.array([0.5, 0.4])))
+    (line,) = charge(show_block(block, Arm(Greedy()), Simulation(1).words)).lines()
+    assert (line.amount_micros, line.reason.setter) == (900, 4)
+
+
+def test_codes_of_events_are_those_of_the_bill() -> None:
+    assert tuple(EVENT_CODES) == DUE_ON
+    assert list(EVENT_CODES.values()) == [0, 1, 2]
+    with pytest.raises(BadInput, match="a rule that ends in impression, click, conversion"):
+        replace(impressions([1], [1]), due_on=None, rule="as agreed")  # type: ignore[arg-type]
 
 
 def test_what_else_is_refused() -> None:

@@ -16,11 +16,11 @@ from tacit.deliver.client.history import History
 from tacit.deliver.client.local import best
 from tacit.deliver.client.private import choose_privately, prepare
 from tacit.deliver.client.scores import NOTHING, Offered, scores
-from tacit.deliver.sent import Sent
 from tacit.deliver.planning.budget import BudgetPolicy
 from tacit.deliver.planning.plan import plan_choice
 from tacit.deliver.planning.planner import Planner
 from tacit.deliver.planning.prior import Spread, scenarios
+from tacit.deliver.sent import Sent
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.choice.ranking import private_ranking

@@ -30,10 +30,10 @@ from tacit.deliver.client.history import History
 from tacit.deliver.client.local import best
 from tacit.deliver.client.private import PrivateChoice, choose_privately, prepare
 from tacit.deliver.client.scores import own_rates
-from tacit.deliver.sent import Sent
 from tacit.deliver.planning.budget import BudgetPolicy
 from tacit.deliver.planning.planner import Planner
 from tacit.deliver.planning.prior import Spread
+from tacit.deliver.sent import Sent
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down
 from tacit.privacy.units import Window

@@ -20,8 +20,8 @@ from tacit.privacy.choice.optimal import optimal_floors
 from tacit.privacy.choice.prior import Stakes, epsilon_min, expected_score
 from tacit.privacy.choice.top_plan import (
     best_exchangeable_plan,
+    best_sums,
     best_top_plan,
-    kept_means,
     ordered_means,
 )
 
@@ -285,8 +285,10 @@ def test_with_like_spreads_the_simple_plan_is_within_a_few_thousandths_of_the_op
 def test_plans_by_brute_force() -> None:
     scores = uneven(40, 5, seed=9)
     sorted_means = [np.sort(scores[:, :k], axis=1)[:, ::-1].mean(axis=0) for k in range(1, 6)]
+    sums = best_sums(np.stack([scores.T, 2 * scores.T], axis=1))  # of two requests
     for k, means in enumerate(sorted_means, start=1):
-        np.testing.assert_allclose(kept_means(scores)[k - 1, :k], means, rtol=1e-12)
+        np.testing.assert_allclose(sums[0, k - 1, :k], np.cumsum(means), rtol=1e-12)
+        np.testing.assert_array_equal(sums[1], 2 * sums[0])
     for epsilon in (0.2, 1, 5):
         odds, values = math.exp(epsilon), {}
         for k, means in enumerate(sorted_means, start=1):

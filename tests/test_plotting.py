@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tacit.errors import BadInput
 from tacit.studies import arranging, plotting
 from tacit.studies.arranging import LINE, spread
-from tacit.studies.look import STYLES, style_of
+from tacit.studies.look import DOTS_PER_INCH, STYLES, style_of
 from tacit.studies.plotting import Bars, Mechanism, Panel, Series, bar_figure, line_figure
 
 EPSILONS = np.array([1.0, 2, 4, 8, 16])
@@ -58,6 +58,7 @@ FIGURES: dict[str, Callable[[Path], tuple[Path, Path]]] = {
     "two": lambda path: draw_lines(path, 2),
     "three": lambda path: draw_lines(path, 3),
     "five": lambda path: draw_lines(path, 5, share_y=False),
+    "many words": lambda path: draw_lines(path, 4, share_y=False, subtitle="at so many (1) to " * 12),
     "linear": lambda path: draw_lines(path, log_x_ticks=None),
     "crowded": lambda path: line_figure(
         [Panel("", [Series(f"number {at}", [1, 2], [at, 1], mechanism=Mechanism.RR) for at in range(9)])],
@@ -99,6 +100,12 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], An
 
 def assert_tidy(figure: Any) -> None:
     """No text lies over another, or nearer than 8 points to the figure's edge."""
+    for dots in (72, DOTS_PER_INCH):  # letters are set narrower at few dots than at many
+        figure.set_dpi(dots)
+        _assert_tidy(figure, dots / 72)
+
+
+def _assert_tidy(figure: Any, point: float) -> None:
     from matplotlib.text import Text
 
     figure.canvas.draw()
@@ -118,11 +125,11 @@ def assert_tidy(figure: Any) -> None:
     ]
     assert len(boxes) > 3
     for words, box in boxes:
-        inside = min(box.x0, box.y0, figure.bbox.width - box.x1, figure.bbox.height - box.y1) >= 8
+        inside = min(box.x0, box.y0, figure.bbox.width - box.x1, figure.bbox.height - box.y1) >= 8 * point
         assert inside, f"{words!r} is cut off"
     for (words, box), (other_words, other) in itertools.combinations(boxes, 2):
         beside = box.x1 <= other.x0 or other.x1 <= box.x0
-        apart = beside or box.y1 <= other.y0 + 1 or other.y1 <= box.y0 + 1
+        apart = beside or box.y1 <= other.y0 + point or other.y1 <= box.y0 + point
         assert apart, f"{words!r} lies over {other_words!r}"
 
 
@@ -160,9 +167,9 @@ def test_lines_are_labelled_directly_where_there_is_room_and_else_in_a_legend(
 def test_bytes_repeat_and_have_no_date(draw: Callable[[Path], tuple[Path, Path]], tmp_path: Path) -> None:
     import matplotlib
 
-    first = [place.read_bytes() for place in draw(tmp_path / "first")]
+    first = [place.read_bytes() for place in draw(tmp_path / "first" / "figure")]
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "other"}):
-        second = [place.read_bytes() for place in draw(tmp_path / "second")]
+        second = [place.read_bytes() for place in draw(tmp_path / "second" / "figure")]
         assert matplotlib.rcParams["font.size"] == 30
     assert first == second
     assert b"<dc:date>" not in first[0]
@@ -201,14 +208,17 @@ def test_svg_is_text_that_can_be_read_aloud(tmp_path: Path) -> None:
 def test_styles_differ_without_colour_and_keep_the_colours_of_the_look() -> None:
     assert len({(style.dashes, style.marker) for style in STYLES.values()}) == len(Mechanism)
     assert {str(name): style.colour for name, style in STYLES.items()} == {
-        "RR": "#0072B2", "DP-SGD": "#E69F00", "Hybrid": "#009E73", "SNM": "#CC79A7", "ours": "#D55E00",
-        "non-private": "#6b7280",
+        "RR": "#0072B2", "DP-SGD": "#E69F00", "Hybrid": "#009E73", "SNM": "#CC79A7",
+        "disclosure": "#2b8cbe", "client alone": "#1b1f24", "ours": "#D55E00", "non-private": "#6b7280",
     }  # fmt: skip
     for mechanism in Mechanism:
         variants = [style_of(mechanism, at, 4) for at in range(4)]
         assert len({(each.dashes, each.marker) for each in variants}) == 4
         assert variants[0].colour.lower() == STYLES[mechanism].colour.lower()
         assert len({each.colour for each in variants}) == 4
+        # Neighbours differ in some channel by a twelfth of the way from black to white.
+        channels = [[int(each.colour[at : at + 2], 16) for at in (1, 3, 5)] for each in variants]
+        assert all(np.abs(np.diff(channels, axis=0)).max(axis=1) >= 21)
 
 
 def test_a_name_has_one_style_in_all_panels() -> None:

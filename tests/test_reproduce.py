@@ -12,11 +12,13 @@ import pytest
 
 from tacit.cli import main
 from tacit.data.columns import Columns
+from tacit.data.synthetic import beside
 from tacit.errors import BadInput
 from tacit.privacy.calibration import Memory
 from tacit.studies import registry, verdicts
 from tacit.studies.encodings import Frequent, Hashed, KnownDomain, Selected
 from tacit.studies.logs import Ready, StudyLog, prepared, published_file
+from tacit.studies.origins import made_up
 from tacit.studies.registry import STUDIES, study
 from tacit.studies.results import read
 from tacit.studies.runs import Labelled, Runs
@@ -211,8 +213,28 @@ def test_published_files_are_found_by_name_and_used(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"criteo-display\.csv"):
         published_file(tmp_path, "criteo-display")
     asked = Asked(tmp_path, Scale.TOY, seeds=2, data=tmp_path, processes=1)
+    assert made_up(asked), "all that is there, where a study does not say what it used"
+    (tmp_path / "visits.csv").write_text("of people\n")
+    assert not made_up(asked)
+    assert made_up(asked, [file])
     with pytest.raises(BadInput, match="--data"):
         study("semi-sensitive-size").outcome(asked)
+
+
+@pytest.mark.parametrize(
+    ("log", "name"), [("criteo-search", "semi-sensitive-search"), ("criteo-attribution", "label-dp-users")]
+)
+def test_a_file_that_was_made_up_is_called_so(log: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{log}.tsv"
+    assert main(["data", "generate", log, "--rows", "3000", "--out", str(file)]) == 0
+    for synthetic in (True, False):
+        if not synthetic:
+            beside(file).unlink()
+        asked = Asked(tmp_path / "out", Scale.TOY, seeds=1, data=tmp_path, processes=1)
+        outcome = study(name).outcome(asked)
+        record = json.loads((tmp_path / "out" / f"{name}.json").read_text())
+        assert record["synthetic"] is ("synthetic" in outcome.note) is synthetic
+        assert record["command"] == f"tacit reproduce {name} --scale toy --seeds 1 --data {tmp_path}"
 
 
 def test_the_command_prints_verdicts_for_people_and_machines(
@@ -241,7 +263,7 @@ def test_the_command_prints_verdicts_for_people_and_machines(
     assert (asked[0].scale, asked[0].seeds, asked[0].out) == (Scale.SMALL, 4, tmp_path)
     assert main(["reproduce", "one", "--scale", "toy", "--seeds", "3", "--processes", "1"]) == 0
     told = capsys.readouterr().out
-    assert "S12 undecided: log loss wants more" in told, "toy figures decide nothing"
+    assert "S12 undecided (toy scale decides nothing): log loss wants more" in told
     assert "rule: a rule" in told
     assert "synthetic" in told
     assert (asked[-1].scale, asked[-1].seeds, asked[-1].processes) == (Scale.TOY, 3, 1)
@@ -252,7 +274,13 @@ def test_the_command_lists_and_refuses_in_one_line(tmp_path: Path, capsys: pytes
     listed = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in listed] == list(STUDIES)
     assert main(["reproduce", "--list"]) == 0
-    assert "figure 3" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "figure 3" in listed
+    assert " 0 min" not in listed
+    assert max(map(len, listed.splitlines())) <= 150
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    assert "three folders: taobao" in capsys.readouterr().out
     for wrong in (
         [],
         ["no-such-study"],

@@ -102,7 +102,7 @@ def test_the_table_names_both_ends_and_their_lifts(config: Any, capsys: pytest.C
     assert "synthetic" in page
     assert page.count("greedy") == 2
     assert page.count("non-personalised") == 2
-    assert "none kept" in page
+    assert "no privacy" in page
 
 
 def test_bid_kinds_come_from_a_column_in_the_order_of_the_rows(config: Any, monkeypatch: Any) -> None:
@@ -132,17 +132,23 @@ def test_charges_add_up_and_hold_nothing_private(
     told = run(capsys, config(text))["charges"]
     place = tmp_path / f"charges.{ending}"
     table = pq.read_table(place) if ending == "parquet" else pa_csv.read_csv(place)
-    assert table.column_names == ["campaign", "price_micros", "due_on", "public_rank", "price_set_by", "rule"]
+    assert table.column_names == [
+        "auction", "campaign", "price_micros", "due_on", "public_rank", "price_set_by", "rule",
+    ]  # fmt: skip
+    assert table["auction"].to_pylist() == ["a", "b", "c"]
+    assert set(table["due_on"].to_pylist()) == {"click"}
+    assert table["price_set_by"].to_pylist()[-1] == "reserve", "nobody else was there"
     assert table.num_rows == told["lines"] == 3
     assert sum(table["price_micros"].to_pylist()) == told["total_micros"]
-    assert run(capsys, config(text))["charges"] == told, "the same seed draws the same choices"
+    again = run(capsys, config(text), "--overwrite")["charges"]
+    assert again == told, "the same seed draws the same choices"
     assert not list(tmp_path.glob(".charges*"))
 
 
 def test_a_refused_row_leaves_no_charges(
     config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = COLUMNS + '[charges]\nfile = "charges.csv"\nchoice = "greedy"\n'
+    text = COLUMNS + '[charges]\nfile = "charges.csv"\nchoice = "non-personalised"\n'
     assert "auction b" in refusal(capsys, config(text, log(bid=[1.0, 2.0, 1.0, -1.5, 0.5, 3.0])))
     assert sorted(place.name for place in tmp_path.iterdir()) == ["log.parquet", "market.toml"]
 
@@ -150,7 +156,11 @@ def test_a_refused_row_leaves_no_charges(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"bid": [1.0, 2.0, 1.0, -1.5, 0.5, 3.0]}, "auction b: expected a bid >= 0"),
+        ({"bid": [1.0, 2.0, 1.0, -1.5, 0.5, 3.0]}, "auction b: expected a bid in 0..9,007,199,254 currency"),
+        ({"bid": [1.0, 2.0, 1.0, 1e18, 0.5, 3.0]}, "(2^53 micros) in bid, got 1e+18"),
+        ({"bid": [1.0, 2.0, 1.0, 1.0, float("nan"), 3.0]}, "in bid, got nan"),
+        ({"campaign": [1, 2, -4, 2, 3, 3]}, "auction b: expected campaigns >= 0 in campaign, got -4"),
+        ({"user": [7, 7, 7, 9, 7, 8]}, "auction b: expected one user for all its rows in user, got another"),
         ({"public": [0.05, 0.02, 0.04, 1.5, 0.02, 0.01]}, "auction b: expected a public click probability"),
         ({"device": [0.05, 0.02, 0.04, 0.1, 0.02, float("nan")]}, "auction c: expected a private click"),
         ({"device": [0.05, 0.02, 0.04, None, 0.02, 0.1]}, "auction b: expected a value in device, got none"),
@@ -161,7 +171,7 @@ def test_a_refused_row_leaves_no_charges(
 def test_bad_rows_are_refused_by_their_auction(
     changes: Any, words: str, config: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert words in refusal(capsys, config(COLUMNS, log(**changes)))
+    assert words in refusal(capsys, config(COLUMNS + 'user = "user"\n', log(**changes)))
 
 
 def test_bad_kinds_are_refused_by_their_auction(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,13 +196,37 @@ def test_bad_kinds_are_refused_by_their_auction(config: Any, capsys: pytest.Capt
         (GENERATED + '[charges]\nfile = "c.txt"\nchoice = "greedy"\n', "ending in .parquet or .csv"),
         (GENERATED + '[charges]\nfile = "c.csv"\nchoice = "rr at 5"\n', "charges.choice: expected one of"),
         (
+            GENERATED + CHOICES + '[charges]\nfile = "c.csv"\nchoice = "greedy"\n',
+            "expected a private choice (rr at 1, rr at 5, non-personalised), got 'greedy'",
+        ),
+        (GENERATED + '[charges]\nfile = "no/c.csv"\nchoice = "non-personalised"\n', "a folder that exists"),
+        (GENERATED + '[charges]\nfile = "/proc/c.csv"\nchoice = "non-personalised"\n', "can be written"),
+        (GENERATED + '[auction]\ncharged = "conversion"\n', "whatever a bid is for, conversions too"),
+        (
+            GENERATED + '[[choice]]\nmechanism = "rr"\nepsilon = 1\nkept = 2\ntop = 3\n',
+            "at most kept = 2, got 3",
+        ),
+        (
+            GENERATED + '[[choice]]\nmechanism = "trunc"\nepsilon = 1\nspread = 100\n',
+            "choice 1.spread: expected",
+        ),
+        (COLUMNS + 'bids_for = "conversion"\n', "columns.conversion: expected the name of a column"),
+        (COLUMNS + 'private = ["publicc"]\n', "expected columns publicc, got only id, campaign"),
+        (
+            COLUMNS.replace('campaign = "campaign"\n', "")
+            + '[charges]\nfile = "c.csv"\nchoice = "non-personalised"\n',
+            "columns.campaign: expected the name of a column, for charges",
+        ),
+        (COLUMNS.replace("log.parquet", "none.parquet"), "expected a Parquet file, got none"),
+        (COLUMNS.replace("log.parquet", "market.toml"), "expected a Parquet file, got another kind"),
+        (
             GENERATED + '[[choice]]\nmechanism = "gumbel"\nepsilon = 5\n'
             '[charges]\nfile = "c.csv"\nchoice = "gumbel at 5"\n',
             "for measuring only",
         ),
         (COLUMNS.replace('"public"', '"device"'), "expected a public column to price by"),
         (COLUMNS + 'bid_kind = "device"\n', "bid_kind: expected a public column"),
-        (COLUMNS.replace('"bid"', '"bids"'), "expected columns bids, got none"),
+        (COLUMNS.replace('"bid"', '"bids"'), "got only id, campaign, bid, kind"),
         ("[market]\n", "expected either log or generated"),
         ("market = [", "expected TOML"),
     ],
@@ -201,6 +235,118 @@ def test_a_configuration_that_cannot_be_meant_is_one_line(
     text: str, words: str, config: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert words in refusal(capsys, config(text))
+
+
+BY_RANK = ["impression", "click", "conversion"]
+
+
+@pytest.mark.parametrize(
+    ("charged", "price", "due_on", "prices", "set_by"),
+    [
+        # Scores: 1 x .5, 1 x 1, .9 x .5 x .5 an impression. Rank: impression 1., click .5, conversion .225.
+        (
+            "click",
+            "second",
+            ["impression", "click", "conversion"],
+            [0.5, 0.45, 0.0],
+            ["campaign 1", "campaign 3"],
+        ),
+        ("click", "first", ["impression", "click", "conversion"], [1.0, 1.0, 0.9], ["own bid", "own bid"]),
+        ("impression", "second", ["impression"] * 3, [0.5, 0.225, 0.0], ["campaign 1", "campaign 3"]),
+        ("impression", "first", ["impression"] * 3, [1.0, 0.5, 0.225], ["own bid", "own bid"]),
+    ],
+)
+def test_each_line_says_what_it_is_due_on_and_who_set_its_price(
+    charged: str, price: str, due_on: list[str], prices: list[float], set_by: list[str],
+    config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The public best, then the same without it, and so on: what each kind of bid pays under each rule."""
+    three: dict[str, list[Any]] = {
+        "campaign": [1, 2, 3],
+        "bid": [1.0, 1.0, 0.9],
+        "kind": ["click", "impression", "conversion"],
+    }
+    rank = [1, 0, 2]  # the order by public score
+    found = []
+    for first in range(3):
+        here = rank[first:]
+        table = pa.table(
+            {
+                "id": [10] * len(here) + [11],
+                **{name: [values[at] for at in [*here, 0]] for name, values in three.items()},
+                **dict.fromkeys(("public", "device", "sale", "device_sale"), [0.5] * (len(here) + 1)),
+            }
+        )
+        kinds = 'bid_kind = "kind"\nconversion = "sale"\nprivate_conversion = "device_sale"\n'
+        rules = f'[auction]\nprice = "{price}"\ncharged = "{charged}"\n'
+        asked = '[charges]\nfile = "charges.parquet"\nchoice = "non-personalised"\n'
+        run(capsys, config(COLUMNS + kinds + rules + asked, table), "--overwrite")
+        found.append(pq.read_table(tmp_path / "charges.parquet").to_pylist()[0])
+    assert [line["due_on"] for line in found] == due_on
+    assert [line["rule"] for line in found] == [f"{price} price per {event}" for event in due_on]
+    assert [line["price_micros"] for line in found] == [round(1e6 * each) for each in prices]
+    assert [line["price_set_by"] for line in found][:2] == set_by
+    assert [line["auction"] for line in found] == [10] * 3
+
+
+def test_charges_never_replace_what_is_there_unasked(
+    config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asking(file: str) -> Any:
+        return config(COLUMNS + f'[charges]\nfile = "{file}"\nchoice = "non-personalised"\n')
+
+    place = asking("log.parquet")
+    before = (tmp_path / "log.parquet").read_bytes()
+    assert "the market's own log" in refusal(capsys, place)
+    assert main(["simulate", place, "--overwrite"]) == 2
+    assert (tmp_path / "log.parquet").read_bytes() == before
+    (tmp_path / "kept.csv").write_text("mine")
+    capsys.readouterr()
+    assert "which exists; say --overwrite" in refusal(capsys, asking("kept.csv"))
+    assert (tmp_path / "kept.csv").read_text() == "mine"
+    assert main(["simulate", asking("kept.csv"), "--overwrite"]) == 0
+    assert (tmp_path / "kept.csv").read_text() != "mine"
+
+
+def test_greedy_charges_are_written_where_they_are_meant(
+    config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, config(COLUMNS + '[charges]\nfile = "c.csv"\nchoice = "greedy"\nnot_private = true\n'))
+    assert (tmp_path / "c.csv").exists()
+
+
+def test_a_log_whose_auctions_are_torn_is_told(
+    config: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torn = log().take([0, 2, 1, 3, 5, 4])
+    for rows in (100, 1):
+        monkeypatch.setattr(
+            "tacit.commands.simulate_arms.blocks_of", lambda market, n=rows: blocks_of(market, n)
+        )
+        assert main(["simulate", config(COLUMNS + CHOICES, torn)]) == 0
+        said = capsys.readouterr().err
+        assert "3 of 6 auctions have an id that came before" in said
+        assert "sort the log by id" in said
+    assert main(["simulate", config(COLUMNS + CHOICES)]) == 0
+    assert not capsys.readouterr().err
+    assert main(["simulate", config(COLUMNS + "[auction]\nreserve_micros = 10000000\n")]) == 0
+    said = capsys.readouterr().err
+    assert "no public score reached auction.reserve_micros = 10,000,000" in said
+    assert "no [[choice]]" in said
+
+
+def test_a_configuration_that_is_no_text_is_one_line(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    place = Path(config(COLUMNS)).with_name("log.parquet")
+    assert "expected TOML, got a file that is no text" in refusal(capsys, str(place))
+
+
+def test_rounding_is_not_shown_as_an_interval(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    same = log(bid=[1.0] * 6, public=[0.1] * 6, device=[0.1] * 6)
+    assert main(["simulate", config(COLUMNS + CHOICES, same)]) == 0
+    page = capsys.readouterr().out
+    assert "10 ± 0" in page
+    assert "e-1" not in page
+    assert "-0.00" not in page
 
 
 def test_users_widen_the_intervals_where_their_auctions_are_alike(

@@ -12,15 +12,27 @@ import pytest
 from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopOf
 from tacit.deliver.auction.market import Arm, measure
 from tacit.deliver.auction.rules import Charged, Rules, SecondPrice
+from tacit.deliver.incentives import Shading
 from tacit.errors import BadInput
-from tacit.studies.choice import pricing
-from tacit.studies.choice.contestants import CLIPPED, GREEDY, NOBODY, RR, contest, planned
-from tacit.studies.choice.lifts import above, lift, none_above, share
+from tacit.studies.choice import clipping, epsilons, pricing, shading
+from tacit.studies.choice.contestants import (
+    CLIPPED,
+    EPSILONS,
+    GREEDY,
+    NOBODY,
+    RR,
+    SCALED,
+    clipped,
+    contest,
+    planned,
+)
+from tacit.studies.choice.lifts import above, above_zero, lift, none_above, share
 from tacit.studies.choice.parts import every_other, mixed, of_sizes
 from tacit.studies.choice.setting import StudyMarket, markets
 from tacit.studies.registry import STUDIES, study
 from tacit.studies.results import read
 from tacit.studies.study import Asked, Scale
+from tacit.train.evaluation.estimates import Measured
 
 OURS = [name for name in STUDIES if name.startswith("choice-")]
 
@@ -49,7 +61,8 @@ def test_every_study_runs_at_toy_size_and_says_what_it_is(name: str, folder: Pat
     assert read(folder, name)
     record = json.loads((folder / f"{name}.json").read_text())
     assert record["synthetic"] is True
-    assert len(record["parameters"]["verdicts"]) == len(outcome.findings)
+    assert [each["holds"] for each in record["parameters"]["verdicts"]] == [None] * len(outcome.findings)
+    assert all(finding.verdict == "undecided (toy scale decides nothing)" for finding in outcome.findings)
 
 
 def test_lifts_are_those_of_the_means_and_verdicts_follow_their_intervals(display: StudyMarket) -> None:
@@ -61,10 +74,36 @@ def test_lifts_are_those_of_the_means_and_verdicts_follow_their_intervals(displa
     assert found.value == pytest.approx(100 * (means[0] / means[1] - 1))
     assert above(results, GREEDY, NOBODY, "welfare") is True
     assert above(results, NOBODY, GREEDY, "welfare") is False
-    assert above(results, NOBODY, NOBODY, "welfare") is False
+    assert above(results, NOBODY, NOBODY, "welfare") is None
+    signs = {(1.0, 3.0): True, (-3.0, -1.0): False, (-3.0, 1.0): None, (-1.0, 3.0): None}
+    for (low, high), verdict in signs.items():  # a mean below 0 alone decides nothing
+        assert above_zero(Measured((low + high) / 2, low, high, 0.95)) is verdict
     assert none_above(results, [RR.at(0.5)], "welfare") is True
     assert none_above(results, [RR.at(0.5), GREEDY], "welfare") is False
     assert results.mean(RR.at(30), "welfare") == pytest.approx(results.mean(GREEDY, "welfare"))
+
+
+def test_where_nothing_can_be_gained_nothing_is_decided(display: StudyMarket) -> None:
+    nothing = mixed(display, 0.0)
+    drawn = (RR, SCALED, CLIPPED, epsilons.GUMBEL)
+    results = contest(nothing, drawn, (*EPSILONS, epsilons.LIMIT))
+    assert share(results, RR.at(5), "clicks") is None
+    found = {finding.id: finding for finding in epsilons.judged(results, "x")}
+    assert found["R8"].holds is None
+    assert "nothing to gain" in found["R8"].seen
+    bounds = [clipped(bound) for bound in clipping.BOUNDS]
+    results = contest(nothing, bounds, (clipping.LOW, clipping.HIGH, clipping.LIMIT))
+    assert "nothing to gain" in clipping.judged(results, "x")[0].seen
+
+
+def test_a_best_factor_at_the_end_of_the_grid_is_called_so() -> None:
+    def found(*surplus: float) -> Shading:
+        each = np.array(surplus)
+        return Shading((0.5, 1.0, 1.5), each, each - each[1], np.zeros(3), 1)
+
+    assert shading.best_words(found(1, 2, 0)) == "1"
+    assert shading.best_words(found(3, 2, 0)) == "0.5, an end of the grid"
+    assert shading.best_words(found(1, 2, 3)) == "1.5, an end of the grid"
 
 
 def test_parts_are_the_same_auctions_and_keep_the_clipping_bound(display: StudyMarket) -> None:

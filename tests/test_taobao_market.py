@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 
 from tacit.cli import main
-from tacit.data.columns import Columns
+from tacit.data.columns import MANIFEST, Columns
 from tacit.data.logs import named
 from tacit.data.preparing import hashing_encoder, prepare
 from tacit.data.reading.stream import LogReader
 from tacit.errors import BadInput
 from tacit.studies.choice.taobao import LoggedAuctions, LoggedMarket
+from tacit.studies.registry import study
+from tacit.studies.study import Asked
 from tacit.train.examples import Examples
 from tacit.train.models.model import Part
 from tacit.train.models.saving import load
@@ -66,6 +69,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, tables in (("server", (SERVER, PLAIN)), ("device", (DEVICE, PLAIN)), ("noisy", (DEVICE, NOISY))):
         assert main(["train", str(configured(place, name, *tables)), "--json"]) == 0
     return place
+
+
+def test_histories_taken_whole_are_remarked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for length, remarked in ((20, False), (1_000_000, True)):
+        model = DEVICE + f"length = {length}\n"
+        assert main(["train", str(configured(folder, f"long-{length}", model, PLAIN)), "--dry-run"]) == 0
+        assert ("length 1,000,000 takes next to every event" in capsys.readouterr().out) is remarked
+
+
+def test_a_study_says_of_a_made_up_log_that_it_is(folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data it was"
+    data.mkdir()
+    for name, model in (("fnn", "server"), ("din", "device")):
+        (data / name).symlink_to(folder / model)
+    shutil.copytree(folder / "log", data / "taobao")
+    for synthetic in (True, False):
+        place = data / "taobao" / MANIFEST
+        place.write_text(json.dumps({**json.loads(place.read_text()), "synthetic": synthetic}))
+        outcome = study("choice-candidates").outcome(Asked(tmp_path, seeds=1, data=data))
+        record = json.loads((tmp_path / "choice-candidates.json").read_text())
+        assert record["synthetic"] is synthetic
+        assert ("synthetic, Taobao-like (" in outcome.note) is synthetic
+        assert record["command"].endswith(f"--data '{data}'")
 
 
 def market(folder: Path, part: str = "test") -> LoggedMarket:

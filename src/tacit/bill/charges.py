@@ -7,14 +7,15 @@ Nothing is rounded here, split or averaged: a total is the sum of its lines.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
 from tacit.kernels.auctions import add_by_code
-from tacit.schema.impressions import NO_BIDDER, RESERVE_PRICE, Impressions
+from tacit.schema.impressions import DUE_ON, Impressions, rule_for, set_by
 
 Integers = NDArray[np.int64]
 
@@ -30,19 +31,20 @@ class Reason:
     setter: int
 
     def __str__(self) -> str:
-        by = {RESERVE_PRICE: "the reserve", NO_BIDDER: "the worth of an empty slot"}.get(
-            self.setter, f"campaign {self.setter}"
-        )
-        return f"{self.rule}, public rank {self.rank + 1}, price set by {by}"
+        by = set_by(self.setter)
+        the = "" if by.startswith("campaign") else "its " if by == "own bid" else "the "
+        return f"{self.rule}, public rank {self.rank + 1}, price set by {the}{by}"
 
 
 @dataclass(frozen=True)
 class Charge:
-    """One line of an invoice."""
+    """One line of an invoice; `auction` is the public id of the auction, where impressions have one."""
 
     campaign: int
     amount_micros: int
     reason: Reason
+    due_on: str
+    auction: Any = None
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,12 @@ class Charges:
 
     def lines(self) -> Iterator[Charge]:
         shown = self.impressions
-        columns = (shown.campaign, shown.price_micros, shown.rank, shown.setter)
-        for campaign, price, rank, setter in zip(*(column.tolist() for column in columns), strict=True):
-            yield Charge(campaign, price, Reason(shown.rule, rank, setter))
+        auctions = [None] * len(shown) if shown.auction is None else shown.auction.tolist()
+        columns = (shown.campaign, shown.price_micros, shown.rank, shown.setter, shown.due_on)
+        rows = zip(*(column.tolist() for column in columns), auctions, strict=True)
+        for campaign, price, rank, setter, due_on, auction in rows:
+            due = DUE_ON[due_on]
+            yield Charge(campaign, price, Reason(rule_for(shown.rule, due), rank, setter), due, auction)
 
     def __add__(self, other: Charges) -> dict[int, int]:
         """What each campaign owes for both."""
@@ -78,8 +83,10 @@ class Charges:
 def charge(impressions: Impressions, happened: NDArray[np.bool_] | None = None) -> Charges:
     """Charge every impression its price, or refuse all of them where one price cannot be meant.
 
-    Where the price is for an event, as per click, `happened` says which impressions led to it: only those are
-    charged. Without it all are, so that prices per event are the most that can fall due.
+    What a price falls due on is a column of the impressions: the impression itself, a click, or a conversion.
+    `happened` says of each impression whether it led to that click or conversion: only then is it charged. What
+    falls due on the impression is charged whatever `happened` says. Without `happened` all are, so that the sum
+    is the most that can fall due.
     """
     if not isinstance(impressions, Impressions):
         raise BadInput(f"expected impressions at public prices, got {type(impressions).__name__}")
@@ -107,8 +114,7 @@ def _those(impressions: Impressions, happened: NDArray[np.bool_]) -> Impressions
             f"expected happened as a flag for each of {len(impressions)} impressions, got {happened.dtype} of "
             f"shape {happened.shape}"
         )
-    columns = ("campaign", "price_micros", "most_micros", "rank", "setter")
-    return replace(impressions, **{name: getattr(impressions, name)[happened] for name in columns})
+    return impressions.those(happened | (impressions.due_on == DUE_ON.index("impression")))
 
 
 def _expect_prices(impressions: Impressions) -> None:

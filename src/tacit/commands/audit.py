@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
                 str(verdict.case.relation),
                 f"{verdict.case.claimed:.4f}",
                 f"{verdict.case.delta:g}",
-                f"{'=' if verdict.case.method == 'exact' else '≥'} {verdict.bound:.4f}",
-                f"{verdict.twin_bound:.4f}",
+                f"{'=' if verdict.case.method == 'exact' else '≥'} {_shown(verdict.bound)}",
+                _shown(verdict.twin_bound),
                 _words(verdict),
             )
             for verdict in verdicts
@@ -111,6 +111,11 @@ def _record(verdict: Verdict) -> dict[str, Any]:
         "twin_value": _finite(verdict.twin_bound),
         "twin_caught": verdict.twin_caught,
     }
+
+
+def _shown(bound: float) -> str:
+    """A bound on an epsilon; one below 0, of too few draws, says no more than 0 does."""
+    return f"{max(0.0, bound):.4f}"
 
 
 def _finite(number: float) -> float | None:

@@ -31,6 +31,13 @@ examples:
   tacit reproduce semi-sensitive-display --seeds 10 --out figures
   tacit reproduce semi-sensitive-search --data logs      # logs/criteo-search.tsv.gz, as published
 
+what --data DIR holds, as far as a study wants it; it says so if the marks there tell that it was made up:
+  semi-sensitive-*  criteo-display, criteo-search (.txt, .csv, .tsv, these with .gz, or .parquet), as published
+  label-dp-*        criteo-attribution, likewise
+  choice-*          three folders: taobao (tacit data prepare taobao), and fnn and din, models of these names
+                    that tacit train made of it
+  contexts-*        visits, or checkins_nyc
+
 Scales: toy is seconds and shows that it runs, small is minutes on two cores, full is hours. A finding that
 fails is a result, not an error: exit code 0."""
 
@@ -49,7 +56,9 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path(DEFAULT_OUT), metavar="DIR", help=f"default {DEFAULT_OUT}"
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="published files, such as criteo-display.txt")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="files or folders to use instead of made-up data: see below"
+    )
     parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds; default by study and scale")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="one thread each; default 2")
     add_json_flag(parser)
@@ -133,30 +142,31 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
             ]
         )
         return
-    print_table(
-        "studies",
-        ("name", "what", "place", "findings", "small", "full"),
-        [
-            (
-                each.name,
-                each.title,
-                each.place,
-                ", ".join(each.claims),
-                _time(each.minutes.get("small")),  # type: ignore[call-overload]
-                _time(each.minutes.get("full")),  # type: ignore[call-overload]
-            )
-            for each in studies
-        ],
-        numbers=("small", "full"),
-    )
     for paper in dict.fromkeys(each.paper for each in studies):
-        print(paper)
+        print_table(
+            paper,
+            ("name", "what", "place", "small", "full"),
+            [
+                (
+                    each.name,
+                    each.title,
+                    each.place,
+                    _time(each.minutes.get("small")),  # type: ignore[call-overload]
+                    _time(each.minutes.get("full")),  # type: ignore[call-overload]
+                )
+                for each in studies
+                if each.paper == paper
+            ],
+            numbers=("small", "full"),
+        )
 
 
 def _time(minutes: float | None) -> str:
-    """About how long: 4 min, 5 h."""
+    """About how long: < 1 min, 4 min, 5 h."""
     if minutes is None:
         return ""
+    if minutes < 1:
+        return "< 1 min"
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, progress_bar
@@ -35,14 +37,14 @@ an example:
   auction = "auction_id"
   campaign = "campaign"             # whole numbers >= 0; needed for charges
   bid = "bid"                       # currency units
-  bid_kind = "bid_kind"             # click, conversion or impression; or for all: bids_for = "click"
+  bid_kind = "bid_kind"             # click, conversion or impression; or for all: bids_for = "click" (default)
   click = "public_ctr"              # without the person's data: ranks and prices
   private_click = "device_ctr"      # with it: only chooses
   user = "user"                     # optional, whole numbers
 
   [auction]
   price = "second"                  # or first
-  charged = "click"                 # or impression
+  charged = "click"                 # what a bid is for, conversions too; or impression
   reserve_micros = 0                # least public score an impression
   gamma = 1.0                       # sent to the device: public scores >= best x (1 - gamma)
 
@@ -56,8 +58,8 @@ an example:
   gamma = 0.8
 
   [charges]                         # optional: choices drawn once, one line an impression
-  file = "charges.parquet"          # or .csv
-  choice = "trunc at 5"
+  file = "charges.parquet"          # or .csv; a file that is there is replaced with --overwrite only
+  choice = "trunc at 5"             # greedy would be everybody's best ads: it needs not_private = true
 
 Unknown keys are refused. Money is printed in currency units per 1,000 auctions."""
 
@@ -71,32 +73,35 @@ def add_parser(commands: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", metavar="CONFIG", help="a TOML file as below")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file of charges that is there")
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from tacit.commands.places import check_writable
     from tacit.commands.simulate_arms import arms_of, rows_of, stream
-    from tacit.commands.simulate_config import load
-    from tacit.deliver.auction.choices import expect_fit_to_show
+    from tacit.commands.simulate_charges import check_place
+    from tacit.commands.simulate_config import Logged, load
+    from tacit.commands.simulate_notes import Returning, notes
     from tacit.deliver.auction.market import measure
     from tacit.errors import BadInput
 
     config = load(args.config)
     if config.charges is not None:
-        check_writable("charges.file", config.charges.file)
+        log = config.market.path if isinstance(config.market, Logged) else None
+        check_place(config.charges, Path(args.config), log, overwrite=args.overwrite)
     total, unit = rows_of(config)
-    arms = arms_of(config)
-    if config.charges is not None:
-        expect_fit_to_show(arms[config.charges.chooser].choice)
+    arms, seen = arms_of(config), Returning()
     with progress_bar(f"{total:,} {unit}", total) as done:
-        results = measure(_told(stream(config), unit, done), arms)
+        results = measure(_told(seen.watched(stream(config)), unit, done), arms)
     if results.auctions < 2:
         raise BadInput(f"{args.config}: expected at least two auctions for intervals, got {results.auctions}")
     written = _charges(config, arms, total, unit)
+    said = notes(config, results, seen)
+    for note in said:
+        print(f"tacit simulate: note: {note}", file=sys.stderr)
     if args.json:
-        print_json(_as_json(config, results, written))
+        print_json({**_as_json(config, results, written), "notes": said})
     else:
         _print(config, results, written)
     return 0
@@ -113,7 +118,7 @@ def _told(blocks: Iterable[AuctionBlock], unit: str, done: Callable[[int], None]
 
 def _charges(config: SimulationConfig, arms: dict[str, Arm], total: int, unit: str) -> Written | None:
     from tacit.commands.simulate_arms import stream
-    from tacit.commands.simulate_charges import write_charges
+    from tacit.commands.simulate_charges import auction_type, write_charges
     from tacit.entropy import Entropy, Simulation
 
     asked = config.charges
@@ -121,11 +126,12 @@ def _charges(config: SimulationConfig, arms: dict[str, Arm], total: int, unit: s
         return None
     words = Entropy().words if asked.seed is None else Simulation(f"simulated choices {asked.seed}").words
     with progress_bar(f"charges of {total:,} {unit}", total) as done:
-        return write_charges(_told(stream(config), unit, done), arms[asked.chooser], words, asked.file)
+        blocks = _told(stream(config), unit, done)
+        return write_charges(blocks, arms[asked.chooser], words, asked.file, auction_type(config))
 
 
 def _print(config: SimulationConfig, results: Results, written: Written | None) -> None:
-    from tacit.commands.simulate_output import CAPTIONS, lift_cell, mean_cell, spent, title
+    from tacit.commands.simulate_output import CAPTIONS, counted, lift_cell, mean_cell, spent, title
 
     print_table(
         title(config, results),
@@ -145,8 +151,8 @@ def _print(config: SimulationConfig, results: Results, written: Written | None) 
     print("± is half of a 95% interval. ε is what one choice may tell; choices of one person add up.")
     if written is not None:
         print(
-            f"{written.lines:,} charges to {written.campaigns:,} campaigns, {written.total_micros:,} micros if "
-            f"all fall due: {written.file}"
+            f"{counted(written.lines, 'charge')} to {counted(written.campaigns, 'campaign')}, "
+            f"{written.total_micros:,} micros if all fall due: {written.file}"
         )
 
 

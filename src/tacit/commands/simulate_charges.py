@@ -12,22 +12,16 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from tacit.bill.charges import charge
+from tacit.commands.places import check_writable, in_words
+from tacit.commands.simulate_config import ChargesAsked, Logged, SimulationConfig
 from tacit.deliver.auction.candidates import AuctionBlock
+from tacit.deliver.auction.logs import opened
 from tacit.deliver.auction.market import Arm, show_block
-from tacit.deliver.auction.rules import Charged
+from tacit.errors import BadInput
 from tacit.privacy.randomness import Words
-from tacit.schema.impressions import Impressions
+from tacit.schema.impressions import DUE_ON, Impressions, rule_for, set_by
 
-SCHEMA = pa.schema(
-    [
-        ("campaign", pa.int64()),
-        ("price_micros", pa.int64()),
-        ("due_on", pa.string()),
-        ("public_rank", pa.int64()),
-        ("price_set_by", pa.int64()),
-        ("rule", pa.string()),
-    ]
-)
+NAME = "charges.file"
 
 
 @dataclass(frozen=True)
@@ -38,19 +32,43 @@ class Written:
     total_micros: int
 
 
-def write_charges(blocks: Iterable[AuctionBlock], arm: Arm, words: Words, file: Path) -> Written:
+def check_place(asked: ChargesAsked, config: Path, log: Path | None, *, overwrite: bool) -> None:
+    """Refuse, before any work, a file that is not ours to write: an input, one that is there, or no place."""
+    file = asked.file
+    for what, other in (("the configuration", config), ("the market's own log", log)):
+        if other is not None and file.exists() and other.exists() and file.samefile(other):
+            raise BadInput(f"{NAME}: expected a new file, got {file}, which is {what}")
+    if file.exists() and not (overwrite and file.is_file()):
+        raise BadInput(f"{NAME}: expected a new file, got {file}, which exists; say --overwrite")
+    check_writable(NAME, file)
+    if not file.parent.is_dir():
+        raise BadInput(
+            f"{NAME}: expected a place in a folder that exists, got {file}: make {file.parent} first"
+        )
+    try:  # some folders that say yes take no files
+        with _building(file).open("xb"):
+            pass
+        _building(file).unlink()
+    except FileExistsError:
+        pass  # left by a run that was killed; it will be replaced
+    except OSError as problem:
+        raise BadInput(f"{NAME}: expected a place that can be written, got {in_words(problem)}") from None
+
+
+def write_charges(
+    blocks: Iterable[AuctionBlock], arm: Arm, words: Words, file: Path, auction_type: pa.DataType
+) -> Written:
     """Draw every choice once and write what it is charged; the file appears whole or not at all."""
-    building = file.with_name(f".{file.name}")
-    due_on = "impression" if arm.rules.price.charged is Charged.IMPRESSION else "event"
+    building, schema = _building(file), _schema(auction_type)
     owed: dict[int, int] = {}
     lines = 0
     try:
-        with _writer(building, file.suffix) as writer:
+        with _writer(building, file.suffix, schema) as writer:
             for block in blocks:
                 shown = show_block(block, arm, words)
                 for campaign, amount in charge(shown).by_campaign.items():
                     owed[campaign] = owed.get(campaign, 0) + amount
-                writer.write_table(_table(shown, due_on))
+                writer.write_table(_table(shown, schema))
                 lines += len(shown)
         building.replace(file)
     finally:
@@ -58,15 +76,51 @@ def write_charges(blocks: Iterable[AuctionBlock], arm: Arm, words: Words, file: 
     return Written(file, lines, len(owed), sum(owed.values()))
 
 
-def _table(shown: Impressions, due_on: str) -> pa.Table:
-    texts = [np.full(len(shown), text) for text in (due_on, shown.rule)]
-    columns = (shown.campaign, shown.price_micros, texts[0], shown.rank + 1, shown.setter, texts[1])
-    return pa.table(
-        [pa.array(column.tolist() if column.dtype.kind == "U" else column) for column in columns], schema=SCHEMA
+def auction_type(config: SimulationConfig) -> pa.DataType:
+    """Of auction ids: as the log has them, or numbers."""
+    if not isinstance(config.market, Logged):
+        return pa.int64()
+    with opened(config.market.path) as file:
+        kind = file.schema_arrow.field(config.market.names.auction).type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _schema(auction: pa.DataType) -> pa.Schema:
+    return pa.schema(
+        [
+            ("auction", auction),
+            ("campaign", pa.int64()),
+            ("price_micros", pa.int64()),
+            ("due_on", pa.string()),
+            ("public_rank", pa.int64()),
+            ("price_set_by", pa.string()),
+            ("rule", pa.string()),
+        ]
     )
 
 
-def _writer(place: Path, suffix: str) -> pq.ParquetWriter | pa_csv.CSVWriter:
+def _table(shown: Impressions, schema: pa.Schema) -> pa.Table:
+    assert shown.auction is not None
+    setters, which = np.unique(shown.setter, return_inverse=True)
+    named = pa.array([set_by(setter) for setter in setters.tolist()], pa.string())
+    codes = pa.array(shown.due_on)
+    columns = (
+        pa.array(shown.auction, schema.field("auction").type),
+        shown.campaign,
+        shown.price_micros,
+        pa.array(DUE_ON).take(codes),
+        shown.rank + 1,
+        named.take(pa.array(which)),
+        pa.array([rule_for(shown.rule, due) for due in DUE_ON]).take(codes),
+    )
+    return pa.table([pa.array(column) for column in columns], schema=schema)
+
+
+def _building(file: Path) -> Path:
+    return file.with_name(f".{file.name}")
+
+
+def _writer(place: Path, suffix: str, schema: pa.Schema) -> pq.ParquetWriter | pa_csv.CSVWriter:
     if suffix == ".csv":
-        return pa_csv.CSVWriter(place, SCHEMA)
-    return pq.ParquetWriter(place, SCHEMA)
+        return pa_csv.CSVWriter(place, schema)
+    return pq.ParquetWriter(place, schema)

@@ -40,12 +40,14 @@ CHOICE = (
     "gamma",
     *dict.fromkeys(key for keys in MECHANISMS.values() for key in keys),
 )
-CHARGES = ("file", "choice", "seed")
+CHARGES = ("file", "choice", "seed", "not_private")
+MOST_SPREAD = 10
 
 
 @dataclass(frozen=True)
 class Logged:
-    """Auctions of a Parquet file; `bid_kind` names a column that says what each bid is for."""
+    """Auctions of a Parquet file; `bid_kind` names a column that says what each bid is for, else it is the
+    same for all: clicks, where nothing is said."""
 
     path: Path
     names: LogNames
@@ -99,13 +101,11 @@ def load(path: str | Path) -> SimulationConfig:
 def parse(record: Mapping[str, Any], folder: Path) -> SimulationConfig:
     Table(record, "", TOP)
     rules = _rules(Table(record.get("auction", {}), "auction", AUCTION))
-    choosers = _choosers(record.get("choice", []))
-    return SimulationConfig(
-        market=_market(record, folder),
-        rules=rules,
-        choosers=choosers,
-        charges=_charges(record, folder, [each.name for each in choosers]),
-    )
+    choosers, market = _choosers(record.get("choice", [])), _market(record, folder)
+    charges = _charges(record, folder, choosers)
+    if charges is not None and isinstance(market, Logged) and market.names.campaign is None:
+        raise BadInput("columns.campaign: expected the name of a column, for charges, got no such key")
+    return SimulationConfig(market, rules, choosers, charges)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -115,7 +115,9 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as problem:
         reason = (problem.strerror or "").lower()
         raise BadInput(f"expected a simulation's configuration here, got none ({reason})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except UnicodeDecodeError:
+        raise BadInput("expected TOML, got a file that is no text") from None
+    except tomllib.TOMLDecodeError as problem:
         raise BadInput(f"expected TOML, got {problem}") from None
 
 
@@ -149,6 +151,8 @@ def _names(table: Table) -> LogNames:
     if not isinstance(hidden, list) or not all(isinstance(name, str) for name in hidden):
         raise BadInput("columns.private: expected a list of names, got another")
     bids_for = Event(table.one_of("bids_for", tuple(Event), Event.CLICK))
+    for key in ("conversion", "private_conversion") if bids_for is Event.CONVERSION else ():
+        table.needed(key, "the name of a column, as bids are for conversions")
     secret = {*hidden, *(texts[key] for key in ("private_click", "private_conversion", "true_click", "user"))}
     if "bid_kind" in table and table.text("bid_kind") in secret:
         raise BadInput("columns.bid_kind: expected a public column to price by, got one that is private")
@@ -157,6 +161,11 @@ def _names(table: Table) -> LogNames:
 
 
 def _rules(table: Table) -> Rules:
+    if table.some("charged").get("charged") == Event.CONVERSION:
+        raise BadInput(
+            "auction.charged: expected click (whatever a bid is for, conversions too, is then charged) or "
+            "impression, got 'conversion'"
+        )
     charged = Charged(table.one_of("charged", tuple(Charged), Charged.CLICK))
     first = table.one_of("price", ("second", "first"), "second") == "first"
     price = FirstPrice(charged) if first else SecondPrice(charged)
@@ -213,8 +222,10 @@ def _settings(table: Table, path: str, mechanism: str) -> dict[str, Any]:
     for key in ("kept", "top"):
         if key in settings:
             expect.whole(f"{path}.{key}", settings[key], at_least=1)
-    if "spread" in settings:
-        expect.at_least_zero(f"{path}.spread", settings["spread"])
+    if settings.get("top", 1) > settings.get("kept", settings.get("top", 1)):
+        raise BadInput(f"{path}.top: expected at most kept = {settings['kept']}, got {settings['top']}")
+    if "spread" in settings and expect.at_least_zero(f"{path}.spread", settings["spread"]) > MOST_SPREAD:
+        raise BadInput(f"{path}.spread: expected at most {MOST_SPREAD}, got {settings['spread']}")
     if "clip" in settings:
         expect.positive(f"{path}.clip", settings["clip"])
     if not isinstance(settings.get("calibrated", False), bool):
@@ -224,7 +235,7 @@ def _settings(table: Table, path: str, mechanism: str) -> dict[str, Any]:
     return settings
 
 
-def _charges(record: Mapping[str, Any], folder: Path, names: Collection[str]) -> ChargesAsked | None:
+def _charges(record: Mapping[str, Any], folder: Path, choosers: Collection[Chooser]) -> ChargesAsked | None:
     if "charges" not in record:
         return None
     table = Table(record["charges"], "charges", CHARGES)
@@ -232,8 +243,22 @@ def _charges(record: Mapping[str, Any], folder: Path, names: Collection[str]) ->
     file = folder / str(table.text("file"))
     if file.suffix not in (".parquet", ".csv"):
         raise BadInput(f"charges.file: expected a place ending in .parquet or .csv, got {file.name!r}")
-    known = (*names, GREEDY, NON_PERSONALISED)
-    return ChargesAsked(file, table.one_of("choice", known), table.whole("seed", at_least=0))
+    chosen = table.one_of("choice", (*(each.name for each in choosers), GREEDY, NON_PERSONALISED))
+    not_private = table.some("not_private").get("not_private", False)
+    if not isinstance(not_private, bool):
+        raise BadInput(f"charges.not_private: expected true or false, got {not_private!r}")
+    private = [each.name for each in choosers if each.mechanism not in NOISES] + [NON_PERSONALISED]
+    if chosen == GREEDY and not not_private:
+        raise BadInput(
+            f"charges.choice: expected a private choice ({', '.join(private)}), got {GREEDY!r}: its lines are "
+            f"each person's best ads; say not_private = true if that is meant"
+        )
+    if chosen != GREEDY and chosen not in private:
+        raise BadInput(
+            f"charges.choice: expected one that may be shown ({', '.join(private)}), got {chosen!r}, which is "
+            f"for measuring only"
+        )
+    return ChargesAsked(file, chosen, table.whole("seed", at_least=0))
 
 
 def _short(epsilon: Any) -> str:

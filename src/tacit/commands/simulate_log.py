@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tacit.commands.simulate_config import Logged
 from tacit.deliver.auction.candidates import EVENT_CODES, AuctionBlock, Event
-from tacit.deliver.auction.logs import ROWS_PER_BLOCK, LogNames, logged_blocks
+from tacit.deliver.auction.logs import ROWS_PER_BLOCK, LogNames, expect_columns, logged_blocks, opened
 from tacit.errors import BadInput
 
 WHOLE_COLUMNS = ("campaign", "user")
@@ -23,11 +22,10 @@ NUMBER_COLUMNS = ("bid", "click", "conversion", "private_click", "private_conver
 
 def row_count(log: Logged) -> int:
     """Rows of the file, after a look at its columns: all there, and of kinds that can be read."""
-    with _opened(log) as file:
+    with opened(log.path) as file:
         schema = file.schema_arrow
-        lacking = [name for name in _columns(log) if name not in schema.names]
-        if lacking:
-            raise BadInput(f"{log.path}: expected columns {', '.join(lacking)}, got none")
+        expect_columns(log.path, _columns(log), schema.names)
+        expect_columns(f"{log.path}, columns.private", sorted(log.names.private), schema.names)
         for use in (*WHOLE_COLUMNS, *NUMBER_COLUMNS):
             name = getattr(log.names, use)
             if name is None:
@@ -80,7 +78,7 @@ class _Kinds:
 
     def _read(self) -> Iterator[NDArray[np.int64]]:
         words = pa.array([str(event) for event in EVENT_CODES])
-        with _opened(self._log) as file:
+        with opened(self._log.path) as file:
             for batch in file.iter_batches(batch_size=ROWS_PER_BLOCK, columns=[self._column]):
                 column = batch.column(0)
                 if pa.types.is_dictionary(column.type):
@@ -108,7 +106,7 @@ def _with_kinds(block: AuctionBlock, kinds: _Kinds) -> AuctionBlock:
 
 def _refuse_first_gap(log: Logged) -> None:
     """After a refusal: if some row lacks a value, say in which auction the first one is."""
-    with _opened(log) as file:
+    with opened(log.path) as file:
         for batch in file.iter_batches(batch_size=ROWS_PER_BLOCK, columns=_columns(log)):
             table: Any = pa.Table.from_batches([batch])
             for name in _columns(log):
@@ -124,10 +122,3 @@ def _refuse_first_gap(log: Logged) -> None:
 def _columns(log: Logged) -> list[str]:
     names: LogNames = log.names
     return [*names.columns, *([] if log.bid_kind is None else [log.bid_kind])]
-
-
-def _opened(log: Logged) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(log.path)
-    except (OSError, pa.ArrowInvalid):
-        raise BadInput(f"{log.path}: expected a Parquet file, got none or another kind") from None

@@ -10,6 +10,7 @@ from tacit.deliver.auction.logs import MICROS
 from tacit.deliver.auction.market import Results
 
 REACH = 1.96  # standard errors of a 95% interval
+ROUNDING = 1e-9  # of a mean: intervals below it are the rounding of doubles
 PER_THOUSAND = 1_000 / MICROS
 CAPTIONS = {
     "clicks": ("CTR", "%"),
@@ -22,23 +23,33 @@ CAPTIONS = {
 def title(config: SimulationConfig, results: Results) -> str:
     market, rules = config.market, config.rules
     where = f"synthetic, like {market.kind} ads" if isinstance(market, Generated) else market.path.name
-    return f"{where}: {results.auctions:,} auctions, {rules.price}, gamma {rules.cutoff:g}"
+    return f"{where}: {counted(results.auctions, 'auction')}, {rules.price}, gamma {rules.cutoff:g}"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things: 1 campaign, 2,000 campaigns."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def spent(results: Results, arm: str) -> str:
     most = results.most_epsilon[arm]
-    return "none kept" if math.isinf(most) else f"{most:.4g}"
+    return "no privacy" if math.isinf(most) else f"{most:.4g}"
 
 
 def mean_cell(results: Results, arm: str, metric: str) -> str:
     unit = _unit(metric)
     value, reach = results.mean(arm, metric) * unit, REACH * results.standard_error(arm, metric) * unit
+    if reach < ROUNDING * abs(value):
+        reach = 0.0
     return f"{value:,.4g} ± {reach:.2g}" if abs(value) < 10_000 else f"{value:,.0f} ± {reach:,.0f}"
 
 
 def lift_cell(results: Results, arm: str, metric: str) -> str:
     found = lift(results, arm, metric)
-    return "" if found is None else f"{100 * found[0]:+.2f} ± {100 * REACH * found[1]:.2f}"
+    if found is None:
+        return ""
+    percent = round(100 * found[0], 2) + 0.0  # no -0.00
+    return f"{percent:+.2f} ± {100 * REACH * found[1]:.2f}"
 
 
 def lift(results: Results, arm: str, metric: str) -> tuple[float, float] | None:

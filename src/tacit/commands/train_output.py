@@ -23,6 +23,7 @@ NOTHING = "nothing: the model may tell what it learned about single people"
 SIMULATED = "nothing: simulated, not private; the noise comes from a seed that is in the file"
 SIMULATED_PLAIN = "nothing: no noise, no privacy; what is drawn at random comes from a seed that is in the file"
 FEW = 1000  # examples, or units
+LONG = 1_000  # events of a history
 REFRESH_SECONDS = 0.2
 TOLD_TO_SINKS = 200  # times in a phase
 
@@ -76,7 +77,7 @@ def print_plan(planned: Planned, payment: Payment | None) -> None:
         print(f"  statistic {planned.statistic.words}")
     print(f"  promise   {promise(plan, simulated=planned.simulated)}")
     statement = None if plan.statement is None else plan.statement.as_json()
-    for warning in (few_warning(planned), delta_warning(statement, planned.units)):
+    for warning in (few_warning(planned), delta_warning(statement, planned.units), long_warning(planned)):
         if warning is not None:
             print(f"  warning   {warning}")
     if payment is not None:
@@ -110,6 +111,17 @@ def few_warning(planned: Planned) -> str | None:
     return (
         f"{count:,} {what} are too few: under differential privacy next to nothing can be learned from fewer "
         f"than {FEW:,}; expect a model that guesses"
+    )
+
+
+def long_warning(planned: Planned) -> str | None:
+    """In one line, where histories are taken whole. How long they are is private, so it is not looked up."""
+    length = getattr(planned.config.model, "length", 0)
+    if length <= LONG:
+        return None
+    return (
+        f"length {length:,} takes next to every event of every history, and time and memory grow with them: "
+        f"tens to hundreds are usual"
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.studies.look import INK, MUTED, SMALL_SIZE, TEXT_SIZE
+from tacit.studies.look import DOTS_PER_INCH, INK, MUTED, SMALL_SIZE, TEXT_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -120,10 +120,11 @@ def arrange(
     size: Size,
     *,
     columns: int,
+    title: str,
     subtitle: str,
     legend: Sequence[tuple[Artist, str]],
 ) -> None:
-    """Place the panels by what they were measured to need, under the subtitle and the legend."""
+    """Place the panels by what they were measured to need, under title, subtitle and legend."""
     figure.set_dpi(72)  # a pixel is a point
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     rows = -(-len(panels) // columns)
@@ -137,14 +138,20 @@ def arrange(
     top, bottom = np.maximum(sides[2:].max(axis=2), 0)  # each (rows,)
     width = max(2 * PAD + left.sum() + right.sum() + columns * size.width + (columns - 1) * GAP, LEAST_WIDTH)
 
+    name = figure.text(
+        0, 0, title, transform=figure.dpi_scale_trans, weight="bold", color=INK, fontsize=TEXT_SIZE, va="top"
+    )
+    width = max(width, _width(name) + 2 * PAD)
+    name_height = name.get_window_extent(renderer).height + BELOW / 2 if title else 0.0
     words = _subtitle(figure, subtitle, width - 2 * PAD)
     key = _legend(figure, legend, width - 2 * PAD)
-    words_height = words.get_window_extent(renderer).height
+    words_height = name_height + words.get_window_extent(renderer).height
     key_height = key.get_window_extent(renderer).height + BELOW if key else 0.0
     above = PAD + words_height + BELOW + key_height
     height = above + top.sum() + bottom.sum() + rows * size.height + (rows - 1) * GAP + PAD
     figure.set_size_inches(width / 72, height / 72)
-    words.set_position((PAD / 72, (height - PAD) / 72))
+    name.set_position((PAD / 72, (height - PAD) / 72))
+    words.set_position((PAD / 72, (height - PAD - name_height) / 72))
     if key:
         place = (PAD / 72, (height - PAD - words_height - BELOW) / 72)
         key.set_bbox_to_anchor(place, figure.dpi_scale_trans)
@@ -169,10 +176,22 @@ def _subtitle(figure: Figure, words: str, width: float) -> Text:
     for word in words.split():
         longer = f"{lines[-1]} {word}" if lines else word
         text.set_text(longer)
-        fits = text.get_window_extent().width <= width
+        fits = _width(text) <= width
         lines = [*lines[:-1], longer] if fits or not lines else [*lines, word]
     text.set_text("\n".join(lines))
     return text
+
+
+def _width(words: Text | Legend) -> float:
+    """How wide it gets, on a page or in a picture: with few dots an inch letters are set narrower."""
+    figure = words.get_figure(root=True)
+    assert figure is not None
+    widths = []
+    for dots in (DOTS_PER_INCH, 72):
+        figure.set_dpi(dots)
+        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+        widths.append(words.get_window_extent(renderer).width * 72 / dots)
+    return max(widths)
 
 
 def _legend(figure: Figure, entries: Sequence[tuple[Artist, str]], width: float) -> Legend | None:
@@ -190,7 +209,7 @@ def _legend(figure: Figure, entries: Sequence[tuple[Artist, str]], width: float)
             columnspacing=1.8,
             handlelength=2.6,
         )
-        if columns == 1 or made.get_window_extent().width <= width:
+        if columns == 1 or _width(made) <= width:
             return made
         made.remove()
     return None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.studies import results
+from tacit.studies.origins import made_up
 from tacit.studies.plotting import Mechanism, Series
 from tacit.studies.runs import Floats, Runs, mean
 from tacit.studies.study import Asked
@@ -55,11 +56,11 @@ def file_results(
     settings = results.Settings(
         name,
         data=data,
-        synthetic=asked.data is None,
+        synthetic=made_up(asked, runs.files),
         seeds=tuple(range(1, asked.seeds + 1)),
         unit=unit,
         relation=relation,
-        command=f"tacit reproduce {name} --scale {asked.scale} --seeds {asked.seeds}",
+        command=asked.command(name),
         parameters={**parameters, "scale": str(asked.scale)},
     )
     results.write(

@@ -26,12 +26,15 @@ SOLID, LONG, DASH_DOT, DOTTED = (), (5.0, 1.8), (5.0, 1.6, 1.2, 1.6), (1.2, 1.4)
 
 
 class Mechanism(Choice):
-    """What made a figure private; Okabe and Ito's colours, which most colour-blind people can tell apart."""
+    """What a line is of, mostly what made it private; Okabe and Ito's colours, which most colour-blind people
+    can tell apart."""
 
     RR = "RR"
     DP_SGD = "DP-SGD"
     HYBRID = "Hybrid"
     SNM = "SNM"
+    DISCLOSURE = "disclosure"
+    CLIENT = "client alone"
     OURS = "ours"
     NON_PRIVATE = "non-private"
 
@@ -51,25 +54,38 @@ STYLES = {
     Mechanism.DP_SGD: Style("#E69F00", LONG, "s"),
     Mechanism.HYBRID: Style("#009E73", DASH_DOT, "^"),
     Mechanism.SNM: Style("#CC79A7", DOTTED, "v"),
+    Mechanism.DISCLOSURE: Style("#2b8cbe", SOLID, "s"),  # their sky blue, deeper: it is used in shades
+    Mechanism.CLIENT: Style(INK, DOTTED, "X"),
     Mechanism.OURS: Style("#D55E00", SOLID, "P", 2.4),
     Mechanism.NON_PRIVATE: Style("#6b7280", (3.0, 2.0), "", 1.4),
 }
 _VARIANT_DASHES = (SOLID, LONG, DASH_DOT, DOTTED)
 _VARIANT_MARKERS = ("o", "s", "^", "v", "P", "X", "<", ">")
 _LIGHTEST = 0.5  # how far the last variant's colour goes towards paper
+_FEW, _FURTHEST = 3, 0.75  # more variants than a few go so far, towards ink where their colour is light
 
 
 def style_of(mechanism: Mechanism, variant: int = 0, variants: int = 1) -> Style:
-    """The style of one of several lines of the same mechanism: its colour from full to pale, its own marker."""
+    """The style of one of several lines of the same mechanism: its colour from full to pale, its own marker.
+
+    Many variants of a light colour go from full to dark instead, where there is more room to tell them apart.
+    """
     own = STYLES[mechanism]
     if variants == 1:
         return own
-    paleness = _LIGHTEST * variant / (variants - 1)
+    darkens = variants > _FEW and _lightness(own.colour) > 0.5
+    share = (_FURTHEST if darkens else _LIGHTEST) * variant / (variants - 1)
     first_marker = max(_VARIANT_MARKERS.index(own.marker), 0) if own.marker else 0
     marker = _VARIANT_MARKERS[(first_marker + variant) % len(_VARIANT_MARKERS)] if own.marker else ""
     first_dashes = _VARIANT_DASHES.index(own.dashes) if own.dashes in _VARIANT_DASHES else 0
     dashes = _VARIANT_DASHES[(first_dashes + variant) % len(_VARIANT_DASHES)]
-    return Style(_towards(own.colour, PAPER, paleness), dashes, marker, own.width)
+    return Style(_towards(own.colour, INK if darkens else PAPER, share), dashes, marker, own.width)
+
+
+def _lightness(colour: str) -> float:
+    """From black, 0, to white, 1."""
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def _towards(colour: str, other: str, share: float) -> str:

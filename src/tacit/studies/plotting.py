@@ -61,7 +61,7 @@ def line_figure(
     log_x_ticks: Sequence[float] | None = None,
     share_y: bool = True,
 ) -> tuple[Path, Path]:
-    """Write `path`.svg and `path`.png. The subtitle names unit, relation and data."""
+    """Write `path`.svg and `path`.png, titled by the path's name. The subtitle names unit, relation, data."""
     if not panels or not all(panel.series for panel in panels):
         raise BadInput("expected panels with at least one series each, got an empty one or none")
     every = [each for panel in panels for each in panel.series]
@@ -89,8 +89,8 @@ def line_figure(
             if direct:
                 put_labels(axes, size, ends[at])
         key = _legend_entries([each for each in every if each.published or not direct], styles)
-        arrange(figure, made, size, columns=columns, subtitle=subtitle, legend=key)
-        return save(figure, path, subtitle)
+        arrange(figure, made, size, columns=columns, title=path.name, subtitle=subtitle, legend=key)
+        return save(figure, path, f"{path.name}: {subtitle}")
 
 
 def bar_figure(
@@ -123,8 +123,8 @@ def bar_figure(
             axes.tick_params(axis="x", length=0)
             axes.set_xlabel(x_label, fontsize=SMALL_SIZE, labelpad=6)
             put_heading(axes, panel.title, y_label)
-        arrange(figure, made, size, columns=columns, subtitle=subtitle, legend=key)
-        return save(figure, path, subtitle)
+        arrange(figure, made, size, columns=columns, title=path.name, subtitle=subtitle, legend=key)
+        return save(figure, path, f"{path.name}: {subtitle}")
 
 
 def short(number: float) -> str:
@@ -178,7 +178,7 @@ def _draw(axes: Axes, series: Series, style: Style) -> None:
         axes.vlines(x, low, high, colors=style.colour, linewidth=1.2, zorder=2)
     elif series.low is not None:
         axes.fill_between(x, low, high, color=style.colour, alpha=0.16, linewidth=0, zorder=2)
-    axes.plot(x, y, **_line(style), zorder=3)
+    axes.plot(x, y, **_line(style), zorder=3, drawstyle="steps-post" if series.steps else "default")
 
 
 def _line(style: Style) -> dict[str, Any]:

@@ -37,6 +37,14 @@ STUDIES = {
     "choice-budget": "choice.budget",
     "choice-slots": "choice.slots",
     "choice-shading": "choice.shading",
+    "contexts-threshold": "contexts.thresholds",
+    "contexts-ads": "contexts.ads_sent",
+    "contexts-disclosure": "contexts.disclosure",
+    "contexts-greedy": "contexts.greedy",
+    "contexts-history": "contexts.own_history",
+    "contexts-shrinkage": "contexts.shrinkage",
+    "contexts-cut": "contexts.better_cut",
+    "contexts-private": "contexts.private_choice",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,17 +30,23 @@ class Labelled:
 
 
 class Runs:
-    """Records with labels. Whatever is asked of them comes seed by seed, in the order of the seeds."""
+    """Records with labels. Whatever is asked of them comes seed by seed, in the order of the seeds.
 
-    def __init__(self, rows: Sequence[Record]) -> None:
-        self.rows = rows
+    `files` are the published files that they were measured on, if any.
+    """
+
+    def __init__(self, rows: Sequence[Record], files: Sequence[Path] = ()) -> None:
+        self.rows, self.files = rows, files
 
     @classmethod
     def of(cls, labelled: Sequence[Labelled], asked: Asked, label: str) -> Runs:
         """Do what is not done yet. A group of labels may come twice; its record is the same."""
         tasks = [each.task for each in labelled]
         records = run_all(tasks, asked.cache, processes=asked.processes, track=asked.track, label=label)
-        return cls([{**each.labels, **record} for each, record in zip(labelled, records, strict=True)])
+        files = dict.fromkeys(task.log.file for task in tasks if task.log.file is not None)
+        return cls(
+            [{**each.labels, **record} for each, record in zip(labelled, records, strict=True)], [*files]
+        )
 
     def figures(self, figure: str, **labels: Any) -> Floats:
         """One figure of the runs with these labels, one for each seed."""

@@ -16,7 +16,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """A line of one mechanism; `published` figures are hollow diamonds without a line, in its colour.
+    """A line of one mechanism; `published` figures are hollow diamonds without a line, in its colour. `steps`
+    stay at a value up to the next, as counts do.
 
     Lines of one mechanism under several names share its colour, from full to pale in the order of their names.
     """
@@ -28,6 +29,7 @@ class Series:
     high: ArrayLike | None = None
     mechanism: Mechanism = Mechanism.OURS
     published: bool = False
+    steps: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mechanism", Mechanism(self.mechanism))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,6 +49,11 @@ class Asked:
     def cache(self) -> Path:
         return self.out / "cache"
 
+    def command(self, name: str) -> str:
+        """What anybody would type to ask the same."""
+        data = "" if self.data is None else f" --data {shlex.quote(str(self.data))}"
+        return f"tacit reproduce {name} --scale {self.scale} --seeds {self.seeds}{data}"
+
     def refuse_data(self, why: str) -> None:
         """For a study that only a made-up log allows."""
         if self.data is not None:
@@ -57,17 +63,19 @@ class Asked:
 @dataclass(frozen=True)
 class Finding:
     """A published finding and whether it was seen here. `rule` was written down before looking; `holds` is None
-    where this run cannot tell."""
+    where this run cannot tell, and `why` says what keeps it from telling where that is not the figures."""
 
     id: str
     words: str
     rule: str
     seen: str
     holds: bool | None
+    why: str = ""
 
     @property
     def verdict(self) -> str:
-        return {True: "holds", False: "fails", None: "undecided"}[self.holds]
+        found = {True: "holds", False: "fails", None: "undecided"}[self.holds]
+        return f"{found} ({self.why})" if self.why else found
 
     def as_json(self) -> dict[str, Any]:
         """With the names that every command's list of checks has: name, value, bar, holds."""
@@ -77,7 +85,15 @@ class Finding:
             "value": self.seen,
             "bar": self.rule,
             "holds": self.holds,
+            "why": self.why,
         }
+
+
+def judged_at(scale: Scale, findings: Sequence[Finding]) -> list[Finding]:
+    """The same findings; at toy scale undecided, whatever the figures say."""
+    if scale is not Scale.TOY:
+        return list(findings)
+    return [replace(finding, holds=None, why="toy scale decides nothing") for finding in findings]
 
 
 @dataclass(frozen=True)
@@ -110,6 +126,4 @@ class Study:
     def outcome(self, asked: Asked) -> Outcome:
         """Run it. At toy scale nothing is decided, whatever the figures say."""
         found = self.run(asked)
-        if asked.scale is not Scale.TOY:
-            return found
-        return replace(found, findings=[replace(finding, holds=None) for finding in found.findings])
+        return replace(found, findings=judged_at(asked.scale, found.findings))

@@ -44,6 +44,10 @@ class AuctionNames:
     def of(self, auction: int) -> str:
         return str(self.first + auction if self.ids is None else self.ids[auction])
 
+    def some(self, auctions: Integers) -> NDArray[Any]:
+        """The ids, or the numbers in the stream, of some auctions."""
+        return self.first + auctions if self.ids is None else self.ids[auctions]
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -75,7 +79,7 @@ class PublicCandidates:
     offsets     auction i has the candidates offsets[i] to offsets[i + 1], in an order that breaks ties
     bid_micros  whole micros for one event
     rates       without anybody's private data
-    bids_for    the event, for all or one code a candidate
+    bids_for    the event (or its word), for all, or one code a candidate
     campaign    a public number a candidate, for the bill
     """
 
@@ -87,6 +91,8 @@ class PublicCandidates:
     names: AuctionNames = AuctionNames()
 
     def __post_init__(self) -> None:
+        if isinstance(self.bids_for, str):  # a word means an event, and others are refused by their list
+            object.__setattr__(self, "bids_for", Event(self.bids_for))
         expect_array("offsets", self.offsets, np.int64, (ANY,))
         expect_array("bid_micros", self.bid_micros, np.int64, (ANY,))
         if not len(self.offsets) or self.offsets[0] or self.offsets[-1] != len(self.bid_micros):
@@ -123,6 +129,12 @@ class PublicCandidates:
 
     def name_at(self, candidate: int) -> str:
         return self.names.of(int(np.searchsorted(self.offsets, candidate, side="right")) - 1)
+
+    def names_of_shown(self, candidates: Integers) -> NDArray[Any]:
+        """What the auctions of these candidates are called: rising, at most one an auction."""
+        if len(candidates) == self.count:
+            return self.names.some(np.arange(self.count))
+        return self.names.some(np.searchsorted(self.offsets, candidates, side="right") - 1)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.deliver.auction.candidates import (
     AuctionBlock,
     AuctionNames,
@@ -22,10 +23,12 @@ from tacit.deliver.auction.candidates import (
     Rates,
 )
 from tacit.errors import BadInput
+from tacit.kernels.auctions import MOST_MICROS
 from tacit.schema.columns import LogSchema, Role
 
 MICROS = 1_000_000
 ROWS_PER_BLOCK = 2**17
+MOST_NAMED = 30  # columns in a message
 
 PRIVATE = frozenset({Role.SENSITIVE, Role.LABEL, Role.AUXILIARY, Role.USER})
 PRICED_BY = {
@@ -116,14 +119,8 @@ class LogNames:
 
 def logged_blocks(path: str | Path, names: LogNames, rows: int = ROWS_PER_BLOCK) -> Iterator[AuctionBlock]:
     """A Parquet log, about so many rows at a time; an auction is never cut in two."""
-    try:
-        file = pq.ParquetFile(path)
-    except (OSError, pa.ArrowInvalid):
-        raise BadInput(f"{path}: expected a Parquet file, got none or another kind") from None
-    with file:
-        lacking = [name for name in names.columns if name not in file.schema_arrow.names]
-        if lacking:
-            raise BadInput(f"{path}: expected columns {', '.join(lacking)}, got none")
+    with opened(path) as file:
+        expect_columns(path, names.columns, file.schema_arrow.names)
         waiting: pa.Table | None = None
         first = 0
         for batch in file.iter_batches(batch_size=rows, columns=names.columns):
@@ -137,6 +134,25 @@ def logged_blocks(path: str | Path, names: LogNames, rows: int = ROWS_PER_BLOCK)
             waiting = waiting.slice(starts[-1])
         if waiting is not None and waiting.num_rows:
             yield _block(waiting, _starts(waiting, names), names, first)
+
+
+def opened(path: str | Path) -> pq.ParquetFile:
+    """The file, or a refusal that says whether there is none or another kind."""
+    if not Path(path).is_file():
+        raise BadInput(f"{path}: expected a Parquet file, got {'a folder' if Path(path).is_dir() else 'none'}")
+    try:
+        return pq.ParquetFile(path)
+    except pa.ArrowInvalid:
+        raise BadInput(f"{path}: expected a Parquet file, got another kind") from None
+
+
+def expect_columns(path: str | Path, wanted: Iterable[str], there: Collection[str]) -> None:
+    """Refuse a log that lacks a column, by naming those that it has."""
+    lacking = [name for name in wanted if name not in there]
+    if lacking:
+        close = expect.nearest(lacking[0], there) if len(lacking) == 1 else ""
+        known = ", ".join([*there][:MOST_NAMED]) + (" and others" if len(there) > MOST_NAMED else "")
+        raise BadInput(f"{path}: expected columns {', '.join(lacking)}, got only {known}{close}")
 
 
 def _starts(table: pa.Table, names: LogNames) -> Integers:
@@ -161,27 +177,46 @@ def _block(table: pa.Table, starts: Integers, names: LogNames, first: int) -> Au
     assert bid is not None
     assert click is not None
     assert private_click is not None
-    unfit = ~(bid >= 0) | (bid > 2**53 / MICROS)
-    if unfit.any():
-        name = auctions.of(int(np.searchsorted(offsets, int(np.argmax(unfit)), side="right")) - 1)
-        raise BadInput(f"auction {name}: expected a bid >= 0 in {names.bid}, got another")
+    _refuse_where(
+        ~(bid >= 0) | (bid > MOST_MICROS / MICROS),
+        bid,
+        f"a bid in 0..{MOST_MICROS // MICROS:,} currency units (2^53 micros) in {names.bid}",
+        offsets,
+        auctions,
+    )
+    campaign, user = numbers(names.campaign), numbers(names.user)
+    if campaign is not None:
+        _refuse_where(campaign < 0, campaign, f"campaigns >= 0 in {names.campaign}", offsets, auctions)
+    if user is not None:
+        changes = user != np.repeat(user[starts], np.diff(offsets))
+        _refuse_where(changes, None, f"one user for all its rows in {names.user}", offsets, auctions)
     public = PublicCandidates(
         offsets,
         np.floor(bid * MICROS).astype(np.int64),
         Rates(click, reals(names.conversion)),
         names.bids_for,
-        numbers(names.campaign),
+        campaign,
         auctions,
     )
     private = Rates(private_click, reals(names.private_conversion))
     logged = reals(names.true_click)
-    user = numbers(names.user)
     return AuctionBlock(
         public,
         private,
         None if logged is None else Rates(logged, private.conversion),
         None if user is None else np.ascontiguousarray(user[starts]),
     )
+
+
+def _refuse_where(
+    wrong: NDArray[np.bool_], public: NDArray[Any] | None, expected: str, offsets: Integers, names: AuctionNames
+) -> None:
+    """Refuse the first such row by its auction, with its value where that is public."""
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        got = "another" if public is None else public[at].item()
+        auction = names.of(int(np.searchsorted(offsets, at, side="right")) - 1)
+        raise BadInput(f"auction {auction}: expected {expected}, got {got}")
 
 
 def _numpy(table: pa.Table, name: str) -> NDArray[Any]:

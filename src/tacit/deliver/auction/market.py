@@ -18,9 +18,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.auction.candidates import AuctionBlock, Floats, Integers
+from tacit.deliver.auction.candidates import EVENT_CODES, AuctionBlock, Event, Events, Floats, Integers
 from tacit.deliver.auction.choices import ChoiceRule, TopOf, expect_fit_to_show, expect_within_budget
 from tacit.deliver.auction.metrics import METRICS, Totals, true_event_rate, values_of
 from tacit.deliver.auction.noisy_price import NoisyPrice, noisy_prices
@@ -30,7 +31,7 @@ from tacit.errors import BadInput
 from tacit.kernels.auctions import Shown, run_auctions
 from tacit.kernels.choices import expected
 from tacit.privacy.randomness import Words
-from tacit.schema.impressions import Impressions
+from tacit.schema.impressions import DUE_ON, OWN_BID, Impressions
 
 
 @dataclass(frozen=True)
@@ -164,23 +165,39 @@ def private_scores(block: AuctionBlock, offers: Offers) -> Floats:
 
 
 def impressions(block: AuctionBlock, rules: Rules, shown: Shown) -> Impressions:
-    """What was shown, for the bill; price setters are named by their campaign."""
+    """What was shown, for the bill; price setters are named by their campaign.
+
+    A price is due on the impression where impressions are charged, else on what the bid is for: so a bid for an
+    impression is due on it under either rule.
+    """
     if not isinstance(shown, Shown):
         raise BadInput(f"expected what was shown at public prices, got {type(shown).__name__}")
-    campaign = block.public.campaign
+    public, campaign = block.public, block.public.campaign
     if campaign is None:
         raise BadInput("expected candidates with campaigns to bill, got none")
-    most = block.public.bid_micros[shown.rows]
+    most = public.bid_micros[shown.rows]
+    due_on = _events(public.bids_for, shown.rows)
     if rules.price.charged is Charged.IMPRESSION:
-        most = np.floor(most * block.public.event_rate[shown.rows]).astype(np.int64)
+        most = np.floor(most * public.event_rate[shown.rows]).astype(np.int64)
+        due_on = np.full(len(shown.rows), DUE_ON.index("impression"), np.uint8)
+    setter = np.where(shown.setters >= 0, campaign[np.maximum(shown.setters, 0)], shown.setters)
     return Impressions(
         campaign=campaign[shown.rows],
         price_micros=shown.prices,
         most_micros=most,
         rank=shown.ranks,
-        setter=np.where(shown.setters >= 0, campaign[np.maximum(shown.setters, 0)], shown.setters),
+        setter=np.where(shown.setters == shown.rows, OWN_BID, setter),
         rule=str(rules.price),
+        due_on=due_on,
+        auction=public.names_of_shown(shown.rows),
     )
+
+
+def _events(bids_for: Events, rows: Integers) -> NDArray[np.uint8]:
+    """The code of the event that each row's bid is for; the bill has the same codes."""
+    if isinstance(bids_for, Event):
+        return np.full(len(rows), EVENT_CODES[bids_for], np.uint8)
+    return bids_for[rows]
 
 
 def _metrics(block: AuctionBlock, offers: Offers, choice: ChoiceRule, words: Words | None) -> Floats:

@@ -24,9 +24,8 @@ def run(asked: Asked) -> Outcome:
         sizes = np.concatenate([np.diff(block.public.offsets) for block in market.blocks])
         numbers = np.arange(1, sizes.max() + 1)
         shares = np.cumsum(np.bincount(sizes)[1:]) / len(sizes)
-        panels.append(
-            Panel(market.name, [Series("auctions", numbers, 100 * shares, mechanism=Mechanism.NON_PRIVATE)])
-        )
+        line = Series("auctions", numbers, 100 * shares, mechanism=Mechanism.NON_PRIVATE, steps=True)
+        panels.append(Panel(market.name, [line]))
         table += [
             {"market": market.name, "candidates": number, "share_at_most": share}
             for number, share in zip(numbers.tolist(), shares.tolist(), strict=True)

@@ -17,6 +17,7 @@ from tacit.studies.choice.lifts import (
     records,
     said,
     share,
+    share_words,
 )
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import PAPER, SEEDS, data_words, markets
@@ -72,10 +73,10 @@ def judged(results: Results, market: str) -> list[Finding]:
             f"clipped SNM stays below the limit without privacy ({market})",
             f"for bounds up to {BOUNDS[2]:g} surplus at epsilon {LIMIT} has less than {PLATEAU:.0%} of the "
             "greedy gain, and is below greedy, 95% over auctions",
-            ", ".join(f"{name}: {part:.0%}" for name, part in kept.items()),
+            ", ".join(f"{name}: {share_words(part)}" for name, part in kept.items()),
             every(
                 [
-                    *(part < PLATEAU for part in kept.values()),
+                    *(None if part is None else part < PLATEAU for part in kept.values()),
                     *(above(results, GREEDY, each.at(LIMIT), "surplus") for each in tight),
                 ]
             ),

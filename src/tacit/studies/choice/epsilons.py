@@ -24,15 +24,19 @@ from tacit.studies.choice.lifts import (
     Record,
     above,
     arms_over,
+    at_least,
     cells,
+    lift,
     none_above,
     panels_over,
     records,
     said,
     share,
+    share_words,
 )
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import PAPER, SEEDS, data_words, markets
+from tacit.studies.runs import words
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 from tacit.studies.verdicts import every
 
@@ -92,7 +96,8 @@ def judged(results: Results, market: str) -> list[Finding]:
             "R3",
             f"at low epsilon clipped SNM beats RR ({market})",
             f"at epsilon {LOW} and a bound of {WIDE:g} median scores surplus is above RR's, 95% over auctions",
-            f"surplus: {said(results, low, 'surplus')}",
+            f"surplus: {said(results, low, 'surplus')}; the first over the second "
+            f"{words(lift(results, low[0], 'surplus', over=low[1]))}%",
             above(results, low[0], low[1], "surplus"),
         ),
         Finding(
@@ -113,16 +118,21 @@ def judged(results: Results, market: str) -> list[Finding]:
             "R8",
             f"scaled SNM converges to the choice without privacy ({market})",
             f"at epsilon {LIMIT} it has at least {REACHED:.0%} of the greedy gain in CTR",
-            f"scaled {reached:.1%}, clipped {stuck:.1%}",
-            reached >= REACHED,
+            f"scaled {share_words(reached, 1)}, clipped {share_words(stuck, 1)}",
+            at_least(reached, REACHED),
         ),
         Finding(
             "R9",
             f"RR at epsilon {MIDDLE} clearly beats non-personalised, near non-private ({market})",
             f"CTR, surplus and revenue lifts above 0, 95% over auctions; {NEAR:.0%} of the gain in CTR",
-            f"CTR {said(results, [middle], 'clicks')}, {near:.0%} of the gain; surplus "
+            f"CTR {said(results, [middle], 'clicks')}, {share_words(near)} of the gain; surplus "
             f"{said(results, [middle], 'surplus')}; revenue {said(results, [middle], 'revenue')}",
-            every([near >= NEAR, *(above(results, middle, "non-personalised", metric) for metric in SHOWN)]),
+            every(
+                [
+                    at_least(near, NEAR),
+                    *(above(results, middle, "non-personalised", metric) for metric in SHOWN),
+                ]
+            ),
         ),
         Finding(
             "R16",

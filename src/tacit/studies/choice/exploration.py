@@ -68,7 +68,7 @@ def run(asked: Asked) -> Outcome:
         rows=[
             (
                 str(exploring),
-                "none kept" if epsilon is None else f"{epsilon:g}",
+                "no privacy" if epsilon is None else f"{epsilon:g}",
                 f"{regret.mean[-1]:.1f}",
                 f"{regret.exponent:.2f}",
                 f"{regret.last_slope:.4f}",

@@ -11,7 +11,7 @@ from tacit.studies.plotting import Mechanism, Panel, Series
 from tacit.studies.runs import words
 from tacit.train.evaluation.estimates import Measured
 
-REACH = 1.96
+REACH, LEVEL = 1.96, 0.95
 METRICS = {"clicks": "CTR", "surplus": "surplus", "revenue": "revenue", "welfare": "welfare"}
 TITLES = {metric: name if name.isupper() else name.capitalize() for metric, name in METRICS.items()}
 SHOWN = ("clicks", "surplus", "revenue")
@@ -23,15 +23,19 @@ Record = dict[str, Any]
 def lift(results: Results, arm: str, metric: str, over: str = NOBODY) -> Measured:
     """By how many percent an arm is above another, auctions paired."""
     value, error = (100 * part for part in results.lift(arm, over, metric))
-    return Measured(value, value - REACH * error, value + REACH * error, error)
+    return Measured(value, value - REACH * error, value + REACH * error, LEVEL)
+
+
+def above_zero(found: Measured) -> bool | None:
+    """Whether a figure is above 0: its whole interval is, or the whole interval is below, else nobody knows."""
+    if found.low > 0:
+        return True
+    return False if found.high < 0 else None
 
 
 def above(results: Results, arm: str, other: str, metric: str) -> bool | None:
-    """Whether an arm is above another: the whole interval of the paired lift, or not even the mean."""
-    found = lift(results, arm, metric, over=other)
-    if found.low > 0:
-        return True
-    return None if found.value > 0 else False
+    """Whether an arm is above another, by the interval of the paired lift."""
+    return above_zero(lift(results, arm, metric, over=other))
 
 
 def none_above(results: Results, arms: Iterable[str], metric: str) -> bool | None:
@@ -42,10 +46,22 @@ def none_above(results: Results, arms: Iterable[str], metric: str) -> bool | Non
     return True if all(each.high < 0 for each in found) else None
 
 
-def share(results: Results, arm: str, metric: str) -> float:
-    """How much of the greedy choice's gain over the non-personalised one an arm has."""
+def share(results: Results, arm: str, metric: str) -> float | None:
+    """How much of the greedy choice's gain over the non-personalised one an arm has; None where that gain may
+    be nothing, by its interval."""
+    if not above(results, GREEDY, NOBODY, metric):
+        return None
     base, best = results.mean(NOBODY, metric), results.mean(GREEDY, metric)
     return (results.mean(arm, metric) - base) / (best - base)
+
+
+def at_least(part: float | None, bound: float) -> bool | None:
+    """Whether a share is at least so much; undecided where there is nothing to gain."""
+    return None if part is None else part >= bound
+
+
+def share_words(part: float | None, digits: int = 0) -> str:
+    return "nothing to gain" if part is None else f"{part:.{digits}%}"
 
 
 def said(results: Results, arms: Iterable[str], metric: str) -> str:

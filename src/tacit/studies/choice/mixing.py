@@ -7,6 +7,7 @@ group's own median score (wider where there are more candidates), R15 failed on 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from tacit.studies.choice.contestants import CLIPPED, RR, SCALED, WIDE, contest
 from tacit.studies.choice.lifts import LIFT_LABEL, cells, greedy_line, lift, line, records
@@ -62,17 +63,24 @@ def run(asked: Asked) -> Outcome:
 def _judged(ahead: dict[tuple[float, str], Measured]) -> Finding:
     few, *_, many = SIZES
     first, last = ahead[ALPHAS[0], few], ahead[ALPHAS[-1], many]
-    by_size = [sum(ahead[alpha, size].value for alpha in ALPHAS) for size in (few, many)]
-    by_alpha = [sum(ahead[alpha, size].value for size in SIZES) for alpha in (ALPHAS[0], ALPHAS[-1])]
-    corner = True if last.low > first.high else (None if last.value > first.value else False)
+    by_size = [[ahead[alpha, size] for alpha in ALPHAS] for size in (few, many)]
+    by_alpha = [[ahead[alpha, size] for size in SIZES] for alpha in (ALPHAS[0], ALPHAS[-1])]
+    corner = True if last.low > first.high else (False if last.high < first.low else None)
     return Finding(
         "R15",
         "more candidates and closer scores make clipped SNM more dominant",
         f"CTR of clipped SNM over RR's at epsilon {LOW}: higher with many candidates and the smallest alpha "
         "than with few and alpha 1 (95% intervals apart), and on average higher along each; one bound for all",
         "; ".join(f"alpha {alpha:g}, {size}: {words(each)}%" for (alpha, size), each in ahead.items()),
-        every([corner, by_size[1] > by_size[0], by_alpha[1] > by_alpha[0]]),
+        every([corner, _rises(*by_size), _rises(*by_alpha)]),
     )
+
+
+def _rises(before: Sequence[Measured], after: Sequence[Measured]) -> bool | None:
+    """Whether the average rises. That it does not is said only where no value within the intervals does."""
+    if sum(each.value for each in after) > sum(each.value for each in before):
+        return True
+    return False if sum(each.high for each in after) < sum(each.low for each in before) else None
 
 
 STUDY = Study(

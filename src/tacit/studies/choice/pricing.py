@@ -106,24 +106,23 @@ def _by_auction(block: AuctionBlock, arm: Arm, model: str, average: float) -> Fl
 
 
 def judged(results: Results, where: str) -> list[Finding]:
-    def seen(model: str) -> str:
-        return ", ".join(
-            f"{metric} {words(lift(results, model, metric, over=DEVICE))}%" for metric in ("revenue", "surplus")
-        )
+    def seen(model: str, over: str) -> str:
+        lifts = {metric: lift(results, model, metric, over=over) for metric in ("revenue", "surplus")}
+        return f"over {over}: " + ", ".join(f"{metric} {words(each)}%" for metric, each in lifts.items())
 
     return [
         Finding(
             "R1",
             f"pricing without private data raises revenue and lowers surplus ({where})",
             "revenue above and surplus below those of prices by the device's rates, 95% over auctions",
-            seen(SERVER),
+            seen(SERVER, DEVICE),
             every([above(results, SERVER, DEVICE, "revenue"), above(results, DEVICE, SERVER, "surplus")]),
         ),
         Finding(
             "R2",
             f"an uninformed click model raises prices further ({where})",
             "revenue above and surplus below those of prices by the server's rates, 95% over auctions",
-            seen(NOTHING),
+            seen(NOTHING, SERVER),
             every([above(results, NOTHING, SERVER, "revenue"), above(results, SERVER, NOTHING, "surplus")]),
         ),
     ]

@@ -17,7 +17,7 @@ from tacit.privacy.choice.ranked import TopChoice
 from tacit.privacy.choice.scores import Scaled
 from tacit.privacy.choice.top_plan import best_exchangeable_plan, ordered_means
 from tacit.studies.choice.contestants import EPSILONS
-from tacit.studies.choice.lifts import REACH, series
+from tacit.studies.choice.lifts import LEVEL, REACH, above_zero, series
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import PAPER, SEEDS
 from tacit.studies.plotting import Mechanism, Panel
@@ -128,32 +128,30 @@ def judged(found: dict[Key, Floats]) -> list[Finding]:
         for law in LAWS
         for name in (RR, SNM)
     }
+    behind = {  # of RR, set by set
+        (law, size): found[law, size, RR, MIDDLE] - found[law, size, SNM, MIDDLE]
+        for law in LAWS
+        for size in SIZES
+    }
+    more = {law: _apart(behind[law, few], behind[law, many]) for law in LAWS}
     wins = {size: _mean(found[extreme, size, SNM, LOW] - found[extreme, size, RR, LOW]) for size in SIZES}
     return [
         Finding(
             "R13",
             "RR degrades as choices grow, SNM does not",
-            f"at epsilon {MIDDLE} RR's score falls from {few} to {many} candidates, 95% over sets, and by "
-            "more than SNM's, for both laws",
+            f"at epsilon {MIDDLE} RR's score falls from {few} to {many} candidates, and by more than SNM's, "
+            "both 95% over sets, for both laws",
             "; ".join(f"{law}, {name}: falls by {words(gap, 4)}" for (law, name), gap in falls.items()),
-            every(
-                part
-                for law in LAWS
-                for part in (_sure(falls[law, RR]), falls[law, RR].value > falls[law, SNM].value)
-            ),
+            every(part for law in LAWS for part in (above_zero(falls[law, RR]), above_zero(more[law]))),
         ),
         Finding(
             "R14",
             "on extreme scores SNM beats RR at small epsilon",
             f"Bernoulli(.9), epsilon {LOW}, {few} and {many} candidates: SNM's score above RR's, 95% over sets",
             ", ".join(f"{size} candidates: {words(gap, 4)} above" for size, gap in wins.items()),
-            every(_sure(gap) for gap in wins.values()),
+            every(above_zero(gap) for gap in wins.values()),
         ),
     ]
-
-
-def _sure(gap: Measured) -> bool | None:
-    return True if gap.low > 0 else (None if gap.value > 0 else False)
 
 
 def _mean(values: Floats) -> Measured:
@@ -167,7 +165,7 @@ def _apart(a: Floats, b: Floats) -> Measured:
 
 
 def _around(value: float, error: float) -> Measured:
-    return Measured(value, value - REACH * error, value + REACH * error, error)
+    return Measured(value, value - REACH * error, value + REACH * error, LEVEL)
 
 
 STUDY = Study(

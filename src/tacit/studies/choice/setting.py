@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from tacit.deliver.auction.offers import offer
 from tacit.deliver.auction.rules import Rules
 from tacit.errors import BadInput
 from tacit.studies.study import Asked, Scale
+
+if TYPE_CHECKING:
+    from tacit.data.columns import Columns
 
 PAPER = "Laro et al. 2023: differentially private, personalized recommendations (arXiv 2308.03735)"
 OURS = "ours, beside Laro et al. 2023 (arXiv 2308.03735)"
@@ -87,17 +91,18 @@ def _logged(folder: Path) -> StudyMarket:
             f"{folder}: expected folders {LOG} (tacit data prepare), {SERVER} and {DEVICE} (tacit train), "
             f"got no {', '.join(lacking)}"
         )
-    return StudyMarket("Taobao", 0.3, tuple(_logged_blocks(folder)))
-
-
-def _logged_blocks(folder: Path) -> Iterator[AuctionBlock]:
     from tacit.data.columns import Columns
+
+    columns = Columns.open(folder / LOG)
+    name = "Taobao-like" if columns.synthetic else "Taobao"
+    return StudyMarket(name, 0.3, tuple(_logged_blocks(folder, columns)))
+
+
+def _logged_blocks(folder: Path, columns: Columns) -> Iterator[AuctionBlock]:
     from tacit.studies.choice.taobao import LoggedMarket
     from tacit.train.models.saving import load
 
-    log = LoggedMarket.of(
-        Columns.open(folder / LOG), server=load(folder / SERVER), device=load(folder / DEVICE)
-    )
+    log = LoggedMarket.of(columns, server=load(folder / SERVER), device=load(folder / DEVICE))
     first = rows = 0
     for some in log.blocks():
         bids = np.floor(some.bid * MICROS).astype(np.int64)

@@ -7,11 +7,12 @@ import time
 import numpy as np
 
 from tacit.data.generators.markets import Market
-from tacit.deliver.auction.choices import ChoiceRule, NonPersonalised, TopOf
+from tacit.deliver.auction.choices import ChoiceRule, NonPersonalised
 from tacit.deliver.auction.logs import MICROS, generated_blocks
 from tacit.deliver.auction.market import Arm
 from tacit.deliver.auction.rules import Charged, FirstPrice, PriceRule, Rules, SecondPrice
 from tacit.deliver.incentives import Shading, shading
+from tacit.studies.choice.contestants import RR, SCALED, planned
 from tacit.studies.choice.lifts import REACH
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import OURS, SEEDS, StudyMarket
@@ -19,13 +20,11 @@ from tacit.studies.plotting import Mechanism, Panel, Series
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 
 NAME = "choice-shading"
-FACTORS = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3)
+FACTORS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3)
 AUCTIONS = {Scale.TOY: 50, Scale.SMALL: 2_000, Scale.FULL: 16_000}
 EPSILON = 5
 PER_THOUSAND = 1_000 / MICROS
-NOBODY, PRIVATE = "non-personalised", f"RR at {EPSILON}"
-CHOICES: dict[str, ChoiceRule] = {NOBODY: NonPersonalised(), PRIVATE: TopOf(EPSILON)}
-LOOKS = {NOBODY: Mechanism.NON_PRIVATE, PRIVATE: Mechanism.RR}
+NOBODY = "non-personalised"
 PRICES: dict[str, PriceRule] = {
     "second price": SecondPrice(Charged.CLICK),
     "first price": FirstPrice(Charged.CLICK),
@@ -37,13 +36,20 @@ def run(asked: Asked) -> Outcome:
     began = time.monotonic()
     auctions = Market.taobao_like().auctions(AUCTIONS[asked.scale], 1)
     market = StudyMarket("display-like", 0.9, tuple(generated_blocks(auctions)))
+    contestants = (RR, SCALED, planned((EPSILON,)))
+    choices: dict[str, ChoiceRule] = {
+        NOBODY: NonPersonalised(),
+        **{each.at(EPSILON): each.make(market, EPSILON) for each in contestants},
+    }
+    looks = {NOBODY: Mechanism.NON_PRIVATE, **{each.at(EPSILON): each.look for each in contestants}}
     found: dict[tuple[str, str], Shading] = {}
     for price, rule in PRICES.items():
-        for name, choice in CHOICES.items():
-            asked.track(f"{NAME}: {price}, {name}", len(found), len(PRICES) * len(CHOICES))
+        for name, choice in choices.items():
+            asked.track(f"{NAME}: {price}, {name}", len(found), len(PRICES) * len(choices))
             found[price, name] = shading(market.blocks[0], Arm(choice, Rules(rule)), FACTORS)
     panels = [
-        Panel(price.capitalize(), [_line(found[price, name], name) for name in CHOICES]) for price in PRICES
+        Panel(price.capitalize(), [_line(found[price, name], name, looks[name]) for name in choices])
+        for price in PRICES
     ]
     return outcome(
         NAME,
@@ -58,7 +64,7 @@ def run(asked: Asked) -> Outcome:
         ],
         columns=("price", "choice", "best factor", "most gained per 1,000 bids", "% of truthful surplus"),
         rows=[
-            (price, name, f"{each.best_factor:g}", f"{PER_THOUSAND * each.gain.max():,.1f}", _share(each))
+            (price, name, best_words(each), f"{PER_THOUSAND * each.gain.max():,.1f}", _share(each))
             for (price, name), each in found.items()
         ],
         findings=_judged(found),
@@ -67,9 +73,15 @@ def run(asked: Asked) -> Outcome:
     )
 
 
-def _line(each: Shading, name: str) -> Series:
+def _line(each: Shading, name: str, look: Mechanism) -> Series:
     y, reach = PER_THOUSAND * each.gain, PER_THOUSAND * REACH * each.standard_error
-    return Series(name, each.factors, y, y - reach, y + reach, mechanism=LOOKS[name])
+    return Series(name, each.factors, y, y - reach, y + reach, mechanism=look)
+
+
+def best_words(each: Shading) -> str:
+    """The best factor; where it is the first or last that was tried, the best of all may lie beyond."""
+    best = each.best_factor
+    return f"{best:g}{', an end of the grid' if best in (each.factors[0], each.factors[-1]) else ''}"
 
 
 def _share(each: Shading) -> str:
@@ -79,11 +91,13 @@ def _share(each: Shading) -> str:
 
 def _judged(found: dict[tuple[str, str], Shading]) -> list[Finding]:
     def gains(each: Shading) -> bool | None:
-        sure = (each.gain - REACH * each.standard_error > 0).any()
-        return True if sure else (None if (each.gain > 0).any() else False)
+        reach = REACH * each.standard_error
+        if (each.gain - reach > 0).any():
+            return True
+        return False if (each.gain + reach <= 0).all() else None
 
     findings = []
-    for name in CHOICES:
+    for name in [name for price, name in found if price == "second price"]:
         second = gains(found["second price", name])
         each = found["second price", name]
         truthful = name == NOBODY
@@ -92,7 +106,7 @@ def _judged(found: dict[tuple[str, str], Shading]) -> list[Finding]:
                 "T7",
                 f"second price on the public ranking {'is' if truthful else 'is not'} truthful ({name})",
                 f"{'no' if truthful else 'some'} factor gains over the truthful bid, 95% over auctions",
-                f"best factor {each.best_factor:g}, {_share(each)}% of the truthful surplus gained",
+                f"best factor {best_words(each)}, {_share(each)}% of the truthful surplus gained",
                 None if second is None else second != truthful,
             )
         )

@@ -14,7 +14,7 @@ from tacit.privacy.choice.slates.peeling import PeeledSlates
 from tacit.privacy.choice.slates.slate import Slate
 from tacit.privacy.choice.slates.top_slates import TopSlates, best_top_slates
 from tacit.privacy.choice.top_plan import ordered_means
-from tacit.studies.choice.lifts import REACH, series
+from tacit.studies.choice.lifts import LEVEL, REACH, above_zero, series
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import OURS, SEEDS
 from tacit.studies.plotting import Mechanism, Panel
@@ -83,7 +83,7 @@ def _share(sums: Floats, measuring: Floats) -> Measured:
 
 def _mean(values: Floats) -> Measured:
     value, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
-    return Measured(value, value - REACH * error, value + REACH * error, error)
+    return Measured(value, value - REACH * error, value + REACH * error, LEVEL)
 
 
 def _judged(sums: dict[tuple[str, float], Floats], shares: dict[tuple[str, float], Measured]) -> list[Finding]:
@@ -92,7 +92,7 @@ def _judged(sums: dict[tuple[str, float], Floats], shares: dict[tuple[str, float
 
     def ahead(better: str, worse: str) -> bool | None:
         gaps = [_mean(sums[better, e] - sums[worse, e]) for e in EPSILONS]
-        return every(True if gap.low > 0 else (None if gap.value > 0 else False) for gap in gaps)
+        return every(above_zero(gap) for gap in gaps)
 
     return [
         Finding(

@@ -87,11 +87,11 @@ def run(asked: Asked) -> Outcome:
     settings = Settings(
         name=NAME,
         data=setting.data_words(asked),
-        synthetic=asked.data is None,
+        synthetic=setting.synthetic(asked),
         seeds=measured.seeds,
         unit="user",
         relation="replace label",
-        command=f"tacit reproduce {NAME} --scale {asked.scale} --seeds {asked.seeds}",
+        command=asked.command(NAME),
         parameters={"delta": DELTA, "rate": PUBLISHED_RATE, "caps": list(caps)},
     )
     pairs = zip(epsilons, best, strict=True)

@@ -11,7 +11,7 @@ from tacit.studies.label_dp.arms import Arm, Measurements
 from tacit.studies.plotting import Mechanism, Panel, Series, line_figure
 from tacit.studies.results import Settings, write
 from tacit.studies.runs import mean, words
-from tacit.studies.study import Asked, Finding, Outcome
+from tacit.studies.study import Asked, Finding, Outcome, judged_at
 
 Y_LABEL = "AUC loss against non-private, %"
 HEADER = (
@@ -56,11 +56,11 @@ def outcome(
     settings = Settings(
         name=name,
         data=setting.data_words(asked),
-        synthetic=asked.data is None,
+        synthetic=setting.synthetic(asked),
         seeds=measured.seeds,
         unit=unit,
         relation="replace label",
-        command=f"tacit reproduce {name} --scale {asked.scale} --seeds {asked.seeds}",
+        command=asked.command(name),
         parameters={
             "rows": setting.ROWS[asked.scale],
             "bins": setting.BINS[asked.scale],
@@ -68,7 +68,7 @@ def outcome(
                 model: repr(setting.learning(model))
                 for model in dict.fromkeys(arm.model for arm in measured.arms)
             },
-            "verdicts": [finding.as_json() for finding in findings],
+            "verdicts": [finding.as_json() for finding in judged_at(asked.scale, findings)],
         },
     )
     ticks = sorted({float(x) for panel in panels for each in panel.series for x in each.columns[0]})

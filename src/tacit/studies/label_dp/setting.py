@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tacit.studies.encodings import Hashed
 from tacit.studies.logs import StudyLog, published_file
+from tacit.studies.origins import made_up
 from tacit.studies.study import Asked, Scale
 
 if TYPE_CHECKING:
@@ -41,9 +42,14 @@ def log(asked: Asked, seed: int) -> StudyLog:
     return StudyLog(NAME, ROWS[asked.scale], seed, public=hashed, sensitive=Hashed(1))
 
 
+def synthetic(asked: Asked) -> bool:
+    """Whether the log was made up, a published file's place notwithstanding."""
+    return made_up(asked, [file] if (file := log(asked, 1).file) else None)
+
+
 def data_words(asked: Asked) -> str:
     if asked.data is not None:
-        return "Criteo Attribution as published"
+        return "Criteo-Attribution-like file" if synthetic(asked) else "Criteo Attribution as published"
     return f"Criteo-Attribution-like, {ROWS[asked.scale] * 0.3612 / 1000:,.0f}k clicks"
 
 

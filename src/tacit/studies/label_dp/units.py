@@ -45,7 +45,7 @@ def run(asked: Asked) -> Outcome:
     def draw(path: Path) -> object:
         heights = [max(0.0, mean(measured.percent(best[kind])).value) for kind in kinds]
         seeds = f"{len(measured.seeds)} seed{'' if len(measured.seeds) == 1 else 's'}"
-        made_up = "synthetic, " if asked.data is None else ""
+        made_up = "synthetic, " if setting.synthetic(asked) else ""
         return bar_figure(
             [Bars("", labels, heights, [PUBLISHED[kind] for kind in kinds])],
             subtitle=f"Epsilon {EPSILON}, replace label, best K of each unit, epsilon/K_i; "

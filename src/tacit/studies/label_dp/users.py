@@ -58,8 +58,8 @@ def run(asked: Asked) -> Outcome:
     labels = [*(str(count) for count in range(1, MOST)), f"{MOST}+"]
     counts = {kind: [record[f"{kind} {count}"] for count in range(1, MOST + 1)] for kind in kinds}
     settings = Settings(
-        NAME, setting.data_words(asked), asked.data is None, (1,), "unit", "counts of public keys",
-        f"tacit reproduce {NAME} --scale {asked.scale}", {"most": MOST},
+        NAME, setting.data_words(asked), setting.synthetic(asked), (1,), "unit", "counts of public keys",
+        asked.command(NAME), {"most": MOST},
     )  # fmt: skip
 
     def draw(path: Path) -> object:

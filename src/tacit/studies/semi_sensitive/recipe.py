@@ -38,7 +38,7 @@ NO_RARE_SIGNAL = 0.0
 def size_words(asked: Asked) -> str:
     """How many rows were trained on, for a subtitle."""
     if asked.data is not None:
-        return "as published"
+        return "from a file"
     rows = ROWS[asked.scale] * 4 // 5
     return f"{rows // 1000}k rows" if rows < 1_000_000 else f"{rows // 1_000_000}M rows"
 

@@ -1,0 +1,192 @@
+"""What a reported choice costs: the client's pick among the ads that were sent, under differential privacy.
+
+The server knows which contexts lie below the disclosed node and how likely each is, so it can plan the choice
+for them: (k, m) of a truncated randomized response is the best for contexts drawn by their counts. Precision is
+exact in expectation over the choice, by its law; an ad is always shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.data.generators.generated import generator
+from tacit.deliver.estimates.shrinkage import Shrinkage
+from tacit.privacy.choice.choice import Choice
+from tacit.privacy.choice.ranked import TopChoice
+from tacit.privacy.choice.top_plan import best_top_plan
+from tacit.studies.contexts.clustered import Tally, at_threshold, compared, measured
+from tacit.studies.contexts.figures import line, rises
+from tacit.studies.contexts.serving import PAPER_ADS, groups, sent
+from tacit.studies.contexts.setting import OURS, SEEDS, Found, trials
+from tacit.studies.contexts.shrinkage import STRENGTH
+from tacit.studies.contexts.trial import LAST, Block, Floats, Trial
+from tacit.studies.plotting import Mechanism, Panel, Series
+from tacit.studies.report import Axes, outcome
+from tacit.studies.runs import words
+from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+
+NAME = "contexts-private"
+EPSILONS = (0.5, 1, 2, 3, 4, 6, 8)
+DECIDED = 3
+DRAWS = 400  # contexts that a choice is planned for
+SERVER, EXACT, PLANNED, PLAIN = "server alone", "no privacy", "trunc, planned", "RR on all that were sent"
+_STREAM = 63
+
+ARMS = (
+    (SERVER, 0.0),
+    (EXACT, 0.0),
+    *((PLANNED, epsilon) for epsilon in EPSILONS),
+    *((PLAIN, epsilon) for epsilon in EPSILONS),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """Tests that disclosed one node, with the ads that were sent for it, the publicly best first.
+
+    likely   (draws, ads) rates in contexts as likely as the server thinks them
+    private  (tests, ads) rates in the tests' own contexts
+    wanted   (tests,) the place of the ad that was clicked, or -1
+    """
+
+    tests: list[int]
+    likely: Floats
+    private: Floats
+    wanted: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+def run(asked: Asked) -> Outcome:
+    began = time.monotonic()
+    tallies, rows, tests = [], 0, 0
+    for at, trial in enumerate(trials(asked)):
+        asked.track(f"{NAME}: trace {at + 1}", at, asked.seeds)
+        rows, tests = rows + trial.trace.rows, tests + len(trial.tests)
+        tallies.append(_tallied(trial))
+    found = Found.together(tallies)
+    table, listed = [], []
+    for place, (arm, epsilon) in enumerate(ARMS):
+        cells = []
+        for part, tally in found.parts().items():
+            figure = measured(tally, at_threshold(place, "precision"))
+            table.append({"choice": arm, "epsilon": epsilon or None, "requests": part, **figure.as_json()})
+            cells.append(words(figure, 3))
+        listed.append((arm, f"{epsilon:g}" if epsilon else "", *cells))
+    return outcome(
+        NAME,
+        asked,
+        unit="request",
+        relation="any exact context and history replaced",
+        began=began,
+        data=f"{rows:,} visits, {tests:,} of them tested",
+        parameters={"levels": list(LAST), "ads": PAPER_ADS, "epsilons": list(EPSILONS), "draws": DRAWS},
+        table=table,
+        columns=("choice", "epsilon", *(f"precision, {part}" for part in found.parts())),
+        rows=listed,
+        findings=[_beats_the_server(found)],
+        panels=[
+            Panel(title, _lines(getattr(found, part)))
+            for part, title in (("everything", "All requests"), ("discovery", "First visits"))
+        ],
+        axes=Axes("epsilon a choice", "precision, an ad always shown", ticks=EPSILONS, share_y=True),
+    )
+
+
+def requests(trial: Trial) -> Iterator[Requests]:
+    """All tests, by what they disclosed."""
+    disclosed = trial.disclosed(LAST)
+    wanted = trial.trace.place[trial.tests]
+    for block in trial.blocks(LAST, Shrinkage(STRENGTH)):
+        for contexts, pairs in groups(block, disclosed):
+            likely = _likely(block, contexts)
+            ads = sent(block, contexts, PAPER_ADS, threshold=0.0)
+            if len(ads):
+                ads = ads[np.argsort(-likely[:, ads].mean(axis=0), kind="stable")]
+                tests, at = (list(each) for each in zip(*pairs, strict=True))
+                hit = block.ad[ads] == wanted[tests][:, None]
+                place = np.where(hit.any(axis=1), hit.argmax(axis=1), -1)
+                yield Requests(tests, likely[:, ads], block.rate[at][:, ads], place)
+
+
+def chances(request: Requests, law: Choice | None) -> Floats:
+    """(tests,) how likely the clicked ad is shown; without a law the best is."""
+    if law is None:
+        picked = request.private.argmax(axis=1)
+        return np.asarray(picked == request.wanted, np.float64)
+    pmf = law.pmf(request.private)
+    return np.asarray(np.where(request.wanted >= 0, pmf[np.arange(len(pmf)), request.wanted], 0.0))
+
+
+def _laws(request: Requests) -> Iterator[Choice | None]:
+    """In the order of ARMS."""
+    size = request.private.shape[1]
+    yield TopChoice.for_epsilon(1, size, 1, 1)  # the publicly best, whatever the scores
+    yield None
+    for epsilon in EPSILONS:
+        yield best_top_plan(request.likely, epsilon).mechanism(epsilon)
+    for epsilon in EPSILONS:
+        yield TopChoice.for_epsilon(epsilon, size, size, 1)
+
+
+def _likely(block: Block, contexts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Floats:
+    """(draws, ads of the block) rates in contexts drawn by how often each was seen."""
+    weight = np.maximum(block.learnt[contexts], 1).astype(np.float64)
+    drawn = generator(1, _STREAM, int(contexts[0])).choice(contexts, DRAWS, p=weight / weight.sum())
+    return np.asarray(block.rate[drawn])
+
+
+def _tallied(trial: Trial) -> Found:
+    clicked = np.zeros((len(trial.tests), len(ARMS)))
+    shown = np.zeros((len(trial.tests), len(ARMS)), bool)
+    for request in requests(trial):
+        shown[request.tests] = True
+        for place, law in enumerate(_laws(request)):
+            clicked[request.tests, place] = chances(request, law)
+    user, again = trial.trace.user[trial.tests], trial.trace.again[trial.tests]
+    return Found(*(Tally.of(user, shown, clicked, among) for among in (None, ~again, again)))
+
+
+def _lines(tally: Tally) -> list[Series]:
+    looks = {PLANNED: Mechanism.OURS, PLAIN: Mechanism.RR}
+    lines = [
+        line(
+            name,
+            EPSILONS,
+            [measured(tally, at_threshold(ARMS.index((name, each)), "precision")) for each in EPSILONS],
+            look,
+        )
+        for name, look in looks.items()
+    ]
+    for name, look in ((EXACT, Mechanism.NON_PRIVATE), (SERVER, Mechanism.DISCLOSURE)):
+        value = measured(tally, at_threshold(ARMS.index((name, 0.0)), "precision")).value
+        lines.append(Series(name, [EPSILONS[0], EPSILONS[-1]], [value] * 2, mechanism=look))
+    return lines
+
+
+def _beats_the_server(found: Found) -> Finding:
+    planned, server = (
+        at_threshold(ARMS.index(arm), "precision") for arm in ((PLANNED, DECIDED), (SERVER, 0.0))
+    )
+    gained = compared(found.everything, found.everything, planned, other_statistic=server)
+    return Finding(
+        "T11",
+        "a private choice among ten ads is more precise than what the server alone would show",
+        f"at epsilon {DECIDED} and (4,2,2), whole interval over people",
+        f"{words(gained, 3)}",
+        rises(gained),
+    )
+
+
+STUDY = Study(
+    NAME,
+    "What a private choice costs among candidates for a context",
+    OURS,
+    "beside figure 5",
+    ("T11",),
+    {Scale.TOY: 0.1, Scale.SMALL: 1.5, Scale.FULL: 30.0},
+    SEEDS,
+    run,
+)
