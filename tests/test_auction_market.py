@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
 from auction_blocks import awkward_block, smooth_block
 from tacit.data.generators.markets import Market
+from tacit.deliver.auction import metrics
 from tacit.deliver.auction.candidates import AuctionBlock, PublicCandidates, Rates
 from tacit.deliver.auction.choices import ChoiceRule, Greedy, NonPersonalised, Planned, TopOf
-from tacit.deliver.auction.logs import LogNames, generated_blocks, logged_blocks
+from tacit.deliver.auction.logs import generated_blocks
 from tacit.deliver.auction.market import (
     Arm,
     choose_block,
@@ -38,7 +35,7 @@ from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.noisy_max import NoisyMax
 from tacit.privacy.choice.ranked import TopChoice
 from tacit.privacy.choice.scores import Clipped, Scaled
-from tacit.schema.columns import IDS, Column, Kind, LogSchema, Role
+from tacit.schema.impressions import RESERVE_PRICE
 
 RULES: dict[str, ChoiceRule] = {
     "greedy": Greedy(),
@@ -165,19 +162,16 @@ def test_a_device_that_cannot_pay_is_named_and_nothing_is_drawn() -> None:
     assert measure([block], {"rr": Arm(TopOf(2.0))}, epsilon_left=2.0).most_epsilon["rr"] <= 2.0 + 1e-12
 
 
-def test_totals_add_up_in_any_split() -> None:
+def test_totals_add_up_however_the_stream_is_cut() -> None:
     draws = np.random.default_rng(3)
     values, users = draws.standard_normal((1000, 3)) + 100, draws.integers(50, size=1000)
     for given in (None, users):
-        whole, parts = Totals(3), [Totals(3) for _ in range(3)]
+        whole, in_parts = Totals(3), Totals(3)
         whole.add(values, given)
-        for part, rows in zip(parts, np.split(np.arange(1000), [10, 400]), strict=True):
-            part.add(values[rows], None if given is None else given[rows])
-        merged = Totals(3)
-        for part in parts:
-            merged.merge(part)
-        np.testing.assert_allclose(merged.means, whole.means, rtol=1e-13)
-        np.testing.assert_allclose(merged.covariance, whole.covariance, rtol=1e-9)
+        for rows in np.split(np.arange(1000), [10, 10, 400]):
+            in_parts.add(values[rows], None if given is None else given[rows])
+        np.testing.assert_allclose(in_parts.means, whole.means, rtol=1e-13)
+        np.testing.assert_allclose(in_parts.covariance, whole.covariance, rtol=1e-9)
     direct = np.cov(values.T) / 1000
     plain = Totals(3)
     plain.add(values)
@@ -198,123 +192,31 @@ def test_standard_errors_allow_for_users() -> None:
     assert np.bincount(group_of(np.arange(4096 * 50)), minlength=4096).min() > 10
 
 
+def test_errors_over_few_users_are_those_of_the_textbook() -> None:
+    """Two users of three and one auctions: the mean is a ratio of sums over users, whose variance has n - 1."""
+    values, users = np.array([[1.0], [2.0], [3.0], [10.0]]), np.array([1, 1, 1, 2])
+    assert len(set(group_of(users).tolist())) == 2
+    totals = Totals(1)
+    totals.add(values, users)
+    residuals = 6.0 - 3 * 4.0, 10.0 - 1 * 4.0
+    assert totals.covariance[0, 0] == pytest.approx(
+        2 / (2 - 1) * (residuals[0] ** 2 + residuals[1] ** 2) / 4**2
+    )
+
+
+def test_a_metric_that_nobody_works_out_is_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = smooth_block(2, 5)
+    monkeypatch.setattr(metrics, "METRICS", (*METRICS, "regret"))
+    with pytest.raises(KeyError, match="regret"):
+        values_of(block, offer(block.public, Rules()))
+
+
 def test_lifts_are_paired() -> None:
     block = smooth_block(6, 500)
     found = measure([block], {"a": Arm(TopOf(3.0)), "b": Arm(TopOf(3.0)), "np": Arm(NonPersonalised())})
     assert found.lift("a", "b", "welfare") == pytest.approx((0.0, 0.0), abs=1e-9)
     lift, error = found.lift("a", "np", "welfare")
     assert lift > 3 * error > 0
-
-
-def _log(path: Path, blocks: list[AuctionBlock]) -> None:
-    columns: dict[str, list[NDArray[Any]]] = {
-        name: [] for name in ("auction", "bid", "server", "device", "ad", "user")
-    }
-    seen = 0
-    for block in blocks:
-        sizes = np.diff(block.public.offsets)
-        auction = np.repeat(np.arange(seen, seen + len(sizes)), sizes)
-        seen += len(sizes)
-        campaign = block.public.campaign
-        assert campaign is not None
-        for name, values in (
-            ("auction", auction),
-            ("bid", block.public.bid_micros / 1e6),
-            ("server", block.public.rates.click),
-            ("device", block.private.click),
-            ("ad", campaign),
-            ("user", auction // 3),
-        ):
-            columns[name].append(values)
-    pq.write_table(pa.table({name: np.concatenate(values) for name, values in columns.items()}), path)
-
-
-NAMES = LogNames("auction", "bid", "server", campaign="ad", private_click="device", user="user")
-
-
-@pytest.mark.parametrize("rows", [1, 7, 64, 10**6])
-def test_a_log_in_blocks_is_the_log(tmp_path: Path, rows: int) -> None:
-    blocks = [awkward_block(seed) for seed in (1, 2)]
-    _log(tmp_path / "log.parquet", blocks)
-    streamed = list(logged_blocks(tmp_path / "log.parquet", NAMES, rows))
-    sizes = np.concatenate([np.diff(block.public.offsets) for block in streamed])
-    np.testing.assert_array_equal(sizes, np.concatenate([np.diff(block.public.offsets) for block in blocks]))
-    arms = {"rr": Arm(TopOf(2.0))}
-    found, in_memory = measure(streamed, arms), measure(blocks, arms)
-    for metric in METRICS:  # bids went through a decimal of currency units: a micro may be lost
-        assert found.mean("rr", metric) == pytest.approx(in_memory.mean("rr", metric), rel=1e-3)
-
-
-@pytest.mark.parametrize("use", ["bid", "click", "conversion", "campaign"])
-def test_no_private_column_may_price(use: str) -> None:
-    columns = {"auction": "auction", "bid": "bid", "click": "server"}
-    message = f"{use}: expected a public column to price by, got 'device', which is private"
-    with pytest.raises(BadInput, match=message):
-        LogNames(**columns | {use: "device"}, private_click="device")  # type: ignore[arg-type]
-    schema = LogSchema(
-        "log",
-        (
-            Column("age_rate", {Role.SENSITIVE}, Kind.REAL),
-            Column("clicked", {Role.LABEL}, Kind.FLAG),
-        ),
-    )
-    with pytest.raises(BadInput, match="which is private"):
-        LogNames(**columns | {use: "age_rate"}, schema=schema)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("role", list(Role))
-def test_a_schema_says_what_may_price(role: Role) -> None:
-    fitting = {
-        "auction": {Role.PUBLIC, Role.AUCTION},
-        "bid": {Role.PUBLIC, Role.PRICE},
-        "click": {Role.PUBLIC},
-        "conversion": {Role.PUBLIC},
-        "campaign": {Role.PUBLIC, Role.ADVERTISER},
-    }
-    numeric = role not in IDS
-    column = Column("x", {role}, Kind.WHOLE if role is Role.TIME else Kind.REAL if numeric else Kind.CATEGORY)
-    label = () if role is Role.LABEL else (Column("clicked", {Role.LABEL}, Kind.FLAG),)
-    schema = LogSchema("log", (column, *label))
-    for use, roles in fitting.items():
-        names = {"auction": "auction", "bid": "bid", "click": "server", use: "x"}
-        if role in roles:
-            assert getattr(LogNames(**names, schema=schema), use) == "x"  # type: ignore[arg-type]
-            continue
-        with pytest.raises(BadInput, match=f"{use}: expected a public column to price by, got 'x', which is"):
-            LogNames(**names, schema=schema)  # type: ignore[arg-type]
-
-
-def test_a_column_prices_neither_by_its_name_nor_by_its_source() -> None:
-    hidden = Column("x", {Role.PROPENSITY}, Kind.REAL, source="in_the_file")
-    schema = LogSchema("log", (hidden, Column("y", {Role.LABEL}, Kind.FLAG)))
-    for name in ("x", "in_the_file"):
-        with pytest.raises(BadInput, match=f"got '{name}', which is propensity"):
-            LogNames("auction", "bid", name, schema=schema)
-
-
-def test_a_public_column_with_a_private_use_does_not_price() -> None:
-    both = LogSchema("log", (Column("x", {Role.PUBLIC, Role.USER}), Column("y", {Role.LABEL}, Kind.FLAG)))
-    with pytest.raises(BadInput, match="which is private"):
-        LogNames("auction", "bid", "server", campaign="x", schema=both)
-    named = LogSchema(
-        "log", (Column("x", {Role.PUBLIC, Role.ADVERTISER}), Column("y", {Role.LABEL}, Kind.FLAG))
-    )
-    assert LogNames("auction", "bid", "server", campaign="x", schema=named).campaign == "x"
-
-
-def test_bad_logs_are_refused(tmp_path: Path) -> None:
-    place = tmp_path / "log.parquet"
-    with pytest.raises(BadInput, match="Parquet"):
-        list(logged_blocks(place, NAMES))
-    _log(place, [awkward_block(1)])
-    with pytest.raises(BadInput, match="expected columns other"):
-        list(logged_blocks(place, LogNames("auction", "bid", "other", private_click="device")))
-    table = pq.read_table(place)
-    bids = table.column("bid").to_numpy().copy()
-    bids[3] = -1
-    pq.write_table(table.set_column(1, "bid", pa.array(bids)), place)
-    with pytest.raises(BadInput, match=r"auction \d+: expected a bid in 0\.\.9,007,.* in bid, got -1\.0"):
-        list(logged_blocks(place, NAMES))
 
 
 def test_generated_markets_stream() -> None:
@@ -324,6 +226,11 @@ def test_generated_markets_stream() -> None:
     clicks = [found.mean(arm, "clicks") for arm in arms]
     assert clicks == sorted(clicks)
     assert found.lift("rr", "np", "clicks")[0] > 0.05
+
+
+def test_only_arms_without_a_bound_are_called_so() -> None:
+    found = measure([smooth_block(3, 20)], {name: Arm(rule) for name, rule in RULES.items()})
+    assert found.measured_only == {"gumbel", "flip", "laplace"}
 
 
 def test_noisy_prices_cost_what_they_say() -> None:
@@ -360,7 +267,7 @@ def test_a_block_of_one_row_is_shown_and_billed() -> None:
     shown = show_block(AuctionBlock(public, Rates(np.array([0.9]))), arm, Simulation(1).words)
     assert shown.campaign.tolist() == [7]
     assert shown.price_micros.tolist() == [2000]  # the reserve of an impression, for a click in two
-    assert shown.setter.tolist() == [-2]  # the reserve, which is nobody's
+    assert shown.setter.tolist() == [RESERVE_PRICE]
 
 
 def test_what_bids_are_for_may_be_said_in_a_word() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from auction_blocks import awkward_block, smooth_block
 from tacit.bill.charges import charge
+from tacit.deliver.auction import rules
 from tacit.deliver.auction.candidates import (
     EVENT_CODES,
     AuctionBlock,
@@ -284,6 +286,23 @@ def test_a_private_value_is_never_said() -> None:
                 AuctionBlock(public, private, truth)
             expected = f"auction second: expected a {kind} click probability in [0, 1], got another"
             assert str(problem.value) == expected
+
+
+def test_a_price_rule_that_the_kernels_do_not_know_prices_nothing(monkeypatch: Any) -> None:
+    """Taken into the union and no further, it would else be billed at another rule's price."""
+
+    @dataclass(frozen=True)
+    class Halfway:
+        charged: Charged = Charged.CLICK
+
+        def __str__(self) -> str:
+            return f"halfway price per {self.charged}"
+
+    assert {type(price) for price in PRICES} == set(get_args(PriceRule)), "tests go over all rules"
+    monkeypatch.setattr(rules, "PriceRule", PriceRule | Halfway)
+    added = Rules(Halfway())  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match="Halfway"):
+        offer(one([1000], [0.1]), added)
 
 
 @pytest.mark.parametrize(

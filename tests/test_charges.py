@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +20,13 @@ from tacit.deliver.auction.candidates import (
     PublicCandidates,
     Rates,
 )
-from tacit.deliver.auction.choices import Greedy
+from tacit.deliver.auction.choices import Greedy, NonPersonalised
 from tacit.deliver.auction.market import Arm, show_block
+from tacit.deliver.auction.market import impressions as delivered
 from tacit.deliver.auction.rules import FirstPrice, Rules, SecondPrice
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
+from tacit.kernels.auctions import Shown
 from tacit.schema.impressions import DUE_ON, NO_BIDDER, RESERVE_PRICE, Impressions
 
 
@@ -59,7 +61,8 @@ def test_bills_of_parts_add_up_to_the_bill(campaigns: list[int], cut: int) -> No
     def part(rows: slice) -> Charges:
         return charge(impressions(campaigns[rows], prices[rows]))
 
-    assert part(slice(cut)) + part(slice(cut, None)) == part(slice(None)).by_campaign
+    owed = Counter(part(slice(cut)).by_campaign) + Counter(part(slice(cut, None)).by_campaign)
+    assert owed == Counter(part(slice(None)).by_campaign)
 
 
 def test_a_line_says_why() -> None:
@@ -137,6 +140,61 @@ def test_one_campaign_twice_does_not_set_its_price_by_its_own_bid() -> None:
     block = AuctionBlock(public, Rates(np.array([0.5, 0.4])))
     (line,) = charge(show_block(block, Arm(Greedy()), Simulation(1).words)).lines()
     assert (line.amount_micros, line.reason.setter) == (900, 4)
+
+
+def test_a_price_is_named_after_who_made_it() -> None:
+    """From the auction to the words of the bill: another campaign, in the first row too, reserve, or nobody."""
+    public = PublicCandidates(
+        np.array([0, 2, 3, 4]),
+        np.array([900, 1000, 1000, 1000]),
+        Rates(np.array([0.5, 0.5, 0.5, 0.1])),
+        campaign=np.array([30, 31, 32, 33]),
+    )
+    block = AuctionBlock(public, public.rates)
+
+    def setters(reserve: int, empty: float | None) -> list[str]:
+        rules = Rules(reserve_micros=reserve, empty_worth_micros=empty)
+        shown = show_block(block, Arm(NonPersonalised(), rules), Simulation(1).words)
+        return [str(line.reason).rpartition(" set by ")[2] for line in charge(shown).lines()]
+
+    assert setters(100, None) == ["campaign 30", "the reserve", "the reserve"]
+    assert setters(0, 50.0) == ["campaign 30", "the worth of an empty slot", "the worth of an empty slot"]
+    assert setters(60, 50.0) == ["campaign 30", "the reserve", "the reserve"]
+
+
+def test_a_setter_that_the_bill_has_no_word_for_is_refused() -> None:
+    public = PublicCandidates(np.array([0, 1]), np.array([9]), Rates(np.array([0.5])), campaign=np.array([4]))
+    nothing = np.zeros(1, np.int64)
+    with pytest.raises(BadInput, match="set by a row, the reserve or an empty slot"):
+        delivered(AuctionBlock(public, public.rates), Rules(), Shown(nothing, nothing, nothing, nothing - 3))
+
+
+def test_what_an_impression_may_cost_is_rounded_down() -> None:
+    public = PublicCandidates(np.array([0, 1]), np.array([999]), Rates(np.array([0.5])), campaign=np.array([4]))
+    block = AuctionBlock(public, public.rates)
+    for price, most in ((FirstPrice("impression"), 499), (FirstPrice("click"), 999)):  # type: ignore[arg-type]
+        shown = show_block(block, Arm(NonPersonalised(), Rules(price)), Simulation(1).words)
+        assert shown.most_micros.tolist() == shown.price_micros.tolist() == [most]
+
+
+def test_lines_keep_their_own_reason_when_others_did_not_happen() -> None:
+    shown = Impressions(
+        campaign=np.array([4, 5, 6, 7]),
+        price_micros=np.array([40, 30, 20, 10]),
+        most_micros=np.array([41, 32, 23, 14]),
+        rank=np.array([3, 1, 2, 0]),
+        setter=np.array([9, RESERVE_PRICE, 8, NO_BIDDER]),
+        rule="second price per click",
+        due_on=np.array([1, 1, 0, 2], np.uint8),
+        auction=np.array(["a", "b", "c", "d"]),
+    )
+    whole = list(charge(shown).lines())
+    assert (
+        list(charge(shown, np.array([True, True, False, False])).lines()) == whole[:3]
+    )  # the third is due anyway
+    assert list(charge(shown, np.array([True, False, False, True])).lines()) == [whole[0], whole[2], whole[3]]
+    kept = shown.those(np.array([True, False, False, True]))
+    assert kept.most_micros.tolist() == [41, 14]
 
 
 def test_codes_of_events_are_those_of_the_bill() -> None:

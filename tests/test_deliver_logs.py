@@ -45,8 +45,27 @@ def test_a_log_holds_what_is_public() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("propensity", "propensity_score", "pscore", "choice_probability", "truthful", "private_score", "pmf"),
-        *("lie", "was_random", "device_score", "rank_on_device", "score"),
+        *(
+            "propensity",
+            "propensities",
+            "propensity_score",
+            "pscore",
+            "choice_probability",
+            "prob",
+            "chance_shown",
+        ),
+        *(
+            "truth",
+            "truthful",
+            "lie",
+            "lied",
+            "was_random",
+            "favoured",
+            "was_favoured",
+            "private_score",
+            "private",
+        ),
+        *("device_score", "scores", "rank_on_device", "score", "pmf", "Favoured"),
     ],
 )
 def test_propensities_are_refused_even_if_declared_public(name: str) -> None:
@@ -82,6 +101,8 @@ def test_counts_and_variances_are_unbiased_exactly(kept: int, top: int) -> None:
         spread = sum(pmf[place] * (found[place].estimate - mean) ** 2 for place in range(kept))
         np.testing.assert_allclose(spread, chance * (1 - chance) / gap**2, atol=1e-9)
         assert (found[0].offered == (chance > 0)).all()
+        stated = sum(pmf[place] * found[place].standard_error ** 2 for place in range(kept))
+        np.testing.assert_allclose(stated, spread, atol=1e-9)
 
 
 def test_many_choices_tell_how_often_each_was_best() -> None:

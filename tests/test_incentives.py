@@ -74,6 +74,27 @@ def test_surplus_is_what_hand_work_gives() -> None:
     assert found.regret == pytest.approx(shaded / truthful - 1)
 
 
+def test_errors_are_over_auctions_of_any_size() -> None:
+    """The same auction again and again has no error; others have that of a ratio of sums over auctions."""
+    two, three = ([1000, 700], [0.5, 0.5], [0.2, 0.6]), ([900, 800, 400], [0.5, 0.4, 0.9], [0.3, 0.5, 0.4])
+    arm = Arm(TopOf(1.0), Rules(FirstPrice()))
+
+    def block(*auctions: tuple[list[int], list[float], list[float]]) -> AuctionBlock:
+        bids, server, device = (np.concatenate([auction[part] for auction in auctions]) for part in range(3))
+        offsets = np.concatenate([[0], np.cumsum([len(auction[0]) for auction in auctions])])
+        return AuctionBlock(PublicCandidates(offsets, bids, Rates(server)), Rates(device))
+
+    same = shading(block(*[two] * 5), arm, (0.5,))
+    assert same.gain[0] > 1
+    assert same.standard_error[0] < 1e-9
+    found = shading(block(two, three, three), arm, (0.5,))
+    alone = [shading(block(each), arm, (0.5,)).gain[0] * len(each[0]) for each in (two, three, three)]
+    mean = sum(alone) / 8
+    squares = sum((each - size * mean) ** 2 for each, size in zip(alone, (2, 3, 3), strict=True))
+    assert found.gain[0] == pytest.approx(mean)
+    assert found.standard_error[0] == pytest.approx(math.sqrt(squares * 3 / 2) / 8)
+
+
 def test_below_the_reserve_a_bidder_has_nothing() -> None:
     arm = Arm(Greedy(), Rules(SecondPrice(), reserve_micros=340))
     found = shading(one_auction(), arm, (0.5,))

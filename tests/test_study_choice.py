@@ -9,23 +9,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopOf
+from tacit.deliver.auction.candidates import AuctionBlock, AuctionNames, PublicCandidates, Rates
+from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED, Greedy, NonPersonalised, TopOf
 from tacit.deliver.auction.market import Arm, measure
+from tacit.deliver.auction.offers import offer
 from tacit.deliver.auction.rules import Charged, Rules, SecondPrice
 from tacit.deliver.incentives import Shading
+from tacit.deliver.planning.blocks import budget_rule, forecast_block, planned_rule
+from tacit.deliver.planning.budget import BudgetPolicy
+from tacit.deliver.planning.prior import Spread
 from tacit.errors import BadInput
-from tacit.studies.choice import clipping, epsilons, pricing, shading
+from tacit.kernels.auctions import EMPTY
+from tacit.privacy.units import Window
+from tacit.studies.choice import budget, clipping, epsilons, pricing, shading
 from tacit.studies.choice.contestants import (
     CLIPPED,
     EPSILONS,
-    GREEDY,
-    NOBODY,
     RR,
     SCALED,
     clipped,
     contest,
     planned,
 )
+from tacit.studies.choice.forecasts import Forecasts
 from tacit.studies.choice.lifts import above, above_zero, lift, none_above, share
 from tacit.studies.choice.parts import every_other, mixed, of_sizes
 from tacit.studies.choice.setting import StudyMarket, markets
@@ -40,6 +46,11 @@ OURS = [name for name in STUDIES if name.startswith("choice-")]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("choice")
+
+
+def numbered_from(block: AuctionBlock, first: int) -> AuctionBlock:
+    """The same auctions from another place in the stream."""
+    return replace(block, public=replace(block.public, names=AuctionNames(first=first)))
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +79,13 @@ def test_every_study_runs_at_toy_size_and_says_what_it_is(name: str, folder: Pat
 def test_lifts_are_those_of_the_means_and_verdicts_follow_their_intervals(display: StudyMarket) -> None:
     results = contest(display, (RR,), (0.5, 30))
     assert share(results, GREEDY, "welfare") == 1
-    assert share(results, NOBODY, "welfare") == 0
+    assert share(results, NON_PERSONALISED, "welfare") == 0
     found = lift(results, RR.at(0.5), "welfare")
-    means = [results.mean(arm, "welfare") for arm in (RR.at(0.5), NOBODY)]
+    means = [results.mean(arm, "welfare") for arm in (RR.at(0.5), NON_PERSONALISED)]
     assert found.value == pytest.approx(100 * (means[0] / means[1] - 1))
-    assert above(results, GREEDY, NOBODY, "welfare") is True
-    assert above(results, NOBODY, GREEDY, "welfare") is False
-    assert above(results, NOBODY, NOBODY, "welfare") is None
+    assert above(results, GREEDY, NON_PERSONALISED, "welfare") is True
+    assert above(results, NON_PERSONALISED, GREEDY, "welfare") is False
+    assert above(results, NON_PERSONALISED, NON_PERSONALISED, "welfare") is None
     signs = {(1.0, 3.0): True, (-3.0, -1.0): False, (-3.0, 1.0): None, (-1.0, 3.0): None}
     for (low, high), verdict in signs.items():  # a mean below 0 alone decides nothing
         assert above_zero(Measured((low + high) / 2, low, high, 0.95)) is verdict
@@ -121,9 +132,79 @@ def test_parts_are_the_same_auctions_and_keep_the_clipping_bound(display: StudyM
     assert sum(half.count for half in halves) == display.count
 
 
+def test_parts_have_all_that_is_known_of_their_auctions() -> None:
+    public = PublicCandidates(
+        np.array([0, 2, 3, 6]),
+        np.arange(6) + 10,
+        Rates(np.arange(6) / 10, np.arange(6) / 20),
+        np.array([0, 1, 2, 0, 1, 2], np.uint8),
+        np.arange(6) + 40,
+        AuctionNames(np.array(["a", "b", "c"])),
+    )
+    private, truth = (Rates(np.arange(6) / by, np.arange(6) / 2 / by) for by in (7, 8))
+    block = AuctionBlock(public, private, truth, np.array([70, 71, 72]))
+    (odd,) = every_other(StudyMarket("x", 0.3, (block,)), 1).blocks
+    (even,) = every_other(StudyMarket("x", 0.3, (block,)), 0).blocks
+    for part, rows, auctions in ((odd, [2], [1]), (even, [0, 1, 3, 4, 5], [0, 2])):
+        of, all_rates = part.public, ((part.public.rates, public.rates), (part.private, private))
+        for found, whole in (*all_rates, (part.truth, truth)):
+            assert found is not None
+            assert found.click.tolist() == whole.click[rows].tolist()
+            assert found.conversion is not None
+            assert whole.conversion is not None
+            assert found.conversion.tolist() == whole.conversion[rows].tolist()
+        assert np.asarray(of.bids_for).tolist() == np.asarray(public.bids_for)[rows].tolist()
+        assert of.bid_micros.tolist() == public.bid_micros[rows].tolist()
+        assert np.asarray(of.campaign).tolist() == [40 + row for row in rows]
+        assert np.asarray(part.user).tolist() == [70 + at for at in auctions]
+        assert [of.names.of(at) for at in range(of.count)] == ["abc"[at] for at in auctions]
+    assert np.diff(even.public.offsets).tolist() == [2, 3]
+    (half,) = mixed(StudyMarket("x", 0.3, (block,)), 0.5).blocks
+    np.testing.assert_allclose(half.private.click, (private.click + public.rates.click) / 2)
+    assert half.private.conversion is not None
+    np.testing.assert_allclose(half.private.conversion, np.arange(6) / 2 * (1 / 14 + 1 / 20))
+    assert half.truth is truth
+    assert half.user is block.user
+
+
+def test_generated_parts_keep_their_numbers_in_the_stream(display: StudyMarket) -> None:
+    (block,) = display.blocks
+    (odd,) = every_other(replace(display, blocks=(numbered_from(block, 1000),)), 1).blocks
+    assert [odd.public.names.of(at) for at in range(3)] == ["1001", "1003", "1005"]
+
+
+def test_forecasts_are_kept_by_all_that_they_are_made_of(display: StudyMarket) -> None:
+    halves = [every_other(display, first).blocks[0] for first in (0, 1)]
+    offers = [offer(half.public, Rules()) for half in halves]
+    rows = offers[0].rows
+    apart = replace(offers[0], offsets=np.append(np.arange(0, len(rows), 2), len(rows)))  # the same, in pairs
+    empty = replace(offers[0], rows=np.where(np.arange(len(rows)) % 3, rows, EMPTY))
+    forecasts = Forecasts((1.0, 5.0))
+    asked = [(each, Spread(spread)) for each in (*offers, apart, empty) for spread in (0.3, 0.9)]
+    for _ in range(2):
+        for each, prior in asked:
+            found, alone = forecasts.of(each, prior), forecast_block(each, prior, (1.0, 5.0))
+            np.testing.assert_array_equal(found.gain, alone.gain)
+            np.testing.assert_array_equal(found.kept, alone.kept)
+    again = replace(offers[0]), Spread(0.3)
+    assert forecasts.of(*asked[0]) is forecasts.of(*again), "nothing is planned twice"
+    assert len({forecasts.of(*each).gain.sum() for each in asked}) == len(asked), "else it would not matter"
+
+
+def test_a_policy_of_the_study_is_the_rule_of_the_library(display: StudyMarket) -> None:
+    policy = BudgetPolicy(10, budget.LADDER, 0.0, Window.days(1))
+    offers, prior = offer(display.blocks[0].public, Rules()), Spread(0.9)
+    forecasts = Forecasts(budget.LADDER)
+    found = budget._by_policy(forecasts, prior, policy, offers).epsilon(offers)
+    assert found.tolist() == budget_rule(prior, policy, budget.REQUESTS).epsilon(offers).tolist()
+    assert forecasts.evenly(offers, prior, 2.0).epsilon(offers).tolist() == (
+        planned_rule(prior, 2.0).epsilon(offers).tolist()
+    )
+
+
 def test_devices_that_know_only_what_the_server_knows_gain_nothing(display: StudyMarket) -> None:
     results = contest(mixed(display, 0.0), (), ())
-    assert results.mean(GREEDY, "clicks") == pytest.approx(results.mean(NOBODY, "clicks"), rel=1e-12)
+    assert results.mean(GREEDY, "clicks") == pytest.approx(results.mean(NON_PERSONALISED, "clicks"), rel=1e-12)
     whole = contest(mixed(display, 1.0), (), ())
     assert whole.mean(GREEDY, "clicks") == pytest.approx(contest(display, (), ()).mean(GREEDY, "clicks"))
 

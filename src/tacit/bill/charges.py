@@ -72,13 +72,6 @@ class Charges:
             due = DUE_ON[due_on]
             yield Charge(campaign, price, Reason(rule_for(shown.rule, due), rank, setter), due, auction)
 
-    def __add__(self, other: Charges) -> dict[int, int]:
-        """What each campaign owes for both."""
-        sums = self.by_campaign
-        for campaign, amount in other.by_campaign.items():
-            sums[campaign] = sums.get(campaign, 0) + amount
-        return sums
-
 
 def charge(impressions: Impressions, happened: NDArray[np.bool_] | None = None) -> Charges:
     """Charge every impression its price, or refuse all of them where one price cannot be meant.

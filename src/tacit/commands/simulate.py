@@ -131,7 +131,7 @@ def _charges(config: SimulationConfig, arms: dict[str, Arm], total: int, unit: s
 
 
 def _print(config: SimulationConfig, results: Results, written: Written | None) -> None:
-    from tacit.commands.simulate_output import CAPTIONS, counted, lift_cell, mean_cell, spent, title
+    from tacit.commands.simulate_output import CAPTIONS, counted, footer, lift_cell, mean_cell, spent, title
 
     print_table(
         title(config, results),
@@ -148,7 +148,7 @@ def _print(config: SimulationConfig, results: Results, written: Written | None) 
         [(arm, *(lift_cell(results, arm, metric) for metric in CAPTIONS)) for arm in results.arms[1:]],
         numbers=[name for name, _ in CAPTIONS.values()],
     )
-    print("± is half of a 95% interval. ε is what one choice may tell; choices of one person add up.")
+    print(footer(results))
     if written is not None:
         print(
             f"{counted(written.lines, 'charge')} to {counted(written.campaigns, 'campaign')}, "

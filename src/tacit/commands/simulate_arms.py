@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tacit.commands.simulate_config import (
-    GREEDY,
-    NOISES,
-    NON_PERSONALISED,
-    Chooser,
-    Generated,
-    SimulationConfig,
-)
+from tacit.commands.simulate_config import NOISES, Chooser, Generated, SimulationConfig
 from tacit.commands.simulate_log import blocks_of, row_count
 from tacit.data.generators.markets import Market
 from tacit.deliver.auction.candidates import AuctionBlock
-from tacit.deliver.auction.choices import ChoiceRule, Greedy, NonPersonalised, TopOf
+from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED, ChoiceRule, Greedy, NonPersonalised, TopOf
 from tacit.deliver.auction.logs import MICROS, generated_blocks
 from tacit.deliver.auction.market import Arm
 from tacit.deliver.auction.noisy_choices import NoisyMaxOf
@@ -47,7 +40,7 @@ def arms_of(config: SimulationConfig) -> dict[str, Arm]:
     ends = {NON_PERSONALISED: Arm(NonPersonalised(), config.rules), GREEDY: Arm(Greedy(), config.rules)}
     asked = {
         each.name: Arm(
-            _choice(each),
+            MAKERS[each.mechanism](each),
             config.rules if each.gamma is None else replace(config.rules, cutoff=each.gamma),
         )
         for each in config.choosers
@@ -55,16 +48,27 @@ def arms_of(config: SimulationConfig) -> dict[str, Arm]:
     return {**ends, **asked}
 
 
-def _choice(chooser: Chooser) -> ChoiceRule:
-    settings = chooser.settings
-    if chooser.mechanism == "trunc":
-        return planned_rule(Spread(settings.get("spread", LOW_SPREAD)), chooser.epsilon)
-    if chooser.mechanism in NOISES:
-        clip = settings.get("clip")
-        return NoisyMaxOf(
-            chooser.epsilon,
-            Noise(chooser.mechanism),
-            None if clip is None else float(clip) * MICROS,
-            bool(settings.get("calibrated", False)),
-        )
-    return TopOf(chooser.epsilon, settings.get("kept"), settings.get("top", 1))
+def _trunc(chooser: Chooser) -> ChoiceRule:
+    return planned_rule(Spread(chooser.settings.get("spread", LOW_SPREAD)), chooser.epsilon)
+
+
+def _rr(chooser: Chooser) -> ChoiceRule:
+    return TopOf(chooser.epsilon, chooser.settings.get("kept"), chooser.settings.get("top", 1))
+
+
+def _noisy(chooser: Chooser) -> ChoiceRule:
+    clip = chooser.settings.get("clip")
+    return NoisyMaxOf(
+        chooser.epsilon,
+        Noise(chooser.mechanism),
+        None if clip is None else float(clip) * MICROS,
+        bool(chooser.settings.get("calibrated", False)),
+    )
+
+
+MAKERS: dict[str, Callable[[Chooser], ChoiceRule]] = {
+    "rr": _rr,
+    "trunc": _trunc,
+    **dict.fromkeys(NOISES, _noisy),
+}
+"""How each of `MECHANISMS` is made; one that is not here is not made at all."""

@@ -10,12 +10,14 @@ from typing import Any
 
 from tacit import expect
 from tacit.deliver.auction.candidates import Event
+from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
 from tacit.deliver.auction.logs import LogNames
-from tacit.deliver.auction.rules import Charged, FirstPrice, Rules, SecondPrice
+from tacit.deliver.auction.rules import Charged, FirstPrice, PriceRule, Rules, SecondPrice
 from tacit.errors import BadInput
 from tacit.train.configuration.table import Table, said_under
 
 GENERATED = ("display", "search")
+PRICES: dict[str, type[PriceRule]] = {"second": SecondPrice, "first": FirstPrice}
 NOISES = ("gumbel", "exponential", "laplace")
 MECHANISMS: dict[str, tuple[str, ...]] = {
     "rr": ("kept", "top"),
@@ -23,8 +25,6 @@ MECHANISMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(NOISES, ("clip", "calibrated")),
 }
 """Mechanisms, and the keys that each reads beside name, epsilon and gamma."""
-
-GREEDY, NON_PERSONALISED = "greedy", "non-personalised"  # the two ends, always there
 
 TOP = ("market", "columns", "auction", "choice", "charges")
 MARKET = ("log", "generated", "auctions", "seed")
@@ -167,8 +167,7 @@ def _rules(table: Table) -> Rules:
             "impression, got 'conversion'"
         )
     charged = Charged(table.one_of("charged", tuple(Charged), Charged.CLICK))
-    first = table.one_of("price", ("second", "first"), "second") == "first"
-    price = FirstPrice(charged) if first else SecondPrice(charged)
+    price = PRICES[table.one_of("price", tuple(PRICES), "second")](charged)
     gamma, empty = table.number("gamma", 1), table.number("empty_worth_micros")
     reserve = table.whole("reserve_micros", 0, at_least=0)
     with said_under("auction"):

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tacit.commands.simulate_config import GREEDY, NON_PERSONALISED, Generated, SimulationConfig
+from tacit.commands.simulate_config import Generated, SimulationConfig
 from tacit.commands.simulate_output import counted
 from tacit.deliver.auction.candidates import AuctionBlock
+from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
 from tacit.deliver.auction.market import Results
 
 REMEMBERED = 2**18

@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tacit.commands.simulate_config import NON_PERSONALISED, Generated, SimulationConfig
+from tacit.commands.simulate_config import Generated, SimulationConfig
+from tacit.deliver.auction.choices import NON_PERSONALISED
 from tacit.deliver.auction.logs import MICROS
 from tacit.deliver.auction.market import Results
+from tacit.deliver.auction.metrics import KINDS, REACH
 
-REACH = 1.96  # standard errors of a 95% interval
 ROUNDING = 1e-9  # of a mean: intervals below it are the rounding of doubles
 PER_THOUSAND = 1_000 / MICROS
-CAPTIONS = {
-    "clicks": ("CTR", "%"),
-    "surplus": ("surplus", "per 1,000"),
-    "revenue": ("revenue", "per 1,000"),
-    "welfare": ("welfare", "per 1,000"),
-}
+CAPTIONS = {metric: (kind.caption, "per 1,000" if kind.money else "%") for metric, kind in KINDS.items()}
 
 
 def title(config: SimulationConfig, results: Results) -> str:
@@ -33,7 +29,17 @@ def counted(number: int, thing: str) -> str:
 
 def spent(results: Results, arm: str) -> str:
     most = results.most_epsilon[arm]
-    return "no privacy" if math.isinf(most) else f"{most:.4g}"
+    if math.isinf(most):
+        return "no privacy"
+    return f"{most:.4g} asked" if arm in results.measured_only else f"{most:.4g}"
+
+
+def footer(results: Results) -> str:
+    """What the tables mean by ± and by ε."""
+    said = "± is half of a 95% interval. ε is what one choice may tell; choices of one person add up."
+    if results.measured_only:
+        said += "\nAsked: for measuring only, and no bound on what a choice tells."
+    return said
 
 
 def mean_cell(results: Results, arm: str, metric: str) -> str:
@@ -60,9 +66,14 @@ def lift(results: Results, arm: str, metric: str) -> tuple[float, float] | None:
 
 
 def as_record(results: Results, arm: str) -> dict[str, Any]:
-    """CTR as a share; money in micros an auction; an epsilon that has no bound is null."""
+    """CTR as a share; money in micros an auction; an epsilon that has no bound is null, and one that is for
+    measuring only says so."""
     most = results.most_epsilon[arm]
-    record: dict[str, Any] = {"name": arm, "epsilon": None if math.isinf(most) else most}
+    record: dict[str, Any] = {
+        "name": arm,
+        "epsilon": None if math.isinf(most) else most,
+        "measured_only": arm in results.measured_only,
+    }
     for metric, (name, _) in CAPTIONS.items():
         value, reach = results.mean(arm, metric), REACH * results.standard_error(arm, metric)
         gained = lift(results, arm, metric)
@@ -78,4 +89,4 @@ def as_record(results: Results, arm: str) -> dict[str, Any]:
 
 
 def _unit(metric: str) -> float:
-    return 100.0 if metric == "clicks" else PER_THOUSAND
+    return PER_THOUSAND if KINDS[metric].money else 100.0

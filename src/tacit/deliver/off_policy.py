@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pc
 from numpy.typing import NDArray
 
 from tacit import expect
@@ -97,22 +94,6 @@ def estimates(log: BanditLog, policy: Floats, *, marginal: bool = False) -> dict
         "dm": Estimate(float(direct.mean()), _direct_error(log, policy, pull)),
         "dr": _mean(direct + weight * (log.reward - model[at])),
     }
-
-
-def read_open_bandit(path: str | Path) -> BanditLog:
-    """Rows of an Open Bandit file (all.csv and its like): item_id, position 1 to 3, click, propensity_score."""
-    wanted = ["item_id", "position", "click", "propensity_score"]
-    try:
-        table = pc.read_csv(path, convert_options=pc.ConvertOptions(include_columns=wanted))
-    except (OSError, pa.ArrowInvalid, KeyError):
-        raise BadInput(f"{path}: expected a CSV file with columns {', '.join(wanted)}, got another") from None
-    item, position, click, propensity = (table.column(name).to_numpy() for name in wanted)
-    return BanditLog(
-        item.astype(np.int64),
-        position.astype(np.int64) - 1,
-        click.astype(np.float64),
-        propensity.astype(np.float64),
-    )
 
 
 def _direct_model(log: BanditLog, items: int, positions: int) -> tuple[Floats, Floats]:

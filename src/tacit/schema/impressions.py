@@ -12,7 +12,7 @@ from tacit.errors import BadInput
 
 NO_BIDDER, RESERVE_PRICE, OWN_BID = -1, -2, -3
 """Price setters that are no other campaign: an empty slot's worth, the reserve, and the bidder itself (first
-price). Others are campaigns, from 0."""
+price). Others are campaigns, from 0. These are codes of the bill: whoever delivers translates its own."""
 
 DUE_ON = ("impression", "click", "conversion")
 """What a price falls due on, by its code."""

@@ -26,6 +26,10 @@ MOST_SIZES = 512
 """Laws for all sizes up to here are made beforehand, a few microseconds each."""
 
 
+GREEDY, NON_PERSONALISED = "greedy", "non-personalised"
+"""What the two ends are called, that others are measured between."""
+
+
 class ChoiceRule(Protocol):
     """A law for every auction of a block.
 
@@ -64,7 +68,13 @@ class Greedy:
 
 @dataclass(frozen=True)
 class NonPersonalised:
-    """The best public score, whatever the device knows: epsilon 0."""
+    """The best public score, whatever the device knows.
+
+    Guarantee:  epsilon 0: what is shown is a function of the offers alone.
+    Neighbours: any two vectors of private scores of one auction.
+    Assumes:    offers are public.
+    Source:     by definition: no private score is read.
+    """
 
     measured_only: ClassVar[bool] = False
 
@@ -145,7 +155,15 @@ class TopOf:
 
 @dataclass(frozen=True)
 class Planned:
-    """The rule that a public plan makes of a block's offers, which hold nothing private."""
+    """The rule that a public plan makes of a block's offers, which hold nothing private.
+
+    Guarantee:  that of the rule it makes, for each auction: `epsilon` is what that rule has for it. A rule that
+                is for measuring only is refused.
+    Neighbours: any two vectors of private scores of one auction.
+    Assumes:    the plan reads nothing but the offers and what is public, and makes the same of the same offers;
+                what the rule assumes.
+    Source:     the rule's own; a plan that is fixed before anything private is read tells nothing.
+    """
 
     measured_only: ClassVar[bool] = False
 

@@ -55,7 +55,8 @@ class GeneratedAuctions(Protocol):
 
 
 def generated_blocks(auctions: Iterable[GeneratedAuctions]) -> Iterator[AuctionBlock]:
-    """Generated auctions; bids rounded down to whole micros, candidates numbered in the stream as campaigns."""
+    """Auctions that a generator or a study hands over; bids rounded down to whole micros, candidates numbered
+    in the stream as campaigns."""
     first = rows = 0
     for some in auctions:
         bids = np.floor(some.bid * MICROS).astype(np.int64)
@@ -122,18 +123,16 @@ def logged_blocks(path: str | Path, names: LogNames, rows: int = ROWS_PER_BLOCK)
     with opened(path) as file:
         expect_columns(path, names.columns, file.schema_arrow.names)
         waiting: pa.Table | None = None
-        first = 0
         for batch in file.iter_batches(batch_size=rows, columns=names.columns):
             table = pa.Table.from_batches([batch])
             waiting = table if waiting is None else pa.concat_tables([waiting, table])
             starts = _starts(waiting, names)
             if len(starts) < 2:
                 continue  # one auction, perhaps not whole yet
-            yield _block(waiting.slice(0, starts[-1]), starts[:-1], names, first)
-            first += len(starts) - 1
+            yield _block(waiting.slice(0, starts[-1]), starts[:-1], names)
             waiting = waiting.slice(starts[-1])
         if waiting is not None and waiting.num_rows:
-            yield _block(waiting, _starts(waiting, names), names, first)
+            yield _block(waiting, _starts(waiting, names), names)
 
 
 def opened(path: str | Path) -> pq.ParquetFile:
@@ -163,9 +162,9 @@ def _starts(table: pa.Table, names: LogNames) -> Integers:
     return np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1]).astype(np.int64)
 
 
-def _block(table: pa.Table, starts: Integers, names: LogNames, first: int) -> AuctionBlock:
+def _block(table: pa.Table, starts: Integers, names: LogNames) -> AuctionBlock:
     offsets = np.append(starts, table.num_rows)
-    auctions = AuctionNames(_numpy(table, names.auction)[starts], first)
+    auctions = AuctionNames(_numpy(table, names.auction)[starts])
 
     def reals(name: str | None) -> Floats | None:
         return None if name is None else np.ascontiguousarray(_numpy(table, name), dtype=np.float64)

@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from tacit import expect
 from tacit.deliver.auction.candidates import EVENT_CODES, AuctionBlock, Event, Events, Floats, Integers
 from tacit.deliver.auction.choices import ChoiceRule, TopOf, expect_fit_to_show, expect_within_budget
-from tacit.deliver.auction.metrics import METRICS, Totals, true_event_rate, values_of
+from tacit.deliver.auction.metrics import METRICS, Totals, values_of
 from tacit.deliver.auction.noisy_price import NoisyPrice, noisy_prices
 from tacit.deliver.auction.offers import Offers, offer
 from tacit.deliver.auction.rules import Charged, Rules
 from tacit.errors import BadInput
-from tacit.kernels.auctions import Shown, run_auctions
+from tacit.kernels.auctions import EMPTY, RESERVE, Shown, run_auctions
 from tacit.kernels.choices import expected
 from tacit.privacy.randomness import Words
-from tacit.schema.impressions import DUE_ON, OWN_BID, Impressions
+from tacit.schema.impressions import DUE_ON, NO_BIDDER, OWN_BID, RESERVE_PRICE, Impressions
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,16 @@ class Arm:
 
 @dataclass(frozen=True)
 class Results:
-    """Means an auction of every metric of every arm, with standard errors; arms share their auctions."""
+    """Means an auction of every metric of every arm, with standard errors; arms share their auctions.
+
+    most_epsilon   the most that a choice of the arm may tell
+    measured_only  arms for which that is what was asked, and no bound
+    """
 
     arms: tuple[str, ...]
     totals: Totals
     most_epsilon: Mapping[str, float]
+    measured_only: frozenset[str] = frozenset()
 
     @property
     def auctions(self) -> int:
@@ -102,7 +107,8 @@ def measure(
             most[name] = max(most[name], float(arm.choice.epsilon(offers).max(initial=0.0)))
             found.append(_metrics(block, offers, arm.choice, words))
         totals.add(np.concatenate(found, axis=1), block.user)
-    return Results(tuple(arms), totals, most)
+    measured_only = frozenset(name for name, arm in arms.items() if arm.choice.measured_only)
+    return Results(tuple(arms), totals, most, measured_only)
 
 
 def measure_noisy_prices(
@@ -117,12 +123,10 @@ def measure_noisy_prices(
         offers = offer(block.public, arm.rules)
         most = max(most, float(arm.choice.epsilon(offers).max(initial=0.0)))
         chosen = arm.choice.choose(offers, private_scores(block, offers), words)
-        drawn = _drawn(offers, values_of(block, offers), chosen)
         noisy = noisy_prices(block, offers, chosen, price, words)
-        paid = true_event_rate(block)[noisy.rows] * noisy.noisy_micros
-        drawn[noisy.auctions, METRICS.index("revenue")] = paid
-        drawn[noisy.auctions, METRICS.index("surplus")] = drawn[noisy.auctions, METRICS.index("welfare")] - paid
-        totals.add(drawn, block.user)
+        prices = offers.price_micros.copy()
+        prices[offers.offsets[noisy.auctions] + chosen[noisy.auctions]] = noisy.noisy_micros
+        totals.add(_drawn(offers, values_of(block, offers, prices), chosen), block.user)
     return totals, most + price.epsilon
 
 
@@ -180,17 +184,25 @@ def impressions(block: AuctionBlock, rules: Rules, shown: Shown) -> Impressions:
     if rules.price.charged is Charged.IMPRESSION:
         most = np.floor(most * public.event_rate[shown.rows]).astype(np.int64)
         due_on = np.full(len(shown.rows), DUE_ON.index("impression"), np.uint8)
-    setter = np.where(shown.setters >= 0, campaign[np.maximum(shown.setters, 0)], shown.setters)
     return Impressions(
         campaign=campaign[shown.rows],
         price_micros=shown.prices,
         most_micros=most,
         rank=shown.ranks,
-        setter=np.where(shown.setters == shown.rows, OWN_BID, setter),
+        setter=_setters(shown, campaign),
         rule=str(rules.price),
         due_on=due_on,
         auction=public.names_of_shown(shown.rows),
     )
+
+
+def _setters(shown: Shown, campaign: Integers) -> Integers:
+    """Who made each price, in the words of the bill: what the kernels call a row is a campaign there."""
+    named = campaign[np.maximum(shown.setters, 0)]
+    own, empty, reserve = (shown.setters == code for code in (shown.rows, EMPTY, RESERVE))
+    if ((shown.setters < 0) & ~(empty | reserve)).any():
+        raise BadInput("expected prices set by a row, the reserve or an empty slot, got another")
+    return np.select([own, empty, reserve], [OWN_BID, NO_BIDDER, RESERVE_PRICE], named)
 
 
 def _events(bids_for: Events, rows: Integers) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Clicks, surplus, revenue and welfare an auction, and totals of them that add up over a stream."""
+"""Clicks, surplus, revenue and welfare an auction, and totals of them over a stream."""
 
 from __future__ import annotations
 
@@ -13,26 +13,52 @@ from tacit.deliver.auction.rules import Charged
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY
 
-METRICS = ("clicks", "surplus", "revenue", "welfare")
+REACH, LEVEL = 1.96, 0.95
+"""Standard errors on both sides of a mean that hold the truth so often."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure an auction: what tables call it, and whether it is money, in micros, or a chance."""
+
+    caption: str
+    money: bool
+
+
+KINDS = {
+    "clicks": Metric("CTR", money=False),
+    "surplus": Metric("surplus", money=True),
+    "revenue": Metric("revenue", money=True),
+    "welfare": Metric("welfare", money=True),
+}
 """Per auction: clicks, and micros to advertisers, the platform and both; an empty slot's worth is welfare."""
+
+METRICS = tuple(KINDS)
 
 GROUPS = 4096
 """Users are hashed into so many groups, whose totals give standard errors right to 1 / sqrt(2 groups)."""
 
 
-def values_of(block: AuctionBlock, offers: Offers) -> Floats:
-    """What showing each offered candidate brings in expectation, by what is true: (candidates, METRICS)."""
+def values_of(block: AuctionBlock, offers: Offers, price_micros: Integers | None = None) -> Floats:
+    """What showing each offered candidate brings in expectation, by what is true: (candidates, METRICS).
+
+    Prices are those of the offers, unless others are given.
+    """
     truth, event_rate = block.private if block.truth is None else block.truth, true_event_rate(block)
-    per_event = offers.rules.price.charged is Charged.CLICK
-    values = np.empty((len(offers.rows), len(METRICS)))
-    revenue = offers.taken(event_rate) * offers.price_micros if per_event else offers.price_micros
+    price = offers.price_micros if price_micros is None else price_micros
+    revenue = offers.taken(event_rate) * price if offers.rules.price.charged is Charged.CLICK else price
     value = offers.taken(block.public.bid_micros * event_rate)
-    values[:, 0] = offers.taken(truth.click)
-    values[:, 1] = value - revenue
-    values[:, 2] = revenue
-    values[:, 3] = value
+    columns = {
+        "clicks": offers.taken(truth.click),
+        "surplus": value - revenue,
+        "revenue": revenue,
+        "welfare": value,
+    }
     if offers.rules.empty_worth_micros is not None:
-        values[offers.rows == EMPTY, 3] = offers.rules.empty_worth_micros
+        columns["welfare"] = np.where(offers.rows == EMPTY, offers.rules.empty_worth_micros, value)
+    values = np.empty((len(offers.rows), len(METRICS)))
+    for at, metric in enumerate(METRICS):
+        values[:, at] = columns[metric]  # one that is not worked out above raises
     return values
 
 
@@ -74,29 +100,13 @@ class Totals:
             deviations = values - self.guess
             self.products += deviations.T @ deviations
             return
-        self.group_sums, self.group_counts = _groups(self)
+        if self.group_sums is None or self.group_counts is None:
+            self.group_sums = np.zeros((GROUPS, self.columns))
+            self.group_counts = np.zeros(GROUPS, np.int64)
         groups = group_of(users)
         self.group_counts += np.bincount(groups, minlength=GROUPS)
         for column in range(self.columns):
             self.group_sums[:, column] += np.bincount(groups, values[:, column], GROUPS)
-
-    def merge(self, other: Totals) -> None:
-        """Count in what another part of the stream held."""
-        if not other.count:
-            return
-        alike = not self.count or (self.group_sums is None) == (other.group_sums is None)
-        if self.columns != other.columns or not alike:
-            raise BadInput("expected totals of the same columns and with or without users alike, got others")
-        if not self.count:
-            self.guess = other.guess
-        shift = _guess(other) - _guess(self)
-        drift = np.outer(other.sums - other.count * _guess(other), shift)
-        self.products += other.products + drift + drift.T + other.count * np.outer(shift, shift)
-        self.count += other.count
-        self.sums = self.sums + other.sums
-        if other.group_sums is not None and other.group_counts is not None:
-            sums, counts = _groups(self)
-            self.group_sums, self.group_counts = sums + other.group_sums, counts + other.group_counts
 
     @property
     def means(self) -> Floats:
@@ -109,7 +119,8 @@ class Totals:
         """Of the means, (columns, columns); over auctions, or over groups of users where those are known."""
         means = self.means
         if self.group_sums is None or self.group_counts is None:
-            off = means - _guess(self)
+            assert self.guess is not None  # something was counted
+            off = means - self.guess
             return (self.products - self.count * np.outer(off, off)) / self.count / max(self.count - 1, 1)
         residuals = self.group_sums - self.group_counts[:, None] * means  # (GROUPS, columns)
         used = int(np.count_nonzero(self.group_counts))
@@ -121,13 +132,3 @@ def group_of(users: Integers) -> NDArray[np.int64]:
     mixed = users.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
     return (mixed >> np.uint64(52)).astype(np.int64)
-
-
-def _groups(totals: Totals) -> tuple[Floats, Integers]:
-    if totals.group_sums is None or totals.group_counts is None:
-        return np.zeros((GROUPS, totals.columns)), np.zeros(GROUPS, np.int64)
-    return totals.group_sums, totals.group_counts
-
-
-def _guess(totals: Totals) -> Floats:
-    return np.zeros(totals.columns) if totals.guess is None else totals.guess

@@ -53,7 +53,7 @@ class NoisyMaxOf:
         return np.where(offers.sizes > 1, float(self.epsilon_asked), 0.0)
 
     def pmf(self, offers: Offers, scores: Floats) -> Floats:
-        signals = scaled(offers.offsets, scores) if self.clip_micros is None else self._clipped(offers, scores)
+        signals = _scaled(offers.offsets, scores) if self.clip_micros is None else self._clipped(offers, scores)
         rates = self._rates(offers)
         if self.noise is Noise.GUMBEL:
             return softmax_pmf(offers.offsets, signals, rates)
@@ -102,8 +102,8 @@ def _largest(offers: Offers, values: Floats) -> Floats:
     return largest
 
 
-def scaled(offsets: Integers, scores: Floats) -> Floats:
-    """(s - min) / (max - min) in each auction; 0 where all are equal."""
+def _scaled(offsets: Integers, scores: Floats) -> Floats:
+    """What `Scaled` does to a request, for ragged auctions at once: size by size takes four times as long."""
     sizes = np.diff(offsets)
     starts = offsets[:-1][sizes > 0]  # reduceat would read the next auction for an empty one
     if not len(starts):

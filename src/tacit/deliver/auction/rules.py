@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never, final
 
 from tacit import expect
 from tacit.errors import BadInput
@@ -17,6 +18,7 @@ class Charged(Choice):
     IMPRESSION = "impression"
 
 
+@final
 @dataclass(frozen=True)
 class SecondPrice:
     """The next public score, per impression; per click, that over the candidate's own public rate.
@@ -37,6 +39,7 @@ class SecondPrice:
         return f"second price per {self.charged}"
 
 
+@final
 @dataclass(frozen=True)
 class FirstPrice:
     """The candidate's own bid per click, or its public score per impression: known from the winner alone."""
@@ -80,9 +83,16 @@ class Rules:
 
     @property
     def pricing(self) -> Pricing:
-        """The same for the kernels."""
+        """The same for the kernels. A price rule that they do not know is refused, and mypy says so before."""
+        match self.price:
+            case FirstPrice():
+                first_price = True
+            case SecondPrice():
+                first_price = False
+            case unknown:
+                assert_never(unknown)
         return Pricing(
-            first_price=isinstance(self.price, FirstPrice),
+            first_price=first_price,
             per_event=self.price.charged is Charged.CLICK,
             reserve=float(self.reserve_micros),
             keep=1.0 - float(self.cutoff),

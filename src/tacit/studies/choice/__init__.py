@@ -5,6 +5,7 @@ setting         the two made-up markets, or the logged one that --data holds
 taobao          a prepared Taobao log and two click models as a market
 parts           auctions of some sizes, and devices that know less
 contestants     the mechanisms that are compared
+forecasts       public forecasts that arms share
 lifts           lifts with intervals over auctions, and rules for verdicts
 report          the table, figure and settings that a study leaves
 

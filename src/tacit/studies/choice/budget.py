@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from tacit.deliver.auction.choices import Greedy, NonPersonalised, Planned, TopOf
+from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED, Greedy, NonPersonalised, Planned, TopOf
 from tacit.deliver.auction.market import Arm, Results, measure
 from tacit.deliver.auction.offers import Offers, offer
 from tacit.deliver.auction.rules import Rules
-from tacit.deliver.planning.blocks import BlockForecast, forecast_block
 from tacit.deliver.planning.budget import BudgetPolicy
 from tacit.deliver.planning.prior import Spread
 from tacit.privacy.units import Window
-from tacit.studies.choice.contestants import GREEDY, NOBODY
+from tacit.studies.choice.forecasts import Forecasts
 from tacit.studies.choice.lifts import (
     LIFT_LABEL,
     METRICS,
@@ -84,44 +83,27 @@ def _measured(market: StudyMarket) -> Results:
     """Thresholds are learnt from public forecasts of one half of the auctions and measured on the other."""
     prior = Spread(market.spread)
     learning, measuring = every_other(market, 0), every_other(market, 1)
-    seen = [forecast_block(offer(block.public, Rules()), prior, LADDER) for block in learning.blocks]
+    forecasts = Forecasts(LADDER)
+    seen = [forecasts.of(offer(block.public, Rules()), prior) for block in learning.blocks]
     gains = np.concatenate([each.gain for each in seen])
-    forecast = _once(prior)
-    arms = {NOBODY: Arm(NonPersonalised()), GREEDY: Arm(Greedy())}
+    arms = {NON_PERSONALISED: Arm(NonPersonalised()), GREEDY: Arm(Greedy())}
     for total in TOTALS:
         steps = [step for step in LADDER if step <= total]
         policy = BudgetPolicy.learn(
             gains[:, : len(steps)], total=total, ladder=steps, requests=REQUESTS, window=Window.days(1)
         )
-        arms[_arm(POLICY, total)] = Arm(Planned(_by_policy(forecast, policy)))
-        arms[_arm(EVEN, total)] = Arm(Planned(_evenly(forecast, total / REQUESTS)))
+        by_policy = partial(_by_policy, forecasts, prior, policy)
+        evenly = partial(forecasts.evenly, prior=prior, epsilon=total / REQUESTS)
+        arms[_arm(POLICY, total)] = Arm(Planned(by_policy))
+        arms[_arm(EVEN, total)] = Arm(Planned(evenly))
     return measure(measuring.blocks, arms)
 
 
-def _once(prior: Spread) -> Callable[[Offers], BlockForecast]:
-    """Forecasts at every step of the ladder; a block that comes again is not planned again."""
-    known: dict[bytes, BlockForecast] = {}
-
-    def forecast(offers: Offers) -> BlockForecast:
-        key = offers.score.tobytes()
-        if key not in known:
-            known[key] = forecast_block(offers, prior, LADDER)
-        return known[key]
-
-    return forecast
-
-
-def _by_policy(forecast: Callable[[Offers], BlockForecast], policy: BudgetPolicy) -> Callable[[Offers], TopOf]:
-    def rule(offers: Offers) -> TopOf:
-        found = forecast(offers)
-        spent = policy.spend(found.gain[:, : len(policy.ladder)], REQUESTS)
-        return found.rule(np.nan_to_num(spent))  # beyond the last whole period nothing is spent
-
-    return rule
-
-
-def _evenly(forecast: Callable[[Offers], BlockForecast], epsilon: float) -> Callable[[Offers], TopOf]:
-    return lambda offers: forecast(offers).rule(np.full(offers.count, epsilon))
+def _by_policy(forecasts: Forecasts, prior: Spread, policy: BudgetPolicy, offers: Offers) -> TopOf:
+    """As `planning.blocks.budget_rule`, by forecasts that all totals share: a quarter of the time."""
+    found = forecasts.of(offers, prior)
+    spent = policy.spend(found.gain[:, : len(policy.ladder)], REQUESTS)
+    return found.rule(np.nan_to_num(spent))  # beyond the last whole period nothing is spent
 
 
 def _judged(results: Results, market: str) -> Finding:

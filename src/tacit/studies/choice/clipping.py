@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
+from tacit.deliver.auction.choices import GREEDY
 from tacit.deliver.auction.market import Results
-from tacit.studies.choice.contestants import EPSILONS, GREEDY, clipped, contest
+from tacit.studies.choice.contestants import EPSILONS, clipped, contest
 from tacit.studies.choice.lifts import (
     LIFT_LABEL,
     METRICS,

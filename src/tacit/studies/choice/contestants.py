@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from tacit.deliver.auction.choices import ChoiceRule, Greedy, NonPersonalised, Planned, TopOf
+from tacit.deliver.auction.choices import (
+    GREEDY,
+    NON_PERSONALISED,
+    ChoiceRule,
+    Greedy,
+    NonPersonalised,
+    Planned,
+    TopOf,
+)
 from tacit.deliver.auction.market import Arm, Results, measure
 from tacit.deliver.auction.noisy_choices import NoisyMaxOf
-from tacit.deliver.auction.offers import Offers
 from tacit.deliver.auction.rules import Rules
-from tacit.deliver.planning.blocks import BlockForecast, forecast_block
 from tacit.deliver.planning.prior import Spread
 from tacit.privacy.choice.noise import Noise
+from tacit.studies.choice.forecasts import Forecasts
 from tacit.studies.choice.setting import StudyMarket
 from tacit.studies.look import Mechanism
 
@@ -23,7 +27,6 @@ EPSILONS = (0.5, 1, 2, 3, 4, 5, 6, 8, 10)
 WIDE = 1.0
 """The clipping bound of the comparisons with one bound, in median best public scores."""
 
-NOBODY, GREEDY = "non-personalised", "greedy"
 Make = Callable[[StudyMarket, float], ChoiceRule]
 
 
@@ -60,16 +63,10 @@ CLIPPED = clipped(WIDE, name="SNM clipped")
 
 def planned(epsilons: Sequence[float], name: str = "trunc, planned") -> Contestant:
     """trunc(k, m), planned for each request from public scores; all epsilons of a block are planned at once."""
-    known: dict[bytes, BlockForecast] = {}
+    forecasts = Forecasts(epsilons)
 
     def make(market: StudyMarket, epsilon: float) -> ChoiceRule:
-        def rule(offers: Offers) -> TopOf:
-            key = hashlib.sha256(offers.score.tobytes() + offers.offsets.tobytes()).digest()
-            if key not in known:
-                known[key] = forecast_block(offers, Spread(market.spread), epsilons)
-            return known[key].rule(np.full(offers.count, float(epsilon)))
-
-        return Planned(rule)
+        return Planned(lambda offers: forecasts.evenly(offers, Spread(market.spread), epsilon))
 
     return Contestant(name, Mechanism.OURS, make)
 
@@ -83,7 +80,7 @@ def contest(
 ) -> Results:
     """Everybody at every epsilon and the two ends, on the same auctions."""
     public = rules or Rules()
-    arms = {NOBODY: Arm(NonPersonalised(), public), GREEDY: Arm(Greedy(), public), **(more or {})}
+    arms = {NON_PERSONALISED: Arm(NonPersonalised(), public), GREEDY: Arm(Greedy(), public), **(more or {})}
     for contestant in contestants:
         for epsilon in epsilons:
             arms[contestant.at(epsilon)] = Arm(contestant.make(market, epsilon), public)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
+from tacit.deliver.auction.choices import GREEDY
 from tacit.deliver.auction.market import Arm, Results
 from tacit.privacy.choice.noise import Noise
 from tacit.studies.choice.contestants import (
     CLIPPED,
     EPSILONS,
-    GREEDY,
     RR,
     SCALED,
     WIDE,

@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 
+from tacit.deliver.auction.metrics import REACH
 from tacit.deliver.exploration import Bandit, Exploring, Regret, regret_curve
 from tacit.entropy import Simulation
 from tacit.privacy.choice.ranked import TopChoice
-from tacit.studies.choice.lifts import REACH
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import PAPER, SEEDS
 from tacit.studies.plotting import Mechanism, Panel, Series

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopOf
+from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED, Greedy, NonPersonalised, TopOf
 from tacit.deliver.auction.market import Arm, Results, measure
 from tacit.deliver.auction.rules import Rules
-from tacit.studies.choice.contestants import GREEDY, NOBODY
 from tacit.studies.choice.lifts import (
     LIFT_LABEL,
     METRICS,
@@ -86,7 +85,7 @@ def best_gamma(results: Results, epsilon: float, among: Sequence[float] = GAMMAS
 
 
 def _measured(market: StudyMarket) -> Results:
-    arms = {NOBODY: Arm(NonPersonalised()), GREEDY: Arm(Greedy())}
+    arms = {NON_PERSONALISED: Arm(NonPersonalised()), GREEDY: Arm(Greedy())}
     for epsilon in EPSILONS:
         for gamma in GAMMAS:
             arms[_arm(epsilon, gamma)] = Arm(TopOf(epsilon), Rules(cutoff=gamma))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tacit.deliver.auction.candidates import Floats
+from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
 from tacit.deliver.auction.market import Results
-from tacit.studies.choice.contestants import GREEDY, NOBODY, Contestant
+from tacit.deliver.auction.metrics import KINDS, LEVEL, REACH
+from tacit.studies.choice.contestants import Contestant
 from tacit.studies.plotting import Mechanism, Panel, Series
 from tacit.studies.runs import words
 from tacit.train.evaluation.estimates import Measured
 
-REACH, LEVEL = 1.96, 0.95
-METRICS = {"clicks": "CTR", "surplus": "surplus", "revenue": "revenue", "welfare": "welfare"}
+METRICS = {metric: kind.caption for metric, kind in KINDS.items()}
 TITLES = {metric: name if name.isupper() else name.capitalize() for metric, name in METRICS.items()}
 SHOWN = ("clicks", "surplus", "revenue")
 LIFT_LABEL = "over the non-personalised choice, %"
@@ -20,10 +23,20 @@ LIFT_LABEL = "over the non-personalised choice, %"
 Record = dict[str, Any]
 
 
-def lift(results: Results, arm: str, metric: str, over: str = NOBODY) -> Measured:
+def lift(results: Results, arm: str, metric: str, over: str = NON_PERSONALISED) -> Measured:
     """By how many percent an arm is above another, auctions paired."""
-    value, error = (100 * part for part in results.lift(arm, over, metric))
+    value, error = results.lift(arm, over, metric)
+    return around(100 * value, 100 * error)
+
+
+def around(value: float, error: float) -> Measured:
+    """A figure with the interval of its standard error."""
     return Measured(value, value - REACH * error, value + REACH * error, LEVEL)
+
+
+def mean_of(values: Floats) -> Measured:
+    """The mean of independent values."""
+    return around(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)))
 
 
 def above_zero(found: Measured) -> bool | None:
@@ -49,9 +62,9 @@ def none_above(results: Results, arms: Iterable[str], metric: str) -> bool | Non
 def share(results: Results, arm: str, metric: str) -> float | None:
     """How much of the greedy choice's gain over the non-personalised one an arm has; None where that gain may
     be nothing, by its interval."""
-    if not above(results, GREEDY, NOBODY, metric):
+    if not above(results, GREEDY, NON_PERSONALISED, metric):
         return None
-    base, best = results.mean(NOBODY, metric), results.mean(GREEDY, metric)
+    base, best = results.mean(NON_PERSONALISED, metric), results.mean(GREEDY, metric)
     return (results.mean(arm, metric) - base) / (best - base)
 
 

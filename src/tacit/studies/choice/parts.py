@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.generators.markets import offsets_of
-from tacit.deliver.auction.candidates import AuctionBlock, AuctionNames, Event, PublicCandidates, Rates
-from tacit.errors import BadInput
+from tacit.deliver.auction.candidates import AuctionBlock, AuctionNames, Event, Floats, PublicCandidates, Rates
 from tacit.studies.choice.setting import StudyMarket
 
 Kept = NDArray[np.bool_]  # one an auction
@@ -35,9 +34,16 @@ def mixed(market: StudyMarket, alpha: float) -> StudyMarket:
     """Devices whose rates are alpha of their own and 1 - alpha of the server's: eq. 6 of the paper."""
     blocks = []
     for block in market.blocks:
-        rates = alpha * block.private.click + (1 - alpha) * block.public.rates.click
-        blocks.append(replace(block, private=Rates(rates)))
+        own, server = block.private, block.public.rates
+        conversion = own.conversion
+        if conversion is not None and server.conversion is not None:
+            conversion = _between(conversion, server.conversion, alpha)
+        blocks.append(replace(block, private=Rates(_between(own.click, server.click, alpha), conversion)))
     return replace(market, blocks=tuple(blocks), spread=alpha * market.spread, whole=market.whole or market)
+
+
+def _between(own: Floats, server: Floats, alpha: float) -> Floats:
+    return alpha * own + (1 - alpha) * server
 
 
 def _part(market: StudyMarket, kept: Callable[[AuctionBlock], Kept]) -> StudyMarket:
@@ -46,17 +52,24 @@ def _part(market: StudyMarket, kept: Callable[[AuctionBlock], Kept]) -> StudyMar
 
 
 def _only(block: AuctionBlock, kept: Kept) -> AuctionBlock:
-    public = block.public
-    if not isinstance(public.bids_for, Event):
-        raise BadInput("expected bids for one kind of event, got several kinds")
-    sizes = np.diff(public.offsets)
+    """Some auctions of a block, with all that is known of them."""
+    public, sizes = block.public, np.diff(block.public.offsets)
     rows = np.repeat(kept, sizes)
-    names = AuctionNames(np.flatnonzero(kept) + public.names.first)
 
     def of(rates: Rates) -> Rates:
-        return Rates(np.ascontiguousarray(rates.click[rows]))
+        return Rates(rates.click[rows], None if rates.conversion is None else rates.conversion[rows])
 
     half = PublicCandidates(
-        offsets_of(sizes[kept]), public.bid_micros[rows], of(public.rates), public.bids_for, names=names
+        offsets_of(sizes[kept]),
+        public.bid_micros[rows],
+        of(public.rates),
+        public.bids_for if isinstance(public.bids_for, Event) else public.bids_for[rows],
+        None if public.campaign is None else public.campaign[rows],
+        AuctionNames(public.names.some(np.flatnonzero(kept))),
     )
-    return AuctionBlock(half, of(block.private), None if block.truth is None else of(block.truth))
+    return AuctionBlock(
+        half,
+        of(block.private),
+        None if block.truth is None else of(block.truth),
+        None if block.user is None else block.user[kept],
+    )

@@ -17,7 +17,7 @@ from tacit.privacy.choice.ranked import TopChoice
 from tacit.privacy.choice.scores import Scaled
 from tacit.privacy.choice.top_plan import best_exchangeable_plan, ordered_means
 from tacit.studies.choice.contestants import EPSILONS
-from tacit.studies.choice.lifts import LEVEL, REACH, above_zero, series
+from tacit.studies.choice.lifts import above_zero, around, mean_of, series
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import PAPER, SEEDS
 from tacit.studies.plotting import Mechanism, Panel
@@ -53,7 +53,7 @@ def run(asked: Asked) -> Outcome:
         Panel(
             f"{law}, {size} candidates",
             [
-                series(name, EPSILONS, [_mean(found[law, size, name, e]) for e in EPSILONS], look)
+                series(name, EPSILONS, [mean_of(found[law, size, name, e]) for e in EPSILONS], look)
                 for name, look in LOOKS.items()
             ],
         )
@@ -71,10 +71,10 @@ def run(asked: Asked) -> Outcome:
             "high": m.high,
         }
         for (law, size, name, e), values in found.items()
-        for m in (_mean(values),)
+        for m in (mean_of(values),)
     ]
     rows = [
-        (law, str(size), f"{e:g}", *(words(_mean(found[law, size, name, e]), 4) for name in LOOKS))
+        (law, str(size), f"{e:g}", *(words(mean_of(found[law, size, name, e]), 4) for name in LOOKS))
         for law in LAWS
         for size in SIZES
         for e in (LOW, MIDDLE, 5)
@@ -134,7 +134,7 @@ def judged(found: dict[Key, Floats]) -> list[Finding]:
         for size in SIZES
     }
     more = {law: _apart(behind[law, few], behind[law, many]) for law in LAWS}
-    wins = {size: _mean(found[extreme, size, SNM, LOW] - found[extreme, size, RR, LOW]) for size in SIZES}
+    wins = {size: mean_of(found[extreme, size, SNM, LOW] - found[extreme, size, RR, LOW]) for size in SIZES}
     return [
         Finding(
             "R13",
@@ -154,18 +154,10 @@ def judged(found: dict[Key, Floats]) -> list[Finding]:
     ]
 
 
-def _mean(values: Floats) -> Measured:
-    return _around(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)))
-
-
 def _apart(a: Floats, b: Floats) -> Measured:
     """The difference of two means of independent sets."""
     errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in (a, b))
-    return _around(float(a.mean() - b.mean()), math.hypot(*errors))
-
-
-def _around(value: float, error: float) -> Measured:
-    return Measured(value, value - REACH * error, value + REACH * error, LEVEL)
+    return around(float(a.mean() - b.mean()), math.hypot(*errors))
 
 
 STUDY = Study(

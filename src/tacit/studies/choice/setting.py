@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tacit.data.generators.markets import Market
-from tacit.deliver.auction.candidates import AuctionBlock, AuctionNames, PublicCandidates, Rates
-from tacit.deliver.auction.logs import MICROS, generated_blocks
+from tacit.deliver.auction.candidates import AuctionBlock, Rates
+from tacit.deliver.auction.logs import generated_blocks
 from tacit.deliver.auction.offers import offer
 from tacit.deliver.auction.rules import Rules
 from tacit.errors import BadInput
@@ -103,11 +104,6 @@ def _logged_blocks(folder: Path, columns: Columns) -> Iterator[AuctionBlock]:
     from tacit.train.models.saving import load
 
     log = LoggedMarket.of(columns, server=load(folder / SERVER), device=load(folder / DEVICE))
-    first = rows = 0
-    for some in log.blocks():
-        bids = np.floor(some.bid * MICROS).astype(np.int64)
-        campaign = np.arange(rows, rows + len(bids), dtype=np.int64)
-        names = AuctionNames(first=first)
-        public = PublicCandidates(some.offsets, bids, Rates(some.server), campaign=campaign, names=names)
-        yield AuctionBlock(public, Rates(some.device), truth=Rates(some.click.astype(np.float64)))
-        first, rows = first + some.count, rows + len(bids)
+    logged, again = tee(log.blocks())
+    for some, block in zip(logged, generated_blocks(again), strict=True):
+        yield replace(block, truth=Rates(some.click.astype(np.float64)))

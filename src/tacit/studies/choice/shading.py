@@ -7,13 +7,13 @@ import time
 import numpy as np
 
 from tacit.data.generators.markets import Market
-from tacit.deliver.auction.choices import ChoiceRule, NonPersonalised
+from tacit.deliver.auction.choices import NON_PERSONALISED, ChoiceRule, NonPersonalised
 from tacit.deliver.auction.logs import MICROS, generated_blocks
 from tacit.deliver.auction.market import Arm
+from tacit.deliver.auction.metrics import REACH
 from tacit.deliver.auction.rules import Charged, FirstPrice, PriceRule, Rules, SecondPrice
 from tacit.deliver.incentives import Shading, shading
 from tacit.studies.choice.contestants import RR, SCALED, planned
-from tacit.studies.choice.lifts import REACH
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import OURS, SEEDS, StudyMarket
 from tacit.studies.plotting import Mechanism, Panel, Series
@@ -24,7 +24,6 @@ FACTORS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3)
 AUCTIONS = {Scale.TOY: 50, Scale.SMALL: 2_000, Scale.FULL: 16_000}
 EPSILON = 5
 PER_THOUSAND = 1_000 / MICROS
-NOBODY = "non-personalised"
 PRICES: dict[str, PriceRule] = {
     "second price": SecondPrice(Charged.CLICK),
     "first price": FirstPrice(Charged.CLICK),
@@ -38,10 +37,10 @@ def run(asked: Asked) -> Outcome:
     market = StudyMarket("display-like", 0.9, tuple(generated_blocks(auctions)))
     contestants = (RR, SCALED, planned((EPSILON,)))
     choices: dict[str, ChoiceRule] = {
-        NOBODY: NonPersonalised(),
+        NON_PERSONALISED: NonPersonalised(),
         **{each.at(EPSILON): each.make(market, EPSILON) for each in contestants},
     }
-    looks = {NOBODY: Mechanism.NON_PRIVATE, **{each.at(EPSILON): each.look for each in contestants}}
+    looks = {NON_PERSONALISED: Mechanism.NON_PRIVATE, **{each.at(EPSILON): each.look for each in contestants}}
     found: dict[tuple[str, str], Shading] = {}
     for price, rule in PRICES.items():
         for name, choice in choices.items():
@@ -100,7 +99,7 @@ def _judged(found: dict[tuple[str, str], Shading]) -> list[Finding]:
     for name in [name for price, name in found if price == "second price"]:
         second = gains(found["second price", name])
         each = found["second price", name]
-        truthful = name == NOBODY
+        truthful = name == NON_PERSONALISED
         findings.append(
             Finding(
                 "T7",

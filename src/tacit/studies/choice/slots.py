@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 
 import numpy as np
@@ -14,7 +13,7 @@ from tacit.privacy.choice.slates.peeling import PeeledSlates
 from tacit.privacy.choice.slates.slate import Slate
 from tacit.privacy.choice.slates.top_slates import TopSlates, best_top_slates
 from tacit.privacy.choice.top_plan import ordered_means
-from tacit.studies.choice.lifts import LEVEL, REACH, above_zero, series
+from tacit.studies.choice.lifts import above_zero, mean_of, series
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import OURS, SEEDS
 from tacit.studies.plotting import Mechanism, Panel
@@ -78,12 +77,7 @@ def _share(sums: Floats, measuring: Floats) -> Measured:
     base = SLOTS * float(measuring.mean())
     best = float(np.sort(measuring, axis=1)[:, -SLOTS:].sum(axis=1).mean())
     gained = (sums - SLOTS * measuring.mean(axis=1)) / (best - base)  # paired with each draw's own mean
-    return _mean(gained)
-
-
-def _mean(values: Floats) -> Measured:
-    value, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
-    return Measured(value, value - REACH * error, value + REACH * error, LEVEL)
+    return mean_of(gained)
 
 
 def _judged(sums: dict[tuple[str, float], Floats], shares: dict[tuple[str, float], Measured]) -> list[Finding]:
@@ -91,7 +85,7 @@ def _judged(sums: dict[tuple[str, float], Floats], shares: dict[tuple[str, float
         return ", ".join(f"{name} {words(shares[name, 5], 3)}" for name in names)
 
     def ahead(better: str, worse: str) -> bool | None:
-        gaps = [_mean(sums[better, e] - sums[worse, e]) for e in EPSILONS]
+        gaps = [mean_of(sums[better, e] - sums[worse, e]) for e in EPSILONS]
         return every(above_zero(gap) for gap in gaps)
 
     return [
