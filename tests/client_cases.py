@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tacit.deliver.client.here import Here
 from tacit.deliver.client.history import History
+from tacit.deliver.planning.wallet import Wallet
 from tacit.deliver.sent import Sent
 from tacit.privacy.randomness import Source
 from tacit.schema.contexts.attributes import Steps
@@ -95,3 +96,7 @@ def worst_ratio(laws: Iterable[Law]) -> Fraction | None:
             return None
         worst = max(worst, max(chances) / min(chances))
     return worst
+
+
+def unstored(wallet: Wallet) -> None:
+    """For tests that go on with the wallet that came back."""

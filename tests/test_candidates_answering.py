@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from tacit.deliver.candidates.answering import CandidateServer
 from tacit.deliver.candidates.payments import Bid
+from tacit.deliver.candidates.updates import Candidates
 from tacit.deliver.client.here import Here
 from tacit.deliver.client.history import History
 from tacit.deliver.client.local import best
@@ -48,7 +50,7 @@ def everywhere(*micros: int) -> list[Bid]:
 
 def server(bids: list[Bid], ctr_floor: float = 0.0) -> CandidateServer:
     nodes, counts = counted(ROWS)
-    return CandidateServer(nodes, counts, BackOff(1), bids, ctr_floor)
+    return CandidateServer(nodes, counts, BackOff(1), bids, ctr_floor, fewest_requests=1)
 
 
 def test_the_set_is_the_best_of_all_pairs_here_and_its_revenue_is_the_expected_one() -> None:
@@ -134,7 +136,9 @@ def test_a_price_for_sending_keeps_the_list_short() -> None:
 def test_shrunk_rates_are_sent_as_they_are() -> None:
     nodes, counts = counted(ROWS)
     estimator = Shrinkage(4.0)
-    answer = CandidateServer(nodes, counts, estimator, everywhere(*[100] * 5)).answer(node("Old"), k=3)
+    answer = CandidateServer(nodes, counts, estimator, everywhere(*[100] * 5), fewest_requests=1).answer(
+        node("Old"), k=3
+    )
     cafe = nodes.id(node("Cafe"))
     expected = estimator.rates(counts, (0,), np.array([cafe]), np.array(answer.sent.ads)).rate[0]
     me = Here.of(TOWN, ("Cafe",), (1,))
@@ -179,3 +183,43 @@ def test_a_context_without_statistics_is_refused_by_name() -> None:
 def test_wrong_bids_are_refused_when_the_server_is_made(bid: Bid, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         server([bid])
+
+
+@pytest.mark.parametrize(
+    ("fewest", "noise_sd", "named"), [(1, 0, {"Cafe", "Bakery"}), (10, 0, {"Cafe"}), (10, 2, set())]
+)
+def test_places_where_few_were_are_not_named(fewest: float, noise_sd: float, named: set[str]) -> None:
+    nodes, exact = counted([*[("Cafe", 0)] * 12, *[("Cafe", 1)] * 3, ("Bakery", 1)])
+    counts = replace(
+        exact, by_level={each: replace(level, noise_sd=noise_sd) for each, level in exact.by_level.items()}
+    )
+    server = CandidateServer(nodes, counts, Shrinkage(4.0), everywhere(100, 100), fewest_requests=fewest)
+    assert {
+        each.values[0] for each in server.answer(node("Old"), k=2).sent.finer if each.levels == (0,)
+    } == named
+
+
+def test_a_rest_is_answered_without_those_disclosed_by_themselves() -> None:
+    ask = server(everywhere(*[100] * 5))
+    rest = ask.answer(node("*"), k=5, without=(node("New"),))
+    assert set(rest.sent.ads) == {0, 1, 2}
+    assert {each.values[0] for each in rest.sent.finer} <= {"Old", "Cafe", "Bakery"}
+    assert rest.selection.revenue == pytest.approx(ask.answer(node("Old"), k=5).selection.revenue)
+    whole = dict(zip(rest.sent.ads, rest.sent.rates, strict=True))
+    assert whole[1] == pytest.approx(13 / 30)  # in the cafe and the bakery
+    with pytest.raises(BadInput, match="node Old: expected to leave out nodes below it, got New"):
+        ask.answer(node("Old"), k=1, without=(node("New"),))
+
+
+def test_answers_are_kept_and_parts_of_them_can_be_had_apart() -> None:
+    ask = server(everywhere(*[100] * 5))
+    answer = ask.answer(node("*"), k=3)
+    assert ask.answer(node("*"), k=3) is answer
+    kept = Candidates(ask.values(node("*")))
+    assert kept.select(3).revenue == pytest.approx(answer.selection.revenue)
+    again = ask.send(node("*"), kept.select(3).ads.tolist())
+    assert (again.ads, again.micros.tolist(), again.finer) == (
+        answer.sent.ads, answer.sent.micros.tolist(), answer.sent.finer,
+    )  # fmt: skip
+    with pytest.raises(BadInput, match="got ad 5"):
+        ask.send(node("*"), [0, 5])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_cases import ALL_LEVELS, here, node, old_quarter, one_word
+from client_cases import ALL_LEVELS, here, node, old_quarter, one_word, unstored
 from tacit.bill.charges import charge
 from tacit.deliver.client.cache import Cache, CachedAd
 from tacit.deliver.client.history import History
@@ -139,7 +139,7 @@ def test_what_is_not_reported_has_nothing_for_a_bill() -> None:
     for each in unsent:
         anything: Any = each
         with pytest.raises(BadInput, match="expected the ads that the server sent and no others, got"):
-            choose_privately(anything, here("Cafe"), NOBODY, PLANNER, POLICY, wallet, 0, source)
+            choose_privately(anything, here("Cafe"), NOBODY, PLANNER, POLICY, wallet, 0, source, store=unstored)
     counted: Any = source
     assert counted.asked == 0
     assert "7" not in repr(shown)
@@ -154,18 +154,29 @@ def test_an_impression_has_a_public_price(charged: str, price: int) -> None:
         choice, _ = prepare(sent, PLANNER, POLICY, POLICY.wallet(), 0)
         start = int(choice.plan.law.weights(choice._scores(here(place), NOBODY))[0])
         shown = choose_privately(
-            sent, here(place), NOBODY, PLANNER, POLICY, POLICY.wallet(), 0, one_word(start)
+            sent, here(place), NOBODY, PLANNER, POLICY, POLICY.wallet(), 0, one_word(start), store=unstored
         )
         (line,) = charge(shown.impressions).lines()
-        assert (shown.ad, line.campaign, line.amount_micros) == (2, 2, price)
+        assert (shown.ad, line.campaign, line.amount_micros, line.due_on) == (2, 2, price, charged)
         bills.add(str(line.reason))
-    assert bills == {f"first price per {charged}, public rank 2, price set by campaign 2"}
+        unclicked = charge(shown.impressions, happened=np.zeros(1, np.bool_))
+        assert unclicked.total_micros == (price if charged == "impression" else 0)
+    assert bills == {f"first price per {charged}, public rank 2, price set by its own bid"}
 
 
 def test_where_nothing_is_shown_nothing_is_billed() -> None:
     sent = Sent(node("Old"), [1, 2], [10, 10], [0.01, 0.01])
     shown = choose_privately(
-        sent, here("Cafe"), NOBODY, PLANNER, POLICY, POLICY.wallet(), 0, one_word(), ctr_floor=0.5
+        sent,
+        here("Cafe"),
+        NOBODY,
+        PLANNER,
+        POLICY,
+        POLICY.wallet(),
+        0,
+        one_word(),
+        ctr_floor=0.5,
+        store=unstored,
     )
     assert shown.ad is None
     assert len(shown.impressions) == 0
@@ -180,7 +191,9 @@ def test_with_little_noise_the_reported_choice_is_the_best() -> None:
         wanted = best(old_quarter(), here(place), NOBODY, ctr_floor=floor).ad
         for _ in range(50):
             args = (planner, policy, policy.wallet(), 0, source)
-            shown = choose_privately(old_quarter(), here(place), NOBODY, *args, ctr_floor=floor, simulated=True)
+            shown = choose_privately(
+                old_quarter(), here(place), NOBODY, *args, ctr_floor=floor, simulated=True, store=unstored
+            )
             assert shown.ad == wanted
 
 
@@ -200,7 +213,9 @@ def test_the_worth_of_nothing_is_certain_to_the_plan() -> None:
 def test_the_wallet_pays_and_then_the_public_best_is_shown() -> None:
     wallet, spent, at = POLICY.wallet(), [], here("Bakery")
     for now in range(5):
-        shown = choose_privately(old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, now, one_word(2**64 - 1))
+        shown = choose_privately(
+            old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, now, one_word(2**64 - 1), store=unstored
+        )
         assert wallet.left(now) - shown.wallet.left(now) == shown.epsilon_spent
         wallet = shown.wallet
         spent.append(shown.epsilon_spent)
@@ -212,13 +227,15 @@ def test_refusals_come_before_anything_is_drawn() -> None:
     source: Any = one_word()
     at, wallet = here("Cafe"), POLICY.wallet()
     with pytest.raises(EntropyMisuse, match="got a simulation"):
-        choose_privately(old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, 0, Simulation(1))
+        choose_privately(old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, 0, Simulation(1), store=unstored)
     other = BudgetPolicy(6, (1.0,), 0.0, Window.days(1), ad_tech="other")
     with pytest.raises(BadInput, match="the wallet for ad tech other"):
-        choose_privately(old_quarter(), at, NOBODY, PLANNER, other, wallet, 0, source)
+        choose_privately(old_quarter(), at, NOBODY, PLANNER, other, wallet, 0, source, store=unstored)
     for floor in (-0.1, 1.1, float("nan")):
         with pytest.raises(BadInput, match="ctr_floor"):
-            choose_privately(old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, 0, source, ctr_floor=floor)
+            choose_privately(
+                old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, 0, source, ctr_floor=floor, store=unstored
+            )
         with pytest.raises(BadInput, match="ctr_floor"):
             best(old_quarter(), at, NOBODY, ctr_floor=floor)
     with pytest.raises(BadInput, match="ads that were sent, or a cache"):

@@ -21,6 +21,7 @@ from client_cases import (
     node,
     old_quarter,
     one_word,
+    unstored,
     whole_town,
     worst_ratio,
 )
@@ -33,6 +34,7 @@ from tacit.deliver.client.scores import own_rates
 from tacit.deliver.planning.budget import BudgetPolicy
 from tacit.deliver.planning.planner import Planner
 from tacit.deliver.planning.prior import Spread
+from tacit.deliver.planning.wallet import Wallet
 from tacit.deliver.sent import Sent
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down
@@ -97,7 +99,7 @@ def test_what_is_shown_has_that_law_word_for_word_and_costs_all_the_same(floor: 
         for rank, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             for word in (start, end - 1):  # a block of words is one stretch
                 args = (planner, POLICY, POLICY.wallet(), 0, one_word(word))
-                shown = choose_privately(sent, at, history, *args, ctr_floor=floor)
+                shown = choose_privately(sent, at, history, *args, ctr_floor=floor, store=unstored)
                 assert shown.ad == choice.offered.ads[rank]
                 assert (shown.epsilon_spent, shown.wallet) == (choice.epsilon_spent, paid)
                 assert shown.impressions.campaign.tolist() == ([] if shown.ad is None else [shown.ad])
@@ -170,7 +172,7 @@ def test_a_server_that_answers_with_a_finer_node_learns_nothing() -> None:
             source: Any = one_word()
             args = (Planner(Spread(1.0)), POLICY, POLICY.wallet(), 0, source)
             with pytest.raises(BadInput, match="the node that was asked for") as refused:
-                choose_privately(sent, at, history, *args, ctr_floor=floor)
+                choose_privately(sent, at, history, *args, ctr_floor=floor, store=unstored)
             refusals.add(str(refused.value))
             assert source.asked == 0
         assert len(refusals) == 1
@@ -186,7 +188,7 @@ def test_the_server_alone_is_one_ad_that_is_shown_as_it_came() -> None:
     source: Any = one_word()
     for history in histories([4, 5]):
         args = (Planner(Spread(1.0)), POLICY, POLICY.wallet(), 0, source)
-        shown = choose_privately(sent, here("Cafe", (0,)), history, *args)
+        shown = choose_privately(sent, here("Cafe", (0,)), history, *args, store=unstored)
         assert shown.ad == 4
         assert shown.epsilon_spent == shown.wallet.spent == 0
         assert shown.impressions.campaign.tolist() == [4]
@@ -202,3 +204,55 @@ def test_the_device_alone_is_the_root_disclosed() -> None:
     for place, ad in shown.items():
         law = law_of(choice, here(place, ROOT), nobody)
         assert max(law, key=lambda each: law[each]) == ad
+
+
+class Broken:
+    """A device whose entropy fails, or that is switched off, at the draw."""
+
+    fit_for_release = True
+
+    def words(self, _: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
+        raise RuntimeError("switched off")
+
+
+def test_a_device_that_fails_at_the_draw_has_paid() -> None:
+    """Else a server that makes devices fail after the draw gets draws for nothing."""
+    stored: list[Wallet] = []
+    broken: Any = Broken()
+    with pytest.raises(RuntimeError, match="switched off"):
+        choose_privately(
+            old_quarter(), here("Cafe"), History(ALL_LEVELS), Planner(Spread(1.0)), POLICY, POLICY.wallet(), 0,
+            broken, store=stored.append,
+        )  # fmt: skip
+    assert [wallet.spent for wallet in stored] == [2]
+
+
+HOSTILE: list[Any] = [
+    {1: [0.1, 0.1], 2: [0.1, 0.1]}, {1: (0.1,)}, {1: [[0.1]]}, {1: "0.5"}, {1: None}, {1: 0.1j}, {1: {}},
+    {1: np.array([0.1])}, {1: np.array([0.1, 0.2])}, {1: object()}, {1: float("nan")}, {1: -0.1}, {1: 1.1},
+    {99: 0.1}, {1: b"1"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("table", HOSTILE, ids=[f"table {at}" for at in range(len(HOSTILE))])
+@pytest.mark.parametrize("place", ["Cafe", "Bakery"])
+def test_an_answer_is_refused_when_it_is_read_or_works_wherever_the_device_is(table: Any, place: str) -> None:
+    """What fails only on devices in one place tells who is there, at no epsilon."""
+    try:
+        sent = Sent(node("Old"), [1, 2], [5, 5], [0.1, 0.1], {node(place): table})
+    except BadInput:
+        return
+    for at in (here("Cafe"), here("Bakery")):
+        assert own_rates(sent, at, History(ALL_LEVELS)).shape == (2,)
+
+
+LARGE = 2**63 + 5
+
+
+@pytest.mark.parametrize(
+    "ads",
+    [np.array([LARGE, 7], np.uint64), [LARGE, LARGE + 1], [1.0, 2.0], ["1", "2"], [True, False], [[1], [2]]],
+)
+def test_ads_that_no_impression_could_hold_are_refused_at_once(ads: Any) -> None:
+    with pytest.raises(BadInput, match=r"whole numbers in 0\.\.2\^63-1"):
+        Sent(node("Old"), ads, [5, 5], [0.1, 0.1])

@@ -44,12 +44,12 @@ def rises(
         f"read: {listed}; {how}"
     )
     figures = (
-        ("time_a_value", max(nanoseconds.values()), nanoseconds[smallest]),
-        ("looks_an_ad", max(looks.values()), looks[smallest]),
+        ("time_a_value", max(nanoseconds.values()), nanoseconds[smallest], MOST_RISE),
+        ("looks_an_ad", max(looks.values()), looks[smallest], None),
     )
     return [
-        Measurement(f"greedy_{what}_rise_by_{name}", most / least, "x", MOST_RISE, False, settings)
-        for what, most, least in figures
+        Measurement(f"greedy_{what}_rise_by_{name}", most / least, "x", bar, False, settings)
+        for what, most, least, bar in figures
     ]
 
 

@@ -26,6 +26,7 @@ from tacit.schema.contexts.hierarchy import Node, is_coarser
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+MOST_AD = 2**63 - 1  # what an impression can hold: one that it cannot would fail only once it was drawn
 BYTES_AN_AD = 8 + 8 + 4  # its number, its micros and a rate
 BYTES_A_FINER_RATE = 2 + 4  # its place among the ads, and the rate
 
@@ -110,6 +111,8 @@ class Sent:
         place = self.place
         places = np.fromiter((place.get(ad, -1) for table in tables for ad in table), np.int64)
         values = _doubles("finer rates", list(chain.from_iterable(table.values() for table in tables)))
+        if values.shape != places.shape:
+            raise BadInput("finer rates: expected one number an ad, got others")
         ends = np.cumsum([len(table) for table in tables], dtype=np.int64)
         for wrong, expected in (
             (places < 0, "rates of ads that are sent, got another ad"),
@@ -124,8 +127,9 @@ class Sent:
 
 def _ads(node: Node, ads: ArrayLike) -> tuple[int, ...]:
     numbers = np.asarray(ads)
-    if numbers.ndim != 1 or not numbers.size or numbers.dtype.kind not in "iu" or int(numbers.min()) < 0:
-        raise BadInput(f"node {node}: expected at least one ad, as whole numbers >= 0, got others")
+    whole = numbers.ndim == 1 and numbers.size and numbers.dtype.kind in "iu"
+    if not whole or not 0 <= int(numbers.min()) <= int(numbers.max()) <= MOST_AD:
+        raise BadInput(f"node {node}: expected at least one ad, as whole numbers in 0..2^63-1, got others")
     found: tuple[int, ...] = tuple(numbers.tolist())
     if len(set(found)) < len(found):
         twice = next(ad for ad in found if found.count(ad) > 1)
@@ -161,10 +165,14 @@ def _rates(node: Node, ads: tuple[int, ...], rates: ArrayLike) -> Floats:
 
 
 def _doubles(name: str, values: ArrayLike) -> Floats:
+    """Whole, or refused whole: texts that could be read as numbers, and lists of them, are others."""
     try:
-        return np.array(values, dtype=np.float64)  # a copy
-    except (TypeError, ValueError):
-        raise BadInput(f"{name}: expected numbers, got another kind") from None
+        given = np.array(values)  # a copy
+    except ValueError:
+        raise BadInput(f"{name}: expected numbers, got lists") from None
+    if given.size and given.dtype.kind not in "fiu":
+        raise BadInput(f"{name}: expected numbers, got another kind")
+    return given.astype(np.float64)
 
 
 def _bytes_of(node: Node) -> int:

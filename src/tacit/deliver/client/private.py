@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -22,7 +23,7 @@ from tacit.deliver.planning.wallet import Wallet
 from tacit.deliver.sent import Sent
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.randomness import Source, Words
-from tacit.schema.impressions import Impressions
+from tacit.schema.impressions import DUE_ON, OWN_BID, Impressions
 
 Floats = NDArray[np.float64]
 
@@ -110,14 +111,17 @@ def choose_privately(
     now: int,
     source: Source,
     *,
+    store: Callable[[Wallet], None],
     ctr_floor: float = 0.0,
     auction: str | None = None,
     simulated: bool = False,
 ) -> Reported:
     """Choose among what was sent, for a report; the promise is that of `PrivateChoice`.
 
-    Refused before anything is drawn or paid. With one ad and no floor it is shown as it came, at epsilon 0: the
-    server personalises alone. With the root disclosed the device does.
+    `store` puts the wallet that has paid in the place of the one that did, before anything is drawn: a device
+    that fails after the draw and tries again has paid twice, never nothing. Whatever can be refused is refused
+    before. With one ad and no floor it is shown as it came, at epsilon 0: the server personalises alone. With
+    the root disclosed the device does.
     """
     if not simulated and not source.fit_for_release:
         raise EntropyMisuse(
@@ -125,8 +129,10 @@ def choose_privately(
         )
     choice, paid = prepare(sent, planner, policy, wallet, now, ctr_floor=ctr_floor, auction=auction)
     expect_answer(sent, here)  # also where nothing private will be read
+    reports = [_impressions(choice.offered, rank) for rank in range(len(choice.offered.places))]
+    store(paid)
     rank = choice.choose(here, history, source.words)
-    return Reported(choice.offered.ads[rank], choice.epsilon_spent, paid, _impressions(choice.offered, rank))
+    return Reported(choice.offered.ads[rank], choice.epsilon_spent, paid, reports[rank])
 
 
 @dataclass(frozen=True)
@@ -154,4 +160,12 @@ def _impressions(offered: Offered, rank: int) -> Impressions:
         micros = np.array([math.floor(bid * rate) for bid, rate in zip(micros, sent.rates[shown], strict=True)])
     ads = np.array([sent.ads[place] for place in shown.tolist()], np.int64)
     price, ranks = micros.astype(np.int64), np.full(len(shown), rank, np.int64)
-    return Impressions(ads, price, price, ranks, ads, str(FirstPrice(sent.charged)))
+    return Impressions(
+        campaign=ads,
+        price_micros=price,
+        most_micros=price,
+        rank=ranks,
+        setter=np.full(len(shown), OWN_BID, np.int64),
+        rule=str(FirstPrice(sent.charged)),
+        due_on=np.full(len(shown), DUE_ON.index(sent.charged), np.uint8),
+    )

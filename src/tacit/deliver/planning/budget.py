@@ -156,6 +156,7 @@ class BudgetPolicy:
                 f"one impression beyond ε = {most}: the policy may spend so much of the window's total on it",
                 "that a device was at one server, from another that shares its wallet: what is left tells it",
                 "against a device whose clock is set forward: it opens later windows early",
+                "what a request itself says (the context that was disclosed, its time and address), and clicks",
             ),
         )
         # The one release stands for all choices of the window.
