@@ -80,6 +80,9 @@ class Rounded:
     def check(self, value: Any) -> None:
         del value
 
+    def typed(self, text: str) -> tuple[float, ...]:
+        return tuple(map(float, text.split(",")))
+
     def generalise(self, value: Any, level: int) -> str:
         if level == len(self.digits):
             return ANYTHING

@@ -15,13 +15,14 @@ from tacit.deliver.client.here import Here
 from tacit.deliver.client.history import History
 from tacit.deliver.client.local import best
 from tacit.deliver.estimates.backing_off import BackOff
+from tacit.deliver.estimates.moments import MomentShrinkage
 from tacit.deliver.estimates.shrinkage import Shrinkage
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Node, Sequence
 from tacit.schema.contexts.nodes import ContextNodes
 from tacit.schema.contexts.tree import Tree
-from tacit.schema.statistics import Counts
+from tacit.schema.statistics import Counts, LevelCounts
 
 TOWN = Sequence(
     [Steps("place", Tree.of_paths(["Old>Cafe", "Old>Bakery", "New>Gym", "New>Pool"]))], [(0,), (1,), (2,)]
@@ -114,6 +115,15 @@ def test_bids_hold_below_their_node_and_the_most_specific_wins() -> None:
     assert dict(zip(old.ads, old.micros.tolist(), strict=True)) == {0: 100, 1: 120}  # 2 adds nothing
     new = ask.answer(node("New"), k=5).sent
     assert dict(zip(new.ads, new.micros.tolist(), strict=True)) == {3: 90}
+
+
+def test_every_ad_has_its_own_price_and_one_without_counts_is_not_sent() -> None:
+    nodes, counts = counted(ROWS)
+    bids = [Bid(ad, node("*"), 700 - 100 * ad) for ad in range(ADS)]
+    sent = CandidateServer(nodes, counts, Shrinkage(4.0), bids).answer(node("Old"), k=ADS).sent
+    assert set(sent.ads) <= {0, 1, 2}  # the others were never clicked there, though their rates are not 0
+    assert sent.micros.tolist() == [700 - 100 * ad for ad in sent.ads]
+    assert len(set(sent.micros.tolist())) > 1
 
 
 def test_a_bid_on_more_than_was_disclosed_does_not_hold() -> None:
@@ -223,3 +233,49 @@ def test_answers_are_kept_and_parts_of_them_can_be_had_apart() -> None:
     )  # fmt: skip
     with pytest.raises(BadInput, match="got ad 5"):
         ask.send(node("*"), [0, 5])
+
+
+def noisy_town(sd: float, seed: int) -> tuple[ContextNodes, Counts]:
+    """40 busy places and 960 that nobody visits, below one town; ad a is right in the places a, a + 4, ..."""
+    tree = Tree.of_paths([*(f"Busy>b{at}" for at in range(40)), *(f"Empty>e{at}" for at in range(960))])
+    town = Sequence([Steps("place", tree)], [(0,), (1,), (2,)])
+    rows = [(f"b{at}", at % 4) for at in range(40) for _ in range(200)]
+    places = [*(place for place, _ in rows), *(f"e{at}" for at in range(960))]
+    nodes = ContextNodes.of(town, {"place": places})
+    counted = np.arange(len(places)) < len(rows)
+    exact = Counts.of_rows(nodes, [*(ad for _, ad in rows), *[0] * 960], ads=4, rows=counted)
+    draws = np.random.default_rng(seed)
+    by_level = {}
+    for levels, level in exact.by_level.items():  # every (node, ad) is released, as noise has it
+        ad = np.tile(np.arange(4), level.nodes)
+        clicks = np.zeros((level.nodes, 4))
+        clicks[level.entry_node, level.ad] = level.clicks
+        by_level[levels] = LevelCounts(
+            levels, level.nodes, 4,
+            total=level.total + sd * draws.standard_normal(level.nodes),
+            offsets=np.arange(level.nodes + 1) * 4, ad=ad,
+            clicks=clicks.ravel() + sd * draws.standard_normal(4 * level.nodes), noise_sd=sd,
+        )  # fmt: skip
+    return nodes, replace(exact, by_level=by_level)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_does_not_make_empty_contexts_count(seed: int) -> None:
+    """960 empty contexts with noise of 20 would seem to hold half of all requests."""
+    nodes, counts = noisy_town(20.0, seed)
+    root = Node((2,), ("*",))
+    ask = CandidateServer(nodes, counts, MomentShrinkage(), [Bid(ad, root, 100) for ad in range(4)])
+    values = ask.values(root)
+    assert len(values.weight) == 40
+    answer = ask.answer(root, k=4)
+    assert answer.selection.revenue == pytest.approx(
+        100, rel=0.15
+    )  # the truth: every place has an ad at rate 1
+    assert all(each.values[0][0] in "bB" for each in answer.sent.finer)
+
+
+def test_with_too_much_noise_below_the_disclosed_node_itself_decides() -> None:
+    nodes, counts = noisy_town(300.0, 1)
+    root = Node((2,), ("*",))
+    ask = CandidateServer(nodes, counts, MomentShrinkage(), [Bid(ad, root, 100) for ad in range(4)])
+    assert len(ask.values(root).weight) <= 2

@@ -162,6 +162,19 @@ def test_the_coarsest_level_that_earns_enough() -> None:
         coarsest_for([], nodes, 1, 0.0)
 
 
+def test_levels_with_the_finest_first_are_refused_not_taken_for_the_coarsest() -> None:
+    tuples = [(0, 0), (0, 1), (1, 0), (1, 1)]  # as Hierarchy.levels() has them
+    nodes = {level: [(1.0, made(np.array([[4.0 - sum(level)]]), np.ones(1)))] for level in tuples}
+    with pytest.raises(BadInput, match=r"the coarsest level first, got \(0, 0\) before the coarser \(0, 1\)"):
+        coarsest_for(tuples, nodes, 1, 3.0)
+    for ordered in (tuples[::-1], [(1, 1), (0, 1), (1, 0), (0, 0)]):  # neither of the two in between is coarser
+        assert coarsest_for(ordered, nodes, 1, 3.0).level == ordered[1]
+    with pytest.raises(BadInput, match="tuples of different lengths"):
+        coarsest_for([(1, 1), (0,)], {}, 1, 3.0)
+    with pytest.raises(BadInput, match=r"level \(1, 2\): expected its nodes, got none"):
+        coarsest_for([(1, 2), (1, 1)], nodes, 1, 3.0)
+
+
 def test_a_finer_level_is_not_visited_before_it_is_needed() -> None:
     asked = []
 

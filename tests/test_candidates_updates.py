@@ -122,16 +122,23 @@ def test_refusals_change_nothing() -> None:
     before = kept.select(4)
     ads = kept.ads
     good, bad = np.ones((1, CONTEXTS), np.float32), np.full((1, CONTEXTS), np.nan, np.float32)
+    bad_last = np.array([[1], [1], [1], [1], [1], [-1]], np.float32)
     attempts: list[tuple[Callable[[], object], str]] = [
-        (lambda: kept.update(np.array([99_999]), bad), "expected values that are finite"),
-        (lambda: kept.update(ads[:1], -good), "expected values that are finite"),
+        (lambda: kept.update(np.array([99_999]), bad), "ad 99999: expected values that are finite"),
+        (
+            lambda: kept.update(ads[3:4], -good),
+            f"ad {ads[3]}: expected values that are finite and >= 0, got -1",
+        ),
+        (lambda: kept.update([7], good), "expected ads as a NumPy array, got list"),  # type: ignore[arg-type]
+        (lambda: kept.update(ads[:1], [[1.0]]), "expected values as a NumPy array, got list"),  # type: ignore[arg-type]
+        (lambda: kept.update_contexts([1]), "expected contexts as a NumPy array"),  # type: ignore[arg-type]
         (lambda: kept.update(ads[:1], good[:, 1:]), "expected values as"),
         (lambda: kept.update(ads[:2], good), "expected ads as int64 of 1"),
         (lambda: kept.update(np.array([8, 8]), np.ones((2, CONTEXTS), np.float32)), "got ad 8 twice"),
         (lambda: kept.remove(np.array([ads[0], 99_999])), "got ad 99999"),
         (lambda: kept.update_contexts(np.array([CONTEXTS])), "contexts in 0..23"),
         (lambda: kept.update_contexts(np.array([1, 1])), "different contexts"),
-        (lambda: kept.update_contexts(np.array([1]), np.full((6, 1), -1, np.float32)), "expected values that"),
+        (lambda: kept.update_contexts(np.array([1]), bad_last), f"ad {ads[-1]}: expected values that"),
         (lambda: kept.update_contexts(np.array([1]), weight=np.array([0.9])), "add up to at most 1"),
         (lambda: kept.update_contexts(np.array([1]), weight=np.array([np.nan])), "probabilities of contexts"),
         (lambda: kept.select(0), "k to be a whole number"),

@@ -79,6 +79,8 @@ def test_bids_that_cannot_be_meant_name_ad_and_node() -> None:
         ([Bid(4, node, 1.5)], "ad 4 on place North · thing Food: expected whole micros"),  # type: ignore[arg-type]
         ([Bid(5, node, 1)], "got one for ad 5"),
         ([Bid(4, node, 1), Bid(4, node, 2)], "ad 4 on place North · thing Food: expected one bid, got two"),
+        ([Bid(4, node, 1), Bid(4, node, 1)], "ad 4 on place North · thing Food: expected one bid, got two"),
+        ([Bid(4, "Sport", 5)], "ad 4: expected a bid on a Node of the hierarchy, got str"),  # type: ignore[arg-type]
         (
             [Bid(4, LATTICE.at(("Oslo", "Tea"), (2, 0)), 1)],
             "ad 4 on thing Tea: expected levels of the hierarchy",
@@ -87,6 +89,8 @@ def test_bids_that_cannot_be_meant_name_ad_and_node() -> None:
     for bids, message in cases:
         with pytest.raises(BadInput, match=message):
             Payments.by_bids(bids, ADS, CONTEXTS, CHAIN)
+    with pytest.raises(BadInput, match=r"expected bids as Bid\(ad, node, micros\), got tuple"):
+        Payments.by_bids([(4, node, 5)], ADS, CONTEXTS, CHAIN)  # type: ignore[list-item]
 
 
 def test_payments_that_cannot_be_meant() -> None:
@@ -165,5 +169,5 @@ def test_rates_that_cannot_be_meant_name_context_and_ad() -> None:
         ContextValues.of(np.ones((2, 2)), chance, Payments(np.ones((2, 1), np.int64), ADS))
     with pytest.raises(BadInput, match="at least one context"):
         ContextValues(np.empty(0), np.empty((2, 0), np.float32), ADS)
-    with pytest.raises(BadInput, match="ad 1: expected values"):
+    with pytest.raises(BadInput, match="ad 9: expected values that are finite and >= 0, got -4"):
         ContextValues(chance, np.array([[1, 2], [3, -4]], np.float32), ADS)

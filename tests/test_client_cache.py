@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from client_cases import here, node, old_quarter
+from client_cases import ALL_LEVELS, here, node, old_quarter
 from tacit.deliver.client.cache import Cache, CachedAd
+from tacit.deliver.client.history import History
+from tacit.deliver.client.scores import scores
 from tacit.errors import BadInput
 
 
@@ -48,7 +52,7 @@ def test_or_too_many_bytes_and_the_expired_go_before_the_oldest() -> None:
     assert numbers(cache.with_ad(cached(4), now=5)) == [2, 3, 4]
     assert numbers(later.with_ad(cached(5, size_bytes=41), now=50)) == [5]
     assert numbers(cache) == [1, 2, 3]  # never changed
-    with pytest.raises(BadInput, match="ad 6: expected at most 60 bytes, the cache's limit, got 61"):
+    with pytest.raises(BadInput, match="expected an ad of at most 60 bytes, the cache's limit, got a larger"):
         cache.with_ad(cached(6, size_bytes=61), now=0)
     assert numbers(cache.with_ad(cached(7, expires=3), now=3)) == [1, 2, 3]
 
@@ -60,18 +64,44 @@ def test_an_ad_is_kept_as_it_was_sent() -> None:
     assert [ad.micros(here(place)) for place in ("Cafe", "Bakery", "Gym")] == [900_000, 900_000, 0]
     assert [ad.rate_here(here(place)) for place in ("Cafe", "Bakery")] == [0.05, 0.08]
     assert "2" not in repr(cache)
-    with pytest.raises(BadInput, match="node Old: expected an ad that was sent, got ad 9"):
+    with pytest.raises(BadInput, match="node Old: expected an ad that was sent, got another"):
         cache.with_sent(old_quarter(), 9, now=0, expires=50)
+
+
+def test_neither_texts_nor_refusals_say_which_ad_is_kept_or_for_where() -> None:
+    """Ad 876543 at the Bakery tells that this person was there."""
+    ad = CachedAd(876543, {node("Bakery"): 1}, 0.1, 100, {node("Bakery"): 0.2}, size_bytes=30)
+    texts = [repr(ad), str(ad), f"{Cache(ads=(ad,))!r}"]
+    refused: list[Callable[[], object]] = [
+        lambda: Cache(most_bytes=20).with_ad(ad, now=0),
+        lambda: Cache().with_sent(old_quarter(), 876543, now=0, expires=50),
+        lambda: replace(ad, ad=876543.0),  # type: ignore[arg-type]
+        lambda: replace(ad, bids={node("Bakery"): -1}),
+        lambda: replace(ad, bids={node("Bakery"): 0.5}),  # type: ignore[dict-item]
+        lambda: replace(ad, rates={node("Bakery"): 1.5}),
+    ]
+    for refuse in refused:
+        with pytest.raises(BadInput) as refusal:
+            refuse()
+        texts.append(str(refusal.value))
+    assert not [text for text in texts if "876543" in text or "Bakery" in text]
+
+
+def test_private_scores_are_not_in_their_text() -> None:
+    found = scores(old_quarter(), here("Bakery"), History(ALL_LEVELS).with_click(2, here("Bakery")))
+    assert "private" not in repr(found)
+    assert str(found.private[0])[:6] not in repr(found)
+    assert "public" in repr(found)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"bids": {node("Old"): -1}}, r"node Old, ad 3: expected micros in 0..2\^53, got -1"),
-        ({"bids": {node("Old"): 0.5}}, "the bid of ad 3 on Old to be a whole number"),
-        ({"rate": float("nan")}, "the rate of ad 3 to be finite"),
-        ({"rates": {node("Cafe"): 1.5}}, r"the rate of ad 3 at Cafe in \[0, 1\]"),
-        ({"ad": -3}, "ad to be a whole number >= 0"),
+        ({"bids": {node("Old"): -1}}, r"each bid of a cached ad in 0..2\^53 micros, got -1"),
+        ({"bids": {node("Old"): 0.5}}, "each bid of a cached ad to be a whole number"),
+        ({"rate": float("nan")}, "each rate of a cached ad to be finite"),
+        ({"rates": {node("Cafe"): 1.5}}, r"each rate of a cached ad in \[0, 1\]"),
+        ({"ad": -3}, "a cached ad to be a whole number >= 0"),
         ({"size_bytes": 0}, "size_bytes"),
     ],
 )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from decimal import localcontext
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from context_attributes import BUSINESSES, PLACES
+from random_trees import trees
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Attribute, SetOf, Steps
 from tacit.schema.contexts.places import METRES_AROUND, Cells, Decimals, bands, columns_of_band
@@ -84,6 +87,22 @@ def test_cells_hold_their_places_and_are_as_large_as_promised(place: tuple[float
         assert narrowest < 1.01 * coarsest
 
 
+def test_cells_are_measured_on_a_sphere_and_the_ellipsoid_has_slightly_shorter_rows() -> None:
+    """The WGS84 radii of curvature: along the meridian, and of the parallel, at geodetic latitudes."""
+    axis, flattening = 6_378_137.0, 1 / 298.257223563
+    eccentricity = flattening * (2 - flattening)
+    latitude = np.radians(np.linspace(0, 90, 10_001))
+    bulge = 1 - eccentricity * np.sin(latitude) ** 2
+    meridian = axis * (1 - eccentricity) / bulge**1.5
+    across = axis / np.sqrt(bulge)
+    sphere = METRES_AROUND / 2 / math.pi
+    assert 0.994 < meridian.min() / sphere < 0.995
+    assert across.min() / sphere > 1
+    text = " ".join((Cells.__doc__ or "").split())
+    assert "on a sphere" in text
+    assert "rows are up to 0.6% shorter" in text
+
+
 def test_finer_cells_divide_coarser_ones_evenly() -> None:
     kind = Cells("location", (100, 500, 2_500))
     fine, middle, coarse = (
@@ -93,12 +112,34 @@ def test_finer_cells_divide_coarser_ones_evenly() -> None:
     assert coarse == (fine[0] // 25, fine[1] // 25)
 
 
-def test_steps_go_up_and_short_branches_wait_at_their_top() -> None:
+def test_steps_go_up_and_short_branches_wait_for_the_longer_ones() -> None:
     assert said(QUERY, "Figure skating") == ["Figure skating", "Skating", "Ice", "Sport", "*"]
-    assert said(QUERY, "Wine") == ["Wine", "Food", "Food", "Food", "*"]
+    assert said(QUERY, "Starbucks") == ["Starbucks", "Starbucks", "Coffee", "Food", "*"]
+    assert said(QUERY, "Wine") == ["Wine", "Wine", "Wine", "Food", "*"]
     assert said(QUERY, "Park") == ["Park"] * 4 + ["*"]
-    assert said(QUERY, "Coffee") == ["Coffee", "Food", "Food", "Food", "*"]
+    assert said(QUERY, "Coffee") == ["Coffee", "Coffee", "Coffee", "Food", "*"]
     assert said(QUERY, "*") == ["*"] * 5
+
+
+@given(trees(most=20))
+def test_an_inner_node_that_leaves_go_up_to_is_said_by_all_below_it(tree: Tree) -> None:
+    steps = Steps("query", tree)
+    for level in range(steps.levels - 1):
+        told = {leaf: steps.generalise(leaf, level) for leaf in tree.leaves()}
+        for node in set(told.values()) - {"*"}:
+            assert {leaf for leaf, each in told.items() if each == node} == set(tree.leaves(node))
+
+
+@given(st.integers(1, 4), st.integers(1, 3))
+def test_in_an_even_tree_level_i_goes_i_steps_up(height: int, children: int) -> None:
+    """As the paper says it: no branch is shorter than another."""
+    paths = product(*(range(children) for _ in range(height)))
+    names = [">".join(".".join(map(str, path[: i + 1])) for i in range(height)) for path in paths]
+    tree = Tree.of_paths(names)
+    steps = Steps("query", tree)
+    assert steps.levels == height + 1
+    for leaf in tree.leaves():
+        assert said(steps, leaf) == list(tree.path(leaf))
 
 
 def test_depths_cut_all_branches_at_the_same_depth() -> None:
@@ -110,13 +151,36 @@ def test_depths_cut_all_branches_at_the_same_depth() -> None:
 
 def test_a_set_has_no_order_and_no_doubles() -> None:
     assert said(INTEREST, ["Wine", "Starbucks", "Park"]) == [
-        "Park + Starbucks + Wine", "Coffee + Food + Park", "Food + Park", "Food + Park", "*",
+        "Park + Starbucks + Wine", "Park + Starbucks + Wine", "Coffee + Park + Wine", "Food + Park", "*",
     ]  # fmt: skip
     assert said(INTEREST, ("Park", "Park")) == said(INTEREST, {"Park"})
     assert said(INTEREST, []) == ["-"] * 4 + ["*"]
 
 
 SECRET = "secret-place"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "text", "value"),
+    [
+        (Decimals("location"), "37.75, -122.5", (37.75, -122.5)),
+        (Cells("location"), "37.75,-122.5", (37.75, -122.5)),
+        (QUERY, " Figure skating ", "Figure skating"),
+        (INTEREST, "Wine, Park,", ("Wine", "Park")),
+        (INTEREST, "", ()),
+    ],
+)
+def test_each_kind_reads_what_was_typed(attribute: Attribute, text: str, value: object) -> None:
+    assert attribute.typed(text) == value
+    attribute.check(value)
+
+
+@pytest.mark.parametrize("attribute", [Decimals("location"), Cells("location")])
+@pytest.mark.parametrize("text", [SECRET, f"1,{SECRET}", "1,2,3", ""])
+def test_a_text_that_is_no_point_is_refused_and_not_repeated(attribute: Attribute, text: str) -> None:
+    with pytest.raises(BadInput, match="location: expected LATITUDE,LONGITUDE, got another text") as refusal:
+        attribute.typed(text)
+    assert SECRET not in str(refusal.value)
 
 
 @pytest.mark.parametrize(

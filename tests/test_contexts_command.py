@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tacit.cli import main
+from tacit.schema.contexts.attributes import Steps
+from tacit.schema.contexts.hierarchy import Lattice
+from tacit.schema.contexts.tree import Tree
 
 HIERARCHY = """
 [[attribute]]
@@ -41,7 +44,12 @@ def test_levels_are_listed_with_the_root_last(place: Path, capsys: pytest.Captur
 
 
 def test_every_level_tells_less(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["contexts", str(place), "37.7596,-122.4269", "Yoga, Lunch", "Yoga", "--json"]) == 0
+    assert (
+        main(
+            ["contexts", str(place), "activity=Yoga", "place=37.7596,-122.4269", "likes=Yoga, Lunch", "--json"]
+        )
+        == 0
+    )
     levels = json.loads(capsys.readouterr().out)["levels"]
     assert [each["tells"] for each in levels] == [
         "place 37.7596,-122.4269 · likes Lunch + Yoga · activity Yoga",
@@ -63,11 +71,14 @@ def test_a_lattice_has_every_combination(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (["1,2", "Yoga"], "expected one value each for place, likes, activity, got 2"),
-        (["here", "Yoga", "Yoga"], "place: expected LATITUDE,LONGITUDE"),
-        (["91,2", "Yoga", "Yoga"], "place: expected"),
-        (["1,2", "Yoga,Lunch,Running", "Yoga"], "likes: expected at most 2 values, got 3"),
-        (["1,2", "Yoga", "Chess"], "activity: expected a node of its tree"),
+        (["place=1,2", "likes=Yoga"], "activity: expected a value, as activity=VALUE, got none"),
+        (["place=1,2", "place=1,3"], "place: expected one value, got two"),
+        (["1,2"], "expected NAME=VALUE with a name among place, likes, activity, got another"),
+        (["where=91,2"], "expected NAME=VALUE with a name among place, likes, activity, got another"),
+        (["place=here", "likes=Yoga", "activity=Yoga"], "place: expected LATITUDE,LONGITUDE"),
+        (["place=91,2", "likes=Yoga", "activity=Yoga"], "place: expected"),
+        (["place=1,2", "likes=Yoga,Lunch,Running", "activity=Yoga"], "likes: expected at most 2 values, got 3"),
+        (["place=1,2", "likes=Yoga", "activity=Chess"], "activity: expected a node of its tree"),
     ],
 )
 def test_a_wrong_moment_is_refused_without_repeating_it(
@@ -79,6 +90,37 @@ def test_a_wrong_moment_is_refused_without_repeating_it(
     assert refusal.count("\n") == 1
     assert "Chess" not in refusal
     assert "91" not in refusal
+
+
+def test_branches_of_unequal_length_are_told_by_depth(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "ragged.toml"
+    paths = 'paths = ["Health > Clinic", "Health > Shops > Optician"]'
+    file.write_text(f'[[attribute]]\nname = "where"\n{paths}\n[lattice]\n')
+    told = {}
+    for value in ("Clinic", "Optician"):
+        assert main(["contexts", str(file), f"where={value}", "--json"]) == 0
+        told[value] = [each["tells"] for each in json.loads(capsys.readouterr().out)["levels"]]
+    assert told == {
+        "Clinic": ["where Clinic", "where Clinic", "where Health", "anything"],
+        "Optician": ["where Optician", "where Shops", "where Health", "anything"],
+    }
+
+
+def test_every_attribute_reads_its_own_value(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kind that is new to the command is no point."""
+
+    class Hour(Steps):
+        def typed(self, text: str) -> str:
+            return "Night" if int(text) < 6 else "Day"
+
+    hierarchy = Lattice([Hour("hour", Tree.of_paths(["Night", "Day"]))])
+    monkeypatch.setattr("tacit.schema.contexts.reading.load", lambda _: hierarchy)
+    assert main(["contexts", "any.toml", "hour=23", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["levels"][0]["tells"] == "hour Day"
 
 
 @pytest.mark.parametrize(

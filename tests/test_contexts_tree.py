@@ -99,12 +99,20 @@ def test_bad_paths_are_refused(paths: list[str], said: str) -> None:
         Tree.of_paths(paths)
 
 
+def test_a_long_cycle_is_one_short_line() -> None:
+    with pytest.raises(BadInput, match=r"n0 -> n4999 -> .* -> \.\.\. 4993 more \.\.\. -> n1 -> n0$") as refusal:
+        Tree([(f"n{at}", f"n{(at - 1) % 5000}") for at in range(5000)])
+    assert len(str(refusal.value)) < 200
+
+
 def test_a_cycle_in_paths_is_found_as_a_node_twice() -> None:
     with pytest.raises(BadInput, match="node 'a'"):
         Tree.of_paths(["a>b>a"])
 
 
 @pytest.mark.parametrize("ask", [FOOD.parent, FOOD.children, FOOD.depth, FOOD.path, FOOD.leaves])
-def test_asking_for_a_node_that_is_not_there_names_it(ask: object) -> None:
-    with pytest.raises(BadInput, match="expected a node of the tree, got 'Cocoa'"):
+def test_a_node_that_is_not_there_is_refused_and_not_repeated(ask: object) -> None:
+    """It may be a person's own value."""
+    with pytest.raises(BadInput, match="expected a node of the tree, got one that is not in it") as refusal:
         ask("Cocoa")  # type: ignore[operator]
+    assert "Cocoa" not in str(refusal.value)

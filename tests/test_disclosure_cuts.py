@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from random_trees import (
     all_cuts,
@@ -22,6 +23,7 @@ from random_trees import (
 )
 from tacit.deliver.disclosure.blocks import Block, Cut
 from tacit.deliver.disclosure.cuts import depth_cut, finest_cut, nothing
+from tacit.deliver.disclosure.remainders import finest_cut_with_rests
 from tacit.deliver.disclosure.setting import Requirement
 from tacit.errors import BadInput
 from tacit.schema.contexts.tree import Tree
@@ -66,9 +68,10 @@ def lowest_safe_ancestor(tree: Tree, requirement: Requirement, leaf: str) -> str
 
 
 def test_the_lowest_safe_ancestor_leaks() -> None:
-    """Disclosing v then also says "below no safe child of v": in most trees what is left is not safe.
+    """Disclosing v then also says "below no safe child of v": nine times out of ten what is left is not safe.
 
-    Seeds are fixed; of 300 trees, those count in which something can be disclosed at all.
+    Of 300 trees, those count in which something can be disclosed at all. At nine in ten the bounds are passed
+    once in 1000 draws of seeds; a rate of three in four would stay within them less often than that.
     """
     leaks, trees_that_count = 0, 0
     for seed in range(300):
@@ -88,7 +91,9 @@ def test_the_lowest_safe_ancestor_leaks() -> None:
         assert cut is not None
         assert all(safe_set(requirement, leaves) for leaves in what_each_disclosure_fits(tree, cut.of))
     assert trees_that_count > 250
-    assert leaks > trees_that_count / 2
+    fewest, most = binom.ppf(5e-4, trees_that_count, 0.9), binom.isf(5e-4, trees_that_count, 0.9)
+    assert fewest <= leaks <= most
+    assert binom.sf(fewest - 1, trees_that_count, 0.75) < 1e-3
 
 
 def test_the_smallest_leak() -> None:
@@ -140,7 +145,7 @@ def test_finer_is_finer_by_sets(data: st.DataObject) -> None:
             [Block("*", ("Food",)), Block("Food"), Block("Tea")],
             "node 'Tea': expected blocks that do not overlap",
         ),
-        ([Block("Nowhere")], "expected a node of the tree, got 'Nowhere'"),
+        ([Block("Nowhere")], "expected a node of the tree, got one that is not in it"),
     ],
 )
 def test_blocks_that_are_no_cut(blocks: list[Block], message: str) -> None:
@@ -153,3 +158,16 @@ def test_a_context_that_is_no_leaf_is_refused_without_repeating_it(context: str)
     with pytest.raises(BadInput, match="expected a context that is a leaf of the tree") as refusal:
         nothing(PLACES).of(context)
     assert context not in str(refusal.value)
+
+
+def test_a_leaf_for_all_that_is_not_listed_keeps_the_refusal_away() -> None:
+    """An unlisted context is refused, which tells that it is one; with a leaf "Other" it has company."""
+    assert 'a leaf "other"' in " ".join((Cut.__doc__ or "").split())
+    tree = Tree([*PLACES.pairs, ("Other", "*")])
+    requirement = Requirement(2, 1, ["Other"])
+    safe = requirement.on(tree)
+    cut = finest_cut_with_rests(tree, safe)
+    assert cut is not None
+    context = "My home"
+    told = cut.of(context if context in tree.leaves() else "Other")
+    assert safe_set(requirement, frozenset(told.leaves(tree)))

@@ -65,6 +65,14 @@ def test_the_entry_is_a_function_of_the_setting_only() -> None:
     assert again == by_setting
 
 
+def test_a_menu_takes_one_value_more_than_it_has_entries() -> None:
+    menu = Menu((Entry("leaves", depth_cut(PLACES, 2)), Entry("tops", depth_cut(PLACES, 1))))
+    values = {menu.choose(Requirement(least, 0)).name for least in range(1, 8)}
+    assert values == {"leaves", "tops", NOTHING}
+    assert len(values) == len(menu.entries) + 1
+    assert "one of len(entries) + 1 values" in " ".join((Menu.__doc__ or "").split())
+
+
 def test_choosing_by_the_context_leaks() -> None:
     """The twin: the finest entry whose block is safe here. Gym then stands out with Clinic, alone with it."""
     requirement = Requirement(1, 2, ["Clinic"])

@@ -16,6 +16,8 @@ from tacit.deliver.disclosure.contexts import context_tree, node_name
 from tacit.deliver.disclosure.remainders import finest_cut_with_rests
 from tacit.deliver.disclosure.setting import Level, Requirement
 from tacit.errors import BadInput
+from tacit.schema.contexts.attributes import Steps
+from tacit.schema.contexts.hierarchy import Lattice, Sequence
 from tacit.schema.contexts.nodes import ContextNodes
 from tacit.schema.contexts.tree import Tree
 
@@ -96,6 +98,36 @@ def test_contexts_of_a_sequence_as_a_tree() -> None:
     cut = finest_cut_with_rests(tree, Requirement(2, 0).on(tree))
     assert cut is not None
     assert [str(block) for block in cut.blocks] == ["anything (2,)"]
+
+
+def test_two_contexts_that_read_alike_stay_two() -> None:
+    """Both print "a x · b y · b z"; as one node they would seem to be two leaves that it leaves possible."""
+    one, other = Tree.of_paths(["x>x1", "x · b y>q1"]), Tree.of_paths(["z>z1", "y · b z>z2"])
+    hierarchy = Sequence([Steps("a", one), Steps("b", other)], [(0, 0), (1, 1)])
+    contexts = [("x1", "z2"), ("q1", "z1")]
+    assert len({str(hierarchy.at(each, (1, 1))) for each in contexts}) == 1
+    tree = context_tree(ContextNodes.of(hierarchy, {"a": ["x1", "q1"], "b": ["z2", "z1"]}))
+    assert len(tree) == 2 + 2 + 1
+    for each in contexts:
+        name = node_name(hierarchy.at(each, (1, 1)))
+        assert tree.leaves(name) == (node_name(hierarchy.at(each, (0, 0))),)
+
+
+def test_names_that_are_the_same_for_all_their_quotes_are_refused() -> None:
+    kinds = Tree.of_paths(["x", "y"])
+    hierarchy = Lattice([Steps("a", kinds), Steps("b", kinds), Steps("a 'x' · b", kinds)])
+    columns = {"a": ["x", "*"], "b": ["y", "*"], "a 'x' · b": ["*", "y"]}
+    nodes = ContextNodes.of(hierarchy, columns, levels=[(0, 0, 0), (1, 1, 1)])
+    with pytest.raises(BadInput, match=r"names of their own, got two of one name at \(0, 0, 0\)"):
+        context_tree(nodes)
+
+
+def test_a_level_names_no_short_branch_by_its_parent() -> None:
+    """With steps counted from each leaf, "Health" was said by the clinic alone."""
+    tree = Tree.of_paths(["Health>Clinic", "Health>Shops>Optician", "Health>Shops>Pharmacy"])
+    hierarchy = Sequence([Steps("query", tree)], [(0,), (1,), (2,), (3,)])
+    told = [{str(Level(level).disclose(hierarchy, [leaf])) for leaf in tree.leaves()} for level in [(1,), (2,)]]
+    assert told == [{"query Clinic", "query Shops"}, {"query Health"}]
 
 
 def test_contexts_of_a_lattice_are_no_tree() -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from numpy.typing import NDArray
+from scipy.stats import binom
 
 from random_trees import is_finer, is_partition, random_tree
 from tacit.deliver.disclosure.blocks import Block, Cut
 from tacit.deliver.disclosure.cuts import finest_cut
+from tacit.deliver.disclosure.noise import Margin, laplace, normal
 from tacit.deliver.disclosure.remainders import finest_cut_with_rests
 from tacit.deliver.disclosure.users import MinimumUsers
 from tacit.errors import BadInput
 from tacit.schema.contexts.tree import Tree
 
+Floats = NDArray[np.float64]
 Visits = dict[str, set[int]]  # the users seen at each leaf
 
 
@@ -75,36 +82,133 @@ def test_the_rest_counts_by_its_largest_child_too() -> None:
     assert rule(Block("*", ("Big",)))  # 20 less 20 is none, yet A alone has 20
 
 
-def test_noisy_counts_must_pass_by_z_deviations() -> None:
+def four_deviations(noise_sd: float, counts: int, probability: float) -> float:
+    """A margin by hand, which does not look at the probability."""
+    del probability
+    return 4 * noise_sd * math.sqrt(counts)
+
+
+def one_deviation(noise_sd: float, counts: int, probability: float) -> float:
+    return four_deviations(noise_sd, counts, probability) / 4
+
+
+def test_noisy_counts_must_pass_by_the_margin() -> None:
     tree = Tree.of_paths(["A", "B", "C"])
-    rule = MinimumUsers(tree, {"*": 200.0, "A": 50.0, "B": 49.9, "C": 20.0}, 10, noise_sd=10.0, z=4.0)
+    rule = MinimumUsers(tree, {"*": 200.0, "A": 50.0, "B": 49.9, "C": 20.0}, 10, 10.0, four_deviations)
     assert rule.whole("A")
     assert not rule.whole("B")
     assert rule(Block("*", ("A",)))
     assert 200 - 50 - 49.9 - 4 * 10 * np.sqrt(3) > 10
     assert rule(Block("*", ("A", "B")))
-    assert not MinimumUsers(tree, {**rule.users, "*": 178.0}, 10, 10.0, 4.0)(Block("*", ("A", "B")))
+    users = {**rule.users, "*": 178.0}
+    assert not MinimumUsers(tree, users, 10, 10.0, four_deviations)(Block("*", ("A", "B")))
 
 
-def test_too_few_pass_as_rarely_as_said() -> None:
-    """9 users where 10 are asked for: at z = 2, one count lets them pass with probability at most 2.3 %.
+def test_each_try_has_its_share_of_the_failure() -> None:
+    asked: list[tuple[float, int, float]] = []
 
-    False alarm probability 1e-9, by the binomial tail at that rate.
+    def noted(noise_sd: float, counts: int, probability: float) -> float:
+        asked.append((noise_sd, counts, probability))
+        return 0.0
+
+    tree = Tree.of_paths(["A", "B", "C"])
+    rule = MinimumUsers(tree, {"*": 9.0, "A": 5.0, "B": 3.0, "C": 2.0}, 4, 2.0, noted, failure=0.06)
+    assert rule(Block("*", ("A",)))
+    ((noise_sd, counts, probability),) = asked
+    assert (noise_sd, counts) == (2.0, 2)
+    assert probability == pytest.approx(0.06 / 12)
+
+
+def test_a_rest_that_its_noise_may_have_picked_has_a_whole_margin_for_each_count() -> None:
+    """Without the two largest children the margin is that of a sum; without others, of each by itself."""
+    tree = Tree.of_paths(["A", "B", "C"])
+    rule = MinimumUsers(tree, {"*": 120.0, "A": 9.0, "B": 8.0, "C": 7.0}, 10, 10.0, four_deviations)
+    assert rule(Block("*", ("A", "B")))
+    assert 120 - 17 - 40 * math.sqrt(3) > 10 > 120 - 16 - 40 * 3
+    assert not rule(Block("*", ("A", "C")))
+    equal = MinimumUsers(tree, {"*": 120.0, "A": 8.0, "B": 8.0, "C": 8.0}, 10, 10.0, four_deviations)
+    passed = [equal(Block("*", pair)) for pair in (("A", "B"), ("A", "C"), ("B", "C"))]
+    assert passed == [False, False, True]  # of equals, one order only
+
+
+@cache
+def flat_tree() -> Tree:
+    return Tree.of_paths([*(f"p{at}" for at in range(20_000)), "big"])
+
+
+def flat_cuts(margin: Margin, noise: Callable[[int], Floats], cuts: int) -> int:
+    """How many of 20,000 places with 999 users each are blocks where 1,000 are asked for, over some cuts."""
+    tree, found = flat_tree(), 0
+    for _ in range(cuts):
+        users = dict(zip(tree.nodes, (999 + 10 * noise(len(tree))).tolist(), strict=True))
+        rule = MinimumUsers(tree, users | {"big": 50_000.0, "*": 20_048_000.0}, 1000, 10.0, margin)
+        cut = finest_cut_with_rests(tree, rule, rule.size)
+        assert cut is not None
+        found += sum(block.node not in ("*", "big") for block in cut.blocks)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["normal", "laplace"])
+def test_no_place_just_below_the_minimum_is_a_block(kind: str) -> None:
+    """False alarm probability 5e-6, that of five cuts with a failure of 1e-6 each."""
+    rng = np.random.default_rng(1)
+    if kind == "normal":
+        assert flat_cuts(normal, rng.standard_normal, 5) == 0
+    else:
+        assert flat_cuts(laplace, lambda n: rng.laplace(size=n) / math.sqrt(2), 5) == 0
+
+
+def test_the_same_cuts_catch_margins_that_are_too_small() -> None:
+    """Twins: four deviations whatever the tries, at 0.41 a cut; normal margins for Laplace noise, at 0.74.
+
+    They pass unseen with probability exp(-4.1) and exp(-7.4).
     """
-    tree = Tree.of_paths(["A", "B"])
-    rng = np.random.default_rng(0)
-    noisy = 9 + rng.normal(0, 10.0, 10_000)
-    passes = sum(
-        MinimumUsers(tree, {"*": 0.0, "A": count, "B": 0.0}, 10, noise_sd=10.0, z=2.0).whole("A")
-        for count in noisy.tolist()
-    )
-    most = binom.isf(1e-9, 10_000, norm.sf(2.0))
-    assert 0 < passes <= most < 10_000 * norm.sf(1.5)  # the twin that asks for half a deviation less
+    rng = np.random.default_rng(2)
+    assert flat_cuts(four_deviations, rng.standard_normal, 10) > 0
+    assert flat_cuts(normal, lambda n: rng.laplace(size=n) / math.sqrt(2), 10) > 0
+
+
+def test_cuts_with_rests_fail_as_rarely_as_said() -> None:
+    """20 towns with places of 30, 30, 30 and 9 users, 10 asked for, a failure of 0.2: cuts with a block of 9.
+
+    False alarm probability 1e-9, by the binomial tail at that rate. The twin passes by one deviation.
+    """
+    tree = Tree.of_paths([f"t{town}>t{town} p{at}" for town in range(20) for at in range(4)])
+    exact = {node: (2000, 99, 9 if node.endswith("p3") else 30)[tree.depth(node)] for node in tree.nodes}
+    rng, cuts, failed, rests = np.random.default_rng(4), 200, {"ours": 0, "twin": 0}, 0
+    for _ in range(cuts):
+        noisy = {node: count + float(rng.normal(0, 2.0)) for node, count in exact.items()}
+        for name, margin in (("ours", normal), ("twin", one_deviation)):
+            rule = MinimumUsers(tree, noisy, 10, 2.0, margin, failure=0.2)
+            cut = finest_cut_with_rests(tree, rule, rule.size)
+            assert cut is not None
+            rests += any(block.without for block in cut.blocks)
+            of_blocks = [sum(exact[leaf] for leaf in block.leaves(tree)) for block in cut.blocks]
+            failed[name] += min(of_blocks) < 10
+    assert rests == 2 * cuts
+    assert failed["ours"] <= binom.isf(1e-9, cuts, 0.2) < failed["twin"]
+    assert failed["ours"] > 0  # near enough to be tried
+
+
+def test_a_rest_that_was_picked_for_its_noise_does_not_pass() -> None:
+    """Of 200 children with 100 users each, the 100 of lowest noise are left out of a rest of 999 users.
+
+    What they are short of is some 80 deviations in all, where a sum of as many counts may be short of 61.
+    """
+    tree = Tree.of_paths([f"p{at}" for at in range(200)])
+    noise = dict(zip(tree.nodes, np.random.default_rng(3).normal(0, 10.0, len(tree)).tolist(), strict=True))
+    lowest = sorted(tree.children("*"), key=noise.__getitem__)[:100]
+    without = tuple(child for child in tree.children("*") if child in lowest)
+    noisy = {node: 100 + noise[node] for node in tree.nodes} | {"*": 100 * 100 + 999.0}
+    rule = MinimumUsers(tree, noisy, 1000, 10.0, normal)
+    known = noisy["*"] - sum(noisy[child] for child in without)
+    assert known - normal(10.0, 101, rule.failure / (3 * 201)) > 1000  # the twin passes
+    assert not rule(Block("*", without))
 
 
 def test_negative_counts_are_too_few() -> None:
     tree = Tree.of_paths(["A", "B"])
-    rule = MinimumUsers(tree, {"*": -5.0, "A": -1.0, "B": 2.0}, 1, noise_sd=1.0)
+    rule = MinimumUsers(tree, {"*": -5.0, "A": -1.0, "B": 2.0}, 1, noise_sd=1.0, noise=normal)
     assert finest_cut_with_rests(tree, rule, rule.size) is None
 
 
@@ -115,10 +219,31 @@ def test_negative_counts_are_too_few() -> None:
         ({"users": {"*": 1.0, "A": float("nan"), "B": 1.0}}, "node 'A': expected a finite count of users"),
         ({"at_least": 0}, "expected at_least to be a whole number >= 1"),
         ({"noise_sd": -1.0}, "expected noise_sd >= 0"),
-        ({"z": -1.0}, "expected z >= 0"),
+        ({"noise_sd": 1.0}, "expected a kind of noise for noise_sd > 0"),
+        ({"failure": 0.0}, r"expected failure in \(0, 1\)"),
+        ({"users": {"*": 1.0, "A": -1.0, "B": 1.0}}, "node 'A': expected a count of users >= 0, got -1"),
+        (
+            {"users": {"*": 5.0, "A": 5.0, "B": 6.0}},
+            r"node 'B': expected at most the 5 users of '\*' above it, got 6",
+        ),
+        (
+            {"users": {"*": 9.0, "A": 5.0, "B": 3.0}},
+            r"node '\*': expected at most the 8 users of its children together, got 9",
+        ),
     ],
 )
 def test_bad_rules(change: dict[str, object], message: str) -> None:
     arguments = {"users": {"*": 1.0, "A": 1.0, "B": 1.0}, "at_least": 1} | change
     with pytest.raises(BadInput, match=message):
         MinimumUsers(Tree.of_paths(["A", "B"]), **arguments)  # type: ignore[arg-type]
+
+
+def test_counts_at_the_edge_of_what_is_possible_are_taken() -> None:
+    tree = Tree.of_paths(["A>A1", "A>A2", "B"])
+    for users in (
+        {"*": 8, "A": 5, "A1": 5, "A2": 5, "B": 3},
+        {"*": 5, "A": 5, "A1": 2, "A2": 3, "B": 0},
+        {"*": 0.6, "A": 0.5, "A1": 0.2, "A2": 0.3, "B": 0.1},
+    ):
+        MinimumUsers(tree, users, 1)
+    MinimumUsers(tree, {"*": 1, "A": -50, "A1": 20, "A2": 20, "B": 30}, 20, 10.0, normal)  # noise may do that

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -138,6 +140,28 @@ def test_zeros_that_are_not_listed_count_where_counts_are_exact() -> None:
     assert_allclose(
         everything(MomentShrinkage(), sparse_counts, ABOVE), everything(MomentShrinkage(), dense_counts, ABOVE)
     )
+
+
+def test_the_spread_of_counts_is_measured_once_and_forgotten_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    def counted(counts: Counts) -> spread_module.Spread:
+        measured.append(id(counts))
+        return measured_spread(counts)
+
+    monkeypatch.setattr(spread_module, "measured_spread", counted)
+    one, other = (
+        drawn(np.random.default_rng(seed), spread_children(0.004), 0.3, flat, ads=20)[0] for seed in (0, 1)
+    )
+    for counts in (one, other, one):
+        everything(MomentShrinkage(), counts, CONTEXT)
+    assert measured == [id(one), id(other)]
+    plain = everything(MomentShrinkage(corrected=False), one, CONTEXT)
+    assert measured == [id(one), id(other), id(one)]  # another question, not the answer that is kept
+    assert not np.array_equal(plain, everything(MomentShrinkage(), one, CONTEXT))
+    gone = ref(one)
+    del one, counts
+    assert gone() is None
 
 
 def test_fitted_keeps_the_spread() -> None:

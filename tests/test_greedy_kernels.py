@@ -103,6 +103,22 @@ def test_of_equals_the_first_is_chosen_and_a_copy_never() -> None:
             assert picked.gains.tolist() == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_of_equals_in_blocks_apart_the_first_is_chosen(way: str) -> None:
+    """Ads share bounds in blocks of 64: a block whose bound equals the best so far must still be looked at."""
+    values = np.zeros((140, 4))
+    values[0, 3], values[70, 1], values[130, 0], values[135, 0], values[135, 2] = 2.5, 1, 4, 2, 1
+    with served(way):
+        assert lazy_greedy(values, np.ones(4), 3).ads.tolist() == [130, 0, 70]
+    draws = np.random.default_rng(4)
+    for _ in range(20):
+        many = draws.integers(0, 3, (300, 6)).astype(np.float64)  # full of ties
+        with served("twin"):
+            plain = lazy_greedy(many, np.ones(6), 8)
+        with served(way):
+            assert lazy_greedy(many, np.ones(6), 8).ads.tolist() == plain.ads.tolist()
+
+
 def test_bounds_spare_most_of_the_work() -> None:
     """Otherwise the fast way would be no faster, and no other test would notice."""
     rng = np.random.default_rng(1)

@@ -18,9 +18,10 @@ from tacit.data.logs import named
 from tacit.data.preparing import hashing_encoder, prepare
 from tacit.data.reading.stream import LogReader
 from tacit.errors import BadInput
+from tacit.studies.choice.setting import markets
 from tacit.studies.choice.taobao import LoggedAuctions, LoggedMarket
 from tacit.studies.registry import study
-from tacit.studies.study import Asked
+from tacit.studies.study import Asked, Scale
 from tacit.train.examples import Examples
 from tacit.train.models.model import Part
 from tacit.train.models.saving import load
@@ -167,6 +168,24 @@ def test_blocks_of_any_size_hold_the_same_auctions(folder: Path) -> None:
     for name in ("offsets", "bid", "click"):
         assert np.array_equal(getattr(whole, name), getattr(small, name))
     np.testing.assert_allclose(small.device, whole.device, rtol=1e-5)
+
+
+def test_a_study_meets_the_logged_auctions_in_their_order(folder: Path, tmp_path: Path) -> None:
+    for name, there in (("taobao", "log"), ("fnn", "server"), ("din", "device")):
+        (tmp_path / name).symlink_to(folder / there)
+    (found,) = markets(Asked(tmp_path / "out", Scale.TOY, seeds=1, data=tmp_path))
+    whole = joined(list(market(folder).blocks()))
+    assert found.count == whole.count
+    publics = [block.public for block in found.blocks]
+    names = [public.names.of(at) for public in publics for at in range(public.count)]
+    assert names == [str(at) for at in range(whole.count)]
+    campaigns = np.concatenate([np.asarray(public.campaign) for public in publics])
+    assert campaigns.tolist() == list(range(len(whole.bid)))
+    micros = np.concatenate([public.bid_micros for public in publics])
+    np.testing.assert_array_equal(micros, np.floor(whole.bid * 1e6))
+    for half, name in (("private", "device"), ("truth", "click")):
+        rates = np.concatenate([getattr(block, half).click for block in found.blocks])
+        np.testing.assert_allclose(rates, getattr(whole, name), rtol=1e-5)
 
 
 def test_an_ad_without_a_price_is_no_candidate(folder: Path, tmp_path: Path) -> None:

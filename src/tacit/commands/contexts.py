@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 ABOUT = """\
 Check a hierarchy of contexts (a TOML file), and list its levels, from exact to nothing.
 
-With one VALUE for each attribute, show what every level would tell about them: a point as LATITUDE,LONGITUDE,
-several values of one attribute with commas between them. Values are read on this machine and go nowhere."""
+With NAME=VALUE for each attribute, show what every level would tell about them: a point as LATITUDE,LONGITUDE,
+several values of one attribute with commas between them. Values are read on this machine and go nowhere.
+
+The levels of a tree keep so many steps below its root: depths = [2, 1], or by default every depth there is, the
+deepest first. A leaf that lies less deep is told exactly until a level's depth reaches it."""
 
 EXAMPLES = """\
 examples:
   tacit contexts contexts.toml
-  tacit contexts contexts.toml 37.7596,-122.4269 Yoga
+  tacit contexts contexts.toml place=37.7596,-122.4269 activity=Yoga
   tacit contexts contexts.toml --json
 
 a hierarchy:
@@ -45,7 +48,7 @@ def add_parser(commands: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("path", type=Path, metavar="FILE", help="a hierarchy of contexts in TOML")
-    parser.add_argument("values", nargs="*", metavar="VALUE", help="the exact context, one value an attribute")
+    parser.add_argument("values", nargs="*", metavar="NAME=VALUE", help="the exact context, by attribute")
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -87,27 +90,18 @@ def _written(levels: Sequence[int]) -> str:
     return f"({','.join(map(str, levels))})"
 
 
-def _context(attributes: Sequence[Attribute], values: Sequence[str]) -> list[Any]:
-    """Values as they were typed, by the kind of their attribute; never repeated in a refusal."""
-    from tacit.schema.contexts.attributes import SetOf, Steps
-
-    if len(values) != len(attributes):
-        names = ", ".join(each.name for each in attributes)
-        raise BadInput(f"expected one value each for {names}, got {len(values)}")
-    context: list[Any] = []
-    for attribute, text in zip(attributes, values, strict=True):
-        if isinstance(attribute, Steps):
-            context.append(text)
-        elif isinstance(attribute, SetOf):
-            context.append(tuple(part.strip() for part in text.split(",") if part.strip()))
-        else:
-            context.append(_point(attribute.name, text))
-    return context
-
-
-def _point(name: str, text: str) -> tuple[float, float]:
-    try:
-        latitude, longitude = map(float, text.split(","))
-    except ValueError:
-        raise BadInput(f"{name}: expected LATITUDE,LONGITUDE, got another text") from None
-    return latitude, longitude
+def _context(attributes: Sequence[Attribute], given: Sequence[str]) -> list[Any]:
+    """NAME=VALUE as they were typed, each read by its attribute; values are never repeated in a refusal."""
+    names = [each.name for each in attributes]
+    texts: dict[str, str] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not equals or name not in names:
+            raise BadInput(f"expected NAME=VALUE with a name among {', '.join(names)}, got another")
+        if name in texts:
+            raise BadInput(f"{name}: expected one value, got two")
+        texts[name] = text
+    for name in names:
+        if name not in texts:
+            raise BadInput(f"{name}: expected a value, as {name}=VALUE, got none")
+    return [attribute.typed(texts[attribute.name]) for attribute in attributes]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -156,7 +156,7 @@ class Counts:
         Where some levels are left out, a level's parents are the next coarser ones that are there.
         """
         ads = expect.whole("ads", ads, at_least=1)
-        ad_of_row = np.asarray(ad, np.int64)
+        ad_of_row = _column("ads as whole numbers", ad, "iu").astype(np.int64)
         asked = nodes.levels if levels is None else tuple(levels)
         kept = tuple(each for each in nodes.hierarchy.levels() if each in asked)
         if len(kept) != len(asked):
@@ -165,7 +165,7 @@ class Counts:
             raise BadInput(f"expected the ads of {nodes.rows} rows, got shape {ad_of_row.shape}")
         if len(ad_of_row) and not 0 <= ad_of_row.min() <= ad_of_row.max() < ads:
             raise BadInput(f"expected ads from 0 to {ads - 1}, got others")
-        click = None if clicked is None else np.asarray(clicked, np.float64)
+        click = None if clicked is None else _column("clicked as 0 or 1", clicked, "biuf").astype(np.float64)
         if click is not None and (click.shape != ad_of_row.shape or not np.isin(click, (0.0, 1.0)).all()):
             raise BadInput("expected clicked to be 0 or 1 for every row, got others")
         counted = np.ones(nodes.rows, bool) if rows is None else np.asarray(rows)
@@ -184,6 +184,18 @@ class Counts:
             for above in _next_coarser(each, kept)
         }
         return cls(kept, by_level, parent, nodes)
+
+
+def _column(expected: str, values: ArrayLike, kinds: str) -> NDArray[Any]:
+    """An array of one of these kinds (NumPy's letters); an empty one has none of its own."""
+    try:
+        found = np.asarray(values)
+    except ValueError:
+        raise BadInput(f"expected {expected}, one a row, got lists of different lengths") from None
+    if found.dtype.kind not in kinds and found.size:
+        got = "text" if found.dtype.kind in "US" else found.dtype
+        raise BadInput(f"expected {expected}, got {got}")
+    return found
 
 
 def _count(

@@ -25,7 +25,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 KEPT = 4096  # answers
-DEVIATIONS = 4.0  # of the noise, by which a total must pass `fewest_requests`
+DEVIATIONS = 4.0  # of the noise, that a total must pass to be believed
+MOST = 0.8  # of a node's requests, that a level's believable nodes must hold
 
 
 class Answer(NamedTuple):
@@ -92,11 +93,14 @@ class CandidateServer:
         return self._answers(node, k, price_per_ad, most_finer_rates, without)
 
     def values(self, node: Node, without: tuple[Node, ...] = ()) -> ContextValues:
-        """What ads are worth in the contexts below a node that were ever seen, as likely as they were."""
+        """What ads are worth in the contexts below a node that were ever seen, as likely as they were.
+
+        With noisy counts: at the finest level whose nodes above the noise hold most of the node's requests.
+        """
         pays = self._pays(node)
-        contexts, chance = self._contexts(node, without)
+        levels, contexts, chance = self._contexts(node, without)
         ads = np.array(sorted(pays), np.int64)
-        rates = np.ascontiguousarray(self._rates(self._exact, contexts, ads))
+        rates = np.ascontiguousarray(self._rates(levels, contexts, ads))
         payments = Payments(np.array([pays[ad] for ad in ads.tolist()], np.int64), ads)
         return ContextValues.of(rates, chance, payments, self.ctr_floor)
 
@@ -112,9 +116,9 @@ class CandidateServer:
                 raise BadInput(
                     f"node {node}: expected ads with statistics and a bid that holds there, got ad {ad}"
                 )
-        contexts, chance = self._contexts(node, without)
         if without:
-            public = chance @ self._rates(self._exact, contexts, chosen)
+            levels, contexts, chance = self._contexts(node, without)
+            public = chance @ self._rates(levels, contexts, chosen)
         else:
             public = self._rates(node.levels, np.array([self.nodes.id(node)]), chosen)[0]
         micros = np.array([pays[ad] for ad in chosen.tolist()], np.int64)
@@ -135,21 +139,24 @@ class CandidateServer:
             raise BadInput(f"node {node}: expected an ad that earns more than it costs to send, got none")
         return Answer(self.send(node, selection.ads.tolist(), most_finer_rates, without), selection)
 
-    @property
-    def _exact(self) -> Levels:
-        return self.counts.levels[0]
-
     def _rates(self, levels: Levels, nodes: Integers, ads: Integers) -> Floats:
         return self.estimator.rates(self.counts, levels, nodes, ads).rate
 
-    def _contexts(self, node: Node, without: tuple[Node, ...]) -> tuple[Integers, Floats]:
-        """The exact contexts that were ever seen below the node, and how likely each is."""
-        contexts = self._below(node, self._exact, without)
-        total = np.maximum(self.counts.at(self._exact).total[contexts], 0.0)
-        contexts, total = contexts[total > 0], total[total > 0]
-        if not len(contexts):
-            raise BadInput(f"node {node}: expected statistics of contexts below it, got none")
-        return contexts, total / total.sum()
+    def _contexts(self, node: Node, without: tuple[Node, ...]) -> tuple[Levels, Integers, Floats]:
+        """Contexts below the node, all of one level, and how likely each is.
+
+        Noise makes empty contexts look visited, and there are many: counted in, they would outweigh the others.
+        So only nodes that pass the noise count, at a level where they still hold most of the requests.
+        """
+        for levels in (each for each in self.counts.levels if is_coarser(node.levels, each)):
+            level = self.counts.at(levels)
+            contexts = self._below(node, levels, without)
+            total = level.total[contexts]
+            sure = (total > 0) & (total >= DEVIATIONS * level.noise_sd)
+            held, whole = total[sure].sum(), self.counts.at(node.levels).total[self.nodes.id(node)]
+            if sure.any() and (not level.noise_sd or without or levels == node.levels or held >= MOST * whole):
+                return levels, contexts[sure], total[sure] / held
+        raise BadInput(f"node {node}: expected statistics of contexts below it, got none")
 
     def _pays(self, node: Node) -> dict[int, int]:
         """Micros a click of the ads that have a count and a bid at the node."""

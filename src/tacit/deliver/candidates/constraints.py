@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit import expect
 from tacit.deliver.candidates.selection import Selection, select
 from tacit.deliver.candidates.values import ROUNDING, ContextValues
@@ -36,15 +39,19 @@ def coarsest_for(
 ) -> Disclosure[Level]:
     """The first of the levels, the coarsest first, at which k ads a request earn so much.
 
-    Refused, by naming the best that was found, where none does.
+    `Hierarchy.levels()` has the finest first: give it reversed. Where levels are tuples of whole numbers, as
+    those of a hierarchy are, one that comes before a coarser one is refused; of other levels the order is taken
+    as it is. Refused as well, by naming the best that was found, where no level earns so much.
     """
-    if not levels:
+    if not len(levels):
         raise BadInput("expected at least one level, got none")
+    _expect_coarsest_first(levels)
     wanted = float(expect.at_least_zero("revenue_at_least", revenue_at_least))
-    below = nodes if callable(nodes) else nodes.__getitem__
     best = -math.inf
     for level in levels:
-        found = _disclosing(level, below(level), k)
+        if not callable(nodes) and level not in nodes:
+            raise BadInput(f"level {level}: expected its nodes, got none")
+        found = _disclosing(level, nodes(level) if callable(nodes) else nodes[level], k)
         if found.revenue >= wanted:
             return found
         best = max(best, found.revenue)
@@ -52,6 +59,24 @@ def coarsest_for(
         f"expected revenue_at_least that some level reaches with {k} ads, at most {best:.9g} micros a request, "
         f"got {wanted:.9g}"
     )
+
+
+def _expect_coarsest_first(levels: Sequence[Level]) -> None:
+    several = [each for each in levels if isinstance(each, tuple)]
+    whole = all(isinstance(part, int | np.integer) for each in several for part in each)
+    if len(several) < len(levels) or not whole:
+        return
+    if len({len(each) for each in several}) > 1:
+        raise BadInput("expected levels of as many attributes each, got tuples of different lengths")
+    table: NDArray[np.int64] = np.array(several)  # (levels, attributes)
+    for at, level in enumerate(table):
+        later = table[at + 1 :]
+        coarser = (later >= level).all(axis=1) & (later > level).any(axis=1)
+        if coarser.any():
+            raise BadInput(
+                f"expected the coarsest level first, got {several[at]} before the coarser "
+                f"{several[at + 1 + int(coarser.argmax())]}"
+            )
 
 
 def _disclosing(level: Level, nodes: Weighted, k: int) -> Disclosure[Level]:

@@ -34,6 +34,7 @@ class Payments:
     ads: Integers
 
     def __post_init__(self) -> None:
+        expect_numpy(payments=self.micros)
         if self.micros.dtype != np.int64 or self.micros.ndim not in (1, 2):
             raise BadInput(
                 "expected payments in whole micros, int64 of (ads,) or (ads, contexts), "
@@ -65,12 +66,9 @@ class Payments:
         """
         expect_ads(ads, len(ads))
         row = {int(ad): place for place, ad in enumerate(ads)}
-        placed: dict[tuple[int, Node], int] = {}
         bids = tuple(bids)
         expect_bids(bids, row, hierarchy)
-        for bid in bids:
-            if placed.setdefault((row[bid.ad], bid.node), bid.micros) != bid.micros:
-                raise BadInput(f"ad {bid.ad} on {bid.node}: expected one bid, got two")
+        placed = {(row[bid.ad], bid.node): bid.micros for bid in bids}
         wanted = {node.levels for _, node in placed}
         below: dict[Node, list[int]] = defaultdict(list)
         for place, context in enumerate(contexts):
@@ -93,6 +91,7 @@ class Payments:
 
 def expect_ads(ads: Integers, count: int) -> None:
     """Different whole numbers, one an ad."""
+    expect_numpy(ads=ads)
     if ads.dtype != np.int64 or ads.shape != (count,):
         raise BadInput(f"expected ads as int64 of {count}, got {ads.dtype} of shape {ads.shape}")
     ordered = np.sort(ads)
@@ -101,16 +100,31 @@ def expect_ads(ads: Integers, count: int) -> None:
         raise BadInput(f"expected different ads, got ad {twice[0]} twice")
 
 
+def expect_numpy(**arrays: Any) -> None:
+    """Arrays, not lists: those who check their kind and shape take that for granted."""
+    for name, given in arrays.items():
+        if not isinstance(given, np.ndarray):
+            raise BadInput(f"expected {name} as a NumPy array, got {type(given).__name__}")
+
+
 def expect_bids(bids: Iterable[Bid], ads: Container[int], hierarchy: Hierarchy) -> None:
-    """Bids for some of these ads, on nodes of the hierarchy."""
+    """Bids for some of these ads, on nodes of the hierarchy, at most one an ad and node."""
     levels = set(hierarchy.levels())
+    placed: set[tuple[int, Node]] = set()
     for bid in bids:
         _expect_bid(bid, ads, levels)
+        if (bid.ad, bid.node) in placed:
+            raise BadInput(f"ad {bid.ad} on {bid.node}: expected one bid, got two")
+        placed.add((bid.ad, bid.node))
 
 
 def _expect_bid(bid: Bid, ads: Container[int], levels: set[Levels]) -> None:
+    if not isinstance(bid, Bid):
+        raise BadInput(f"expected bids as Bid(ad, node, micros), got {type(bid).__name__}")
     if bid.ad not in ads:
         raise BadInput(f"expected bids for ads among those given, got one for ad {bid.ad}")
+    if not isinstance(bid.node, Node):
+        raise BadInput(f"ad {bid.ad}: expected a bid on a Node of the hierarchy, got {type(bid.node).__name__}")
     if bid.node.levels not in levels:
         raise BadInput(f"ad {bid.ad} on {bid.node}: expected levels of the hierarchy, got {bid.node.levels}")
     whole = hasattr(bid.micros, "__index__") and not isinstance(bid.micros, bool)

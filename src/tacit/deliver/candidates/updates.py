@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.candidates.payments import expect_ads
+from tacit.deliver.candidates.payments import expect_ads, expect_numpy
 from tacit.deliver.candidates.selection import Selection, dense_part, selection_of
-from tacit.deliver.candidates.values import ContextValues, expect_weight
+from tacit.deliver.candidates.values import ContextValues, expect_weight, gains_alone
 from tacit.errors import BadInput
 from tacit.kernels.checks import ANY, expect_array, expect_below
 from tacit.kernels.greedy import first_gains, lazy_greedy
@@ -49,9 +49,10 @@ class Candidates:
 
     def update(self, ads: Integers, values: NDArray[np.float32]) -> None:
         """Replace what these ads are worth, (ads, contexts), or add them where they are new."""
+        expect_numpy(ads=ads, values=values)
         expect_array("values", values, np.float32, (ANY, len(self._weight)))
         expect_ads(ads, len(values))
-        gains = first_gains(values, self._weight)  # refuses before anything changes
+        gains = gains_alone(values, self._weight, ads)  # refuses before anything changes
         added = [int(ad) for ad in ads if int(ad) not in self._row]
         self._make_room(len(added))
         for ad in added:
@@ -77,6 +78,7 @@ class Candidates:
         self, contexts: Integers, values: NDArray[np.float32] | None = None, weight: Floats | None = None
     ) -> None:
         """Replace what all ads, in the order of `ads`, are worth in some contexts, or how likely these are."""
+        expect_numpy(contexts=contexts)
         expect_array("contexts", contexts, np.int64, (ANY,))
         expect_below("contexts", contexts, len(self._weight))
         if len(np.unique(contexts)) != len(contexts):
@@ -84,13 +86,15 @@ class Candidates:
         rows = self._rows()
         before, weight_before = self._values[np.ix_(rows, contexts)], self._weight[contexts]
         after = before if values is None else values
+        expect_numpy(values=after)
         expect_array("values", after, np.float32, before.shape)
         weight_after = weight_before if weight is None else weight
+        expect_numpy(weight=weight_after)
         expect_array("weight", weight_after, np.float64, contexts.shape)
         whole = self._weight.copy()
         whole[contexts] = weight_after
         expect_weight(whole, len(whole))
-        gained = first_gains(np.ascontiguousarray(after), weight_after)
+        gained = gains_alone(np.ascontiguousarray(after), weight_after, self._ads[rows])
         self._values[np.ix_(rows, contexts)] = after
         self._weight = whole
         if len(contexts) > FEW * len(whole):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.candidates.payments import Payments, expect_ads
+from tacit.deliver.candidates.payments import Payments, expect_ads, expect_numpy
 from tacit.errors import BadInput
 from tacit.kernels.checks import ANY, expect_array
 from tacit.kernels.greedy import Csr, first_gains
@@ -40,7 +40,9 @@ class ContextValues:
     ads: Integers
 
     def __post_init__(self) -> None:
+        expect_numpy(probability=self.weight)
         if not isinstance(self.values, Csr):
+            expect_numpy(values=self.values)
             expect_array("values", self.values, np.float32, (ANY, ANY))
         count, contexts = self.values.shape
         if not contexts:
@@ -62,6 +64,7 @@ class ContextValues:
 
         `contexts` are names for messages. A context whose rates are all NaN has no statistics, and is refused.
         """
+        expect_numpy(rates=rates, probability=probability)
         count, ads = len(probability), len(payment.ads)
         expect_array("rates", rates, np.float64, (count, ads))
         if payment.micros.ndim == 2 and payment.micros.shape[1] != count:
@@ -80,7 +83,7 @@ class ContextValues:
     @cached_property
     def first_gains(self) -> Floats:
         """What each ad earns alone."""
-        return first_gains(self.values, self.weight)
+        return gains_alone(self.values, self.weight, self.ads)
 
     @cached_property
     def row(self) -> dict[int, int]:
@@ -99,6 +102,21 @@ class ContextValues:
         dense = np.zeros(self.values.contexts)
         dense[self.values.context[own]] = self.values.value[own]
         return dense
+
+
+def gains_alone(values: Values, weight: Floats, ads: Integers) -> Floats:
+    """What each ad earns alone; values that cannot be meant are refused by naming the ad, not its row."""
+    try:
+        return first_gains(values, weight)
+    except BadInput:
+        of_ads = values.value if isinstance(values, Csr) else values
+        bad = np.argwhere(~(np.isfinite(of_ads) & (of_ads >= 0)))
+        if not len(bad):
+            raise
+        at = int(bad[0, 0])
+        row = int(np.searchsorted(values.offsets, at, side="right")) - 1 if isinstance(values, Csr) else at
+        got = of_ads[tuple(bad[0])]
+        raise BadInput(f"ad {ads[row]}: expected values that are finite and >= 0, got {got}") from None
 
 
 def expect_weight(weight: Floats, contexts: int) -> None:

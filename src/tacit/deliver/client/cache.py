@@ -14,9 +14,11 @@ from tacit.kernels.auctions import MOST_MICROS
 from tacit.schema.contexts.hierarchy import Node
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CachedAd:
     """One ad, what its advertiser bids where, and what the server knew of its rate.
+
+    That this ad is kept, and for which nodes, tells where the device was: neither is in its text or a refusal.
 
     bids     micros a click by node: a bid holds below its node too, the most specific one counts, 0 elsewhere
     rate     the server's rate where none of `rates` is above the device
@@ -32,15 +34,15 @@ class CachedAd:
     size_bytes: int = BYTES_AN_AD
 
     def __post_init__(self) -> None:
-        expect.whole("ad", self.ad, at_least=0)
+        if isinstance(self.ad, bool) or not hasattr(self.ad, "__index__") or self.ad < 0:
+            raise BadInput("expected a cached ad to be a whole number >= 0, got another")
         expect.integer("expires", self.expires)
         expect.whole("size_bytes", self.size_bytes, at_least=1)
-        for node, micros in self.bids.items():
-            if expect.integer(f"the bid of ad {self.ad} on {node}", micros) not in range(MOST_MICROS + 1):
-                raise BadInput(f"node {node}, ad {self.ad}: expected micros in 0..2^53, got {micros}")
-        for where, rate in ((None, self.rate), *self.rates.items()):
-            named = f"the rate of ad {self.ad}" + (f" at {where}" if where else "")
-            expect.probability(named, rate, zero=True, one=True)
+        for micros in self.bids.values():
+            if expect.integer("each bid of a cached ad", micros) not in range(MOST_MICROS + 1):
+                raise BadInput(f"expected each bid of a cached ad in 0..2^53 micros, got {micros}")
+        for rate in (self.rate, *self.rates.values()):
+            expect.probability("each rate of a cached ad", rate, zero=True, one=True)
 
     def micros(self, here: Here) -> int:
         """What a click pays here; 0 where there is no bid."""
@@ -80,7 +82,7 @@ class Cache:
         """The cache with this ad as its newest: expired ads go first, then the oldest until all fits."""
         room = math.inf if self.most_bytes is None else self.most_bytes
         if ad.size_bytes > room:
-            raise BadInput(f"ad {ad.ad}: expected at most {room} bytes, the cache's limit, got {ad.size_bytes}")
+            raise BadInput(f"expected an ad of at most {room} bytes, the cache's limit, got a larger one")
         others = (each for each in self.ads if each.ad != ad.ad)
         kept = [each for each in (*others, ad) if each.expires > now]
         while len(kept) > self.most or sum(each.size_bytes for each in kept) > (
@@ -93,7 +95,7 @@ class Cache:
         """The cache with an ad as it was sent: its bid is known below the node it was sent for, only."""
         place = sent.place.get(ad)
         if place is None:
-            raise BadInput(f"node {sent.node}: expected an ad that was sent, got ad {ad}")
+            raise BadInput(f"node {sent.node}: expected an ad that was sent, got another")
         rates = {node: table[ad] for node, table in sent.finer.items() if ad in table}
         bids, rate = {sent.node: int(sent.micros[place])}, float(sent.rates[place])
         size = BYTES_AN_AD + expect.whole("creative_bytes", creative_bytes, at_least=0)

@@ -6,7 +6,7 @@ that is paid at all: no ad that reaches the floor is worth less, and an ad below
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -81,11 +81,14 @@ class Offered:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Candidates in public order, None for showing nothing, with their scores in micros an impression."""
+    """Candidates in public order, None for showing nothing, with their scores in micros an impression.
+
+    The private ones are not in its text.
+    """
 
     ads: tuple[int | None, ...]
     public: Floats
-    private: Floats
+    private: Floats = field(repr=False)
 
 
 def scores(sent: Sent, here: Here, history: History, ctr_floor: float = 0.0) -> Scores:

@@ -41,7 +41,10 @@ class Cut:
     Neighbours: two contexts, leaves of one block.
     Assumes:    the cut was chosen without looking at the context, and one disclosure is seen: those of other
                 moments, their times and the network address can say more. Contexts are leaves: an inner node
-                that can be a context needs a leaf of its own, since it would otherwise stand above the cut.
+                that can be a context needs a leaf of its own, since it would otherwise stand above the cut. And
+                every context is listed: one that is not is refused, and to be silent only there, or to fail,
+                tells that the context is an unlisted one. Give the tree a leaf "other" for all of these, and
+                read a context that is no leaf as it.
     Source:     Hardt and Nath, CCS 2012, section 2 (each leaf has exactly one ancestor on the cut); the rest of
                 a node is ours.
     """

@@ -7,12 +7,15 @@ from itertools import pairwise
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Node, is_coarser
 from tacit.schema.contexts.nodes import ContextNodes
-from tacit.schema.contexts.tree import Tree
+from tacit.schema.contexts.tree import ANYTHING, Tree
 
 
 def node_name(node: Node) -> str:
-    """What a node is called in the tree: its levels too, since two levels can say the same."""
-    return f"{node} {node.levels}"
+    """What a node is called in the tree: its levels too, since two levels can say the same.
+
+    Values are quoted, or a value that reads like two could make two nodes one.
+    """
+    return f"{Node(node.levels, tuple(map(_quoted, node.values)), node.names)} {node.levels}"
 
 
 def context_tree(nodes: ContextNodes) -> Tree:
@@ -29,6 +32,9 @@ def context_tree(nodes: ContextNodes) -> Tree:
             f"expected one context at the coarsest level, got {nodes.count(chain[-1])} at {chain[-1]}"
         )
     names = {each: [node_name(nodes.name(each, i)) for i in range(nodes.count(each))] for each in chain}
+    for each in chain:
+        if len(set(names[each])) < len(names[each]):
+            raise BadInput(f"expected contexts with names of their own, got two of one name at {each}")
     parent: dict[str, str | None] = {names[chain[-1]][0]: None}
     for finer, coarser in pairwise(chain):
         parent.update(
@@ -36,3 +42,7 @@ def context_tree(nodes: ContextNodes) -> Tree:
             for name, above in zip(names[finer], nodes.parent(finer, coarser), strict=True)
         )
     return Tree.of(parent)
+
+
+def _quoted(value: str) -> str:
+    return value if value == ANYTHING else repr(value)

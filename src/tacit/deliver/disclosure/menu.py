@@ -30,8 +30,9 @@ class Menu:
     """Cuts of one tree, published once, the finest first; to disclose nothing is always the last.
 
     Guarantee:  `choose` gives the first entry whose every block meets the requirement, from the requirement
-                alone. What `Requirement` and `Cut` promise then holds for each disclosure, and the entry takes
-                one of len(entries) values: it can tell at most that many classes of settings apart.
+                alone, or else nothing. What `Requirement` and `Cut` promise then holds for each disclosure by
+                an entry, and the choice takes one of len(entries) + 1 values, nothing among them: it can tell
+                at most that many classes of settings apart.
     Neighbours: two leaves of one block of the entry; of the setting, two that choose the same entry.
     Assumes:    the menu was fixed before, without this person's setting, and the entry is kept whatever the
                 context: choosing again at each context ("the finest entry that is safe here") makes the entry

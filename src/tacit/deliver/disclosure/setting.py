@@ -22,7 +22,8 @@ class Level:
                 promised for how many contexts that leaves.
     Neighbours: two contexts that agree at these levels.
     Assumes:    the level was chosen without looking at the context; one disclosure is seen (see the package).
-                In a tree with branches of unequal length, "so many steps up" also tells how deep the branch is.
+                Where branches of a tree are of unequal length, a short one is told exactly until the level's
+                depth reaches it (see `Steps`).
     Source:     Hardt and Nath, CCS 2012, section 2.
     """
 

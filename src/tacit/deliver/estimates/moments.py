@@ -11,7 +11,7 @@ from tacit.deliver.estimates.estimate import Estimate
 from tacit.deliver.estimates.excess import excess_variance
 from tacit.deliver.estimates.frames import Frame
 from tacit.deliver.estimates.moment_step import moment_step
-from tacit.deliver.estimates.spread import corrected_spread, measured_spread
+from tacit.deliver.estimates.spread import spread_of
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.statistics import Counts, Integers
@@ -34,18 +34,19 @@ class MomentShrinkage:
     takes the spread as known, and as one for all ads of a level: where their popularity ranges over orders of
     magnitude, it is too small for the popular ones, and `Shrinkage` does better on exact counts.
 
-    The spread is measured at every call unless it is given; `fitted` keeps it.
+    Unless it is given, the spread of counts is measured when they are first asked, and kept for as long as that
+    very `Counts` lives: whoever changes its arrays afterwards is answered by the old spread.
     """
 
     corrected: bool = True
     spread: Mapping[Levels, float] | None = None
 
     def fitted(self, counts: Counts) -> MomentShrinkage:
-        """The same with the spread of these counts, for many questions to them."""
-        return replace(self, spread=self._measured(counts))
+        """The same with the spread of these counts, for questions to others: another day's, say."""
+        return replace(self, spread=spread_of(counts, corrected=self.corrected))
 
     def rates(self, counts: Counts, levels: Levels, nodes: Integers, ads: Integers) -> Estimate:
-        spread = self._measured(counts) if self.spread is None else self.spread
+        spread = spread_of(counts, corrected=self.corrected) if self.spread is None else self.spread
         if missing := [each for each in counts.levels if each not in spread]:
             raise BadInput(f"expected a spread for every level of the counts, got none for {missing[0]}")
         excess = excess_variance(counts, spread)
@@ -54,7 +55,3 @@ class MomentShrinkage:
             return moment_step(counts.by_level[at], keys, prior, frame, spread[at], excess[at])
 
         return answered(counts, levels, nodes, ads, step)
-
-    def _measured(self, counts: Counts) -> Mapping[Levels, float]:
-        spread = measured_spread(counts)
-        return corrected_spread(counts, spread) if self.corrected else spread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -17,6 +18,17 @@ from tacit.schema.statistics import Counts, Floats, Integers
 PAIRS_AT_ONCE = 1_000_000
 
 Spread = dict[Levels, float]
+
+_kept: WeakKeyDictionary[Counts, dict[bool, Spread]] = WeakKeyDictionary()
+
+
+def spread_of(counts: Counts, *, corrected: bool) -> Mapping[Levels, float]:
+    """The spread of these counts, measured once for as long as this very object lives."""
+    known = _kept.setdefault(counts, {})
+    if corrected not in known:
+        spread = measured_spread(counts)
+        known[corrected] = corrected_spread(counts, spread) if corrected else spread
+    return known[corrected]
 
 
 def measured_spread(counts: Counts) -> Spread:

@@ -37,13 +37,19 @@ class Attribute(Protocol):
     def generalise(self, value: Any, level: int) -> str:
         """What may be said of the value at this level; refuses what `check` does."""
 
+    def typed(self, text: str) -> Any:
+        """The value that a person wrote so, which `check` may still refuse."""
+
 
 @dataclass(frozen=True)
 class Steps:
-    """A node of a tree, inner or leaf. Level i goes i steps up; a short branch waits at its top.
+    """A node of a tree, inner or leaf. Level i keeps at most depths[i] steps below the root, which is ANYTHING.
 
-    With `depths`, level i keeps at most that many steps below the root instead, for trees whose branches
-    are of unequal length. The root is ANYTHING.
+    By default these are all depths, the deepest first: where all leaves are equally deep, level i goes i steps
+    up from each. Where they are not, a value at depth d is told exactly at the levels that keep d steps or
+    more, and goes up with its longer neighbours from there. So an inner node that leaves go up to is said by
+    all that lies below it. Steps counted from each leaf would not do that: with a clinic at depth 2 and shops
+    at depth 3, "Health" one step up would be said by the clinic alone, and mean the clinic.
     """
 
     name: str
@@ -57,7 +63,7 @@ class Steps:
 
     @property
     def levels(self) -> int:
-        return (self.tree.height if self.depths is None else len(self.depths)) + 1
+        return len(self._depths) + 1
 
     def check(self, value: Any) -> None:
         if value not in self.tree:
@@ -69,11 +75,16 @@ class Steps:
 
     def ancestor(self, node: str, level: int) -> str:
         """What a node of the tree becomes at a level before the last."""
-        depth = self.tree.depth(node)
-        steps = min(level, depth - 1) if self.depths is None else depth - self.depths[level]
-        for _ in range(steps):
+        for _ in range(self.tree.depth(node) - self._depths[level]):
             node = self.tree.parent(node) or node
         return ANYTHING if node == self.tree.root else node
+
+    def typed(self, text: str) -> str:
+        return text.strip()
+
+    @property
+    def _depths(self) -> Sequence[int]:
+        return range(self.tree.height, 0, -1) if self.depths is None else self.depths
 
 
 @dataclass(frozen=True)
@@ -113,6 +124,10 @@ class SetOf:
         if is_last(self, level):
             return ANYTHING
         return BETWEEN.join(sorted({self.of.ancestor(each, level) for each in value})) or NONE
+
+    def typed(self, text: str) -> tuple[str, ...]:
+        """With commas between them."""
+        return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def is_last(attribute: Attribute, level: int) -> bool:

@@ -17,6 +17,7 @@ from tacit.schema.contexts.hierarchy import Hierarchy, Levels, Node, is_coarser
 Ids = NDArray[np.int32]
 Column = Sequence[Any] | NDArray[Any]
 UNKNOWN = -1
+CHECKED = 200  # values whose levels are seen to nest
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +182,18 @@ class _Rows:
             one_each = np.unique(up, return_index=True)[1]  # nesting: any of those that agree will do
             codes, stand_for = up[codes], [stand_for[each] for each in one_each]
             rungs[level] = codes, tuple(seen)
+            self._expect_nested(place, level, *rungs[level])
         return rungs
+
+    def _expect_nested(self, place: int, level: int, codes: Ids, texts: tuple[str, ...]) -> None:
+        """Some values are asked directly: without nesting, rows and devices would be in other nodes."""
+        attribute, values = self.attributes[place], self.values[place]
+        for at in range(0, len(values), max(1, len(values) // CHECKED)):
+            if attribute.generalise(values[at], level) != texts[codes[at]]:
+                raise BadInput(
+                    f"{attribute.name}: expected levels that nest, got values that agree below level "
+                    f"{level} and not there"
+                )
 
     def _refuse(self, place: int) -> None:
         """Say in which row the value is that the attribute does not take."""

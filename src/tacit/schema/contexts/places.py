@@ -54,6 +54,9 @@ class Decimals:
     def check(self, value: Any) -> None:
         place(self.name, value)
 
+    def typed(self, text: str) -> tuple[float, float]:
+        return typed_place(self.name, text)
+
     def generalise(self, value: Any, level: int) -> str:
         latitude, longitude = place(self.name, value)
         if is_last(self, level):
@@ -75,6 +78,9 @@ class Cells:
     size is a band, cut into equal columns, as many as fit at its edge nearer to the pole; finer cells divide
     these, so cells nest, meet at the antimeridian without a sliver, and are never smaller than promised,
     but in the band at each pole, where columns run together. A cell is written as its size, row and column.
+
+    Metres are those on a sphere of the Earth's mean radius. On the ellipsoid WGS84 rows are up to 0.6% shorter
+    than promised near the equator, where meridians are curved more; columns never are.
     """
 
     name: str
@@ -100,6 +106,9 @@ class Cells:
 
     def check(self, value: Any) -> None:
         place(self.name, value)
+
+    def typed(self, text: str) -> tuple[float, float]:
+        return typed_place(self.name, text)
 
     def generalise(self, value: Any, level: int) -> str:
         latitude, longitude = place(self.name, value)
@@ -148,6 +157,15 @@ def place(name: str, value: Any) -> tuple[float, float]:
     if abs(latitude) == 90:
         longitude = 0.0
     return latitude + 0.0, -180.0 if longitude == 180 else longitude + 0.0  # adding 0.0 turns -0.0 into 0.0
+
+
+def typed_place(name: str, text: str) -> tuple[float, float]:
+    """A point written as LATITUDE,LONGITUDE."""
+    try:
+        latitude, longitude = map(float, text.split(","))
+    except ValueError:
+        raise BadInput(f"{name}: expected LATITUDE,LONGITUDE, got another text") from None
+    return latitude, longitude
 
 
 def _first_exact(name: str, entries: Any) -> tuple[tuple[None, ...], tuple[Any, ...]]:

@@ -8,7 +8,7 @@ decimals = ["exact", 4, 3, 2, 1, 0]           # or metres = [100, 500, 2_500]
 name = "interest"
 tree = "businesses.csv"                       # columns node,parent; relative to this file
 most = 3                                      # several values at once
-depths = [2, 1]                               # levels by depth below the root; without it, one step a level
+depths = [2, 1]                               # steps below the root that levels keep; without it, every depth
 
 [[attribute]]
 name = "query"
@@ -65,6 +65,8 @@ def parse(record: Mapping[str, Any], folder: Path) -> Sequence | Lattice:
     """The hierarchy that these words describe."""
     _known("", record, TOP)
     entries = record.get("attribute")
+    if isinstance(entries, Mapping):
+        raise BadInput("attribute: expected tables [[attribute]], in double brackets, got [attribute]")
     if not isinstance(entries, list) or not entries:
         raise BadInput("attribute: expected at least one table [[attribute]], got none")
     attributes = [_attribute(place, entry, folder) for place, entry in enumerate(entries, start=1)]
@@ -78,7 +80,11 @@ def parse(record: Mapping[str, Any], folder: Path) -> Sequence | Lattice:
     table = _known("lattice", record["lattice"], ("finest", "coarsest"))
     finest = table.get("finest", [0] * len(attributes))
     coarsest = table.get("coarsest", [each.levels - 1 for each in attributes])
-    return _under("lattice", Lattice, attributes, (finest, coarsest))
+    for key, levels in (("finest", finest), ("coarsest", coarsest)):  # each by itself, to be named by its key
+        _under("lattice", _in_keys, {"between": key}, Lattice, attributes, (levels, levels))
+    keys = {"between which": "finest and coarsest", "between": "finest and coarsest"}
+    lattice: Lattice = _under("lattice", _in_keys, keys, Lattice, attributes, (finest, coarsest))
+    return lattice
 
 
 def _attribute(place: int, entry: Any, folder: Path) -> Attribute:
@@ -96,8 +102,15 @@ def _attribute(place: int, entry: Any, folder: Path) -> Attribute:
         for key in ("depths", "most"):
             if key in entry:
                 raise BadInput(f"attribute {name}: expected {key} only with a tree, got it with {kind}")
-        return Decimals(name, _sizes(entry[kind])) if kind == "decimals" else Cells(name, _sizes(entry[kind]))
+        if kind == "decimals":
+            return _in_keys({"digits": "decimals"}, Decimals, name, _sizes(entry[kind]))
+        return Cells(name, _sizes(entry[kind]))
     steps = Steps(name, _under(f"attribute {name}", _tree, kind, entry[kind], folder), entry.get("depths"))
+    if steps.depths is not None and steps.depths[0] > steps.tree.height:
+        raise BadInput(
+            f"attribute {name}: expected depths of at most {steps.tree.height}, as deep as its tree, "
+            f"got {steps.depths[0]}"
+        )
     return SetOf(steps, entry["most"]) if "most" in entry else steps
 
 
@@ -125,14 +138,17 @@ def read_tree(path: str | Path) -> Tree:
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file, strict=True)
+            columns = list(rows.fieldnames or ())
             for column in ("node", "parent"):
-                if column not in (rows.fieldnames or ()):
-                    raise BadInput(f"expected the columns node and parent, got no {column}")
+                if columns.count(column) != 1:
+                    got = f"{column} twice" if column in columns else f"no {column}"
+                    raise BadInput(f"expected the columns node and parent, got {got}")
             pairs = []
             for row in rows:
                 node, above = row["node"], row["parent"]
-                if above is None:
-                    raise BadInput(f"line {rows.line_num}: expected a node and its parent, got too few fields")
+                if node is None or above is None or None in row:  # None marks lacking fields and spare ones
+                    got = "too many fields" if None in row else "too few fields"
+                    raise BadInput(f"line {rows.line_num}: expected a node and its parent, got {got}")
                 pairs.append((node.strip(), above.strip() or None))
     except OSError as problem:
         raise BadInput(f"expected a tree, got none ({(problem.strerror or '').lower()})") from None
@@ -148,6 +164,17 @@ def _known(path: str, record: Any, allowed: Collection[str]) -> Mapping[str, Any
         if key not in allowed:
             raise BadInput(expect.unknown_key(f"{path}.{key}" if path else key, key, allowed))
     return record
+
+
+def _in_keys(keys: Mapping[str, str], make: Callable[..., Made], *given: Any) -> Made:
+    """What is made, or its refusal in the file's words: what the code calls digits, the file calls decimals."""
+    try:
+        return make(*given)
+    except BadInput as refusal:
+        words = str(refusal)
+        for ours, key in keys.items():
+            words = words.replace(ours, key)
+        raise BadInput(words) from None
 
 
 def _under(path: str, make: Callable[..., Made], *given: Any) -> Made:

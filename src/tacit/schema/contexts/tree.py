@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tacit.errors import BadInput
 
+MOST_NAMED = 12  # nodes of a cycle, in a refusal
 ANYTHING = "*"  # the one value of the last level; as a parent it is a root that needs no line of its own
 
 
@@ -113,8 +114,9 @@ class Tree:
         return tuple(found)
 
     def _known(self, node: str) -> str:
+        """Refuses without repeating it: the tree's own nodes are public, another text may be a person's."""
         if node not in self._parent:
-            raise BadInput(f"expected a node of the tree, got {node!r}")
+            raise BadInput("expected a node of the tree, got one that is not in it")
         return node
 
 
@@ -142,7 +144,7 @@ def _checked(pairs: tuple[tuple[str, str | None], ...]) -> dict[str, str | None]
 
 
 def _refuse_cycles(parent: Mapping[str, str | None]) -> None:
-    """Walk up from every node; a walk that meets itself has found a cycle, which is named whole."""
+    """Walk up from every node; a walk that meets itself has found a cycle, which is named, if not too long."""
     walked: dict[str, int] = {}  # node -> the walk that passed it first
     for walk, start in enumerate(parent):
         node: str | None = start
@@ -156,7 +158,10 @@ def _refuse_cycles(parent: Mapping[str, str | None]) -> None:
             cycle.append(above)
             above = parent[above]
         first = cycle.index(min(cycle))
-        named = " -> ".join([*cycle[first:], *cycle[:first], cycle[first]])
+        whole = [*cycle[first:], *cycle[:first], cycle[first]]
+        if len(whole) > MOST_NAMED:
+            whole[MOST_NAMED // 2 : -2] = [f"... {len(whole) - MOST_NAMED // 2 - 2} more ..."]
+        named = " -> ".join(whole)
         raise BadInput(f"node {cycle[first]!r}: expected a way up to a root, got the cycle {named}")
 
 

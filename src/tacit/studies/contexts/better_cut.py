@@ -17,14 +17,13 @@ from tacit.deliver.disclosure.users import MinimumUsers
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.contexts.tree import ANYTHING, Tree
 from tacit.studies.contexts.clustered import interval, measured, precision_at
-from tacit.studies.contexts.figures import line, rises
+from tacit.studies.contexts.figures import cells, line, panels, rises, said
 from tacit.studies.contexts.serving import NOTHING, Arm
 from tacit.studies.contexts.setting import OURS, SEEDS, THRESHOLDS, Found, contest, outcome
 from tacit.studies.contexts.trace import Integers
 from tacit.studies.contexts.trial import LAST, Trial
-from tacit.studies.plotting import Mechanism, Panel
+from tacit.studies.plotting import Mechanism
 from tacit.studies.report import Axes
-from tacit.studies.runs import words
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 
 NAME = "contexts-cut"
@@ -86,23 +85,15 @@ def run(asked: Asked) -> Outcome:
     for (name, levels), arm in arms.items():
         for part, tally in arm.parts().items():
             figure = measured(tally, at)
-            known = {} if np.isnan(figure.value) else figure.as_json()
             label = {
                 "disclosed": name,
                 "levels": str(levels),
                 "bits": bits_of[name, levels],
                 "requests": part,
             }
-            table.append({**label, **known})
-            rows.append(
-                (
-                    name,
-                    str(levels),
-                    f"{bits_of[name, levels]:.1f}",
-                    part,
-                    words(figure) if known else "not reached",
-                )
-            )
+            table.append({**label, **cells(figure)})
+            in_words = said(figure, otherwise="not reached")
+            rows.append((name, str(levels), f"{bits_of[name, levels]:.1f}", part, in_words))
     return outcome(
         NAME,
         asked,
@@ -113,21 +104,24 @@ def run(asked: Asked) -> Outcome:
         columns=("disclosed", "levels", "bits", "requests", f"precision at coverage {COVERED:g}"),
         rows=rows,
         findings=[_worth_more(arms, bits_of, name) for name in (WITH_KIND, MANY_ENOUGH)],
-        panels=[
-            Panel(
-                title,
-                [
-                    line(
-                        name,
-                        [bits_of[name, each] for each in levels],
-                        [measured(getattr(arms[name, each], part), at) for each in levels],
-                        Mechanism.DISCLOSURE if name == WITH_ROOT else Mechanism.OURS,
-                    )
-                    for name, levels in LINES.items()
-                ],
-            )
-            for part, title in (("everything", "All requests"), ("discovery", "First visits"))
-        ],
+        panels=panels(
+            (
+                (
+                    title,
+                    [
+                        line(
+                            name,
+                            [bits_of[name, each] for each in levels],
+                            [measured(getattr(arms[name, each], part), at) for each in levels],
+                            Mechanism.DISCLOSURE if name == WITH_ROOT else Mechanism.OURS,
+                        )
+                        for name, levels in LINES.items()
+                    ],
+                )
+                for part, title in (("everything", "All requests"), ("discovery", "First visits"))
+            ),
+            needed=f"a log of which some threshold covers less than {COVERED:g} and another covers more",
+        ),
         axes=Axes("bits disclosed", f"precision at coverage {COVERED:g}", share_y=True),
     )
 
@@ -138,7 +132,8 @@ def _worth_more(arms: Mapping[Disclosed, Found], told: Mapping[Disclosed, float]
     roots = sorted(((WITH_ROOT, each) for each in ROOTS), key=told.__getitem__)
     fewer = max((each for each in roots if told[each] <= told[ours]), key=told.__getitem__, default=roots[0])
     more = min((each for each in roots if told[each] > told[ours]), key=told.__getitem__, default=roots[-1])
-    share = (told[ours] - told[fewer]) / (told[more] - told[fewer])
+    apart = told[more] - told[fewer]
+    share = (told[ours] - told[fewer]) / apart if apart else np.nan  # no line between one level and itself
     at = precision_at(COVERED)
     of_ours, of_fewer, of_more = (at(*arms[each].everything.curves) for each in (ours, fewer, more))
     gained = interval(of_ours - (1 - share) * of_fewer - share * of_more)
@@ -147,7 +142,7 @@ def _worth_more(arms: Mapping[Disclosed, Found], told: Mapping[Disclosed, float]
         f"bit for bit, a coarse cell and the {name} are worth more than a finer cell and its root",
         f"precision of {COARSE_AND_KIND} at coverage {COVERED:g} is above the line between the two levels "
         "with a root that tell fewer and more bits, whole interval over people",
-        f"{words(gained)} at {told[ours]:.1f} bits, between {told[fewer]:.1f} and {told[more]:.1f}",
+        f"{said(gained)} at {told[ours]:.1f} bits, between {told[fewer]:.1f} and {told[more]:.1f}",
         rises(gained),
     )
 

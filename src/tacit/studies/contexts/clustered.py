@@ -118,8 +118,19 @@ def interval(figures: Floats) -> Measured:
     """A figure of all people, with the middle 95% of what resampled people give."""
     value, resampled = float(figures[0]), figures[1:]
     resampled = resampled[~np.isnan(resampled)]
-    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if len(resampled) else (value, value)
-    return Measured(value, min(float(low), value), max(float(high), value), LEVEL)
+    low, high = _middle(resampled) if len(resampled) else (value, value)
+    return Measured(value, min(low, value), max(high, value), LEVEL)
+
+
+def _middle(figures: Floats) -> tuple[float, float]:
+    ends = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+    if np.isfinite(figures).all():
+        low, high = np.quantile(figures, ends)
+        return float(low), float(high)
+    # There is no point between a number and infinity: outwards to the next.
+    return float(np.quantile(figures, ends[0], method="lower")), float(
+        np.quantile(figures, ends[1], method="higher")
+    )
 
 
 def _crossing(xs: Floats, ys: Floats, x: float) -> Floats:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from tacit.studies.contexts.clustered import Tally, compared, coverage_at, measured, precision_at
-from tacit.studies.contexts.figures import rises, trade_off, within
+from tacit.studies.contexts.figures import cells, panels, rises, said, trade_off, within
 from tacit.studies.contexts.serving import Arm
 from tacit.studies.contexts.setting import (
     PAPER,
@@ -17,9 +17,8 @@ from tacit.studies.contexts.setting import (
     outcome,
 )
 from tacit.studies.contexts.trial import EXACT, LAST, QUERY_ALONE
-from tacit.studies.plotting import Mechanism, Panel
+from tacit.studies.plotting import Mechanism
 from tacit.studies.report import Axes
-from tacit.studies.runs import words
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 
 NAME = "contexts-disclosure"
@@ -47,10 +46,10 @@ def run(asked: Asked) -> Outcome:
         for part, tally in arm.parts().items():
             figures = {metric: measured(tally, statistic) for metric, statistic in statistics.items()}
             for metric, figure in figures.items():
-                known = figure.as_json() if figure.value == figure.value else {}
-                table.append({"disclosed": name, "ads": ads, "requests": part, "metric": metric, **known})
-            said = (words(each) if each.value == each.value else "not reached" for each in figures.values())
-            rows.append((name, f"{ads}", part, *said))
+                label = {"disclosed": name, "ads": ads, "requests": part, "metric": metric}
+                table.append({**label, **cells(figure)})
+            in_words = (said(each, otherwise="not reached") for each in figures.values())
+            rows.append((name, f"{ads}", part, *in_words))
     return outcome(
         NAME,
         asked,
@@ -61,14 +60,14 @@ def run(asked: Asked) -> Outcome:
         columns=("disclosed", "ads", "requests", *statistics),
         rows=rows,
         findings=[_as_good(arms), _bought_back(arms), _against_client(arms)],
-        panels=[
-            Panel(
+        panels=panels(
+            (
                 f"{ads} ads, {title}",
                 [trade_off(name, getattr(arms[name, ads], part), LOOKS[name]) for name in LEVELS],
             )
             for part, title in (("everything", "all requests"), ("discovery", "first visits"))
             for ads in (FEW, MANY)
-        ],
+        ),
         axes=Axes("coverage", "precision", share_y=True),
     )
 
@@ -84,7 +83,7 @@ def _as_good(arms: Arms) -> Finding:
         "M4",
         "disclosing (1,1,1) is about as good as disclosing all",
         f"with {FEW} ads, precision at coverage {COVERED:g} within {REACH:g} of it, whole interval over people",
-        f"{words(measured(one, at))} against {words(measured(other, at))}",
+        f"{said(measured(one, at))} against {said(measured(other, at))}",
         within(compared(one, other, at), REACH),
     )
 
@@ -95,7 +94,7 @@ def _bought_back(arms: Arms) -> Finding:
         "M5",
         "more ads buy back what less disclosure costs",
         f"at (4,2,2) precision at coverage {COVERED:g} rises from {FEW} to {MANY} ads, whole interval",
-        f"{words(found)}",
+        said(found),
         rises(found),
     )
 
@@ -107,7 +106,7 @@ def _against_client(arms: Arms) -> Finding:
         "M6",
         "server and client together cover twice as much as the client alone at precision .75 (.4 against .2)",
         f"with {FEW} ads, (1,1,1) covers more than the query alone at precision {PRECISE:g}, whole interval",
-        f"{words(measured(both, at))} against {words(measured(alone, at))}",
+        f"{said(measured(both, at))} against {said(measured(alone, at))}",
         rises(compared(both, alone, at)),
     )
 

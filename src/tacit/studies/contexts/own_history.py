@@ -16,7 +16,7 @@ from tacit.deliver.client.history import History
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.contexts.hierarchy import Sequence as Steps
 from tacit.studies.contexts.clustered import compared, measured, precision_at
-from tacit.studies.contexts.figures import rises, trade_off
+from tacit.studies.contexts.figures import cells, panels, rises, said, trade_off
 from tacit.studies.contexts.serving import Arm
 from tacit.studies.contexts.setting import (
     OURS,
@@ -27,9 +27,8 @@ from tacit.studies.contexts.setting import (
 )
 from tacit.studies.contexts.trace import Integers
 from tacit.studies.contexts.trial import EXACT, LAST, Floats, Trial
-from tacit.studies.plotting import Mechanism, Panel
+from tacit.studies.plotting import Mechanism
 from tacit.studies.report import Axes
-from tacit.studies.runs import words
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 
 NAME = "contexts-history"
@@ -85,9 +84,9 @@ def run(asked: Asked) -> Outcome:
     for name, arm in arms.items():
         for part, tally in arm.parts().items():
             figure = measured(tally, at)
-            known = {} if np.isnan(figure.value) else figure.as_json()
-            table.append({"client": name, "requests": part, "metric": f"precision at {COVERED:g}", **known})
-            rows.append((name, part, words(figure) if known else "not reached"))
+            label = {"client": name, "requests": part, "metric": f"precision at {COVERED:g}"}
+            table.append({**label, **cells(figure)})
+            rows.append((name, part, said(figure, otherwise="not reached")))
     gained = compared(arms[CACHED].everything, arms[SENT].everything, at)
     return outcome(
         NAME,
@@ -107,14 +106,14 @@ def run(asked: Asked) -> Outcome:
                 "T8",
                 "own history and the ads of visited places make a client more precise, and disclose nothing",
                 f"at (4,2,2), precision at coverage {COVERED:g} rises, whole interval over people",
-                f"{words(gained)}",
+                said(gained),
                 rises(gained),
             )
         ],
-        panels=[
-            Panel(title, [trade_off(name, getattr(arm, part), LOOKS[name]) for name, arm in arms.items()])
+        panels=panels(
+            (title, [trade_off(name, getattr(arm, part), LOOKS[name]) for name, arm in arms.items()])
             for part, title in (("everything", "All requests"), ("discovery", "First visits"))
-        ],
+        ),
         axes=Axes("coverage", "precision", share_y=True),
     )
 

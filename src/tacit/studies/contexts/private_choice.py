@@ -19,14 +19,13 @@ from tacit.privacy.choice.choice import Choice
 from tacit.privacy.choice.ranked import TopChoice
 from tacit.privacy.choice.top_plan import best_top_plan
 from tacit.studies.contexts.clustered import Tally, at_threshold, compared, measured
-from tacit.studies.contexts.figures import line, rises
+from tacit.studies.contexts.figures import cells, line, panels, rises, said
 from tacit.studies.contexts.serving import PAPER_ADS, groups, sent
-from tacit.studies.contexts.setting import OURS, SEEDS, Found, trials
+from tacit.studies.contexts.setting import OURS, SEEDS, Found, Met, trials
 from tacit.studies.contexts.shrinkage import STRENGTH
 from tacit.studies.contexts.trial import LAST, Block, Floats, Trial
-from tacit.studies.plotting import Mechanism, Panel, Series
+from tacit.studies.plotting import Mechanism, Series
 from tacit.studies.report import Axes, outcome
-from tacit.studies.runs import words
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 
 NAME = "contexts-private"
@@ -61,36 +60,36 @@ class Requests:
 
 def run(asked: Asked) -> Outcome:
     began = time.monotonic()
-    tallies, rows, tests = [], 0, 0
+    tallies, met = [], Met()
     for at, trial in enumerate(trials(asked)):
         asked.track(f"{NAME}: trace {at + 1}", at, asked.seeds)
-        rows, tests = rows + trial.trace.rows, tests + len(trial.tests)
+        met = met.beside(trial)
         tallies.append(_tallied(trial))
     found = Found.together(tallies)
     table, listed = [], []
     for place, (arm, epsilon) in enumerate(ARMS):
-        cells = []
+        row = [arm, f"{epsilon:g}" if epsilon else ""]
         for part, tally in found.parts().items():
             figure = measured(tally, at_threshold(place, "precision"))
-            table.append({"choice": arm, "epsilon": epsilon or None, "requests": part, **figure.as_json()})
-            cells.append(words(figure, 3))
-        listed.append((arm, f"{epsilon:g}" if epsilon else "", *cells))
+            table.append({"choice": arm, "epsilon": epsilon or None, "requests": part, **cells(figure)})
+            row.append(said(figure, 3))
+        listed.append(row)
     return outcome(
         NAME,
         asked,
         unit="request",
         relation="any exact context and history replaced",
         began=began,
-        data=f"{rows:,} visits, {tests:,} of them tested",
+        data=met.words(found),
         parameters={"levels": list(LAST), "ads": PAPER_ADS, "epsilons": list(EPSILONS), "draws": DRAWS},
         table=table,
         columns=("choice", "epsilon", *(f"precision, {part}" for part in found.parts())),
         rows=listed,
         findings=[_beats_the_server(found)],
-        panels=[
-            Panel(title, _lines(getattr(found, part)))
+        panels=panels(
+            (title, _lines(getattr(found, part)))
             for part, title in (("everything", "All requests"), ("discovery", "First visits"))
-        ],
+        ),
         axes=Axes("epsilon a choice", "precision, an ad always shown", ticks=EPSILONS, share_y=True),
     )
 
@@ -149,7 +148,7 @@ def _tallied(trial: Trial) -> Found:
     return Found(*(Tally.of(user, shown, clicked, among) for among in (None, ~again, again)))
 
 
-def _lines(tally: Tally) -> list[Series]:
+def _lines(tally: Tally) -> list[Series | None]:
     looks = {PLANNED: Mechanism.OURS, PLAIN: Mechanism.RR}
     lines = [
         line(
@@ -162,7 +161,8 @@ def _lines(tally: Tally) -> list[Series]:
     ]
     for name, look in ((EXACT, Mechanism.NON_PRIVATE), (SERVER, Mechanism.DISCLOSURE)):
         value = measured(tally, at_threshold(ARMS.index((name, 0.0)), "precision")).value
-        lines.append(Series(name, [EPSILONS[0], EPSILONS[-1]], [value] * 2, mechanism=look))
+        if not np.isnan(value):
+            lines.append(Series(name, [EPSILONS[0], EPSILONS[-1]], [value] * 2, mechanism=look))
     return lines
 
 
@@ -175,7 +175,7 @@ def _beats_the_server(found: Found) -> Finding:
         "T11",
         "a private choice among ten ads is more precise than what the server alone would show",
         f"at epsilon {DECIDED} and (4,2,2), whole interval over people",
-        f"{words(gained, 3)}",
+        said(gained, 3),
         rises(gained),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -50,7 +50,33 @@ class Found:
         return cls(*map(Tally.together, parts))
 
     def parts(self) -> Mapping[str, Tally]:
+        """Those that have any requests."""
+        return {name: tally for name, tally in self._named().items() if tally.requests.any()}
+
+    def lacking(self) -> list[str]:
+        """The parts that have none."""
+        return [name for name, tally in self._named().items() if not tally.requests.any()]
+
+    def _named(self) -> Mapping[str, Tally]:
         return {"all": self.everything, "first visits": self.discovery, "repeats": self.repeats}
+
+
+@dataclass(frozen=True)
+class Met:
+    """How many visits there were in all traces, how many were left out as bad, and how many were tested."""
+
+    visits: int = 0
+    left_out: int = 0
+    tests: int = 0
+
+    def beside(self, trial: Trial) -> Met:
+        trace = trial.trace
+        return Met(self.visits + trace.rows, self.left_out + trace.left_out, self.tests + len(trial.tests))
+
+    def words(self, found: Found) -> str:
+        bad = f" ({self.left_out:,} bad row{'s' * (self.left_out != 1)} left out)" if self.left_out else ""
+        lacking = "".join(f", no {part} among them" for part in found.lacking())
+        return f"{self.visits:,} visits{bad}, {self.tests:,} of them tested{lacking}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,23 +95,22 @@ def contest(
 ) -> Contest[Key]:
     """All arms on each trace; one trace is held at a time, since its rates are large."""
     found: dict[Key, list[Found]] = {}
-    rows = tests = 0
+    met = Met()
     for at, trial in enumerate(trials(asked)):
-        rows, tests = rows + trial.trace.rows, tests + len(trial.tests)
+        met = met.beside(trial)
         several = arms(trial)
         for done, (key, arm) in enumerate(several.items()):
             asked.track(f"{name}: trace {at + 1}", done, len(several))
             found.setdefault(key, []).append(tallied(trial, serve(trial, arm, thresholds)))
-    return Contest(
-        {key: Found.together(each) for key, each in found.items()}, f"{rows:,} visits, {tests:,} of them tested"
-    )
+    together = {key: Found.together(each) for key, each in found.items()}
+    return Contest(together, met.words(next(iter(together.values()))))  # all arms meet the same requests
 
 
 def trials(asked: Asked) -> Iterator[Trial]:
     """One a seed; a file has one trace, and the seeds decide how many of its requests are tested."""
     tests = TESTS[asked.scale]
     if asked.data is not None:
-        yield Trial.of(trace_of(_read(asked.data)), tests * asked.seeds, seed=1)
+        yield _read(asked.data, tests * asked.seeds)
         return
     for seed in range(1, asked.seeds + 1):
         yield Trial.of(trace_of(_made_up(seed, VISITS[asked.scale])), tests, seed)
@@ -102,14 +127,22 @@ def _made_up(seed: int, visits: int) -> Iterator[pa.RecordBatch]:
         yield with_contexts(drawn.batch)
 
 
-def _read(folder: Path) -> Iterator[pa.RecordBatch]:
+def _read(folder: Path, tests: int) -> Trial:
     for name in FILES:
         try:
             place = published_file(folder, name)
         except BadInput:
             continue
-        yield from LogReader(LOG, place).stream(lambda examples: examples.rows)
-        return
+        reader = LogReader(LOG, place)
+        batches = [batch for batch in reader.stream(lambda examples: examples.rows) if batch.num_rows]
+        if not batches:
+            raise BadInput(reader.no_examples)
+        try:
+            trace = trace_of(batches)
+            bad = trace.left_out + reader.bad_rows.count
+            return Trial.of(replace(trace, left_out=bad), tests, seed=1)
+        except BadInput as refusal:
+            raise BadInput(f"{place}: {refusal}") from None
     raise BadInput(
         f"expected a log of visits, {' or '.join(FILES)} with .csv, .csv.gz or .parquet, in {folder}"
     )

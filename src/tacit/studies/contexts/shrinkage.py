@@ -5,18 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-import numpy as np
-
 from tacit.deliver.estimates.shrinkage import Shrinkage
 from tacit.studies.contexts.clustered import compared, measured, precision_at
 from tacit.studies.contexts.disclosure import LIMITED
-from tacit.studies.contexts.figures import rises, trade_off
+from tacit.studies.contexts.figures import cells, panels, rises, said, trade_off
 from tacit.studies.contexts.serving import Arm
 from tacit.studies.contexts.setting import OURS, SEEDS, THRESHOLDS, Found, contest, outcome
 from tacit.studies.contexts.trial import LAST
-from tacit.studies.plotting import Mechanism, Panel
+from tacit.studies.plotting import Mechanism
 from tacit.studies.report import Axes
-from tacit.studies.runs import words
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 
 NAME = "contexts-shrinkage"
@@ -38,9 +35,8 @@ def run(asked: Asked) -> Outcome:
     for (name, estimates), arm_found in arms.items():
         for part, tally in arm_found.parts().items():
             figure = measured(tally, at)
-            known = {} if np.isnan(figure.value) else figure.as_json()
-            table.append({"disclosed": name, "estimates": estimates, "requests": part, **known})
-            rows.append((name, estimates, part, words(figure) if known else "not reached"))
+            table.append({"disclosed": name, "estimates": estimates, "requests": part, **cells(figure)})
+            rows.append((name, estimates, part, said(figure, otherwise="not reached")))
     return outcome(
         NAME,
         asked,
@@ -51,14 +47,14 @@ def run(asked: Asked) -> Outcome:
         columns=("disclosed", "estimates", "requests", f"precision at coverage {COVERED:g}"),
         rows=rows,
         findings=[_better(arms, name) for name in LEVELS],
-        panels=[
-            Panel(
+        panels=panels(
+            (
                 f"{name}, {title}",
                 [trade_off(each, getattr(arms[name, each], part), LOOKS[each]) for each in LOOKS],
             )
             for part, title in (("everything", "all requests"), ("discovery", "first visits"))
             for name in LEVELS
-        ],
+        ),
         axes=Axes("coverage", "precision", share_y=True),
     )
 
@@ -69,7 +65,7 @@ def _better(arms: Mapping[tuple[str, str], Found], name: str) -> Finding:
         "T9",
         f"shrinkage toward the more general context is more precise than backing off to it, at {name}",
         f"precision at coverage {COVERED:g} rises, whole interval over people",
-        f"{words(gained)}",
+        said(gained),
         rises(gained),
     )
 

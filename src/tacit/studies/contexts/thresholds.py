@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 
 from tacit.studies.contexts.clustered import at_threshold, compared, measured
-from tacit.studies.contexts.figures import falls, line, rises
+from tacit.studies.contexts.figures import cells, falls, line, panels, rises, said
 from tacit.studies.contexts.serving import PAPER_THRESHOLD, Arm
 from tacit.studies.contexts.setting import PAPER, SEEDS, THRESHOLDS, Found, contest, outcome
 from tacit.studies.contexts.trial import LAST
-from tacit.studies.plotting import Mechanism, Panel, Series
+from tacit.studies.plotting import Mechanism, Series
 from tacit.studies.report import Axes
-from tacit.studies.runs import words
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 from tacit.studies.verdicts import every
 
@@ -27,13 +26,13 @@ def run(asked: Asked) -> Outcome:
     arm = held.found[LAST]
     table, rows = [], []
     for threshold in THRESHOLDS:
-        cells = []
+        row = [f"{threshold:g}"]
         for part, tally in arm.parts().items():
             for metric in METRICS:
                 figure = measured(tally, at_threshold(THRESHOLDS.index(threshold), metric))
-                table.append({"threshold": threshold, "requests": part, "metric": metric, **figure.as_json()})
-                cells.append(words(figure))
-        rows.append((f"{threshold:g}", *cells))
+                table.append({"threshold": threshold, "requests": part, "metric": metric, **cells(figure)})
+                row.append(said(figure))
+        rows.append(row)
     return outcome(
         NAME,
         asked,
@@ -44,20 +43,20 @@ def run(asked: Asked) -> Outcome:
         columns=("least CTR", *(f"{metric}, {part}" for part in arm.parts() for metric in METRICS)),
         rows=rows,
         findings=[_trades(arm)],
-        panels=[_panel(arm, metric) for metric in METRICS],
+        panels=panels((metric.capitalize(), _lines(arm, metric)) for metric in METRICS),
         axes=Axes("least click-through rate at which an ad is shown", "share", share_y=True),
     )
 
 
-def _panel(arm: Found, metric: str) -> Panel:
-    lines = []
+def _lines(arm: Found, metric: str) -> list[Series | None]:
+    lines: list[Series | None] = []
     for part, tally in arm.parts().items():
         points = [measured(tally, at_threshold(at, metric)) for at in range(len(THRESHOLDS))]
         lines.append(line(part, THRESHOLDS, points, Mechanism.DISCLOSURE))
     diamond = Series(
-        "all", [PAPER_THRESHOLD], [PUBLISHED[metric]], mechanism=Mechanism.DISCLOSURE, published=True
+        "published", [PAPER_THRESHOLD], [PUBLISHED[metric]], mechanism=Mechanism.DISCLOSURE, published=True
     )
-    return Panel(metric.capitalize(), [*lines, diamond])
+    return [*lines, diamond]
 
 
 def _trades(arm: Found) -> Finding:
@@ -76,8 +75,8 @@ def _trades(arm: Found) -> Finding:
         "M1",
         "the least click-through rate trades precision for coverage",
         f"from {LOW:g} to {HIGH:g} precision rises and coverage falls, both whole intervals over people",
-        f"precision {words(gained)}, coverage {words(lost)}; at {PAPER_THRESHOLD:g} "
-        f"{' and '.join(words(each) for each in here)} (published .48 and .47)",
+        f"precision {said(gained)}, coverage {said(lost)}; at {PAPER_THRESHOLD:g} "
+        f"{' and '.join(said(each) for each in here)} (published .48 and .47)",
         every([rises(gained), falls(lost)]),
     )
 

@@ -43,6 +43,7 @@ class Trace:
     context: Mapping[str, list[Any]]
     again: Flags  # whether the person had been there before
     attributes: tuple[Attribute, ...]
+    left_out: int = 0  # rows of the log that could not be read, or lack a value
 
     @property
     def rows(self) -> int:
@@ -58,6 +59,7 @@ def trace_of(batches: Iterable[pa.RecordBatch]) -> Trace:
     table = pa.Table.from_batches(list(batches))
     if "time" in table.schema.names:
         table = table.sort_by("time")
+    rows = table.num_rows
     table = table.select(NEEDED).drop_null()
     visits = table.filter(_of_frequent_people(table.column("user")))
     if not visits.num_rows:
@@ -79,6 +81,7 @@ def trace_of(batches: Iterable[pa.RecordBatch]) -> Trace:
             SetOf(Steps("interest", tree), MOST_INTERESTS),
             Steps("query", Tree([*tree.pairs, *((asked(kind), kind) for kind in set(kinds))])),
         ),
+        left_out=rows - table.num_rows,
     )
 
 

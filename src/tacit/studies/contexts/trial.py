@@ -17,6 +17,7 @@ from tacit.schema.statistics import Counts
 from tacit.studies.contexts.trace import Flags, Integers, Trace
 
 LEARNT = 0.9  # the first part of the trace, by time
+FEWEST_REQUESTS = 10  # so that something is learnt and something is tested
 EXACT, LAST = HARDT_NATH_STEPS[0], HARDT_NATH_STEPS[-1]
 QUERY_ALONE = (6, 2, 0)  # nothing of location and interest
 LOCATION, INTEREST, QUERY = range(3)
@@ -54,12 +55,12 @@ class Trial:
     @classmethod
     def of(cls, trace: Trace, tests: int, seed: int) -> Trial:
         """All later requests, or so many of them, drawn without replacement."""
+        if trace.rows < FEWEST_REQUESTS:
+            raise BadInput(f"expected a trace of at least {FEWEST_REQUESTS} requests, got {trace.rows}")
         later = np.arange(int(LEARNT * trace.rows), trace.rows)
         if len(later) > tests:
             draws = np.random.default_rng(seed)
             later = np.sort(draws.choice(later, tests, replace=False))
-        if not len(later):
-            raise BadInput(f"expected a trace of at least 10 requests, got {trace.rows}")
         return cls(trace, later)
 
     @cached_property
