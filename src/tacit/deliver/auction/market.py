@@ -198,11 +198,14 @@ def impressions(block: AuctionBlock, rules: Rules, shown: Shown) -> Impressions:
 
 def _setters(shown: Shown, campaign: Integers) -> Integers:
     """Who made each price, in the words of the bill: what the kernels call a row is a campaign there."""
-    named = campaign[np.maximum(shown.setters, 0)]
-    own, empty, reserve = (shown.setters == code for code in (shown.rows, EMPTY, RESERVE))
-    if ((shown.setters < 0) & ~(empty | reserve)).any():
+    named = campaign.take(shown.setters, mode="clip")
+    named[shown.setters == shown.rows] = OWN_BID
+    others = np.flatnonzero(shown.setters < 0)
+    codes = shown.setters[others]
+    if not np.isin(codes, (EMPTY, RESERVE)).all():
         raise BadInput("expected prices set by a row, the reserve or an empty slot, got another")
-    return np.select([own, empty, reserve], [OWN_BID, NO_BIDDER, RESERVE_PRICE], named)
+    named[others] = np.where(codes == EMPTY, NO_BIDDER, RESERVE_PRICE)
+    return named
 
 
 def _events(bids_for: Events, rows: Integers) -> NDArray[np.uint8]:
