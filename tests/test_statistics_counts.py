@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,14 @@ def test_levels_and_parents_must_fit() -> None:
     other = counts_of([("Coffee", 0), ("Run", 1)], 3).at(TOP)
     with pytest.raises(BadInput, match="expected as many ads at every level"):
         Counts((LEAF, TOP), {LEAF: leaf, TOP: other}, {})
+
+
+def test_a_level_under_another_s_name_or_without_a_way_up_is_refused() -> None:
+    counts = counts_of([("Coffee", 0), ("Tea", 1)], 2)
+    swapped = dict(counts.by_level)
+    swapped[LEAF], swapped[TOP] = swapped[TOP], swapped[LEAF]
+    with pytest.raises(BadInput, match="expected its own counts, got those of"):
+        replace(counts, by_level=swapped)
+    cut_off = {pair: above for pair, above in counts.parent.items() if pair[0] != LEAF}
+    with pytest.raises(BadInput, match="expected its parents at a coarser level, got none"):
+        replace(counts, parent=cut_off)

@@ -56,6 +56,12 @@ def test_an_interval_is_the_middle_95_percent() -> None:
     assert (found.low, found.value, found.high) == pytest.approx((0.025, 0.5, 0.975))
 
 
+def test_a_figure_that_most_resamples_lack_is_none() -> None:
+    figures = np.r_[0.5, np.full(400, 0.5), np.full(600, np.nan)]
+    assert math.isnan(interval(figures).value)
+    assert interval(np.r_[0.5, np.full(900, 0.5), np.full(100, np.nan)]).value == 0.5
+
+
 def test_first_visits_and_repeats_are_told_apart() -> None:
     trace = Trace(
         user=np.array([1, 1, 2]),

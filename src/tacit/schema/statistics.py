@@ -33,10 +33,9 @@ class NodeNames(Protocol):
 class LevelCounts:
     """The counts at one level, sorted by node and then ad.
 
-    Noise: every count that was released carries independent noise of standard deviation `noise_sd`. Where
-           `shown`
-    is given those counts are an ad's clicks and its impressions without one, so `shown`, their sum, carries
-    both; where it is None they are the clicks and the node's total.
+    Every count that was released carries independent noise of standard deviation `noise_sd`. Where `shown` is
+    given those counts are an ad's clicks and its impressions without one, so `shown`, their sum, carries both;
+    where it is None they are the clicks and the node's total.
     """
 
     levels: Levels
@@ -113,6 +112,9 @@ class Counts:
         if not self.levels or set(self.levels) != set(self.by_level):
             raise BadInput(f"expected counts for the levels {self.levels}, got {tuple(self.by_level)}")
         place = {levels: i for i, levels in enumerate(self.levels)}
+        for levels, level in self.by_level.items():
+            if level.levels != levels:
+                raise BadInput(f"level {levels}: expected its own counts, got those of {level.levels}")
         if len({self.by_level[levels].ads for levels in self.levels}) > 1:
             raise BadInput("expected as many ads at every level, got different numbers")
         for (finer, coarser), above in self.parent.items():
@@ -123,6 +125,9 @@ class Counts:
                 raise BadInput(
                     f"level {finer}: expected for each of {nodes} nodes one of {most} parents at {coarser}"
                 )
+        for levels in self.levels[:-1]:
+            if not self.parents(levels):
+                raise BadInput(f"level {levels}: expected its parents at a coarser level, got none")
 
     @property
     def ads(self) -> int:

@@ -39,9 +39,7 @@ from tacit.schema.contexts.places import Cells, Decimals
 from tacit.schema.contexts.tree import Tree
 
 TOP = ("attribute", "sequence", "lattice")
-PLACES = ("decimals", "metres")
 TREES = ("tree", "parent", "paths")
-KINDS = (*PLACES, *TREES)
 EXACT = "exact"  # TOML has no None
 Made = TypeVar("Made")
 
@@ -98,13 +96,11 @@ def _attribute(place: int, entry: Any, folder: Path) -> Attribute:
         got = " and ".join(given) or "none"
         raise BadInput(f"attribute {name}: expected one of {', '.join(KINDS)}, got {got}")
     kind = given[0]
-    if kind in PLACES:
+    if kind not in TREES:
         for key in ("depths", "most"):
             if key in entry:
                 raise BadInput(f"attribute {name}: expected {key} only with a tree, got it with {kind}")
-        if kind == "decimals":
-            return _in_keys({"digits": "decimals"}, Decimals, name, _sizes(entry[kind]))
-        return Cells(name, _sizes(entry[kind]))
+        return PLACES[kind](name, _sizes(entry[kind]))
     steps = Steps(name, _under(f"attribute {name}", _tree, kind, entry[kind], folder), entry.get("depths"))
     if steps.depths is not None and steps.depths[0] > steps.tree.height:
         raise BadInput(
@@ -112,6 +108,15 @@ def _attribute(place: int, entry: Any, folder: Path) -> Attribute:
             f"got {steps.depths[0]}"
         )
     return SetOf(steps, entry["most"]) if "most" in entry else steps
+
+
+def _decimals(name: str, digits: Any) -> Decimals:
+    return _in_keys({"digits": "decimals"}, Decimals, name, digits)
+
+
+# Each kind of attribute that is no tree, by its key.
+PLACES: Mapping[str, Callable[[str, Any], Attribute]] = {"decimals": _decimals, "metres": Cells}
+KINDS = (*PLACES, *TREES)
 
 
 def _sizes(value: Any) -> Any:

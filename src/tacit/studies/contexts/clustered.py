@@ -8,6 +8,7 @@ All arms of a study meet the same requests and the same resamples of people, so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,6 +20,7 @@ from tacit.studies.contexts.trace import Flags, Integers
 from tacit.train.evaluation.estimates import Measured
 
 RESAMPLES, LEVEL = 1_000, 0.95
+KNOWN = 0.5  # the share of resamples in which a figure must exist
 _STREAM = 61
 
 Floats = NDArray[np.float64]
@@ -117,8 +119,10 @@ def compared(
 def interval(figures: Floats) -> Measured:
     """A figure of all people, with the middle 95% of what resampled people give."""
     value, resampled = float(figures[0]), figures[1:]
-    resampled = resampled[~np.isnan(resampled)]
-    low, high = _middle(resampled) if len(resampled) else (value, value)
+    known = ~np.isnan(resampled)
+    if known.mean() < KNOWN:  # what so many resamples could not tell, people as they come could not either
+        return Measured(math.nan, math.nan, math.nan, LEVEL)
+    low, high = _middle(resampled[known])
     return Measured(value, min(low, value), max(high, value), LEVEL)
 
 
