@@ -57,7 +57,7 @@ def select(values: ContextValues, k: int, price_per_ad: float = 0.0, *, certify:
 
     Without a price the revenue is at least 1 - 1/e of the best k ads' (Theorem 3.5 of the paper). With one, no
     longer list of the same greedy order is better: gains only fall (section 3.3.2). `certify` adds a bound on
-    what any k ads could reach, at a fifth more time or so.
+    what any k ads could reach, for a third more time, or half where all values are alike.
     """
     k = expect.whole("k", k, at_least=1)
     price = float(expect.at_least_zero("price_per_ad", price_per_ad))

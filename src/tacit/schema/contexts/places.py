@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
@@ -27,7 +28,40 @@ _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)  # our own: a caller's decimal c
 
 
 @dataclass(frozen=True)
-class Decimals:
+class Point(ABC):
+    """A (latitude, longitude): exact where a level's size is None, else as the cell of that size."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def sizes(self) -> tuple[int | None, ...]:
+        """Of every level but the last, which is ANYTHING."""
+
+    @abstractmethod
+    def cell(self, latitude: float, longitude: float, size: int) -> str:
+        """The cell of this size that a place is in; cells of rising sizes nest."""
+
+    @property
+    def levels(self) -> int:
+        return len(self.sizes) + 1
+
+    def check(self, value: Any) -> None:
+        place(self.name, value)
+
+    def typed(self, text: str) -> tuple[float, float]:
+        return typed_place(self.name, text)
+
+    def generalise(self, value: Any, level: int) -> str:
+        latitude, longitude = place(self.name, value)
+        if is_last(self, level):
+            return ANYTHING
+        size = self.sizes[level]
+        return f"{latitude!r},{longitude!r}" if size is None else self.cell(latitude, longitude, size)
+
+
+@dataclass(frozen=True)
+class Decimals(Point):
     """A (latitude, longitude), each rounded down to so many decimals; None, only first, is the place as given.
 
     Down and not to the nearest, and counted in whole cells of the finest rounded level, so that cells nest. The
@@ -35,7 +69,6 @@ class Decimals:
     Latitude 90 belongs to the cell south of it: one of its own would hold the pole alone.
     """
 
-    name: str
     digits: tuple[int | None, ...] = (None, 4, 3, 2, 1, 0)
 
     def __post_init__(self) -> None:
@@ -48,22 +81,10 @@ class Decimals:
         object.__setattr__(self, "digits", (*exact, *rounded))
 
     @property
-    def levels(self) -> int:
-        return len(self.digits) + 1
+    def sizes(self) -> tuple[int | None, ...]:
+        return self.digits
 
-    def check(self, value: Any) -> None:
-        place(self.name, value)
-
-    def typed(self, text: str) -> tuple[float, float]:
-        return typed_place(self.name, text)
-
-    def generalise(self, value: Any, level: int) -> str:
-        latitude, longitude = place(self.name, value)
-        if is_last(self, level):
-            return ANYTHING
-        digits = self.digits[level]
-        if digits is None:
-            return f"{latitude!r},{longitude!r}"
+    def cell(self, latitude: float, longitude: float, digits: int) -> str:
         finest = self.digits[0] if self.digits[0] is not None else self.digits[1] or 0
         row = min(_floor(latitude, finest), 90 * 10**finest - 1)
         shrink = 10 ** (finest - digits)
@@ -71,7 +92,7 @@ class Decimals:
 
 
 @dataclass(frozen=True)
-class Cells:
+class Cells(Point):
     """A (latitude, longitude) as a cell of at least so many metres each way; None, only first, is as given.
 
     Each size is a whole multiple of the one before. Latitude is cut into equal rows; each row of the coarsest
@@ -83,7 +104,6 @@ class Cells:
     than promised near the equator, where meridians are curved more; columns never are.
     """
 
-    name: str
     metres: tuple[int | None, ...] = (100, 500, 2_500)
 
     def __post_init__(self) -> None:
@@ -101,22 +121,10 @@ class Cells:
         object.__setattr__(self, "metres", (*exact, *sizes))
 
     @property
-    def levels(self) -> int:
-        return len(self.metres) + 1
+    def sizes(self) -> tuple[int | None, ...]:
+        return self.metres
 
-    def check(self, value: Any) -> None:
-        place(self.name, value)
-
-    def typed(self, text: str) -> tuple[float, float]:
-        return typed_place(self.name, text)
-
-    def generalise(self, value: Any, level: int) -> str:
-        latitude, longitude = place(self.name, value)
-        if is_last(self, level):
-            return ANYTHING
-        metres = self.metres[level]
-        if metres is None:
-            return f"{latitude!r},{longitude!r}"
+    def cell(self, latitude: float, longitude: float, metres: int) -> str:
         finest, coarsest = next(each for each in self.metres if each), self.metres[-1] or metres
         parts, shrink = coarsest // finest, metres // finest
         rows = parts * bands(coarsest)
