@@ -8,6 +8,10 @@ TacitError
 ├── NoFiniteGuarantee        the release promises nothing at this delta
 ├── EntropyMisuse            a random stream was about to be copied, stored or used twice
 ├── SelfCheckFailed          a private run found its own noise or clipping wrong, and stopped
+├── GatherError              gathering statistics cannot go on
+│   ├── Refused              what a party was sent is not accepted; carries reason
+│   ├── NotYet               there is no answer so far; ask again later
+│   └── TooFew               a round ended with fewer reports than agreed; carries count, smallest
 └── LedgerError
     ├── UnknownLine          no budget was ever granted on this line
     ├── BudgetExceeded       the line cannot pay; carries line, asked, spent, reserved, remaining
@@ -20,7 +24,7 @@ TacitError
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit.privacy.budget import Budget
@@ -56,6 +60,39 @@ class EntropyMisuse(TacitError, RuntimeError):
 
 class SelfCheckFailed(TacitError, RuntimeError):
     """A private run is not doing what its guarantee assumes. It stops; nothing of it may leave."""
+
+
+class GatherError(TacitError):
+    """Anything that keeps a round of gathering from going on."""
+
+
+class Refused(GatherError):
+    """A party was sent what it does not accept. Nothing changed."""
+
+    reason: Any  # a Refusal of gather.wire, from where nothing may be imported here
+
+    def __init__(self, reason: Any, detail: str = "") -> None:
+        self.reason, self.detail = reason, detail
+        super().__init__(reason, detail)  # so that a worker process can send it home
+
+    def __str__(self) -> str:
+        said = str(getattr(self.reason, "words", self.reason))
+        return f"{said}: {self.detail}" if self.detail else said
+
+
+class NotYet(GatherError):
+    """The round is still open, or reports are still on their way."""
+
+
+class TooFew(GatherError):
+    """Fewer reports were aggregated than a release needs. Final: this round releases nothing."""
+
+    def __init__(self, count: int, smallest: int) -> None:
+        self.count, self.smallest = count, smallest
+        super().__init__(count, smallest)
+
+    def __str__(self) -> str:
+        return f"expected at least {self.smallest} aggregated reports, got {self.count}; nothing is released"
 
 
 class LedgerError(TacitError):

@@ -1,0 +1,1 @@
+"""A device's side: `contributions` chooses events, `answering` counts them, `reporting` uploads them."""

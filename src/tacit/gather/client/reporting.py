@@ -1,0 +1,99 @@
+"""A device's one upload a round: made once, kept before it is first sent, the same bytes at every retry."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import BadInput, Refused
+from tacit.gather.wire.credentials import DEVICE_BYTES, TAG_BYTES, tag
+from tacit.gather.wire.encoding import sized
+from tacit.gather.wire.forms import form_of
+from tacit.gather.wire.refusals import Refusal
+from tacit.gather.wire.rounds import REPORT_ID_BYTES, Round, binding
+from tacit.gather.wire.sealing import KEY_BYTES as SEALING_KEY_BYTES
+from tacit.gather.wire.sealing import Role, seal
+from tacit.gather.wire.uploads import Upload
+from tacit.privacy.randomness import Source
+
+KEY_BYTES = 32
+
+
+class Outbox(Protocol):
+    """Where a device keeps what it sent. Durable when `keep` returns."""
+
+    def keep(self, digest: bytes, upload: bytes) -> bytes:
+        """Keep the upload of this round, unless one was kept before; what is kept now."""
+
+    def find(self, digest: bytes) -> bytes | None:
+        """The upload that was kept for this round."""
+
+
+class MemoryOutbox:
+    """An outbox for tests and simulations: it forgets with the process."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, bytes] = {}
+
+    def keep(self, digest: bytes, upload: bytes) -> bytes:
+        return self._kept.setdefault(digest, upload)
+
+    def find(self, digest: bytes) -> bytes | None:
+        return self._kept.get(digest)
+
+
+class Reporter:
+    """Makes a device's uploads.
+
+    Guarantee:  an upload tells the proxy that the device reported, and the server the report's id; of the
+                counts neither learns anything from it alone (see the round's form). A retry tells no more.
+    Neighbours: any two vectors that the round allows.
+    Assumes:    proxy and server do not pool what they hold; `server_key` came to the device by another way than
+                through the proxy, which could else name a key of its own and open both parts (None: whoever
+                hands out rounds is trusted not to); the outbox keeps what it was given.
+    Source:     the shape of the IETF's Distributed Aggregation Protocol (draft-ietf-ppm-dap).
+    """
+
+    def __init__(
+        self, device: bytes, key: bytes, entropy: Source, outbox: Outbox, *, server_key: bytes | None = None
+    ) -> None:
+        self._device = sized("device", device, DEVICE_BYTES)
+        self._key = sized("key", key, KEY_BYTES)
+        self._entropy, self._outbox = entropy, outbox
+        self._server_key = None if server_key is None else sized("server_key", server_key, SEALING_KEY_BYTES)
+
+    def upload(self, round: Round, values: NDArray[np.int64]) -> bytes:
+        """The bytes to send; those of the first call for as long as the outbox keeps them.
+
+        Refused(UNAUTHENTICATED) for a round that is not sealed to the server this device knows.
+        """
+        if self._server_key not in (None, round.server_key):
+            raise Refused(Refusal.UNAUTHENTICATED, "expected a round of the known server, got another's")
+        kept = self._outbox.find(round.digest)
+        if kept is not None:
+            return kept
+        _expect_allowed(round, values)
+        return self._outbox.keep(round.digest, self._make(round, values).to_bytes())
+
+    def _make(self, round: Round, values: NDArray[np.int64]) -> Upload:
+        law = round.noise.device_law
+        if law is not None:
+            values = values + law.sample_array(round.cells, self._entropy.words)
+        report_id = self._entropy.bytes(REPORT_ID_BYTES)
+        bound = binding(round.digest, report_id)
+        for_proxy, for_server = form_of(round).split(values, bound, self._entropy)
+        sealed_proxy = seal(for_proxy, round.proxy_key, role=Role.PROXY, binding=bound)
+        sealed_server = seal(for_server, round.server_key, role=Role.SERVER, binding=bound)
+        parts = (round.digest, report_id, self._device, sealed_proxy, sealed_server)
+        return Upload(*parts, tag(self._key, Upload(*parts, bytes(TAG_BYTES)).signed_bytes))
+
+
+def _expect_allowed(round: Round, values: NDArray[np.int64]) -> None:
+    if values.dtype != np.int64 or values.shape != (round.cells,):
+        raise BadInput(f"expected {round.cells} values of type int64, got {values.dtype} {values.shape}")
+    if (values < 0).any() or (values > round.largest).any():
+        raise BadInput(f"expected values from 0 to {round.largest}, got others")
+    if round.bounds is not None:
+        round.bounds.check(values)

@@ -1,0 +1,202 @@
+"""A run from the coarsest level down: ask, look where there is support, ask about all children there.
+
+Every child of a node with support is visited. (Algorithm 3 of Hardt and Nath, CCS 2012, as printed returns from
+inside its loop, after the first.) What is asked depends on earlier results and on public facts only: the nodes
+of a public universe (see `universe`) and the ads with bids.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit import expect
+from tacit.errors import BadInput
+from tacit.gather.estimate.planning import RunPlan
+from tacit.gather.estimate.published import PublishedNoise
+from tacit.gather.estimate.support import AboveNoise, Support
+from tacit.gather.wire.questions import Question
+from tacit.schema.contexts.hierarchy import Levels, is_coarser
+from tacit.schema.contexts.nodes import ContextNodes
+from tacit.schema.statistics import Counts, Integers, LevelCounts
+
+Bids = Callable[[Levels, int], ArrayLike] | Mapping[tuple[Levels, int], ArrayLike]
+"""The ads with bids on a node, by its levels and id; a node that a mapping does not have has none. Where an ad
+bids on a node it should on the node's parent: counts of both can then be held together."""
+
+
+class Counted(Protocol):
+    """What a round released; `gather.wire.closing.Result` is one."""
+
+    @property
+    def values(self) -> NDArray[np.int64]:
+        """(cells,)"""
+
+    @property
+    def noise_variance(self) -> float:
+        """Of each value."""
+
+    @property
+    def count(self) -> int:
+        """Of reports."""
+
+
+@dataclass(frozen=True, eq=False)
+class AskedLevel:
+    """One round of a run: what was asked, and what came back."""
+
+    question: Question
+    result: Counted
+
+    @property
+    def levels(self) -> Levels:
+        return self.question.levels
+
+    @property
+    def totals(self) -> NDArray[np.float64]:
+        return self.result.values[self.question.totals].astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """A run so far. `question` is what to ask next, None at the end; `after` its answer there is a further one.
+
+    The same results give the same questions, so a run can be taken up again from its stored results.
+    """
+
+    nodes: ContextNodes
+    ads: int
+    plan: RunPlan
+    support: Support = field(default_factory=AboveNoise)
+    bids: Bids | None = None
+    rounds: tuple[AskedLevel, ...] = ()
+
+    def __post_init__(self) -> None:
+        expect.whole("ads", self.ads, at_least=1)
+        for finer, coarser in itertools.pairwise(self.chain):
+            if not is_coarser(coarser, finer):
+                raise BadInput(f"expected a sequence of levels to go down, got {finer} beside {coarser}")
+
+    @cached_property
+    def chain(self) -> tuple[Levels, ...]:
+        """The levels of the nodes, the finest first."""
+        kept = set(self.nodes.levels)
+        return tuple(levels for levels in self.nodes.hierarchy.levels() if levels in kept)
+
+    @cached_property
+    def question(self) -> Question | None:
+        """What to ask next."""
+        depth = len(self.rounds)
+        if depth >= min(len(self.chain), self.plan.levels):
+            return None
+        levels = self.chain[-1 - depth]
+        if not self.rounds:
+            return self._question(levels, np.arange(self.nodes.count(levels), dtype=np.int64))
+        last = self.rounds[-1]
+        noise = PublishedNoise.of(self.plan.noise, last.result.count)
+        chosen = last.question.nodes[self.support.expanded(last.totals, noise)]
+        children = np.flatnonzero(np.isin(self.nodes.parent(levels, last.levels), chosen))
+        return self._question(levels, children.astype(np.int64)) if len(children) else None
+
+    def after(self, result: Counted) -> Descent:
+        """The run with the answer to its question."""
+        question = self.question
+        if question is None:
+            raise BadInput("expected an answer while the run asks something, got one after its end")
+        if result.values.shape != (question.cells,):
+            raise BadInput(f"expected the counts of {question.cells} cells, got shape {result.values.shape}")
+        expect.positive("noise_variance", result.noise_variance)
+        return replace(self, rounds=(*self.rounds, AskedLevel(question, result)))
+
+    @cached_property
+    def counts(self) -> Counts:
+        """What was released so far, for estimates, at all levels of the nodes.
+
+        A node that was not asked about has total 0 and no entries: estimators climb past it. Entries have as
+        many impressions as clicks and no-clicks together.
+        """
+        if not self.rounds:
+            raise BadInput("expected counts of at least one round, got none")
+        asked = {round.levels: round for round in self.rounds}
+        by_level = {
+            levels: self._asked(asked[levels]) if levels in asked else self._nothing(levels)
+            for levels in self.chain
+        }
+        parent = {
+            (finer, coarser): self.nodes.parent(finer, coarser).astype(np.int64)
+            for finer, coarser in itertools.pairwise(self.chain)
+        }
+        return Counts(self.chain, by_level, parent, self.nodes)
+
+    def _question(self, levels: Levels, nodes: Integers) -> Question:
+        if self.bids is None:
+            every = np.arange(self.ads, dtype=np.int64)
+            offsets = np.arange(len(nodes) + 1, dtype=np.int64) * self.ads
+            return Question(levels, nodes, offsets, np.tile(every, len(nodes)))
+        ads = [self._bidding(self.bids, levels, int(node)) for node in nodes]
+        offsets = np.cumsum([0, *map(len, ads)], dtype=np.int64)
+        return Question(levels, nodes, offsets, np.concatenate(ads))
+
+    def _bidding(self, bids: Bids, levels: Levels, node: int) -> Integers:
+        given = bids.get((levels, node), ()) if isinstance(bids, Mapping) else bids(levels, node)
+        ads = np.unique(np.asarray(given, np.int64))
+        if len(ads) and not 0 <= ads[0] <= ads[-1] < self.ads:
+            raise BadInput(f"expected bids of ads from 0 to {self.ads - 1}, got others at {levels}")
+        return ads
+
+    def _asked(self, round: AskedLevel) -> LevelCounts:
+        question, values = round.question, round.result.values.astype(np.float64)
+        nodes = self.nodes.count(question.levels)
+        total = np.zeros(nodes)
+        total[question.nodes] = values[question.totals]
+        listed = np.zeros(nodes, np.int64)
+        listed[question.nodes] = np.diff(question.offsets)
+        clicks = values[question.clicks]
+        return LevelCounts(
+            question.levels,
+            nodes,
+            self.ads,
+            total,
+            np.r_[0, np.cumsum(listed)].astype(np.int64),
+            question.ad,
+            clicks,
+            shown=clicks + values[question.no_clicks],
+            noise_sd=math.sqrt(round.result.noise_variance),
+        )
+
+    def _nothing(self, levels: Levels) -> LevelCounts:
+        nodes, none = self.nodes.count(levels), np.zeros(0)
+        # Noisy, though nothing was drawn: where counts are exact, not being listed would mean a zero.
+        sd = math.sqrt(self.rounds[-1].result.noise_variance)
+        offsets, ad = np.zeros(nodes + 1, np.int64), np.zeros(0, np.int64)
+        return LevelCounts(levels, nodes, self.ads, np.zeros(nodes), offsets, ad, none, none, sd)
+
+
+def gather_counts(
+    nodes: ContextNodes,
+    ads: int,
+    plan: RunPlan,
+    count: Callable[[Question], Counted],
+    *,
+    support: Support | None = None,
+    bids: Bids | None = None,
+) -> Descent:
+    """A whole run, `count` answering each round's question; `.counts` of what it gives are for estimates.
+
+    Guarantee:  that of `plan`, for everything that the run releases.
+    Neighbours: the contribution of one device set to zero.
+    Assumes:    `nodes` is a public universe, and bids are public; `count` adds the plan's noise, and is asked
+                about nothing else on the plan's budget.
+    Source:     Hardt and Nath, CCS 2012, algorithms 2 and 3.
+    """
+    descent = Descent(nodes, ads, plan, AboveNoise() if support is None else support, bids)
+    while (question := descent.question) is not None:
+        descent = descent.after(count(question))
+    return descent

@@ -1,0 +1,180 @@
+"""The proxy as a party: uploads in, jobs and one noisy share out. All that it remembers is in its store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tacit.errors import NotYet, Refused, TooFew
+from tacit.gather.proxy.intake import ANSWERS, admitted
+from tacit.gather.proxy.known import KnownRounds
+from tacit.gather.proxy.sending import Draft, draft, settled
+from tacit.gather.proxy.store import NewReport, Phase, ProxyStore, StoredJob
+from tacit.gather.wire.closing import Agreement, NoisyShare, Receipt, set_hash
+from tacit.gather.wire.jobs import MOST_ENTRIES, Job, JobReply
+from tacit.gather.wire.opening import Opening, open_parts
+from tacit.gather.wire.refusals import Refusal
+from tacit.gather.wire.releases import Payer, ledger_key, own_noise, pay, summed
+from tacit.gather.wire.rounds import Round
+from tacit.gather.wire.sealing import Role, SealingKey
+from tacit.privacy.randomness import Source
+
+
+class Proxy:
+    """Takes one report a device and round, agrees with the server on their set, and adds noise of its own.
+
+    It sees who reports, when, and from where, and masked vectors: uniform to whoever lacks the seeds, which are
+    sealed to the server. The server gets from it sealed seeds under random ids, and one noisy sum.
+
+    Guarantee:  against the server, and whoever sees the results, the rounds of a run up to any one are
+                together DP at the sum of their costs: what leaves is the sum of the accepted reports plus noise
+                that the server does not know, drawn once.
+    Neighbours: the counts of one device set to zero (zero-out); that it reported is known to both parties.
+    Assumes:    the costs were computed for round.noise; the proxy follows this code, keeps its key and its
+                noise from the server, and its store is never older than its ledger; devices bound their counts
+                by round.largest, which is *enforced* only where the round has `bounds`, by both parties
+                (`settled` here); with user noise, at most the stated fraction leaves its noise out.
+    Source:     the laws in `privacy.noise`; the agreement on the set before the release: DAP
+                (draft-ietf-ppm-dap), with SHA-256 over the sorted ids.
+
+    Enforced here: one report a device, of the exact size, in time, with the device's tag; at least
+    round.smallest_batch and at most round.parties reports in a release. Enforced by the server, whatever the
+    proxy does: each report id once, none after the agreement, both limits again, its own noise and payment.
+
+    A malicious proxy can make up devices, leave reports out, and leave out its noise: the result may then be
+    wrong, or protected against the public by the server's noise only. With noise by servers, the server's
+    noise still covers every device against the proxy, even if all others are made up; with noise by users it
+    does not, because made-up devices count as having added theirs. It cannot unmask a report.
+    """
+
+    def __init__(
+        self,
+        key: SealingKey,
+        store: ProxyStore,
+        ledger: Payer,
+        *,
+        enrolment_secret: bytes,
+        check_key: bytes,
+        entropy: Source,
+        opening: Opening = open_parts,
+    ) -> None:
+        self._key, self._store, self._ledger, self._entropy = key, store, ledger, entropy
+        self._enrolment_secret, self._check_key, self._opening = enrolment_secret, check_key, opening
+        self._rounds = KnownRounds(store)
+        self._drafts: dict[bytes, Draft] = {}  # the job that is on its way, by round
+
+    def open_round(self, round: Round) -> None:
+        """Begin to take reports for a round. Doing it twice is fine."""
+        if round.proxy_key != self._key.public:
+            raise Refused(Refusal.UNOPENABLE, "devices would seal to another key than this proxy's")
+        self._store.open_round(round.digest, round.task, round.level, round.to_bytes())
+        self._rounds.add(round)
+
+    def phase(self, digest: bytes) -> Phase:
+        stored = self._store.round(digest)
+        if stored is None:
+            raise Refused(Refusal.UNKNOWN_ROUND)
+        return stored.phase
+
+    def take(self, uploads: Sequence[bytes], now: int) -> list[Refusal]:
+        """What becomes of each upload; the accepted ones are on disk when this returns, in one transaction."""
+        checked = [self._checked(data, now) for data in uploads]
+        new = [each for each in checked if isinstance(each, NewReport)]
+        added = iter(self._store.add_reports(new) if new else ())
+        return [ANSWERS[next(added)] if isinstance(each, NewReport) else each for each in checked]
+
+    def _checked(self, data: bytes, now: int) -> NewReport | Refusal:
+        try:
+            return admitted(data, self._rounds, self._enrolment_secret, now)
+        except Refused as refused:
+            return Refusal(refused.reason)
+
+    def next_job(self, digest: bytes, *, most: int = 500) -> Job | None:
+        """The job that waits for its answer, or a new one; None: every report has its verdict."""
+        self._rounds.of(digest)
+        most = min(most, MOST_ENTRIES)
+        while (stored := self._store.unanswered_job(digest) or self._store.begin_job(digest, most)) is not None:
+            drafted = self._drafted(digest, stored)
+            if drafted.job is not None:
+                return drafted.job
+            self._finish(digest, drafted, None)
+        return None
+
+    def job_answered(self, reply: bytes) -> None:
+        """Take the server's verdicts. An answer to a job that is not waiting changes nothing."""
+        answer = JobReply.from_bytes(reply)
+        self._rounds.of(answer.digest)
+        stored = self._store.unanswered_job(answer.digest)
+        if stored is not None and stored.number == answer.number:
+            self._finish(answer.digest, self._drafted(answer.digest, stored), answer)
+
+    def _drafted(self, digest: bytes, stored: StoredJob) -> Draft:
+        known = self._rounds.of(digest)
+        drafted = self._drafts.get(digest)
+        if drafted is None or drafted.number != stored.number:
+            drafted = draft(stored, known, key=self._key, check_key=self._check_key, opening=self._opening)
+            self._drafts[digest] = drafted
+        return drafted
+
+    def _finish(self, digest: bytes, drafted: Draft, reply: JobReply | None) -> None:
+        verdicts, total = settled(drafted, reply, self._rounds.of(digest))
+        self._store.finish_job(digest, drafted.number, verdicts, total)
+        self._drafts.pop(digest, None)
+
+    def agreement(self, digest: bytes, now: int) -> Agreement:
+        """The final set of reports. NotYet while any may still come or has no verdict; TooFew is final."""
+        round = self._rounds.of(digest).round
+        if self.phase(digest) is Phase.OPEN:
+            if now < round.closes + round.skew:
+                raise NotYet(f"{round.key} takes reports until {round.closes + round.skew}, got now={now}")
+            self._store.set_phase(digest, Phase.CLOSED, only_from=frozenset({Phase.OPEN}))
+        return self._final(digest)
+
+    def counted(self, digest: bytes) -> Agreement:
+        """The set of reports accepted so far, large enough or not."""
+        self._rounds.of(digest)
+        ids_hash = set_hash(digest, self._store.accepted_ids(digest))
+        return Agreement(digest, self._store.accepted_count(digest), ids_hash)
+
+    def _final(self, digest: bytes) -> Agreement:
+        """The set that cannot change any more and is large enough."""
+        round = self._rounds.of(digest).round
+        if self.phase(digest) is Phase.OPEN:
+            raise NotYet(f"{round.key} is still open")
+        waiting = self._store.waiting(digest)
+        if waiting:
+            raise NotYet(f"{round.key} has {waiting} reports without a verdict")
+        mine = self.counted(digest)
+        if mine.count > round.parties:
+            raise Refused(Refusal.CONFLICT, "the server accepted more reports than the round has parties")
+        if mine.count < round.smallest_batch:
+            self._store.set_phase(digest, Phase.TOO_FEW, only_from=frozenset({Phase.CLOSED}))
+            raise TooFew(mine.count, round.smallest_batch)
+        return mine
+
+    def noisy_share(self, digest: bytes, theirs: Agreement) -> NoisyShare:
+        """The proxy's sum with its noise, for the set that both agreed on: the same bytes whenever asked.
+
+        Paid before the noise is drawn, kept before it leaves. A crash in between loses a draw that nobody saw;
+        what was kept is never drawn again, because two draws on one sum would halve the noise.
+        """
+        mine = self._final(digest)
+        if theirs != mine:
+            raise Refused(Refusal.CONFLICT, "the server has another set of reports")
+        kept = self._store.share(digest)
+        if kept is None:
+            round = self._rounds.of(digest).round
+            pay(self._ledger, round, Role.PROXY)
+            total = summed(round, self._store.totals(digest))
+            noise = own_noise(round, mine.count, self._entropy.words)
+            share = round.group.to_bytes(round.group.add(total, noise))
+            kept = self._store.keep_share(digest, mine.ids_hash, share)
+        return NoisyShare(digest, mine.ids_hash, kept)
+
+    def released(self, receipt: Receipt) -> None:
+        """The server has the share: what was set aside is spent."""
+        round = self._rounds.of(receipt.digest).round
+        sent = self._store.share(receipt.digest) is not None
+        if not (sent and receipt.accepted and receipt.ids_hash == self.counted(receipt.digest).ids_hash):
+            raise Refused(Refusal.CONFLICT, "the receipt is not for what this proxy sent")
+        self._ledger.commit(ledger_key(round, Role.PROXY))
+        self._store.set_phase(receipt.digest, Phase.RELEASED, only_from=frozenset({Phase.AGREED}))

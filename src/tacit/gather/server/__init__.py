@@ -1,0 +1,1 @@
+"""The server: it is given sealed seeds by the proxy, meets no device, and publishes noisy sums."""

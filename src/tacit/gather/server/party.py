@@ -1,0 +1,181 @@
+"""The server as a party: jobs in, one result a round out. All that it remembers is in its store."""
+
+from __future__ import annotations
+
+from tacit.errors import NotYet, Refused, TooFew
+from tacit.gather.server.deciding import decide
+from tacit.gather.server.store import Phase, ServerStore
+from tacit.gather.wire.closing import Agreement, NoisyShare, Receipt, Result, set_hash
+from tacit.gather.wire.forms import Form, form_of
+from tacit.gather.wire.jobs import Job
+from tacit.gather.wire.opening import Opening, open_parts
+from tacit.gather.wire.refusals import Refusal
+from tacit.gather.wire.releases import Payer, ledger_key, own_noise, pay, summed
+from tacit.gather.wire.rounds import Round
+from tacit.gather.wire.sealing import Role, SealingKey
+from tacit.privacy.randomness import Source
+
+
+class Server:
+    """Judges the reports that the proxy hands on, adds noise of its own, and publishes one sum a round.
+
+    It sees seeds of masks under random report ids, drawn without the counts; how many reports there are; and
+    the sum of the agreed reports plus the proxy's noise. It meets no device and learns no device's name.
+
+    Guarantee:  against the proxy, and whoever sees the results, the rounds of a run up to any one are together
+                DP at the sum of their costs: what is published is the sum of the agreed reports plus noise that
+                the proxy does not know, drawn once.
+    Neighbours: the counts of one device set to zero (zero-out); that it reported is known to the proxy.
+    Assumes:    the costs were computed for round.noise; the server follows this code, keeps its key and its
+                noise from the proxy, and its store is never older than its ledger; devices bound their counts
+                by round.largest, which is *enforced* only where the round has `bounds`, by both parties
+                (`decide` here); with user noise, at most the stated fraction leaves its noise out.
+    Source:     the laws in `privacy.noise`; the agreement on the set before the release: DAP
+                (draft-ietf-ppm-dap), with SHA-256 over the sorted ids.
+
+    Enforced here, whatever the proxy does: each report id is judged once, none after the agreement, at most
+    round.parties and at least round.smallest_batch are in a sum, one sum a round, paid for. Enforced by the
+    proxy alone: that a report is of an enrolled device, and one a device.
+
+    A malicious server can refuse reports, publish anything, and leave out its noise: the result may then be
+    wrong, or protected against the public by the proxy's noise only. With noise by servers, the proxy's noise
+    still covers every device against the server. It cannot unmask a report, nor have the proxy accept what is
+    not proven.
+    """
+
+    def __init__(
+        self,
+        key: SealingKey,
+        store: ServerStore,
+        ledger: Payer,
+        *,
+        check_key: bytes,
+        entropy: Source,
+        opening: Opening = open_parts,
+    ) -> None:
+        self._key, self._store, self._ledger = key, store, ledger
+        self._check_key, self._entropy, self._opening = check_key, entropy, opening
+        self._rounds: dict[bytes, tuple[Round, Form]] = {}
+
+    def open_round(self, round: Round) -> None:
+        """Begin to take jobs for a round. Doing it twice is fine."""
+        if round.server_key != self._key.public:
+            raise Refused(Refusal.UNOPENABLE, "devices would seal to another key than this server's")
+        self._store.open_round(round.digest, round.task, round.level, round.to_bytes())
+
+    def phase(self, digest: bytes) -> Phase:
+        stored = self._store.round(digest)
+        if stored is None:
+            raise Refused(Refusal.UNKNOWN_ROUND)
+        return stored.phase
+
+    def job(self, body: bytes, now: int) -> bytes:
+        """The answer to a job: kept before it leaves, and the same whenever the same job comes again."""
+        job = Job.from_bytes(body)
+        round, form = self._known(job.digest)
+        job.expect_sizes(round)
+        kept = self._store.job(job.digest, job.number)
+        if kept is None:
+            if now < round.opens - round.skew:
+                raise Refused(Refusal.TOO_EARLY)
+            if self.phase(job.digest) is not Phase.OPEN:
+                raise Refused(Refusal.CLOSED)
+            ids = [entry.report_id for entry in job.entries]
+            decided = decide(
+                job,
+                round,
+                form,
+                self._store.seen(job.digest, ids),
+                round.parties - self._store.accepted_count(job.digest),
+                key=self._key,
+                check_key=self._check_key,
+                opening=self._opening,
+            )
+            kept = self._store.keep_job(
+                job.digest,
+                job.number,
+                job.hash,
+                decided.reply.to_bytes(),
+                decided.ids,
+                decided.verdicts,
+                decided.total,
+            )
+        if kept.job_hash != job.hash:
+            raise Refused(Refusal.CONFLICT, f"job {job.number} came before with other reports")
+        return kept.reply
+
+    def agree(self, body: bytes, now: int) -> bytes:
+        """The server's own count and hash, if the proxy's are the same. The set is final after that."""
+        theirs = Agreement.from_bytes(body)
+        round, _ = self._known(theirs.digest)
+        phase = self.phase(theirs.digest)
+        if phase is Phase.OPEN and now < round.closes:
+            raise NotYet(f"{round.key} closes at {round.closes}, got now={now}")
+        mine = self._counted(theirs.digest)
+        if mine != theirs:
+            raise Refused(Refusal.CONFLICT, "the proxy has another set of reports")
+        if mine.count > round.parties:  # jobs that came at the same time
+            raise Refused(Refusal.CONFLICT, "there are more reports than the round has parties")
+        if phase is Phase.OPEN:
+            enough = mine.count >= round.smallest_batch
+            self._store.set_phase(
+                theirs.digest, Phase.AGREED if enough else Phase.TOO_FEW, only_from=frozenset({Phase.OPEN})
+            )
+        return mine.to_bytes()
+
+    def share(self, body: bytes, now: int) -> bytes:  # noqa: ARG002 (the agreement has looked at the time)
+        """Add both shares and the server's noise, keep the result, and say so; again: the same receipt.
+
+        Paid before the noise is drawn, kept before anything is said. A crash in between loses a draw that
+        nobody saw; what was kept is never drawn again, because two draws on one sum would halve the noise.
+        """
+        theirs = NoisyShare.from_bytes(body)
+        round, _ = self._known(theirs.digest)
+        proxy_share = round.group.from_bytes(theirs.share, round.cells)
+        phase = self._settled_phase(round)
+        if phase is Phase.OPEN:
+            raise NotYet(f"{round.key} has no agreed set of reports")
+        # Counted again, now that no job can be added: one that was kept while the parties agreed shows here.
+        mine = self._counted(theirs.digest)
+        if theirs.ids_hash != mine.ids_hash:
+            raise Refused(Refusal.CONFLICT, "the share is of another set of reports")
+        if phase is Phase.AGREED:
+            pay(self._ledger, round, Role.SERVER)
+            total = round.group.add(summed(round, self._store.totals(theirs.digest)), proxy_share)
+            noisy = round.group.add(total, own_noise(round, mine.count, self._entropy.words))
+            variance = float(round.noise.published_variance(mine.count))
+            result = Result(theirs.digest, mine.count, round.group.lift(noisy), variance)
+            self._store.keep_result(theirs.digest, mine.ids_hash, result.to_bytes())
+        self._ledger.commit(ledger_key(round, Role.SERVER))
+        return Receipt(theirs.digest, mine.ids_hash, accepted=True).to_bytes()
+
+    def result(self, digest: bytes, now: int) -> Result:
+        """What the round released: the same whenever asked. NotYet and TooFew are different answers."""
+        round, _ = self._known(digest)
+        if self._settled_phase(round) is not Phase.RELEASED:
+            until = f"closes at {round.closes}" if now < round.closes else "is not released yet"
+            raise NotYet(f"{round.key} {until}, got now={now}")
+        kept = self._store.result(digest)
+        assert kept is not None  # the phase says so
+        # A crash may have come between keeping the result and settling its payment.
+        self._ledger.commit(ledger_key(round, Role.SERVER))
+        return Result.from_bytes(kept)
+
+    def _settled_phase(self, round: Round) -> Phase:
+        phase = self.phase(round.digest)
+        if phase is Phase.TOO_FEW:
+            raise TooFew(self._store.accepted_count(round.digest), round.smallest_batch)
+        return phase
+
+    def _counted(self, digest: bytes) -> Agreement:
+        ids_hash = set_hash(digest, self._store.accepted_ids(digest))
+        return Agreement(digest, self._store.accepted_count(digest), ids_hash)
+
+    def _known(self, digest: bytes) -> tuple[Round, Form]:
+        if digest not in self._rounds:
+            stored = self._store.round(digest)
+            if stored is None:
+                raise Refused(Refusal.UNKNOWN_ROUND)
+            round = Round.from_bytes(stored.body)
+            self._rounds[digest] = round, form_of(round)
+        return self._rounds[digest]

@@ -1,0 +1,292 @@
+"""The parties' stores and ledgers in memory: for simulations and tests, gone with the process."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tacit.errors import Refused
+from tacit.gather.proxy import store as proxy_store
+from tacit.gather.proxy.store import Added, NewReport, StoredJob
+from tacit.gather.server import store as server_store
+from tacit.gather.server.store import KeptJob
+from tacit.gather.wire.refusals import Refusal
+from tacit.privacy.budget import Budget
+from tacit.privacy.ledger.amount import Amount
+from tacit.privacy.ledger.lines import Line
+from tacit.privacy.ledger.rules import Change, Ledger, Reservation, cost_on
+
+ACCEPTED = int(Refusal.ACCEPTED)
+
+
+@dataclass
+class _Job:
+    report_ids: tuple[bytes, ...]
+    verdicts: bytes | None = None
+    total: bytes = b""
+
+
+@dataclass
+class _ProxyRound:
+    task: str
+    level: int
+    body: bytes
+    phase: proxy_store.Phase = proxy_store.Phase.OPEN
+    reports: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)  # id -> device, upload hash
+    devices: dict[bytes, bytes] = field(default_factory=dict)  # device -> id
+    uploads: dict[bytes, bytes] = field(default_factory=dict)  # of reports in no finished job
+    queue: deque[bytes] = field(default_factory=deque)  # ids in no job
+    jobs: list[_Job] = field(default_factory=list)
+    accepted: list[bytes] = field(default_factory=list)
+    share: tuple[bytes, bytes] | None = None  # ids hash, share
+
+
+@dataclass
+class _ServerRound:
+    task: str
+    level: int
+    body: bytes
+    phase: server_store.Phase = server_store.Phase.OPEN
+    decided: set[bytes] = field(default_factory=set)
+    accepted: list[bytes] = field(default_factory=list)
+    jobs: dict[int, KeptJob] = field(default_factory=dict)
+    totals: list[bytes] = field(default_factory=list)
+    result: tuple[bytes, bytes] | None = None  # ids hash, result
+
+
+Kept = TypeVar("Kept", _ProxyRound, _ServerRound)
+
+
+class _Rounds(Generic[Kept]):
+    """Rounds by digest, one of a kind for each (task, level)."""
+
+    def __init__(self, made: type[Kept]) -> None:
+        self._made: type[Kept] = made
+        self._rounds: dict[bytes, Kept] = {}
+        self._lock = threading.RLock()
+
+    def open_round(self, digest: bytes, task: str, level: int, body: bytes) -> None:
+        with self._lock:
+            for known in self._rounds.values():
+                if (known.task, known.level) == (task, level) and known.body != body:
+                    raise Refused(Refusal.CONFLICT)
+            self._rounds.setdefault(digest, self._made(task, level, body))
+
+    def accepted_ids(self, digest: bytes) -> Iterator[bytes]:
+        return iter(sorted(self._of(digest).accepted))
+
+    def accepted_count(self, digest: bytes) -> int:
+        return len(self._of(digest).accepted)
+
+    def _of(self, digest: bytes) -> Kept:
+        if digest not in self._rounds:
+            raise Refused(Refusal.UNKNOWN_ROUND)
+        return self._rounds[digest]
+
+
+class MemoryProxyStore(_Rounds[_ProxyRound]):
+    """A `ProxyStore` in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(_ProxyRound)
+
+    def round(self, digest: bytes) -> proxy_store.StoredRound | None:
+        kept = self._rounds.get(digest)
+        return None if kept is None else proxy_store.StoredRound(kept.body, kept.phase)
+
+    def rounds(self) -> list[proxy_store.StoredRound]:
+        return [proxy_store.StoredRound(kept.body, kept.phase) for kept in list(self._rounds.values())]
+
+    def add_reports(self, reports: Sequence[NewReport]) -> list[Added]:
+        with self._lock:
+            return [self._add(report) for report in reports]
+
+    def _add(self, report: NewReport) -> Added:
+        kept = self._rounds.get(report.digest)
+        if kept is None:
+            return Added.NOT_OPEN
+        if kept.reports.get(report.report_id) == (report.device, report.upload_hash):
+            return Added.SAME
+        if kept.phase is not proxy_store.Phase.OPEN:
+            return Added.NOT_OPEN
+        if report.device in kept.devices:
+            return Added.DEVICE_TAKEN
+        if report.report_id in kept.reports:
+            return Added.ID_TAKEN
+        kept.reports[report.report_id] = (report.device, report.upload_hash)
+        kept.devices[report.device] = report.report_id
+        kept.uploads[report.report_id] = report.upload
+        kept.queue.append(report.report_id)
+        return Added.NEW
+
+    def unanswered_job(self, digest: bytes) -> StoredJob | None:
+        with self._lock:
+            kept = self._of(digest)
+            for number, job in enumerate(kept.jobs):
+                if job.verdicts is None:
+                    return _stored(kept, number)
+            return None
+
+    def begin_job(self, digest: bytes, most: int) -> StoredJob | None:
+        with self._lock:
+            kept = self._of(digest)
+            if not kept.queue:
+                return None
+            taken = tuple(kept.queue.popleft() for _ in range(min(most, len(kept.queue))))
+            kept.jobs.append(_Job(taken))
+            return _stored(kept, len(kept.jobs) - 1)
+
+    def finish_job(self, digest: bytes, number: int, verdicts: bytes, total: bytes) -> None:
+        with self._lock:
+            kept = self._of(digest)
+            if not 0 <= number < len(kept.jobs):
+                raise Refused(Refusal.CONFLICT)
+            job = kept.jobs[number]
+            if job.verdicts is not None:
+                if (job.verdicts, job.total) != (verdicts, total):
+                    raise Refused(Refusal.CONFLICT)
+                return
+            if len(verdicts) != len(job.report_ids):
+                raise Refused(Refusal.CONFLICT)
+            job.verdicts, job.total = verdicts, total
+            for report_id, code in zip(job.report_ids, verdicts, strict=True):
+                del kept.uploads[report_id]
+                if code == ACCEPTED:
+                    kept.accepted.append(report_id)
+
+    def waiting(self, digest: bytes) -> int:
+        return len(self._of(digest).uploads)
+
+    def totals(self, digest: bytes) -> Iterator[bytes]:
+        return iter([job.total for job in self._of(digest).jobs if job.verdicts is not None])
+
+    def set_phase(
+        self, digest: bytes, phase: proxy_store.Phase, *, only_from: frozenset[proxy_store.Phase]
+    ) -> None:
+        with self._lock:
+            kept = self._of(digest)
+            if kept.phase is not phase and kept.phase not in only_from:
+                raise Refused(Refusal.CONFLICT)
+            kept.phase = phase
+
+    def keep_share(self, digest: bytes, ids_hash: bytes, share: bytes) -> bytes:
+        with self._lock:
+            kept = self._of(digest)
+            if kept.share is None:
+                if kept.phase is not proxy_store.Phase.CLOSED:
+                    raise Refused(Refusal.CONFLICT)
+                kept.share, kept.phase = (ids_hash, share), proxy_store.Phase.AGREED
+            if kept.share[0] != ids_hash:
+                raise Refused(Refusal.CONFLICT)
+            return kept.share[1]
+
+    def share(self, digest: bytes) -> bytes | None:
+        kept = self._of(digest).share
+        return None if kept is None else kept[1]
+
+
+def _stored(kept: _ProxyRound, number: int) -> StoredJob:
+    ids = kept.jobs[number].report_ids
+    return StoredJob(number, ids, tuple(kept.uploads[report_id] for report_id in ids))
+
+
+class MemoryServerStore(_Rounds[_ServerRound]):
+    """A `ServerStore` in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(_ServerRound)
+
+    def round(self, digest: bytes) -> server_store.StoredRound | None:
+        kept = self._rounds.get(digest)
+        return None if kept is None else server_store.StoredRound(kept.body, kept.phase)
+
+    def rounds(self) -> list[server_store.StoredRound]:
+        return [server_store.StoredRound(kept.body, kept.phase) for kept in list(self._rounds.values())]
+
+    def job(self, digest: bytes, number: int) -> KeptJob | None:
+        return self._of(digest).jobs.get(number)
+
+    def seen(self, digest: bytes, report_ids: Sequence[bytes]) -> set[bytes]:
+        return self._of(digest).decided.intersection(report_ids)
+
+    def keep_job(
+        self,
+        digest: bytes,
+        number: int,
+        job_hash: bytes,
+        reply: bytes,
+        ids: Sequence[bytes],
+        verdicts: bytes,
+        total: bytes,
+    ) -> KeptJob:
+        with self._lock:
+            kept = self._of(digest)
+            if number in kept.jobs:
+                return kept.jobs[number]
+            if kept.phase is not server_store.Phase.OPEN:
+                raise Refused(Refusal.CLOSED)
+            if kept.decided.intersection(ids):
+                raise Refused(Refusal.REPLAYED)
+            kept.jobs[number] = KeptJob(job_hash, reply)
+            kept.decided.update(ids)
+            kept.accepted += [each for each, code in zip(ids, verdicts, strict=True) if code == ACCEPTED]
+            kept.totals.append(total)
+            return kept.jobs[number]
+
+    def totals(self, digest: bytes) -> Iterator[bytes]:
+        return iter(list(self._of(digest).totals))
+
+    def set_phase(
+        self, digest: bytes, phase: server_store.Phase, *, only_from: frozenset[server_store.Phase]
+    ) -> None:
+        with self._lock:
+            kept = self._of(digest)
+            if kept.phase is not phase and kept.phase not in only_from:
+                raise Refused(Refusal.CONFLICT)
+            kept.phase = phase
+
+    def keep_result(self, digest: bytes, ids_hash: bytes, result: bytes) -> bytes:
+        with self._lock:
+            kept = self._of(digest)
+            if kept.result is None:
+                if kept.phase is not server_store.Phase.AGREED:
+                    raise Refused(Refusal.CONFLICT)
+                kept.result, kept.phase = (ids_hash, result), server_store.Phase.RELEASED
+            if kept.result[0] != ids_hash:
+                raise Refused(Refusal.CONFLICT)
+            return kept.result[1]
+
+    def result(self, digest: bytes) -> bytes | None:
+        kept = self._of(digest).result
+        return None if kept is None else kept[1]
+
+
+class MemoryLedger:
+    """A `Payer` in memory, by the same rules as the durable one: `privacy.ledger.rules` decide."""
+
+    def __init__(self) -> None:
+        self.now = Ledger()
+        self._lock = threading.Lock()
+
+    def grant(self, line: Line, limit: Budget) -> None:
+        with self._lock:
+            self.now = self.now.after(self.now.grant(line, Amount.limit(limit)))
+
+    def reserve(self, key: str, line: Line, cost: Budget, purpose: str) -> Reservation:
+        with self._lock:
+            return self._settled(self.now.reserve(key, line, cost_on(line, cost), purpose))
+
+    def commit(self, key: str) -> Reservation:
+        with self._lock:
+            return self._settled(self.now.commit(key))
+
+    def reservation(self, key: str) -> Reservation | None:
+        return self.now.reservations.get(key)
+
+    def _settled(self, change: Change) -> Reservation:
+        assert change.reservation is not None  # reserving and committing always have one
+        self.now = self.now.after(change)
+        return change.reservation

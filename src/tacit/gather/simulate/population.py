@@ -1,0 +1,158 @@
+"""Devices of a simulation: which are there, what they counted, and how some of them cheat.
+
+Devices come in blocks, each drawn from a seed of its own, so that any process can make any block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import expect
+from tacit.entropy import Simulation
+from tacit.errors import BadInput
+from tacit.gather.wire.credentials import DEVICE_BYTES
+from tacit.gather.wire.refusals import Refusal
+
+SHIFT = 1_000_000
+"""What a device that lies adds to the first count."""
+
+
+class Behaviour(expect.Choice):
+    """What a device does."""
+
+    HONEST = "honest"
+    REPLAY = "replay"  # sends somebody else's sealed parts and report id as its own
+    DUPLICATE = "duplicate"  # sends a good report, and another one
+    FORGED = "forged"  # a good report under a tag that is not the device's
+    WRONG_LENGTH = "wrong-length"  # a vector one element short
+    GARBAGE = "garbage"  # random bytes where sealed parts should be
+    NO_NOISE = "no-noise"  # honest counts without the device's share of the noise
+    OUT_OF_RANGE = "out-of-range"  # counts that no honest device has; a proof of it cannot be made
+    LATE = "late"  # a good report after the round closed
+
+
+MISBEHAVIOURS = tuple(each for each in Behaviour if each is not Behaviour.HONEST)
+_REFUSED = {
+    Behaviour.REPLAY: Refusal.REPLAYED,
+    Behaviour.DUPLICATE: Refusal.DUPLICATE,
+    Behaviour.FORGED: Refusal.FORGED,
+    Behaviour.WRONG_LENGTH: Refusal.MALFORMED,
+    Behaviour.GARBAGE: Refusal.UNOPENABLE,
+    Behaviour.LATE: Refusal.TOO_LATE,
+}
+
+
+def refusal_of(behaviour: Behaviour, *, proof: bool) -> Refusal:
+    """What should become of the bad upload; ACCEPTED where nothing can be seen in it."""
+    if behaviour is Behaviour.OUT_OF_RANGE and proof:
+        return Refusal.OUT_OF_RANGE
+    return _REFUSED.get(behaviour, Refusal.ACCEPTED)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some devices: consecutive ones, from number `first`."""
+
+    first: int
+    present: NDArray[np.bool_]  # (devices,)
+    behaviour: NDArray[np.uint8]  # (devices,) index into Behaviour
+    touched: NDArray[np.int64]  # (devices, 2 events): the cells that each event adds one to
+    cells: int
+    each: int
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def device(self, row: int) -> bytes:
+        """The name of a device."""
+        return (self.first + row).to_bytes(DEVICE_BYTES, "big")
+
+    def behaves(self, row: int) -> Behaviour:
+        return _BEHAVIOURS[int(self.behaviour[row])]
+
+    def values(self, row: int) -> NDArray[np.int64]:
+        """(cells,) what the device counted, at most `each` in a cell."""
+        return np.minimum(np.bincount(self.touched[row], minlength=self.cells), self.each).astype(np.int64)
+
+    def total(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
+        """(cells,) the sum over some devices."""
+        keys = (np.arange(len(rows))[:, None] * self.cells + self.touched[rows]).ravel()
+        found, times = np.unique(keys, return_counts=True)
+        weights = np.minimum(times, self.each)
+        return np.bincount(found % self.cells, weights, minlength=self.cells).astype(np.int64)
+
+
+_BEHAVIOURS = tuple(Behaviour)
+
+
+@dataclass(frozen=True)
+class Population:
+    """So many devices, each with `events` events; an event adds one to a total and to a click or no-click.
+
+    A share `away` of all devices is not there. `misbehaving` are shares of those who are, by what they do.
+    `at_a_time` devices make a block: enough to share the cost of a commit, few enough to keep memory small.
+    """
+
+    devices: int
+    cells: int
+    events: int = 4
+    each: int = 1
+    away: float = 0.0
+    misbehaving: Mapping[Behaviour, float] = field(default_factory=dict)
+    seed: int = 1
+    at_a_time: int = 500
+
+    def __post_init__(self) -> None:
+        expect.whole("devices", self.devices, at_least=1)
+        expect.whole("cells", self.cells, at_least=2)
+        expect.whole("events", self.events, at_least=1)
+        expect.whole("each", self.each, at_least=1)
+        expect.whole("at_a_time", self.at_a_time, at_least=1)
+        expect.probability("away", self.away, zero=True)
+        for behaviour, share in self.misbehaving.items():
+            if Behaviour(behaviour) is Behaviour.HONEST:
+                raise BadInput("expected ways to misbehave, got honest")
+            expect.probability(f"share of {behaviour}", share, zero=True, one=True)
+        if sum(self.misbehaving.values()) > 1 + 1e-9:
+            raise BadInput(f"expected shares that add up to at most 1, got {sum(self.misbehaving.values()):g}")
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.devices // self.at_a_time)
+
+    @property
+    def totals(self) -> int:
+        """How many of the cells are totals; the others are clicks and no-clicks."""
+        return max(1, self.cells // 3)
+
+    def block(self, number: int) -> Block:
+        first = number * self.at_a_time
+        size = min(self.at_a_time, self.devices - first)
+        words = Simulation(f"devices {self.seed} block {number}").words(size * (2 + 2 * self.events))
+        uniform = (words.astype(np.float64) / 2.0**64).clip(max=1 - 2.0**-53).reshape(size, -1)
+        # Squared: some cells are met much more often than others, as contexts and ads are.
+        skewed = uniform[:, 2:] ** 2
+        totals = (skewed[:, : self.events] * self.totals).astype(np.int64)
+        clicks = self.totals + (skewed[:, self.events :] * (self.cells - self.totals)).astype(np.int64)
+        shares = np.array([self.misbehaving.get(each, 0.0) for each in MISBEHAVIOURS])
+        edges = np.concatenate(([0.0], np.cumsum(shares)))  # below the first edge of a kind, then honest
+        kind = np.searchsorted(edges, uniform[:, 1], side="right")
+        behaviour = np.where(kind <= len(MISBEHAVIOURS), kind, 0).astype(np.uint8)
+        return Block(
+            first,
+            uniform[:, 0] >= self.away,
+            behaviour,
+            np.concatenate((totals, clicks), axis=1),
+            self.cells,
+            self.each,
+        )
+
+
+def evenly(malicious: float, *, noise_by_users: bool) -> dict[Behaviour, float]:
+    """A share of devices that cheat, as many in each way; noise is left out only where users add it."""
+    ways = [each for each in MISBEHAVIOURS if noise_by_users or each is not Behaviour.NO_NOISE]
+    return {each: malicious / len(ways) for each in ways} if malicious else {}

@@ -1,0 +1,134 @@
+"""Rounds with proofs: both parties judge every report, and neither can be talked out of it by the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gather_worlds import (
+    AFTER,
+    DURING,
+    PROXY_KEY,
+    ROWS,
+    SERVER_KEY,
+    World,
+    a_round,
+    expect_exact,
+    name,
+    refusal,
+    states,
+)
+from tacit.errors import GatherError, NotYet
+from tacit.gather.proxy.driving import drive
+from tacit.gather.proxy.store import Phase
+from tacit.gather.wire.forms import form_of
+from tacit.gather.wire.groups import Group
+from tacit.gather.wire.jobs import JobReply
+from tacit.gather.wire.refusals import Refusal
+from tacit.gather.wire.rounds import binding
+from tacit.gather.wire.validity.bounds import Bounds
+
+ROWS_ARRAY = np.array(ROWS[0], np.int64)
+PROVEN = a_round(group=Group.FIELD64, bounds=Bounds(each=9, total=20))
+
+
+@pytest.fixture
+def world() -> World:
+    return World(PROVEN)
+
+
+def unproven(world: World, device: int) -> bytes:
+    """The proxy's part of one honest report with the server's part of another: a sum of anything."""
+    bound = binding(PROVEN.digest, name(1000 + device))
+    form = form_of(PROVEN)
+    (proxy_part, _), (_, server_part) = (
+        form.split(ROWS_ARRAY, bound, world.devices),
+        form.split(ROWS_ARRAY, bound, world.devices),
+    )
+    return world.upload(device, ROWS[0], plains=(proxy_part, server_part))
+
+
+class Liar:
+    """A server that accepts everything, and a link to it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def job(self, body: bytes) -> bytes:
+        honest = JobReply.from_bytes(self._world.job(body))
+        return replace(honest, verdicts=bytes(len(honest.verdicts))).to_bytes()
+
+    def agree(self, body: bytes) -> bytes:
+        return body
+
+    def share(self, body: bytes) -> bytes:  # noqa: ARG002
+        raise AssertionError("nothing may be sent to it")
+
+
+def test_proven_reports_are_summed_as_others(world: World) -> None:
+    world.report(ROWS)
+    assert world.drive(most=3) is Phase.RELEASED
+    expect_exact(world, ROWS)
+
+
+def test_what_is_not_proven_is_out_of_range_and_the_others_are_summed(world: World) -> None:
+    world.report(ROWS)
+    unopenable = world.upload(21, ROWS[0], server_key=PROXY_KEY.public)
+    assert world.proxy.take([unproven(world, 20), unopenable], DURING) == [Refusal.ACCEPTED] * 2
+    job = world.proxy.next_job(world.digest)
+    assert job is not None
+    reply = JobReply.from_bytes(world.job(job.to_bytes()))
+    assert [Refusal(code).name for code in reply.verdicts] == [*["ACCEPTED"] * 4, "OUT_OF_RANGE", "UNOPENABLE"]
+    assert world.drive() is Phase.RELEASED
+    expect_exact(world, ROWS)
+
+
+def test_a_server_that_accepts_what_is_not_proven_gets_nothing(world: World) -> None:
+    world.report(ROWS)
+    world.proxy.take([unproven(world, 20)], DURING)
+    for _ in range(2):
+        with pytest.raises(GatherError, match="not proven"):
+            drive(world.proxy, Liar(world), world.digest, AFTER)
+        with pytest.raises(NotYet):
+            world.proxy.agreement(world.digest, AFTER)
+        world.restart()
+    assert states(world) == (None, None)
+    assert not world.proxy_words.given
+
+
+def test_a_proxy_cannot_vouch_for_a_report(world: World) -> None:
+    """Whatever the proxy says of a report that is not proven, the server finds it out of range."""
+    world.report(ROWS[:1])
+    world.proxy.take([unproven(world, 20)], DURING)
+    job = world.proxy.next_job(world.digest)
+    assert job is not None
+    honest, cheat = job.entries
+    vouched = replace(job, entries=(honest, replace(cheat, message=honest.message)))
+    reply = JobReply.from_bytes(world.job(vouched.to_bytes()))
+    assert [Refusal(code).name for code in reply.verdicts] == ["ACCEPTED", "OUT_OF_RANGE"]
+    assert world.server_store.accepted_count(world.digest) == 1
+
+
+def test_messages_of_another_size_are_refused(world: World) -> None:
+    world.report(ROWS)
+    job = world.proxy.next_job(world.digest)
+    assert job is not None
+    reply = JobReply.from_bytes(world.job(job.to_bytes()))
+    cut = replace(reply, messages=tuple(each[:-1] for each in reply.messages))
+    assert refusal(world.proxy.job_answered, cut.to_bytes()) is Refusal.MALFORMED
+    assert world.proxy.counted(world.digest).count == 0
+
+
+def test_parties_with_different_check_keys_accept_nothing(world: World) -> None:
+    world.report(ROWS)
+    world.server._check_key = bytes(32)
+    assert world.drive() is Phase.TOO_FEW
+
+
+def test_jobs_of_which_nothing_can_be_opened(world: World) -> None:
+    world.proxy.take([world.upload(0, ROWS[0], server_key=PROXY_KEY.public)], DURING)
+    world.proxy.take([world.upload(1, ROWS[0], proxy_key=SERVER_KEY.public)], DURING)
+    assert world.drive(most=1) is Phase.TOO_FEW
+    assert world.server_store.accepted_count(world.digest) == 0

@@ -1,0 +1,212 @@
+"""A run down the hierarchy over known rows: what is asked, and what devices would answer."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+from scipy.stats import binom
+
+from gather_town import EACH, GROUP, GROUPS, LEAF, NAMES, PLACES, ROOT, TOWN, Log, run_plan, silently, town
+from tacit.entropy import Simulation
+from tacit.errors import BadInput
+from tacit.gather.client.answering import answer
+from tacit.gather.client.contributions import Contributions, Event
+from tacit.gather.estimate.changes import Contribution
+from tacit.gather.estimate.exact import SimulatedResult, chosen, clipped_counts
+from tacit.gather.estimate.support import Largest
+from tacit.gather.estimate.top_down import Descent, gather_counts
+from tacit.gather.estimate.universe import public_nodes
+from tacit.gather.wire.closing import Result
+from tacit.gather.wire.noise import ServerNoise
+from tacit.gather.wire.questions import Question
+from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
+from tacit.schema.contexts.attributes import Steps
+from tacit.schema.contexts.hierarchy import Lattice, Levels
+from tacit.schema.contexts.tree import Tree
+
+ALPHA = 1e-9
+
+
+def test_every_child_of_a_node_with_support_is_asked_about_and_no_other() -> None:
+    log = Log.drawn(np.random.default_rng(1), 6000, 3000, 3, groups=2)
+    asked = []
+    count = log.count(run_plan())
+
+    def remembering(question: Question) -> SimulatedResult:
+        asked.append(question)
+        return silently(count)(question)
+
+    run = gather_counts(town(), 3, run_plan(), remembering)
+    assert [question.levels for question in asked] == [ROOT, GROUP, LEAF]
+    assert len(asked[0].nodes) == 1
+    assert len(asked[1].nodes) == GROUPS
+    names = {str(town().name(LEAF, int(node)).values[0]) for node in asked[2].nodes}
+    assert names == {place for places in PLACES[:2] for place in places}
+    assert run.rounds[-1].question is asked[-1]
+
+
+def test_the_depth_limit_and_lack_of_support_end_a_run() -> None:
+    log = Log.drawn(np.random.default_rng(2), 3000, 3000, 2)
+    shallow = gather_counts(town(), 2, run_plan(levels=2), silently(log.count(run_plan(levels=2))))
+    assert [round.levels for round in shallow.rounds] == [ROOT, GROUP]
+    nobody = Log([], np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool), 50)
+    empty = gather_counts(town(), 2, run_plan(), silently(nobody.count(run_plan())))
+    assert [round.levels for round in empty.rounds] == [ROOT]
+    assert empty.question is None
+    with pytest.raises(BadInput, match="after its end"):
+        empty.after(empty.rounds[0].result)
+
+
+def test_the_same_results_ask_the_same_again() -> None:
+    log = Log.drawn(np.random.default_rng(3), 6000, 3000, 3)
+    run = gather_counts(town(), 3, run_plan(), log.count(run_plan()), support=Largest(3))
+    again = Descent(town(), 3, run_plan(), Largest(3))
+    for round in run.rounds:
+        assert again.question is not None
+        assert again.question.digest == round.question.digest
+        stored = Result(bytes(32), round.result.count, round.result.values, round.result.noise_variance)
+        again = again.after(Result.from_bytes(stored.to_bytes()))
+    assert again.question is None
+    assert len(run.rounds[2].question.nodes) == 3 * EACH
+    for levels in run.chain:
+        assert np.array_equal(run.counts.at(levels).clicks, again.counts.at(levels).clicks)
+
+
+def test_only_ads_with_bids_are_asked_about() -> None:
+    log = Log.drawn(np.random.default_rng(4), 6000, 3000, 5)
+    leaf = int(town().id(TOWN.at(["g0p0"], LEAF)))
+    given: dict[tuple[Levels, int], ArrayLike] = {(ROOT, 0): [3, 1], (LEAF, leaf): [1]}
+    run = gather_counts(town(), 5, run_plan(), silently(log.count(run_plan())), bids=given)
+    root, group, below = (round.question for round in run.rounds)
+    assert root.ad.tolist() == [1, 3]
+    assert group.entries == 0
+    assert below.ad.tolist() == [1]
+    assert below.nodes[below.entry_node].tolist() == [leaf]
+    called = gather_counts(
+        town(), 5, run_plan(), silently(log.count(run_plan())), bids=lambda _, node: [node % 5, 4]
+    )
+    assert called.rounds[1].question.ad[:4].tolist() == [0, 4, 1, 4]
+    with pytest.raises(BadInput, match="bids of ads from 0 to 4"):
+        gather_counts(town(), 5, run_plan(), log.count(run_plan()), bids=lambda *_: [5])
+
+
+def test_what_a_run_refuses() -> None:
+    start = Descent(town(), 2, run_plan())
+    question = start.question
+    assert question is not None
+    with pytest.raises(BadInput, match=f"{question.cells} cells"):
+        start.after(SimulatedResult(np.zeros(3, np.int64), 1.0, 5))
+    with pytest.raises(BadInput, match="noise_variance > 0"):
+        start.after(SimulatedResult(np.zeros(question.cells, np.int64), 0.0, 5))
+    with pytest.raises(BadInput, match="at least one round"):
+        _ = start.counts
+    where = Tree.of_paths(["North", "South"])
+    crossed = public_nodes(Lattice([Steps("a", where), Steps("b", where)]), {"a": ["North"], "b": ["South"]})
+    with pytest.raises(BadInput, match="sequence of levels"):
+        Descent(crossed, 2, run_plan())
+
+
+# The universe.
+
+
+def test_the_universe_does_not_depend_on_anybody() -> None:
+    assert town().count(LEAF) == GROUPS * EACH
+    assert town().count(GROUP) == GROUPS
+    short = public_nodes(TOWN, {"place": ["g0p0", "g1p0"]})
+    log = Log(["g0p1", "g7p0"], np.array([0, 1]), np.array([0, 0]), np.array([True, False]), 2)
+    count = log.count(run_plan(), nodes=short)
+    asked = {
+        levels: Question(levels, np.array([0]), np.array([0, 1]), np.array([0])) for levels in (ROOT, LEAF)
+    }
+    assert count.exact(asked[ROOT]).tolist() == [2, 1, 1]  # both are somewhere
+    assert count.exact(asked[LEAF]).tolist() == [0, 0, 0]  # and in no leaf that is listed
+    refused: list[tuple[dict[str, list[Any]], str]] = [
+        ({"place": []}, "combinations"),
+        ({}, "expected public values for place"),
+        ({"place": NAMES, "other": [1]}, "expected public values for place"),
+    ]
+    for values, match in refused:
+        with pytest.raises(BadInput, match=match):
+            public_nodes(TOWN, values)
+
+
+# What devices would answer.
+
+
+@pytest.mark.parametrize("bound", [Contribution(3), Contribution(3, 1), Contribution(5, 2)])
+def test_simulated_counts_are_the_sums_of_devices_answers(bound: Contribution) -> None:
+    rng = np.random.default_rng(bound.events)
+    log = Log.drawn(rng, 400, 60, 3, groups=2)
+    run = run_plan(bound.events, bound.each)
+    count = log.count(run)
+    nodes = np.sort(rng.choice(2 * EACH, 9, replace=False)).astype(np.int64)
+    listed = [np.sort(rng.choice(3, rng.integers(0, 4), replace=False)) for _ in nodes]
+    some = Question(
+        LEAF, nodes, np.cumsum([0, *map(len, listed)], dtype=np.int64), np.concatenate(listed).astype(np.int64)
+    )
+    every = Question(GROUP, np.arange(8), np.arange(9) * 3, np.tile(np.arange(3), 8))
+
+    def node_of(levels: tuple[int, ...], context: tuple[Any, ...]) -> int:
+        return int(town().locate(levels, {"place": [context[0]]})[0])
+
+    for question in (some, every):
+        total = np.zeros(question.cells, np.int64)
+        for device in range(log.devices):
+            mine = np.flatnonzero(count.device == device)
+            place = count.context["place"]
+            events = tuple(
+                Event((place[int(row)],), int(count.ad[row]), bool(count.clicked[row])) for row in mine
+            )
+            total += answer(question, Contributions(events, bound.events), node_of, bound.most)
+        assert np.array_equal(total, count.exact(question))
+        # The twin: without the cut, cells come out larger where it matters.
+        uncut = replace(count, plan=run_plan(bound.events)).exact(question)
+        assert np.array_equal(uncut, total) == bound.adds_up
+
+
+def test_each_device_keeps_a_uniform_choice_of_its_rows() -> None:
+    device = np.repeat([7, 3, 9], [4, 2, 3])
+    times, source = 2000, Simulation("choice")
+    kept = [chosen(device, 2, source.words) for _ in range(times)]
+    seen: Counter[tuple[int, ...]] = Counter(tuple(np.flatnonzero(each[:4])) for each in kept)
+    assert set(seen) == set(itertools.combinations(range(4), 2))
+    assert all(
+        binom.cdf(n, times, 1 / 6) > ALPHA and binom.sf(n - 1, times, 1 / 6) > ALPHA for n in seen.values()
+    )
+    for each in kept[:50]:
+        assert each[4:6].all()
+        assert each[6:].sum() == 2
+    assert chosen(np.zeros(0, np.int64), 2, Simulation(1).words).shape == (0,)
+
+
+def test_a_question_without_rows_or_ads() -> None:
+    question = Question(LEAF, np.array([2, 5]), np.zeros(3, np.int64), np.zeros(0, np.int64))
+    none = np.zeros(0, np.int64)
+    bound = Contribution(2)
+    assert clipped_counts(question, none, none, none, none.astype(bool), contribution=bound).tolist() == [0, 0]
+    one = np.ones(1, np.int64)
+    found = clipped_counts(question, one, 5 * one, one, one.astype(bool), contribution=bound)
+    assert found.tolist() == [0, 1]
+
+
+def test_the_noise_of_a_simulated_run_is_the_plans() -> None:
+    log = Log.drawn(np.random.default_rng(5), 500, 500, 200)
+    run = run_plan(epsilon=1)
+    count = log.count(run)
+    question = Descent(town(), 200, run, Largest(1)).question
+    assert question is not None
+    noise = np.concatenate([count(question).values - count.exact(question) for _ in range(10)])
+    law = run.noise.law if isinstance(run.noise, ServerNoise) else None
+    assert law == DiscreteLaplace(Fraction(24))
+    published = count(question).noise_variance
+    assert published == pytest.approx(2 * law.variance)
+    # The kurtosis of a sum of two Laplace draws is 4.5: the mean square has a relative variance of 3.5 / n.
+    assert abs((noise**2).mean() / published - 1) < 6 * math.sqrt(3.5 / len(noise))

@@ -1,0 +1,110 @@
+"""A planned run through the real parties: devices, proxy and server, level by level, on one budget."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gather_town import GROUP, LEAF, ROOT, Log, town
+from gather_worlds import AFTER, DURING, ENROLMENT, World, a_round, name
+from tacit.entropy import Simulation
+from tacit.errors import BudgetExceeded
+from tacit.gather.client.answering import answer
+from tacit.gather.client.contributions import Contributions, Event
+from tacit.gather.client.reporting import MemoryOutbox, Reporter
+from tacit.gather.estimate.changes import Contribution
+from tacit.gather.estimate.consistency import consistent
+from tacit.gather.estimate.planning import NoiseBy, RunPlan, plan
+from tacit.gather.estimate.published import PublishedNoise
+from tacit.gather.estimate.support import Largest
+from tacit.gather.estimate.tiers import total_tiers
+from tacit.gather.estimate.top_down import gather_counts
+from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.wire.closing import Result
+from tacit.gather.wire.credentials import issue
+from tacit.gather.wire.questions import Question
+from tacit.privacy.budget import Budget
+from tacit.privacy.ledger.amount import Amount
+
+PARTIES, ADS = 24, 2
+
+
+def node_of(levels: tuple[int, ...], context: tuple[Any, ...]) -> int:
+    return int(town().locate(levels, {"place": [context[0]]})[0])
+
+
+class Field:
+    """Devices with events of their own, and both parties with the run's budget and no more."""
+
+    def __init__(self, run: RunPlan, budget: Budget) -> None:
+        self.run = run
+        log = Log.drawn(np.random.default_rng(1), 120, PARTIES, ADS)
+        entropy = Simulation("devices")
+        self.chosen, self.reporters = [], []
+        for device in range(PARTIES):
+            rows = np.flatnonzero(log.device == device).tolist()
+            events = [Event((log.place[row],), int(log.ad[row]), bool(log.clicked[row])) for row in rows]
+            self.chosen.append(Contributions.choose(events, run.contribution.events, entropy))
+            key = issue(ENROLMENT, name(device))
+            self.reporters.append(Reporter(name(device), key, entropy, MemoryOutbox()))
+        self.kept: dict[str, Any] = {
+            "proxy_store": MemoryProxyStore(),
+            "server_store": MemoryServerStore(),
+            "proxy_ledger": MemoryLedger(),
+            "server_ledger": MemoryLedger(),
+        }
+        for party in ("proxy", "server"):
+            self.kept[f"{party}_ledger"].grant(a_round().line, budget)
+        self.exact: list[np.ndarray] = []
+
+    def count(self, question: Question) -> Result:
+        """One round, as a deployment would hold it."""
+        level = len(self.exact)
+        round = a_round(
+            task="town",
+            level=level,
+            cells=question.cells,
+            question=question.digest,
+            largest=self.run.contribution.most,
+            parties=PARTIES,
+            noise=self.run.noise,
+            cost=self.run.costs[level],
+        )
+        world = World(round, seed=f"round {level}", limit="", **self.kept)
+        answered = partial(answer, question, node_of=node_of, each=self.run.contribution.most)
+        answers = [answered(contributions=chosen) for chosen in self.chosen]
+        uploads = [reporter.upload(round, each) for reporter, each in zip(self.reporters, answers, strict=True)]
+        assert not any(world.proxy.take(uploads, DURING))
+        world.drive()
+        self.exact.append(np.sum(answers, axis=0))
+        return world.server.result(round.digest, AFTER)
+
+
+@pytest.mark.parametrize("by", list(NoiseBy))
+def test_a_run_pays_its_epsilon_and_not_more(by: NoiseBy) -> None:
+    run = plan(contribution=Contribution(3), levels=3, parties=PARTIES, epsilon=20, by=by)
+    field = Field(run, run.cost)
+    found = gather_counts(town(), ADS, run, field.count, support=Largest(2))
+    assert [round.levels for round in found.rounds] == [ROOT, GROUP, LEAF]
+    for round, exact in zip(found.rounds, field.exact, strict=True):
+        assert round.result.count == PARTIES
+        assert round.result.noise_variance == pytest.approx(run.published_sd(PARTIES) ** 2)
+        most = PublishedNoise.of(run.noise, PARTIES).threshold(1e-12)  # by the exact law of the noise
+        assert np.abs(round.result.values - exact).max() <= most
+        assert (round.result.values != exact).any()
+    line = a_round().line
+    for party in ("proxy", "server"):
+        assert field.kept[f"{party}_ledger"].now.accounts[line].remaining == Amount()
+    assert consistent(total_tiers(found))[2].value.shape == (12,)
+
+
+def test_a_budget_that_is_short_ends_the_run_before_its_last_round() -> None:
+    run = plan(contribution=Contribution(3), levels=3, parties=PARTIES, epsilon=20)
+    short = Budget(run.epsilon - run.costs[-1].epsilon / 2, run.delta)
+    field = Field(run, short)
+    with pytest.raises(BudgetExceeded):
+        gather_counts(town(), ADS, run, field.count, support=Largest(2))
+    assert len(field.exact) == 2
