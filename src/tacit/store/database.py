@@ -3,25 +3,39 @@
 A transaction holds the ledger alone until it ends: entries form one chain, so there is nothing to gain from two
 writers at once. SQLite: BEGIN IMMEDIATE, a rollback journal and synchronous=EXTRA, so that a commit that was
 acknowledged survives a power cut. PostgreSQL: an advisory lock that is held to the end of the transaction.
+
+What other stores need too is public here: finding a place, engines, the lock, and errors in their own words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool
 
-from tacit.errors import BadInput, LedgerCorrupt, LedgerError
+from tacit.errors import BadInput, LedgerCorrupt, LedgerError, TacitError
 
 BUSY_SECONDS = 60
 
-# Any fixed number will do; it names the ledger's lock within a PostgreSQL database.
-LOCK_NUMBER = 0x7AC17
+
+@dataclass(frozen=True)
+class Kind:
+    """What is kept in a place, and how its troubles are called."""
+
+    noun: str
+    lock_number: int  # any fixed number of its own: it names the lock within a PostgreSQL database
+    trouble: type[TacitError]
+    corrupt: type[TacitError]
+
+
+LEDGER = Kind("ledger", 0x7AC17, LedgerError, LedgerCorrupt)
 
 # What SQLite says when the trouble is around the file. Anything else is about what stands in it.
 _AROUND = ("BUSY", "LOCKED", "CANTOPEN", "READONLY", "FULL", "IOERR", "PERM", "AUTH", "NOMEM", "INTERRUPT")
@@ -33,14 +47,17 @@ class SqliteFile:
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()  # the working directory may change, and a symlink has one witness only
         self.name = str(path)
-        self._engine = _sqlite_engine(self.path)
+        # EXTRA also syncs the folder after the journal is removed; with FULL, a power cut right after a commit
+        # could bring the journal back and undo it.
+        pragmas = ("synchronous = EXTRA", "foreign_keys = ON")
+        self._engine = sqlite_engine(self.path, pragmas, begin="BEGIN IMMEDIATE", poolclass=NullPool)
 
     def exists(self) -> bool:
         return self.path.exists()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        with _translated(self.name, _sqlite_is_torn), self._engine.begin() as connection:
+        with translated(self.name, LEDGER, sqlite_is_torn), self._engine.begin() as connection:
             yield connection
 
     def check_pages(self, connection: Connection) -> None:
@@ -54,21 +71,16 @@ class PostgresDatabase:
     """A ledger in tables of its own in a PostgreSQL database, which checks its own pages."""
 
     def __init__(self, url: str) -> None:
-        parsed = make_url(url).set(drivername="postgresql+psycopg")
-        self.name = parsed.render_as_string(hide_password=True)
-        connect = {"connect_timeout": BUSY_SECONDS}
-        self._engine = create_engine(parsed, poolclass=NullPool, connect_args=connect)
+        self._engine = postgres_engine(url, poolclass=NullPool)
+        self.name = self._engine.url.render_as_string(hide_password=True)
 
     def exists(self) -> bool:
         return True
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        with _translated(self.name, _postgres_is_torn), self._engine.begin() as connection:
-            connection.execute(text(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'"))
-            # Somebody may have traded durability for speed in this database; a ledger must not.
-            connection.execute(text("SET LOCAL synchronous_commit = on"))
-            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": LOCK_NUMBER})
+        with translated(self.name, LEDGER, postgres_is_torn), self._engine.begin() as connection:
+            hold_alone(connection, LEDGER)
             yield connection
 
     def check_pages(self, _connection: Connection) -> None:
@@ -80,62 +92,84 @@ Database = SqliteFile | PostgresDatabase
 
 def database_at(where: str | Path) -> Database:
     """The database that a path or a URL names."""
+    place = located(where, LEDGER)
+    return SqliteFile(place) if isinstance(place, Path) else PostgresDatabase(place)
+
+
+def located(where: str | Path, kind: Kind) -> Path | str:
+    """The path of a SQLite file or the URL of a PostgreSQL database; anything else is refused."""
     spelled = str(where)
     if not spelled.strip():
-        raise BadInput("expected the path or URL of a ledger, got an empty string")
+        raise BadInput(f"expected the path or URL of a {kind.noun}, got an empty string")
     if "://" not in spelled:
-        return SqliteFile(Path(spelled))
+        return Path(spelled)
     try:
         url = make_url(spelled)
     except (ArgumentError, ValueError):
         raise BadInput("expected a path, sqlite:///PATH or postgresql+psycopg://..., got another URL") from None
     if url.drivername in ("sqlite", "sqlite+pysqlite") and url.database and url.database != ":memory:":
-        return SqliteFile(Path(url.database))
+        return Path(url.database)
     if url.drivername in ("postgresql", "postgresql+psycopg"):
-        return PostgresDatabase(spelled)
+        return spelled
     raise BadInput(f"expected a path, sqlite:///PATH or postgresql+psycopg://..., got {url.drivername}://...")
 
 
-def _sqlite_engine(path: Path) -> Engine:
+def sqlite_engine(path: Path, pragmas: Sequence[str], *, begin: str | None, **pool: Any) -> Engine:
+    """Connections to a file, each with these pragmas; transactions begin with the words of `begin`, if any."""
     # isolation_level None: the driver must not begin transactions of its own kind.
-    connect = {"timeout": BUSY_SECONDS, "isolation_level": None}
-    engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool, connect_args=connect)
+    connect = {"timeout": BUSY_SECONDS, "isolation_level": None, "check_same_thread": False}
+    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args=connect, **pool)
 
     def prepare(connection: Any, _record: Any) -> None:
-        # EXTRA also syncs the folder after the journal is removed; with FULL, a power cut right after a commit
-        # could bring the journal back and undo it.
-        connection.execute("PRAGMA synchronous = EXTRA")
-        connection.execute("PRAGMA foreign_keys = ON")
+        for pragma in pragmas:
+            connection.execute(f"PRAGMA {pragma}")
 
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    def say_begin(connection: Connection) -> None:
+        if begin is not None:
+            connection.exec_driver_sql(begin)
 
     event.listen(engine, "connect", prepare)
-    event.listen(engine, "begin", begin)
+    event.listen(engine, "begin", say_begin)
     return engine
 
 
-def _sqlite_is_torn(problem: DBAPIError) -> bool:
+def postgres_engine(url: str, **pool: Any) -> Engine:
+    parsed = make_url(url).set(drivername="postgresql+psycopg")
+    return create_engine(parsed, connect_args={"connect_timeout": BUSY_SECONDS}, **pool)
+
+
+def hold_alone(connection: Connection, kind: Kind) -> None:
+    """Make this PostgreSQL transaction the only one of its kind, and durable once it has committed."""
+    connection.execute(text(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'"))
+    # Somebody may have traded durability for speed in this database; what is kept here must not be lost.
+    connection.execute(text("SET LOCAL synchronous_commit = on"))
+    connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": kind.lock_number})
+
+
+def sqlite_is_torn(problem: DBAPIError) -> bool:
     return not getattr(problem.orig, "sqlite_errorname", "").removeprefix("SQLITE_").startswith(_AROUND)
 
 
-def _postgres_is_torn(problem: DBAPIError) -> bool:
+def postgres_is_torn(problem: DBAPIError) -> bool:
     return not isinstance(problem, OperationalError)
 
 
 @contextmanager
-def _translated(name: str, is_torn: Callable[[DBAPIError], bool]) -> Iterator[None]:
-    """Turn what the driver says into the ledger's own errors."""
+def translated(name: str, kind: Kind, is_torn: Callable[[DBAPIError], bool]) -> Iterator[None]:
+    """Turn what the driver says into errors of this kind."""
+    noun = kind.noun
     try:
         yield
     except DBAPIError as problem:
         reason = str(problem.orig).strip().splitlines()[0] if problem.orig else str(problem)
         if isinstance(problem, IntegrityError):
             # The second wall held: what the rules allowed goes against what is stored.
-            raise LedgerCorrupt(f"the ledger at {name} refused to store a decision: {reason}") from problem
+            raise kind.corrupt(f"the {noun} at {name} refused to store a decision: {reason}") from problem
         if is_torn(problem):
-            raise LedgerCorrupt(f"the ledger at {name} is torn or not a ledger at all: {reason}") from problem
-        raise LedgerError(f"the ledger at {name} could not be used: {reason}") from problem
+            raise kind.corrupt(f"the {noun} at {name} is torn or not a {noun} at all: {reason}") from problem
+        raise kind.trouble(f"the {noun} at {name} could not be used: {reason}") from problem
+    except PoolTimeout as problem:
+        raise kind.trouble(f"the {noun} at {name} could not be used: it is busy") from problem
     except (UnicodeDecodeError, SQLAlchemyError) as problem:
-        # Names and values that no ledger ever held, down to error messages that quote them.
-        raise LedgerCorrupt(f"the ledger at {name} is torn: its tables cannot be read") from problem
+        # Names and values that were never stored here, down to error messages that quote them.
+        raise kind.corrupt(f"the {noun} at {name} is torn: its tables cannot be read") from problem

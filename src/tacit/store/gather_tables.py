@@ -1,0 +1,258 @@
+"""What the stores of proxy and server have alike: a version, rounds, and the one thing each round keeps.
+
+version 1   rounds, reports, jobs (and the proxy's uploads and refusals)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+    insert,
+    inspect,
+    select,
+    update,
+)
+
+from tacit.errors import GatherError, Refused
+from tacit.expect import Choice
+from tacit.gather.wire.refusals import Refusal
+from tacit.store.database import Kind
+from tacit.store.gather_database import GatherDatabase
+
+VERSION = 1
+
+# Rows that one short transaction of a stream reads, and how many partial sums (8 KiB each, as a rule).
+IDS_AT_ONCE, TOTALS_AT_ONCE = 5000, 64
+
+# Rows that one transaction of `forget` deletes: others get their turn in between.
+FORGET_AT_ONCE = 5000
+
+# SQLite counts rows by INTEGER only; a BIGINT key would be a second tree.
+RowNumber = BigInteger().with_variant(Integer, "sqlite")
+
+SomePhase = TypeVar("SomePhase", bound=Choice)
+StoredRow = Any  # of SQLAlchemy, whose own type knows no column names
+
+
+@dataclass(frozen=True)
+class Tables:
+    """One party's tables. `party` begins their names, so that a PostgreSQL database may hold others'."""
+
+    party: str
+    other: str  # whose tables must never be in the same database
+    metadata: MetaData
+    version: Table
+    rounds: Table
+    jobs: Table  # has round, number, total and accepted; the last two are empty while a job is unfinished
+
+
+def tables_of(party: str, other: str, phases: type[Choice], *job_columns: Column[Any]) -> Tables:
+    metadata = MetaData()
+    version = Table(
+        f"gather_{party}_version",
+        metadata,
+        Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
+        Column("version", Integer, nullable=False),
+    )
+    words = ", ".join(f"'{phase}'" for phase in phases)
+    rounds = Table(
+        f"gather_{party}_rounds",
+        metadata,
+        Column("number", Integer, primary_key=True, autoincrement=False),
+        Column("digest", LargeBinary, nullable=False, unique=True),
+        Column("task", Text, nullable=False),
+        Column("level", Integer, nullable=False),
+        Column("body", LargeBinary, nullable=False),
+        Column("phase", Text, CheckConstraint(f"phase IN ({words})"), nullable=False),
+        Column("ids_hash", LargeBinary),
+        Column("kept", LargeBinary),  # the noisy share or the result
+        UniqueConstraint("task", "level"),
+        CheckConstraint("(ids_hash IS NULL) = (kept IS NULL)"),
+    )
+    jobs = Table(
+        f"gather_{party}_jobs",
+        metadata,
+        Column("round", Integer, primary_key=True, autoincrement=False),
+        Column("number", Integer, primary_key=True, autoincrement=False),
+        Column("accepted", Integer),
+        *job_columns,  # whatever is long comes last: SQLite reads a row up to the last column asked for
+        Column("total", LargeBinary),
+        CheckConstraint("(accepted IS NULL) = (total IS NULL)"),
+    )
+    return Tables(party, other, metadata, version, rounds, jobs)
+
+
+class GatherStore(Generic[SomePhase]):
+    """Rounds with their phases, and the streams over finished jobs: what both parties' stores do alike."""
+
+    def __init__(self, database: GatherDatabase, tables: Tables, phases: type[SomePhase]) -> None:
+        self._database, self._tables, self._phases = database, tables, phases
+
+    def open_round(self, digest: bytes, task: str, level: int, body: bytes) -> None:
+        rounds, named = self._tables.rounds, (digest, task, level, body)
+        with self._database.writing() as connection:
+            same_name = (rounds.c.task == task) & (rounds.c.level == level)
+            found = connection.execute(select(rounds).where(same_name | (rounds.c.digest == digest))).all()
+            if not found:
+                last = connection.execute(select(func.max(rounds.c.number))).scalar()
+                values = {"digest": digest, "task": task, "level": level, "body": body}
+                number = 0 if last is None else last + 1
+                connection.execute(insert(rounds).values(number=number, phase=self._phases("open"), **values))
+            elif any((row.digest, row.task, row.level, row.body) != named for row in found):
+                raise Refused(Refusal.CONFLICT)
+
+    def set_phase(self, digest: bytes, phase: SomePhase, *, only_from: frozenset[SomePhase]) -> None:
+        with self._database.writing() as connection:
+            row = self._row(connection, digest)
+            if row.phase == phase:
+                return
+            if row.phase not in only_from:
+                raise Refused(Refusal.CONFLICT)
+            self._change(connection, row, phase=str(phase))
+
+    def accepted_count(self, digest: bytes) -> int:
+        jobs = self._tables.jobs
+        with self._database.reading() as connection:
+            number = self._row(connection, digest).number
+            total = select(func.coalesce(func.sum(jobs.c.accepted), 0)).where(jobs.c.round == number)
+            return int(connection.execute(total).scalar_one())
+
+    def totals(self, digest: bytes) -> Iterator[bytes]:
+        jobs = self._tables.jobs
+        last = -1
+        while True:
+            with self._database.reading() as connection:
+                number = self._row(connection, digest).number
+                finished = (jobs.c.round == number) & (jobs.c.number > last) & jobs.c.total.is_not(None)
+                query = select(jobs.c.number, jobs.c.total).where(finished).order_by(jobs.c.number)
+                page = connection.execute(query.limit(TOTALS_AT_ONCE)).all()
+            yield from (row.total for row in page)
+            if len(page) < TOTALS_AT_ONCE:
+                return
+            last = page[-1].number
+
+    def close(self) -> None:
+        """Let go of the connections. What was acknowledged is on disk with or without this."""
+        self._database.close()
+
+    def _find(self, connection: Connection, digest: bytes) -> StoredRow | None:
+        rounds = self._tables.rounds
+        return connection.execute(
+            select(rounds.c.number, rounds.c.phase).where(rounds.c.digest == digest)
+        ).first()
+
+    def _row(self, connection: Connection, digest: bytes) -> StoredRow:
+        row = self._find(connection, digest)
+        if row is None:
+            raise Refused(Refusal.UNKNOWN_ROUND)
+        return row
+
+    def _known(self, digest: bytes) -> tuple[bytes, SomePhase] | None:
+        rounds = self._tables.rounds
+        with self._database.reading() as connection:
+            query = select(rounds.c.body, rounds.c.phase).where(rounds.c.digest == digest)
+            row = connection.execute(query).first()
+            return None if row is None else (row.body, self._phases(row.phase))
+
+    def _all_known(self) -> list[tuple[bytes, SomePhase]]:
+        rounds = self._tables.rounds
+        with self._database.reading() as connection:
+            query = select(rounds.c.body, rounds.c.phase).order_by(rounds.c.number)
+            return [(row.body, self._phases(row.phase)) for row in connection.execute(query)]
+
+    def _keep_first(
+        self, digest: bytes, ids_hash: bytes, kept: bytes, *, before: SomePhase, after: SomePhase
+    ) -> bytes:
+        """Keep the share or result if none is kept, and change the phase with it; returns the kept one."""
+        rounds = self._tables.rounds
+        with self._database.writing() as connection:
+            row = self._row(connection, digest)
+            stored = connection.execute(
+                select(rounds.c.ids_hash, rounds.c.kept).where(rounds.c.number == row.number)
+            ).one()
+            if stored.kept is None:
+                if row.phase != before:
+                    raise Refused(Refusal.CONFLICT)
+                self._change(connection, row, ids_hash=ids_hash, kept=kept, phase=str(after))
+                return kept
+            if stored.ids_hash != ids_hash:
+                raise Refused(Refusal.CONFLICT)
+            return bytes(stored.kept)
+
+    def _kept(self, digest: bytes) -> bytes | None:
+        rounds = self._tables.rounds
+        with self._database.reading() as connection:
+            number = self._row(connection, digest).number
+            kept: bytes | None = connection.execute(
+                select(rounds.c.kept).where(rounds.c.number == number)
+            ).scalar()
+            return kept
+
+    def _settled(self, digest: bytes) -> int:
+        """The number of a round that ended; one that still goes on must not be forgotten."""
+        with self._database.reading() as connection:
+            row = self._row(connection, digest)
+            if row.phase not in (self._phases("released"), self._phases("too-few")):
+                raise Refused(Refusal.CONFLICT, "only a round that has ended can be forgotten")
+            return int(row.number)
+
+    def _change(self, connection: Connection, row: StoredRow, **values: Any) -> None:
+        rounds = self._tables.rounds
+        connection.execute(update(rounds).where(rounds.c.number == row.number).values(**values))
+
+
+def opened(where: str | Path, kind: Kind, tables: Tables, page_bytes: int) -> GatherDatabase:
+    """The party's database at a path or URL, made if nothing is there; refused, untouched, if not ours."""
+    database = GatherDatabase(where, kind, page_bytes)
+    _refuse_others(database, tables)
+    database.make_ready()
+    with database.writing() as connection:
+        present = set(inspect(connection).get_table_names())
+        if tables.version.name not in present:
+            tables.metadata.create_all(connection, checkfirst=False)
+            connection.execute(insert(tables.version).values(one=1, version=VERSION))
+        _refuse_unknown(connection, database.name, tables)
+    return database
+
+
+def _refuse_others(database: GatherDatabase, tables: Tables) -> None:
+    present = database.table_names()
+    if f"gather_{tables.other}_version" in present:
+        raise GatherError(
+            f"expected a database without the {tables.other}'s tables at {database.name}: what both know "
+            "must not lie in one place, where one thief finds it"
+        )
+    ours = present & set(tables.metadata.tables)
+    # A file is one party's alone; a PostgreSQL database may well hold other people's tables.
+    if tables.version.name not in present and (ours or (present and database.path)):
+        found = ", ".join(sorted(present)[:5])
+        raise GatherError(f"expected a {tables.party} store or nothing at {database.name}, got tables {found}")
+
+
+def _refuse_unknown(connection: Connection, name: str, tables: Tables) -> None:
+    found = connection.execute(select(tables.version.c.version)).scalars().all()
+    if list(found) != [VERSION]:
+        got = ", ".join(str(each) for each in found) or "none"
+        raise GatherError(f"expected a {tables.party} store of version {VERSION} at {name}, got version {got}")
+    inspector = inspect(connection)
+    present = set(inspector.get_table_names())
+    for table in tables.metadata.sorted_tables:
+        expected = {column.name for column in table.columns}
+        columns = inspector.get_columns(table.name) if table.name in present else []
+        if (actual := {column["name"] for column in columns}) != expected:
+            raise GatherError(f"expected columns {sorted(expected)} in {table.name}, got {sorted(actual)}")
