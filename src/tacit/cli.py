@@ -17,8 +17,8 @@ from tacit import __version__
 from tacit.errors import TacitError
 
 COMMANDS = (
-    "account", "audit", "bench", "contexts", "data", "evaluate", "explain", "ledger", "reproduce", "simulate",
-    "sweep", "train",
+    "account", "audit", "bench", "contexts", "data", "evaluate", "explain", "gather", "ledger", "reproduce",
+    "serve", "simulate", "sweep", "train",
 )  # fmt: skip
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130

@@ -1,0 +1,1 @@
+"""The parties that run: each is an app made by a function, from one settings file."""

@@ -1,0 +1,143 @@
+"""How the parties reach each other over HTTP: every call is signed, and every answer must be.
+
+What fails on the way, or comes from somebody else, is a `LinkFailed`, an OSError: the caller does not know
+whether the other side acted, and asks again later. What the other side itself refused is raised as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tacit.entropy import Entropy
+from tacit.errors import GatherError, NotYet, Refused, TooFew
+from tacit.gather.wire.closing import Result
+from tacit.gather.wire.refusals import Refusal
+from tacit.services.admitting import MOST_MESSAGE_BYTES, Clock
+from tacit.services.announcing import Announced
+from tacit.services.problems import refusal_name
+from tacit.services.signing import NONCE_BYTES, Exchange
+
+REFUSALS = {refusal_name(each): each for each in Refusal}
+
+
+class LinkFailed(ConnectionError):
+    """No answer, or none that is known to come from the other party."""
+
+
+def client_to(trust: Path | None, timeout_seconds: float) -> httpx.Client:
+    """A client that takes nobody's word but the named certificate's, or the system's authorities'."""
+    context = ssl.create_default_context(cafile=None if trust is None else str(trust))
+    # trust_env: no environment variable may lead these calls through somebody else.
+    return httpx.Client(verify=context, timeout=timeout_seconds, trust_env=False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response as it came: nothing in it was unpacked."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def fetch(client: httpx.Client, request: httpx.Request, most: int = MOST_MESSAGE_BYTES) -> Answer:
+    """The whole answer, never more than `most` bytes of it; LinkFailed where there is none."""
+    try:
+        response = client.send(request, stream=True)
+        try:
+            body = bytearray()
+            for chunk in response.iter_raw():
+                body += chunk
+                if len(body) > most:
+                    raise LinkFailed("expected a shorter answer")
+        finally:
+            response.close()
+    except (httpx.HTTPError, httpx.StreamError, ssl.SSLError) as problem:
+        raise LinkFailed(type(problem).__name__) from None
+    return Answer(response.status_code, response.headers, bytes(body))
+
+
+class SignedCalls:
+    """Signed requests to one party, whose answers are checked."""
+
+    def __init__(
+        self, client: httpx.Client, url: str, exchange: Exchange, *, entropy: Entropy, clock: Clock
+    ) -> None:
+        self._client, self._url, self._exchange = client, url.rstrip("/"), exchange
+        self._entropy, self._clock = entropy, clock
+
+    def post(self, path: str, body: bytes) -> bytes:
+        """What the other party answered; what it refused is raised."""
+        nonce = self._entropy.bytes(NONCE_BYTES)
+        headers = self._exchange.request_headers("POST", path, body, now=self._clock(), nonce=nonce)
+        request = self._client.build_request("POST", self._url + path, content=body, headers=headers)
+        answer = fetch(self._client, request)
+        if not self._exchange.answers(nonce, answer.status, answer.body, answer.headers):
+            raise LinkFailed(
+                "expected a signed answer, got another: compare the secrets and the clocks of both parties"
+            )
+        if answer.status >= 500:
+            raise LinkFailed(f"the other party failed with status {answer.status}")
+        if answer.status >= 400:
+            raise refused(answer.body)
+        return answer.body
+
+
+def refused(body: bytes) -> GatherError:
+    """The error that a problem document tells of."""
+    try:
+        problem: Any = json.loads(body)
+        kind = str(problem["type"]).removeprefix("tacit:")
+        if kind == "too-few":
+            return TooFew(int(problem["count"]), int(problem["smallest"]))
+    except (ValueError, KeyError, TypeError):
+        return GatherError("expected a problem document from the other party, got another text")
+    if kind == "not-yet":
+        return NotYet("the other party has no answer yet")
+    return Refused(REFUSALS[kind]) if kind in REFUSALS else GatherError(f"the other party refused: {kind[:40]}")
+
+
+class HttpLink:
+    """The proxy's way to the server: a `gather.proxy.driving.Link`."""
+
+    def __init__(self, calls: SignedCalls) -> None:
+        self._calls = calls
+
+    def job(self, body: bytes) -> bytes:
+        return self._calls.post("/jobs", body)
+
+    def agree(self, body: bytes) -> bytes:
+        return self._calls.post("/agreements", body)
+
+    def share(self, body: bytes) -> bytes:
+        return self._calls.post("/shares", body)
+
+
+class HttpRounds:
+    """Opens rounds: the server's way to the proxy, and the operator's to the server."""
+
+    def __init__(self, calls: SignedCalls) -> None:
+        self._calls = calls
+
+    def open_round(self, announced: Announced) -> None:
+        """Open there when this returns; the same round again changes nothing."""
+        self._calls.post("/rounds", announced.to_bytes())
+
+
+def result_of(client: httpx.Client, url: str, digest: bytes) -> Result:
+    """A round's result; NotYet, TooFew or Refused where there is none."""
+    accept = {"accept": "application/msgpack"}
+    request = client.build_request("GET", f"{url.rstrip('/')}/rounds/{digest.hex()}/result", headers=accept)
+    answer = fetch(client, request)
+    if answer.status >= 500:
+        raise LinkFailed(f"the server failed with status {answer.status}")
+    if answer.status != 200:
+        raise refused(answer.body)
+    return Result.from_bytes(answer.body)

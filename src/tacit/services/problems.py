@@ -1,0 +1,136 @@
+"""Where errors meet HTTP: one table, problem documents (RFC 9457), and one line in the log without a value."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tacit.errors import BudgetExceeded, NotYet, Refused, TacitError, TooFew, UnknownLine
+from tacit.gather.wire.refusals import Refusal
+
+LOG = logging.getLogger("tacit.services")
+
+MEDIA = "application/problem+json"
+
+STATUS = {
+    Refusal.MALFORMED: 400,
+    Refusal.OVERSIZED: 413,
+    Refusal.UNKNOWN_ROUND: 404,
+    Refusal.TOO_EARLY: 409,
+    Refusal.TOO_LATE: 410,
+    Refusal.FORGED: 403,
+    Refusal.DUPLICATE: 409,
+    Refusal.REPLAYED: 409,
+    Refusal.UNOPENABLE: 422,
+    Refusal.OUT_OF_RANGE: 422,
+    Refusal.CLOSED: 410,
+    Refusal.CONFLICT: 409,
+    Refusal.UNAUTHENTICATED: 401,
+}
+
+# Refused before the body was read: the connection ends with the answer, so that it never is.
+UNREAD = frozenset({Refusal.OVERSIZED, Refusal.UNKNOWN_ROUND, Refusal.UNAUTHENTICATED})
+
+
+class Busy(TacitError):
+    """More is waiting than may be held in memory."""
+
+
+class OtherUnreachable(TacitError):
+    """What was asked needs the other party, which does not answer now."""
+
+
+def refusal_name(refusal: Refusal) -> str:
+    """The refusal as it is written in a problem: TOO_LATE is "too-late"."""
+    return refusal.name.lower().replace("_", "-")
+
+
+def problem(kind: str, status: int, title: str, **more: Any) -> Response:
+    body = {"type": f"tacit:{kind}", "title": title, "status": status, **more}
+    return Response(json.dumps(body), status, media_type=MEDIA)
+
+
+def problem_of(error: Exception) -> Response:
+    """The answer to what was refused, or went wrong; what nobody foresaw says nothing of itself."""
+    match error:
+        case Refused(reason=reason):
+            answer = problem(refusal_name(reason), STATUS[reason], reason.words)
+            if reason in UNREAD:
+                answer.headers["connection"] = "close"
+            return answer
+        case NotYet():
+            return problem("not-yet", 409, "there is no result yet: come again")
+        case TooFew(count=count, smallest=smallest):
+            return problem(
+                "too-few",
+                410,
+                "too few reports were accepted: there will be no result",
+                count=count,
+                smallest=smallest,
+            )
+        case BudgetExceeded() | UnknownLine():
+            LOG.error("%s", in_one_line(error))  # who runs this party has to grant more, or see why not
+            return problem("budget-exceeded", 403, "the ledger here does not grant what the round costs")
+        case Busy():
+            answer = problem("busy", 503, "too much is waiting: come again")
+            answer.headers["retry-after"] = "1"
+            return answer
+        case OtherUnreachable():
+            return problem("other-unreachable", 502, "the other party does not answer: ask again")
+        case ClientDisconnect():  # nobody is there to read this
+            return problem("gone", 400, "the body never came to its end")
+        case HTTPException(status_code=status):
+            return problem("http", status, error.detail)
+        case _:
+            LOG.error("%s", in_one_line(error))
+            return problem("internal", 500, "something went wrong here")
+
+
+def in_one_line(error: BaseException) -> str:
+    """What went wrong and where; our own errors in their words, which hold no private value, others by kind."""
+    if isinstance(error, TacitError):
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "tacit" in PurePath(frame.filename).parts] or frames
+    where = f" at {PurePath(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
+    return f"unexpected {type(error).__name__}{where}"
+
+
+async def handle(_request: Request, error: Exception) -> Response:
+    return problem_of(error)
+
+
+HANDLERS: dict[Any, Callable[[Request, Exception], Any]] = {TacitError: handle, HTTPException: handle}
+
+
+class LastResort:
+    """Answers what no handler foresaw, so that no traceback with values in it reaches a log."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            answer = problem_of(error)
+            if not started:
+                await answer(scope, receive, send)

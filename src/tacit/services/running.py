@@ -1,0 +1,165 @@
+"""From settings to a running party: stores opened, the app built, a socket listened on until asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.applications import Starlette
+
+from tacit.entropy import Entropy
+from tacit.errors import BadInput
+from tacit.gather.proxy.party import Proxy
+from tacit.gather.server.party import Server
+from tacit.gather.wire.sealing import SealingKey
+from tacit.services import proxy as proxy_service
+from tacit.services import server as server_service
+from tacit.services.announcing import Questions
+from tacit.services.linking import HttpLink, HttpRounds, SignedCalls, client_to
+from tacit.services.problems import LOG
+from tacit.services.settings import Listen, Settings
+from tacit.services.signing import Exchange, Gate, Party, derived
+from tacit.store.gather_proxy import SqlProxyStore
+from tacit.store.gather_server import SqlServerStore
+from tacit.store.ledger import LedgerStore
+
+CHECK_LABEL = "the point at which proofs are checked"
+FINISH_SECONDS = 10
+
+
+def clock() -> int:
+    return int(time.time())
+
+
+def proxy_app(settings: Settings) -> Starlette:
+    """The proxy of these settings, its stores opened."""
+    secrets, pace, entropy = settings.secrets, settings.pace, Entropy()
+    store = SqlProxyStore.open(settings.gathered)
+    proxy = Proxy(
+        SealingKey.from_bytes(secrets["sealing"]),
+        store,
+        LedgerStore.open(settings.ledger, witness=settings.witness),
+        enrolment_secret=secrets["enrolment"],
+        check_key=derived(secrets["pair"], CHECK_LABEL),
+        entropy=entropy,
+    )
+    calls = _calls(settings, called=Party.SERVER, entropy=entropy)
+    assert settings.questions is not None, "a proxy's settings name a folder for questions"
+    return proxy_service.app(
+        proxy,
+        store,
+        Questions(settings.questions),
+        HttpLink(calls),
+        _gate(settings, "pair", caller=Party.SERVER),
+        clock=clock,
+        pace=pace,
+    )
+
+
+def server_app(settings: Settings) -> Starlette:
+    """The server of these settings, its stores opened."""
+    secrets, entropy = settings.secrets, Entropy()
+    server = Server(
+        SealingKey.from_bytes(secrets["sealing"]),
+        SqlServerStore.open(settings.gathered),
+        LedgerStore.open(settings.ledger, witness=settings.witness),
+        check_key=derived(secrets["pair"], CHECK_LABEL),
+        entropy=entropy,
+    )
+    calls = _calls(settings, called=Party.PROXY, entropy=entropy)
+    return server_service.app(
+        server,
+        HttpRounds(calls),
+        _gate(settings, "pair", caller=Party.PROXY),
+        _gate(settings, "operator", caller=Party.OPERATOR),
+        clock=clock,
+    )
+
+
+def _calls(settings: Settings, *, called: Party, entropy: Entropy) -> SignedCalls:
+    exchange = Exchange.between(settings.secrets["pair"], caller=settings.party, called=called)
+    client = client_to(settings.other.trust, settings.pace.timeout_seconds)
+    return SignedCalls(client, settings.other.url, exchange, entropy=entropy, clock=clock)
+
+
+def _gate(settings: Settings, secret: str, *, caller: Party) -> Gate:
+    exchange = Exchange.between(settings.secrets[secret], caller=caller, called=settings.party)
+    return Gate(exchange, tolerance_seconds=settings.pace.tolerance_seconds, began=clock())
+
+
+APPS = {Party.PROXY: proxy_app, Party.SERVER: server_app}
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; requests under way are answered first."""
+    _log_lines()
+    listening = _listening(settings.listen)  # before the stores: a second one on the port stops here
+    app = APPS[settings.party](settings)
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,  # it would write down every device's address
+        server_header=False,
+        ssl_certfile=settings.listen.certificate,
+        ssl_keyfile=settings.listen.private_key,
+        timeout_graceful_shutdown=FINISH_SECONDS,
+    )
+    scheme = "http" if settings.listen.certificate is None else "https"
+    address = f"{scheme}://{_written(settings.listen.host)}:{listening.getsockname()[1]}"
+    _Announcing(config, f"tacit {settings.party} listens on {address}").run(sockets=[listening])
+
+
+class _Announcing(uvicorn.Server):
+    """Says one line once it listens, and takes a signal to end as a wish, not as a failure."""
+
+    def __init__(self, config: uvicorn.Config, line: str) -> None:
+        super().__init__(config)
+        self._line = line
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        print(self._line, flush=True)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, self.handle_exit, each, None)
+        try:
+            yield
+        finally:
+            for each in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(each)
+
+
+def _listening(listen: Listen) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+        return socket.create_server((listen.host, listen.port), family=family, backlog=2048)
+    except OSError as problem:
+        reason = os.strerror(problem.errno).lower() if problem.errno else str(problem)
+        place = f"{_written(listen.host)}:{listen.port}"
+        raise BadInput(f"listen: expected a free place to listen on, got {place}: {reason}") from None
+
+
+def _written(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _log_lines() -> None:
+    """Our own lines from INFO, everybody else's from WARNING, to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    LOG.setLevel(logging.INFO)

@@ -1,0 +1,195 @@
+"""What a party needs to run, in one TOML file; a key that nobody reads is refused by its name.
+
+    [listen]
+    host = "127.0.0.1"
+    port = 8471
+    certificate = "proxy.crt"            # with private_key: speaks TLS
+    private_key = "proxy.key"
+
+    [store]
+    gathered = "proxy.sqlite"            # a path, or postgresql+psycopg://...
+    questions = "questions"              # the proxy only: a folder
+    ledger = "proxy-ledger.sqlite"
+    witness = "proxy-ledger.witness"     # needed where the ledger is in PostgreSQL
+
+    [secrets]                            # files that only their owner may read
+    sealing = "proxy.sealing"
+    pair = "pair.secret"
+    enrolment = "enrolment.secret"       # the proxy only
+    operator = "operator.secret"         # the server only
+
+    [other]                              # the other party
+    url = "https://server.example:8472"
+    trust = "server.crt"                 # instead of the system's authorities
+
+    [pace]                               # changes no promise
+    commit_wait_ms = 5
+
+Paths are relative to the file's folder. The environment can name the file, and nothing in it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tacit import expect
+from tacit.errors import BadInput
+from tacit.services.reading import Section, read_toml
+from tacit.services.signing import SECRET_BYTES, Party
+
+VARIABLES = {Party.PROXY: "TACIT_PROXY_SETTINGS", Party.SERVER: "TACIT_SERVER_SETTINGS"}
+TOP = ("listen", "store", "secrets", "other", "pace")
+LISTEN = ("host", "port", "certificate", "private_key")
+OTHER = ("url", "trust")
+STORE = {
+    Party.PROXY: ("gathered", "questions", "ledger", "witness"),
+    Party.SERVER: ("gathered", "ledger", "witness"),
+}
+SECRETS = {Party.PROXY: ("sealing", "pair", "enrolment"), Party.SERVER: ("sealing", "pair", "operator")}
+
+
+@dataclass(frozen=True)
+class Listen:
+    host: str
+    port: int
+    certificate: Path | None = None
+    private_key: Path | None = None
+
+
+@dataclass(frozen=True)
+class Other:
+    """Where the other party answers; `trust` is the certificate (or authority) it must show."""
+
+    url: str
+    trust: Path | None = None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast and in what portions. None of it changes what is promised, only how long it takes."""
+
+    commit_wait_ms: int = 5  # how long an upload waits for others to be stored with it
+    commit_most: int = 500  # uploads stored at once
+    waiting_most: int = 5_000  # uploads held in memory; more are told to come again
+    job_reports: int = 500  # reports sent to the server at once
+    look_every_ms: int = 1_000  # how often rounds are looked at
+    timeout_seconds: int = 30  # for the other party's answer
+    tolerance_seconds: int = 60  # by which the other party's clock may differ from ours
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            least = 0 if each.name == "commit_wait_ms" else 1
+            expect.whole(f"pace.{each.name}", getattr(self, each.name), at_least=least)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A party's settings; secrets are read already, and never shown."""
+
+    party: Party
+    listen: Listen
+    gathered: str
+    ledger: str
+    witness: str | None
+    questions: Path | None
+    other: Other
+    pace: Pace
+    secrets: Mapping[str, bytes] = field(repr=False)
+
+
+def path_of(party: Party, given: Path | None) -> Path:
+    """The settings file: as given, or as the environment names it."""
+    if given is not None:
+        return given
+    named = os.environ.get(VARIABLES[party], "")
+    if not named:
+        raise BadInput(f"expected a settings file, or its path in {VARIABLES[party]}, got neither")
+    return Path(named)
+
+
+def load(path: Path, party: Party) -> Settings:
+    """Settings and the secrets they name; refuses unknown keys, and secrets that others may read."""
+    try:
+        return _parsed(read_toml(path), party, path.resolve().parent)
+    except BadInput as refusal:
+        raise BadInput(f"{path}: {refusal}") from None
+
+
+def _parsed(record: Mapping[str, Any], party: Party, folder: Path) -> Settings:
+    Section(record, "", TOP, folder)
+    store = Section(record, "store", STORE[party], folder)
+    secrets = Section(record, "secrets", SECRETS[party], folder)
+    witness = store.file_if_any("witness")
+    return Settings(
+        party=party,
+        listen=_listen(Section(record, "listen", LISTEN, folder)),
+        gathered=store.place("gathered"),
+        ledger=store.place("ledger"),
+        witness=None if witness is None else str(witness),
+        questions=store.file("questions") if party is Party.PROXY else None,
+        other=_other(Section(record, "other", OTHER, folder)),
+        pace=Pace(**Section(record, "pace", [each.name for each in fields(Pace)], folder).given()),
+        secrets={key: secret_at(f"secrets.{key}", secrets.file(key)) for key in SECRETS[party]},
+    )
+
+
+def _listen(section: Section) -> Listen:
+    certificate, private_key = section.file_if_any("certificate"), section.file_if_any("private_key")
+    if (certificate is None) != (private_key is None):
+        raise BadInput("listen: expected certificate and private_key, or neither, got one of them")
+    if private_key is not None:
+        _refuse_open("listen.private_key", private_key)
+    return Listen(
+        section.text("host", "127.0.0.1"), section.whole("port", at_most=65_535), certificate, private_key
+    )
+
+
+def _other(section: Section) -> Other:
+    url = section.text("url").rstrip("/")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in url:
+        raise BadInput("other.url: expected https://HOST:PORT, got another text")
+    if parts.scheme == "http" and not _is_here(host):
+        raise BadInput("other.url: expected https:// for another machine, got http://")
+    return Other(url, section.file_if_any("trust"))
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def secret_at(name: str, path: Path) -> bytes:
+    """A secret of 32 bytes, as 64 hexadecimal digits in a file that only its owner may read."""
+    _refuse_open(name, path)
+    try:
+        secret = bytes.fromhex(path.read_text().strip())
+    except ValueError:  # what is in the file must not be repeated
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        raise BadInput(f"{name}: expected {2 * SECRET_BYTES} hexadecimal digits in {path}, got another text")
+    return secret
+
+
+def _refuse_open(name: str, path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as problem:
+        raise BadInput(f"{name}: expected a file at {path}, got {(problem.strerror or '').lower()}") from None
+    if mode & 0o077:
+        raise BadInput(
+            f"{name}: expected a file that only its owner may read (chmod 600), got mode "
+            f"{mode & 0o777:o} at {path}"
+        )

@@ -1,0 +1,80 @@
+"""A set of settings, keys and secrets for trying both parties on one machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tacit.entropy import Entropy
+from tacit.errors import BadInput
+from tacit.gather.wire.sealing import SealingKey
+from tacit.services.signing import SECRET_BYTES
+
+SETTINGS = """\
+# The {party} of a trial on one machine. Paths are relative to this file; unknown keys are refused.
+[listen]
+host = "127.0.0.1"
+port = {port}
+# certificate = "{party}.crt"      # with a private key beside it: TLS
+# private_key = "{party}.key"
+
+[store]                            # paths, or postgresql+psycopg://... (the ledger then needs a witness = PATH)
+gathered = "{party}.sqlite"
+ledger = "{party}-ledger.sqlite"
+{questions}
+[secrets]                          # files that only their owner may read
+sealing = "{party}.sealing"
+pair = "pair.secret"
+{own} = "{own}.secret"
+
+[other]
+url = "http://127.0.0.1:{other_port}"
+# trust = "{other}.crt"            # the certificate it shows, instead of the system's authorities
+"""
+
+PARTIES = """\
+# What everybody may know: where the parties are, and the keys that devices seal their reports to.
+[proxy]
+url = "http://127.0.0.1:{proxy_port}"
+public_key = "{proxy_key}"
+
+[server]
+url = "http://127.0.0.1:{server_port}"
+public_key = "{server_key}"
+"""
+
+
+def write(folder: Path, *, proxy_port: int, server_port: int, entropy: Entropy) -> list[Path]:
+    """Make the files; refuses a folder in which one of them is already, before it writes any."""
+    keys = {"proxy": SealingKey.generate(), "server": SealingKey.generate()}
+    secrets = {f"{party}.sealing": key.to_bytes() for party, key in keys.items()}
+    secrets |= {f"{name}.secret": entropy.bytes(SECRET_BYTES) for name in ("pair", "enrolment", "operator")}
+    texts = {
+        "proxy.toml": SETTINGS.format(
+            party="proxy", other="server", port=proxy_port, other_port=server_port, own="enrolment",
+            questions='questions = "questions"            # a folder\n',
+        ),
+        "server.toml": SETTINGS.format(
+            party="server", other="proxy", port=server_port, other_port=proxy_port, own="operator",
+            questions="",
+        ),
+        "parties.toml": PARTIES.format(
+            proxy_port=proxy_port, server_port=server_port,
+            proxy_key=keys["proxy"].public.hex(), server_key=keys["server"].public.hex(),
+        ),
+    }  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (*secrets, *texts):
+        if (folder / name).exists():
+            raise BadInput(f"--out: expected a folder without {name}, got one: keys are never written over")
+    for name, secret in secrets.items():
+        _new(folder / name, secret.hex() + "\n", 0o600)
+    for name, text in texts.items():
+        _new(folder / name, text, 0o644)
+    return [folder / name for name in (*texts, *secrets)]
+
+
+def _new(path: Path, text: str, mode: int) -> None:
+    # Made with its mode, not given it afterwards: there is no moment at which others could read it.
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        file.write(text)

@@ -1,0 +1,252 @@
+"""Both services in one process: the real apps over memory, in an event loop of their own, on a set clock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from starlette.applications import Starlette
+
+from tacit.entropy import Entropy, Simulation
+from tacit.errors import Refused
+from tacit.gather.client.reporting import MemoryOutbox, Reporter
+from tacit.gather.proxy.party import Proxy
+from tacit.gather.proxy.store import Phase
+from tacit.gather.server.party import Server
+from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.wire import credentials
+from tacit.gather.wire.groups import Group
+from tacit.gather.wire.noise import ServerNoise
+from tacit.gather.wire.refusals import Refusal
+from tacit.gather.wire.rounds import Round
+from tacit.gather.wire.sealing import SealingKey
+from tacit.privacy.budget import Budget
+from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
+from tacit.services import proxy as proxy_service
+from tacit.services import server as server_service
+from tacit.services.announcing import Announced, Questions
+from tacit.services.linking import HttpLink, HttpRounds, SignedCalls
+from tacit.services.settings import Pace
+from tacit.services.signing import Exchange, Gate, Party
+from tacit.services.uploading import HttpUploads, PublicKeys
+
+Found = TypeVar("Found")
+
+PROXY_URL, SERVER_URL = "http://proxy.test", "http://server.test"
+PAIR, OPERATOR, ENROLMENT, CHECK = (bytes([number] * 32) for number in range(1, 5))
+OPENS, CLOSES, SKEW = 1_800_000_000, 1_800_000_600, 5
+CELLS = 7
+
+# Each server adds a discrete Gaussian of this variance parameter: real noise, and hardly ever any.
+TINY = Fraction(1, 60)
+# P(|noise of one server| >= 1) <= 2 exp(-1/(2/60)) = 2 exp(-30) a cell: over a test's cells, below 1e-10.
+
+
+def a_round(proxy: SealingKey, server: SealingKey, **changes: Any) -> Round:
+    return replace(
+        Round(
+            task="trial", level=0, cells=CELLS, question=bytes(32), group=Group.RING64, largest=9,
+            opens=OPENS, closes=CLOSES, skew=SKEW, parties=100, smallest_batch=5,
+            noise=ServerNoise(DiscreteGaussian(TINY)), bounds=None, scope="clicks", cost=Budget.of(1, "1e-6"),
+            proxy_key=proxy.public, server_key=server.public,
+        ),
+        **changes,
+    )  # fmt: skip
+
+
+class Loop:
+    """An event loop in a thread, so that code that waits can be tried by code that does not."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Found]) -> Found:
+        found: Future[Found] = asyncio.run_coroutine_threadsafe(work, self.loop)
+        return found.result(10)
+
+    def end(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+
+def an_answer(status: int, body: bytes, headers: httpx.Headers | None = None) -> httpx.Response:
+    """A response that is still to be read, as it is over a network."""
+    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
+
+
+Meddle = Callable[[httpx.Request, Callable[[httpx.Request], httpx.Response]], httpx.Response]
+
+
+def honest(request: httpx.Request, send: Callable[[httpx.Request], httpx.Response]) -> httpx.Response:
+    return send(request)
+
+
+class InProcess(httpx.BaseTransport):
+    """Hands requests to the apps by host; `meddle` stands in between, as a network does."""
+
+    def __init__(self, loop: Loop, apps: dict[str, Starlette]) -> None:
+        self._loop, self._apps = loop, apps
+        self.meddle: Meddle = honest
+        self.asked: list[str] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        self.asked.append(f"{request.method} {request.url.host}{request.url.path}")
+        return self.meddle(request, self._send)
+
+    def _send(self, request: httpx.Request) -> httpx.Response:
+        if request.url.host not in self._apps:
+            raise httpx.ConnectError("nobody listens", request=request)
+        return self._loop.run(self._sent(self._apps[request.url.host], request))
+
+    async def _sent(self, app: Starlette, request: httpx.Request) -> httpx.Response:
+        response = await httpx.ASGITransport(app).handle_async_request(request)
+        return an_answer(response.status_code, await response.aread(), response.headers)
+
+
+class World:
+    """A proxy and a server that reach each other, and devices that reach the proxy."""
+
+    def __init__(self, folder: Path, **pace: int) -> None:
+        self.now = OPENS
+        self.pace = Pace(**{"commit_wait_ms": 2, "look_every_ms": 5, **pace})
+        self.keys = {party: SealingKey.generate() for party in (Party.PROXY, Party.SERVER)}
+        self.proxy_store, self.server_store = MemoryProxyStore(), MemoryServerStore()
+        self.proxy_ledger, self.server_ledger = MemoryLedger(), MemoryLedger()
+        self.round = self.a_round()
+        for ledger in (self.proxy_ledger, self.server_ledger):
+            ledger.grant(self.round.line, Budget.of(5, "1e-5"))
+        self._questions = Questions(folder / "questions")
+        self._loop = Loop()
+        self._living: dict[str, AbstractAsyncContextManager[Any]] = {}
+        self._apps: dict[str, Starlette] = {}
+        self.network = InProcess(self._loop, self._apps)
+        self.client = httpx.Client(transport=self.network)
+        self.start_server()
+        self.start_proxy()
+
+    def a_round(self, **changes: Any) -> Round:
+        return a_round(self.keys[Party.PROXY], self.keys[Party.SERVER], **changes)
+
+    def clock(self) -> int:
+        return self.now
+
+    def calls(self, caller: Party, called: Party, secret: bytes = PAIR) -> SignedCalls:
+        url = PROXY_URL if called is Party.PROXY else SERVER_URL
+        exchange = Exchange.between(secret, caller=caller, called=called)
+        return SignedCalls(self.client, url, exchange, entropy=Entropy(), clock=self.clock)
+
+    def gate(self, caller: Party, called: Party, secret: bytes = PAIR) -> Gate:
+        exchange = Exchange.between(secret, caller=caller, called=called)
+        return Gate(exchange, tolerance_seconds=60, began=0)
+
+    def start_proxy(self, *, pair: bytes = PAIR) -> None:
+        """(Re)start the proxy on what its store holds."""
+        proxy = Proxy(
+            self.keys[Party.PROXY], self.proxy_store, self.proxy_ledger,
+            enrolment_secret=ENROLMENT, check_key=CHECK, entropy=Entropy(),
+        )  # fmt: skip
+        app = proxy_service.app(
+            proxy, self.proxy_store, self._questions, HttpLink(self.calls(Party.PROXY, Party.SERVER, pair)),
+            self.gate(Party.SERVER, Party.PROXY), clock=self.clock, pace=self.pace,
+        )  # fmt: skip
+        self._start("proxy.test", app)
+
+    def start_server(self) -> None:
+        server = Server(
+            self.keys[Party.SERVER], self.server_store, self.server_ledger, check_key=CHECK, entropy=Entropy()
+        )
+        app = server_service.app(
+            server, HttpRounds(self.calls(Party.SERVER, Party.PROXY)), self.gate(Party.PROXY, Party.SERVER),
+            self.gate(Party.OPERATOR, Party.SERVER, OPERATOR), clock=self.clock,
+        )  # fmt: skip
+        self._start("server.test", app)
+
+    def _start(self, host: str, app: Starlette) -> None:
+        self.stop(host)
+        living = app.router.lifespan_context(app)
+        self._loop.run(_entered(living))
+        self._living[host], self._apps[host] = living, app
+
+    def stop(self, host: str) -> None:
+        if host in self._living:
+            del self._apps[host]
+            self._loop.run(_left(self._living.pop(host)))
+
+    def end(self) -> None:
+        self.network.meddle = honest
+        for host in list(self._living):
+            self.stop(host)
+        self._loop.end()
+
+    def open(self, announced: Announced | None = None) -> None:
+        self.operator().open_round(announced or Announced(self.round))
+
+    def operator(self, secret: bytes = OPERATOR) -> HttpRounds:
+        return HttpRounds(self.calls(Party.OPERATOR, Party.SERVER, secret))
+
+    def device(self, number: int, **options: Any) -> HttpUploads:
+        name, keys = number.to_bytes(16, "little"), PublicKeys(self.round.proxy_key, self.round.server_key)
+        reporter = Reporter(name, credentials.issue(ENROLMENT, name), Simulation(number), MemoryOutbox())
+        return HttpUploads(
+            self.client, PROXY_URL, reporter, keys,
+            **{"entropy": Simulation(number), "sleep": lambda _: None, **options},
+        )  # fmt: skip
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Background work has a few seconds."""
+        end = time.monotonic() + 5
+        while not done():
+            assert time.monotonic() < end, "it never happened"
+            time.sleep(0.005)
+
+
+async def _entered(living: AbstractAsyncContextManager[Any]) -> None:
+    await living.__aenter__()
+
+
+async def _left(living: AbstractAsyncContextManager[Any]) -> None:
+    await living.__aexit__(None, None, None)
+
+
+@contextmanager
+def a_world(folder: Path, **pace: int) -> Iterator[World]:
+    world = World(folder, **pace)
+    try:
+        yield world
+    finally:
+        world.end()
+
+
+def counts_of(number: int, cells: int = CELLS) -> NDArray[np.int64]:
+    """What device `number` answers: other counts for each."""
+    return (np.arange(cells, dtype=np.int64) * number) % 10
+
+
+def reason(work: Callable[[], Any]) -> Refusal:
+    with pytest.raises(Refused) as caught:
+        work()
+    found: Refusal = caught.value.reason
+    return found
+
+
+def settle(world: World) -> None:
+    world.now = max(world.now, CLOSES + SKEW)
+    digest = world.round.digest
+    world.wait_until(lambda: world.proxy_store.rounds()[0].phase in (Phase.RELEASED, Phase.TOO_FEW))
+    assert world.proxy_store.round(digest) is not None

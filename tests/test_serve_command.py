@@ -1,0 +1,161 @@
+"""`tacit serve`: it teaches, says where it listens in one line, ends when asked, and refuses in one line."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from service_processes import free_ports
+from service_worlds import a_round
+from tacit.cli import main
+from tacit.gather.wire.sealing import SealingKey
+from tacit.services.linking import LinkFailed, client_to, fetch
+from tacit.services.settings import load
+from tacit.services.signing import Party
+from tacit.store.gather_proxy import SqlProxyStore
+
+TACIT = [sys.executable, "-m", "tacit.cli"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    proxy, server = free_ports(2)
+    ports = ["--proxy-port", str(proxy), "--server-port", str(server)]
+    assert main(["serve", "keys", "--out", str(tmp_path / "trial"), *ports]) == 0
+    capsys.readouterr()
+    return tmp_path / "trial"
+
+
+@contextmanager
+def serving(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process, and the line that it says first."""
+    process = subprocess.Popen(
+        [*TACIT, "serve", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_a_party_says_where_it_listens_and_ends_when_asked(folder: Path) -> None:
+    url = load(folder / "server.toml", Party.SERVER).other.url
+    with serving("proxy", TACIT_PROXY_SETTINGS=str(folder / "proxy.toml")) as (process, line):
+        assert line == f"tacit proxy listens on {url}\n"
+        assert httpx.get(f"{url}/healthz", trust_env=False).json() == {"status": "ok"}
+        os.kill(process.pid, signal.SIGTERM)
+        out, errors = process.communicate(timeout=20)
+    assert (process.returncode, out, errors) == (0, "", "")
+
+
+def test_tls_by_a_certificate_in_the_settings(folder: Path) -> None:
+    a_certificate(folder / "server.crt", folder / "server.key")
+    a_certificate(folder / "other.crt", folder / "other.key")
+    settings = folder / "server.toml"
+    text = settings.read_text().replace("# certificate", "certificate").replace("# private_key", "private_key")
+    settings.write_text(text)
+    with serving("server", str(settings)) as (process, line):
+        url = line.split()[-1]
+        assert url.startswith("https://127.0.0.1:")
+        with client_to(folder / "server.crt", 5) as client:
+            assert fetch(client, client.build_request("GET", f"{url}/healthz")).status == 200
+        with client_to(folder / "other.crt", 5) as client, pytest.raises(LinkFailed, match="ConnectError"):
+            fetch(client, client.build_request("GET", f"{url}/healthz"))
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(20) == 0
+
+
+def a_certificate(place: Path, key_place: Path) -> None:
+    """Signed by itself, for 127.0.0.1."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tacit trial")])
+    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(here, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    place.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_place.touch(0o600)
+    kind = serialization.PrivateFormat.PKCS8
+    key_place.write_bytes(key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()))
+
+
+def test_keys_tells_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "keys", "--out", str(tmp_path / "a")]) == 0
+    said = capsys.readouterr().out
+    assert f"tacit serve proxy {tmp_path / 'a' / 'proxy.toml'}" in said
+    assert main(["serve", "keys", "--out", str(tmp_path / "b"), "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert {Path(each).name for each in files} == {path.name for path in (tmp_path / "b").iterdir()}
+
+
+def test_status_lists_rounds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, keys = folder / "proxy.toml", [SealingKey.generate(), SealingKey.generate()]
+    store = SqlProxyStore.open(load(path, Party.PROXY).gathered)
+    round = a_round(*keys)
+    store.open_round(round.digest, round.task, round.level, round.to_bytes())
+    assert main(["serve", "status", str(path), "--json"]) == 0
+    [shown] = json.loads(capsys.readouterr().out)
+    assert (shown["task"], shown["phase"], shown["waiting"], shown["accepted"]) == ("trial", "open", 0, 0)
+    assert main(["serve", "status", str(path)]) == 0
+    assert round.digest.hex() in capsys.readouterr().out
+
+
+def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pair.secret").chmod(0o644)
+    cases = [
+        (["serve", "proxy", str(folder / "nowhere.toml")], "expected settings here, got no such file"),
+        (["serve", "proxy", str(folder / "proxy.toml")], "secrets.pair: expected a file that only its owner"),
+        (["serve", "keys", "--out", str(folder)], "keys are never written over"),
+        (
+            ["serve", "keys", "--out", str(folder / "new"), "--proxy-port", "0"],
+            "--proxy-port: expected 1 to 65535",
+        ),
+    ]
+    for arguments, message in cases:
+        assert main(arguments) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("tacit serve: ")
+        assert message in said.err
+        assert said.err.count("\n") == 1
+
+
+def test_a_port_in_use_is_said_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", load(folder / "proxy.toml", Party.PROXY).listen.port)):
+        assert main(["serve", "proxy", str(folder / "proxy.toml")]) == 2
+    assert "listen: expected a free place to listen on, got 127.0.0.1:" in capsys.readouterr().err
+
+
+def test_without_the_extra_it_says_which(folder: Path) -> None:
+    script = (
+        "import sys; sys.modules['uvicorn'] = None; from tacit.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", script, "serve", "proxy", str(folder / "proxy.toml")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    said = "tacit serve: expected uvicorn to be installed: pip install 'tacit[serve]'\n"
+    assert (found.returncode, found.stdout, found.stderr) == (2, "", said)

@@ -1,0 +1,153 @@
+"""Settings of a party: unknown keys are refused by name, secrets must be their owner's only."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from tacit.entropy import Entropy
+from tacit.errors import BadInput
+from tacit.services import trial
+from tacit.services.settings import Pace, load, path_of
+from tacit.services.signing import Party
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    trial.write(tmp_path / "trial", proxy_port=8471, server_port=8472, entropy=Entropy())
+    return tmp_path / "trial"
+
+
+def changed(folder: Path, party: Party, old: str, new: str) -> Path:
+    path = folder / f"{party}.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    return path
+
+
+def test_a_trial_set_is_complete_and_private(folder: Path) -> None:
+    proxy, server = (load(folder / f"{party}.toml", party) for party in (Party.PROXY, Party.SERVER))
+    assert proxy.secrets["pair"] == server.secrets["pair"]
+    assert len({*proxy.secrets.values(), *server.secrets.values()}) == 5
+    assert (proxy.listen.port, proxy.other.url) == (8471, "http://127.0.0.1:8472")
+    assert (server.listen.port, server.other.url) == (8472, "http://127.0.0.1:8471")
+    assert proxy.gathered == str(folder.resolve() / "proxy.sqlite")
+    assert proxy.questions == folder.resolve() / "questions"
+    assert proxy.pace == Pace()
+    hidden = [path for path in folder.iterdir() if path.suffix in (".secret", ".sealing")]
+    assert len(hidden) == 5
+    assert {stat.S_IMODE(path.stat().st_mode) for path in hidden} == {0o600}
+    public = (folder / "parties.toml").read_text() + (folder / "proxy.toml").read_text() + repr(proxy)
+    assert not [path for path in hidden if path.read_text().strip() in public]
+    assert not [secret for secret in proxy.secrets.values() if repr(secret) in repr(proxy)]
+
+
+def test_keys_are_never_written_over(folder: Path) -> None:
+    (folder / "proxy.sealing").unlink()
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(BadInput, match=r"expected a folder without server\.sealing, got one"):
+        trial.write(folder, proxy_port=1, server_port=2, entropy=Entropy())
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "[listen]",
+            "[listens]",
+            "listens: expected one of listen, store, secrets, other, pace, got",
+        ),
+        ("port =", "prot = 1\nport =", "listen.prot: expected one of .* 'prot': did you mean 'port'"),
+        ("[other]", "[pace]\ncommit_wait = 5\n[other]", "pace.commit_wait: .*unknown key 'commit_wait'"),
+        ("[other]", "[pace]\ncommit_most = 0\n[other]", "expected pace.commit_most to be a whole number >= 1"),
+        (
+            "[other]",
+            "[pace]\ncommit_wait_ms = 1.5\n[other]",
+            "expected pace.commit_wait_ms to be a whole",
+        ),
+        ("port = 8471", "port = 65536", "listen.port: expected at most 65535, got 65536"),
+        ("port = 8471", "port = -1", "expected listen.port to be a whole number >= 0, got -1"),
+        ("port = 8471", "", "listen.port: expected a whole number, got no such key"),
+        ('host = "127.0.0.1"', "host = 4", "listen.host: expected a text in quotes, got 4"),
+        ('gathered = "proxy.sqlite"', "", "store.gathered: expected a text in quotes, got no such key"),
+        ('pair = "pair.secret"', 'operator = "pair.secret"', "secrets.operator: .*unknown key 'operator'"),
+        ('pair = "pair.secret"', 'pair = "nowhere"', "secrets.pair: expected a file at .*nowhere, got no such"),
+        ("http://127.0.0.1:8472", "http://server.example", "other.url: expected https:// for another machine"),
+        ("http://127.0.0.1:8472", "ftp://127.0.0.1", "other.url: expected https://HOST:PORT, got another text"),
+        ("http://127.0.0.1:8472", "https://me:pw@server", "other.url: expected https://HOST:PORT, got another"),
+        (
+            "http://127.0.0.1:8472",
+            "https://server:x",
+            "other.url: expected https://HOST:PORT, got another text",
+        ),
+        (
+            '# certificate = "proxy.crt"',
+            'certificate = "proxy.crt"',
+            "expected certificate and private_key",
+        ),
+        ("[listen]", "listen", "expected TOML, got "),
+        ("[listen]", "other_ = 1\n[listen]", "other_: expected one of listen"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(folder: Path, old: str, new: str, message: str) -> None:
+    path = changed(folder, Party.PROXY, old, new)
+    with pytest.raises(BadInput, match=message) as caught:
+        load(path, Party.PROXY)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_must_be_a_table(folder: Path) -> None:
+    path = folder / "server.toml"
+    path.write_text("pace = 3\n" + path.read_text())
+    with pytest.raises(BadInput, match=re.escape("pace: expected a table [pace], got 3")):
+        load(path, Party.SERVER)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601])
+def test_a_secret_that_others_may_read_is_refused(folder: Path, mode: int) -> None:
+    (folder / "pair.secret").chmod(mode)
+    with pytest.raises(BadInput, match=rf"secrets.pair: .*only its owner.*chmod 600.*got mode {mode:o}"):
+        load(folder / "server.toml", Party.SERVER)
+
+
+@pytest.mark.parametrize("text", ["", "00", "zz" * 32, "00" * 31, "00" * 33, "é"])
+def test_a_secret_of_another_form_is_refused_and_not_repeated(folder: Path, text: str) -> None:
+    (folder / "pair.secret").write_text(text)
+    with pytest.raises(BadInput, match=r"secrets\.pair: expected 64 hexadecimal digits") as caught:
+        load(folder / "server.toml", Party.SERVER)
+    assert len(text) < 4 or text not in str(caught.value)
+
+
+def test_a_private_key_for_tls_is_a_secret_too(folder: Path) -> None:
+    (folder / "proxy.crt").touch()
+    (folder / "proxy.key").touch(0o644)
+    changed(folder, Party.PROXY, '# certificate = "proxy.crt"', 'certificate = "proxy.crt"')
+    path = changed(folder, Party.PROXY, '# private_key = "proxy.key"', 'private_key = "proxy.key"')
+    with pytest.raises(BadInput, match=r"listen.private_key: .*chmod 600"):
+        load(path, Party.PROXY)
+    (folder / "proxy.key").chmod(0o600)
+    assert load(path, Party.PROXY).listen.certificate == folder.resolve() / "proxy.crt"
+
+
+def test_databases_by_url_are_left_as_they_are(folder: Path) -> None:
+    url = "postgresql+psycopg://tacit@db/ads"
+    changed(folder, Party.PROXY, 'ledger = "proxy-ledger.sqlite"', f'ledger = "{url}"\nwitness = "here"')
+    found = load(folder / "proxy.toml", Party.PROXY)
+    assert (found.ledger, found.witness) == (url, str(folder.resolve() / "here"))
+
+
+def test_the_environment_names_the_file_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TACIT_PROXY_SETTINGS", raising=False)
+    with pytest.raises(BadInput, match="expected a settings file, or its path in TACIT_PROXY_SETTINGS"):
+        path_of(Party.PROXY, None)
+    monkeypatch.setenv("TACIT_PROXY_SETTINGS", str(folder / "proxy.toml"))
+    assert path_of(Party.PROXY, None) == folder / "proxy.toml"
+    assert path_of(Party.PROXY, Path("given")) == Path("given")
+    with pytest.raises(BadInput, match="TACIT_SERVER_SETTINGS"):
+        path_of(Party.SERVER, None)
