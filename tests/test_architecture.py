@@ -49,6 +49,8 @@ RESERVED = {
     "starlette": {"services"},
     "fastapi": {"services"},
     "uvicorn": {"services"},
+    "httpx": {"services"},
+    "msgpack": {"gather", "services"},
     "grpc": {"cleanroom", "services"},
     "ray": {"studies", "services", "commands"},
     "random": {"bench", "studies"},

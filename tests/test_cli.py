@@ -125,8 +125,8 @@ def test_wrong_usage_is_exit_code_two() -> None:
 @pytest.mark.parametrize("flags", ["--json", ""])
 def test_a_closed_pipe_is_no_error(tmp_path: Path, flags: str) -> None:
     """`true` reads nothing: the pipe is closed before the first line."""
-    audit = f"{' '.join(TACIT)} audit --seed 1 {flags} 2>{tmp_path / 'errors'}"
-    command = f"{audit} | true; echo ${{PIPESTATUS[0]}}"
+    listing = f"{' '.join(TACIT)} data list {flags} 2>{tmp_path / 'errors'}"
+    command = f"{listing} | true; echo ${{PIPESTATUS[0]}}"
     found = subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True, timeout=120)
     assert found.stdout == "0\n"
     assert (tmp_path / "errors").read_text() == ""

@@ -69,6 +69,7 @@ def test_first_visits_and_repeats_are_told_apart() -> None:
         context={},
         again=np.array([False, True, True]),
         attributes=(),
+        point=np.zeros((1, 2)),
     )
     given = Served(np.array([[True], [False], [True]]), np.array([[True], [False], [False]]))
     found = tallied(Trial(trace, np.arange(3)), given)

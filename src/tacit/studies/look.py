@@ -35,6 +35,7 @@ class Mechanism(Choice):
     SNM = "SNM"
     DISCLOSURE = "disclosure"
     CLIENT = "client alone"
+    COUNT = "noisy counts"
     OURS = "ours"
     NON_PRIVATE = "non-private"
 
@@ -56,6 +57,7 @@ STYLES = {
     Mechanism.SNM: Style("#CC79A7", DOTTED, "v"),
     Mechanism.DISCLOSURE: Style("#2b8cbe", SOLID, "s"),  # their sky blue, deeper: it is used in shades
     Mechanism.CLIENT: Style(INK, DOTTED, "X"),
+    Mechanism.COUNT: Style("#6a4c93", LONG, "<"),
     Mechanism.OURS: Style("#D55E00", SOLID, "P", 2.4),
     Mechanism.NON_PRIVATE: Style("#6b7280", (3.0, 2.0), "", 1.4),
 }

@@ -45,6 +45,11 @@ STUDIES = {
     "contexts-shrinkage": "contexts.shrinkage",
     "contexts-cut": "contexts.better_cut",
     "contexts-private": "contexts.private_choice",
+    "gather-epsilon": "gather.private_rates",
+    "gather-away": "gather.away",
+    "gather-bounds": "gather.better_counts",
+    "gather-noise": "gather.noise",
+    "gather-phases": "gather.phases_study",
 }
 
 

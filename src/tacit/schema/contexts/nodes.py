@@ -69,6 +69,10 @@ class ContextNodes:
             found[each] = _Level(of_context, first, told[:, first], tuple(rung[1] for rung in rungs))
         return cls(hierarchy, row, found)
 
+    def only(self, levels: Iterable[Levels]) -> ContextNodes:
+        """Some of the levels, their nodes numbered as here."""
+        return ContextNodes(self.hierarchy, self._row, {tuple(each): self._at(each) for each in levels})
+
     @property
     def rows(self) -> int:
         return len(self._row)

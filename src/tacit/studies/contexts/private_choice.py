@@ -20,7 +20,7 @@ from tacit.privacy.choice.ranked import TopChoice
 from tacit.privacy.choice.top_plan import best_top_plan
 from tacit.studies.contexts.clustered import Tally, at_threshold, compared, measured
 from tacit.studies.contexts.figures import cells, line, panels, rises, said
-from tacit.studies.contexts.serving import PAPER_ADS, groups, sent
+from tacit.studies.contexts.serving import PAPER_ADS, groups, likelihood, sent
 from tacit.studies.contexts.setting import OURS, SEEDS, Found, Met, trials
 from tacit.studies.contexts.shrinkage import STRENGTH
 from tacit.studies.contexts.trial import LAST, Block, Floats, Trial
@@ -132,8 +132,8 @@ def _laws(request: Requests) -> Iterator[Choice | None]:
 
 def _likely(block: Block, contexts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Floats:
     """(draws, ads of the block) rates in contexts drawn by how often each was seen."""
-    weight = np.maximum(block.learnt[contexts], 1).astype(np.float64)
-    drawn = generator(1, _STREAM, int(contexts[0])).choice(contexts, DRAWS, p=weight / weight.sum())
+    draws = generator(1, _STREAM, int(contexts[0]))
+    drawn = draws.choice(contexts, DRAWS, p=likelihood(block, contexts))
     return np.asarray(block.rate[drawn])
 
 

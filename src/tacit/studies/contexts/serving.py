@@ -75,18 +75,27 @@ def groups(block: Block, disclosed: Integers) -> Iterator[tuple[Integers, list[t
         here = tests.get(node)
         if here and node != NOTHING:
             # Where nobody was seen, the contexts are all as likely, and their estimates those of an ancestor.
-            learnt = contexts[block.learnt[contexts] > 0]
-            yield (learnt if len(learnt) else contexts), here
+            likely = contexts[block.weight[contexts] > 0]
+            yield (likely if len(likely) else contexts), here
+
+
+def likelihood(block: Block, contexts: Integers) -> Floats:
+    """(contexts,) how likely the server takes each of these to be."""
+    weight = block.weight[contexts]
+    if not weight.any():
+        weight = np.ones(len(contexts))
+    likely: Floats = weight / weight.sum()
+    return likely
 
 
 def sent(block: Block, contexts: Integers, ads: int, threshold: float) -> Integers:
     rates = block.rate[contexts]
     values = np.ascontiguousarray(np.where(rates >= threshold, rates, 0.0).T)  # (ads, contexts)
-    weight = np.maximum(block.learnt[contexts], 1).astype(np.float64)
+    weight = likelihood(block, contexts)
     useful = np.flatnonzero(values.any(axis=1))
     if not len(useful):
         return useful
-    picked = lazy_greedy(np.ascontiguousarray(values[useful]), weight / weight.sum(), min(ads, len(useful)))
+    picked = lazy_greedy(np.ascontiguousarray(values[useful]), weight, min(ads, len(useful)))
     return useful[picked.ads]
 
 

@@ -110,7 +110,7 @@ def trials(asked: Asked) -> Iterator[Trial]:
     """One a seed; a file has one trace, and the seeds decide how many of its requests are tested."""
     tests = TESTS[asked.scale]
     if asked.data is not None:
-        yield _read(asked.data, tests * asked.seeds)
+        yield read(asked.data, tests * asked.seeds)
         return
     for seed in range(1, asked.seeds + 1):
         yield Trial.of(trace_of(_made_up(seed, VISITS[asked.scale])), tests, seed)
@@ -127,7 +127,8 @@ def _made_up(seed: int, visits: int) -> Iterator[pa.RecordBatch]:
         yield with_contexts(drawn.batch)
 
 
-def _read(folder: Path, tests: int) -> Trial:
+def read(folder: Path, tests: int) -> Trial:
+    """The trial of a log of visits in a folder of published files."""
     for name in FILES:
         try:
             place = published_file(folder, name)

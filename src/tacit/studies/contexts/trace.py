@@ -32,6 +32,7 @@ NEEDED = ("user", "place", "category", "category_root", "latitude", "longitude")
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,7 @@ class Trace:
     context: Mapping[str, list[Any]]
     again: Flags  # whether the person had been there before
     attributes: tuple[Attribute, ...]
+    point: Floats  # (places, 2) the latitude and longitude of each place
     left_out: int = 0  # rows of the log that could not be read, or lack a value
 
     @property
@@ -70,6 +72,8 @@ def trace_of(batches: Iterable[pa.RecordBatch]) -> Trace:
     points = list(zip(*(visits.column(name).to_pylist() for name in ("latitude", "longitude")), strict=True))
     kept, location, interest, again = _requests(user.tolist(), place.tolist(), kinds, points)
     query = [asked(kinds[row]) for row in kept]
+    point = np.zeros((int(place.max()) + 1, 2))
+    point[place] = points
     tree = Tree.of(dict(_parents(kinds, roots)))
     return Trace(
         user[kept],
@@ -81,6 +85,7 @@ def trace_of(batches: Iterable[pa.RecordBatch]) -> Trace:
             SetOf(Steps("interest", tree), MOST_INTERESTS),
             Steps("query", Tree([*tree.pairs, *((asked(kind), kind) for kind in set(kinds))])),
         ),
+        point,
         left_out=rows - table.num_rows,
     )
 

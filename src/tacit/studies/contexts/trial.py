@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,7 +32,7 @@ class Block:
     rate     (contexts, ads)
     context  (contexts,) exact nodes
     ad       (ads,)
-    learnt   (contexts,) how many of the rows that were counted were in each
+    weight   (contexts,) how likely the server takes each to be, up to a factor; all 0: as likely as each other
     tests    (tests,) of the trial's tests, those whose context is here
     at       (tests,) the place of each test's context in `context`
     """
@@ -40,7 +40,7 @@ class Block:
     rate: Floats
     context: Integers
     ad: Integers
-    learnt: Integers
+    weight: Floats
     tests: Integers
     at: Integers
 
@@ -90,7 +90,7 @@ class Trial:
 
     def rows_of(self, disclosed: Integers) -> Integers:
         """(rows that were learnt from,) what each discloses, given what each exact context does."""
-        return disclosed[self._exact[self.learnt]]
+        return disclosed[self.exact_of_row[self.learnt]]
 
     def users(self, disclosed: Integers) -> Integers:
         """(disclosed nodes,) how many people were in each, in the part that was learnt from."""
@@ -104,30 +104,42 @@ class Trial:
             self._blocks[levels, estimator] = list(self._made(levels, estimator))
         return self._blocks[levels, estimator]
 
+    def known(self, levels: Levels) -> Mapping[int, tuple[Integers, Integers]]:
+        """By node of these levels, what the server knows to be below it: exact contexts, and ads."""
+        exact = self.exact_of_row
+        rows = by_key(self.disclosed(levels)[exact], np.flatnonzero(self.learnt))
+        return {
+            node: (np.unique(exact[here]), np.unique(self.trace.place[here])) for node, here in rows.items()
+        }
+
+    @cached_property
+    def weight(self) -> Floats:
+        """(exact contexts,) how likely the server takes each to be, up to a factor: how often it was learnt."""
+        contexts = self.nodes.count(EXACT)
+        return np.bincount(self.exact_of_row[self.learnt], minlength=contexts).astype(np.float64)
+
     def _made(self, levels: Levels, estimator: Estimator) -> Iterator[Block]:
-        coarse, exact = self.disclosed(levels), self._exact
-        learnt = np.bincount(exact[self.learnt], minlength=len(coarse))
-        rows = _by_key(coarse[exact], np.flatnonzero(self.learnt))
-        tests = _by_key(coarse[exact[self.tests]], np.arange(len(self.tests)))
+        known, exact = self.known(levels), self.exact_of_row
+        tests = by_key(self.disclosed(levels)[exact[self.tests]], np.arange(len(self.tests)))
         for node, here in tests.items():
-            if node in rows:
+            if node in known:
+                contexts, ad = known[node]
                 at = exact[self.tests[here]]
-                context = np.unique(np.concatenate([exact[rows[node]], at]))
-                ad = np.unique(self.trace.place[rows[node]])
+                context = np.union1d(contexts, at)
                 rate = estimator.rates(self.counts, EXACT, context, ad).rate
-                yield Block(rate, context, ad, learnt[context], here, np.searchsorted(context, at))
+                yield Block(rate, context, ad, self.weight[context], here, np.searchsorted(context, at))
 
     @cached_property
     def _blocks(self) -> dict[tuple[Levels, Estimator], list[Block]]:
         return {}
 
     @cached_property
-    def _exact(self) -> Integers:
+    def exact_of_row(self) -> Integers:
         """(rows,)"""
         return np.asarray(self.nodes.of_row(EXACT), np.int64)
 
 
-def _by_key(key: Integers, of: Integers) -> dict[int, Integers]:
+def by_key(key: Integers, of: Integers) -> dict[int, Integers]:
     """Some places of an array of keys, by their key."""
     order = of[np.argsort(key[of], kind="stable")]
     parts = np.split(order, np.flatnonzero(np.diff(key[order])) + 1) if len(order) else []

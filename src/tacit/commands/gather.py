@@ -1,0 +1,219 @@
+"""`tacit gather`: a round of counting over simulated devices, with the parties' own code."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, progress_bar
+from tacit.errors import BadInput
+
+if TYPE_CHECKING:
+    from tacit.gather.simulate.outcome import Simulated
+    from tacit.gather.simulate.world import Books
+    from tacit.gather.wire.rounds import Round
+
+TOP = """\
+Statistics from people's devices: the proxy sees masked vectors, the server sees seeds of masks, and what they
+release together is a sum with noise. Neither alone learns anything about a person, and any share of the devices
+may be away."""
+
+ABOUT = """\
+Count over simulated devices: each makes one sealed upload, the proxy takes it, the server judges it, both agree
+on the set of reports, and the sum is released with noise. The code is that of the running parties.
+
+Some devices are away; some cheat, as many in each way: they replay, send two reports, forge a tag, send too
+little or garbage, leave their noise out (where users add it), lie about their counts, or come late. The table
+says what was refused and why, how far the release is from the exact counts, and what each party's work took.
+
+A lie about counts is only refused with --proof: without, one device can shift a count by any amount."""
+
+EXAMPLES = """\
+examples:
+  tacit gather simulate --devices 2000
+  tacit gather simulate --devices 100000 --counts 1000 --away 0.2 --malicious 0.05
+  tacit gather simulate --devices 5000 --malicious 0.1 --proof
+  tacit gather simulate --devices 5000 --noise users --epsilon 2 --json
+
+exit code 0: exactly the bad uploads were refused, and the sum was released; 1: not so."""
+
+
+def add_parser(commands: Subparsers) -> None:
+    gather = commands.add_parser(
+        "gather",
+        help="simulate counting over devices that nobody sees",
+        description=TOP,
+        epilog="tacit gather simulate --help says more. The parties as processes of their own: tacit serve.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = gather.add_subparsers(dest="action", metavar="ACTION", required=True)
+    simulate = actions.add_parser(
+        "simulate",
+        help="a round of counting with devices that are away or cheat",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    simulate.add_argument("--devices", type=int, default=2_000, metavar="N", help="(default: %(default)s)")
+    simulate.add_argument(
+        "--counts", type=int, default=1_000, metavar="K", help="counts in each report (default: %(default)s)"
+    )
+    simulate.add_argument(
+        "--away", type=float, default=0.1, metavar="F", help="share of devices not there (default: %(default)s)"
+    )
+    simulate.add_argument(
+        "--malicious", type=float, default=0.0, metavar="F", help="share that cheats (default: %(default)s)"
+    )
+    simulate.add_argument(
+        "--noise", choices=("servers", "users"), default="servers", help="who adds it (default: %(default)s)"
+    )
+    simulate.add_argument(
+        "--epsilon",
+        type=float,
+        default=1.0,
+        metavar="E",
+        help="of the round (default: %(default)s)",
+    )
+    simulate.add_argument("--proof", action="store_true", help="devices prove that their counts are in range")
+    simulate.add_argument(
+        "--smallest-batch", type=int, default=1, metavar="N", help="fewer reports release nothing"
+    )
+    simulate.add_argument(
+        "--store", type=Path, metavar="FOLDER", help="keep the parties' state on disk here (default: in memory)"
+    )
+    simulate.add_argument("--processes", type=int, default=2, metavar="N", help="(default: %(default)s)")
+    simulate.add_argument(
+        "--seed", type=int, default=1, help="of who counts, is away and cheats (default: %(default)s)"
+    )
+    add_json_flag(simulate)
+    simulate.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tacit.entropy import Entropy
+    from tacit.gather.estimate.planning import NoiseBy
+    from tacit.gather.simulate.population import Population, evenly
+    from tacit.gather.simulate.setting import Keys, round_for
+    from tacit.gather.simulate.world import World
+
+    by = NoiseBy(args.noise)
+    if args.proof and by is NoiseBy.USERS:
+        raise BadInput("expected --noise servers with --proof, got users: a proof covers counts without noise")
+    if not 0 <= args.malicious < 1:
+        raise BadInput(f"expected --malicious in [0, 1), got {args.malicious:g}")
+    population = Population(
+        args.devices,
+        args.counts,
+        away=args.away,
+        misbehaving=evenly(args.malicious, noise_by_users=by is NoiseBy.USERS),
+        seed=args.seed,
+    )
+    entropy = Entropy()
+    keys = Keys.drawn(entropy)
+    round = round_for(
+        population,
+        keys,
+        epsilon=args.epsilon,
+        by=by,
+        silent=args.malicious if by is NoiseBy.USERS else 0,
+        proof=args.proof,
+        smallest_batch=args.smallest_batch,
+    )
+    began = time.perf_counter()
+    world = World(round, population, keys, _books(round, args.store), entropy=entropy, clock=time.process_time)
+    with progress_bar("counting", args.devices) as told:
+        found = world.run(processes=args.processes, told=told)
+    wall = time.perf_counter() - began
+    fine = found.as_foreseen and found.released is not None
+    if args.json:
+        print_json({**found.as_json(), "seconds": wall, **_promise(round)})
+    else:
+        _print(found, round, wall)
+    return 0 if fine else 1
+
+
+def _books(round: Round, folder: Path | None) -> Books:
+    from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+    from tacit.gather.simulate.world import Books
+
+    if folder is None:
+        ledgers = MemoryLedger(), MemoryLedger()
+        for ledger in ledgers:
+            ledger.grant(round.line, round.cost)
+        return Books(MemoryProxyStore(), MemoryServerStore(), *ledgers)
+
+    from tacit.store.gather_proxy import SqlProxyStore
+    from tacit.store.gather_server import SqlServerStore
+    from tacit.store.ledger import LedgerStore
+
+    if folder.exists() and any(folder.iterdir()):
+        raise BadInput(f"expected an empty folder, got {folder}")
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = LedgerStore.open(folder / "proxy-ledger.sqlite"), LedgerStore.open(folder / "server-ledger.sqlite")
+    for each in kept:
+        each.grant(round.line, round.cost)
+    return Books(
+        SqlProxyStore.open(folder / "proxy.sqlite"), SqlServerStore.open(folder / "server.sqlite"), *kept
+    )
+
+
+def _promise(round: Round) -> dict[str, Any]:
+    return {
+        "epsilon": float(round.cost.epsilon),
+        "delta": float(round.cost.delta),
+        "unit": str(round.line.unit),
+        "relation": str(round.line.relation),
+        "proof": round.bounds is not None,
+    }
+
+
+def _print(found: Simulated, round: Round, wall: float) -> None:
+    promise = _promise(round)
+    rows = [
+        ("devices", f"{found.devices:,}", f"{found.present:,} were there, {found.uploads:,} uploads"),
+        ("accepted", f"{found.accepted:,}", "by both parties"),
+    ]
+    rows += [
+        (f"refused, {reason.name.lower().replace('_', ' ')}", f"{count:,}", reason.words)
+        for reason, count in sorted(found.refused.items())
+    ]
+    rows.append(_foreseen(found))
+    if found.lied:
+        rows.append(("lies accepted", f"{found.lied:,}", "counts out of range; --proof would refuse them"))
+    if found.without_noise:
+        rows.append(("noise left out", f"{found.without_noise:,}", "nobody can see that; `silent` covers it"))
+    rows += _released(found)
+    each = found.traffic.uploads / max(1, found.uploads)
+    rows.append(("bytes an upload", f"{each:,.0f}", f"{found.traffic.uploads / 1e6:,.1f} MB in all"))
+    sent = found.traffic.to_server / max(1, found.accepted)
+    rows.append(("bytes to the server", f"{sent:,.0f}", "for each accepted report"))
+    for name in ("devices", "proxy", "server"):
+        seconds = getattr(found.seconds, name)
+        words = f"processor seconds; {1e6 * seconds / max(1, found.uploads):,.0f} µs an upload"
+        rows.append((f"work of {name}", f"{seconds:,.1f}", words))
+    rows.append(("all of it", f"{wall:,.1f}", "seconds"))
+    title = (
+        f"one round of {round.cells:,} counts, epsilon {promise['epsilon']:g} and delta {promise['delta']:g} "
+        f"for each device ({promise['relation']})"
+    )
+    print_table(title, ("what", "figure", "meaning"), rows, numbers=("figure",))
+
+
+def _foreseen(found: Simulated) -> tuple[str, str, str]:
+    if found.as_foreseen:
+        return "refused as they should be", "yes", "exactly the bad uploads, each for its reason"
+    return "refused as they should be", "NO", f"foreseen {sum(found.foreseen.values()):,}"
+
+
+def _released(found: Simulated) -> list[tuple[str, str, str]]:
+    if found.released is None:
+        return [("released", "nothing", "too few reports")]
+    assert found.variance_seen is not None
+    assert found.largest_error is not None
+    return [
+        ("noise, standard deviation", f"{found.variance_expected**0.5:,.2f}", "expected in each count"),
+        ("seen", f"{found.variance_seen**0.5:,.2f}", "release less the exact sum of accepted reports"),
+        ("largest error of a count", f"{found.largest_error:,}", "lies included"),
+    ]

@@ -1,0 +1,210 @@
+"""What is left of the published noise when users round their shares of it, and what whole-numbered shares give.
+
+A user's share of N(0, σ²) among 116,432 users is far below one half, so it rounds to nothing; rounded down it
+is 0 or -1. Laws of the sums are exact: of one rounded share, and its N-th convolution power by FFT. One count
+that changes by m is looked at, so that a delta found here is a lower bound for that of a whole run. The promise
+is (1, .01) for m = 4, by corollary 4.3 (σ² = 6 h m² ln(4/δ) / ε²) or by the last line of its proof, which has
+half of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from scipy.special import ndtr
+from scipy.stats import norm
+
+from tacit.gather.estimate.planning import paper_variance
+from tacit.privacy.noise.skellam import Skellam
+from tacit.studies.contexts.setting import PAPER
+from tacit.studies.contexts.trial import Floats
+from tacit.studies.gather.setting import outcome
+from tacit.studies.plotting import Mechanism, Panel, Series
+from tacit.studies.report import Axes
+from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+
+NAME = "gather-noise"
+USERS, EVENTS, EPSILON, DELTA = 116_432, 4, 1.0, 0.01
+LEVELS = (1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """The law of the noise in a count: P(lowest), P(lowest + 1), ..."""
+
+    lowest: int
+    pmf: Floats
+
+    @property
+    def mean(self) -> float:
+        return float(self.pmf @ self.values)
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(max(float(self.pmf @ (self.values - self.mean) ** 2), 0.0))
+
+    @property
+    def values(self) -> Floats:
+        return self.lowest + np.arange(len(self.pmf), dtype=np.float64)
+
+    def none(self) -> float:
+        """The chance of no noise at all, its mean aside."""
+        return float(self.pmf.max())
+
+    def delta(self, epsilon: float, change: int) -> float:
+        """The least delta at which a count that changes by so much is (epsilon, delta)-DP."""
+        with_unit = np.r_[np.zeros(change), self.pmf]
+        without = np.r_[self.pmf, np.zeros(change)]
+        rate = math.exp(epsilon)
+        pairs = ((with_unit, without), (without, with_unit))
+        return max(float(np.maximum(one - rate * other, 0.0).sum()) for one, other in pairs)
+
+
+def rounded(sd_share: float, users: int, *, down: bool) -> Summed:
+    """The sum of rounded normal shares. Their own law is cut where its tails are below 1e-18."""
+    reach = max(2, math.ceil(9 * sd_share) + 1)
+    values = np.arange(-reach, reach + 1, dtype=np.float64)
+    low = values if down else values - 0.5
+    share = ndtr((low + 1) / sd_share) - ndtr(low / sd_share)
+    share = np.where(low > 0, norm.sf(low / sd_share) - norm.sf((low + 1) / sd_share), share)
+    share /= share.sum()
+    mean, variance = users * float(share @ values), users * float(share @ values**2 - (share @ values) ** 2)
+    width = 1 << math.ceil(math.log2(40 * math.sqrt(variance) + 64))
+    wrapped = np.zeros(width)
+    np.add.at(wrapped, values.astype(np.int64) % width, share)
+    pmf = np.maximum(np.fft.irfft(np.fft.rfft(wrapped) ** users, width), 0.0)
+    lowest = round(mean) - width // 2
+    return Summed(lowest, np.roll(pmf, -(lowest % width)))
+
+
+def skellam(variance: float) -> Summed:
+    half = Skellam(Fraction(math.ceil(variance))).masses
+    return Summed(1 - len(half), np.r_[half[:0:-1], half])
+
+
+def gaussian_delta(sd: float, sensitivity: float) -> float:
+    """Of one Gaussian release at the promised epsilon: Balle, Wang 2018 (arXiv 1805.06530), theorem 8."""
+    near, far = sensitivity / (2 * sd), EPSILON * sd / sensitivity
+    return float(ndtr(near - far) - math.exp(EPSILON) * ndtr(-near - far))
+
+
+NEAREST, DOWN, SKELLAM = "shares rounded to nearest", "shares rounded down", "Skellam shares"
+SCHEMES: dict[str, Callable[[float], Summed]] = {
+    NEAREST: lambda variance: rounded(math.sqrt(variance / (USERS - 1)), USERS, down=False),
+    DOWN: lambda variance: rounded(math.sqrt(variance / (USERS - 1)), USERS, down=True),
+    SKELLAM: skellam,
+}
+
+
+def run(asked: Asked) -> Outcome:
+    began = time.monotonic()
+    asked.refuse_data("it is about noise alone")
+    found = {(scheme, levels): law(_stated(levels)) for levels in LEVELS for scheme, law in SCHEMES.items()}
+    table = [{"noise": scheme, "levels": levels, **_figures(law)} for (scheme, levels), law in found.items()]
+    whole = {half: max(_whole_run(levels, half=half) for levels in LEVELS) for half in (False, True)}
+    rows = [
+        (scheme, str(levels), *(f"{figure:.4g}" for figure in _figures(law).values()))
+        for (scheme, levels), law in found.items()
+    ]
+    return outcome(
+        NAME,
+        asked,
+        began=began,
+        data=f"no data: {USERS:,} users, m = {EVENTS}, ε {EPSILON:g}, δ {DELTA:g} promised",
+        parameters={
+            "users": USERS,
+            "events": EVENTS,
+            "delta of a run without rounding": {"corollary": whole[False], "proof": whole[True]},
+        },
+        table=table,
+        columns=("noise", "levels", "mean", "sd", "chance of no noise", "δ of one count"),
+        rows=rows,
+        findings=[_as_stated(found, whole), _skellam(found)],
+        panels=[
+            Panel(
+                f"{levels} level{'s' * (levels > 1)}",
+                [_line(scheme, found[scheme, levels]) for scheme in SCHEMES],
+            )
+            for levels in LEVELS
+        ],
+        axes=Axes("ε", "δ of one count", share_y=True),
+    )
+
+
+def _figures(law: Summed) -> dict[str, float]:
+    return {
+        "mean": law.mean,
+        "sd": law.sd,
+        "chance of none": law.none(),
+        "delta of one count": law.delta(EPSILON, EVENTS),
+    }
+
+
+def _line(scheme: str, law: Summed) -> Series:
+    epsilons = [each / 10 for each in range(31)]
+    deltas = [law.delta(epsilon, EVENTS) for epsilon in epsilons]
+    return Series(scheme, epsilons, deltas, mechanism=Mechanism.OURS if scheme == SKELLAM else Mechanism.COUNT)
+
+
+def _whole_run(levels: int, *, half: bool) -> float:
+    """The delta of a run without rounding, by the corollary or by its proof's last line."""
+    variance = _stated(levels) / (2 if half else 1)
+    return gaussian_delta(math.sqrt(variance), math.sqrt(2 * levels) * EVENTS)
+
+
+def _as_stated(found: Mapping[tuple[str, int], Summed], whole: Mapping[bool, float]) -> Finding:
+    worst = {scheme: max(found[scheme, each].delta(EPSILON, EVENTS) for each in LEVELS) for scheme in SCHEMES}
+    off = found[DOWN, LEVELS[-1]]
+    return Finding(
+        "M13",
+        "Count's noise gives its stated guarantee",
+        f"with shares rounded to nearest and rounded down, a count that changes by m has δ <= {DELTA:g} at ε 1 "
+        "and noise of mean 0 and the stated variance, within 10%",
+        f"to nearest δ {worst[NEAREST]:.4g}; down δ {worst[DOWN]:.2g} but mean {off.mean:,.0f} and sd "
+        f"{off.sd:.0f} for {math.sqrt(_stated(LEVELS[-1])):.0f} stated; "
+        f"never rounded, a run has δ {whole[False]:.2g} by the corollary and {whole[True]:.2g} by its proof",
+        all(
+            law.delta(EPSILON, EVENTS) <= DELTA
+            and abs(law.mean) < 1
+            and 0.9 < law.sd**2 / _stated(levels) < 1.1
+            for (scheme, levels), law in found.items()
+            if scheme != SKELLAM
+        ),
+    )
+
+
+def _keeps(law: Summed, levels: int) -> bool:
+    stated = abs(law.mean) < 1 and abs(law.sd**2 / _stated(levels) - 1) < 0.1
+    return stated and law.delta(EPSILON, EVENTS) <= DELTA
+
+
+def _stated(levels: int) -> float:
+    return paper_variance(levels=levels, events=EVENTS, epsilon=EPSILON, delta=DELTA)
+
+
+def _skellam(found: Mapping[tuple[str, int], Summed]) -> Finding:
+    worst = max(found[SKELLAM, levels].delta(EPSILON, EVENTS) for levels in LEVELS)
+    return Finding(
+        "T12",
+        "Skellam shares of the same variance keep it",
+        f"δ <= {DELTA:g} at ε 1, mean 0 and the stated variance, for one and two levels",
+        f"δ {worst:.2g}",
+        worst <= DELTA and all(abs(found[SKELLAM, each].sd ** 2 / _stated(each) - 1) < 0.1 for each in LEVELS),
+    )
+
+
+STUDY = Study(
+    NAME,
+    "Noise in rounded shares",
+    PAPER,
+    "theorem 4.1, corollary 4.3",
+    ("M13", "T12"),
+    {Scale.TOY: 0.1, Scale.SMALL: 0.1, Scale.FULL: 0.1},
+    {Scale.TOY: 1, Scale.SMALL: 1, Scale.FULL: 1},
+    run,
+)

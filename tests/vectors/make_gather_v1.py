@@ -1,0 +1,112 @@
+"""Made `gather_v1.json`: what every party of gathering must read and write, byte for byte.
+
+    python tests/vectors/make_gather_v1.py > tests/vectors/gather_v1.json
+
+Bytes are spelled in hex. Changing one of these breaks devices that are in use. `bad_messages` must be refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from gather_rounds import PROXY_KEY, SECRET, a_round, messages_of_every_kind, rounds_of_every_kind
+from tacit.gather.wire import credentials
+from tacit.gather.wire.closing import set_hash
+from tacit.gather.wire.groups import Group
+from tacit.gather.wire.masks import mask
+from tacit.gather.wire.rounds import binding
+from tacit.gather.wire.sealing import Role, seal
+
+SEED = bytes(range(100, 132))
+REPORT_ID = bytes(range(16))
+DEVICE = bytes(range(16, 32))
+
+
+def masks(digest: bytes) -> list[dict[str, Any]]:
+    bound = binding(digest, REPORT_ID)
+    cases = [(group, purpose) for group in Group for purpose in (b"counts", b"", b"proof")]
+    return [
+        {
+            "seed": SEED.hex(),
+            "binding": bound.hex(),
+            "purpose": purpose.decode(),
+            "group": str(group),
+            "elements": [str(each) for each in mask(SEED, bound, purpose, group, 5)],
+        }
+        for group, purpose in cases
+    ]
+
+
+def bad_messages() -> dict[str, str]:
+    """Each is an agreement that somebody spelled in another way, or that is none."""
+    good = messages_of_every_kind()["agreement"].to_bytes()
+    kind, version, digest, count, ids_hash = msgpack.unpackb(good)
+    spelled = {
+        "bad_version": msgpack.packb([kind, version + 1, digest, count, ids_hash]),
+        "bad_kind": msgpack.packb([kind + 1, version, digest, count, ids_hash]),
+        "bad_digest_size": msgpack.packb([kind, version, digest[:-1], count, ids_hash]),
+        "bad_digest_type": msgpack.packb([kind, version, "d" * 32, count, ids_hash]),
+        "bad_negative_count": msgpack.packb([kind, version, digest, -1, ids_hash]),
+        "bad_fractional_count": msgpack.packb([kind, version, digest, 3.0, ids_hash]),
+        "bad_true_for_a_count": msgpack.packb([kind, version, digest, True, ids_hash]),
+        "bad_more_fields": msgpack.packb([kind, version, digest, count, ids_hash, None]),
+        "bad_fewer_fields": msgpack.packb([kind, version, digest, count]),
+        "bad_map": msgpack.packb({0: kind}),
+        "bad_extension": msgpack.packb(msgpack.ExtType(5, good)),
+        "bad_bytes_after": good + b"\x00",
+        "bad_truncated": good[:-1],
+        "bad_long_number": good.replace(bytes([count]) + b"\xc4\x20", b"\xcc" + bytes([count]) + b"\xc4\x20"),
+        "bad_long_bytes": good.replace(b"\xc4\x20", b"\xc5\x00\x20", 1),
+        "bad_empty": b"",
+    }
+    return {name: each.hex() for name, each in spelled.items()}
+
+
+def main() -> None:
+    digest = a_round().digest
+    key = credentials.issue(SECRET, DEVICE)
+    ids = [bytes([number]) * 16 for number in (0, 1, 7, 200)]
+    bound = binding(digest, REPORT_ID)
+    vectors = {
+        "version": 1,
+        "rounds": {name: each.digest.hex() for name, each in rounds_of_every_kind().items()},
+        "messages": {name: each.to_bytes().hex() for name, each in messages_of_every_kind().items()},
+        "bad_messages": bad_messages(),
+        "masks": masks(digest),
+        "credential": {
+            "secret": SECRET.hex(),
+            "device": DEVICE.hex(),
+            "key": key.hex(),
+            "signed": b"signed".hex(),
+            "tag": credentials.tag(key, b"signed").hex(),
+        },
+        "set": {
+            "digest": digest.hex(),
+            "ids": [each.hex() for each in ids],
+            "hash": set_hash(digest, ids).hex(),
+            "hash_of_none": set_hash(digest, []).hex(),
+        },
+        "seals": [  # other bytes every time; these must open
+            {
+                "private": PROXY_KEY.to_bytes().hex(),
+                "public": PROXY_KEY.public.hex(),
+                "role": str(role),
+                "binding": bound.hex(),
+                "plain": SEED.hex(),
+                "sealed": seal(SEED, PROXY_KEY.public, role=role, binding=bound).hex(),
+            }
+            for role in Role
+        ],
+    }
+    print(json.dumps(vectors, indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()
