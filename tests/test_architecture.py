@@ -130,6 +130,15 @@ def test_the_table_catches(room: str, source: str) -> None:
     assert violations(room, source)
 
 
+@pytest.mark.parametrize("party", ["client", "proxy", "server"])
+def test_a_party_shares_only_the_wire_with_the_others(party: str) -> None:
+    allowed = {"wire", party}
+    for path in sorted((ROOT / "gather" / party).glob("*.py")):
+        for name in imported(ast.parse(path.read_text())):
+            parts = name.split(".")
+            assert parts[:2] != ["tacit", "gather"] or parts[2] in allowed, f"{path.name} imports {name}"
+
+
 def test_errors_import_other_rooms_for_types_only() -> None:
     tree = ast.parse((ROOT / "errors.py").read_text())
     top_level = [

@@ -25,7 +25,7 @@ from tacit.gather.wire.masks import mask
 from tacit.gather.wire.questions import Question
 from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.sealing import Role, SealingKey
-from tacit.gather.wire.uploads import Upload, upload_bytes
+from tacit.gather.wire.uploads import Layout, Upload, digest_of, upload_bytes
 
 MESSAGES = messages_of_every_kind()
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "gather_v1.json").read_text())
@@ -168,6 +168,30 @@ def test_an_upload_of_1000_counts_has_the_promised_size() -> None:
     assert len(upload.to_bytes()) == upload_bytes(round)
 
 
+@pytest.mark.parametrize("cells", [1, 30, 1000, 9000])  # lengths of one, two and four bytes
+def test_a_layout_reads_what_an_upload_reads(cells: int) -> None:
+    round = a_round(cells=cells)
+    layout = Layout.of(round)
+    draws = np.random.default_rng(cells)
+    parts = [draws.bytes(size) for size in (32, 16, 16, 8 * cells + 48, 80, 32)]
+    upload = Upload(*parts)
+    data = upload.to_bytes()
+    assert layout.fits(data)
+    assert digest_of(data) == upload.digest
+    names = ("digest", "report_id", "device", "sealed_proxy", "sealed_server", "tag")
+    for name in names:
+        assert data[getattr(layout, name)] == getattr(upload, name)
+    assert data[: layout.tag.start] == upload.signed_bytes
+    assert not layout.fits(data[:-1])
+    assert not layout.fits(data + b"0")
+    fields = {at for name in names for at in range(*getattr(layout, name).indices(len(data)))}
+    frame = sorted(set(range(len(data))) - fields)
+    for at in frame:  # a byte outside of the fields that is not as it must be
+        assert not layout.fits(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    with pytest.raises(Refused):
+        digest_of(data[:36])
+
+
 def test_the_tag_covers_everything_before_it() -> None:
     upload = MESSAGES["upload"]
     assert upload.to_bytes() == upload.signed_bytes + upload.tag
@@ -217,6 +241,14 @@ def test_jobs_have_the_sizes_of_their_round() -> None:
         with pytest.raises(Refused) as refusal:
             Job(round.digest, 0, (entry,)).expect_sizes(round)
         assert refusal.value.reason is Refusal.MALFORMED
+
+
+def test_parts_of_no_possible_size_are_refused() -> None:
+    upload, result = MESSAGES["upload"], MESSAGES["result"]
+    for name in ("sealed_proxy", "sealed_server"):
+        with pytest.raises(BadInput, match=name):
+            replace(upload, **{name: bytes(48)})
+    assert not read_or_refuse(Result, encode(Kind.RESULT, result.digest, 1, bytes(9), 1.0))
 
 
 def test_a_reply_has_a_known_verdict_for_every_report() -> None:

@@ -29,6 +29,7 @@ CATALOGUES = (
     "tacit.train.labels.audit",
     "tacit.train.statistic.audit",
     "tacit.train.audit",
+    "tacit.gather.audit",
 )
 """Modules with a `cases()`; a part that brings mechanisms adds its own here."""
 

@@ -7,8 +7,7 @@ from tacit.gather.proxy.known import KnownRounds
 from tacit.gather.proxy.store import Added, NewReport
 from tacit.gather.wire import credentials
 from tacit.gather.wire.refusals import Refusal
-from tacit.gather.wire.sealing import SEAL_OVERHEAD
-from tacit.gather.wire.uploads import Upload
+from tacit.gather.wire.uploads import Upload, digest_of
 
 ANSWERS = {
     Added.NEW: Refusal.ACCEPTED,
@@ -24,20 +23,24 @@ def admitted(data: bytes, rounds: KnownRounds, enrolment_secret: bytes, now: int
     """The report in an upload, or Refused: by size, spelling, round, time, and the device's tag."""
     if len(data) > rounds.largest_upload:
         raise Refused(Refusal.OVERSIZED)
-    upload = Upload.from_bytes(data)
-    known = rounds.of(upload.digest)
-    if len(data) > known.upload_bytes:
+    try:
+        known = rounds.of(digest_of(data))
+    except Refused:
+        Upload.from_bytes(data)  # what is no upload at all is MALFORMED
+        raise
+    layout = known.layout
+    if len(data) > layout.size:
         raise Refused(Refusal.OVERSIZED)
-    parts = ((upload.sealed_proxy, known.form.proxy_bytes), (upload.sealed_server, known.form.server_bytes))
-    if any(len(sealed) != plain_bytes + SEAL_OVERHEAD for sealed, plain_bytes in parts):
+    if not layout.fits(data):
         raise Refused(Refusal.MALFORMED)
     # Devices and the proxy may disagree on the time by `skew`, in either direction.
     if now < known.round.opens - known.round.skew:
         raise Refused(Refusal.TOO_EARLY)
     if now >= known.round.closes + known.round.skew:
         raise Refused(Refusal.TOO_LATE)
-    signed = data[: -credentials.TAG_BYTES]  # a message has one spelling, and the tag is last in it
-    if not credentials.check(enrolment_secret, upload.device, signed, upload.tag):
+    device, tag = data[layout.device], data[layout.tag]
+    signed = data[: layout.tag.start]  # the tag is last
+    if not credentials.check(enrolment_secret, device, signed, tag):
         raise Refused(Refusal.FORGED)
     # The tag, now that it is known to fit, is a hash of all the rest: it tells a retry from another report.
-    return NewReport(upload.digest, upload.report_id, upload.device, upload.tag, data)
+    return NewReport(known.round.digest, data[layout.report_id], device, tag, data)

@@ -103,9 +103,13 @@ class Proxy:
         """Take the server's verdicts. An answer to a job that is not waiting changes nothing."""
         answer = JobReply.from_bytes(reply)
         self._rounds.of(answer.digest)
-        stored = self._store.unanswered_job(answer.digest)
-        if stored is not None and stored.number == answer.number:
-            self._finish(answer.digest, self._drafted(answer.digest, stored), answer)
+        drafted = self._drafts.get(answer.digest)
+        if drafted is None or drafted.number != answer.number:  # from before a restart, or answered already
+            stored = self._store.unanswered_job(answer.digest)
+            if stored is None or stored.number != answer.number:
+                return
+            drafted = self._drafted(answer.digest, stored)
+        self._finish(answer.digest, drafted, answer)
 
     def _drafted(self, digest: bytes, stored: StoredJob) -> Draft:
         known = self._rounds.of(digest)

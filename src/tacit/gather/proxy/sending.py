@@ -33,12 +33,13 @@ def draft(stored: StoredJob, known: Known, *, key: SealingKey, check_key: bytes,
     What the proxy cannot read itself is refused here and never sent. The draft follows from the stored job
     alone, so that one made again after a crash is the same.
     """
-    parts = [upload[known.proxy_part] for upload in stored.uploads]
+    for_proxy, for_server = known.layout.sealed_proxy, known.layout.sealed_server
+    parts = [upload[for_proxy] for upload in stored.uploads]
     entries = list(zip(stored.report_ids, parts, strict=True))
     prepared = opening(key, Role.PROXY, known.form, entries, known.round.digest, check_key)
     sent = np.flatnonzero(prepared.refused == Refusal.ACCEPTED)
     chosen = tuple(
-        JobEntry(stored.report_ids[row], stored.uploads[row][known.server_part], prepared.messages[row])
+        JobEntry(stored.report_ids[row], stored.uploads[row][for_server], prepared.messages[row])
         for row in sent.tolist()
     )
     job = Job(known.round.digest, stored.number, chosen) if chosen else None
@@ -55,7 +56,9 @@ def settled(draft: Draft, reply: JobReply | None, known: Known) -> tuple[bytes, 
     if reply is not None:
         _expect_answer(draft, reply, known)
         codes[draft.sent] = np.frombuffer(reply.verdicts, np.uint8)
-    total = known.round.group.total(draft.prepared.shares[codes == Refusal.ACCEPTED])
+    accepted = codes == Refusal.ACCEPTED
+    shares = draft.prepared.shares  # (reports, cells); picking rows would copy all of them
+    total = known.round.group.total(shares if accepted.all() else shares[accepted])
     return codes.tobytes(), known.round.group.to_bytes(total)
 
 

@@ -57,7 +57,7 @@ class SealingKey:
         """What was sealed; Refused(UNOPENABLE) with another key, role or binding, or after any change."""
         try:
             return _SUITE.decrypt(sealed, self._private, _LABELS[role] + binding)
-        except (InvalidTag, ValueError):  # ValueError: too short, or a key of small order
+        except (InvalidTag, ValueError):  # the second where a release of the package tells them apart
             raise Refused(Refusal.UNOPENABLE) from None
 
     def __repr__(self) -> str:

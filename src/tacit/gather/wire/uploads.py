@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import msgpack
+
 from tacit.errors import BadInput
 from tacit.gather.wire.credentials import DEVICE_BYTES, TAG_BYTES
-from tacit.gather.wire.encoding import Kind, decode, encode, reading, sized
+from tacit.gather.wire.encoding import Kind, decode, encode, malformed, reading, sized
 from tacit.gather.wire.forms import form_of
 from tacit.gather.wire.rounds import DIGEST_BYTES, REPORT_ID_BYTES, Round
 from tacit.gather.wire.sealing import SEAL_OVERHEAD
@@ -56,17 +58,63 @@ class Upload:
         return self._bytes[:-TAG_BYTES]
 
 
-@lru_cache(maxsize=256)
+@dataclass(frozen=True)
+class Layout:
+    """Where every good upload of a round has its fields: all have the same sizes, and a message one spelling.
+
+    `between` are the bytes around the fields, with their places. An upload that has them, and the size, is one
+    that `Upload.from_bytes` would read; looking takes a tenth of the time.
+    """
+
+    size: int
+    digest: slice
+    report_id: slice
+    device: slice
+    sealed_proxy: slice
+    sealed_server: slice
+    tag: slice
+    between: tuple[tuple[slice, bytes], ...]
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def of(cls, round: Round) -> Layout:
+        form = form_of(round)
+        sizes = (
+            DIGEST_BYTES,
+            REPORT_ID_BYTES,
+            DEVICE_BYTES,
+            form.proxy_bytes + SEAL_OVERHEAD,
+            form.server_bytes + SEAL_OVERHEAD,
+            TAG_BYTES,
+        )
+        blank = Upload(*map(bytes, sizes)).to_bytes()
+        # msgpack writes a field as its length and its bytes: from the end, each is as far as both are long.
+        fields: list[slice] = []
+        end = len(blank)
+        for size in reversed(sizes):
+            fields.append(slice(end - size, end))
+            end -= len(msgpack.packb(bytes(size), use_bin_type=True))
+        fields.reverse()
+        starts = (0, *(field.stop for field in fields))
+        gaps = (slice(start, field.start) for start, field in zip(starts, fields, strict=False))
+        between = tuple((gap, blank[gap]) for gap in gaps)
+        digest, report_id, device, sealed_proxy, sealed_server, tag = fields
+        return cls(len(blank), digest, report_id, device, sealed_proxy, sealed_server, tag, between)
+
+    def fits(self, data: bytes) -> bool:
+        return len(data) == self.size and all(data[place] == expected for place, expected in self.between)
+
+
+def digest_of(data: bytes) -> bytes:
+    """What stands where uploads have their round's digest; Refused(MALFORMED) where none can."""
+    if type(data) is not bytes or len(data) < _DIGEST.stop:
+        malformed("expected an upload")
+    return data[_DIGEST]
+
+
+_DIGEST = slice(5, 5 + DIGEST_BYTES)  # after the array's length, kind, version, and the digest's own length
+
+
 def upload_bytes(round: Round) -> int:
     """The exact size of a good upload; anything longer is refused before it is parsed."""
-    form = form_of(round)
-    return len(
-        Upload(
-            bytes(DIGEST_BYTES),
-            bytes(REPORT_ID_BYTES),
-            bytes(DEVICE_BYTES),
-            bytes(form.proxy_bytes + SEAL_OVERHEAD),
-            bytes(form.server_bytes + SEAL_OVERHEAD),
-            bytes(TAG_BYTES),
-        ).to_bytes()
-    )
+    return Layout.of(round).size

@@ -1,0 +1,128 @@
+"""Whole rounds, audited as the server sees them: real devices, a real proxy, and what it hands over.
+
+Every cell of a round is a trial of its own: noise is drawn for each. One device has a 1 in all of them, or next
+door a 0. What the server knows of a cell is the sum of both shares with the proxy's noise, before its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from tacit.gather.client.reporting import MemoryOutbox, Reporter
+from tacit.gather.proxy.party import Proxy
+from tacit.gather.server.party import Server
+from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.wire.closing import Agreement
+from tacit.gather.wire.credentials import issue
+from tacit.gather.wire.groups import Group
+from tacit.gather.wire.noise import Noise, ServerNoise, UserNoise
+from tacit.gather.wire.releases import summed
+from tacit.gather.wire.rounds import DIGEST_BYTES, MOST_CELLS, Round
+from tacit.gather.wire.sealing import SealingKey
+from tacit.privacy.accounting.counts import shift_atoms
+from tacit.privacy.audit.case import Case, Draws, Hits, claim, empirical
+from tacit.privacy.budget import Budget
+from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
+from tacit.privacy.noise.shares import SkellamShares
+from tacit.privacy.randomness import Source
+from tacit.privacy.relations import Relation
+from tacit.privacy.releases import DiscreteGaussianCounts, NoisyCounts, SkellamCounts
+from tacit.schema.statistics import Integers
+
+PARTIES, ANSWERED = 4, 3
+DELTA = 0.01
+OPENS, CLOSES = 1_000, 2_000
+VARIANCE = Fraction(4)
+
+
+def cases() -> list[Case]:
+    """The twins have noise of half the variance."""
+    return [
+        _case(
+            "a gathered count, as its server sees it, noise by servers",
+            lambda variance: DiscreteGaussianCounts((1,), Relation.ZERO_OUT, variance),
+            lambda variance: ServerNoise(DiscreteGaussian(variance)),
+        ),
+        _case(
+            f"a gathered count, noise by {PARTIES} users of whom {PARTIES - ANSWERED} is away",
+            lambda variance: SkellamCounts((1,), Relation.ZERO_OUT, variance),
+            lambda variance: UserNoise(SkellamShares(variance, PARTIES)),
+        ),
+    ]
+
+
+def _case(name: str, release: Callable[[Fraction], NoisyCounts], noise: Callable[[Fraction], Noise]) -> Case:
+    claimed = claim(release(VARIANCE), Relation.ZERO_OUT, DELTA)
+    draws, twin = (
+        _seen(noise(variance), _telling(release(variance), claimed)) for variance in (VARIANCE, VARIANCE / 2)
+    )
+    return empirical(name, Relation.ZERO_OUT, claimed, delta=DELTA, draws=draws, twin_draws=twin)
+
+
+def _telling(release: NoisyCounts, claimed: float) -> int:
+    """From where on a count tells more than the claim."""
+    losses, _ = shift_atoms(release, 1)
+    return 1 + int(np.flatnonzero(losses >= claimed)[0]) - (len(losses) - 1) // 2
+
+
+def _seen(noise: Noise, at_least: int) -> Draws:
+    """The event: what the server sees of the count is large."""
+
+    def draws(neighbour: bool, trials: int, source: Source) -> Hits:
+        sizes = [min(MOST_CELLS, trials - start) for start in range(0, trials, MOST_CELLS)]
+        seen = [_server_view(noise, cells, 0 if neighbour else 1, source) for cells in sizes]
+        hits: Hits = np.concatenate(seen) >= at_least
+        return hits
+
+    return draws
+
+
+def _server_view(noise: Noise, cells: int, count: int, source: Source) -> Integers:
+    proxy_key, server_key = SealingKey.generate(), SealingKey.generate()
+    secret, check_key = source.bytes(32), source.bytes(32)
+    round = replace(_round(noise, cells), proxy_key=proxy_key.public, server_key=server_key.public)
+    ledger, store = MemoryLedger(), MemoryServerStore()
+    ledger.grant(round.line, round.cost)
+    proxy = Proxy(
+        proxy_key, MemoryProxyStore(), ledger, enrolment_secret=secret, check_key=check_key, entropy=source
+    )
+    server = Server(server_key, store, ledger, check_key=check_key, entropy=source)
+    proxy.open_round(round)
+    server.open_round(round)
+    uploads = []
+    for place in range(ANSWERED):
+        device = place.to_bytes(16, "little")
+        reporter = Reporter(device, issue(secret, device), source, MemoryOutbox(), server_key=server_key.public)
+        uploads.append(reporter.upload(round, np.full(cells, count if place == 0 else 0)))
+    proxy.take(uploads, OPENS)
+    while (job := proxy.next_job(round.digest)) is not None:
+        proxy.job_answered(server.job(job.to_bytes(), OPENS))
+    agreed = Agreement.from_bytes(server.agree(proxy.agreement(round.digest, CLOSES).to_bytes(), CLOSES))
+    share = round.group.from_bytes(proxy.noisy_share(round.digest, agreed).share, cells)
+    return round.group.lift(round.group.add(share, summed(round, store.totals(round.digest))))
+
+
+def _round(noise: Noise, cells: int) -> Round:
+    return Round(
+        task="audit",
+        level=0,
+        cells=cells,
+        question=bytes(DIGEST_BYTES),
+        group=Group.RING64,
+        largest=1,
+        opens=OPENS,
+        closes=CLOSES,
+        skew=0,
+        parties=PARTIES,
+        smallest_batch=1,
+        noise=noise,
+        bounds=None,
+        scope="audit",
+        cost=Budget.of(1, DELTA),
+        proxy_key=bytes(32),
+        server_key=b"\1" * 32,
+    )
