@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 
 from tacit.gather.client.contributions import Contributions, Event
+from tacit.gather.wire.checking import check_hash
 from tacit.gather.wire.closing import Agreement, NoisyShare, Receipt, Result
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.jobs import Job, JobEntry, JobReply
 from tacit.gather.wire.noise import ServerNoise, UserNoise
+from tacit.gather.wire.promises import Promise
 from tacit.gather.wire.questions import Question
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import SealingKey
 from tacit.gather.wire.uploads import Upload
 from tacit.gather.wire.validity.bounds import Bounds
-from tacit.privacy.budget import Budget
 from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.privacy.noise.shares import PolyaShares, SkellamShares
@@ -26,6 +27,9 @@ from tacit.privacy.noise.skellam import Skellam
 
 PROXY_KEY = SealingKey.from_bytes(bytes(range(32)))
 SERVER_KEY = SealingKey.from_bytes(bytes(range(32, 64)))
+CHECK_KEY = bytes(range(64, 96))
+PROMISE = Promise(events=4, each=4, levels=8, epsilon=Fraction(6), delta=Fraction(1, 10**9))
+PURE = replace(PROMISE, epsilon=Fraction(8), delta=Fraction(0))
 SECRET = b"enrolment secret of at least 32 bytes"
 
 QUESTION = Question(
@@ -43,7 +47,6 @@ def a_round(**changes: Any) -> Round:
         cells=QUESTION.cells,
         question=QUESTION.digest,
         group=Group.RING64,
-        largest=4,
         opens=1_700_000_000,
         closes=1_700_086_400,
         skew=60,
@@ -52,11 +55,13 @@ def a_round(**changes: Any) -> Round:
         noise=ServerNoise(Skellam(Fraction(1285))),
         bounds=None,
         scope="clicks",
-        cost=Budget.of("0.25", "1e-9"),
+        promise=PROMISE,
+        check=bytes(32),
         proxy_key=PROXY_KEY.public,
         server_key=SERVER_KEY.public,
     )
-    return replace(plain, **changes)
+    checked = {"check": check_hash(CHECK_KEY)} if changes.get("bounds") else {}
+    return replace(plain, **(checked | changes))
 
 
 def rounds_of_every_kind() -> dict[str, Round]:
@@ -66,12 +71,14 @@ def rounds_of_every_kind() -> dict[str, Round]:
             group=Group.RING32, noise=ServerNoise(DiscreteGaussian(Fraction(571, 2)))
         ),
         "discrete Laplace by servers, delta 0": a_round(
-            noise=ServerNoise(DiscreteLaplace(Fraction(16))), cost=Budget.of("1/2"), level=7
+            noise=ServerNoise(DiscreteLaplace(Fraction(16))), promise=PURE, level=7
         ),
         "skellam by users": a_round(
             noise=UserNoise(SkellamShares(Fraction(1142), 1000, Fraction(1, 10))), task="größer"
         ),
-        "polya by users": a_round(noise=UserNoise(PolyaShares(Fraction(50, 3), 1000, Fraction(0)))),
+        "polya by users": a_round(
+            noise=UserNoise(PolyaShares(Fraction(50, 3), 1000, Fraction(1, 1000))), promise=PURE
+        ),
         "with proofs": a_round(group=Group.FIELD64, bounds=Bounds(each=4, total=8)),
     }
 

@@ -9,10 +9,10 @@ from functools import cache
 import numpy as np
 
 from tacit.entropy import Simulation
-from tacit.gather.estimate.changes import Contribution
 from tacit.gather.estimate.exact import SimulatedCount, SimulatedResult
 from tacit.gather.estimate.planning import Law, RunPlan, plan
 from tacit.gather.estimate.universe import public_nodes
+from tacit.gather.wire.contribution import Contribution
 from tacit.gather.wire.questions import Question
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Sequence

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from tacit.entropy import Simulation
@@ -17,11 +18,15 @@ from tacit.gather.proxy.party import Proxy
 from tacit.gather.proxy.store import Phase
 from tacit.gather.server.party import Server
 from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.wire.checking import check_hash
+from tacit.gather.wire.closing import Agreement
 from tacit.gather.wire.credentials import issue, tag
+from tacit.gather.wire.drawing import noise_words, own_noise
 from tacit.gather.wire.forms import form_of
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.jobs import JobEntry
 from tacit.gather.wire.noise import ServerNoise
+from tacit.gather.wire.promises import Promise
 from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import Round, binding
 from tacit.gather.wire.sealing import Role, SealingKey, seal
@@ -36,6 +41,7 @@ DURING, AFTER = 15_000, CLOSES + SKEW
 ENROLMENT, CHECK = b"enrolment".ljust(32, b"."), b"check".ljust(32, b".")
 PROXY_KEY, SERVER_KEY = SealingKey.from_bytes(b"p" * 32), SealingKey.from_bytes(b"s" * 32)
 LAW = Skellam(Fraction(4))
+PROMISE = Promise(events=10, each=9, levels=2, epsilon=Fraction(64), delta=Fraction(1, 10**9))
 ROWS = [[1, 2, 3], [4, 5, 6], [0, 0, 9], [1, 0, 1]]
 
 PLAIN_ROUND = Round(
@@ -44,7 +50,6 @@ PLAIN_ROUND = Round(
     cells=3,
     question=bytes(32),
     group=Group.RING64,
-    largest=9,
     opens=OPENS,
     closes=CLOSES,
     skew=SKEW,
@@ -53,14 +58,16 @@ PLAIN_ROUND = Round(
     noise=ServerNoise(LAW),
     bounds=None,
     scope="devices",
-    cost=Budget.of(1, "1e-9"),
+    promise=PROMISE,
+    check=bytes(32),
     proxy_key=PROXY_KEY.public,
     server_key=SERVER_KEY.public,
 )
 
 
 def a_round(**changes: Any) -> Round:
-    return replace(PLAIN_ROUND, **changes)
+    checked = {"check": check_hash(CHECK)} if changes.get("bounds") else {}
+    return replace(PLAIN_ROUND, **(checked | changes))
 
 
 def name(number: int) -> bytes:
@@ -102,20 +109,22 @@ def an_upload(
     return replace(replace(upload, tag=tag(key, upload.signed_bytes)), **changes)
 
 
-class Recorded(Simulation):
-    """A source that remembers the words it gave out: a party draws words for noise alone."""
+class Recorded(SealingKey):
+    """A key that remembers what was derived from it: a party derives secrets for noise alone."""
 
-    def __init__(self, seed: str) -> None:
-        super().__init__(seed)
-        self.given: list[NDArray[np.uint64]] = []
+    def __init__(self, private: X25519PrivateKey) -> None:
+        super().__init__(private)
+        self.drawn: list[bytes] = []
 
-    def words(self, n: int) -> NDArray[np.uint64]:
-        self.given.append(super().words(n))
-        return self.given[-1]
+    def derived(self, label: bytes) -> bytes:
+        self.drawn.append(label)
+        return super().derived(label)
 
-    def noises(self, law: Skellam = LAW) -> list[NDArray[np.int64]]:
-        """The noise that each draw became."""
-        return [law.from_words(words, lambda: 0) for words in self.given]
+
+def noise_of(round: Round, agreed: Agreement, role: Role) -> NDArray[np.int64]:
+    """The noise that a party adds to this set of reports."""
+    key = PROXY_KEY if role is Role.PROXY else SERVER_KEY
+    return round.group.lift(own_noise(round, agreed.count, noise_words(key, role, round, agreed.ids_hash)))
 
 
 @dataclass
@@ -124,17 +133,18 @@ class World:
 
     round: Round
     seed: str = "world"
-    limit: str = "100"
+    limit: str = "1000"
     proxy_store: Any = field(default_factory=MemoryProxyStore)
     server_store: Any = field(default_factory=MemoryServerStore)
     proxy_ledger: Any = field(default_factory=MemoryLedger)
     server_ledger: Any = field(default_factory=MemoryLedger)
+    check_key: bytes = CHECK
     server_now: int | None = None  # the server's clock, where it is another
 
     def __post_init__(self) -> None:
         self.devices = Simulation(f"{self.seed} devices")
-        self.proxy_words = Recorded(f"{self.seed} proxy")
-        self.server_words = Recorded(f"{self.seed} server")
+        self.proxy_key = Recorded.from_bytes(PROXY_KEY.to_bytes())
+        self.server_key = Recorded.from_bytes(SERVER_KEY.to_bytes())
         self.now = DURING
         self.restart()
         self.proxy.open_round(self.round)
@@ -145,20 +155,23 @@ class World:
 
     def restart(self) -> None:
         self.proxy = Proxy(
-            PROXY_KEY,
+            self.proxy_key,
             self.proxy_store,
             self.proxy_ledger,
             enrolment_secret=ENROLMENT,
-            check_key=CHECK,
-            entropy=self.proxy_words,
+            check_key=self.check_key,
         )
-        self.server = Server(
-            SERVER_KEY, self.server_store, self.server_ledger, check_key=CHECK, entropy=self.server_words
-        )
+        self.server = Server(self.server_key, self.server_store, self.server_ledger, check_key=self.check_key)
 
     @property
     def digest(self) -> bytes:
         return self.round.digest
+
+    @property
+    def noise(self) -> NDArray[np.int64]:
+        """What both parties add to the reports that are accepted."""
+        agreed = self.proxy.counted(self.digest)
+        return noise_of(self.round, agreed, Role.PROXY) + noise_of(self.round, agreed, Role.SERVER)
 
     def upload(self, device: int, values: list[int], /, **bent: Any) -> bytes:
         return an_upload(self.round, device, values, self.devices, **bent).to_bytes()
@@ -209,7 +222,7 @@ def states(world: World) -> tuple[State | None, State | None]:
 def expect_exact(world: World, rows: list[list[int]] | NDArray[np.int64]) -> None:
     """The result, less the noise that each party drew once, is the sum of these rows."""
     result = world.server.result(world.digest, AFTER)
-    (proxy_noise,), (server_noise,) = world.proxy_words.noises(), world.server_words.noises()
+    assert (len(world.proxy_key.drawn), len(world.server_key.drawn)) == (1, 1)
     assert result.count == len(rows)
-    np.testing.assert_array_equal(result.values - proxy_noise - server_noise, np.sum(rows, axis=0))
+    np.testing.assert_array_equal(result.values - world.noise, np.sum(rows, axis=0))
     assert states(world) == (State.COMMITTED, State.COMMITTED)

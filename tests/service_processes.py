@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from tacit.entropy import Entropy
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import SealingKey
 from tacit.privacy.budget import Budget
-from tacit.services import running, trial
-from tacit.services.linking import HttpRounds, SignedCalls
+from tacit.services import trial
+from tacit.services.linking import HttpOperator, SignedCalls
 from tacit.services.settings import Settings, load, secret_at
 from tacit.services.signing import Exchange, Party
 from tacit.store.ledger import LedgerStore
@@ -37,13 +37,28 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
+def clock_of(ahead: Path) -> Callable[[], int]:
+    """Whole seconds now, and as many more as the file says."""
+    return lambda: int(time.time()) + int(ahead.read_text())
+
+
 class Launcher:
     """The process that all others are forked from; see `service_launcher`."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, str(Path(__file__).with_name("service_launcher.py"))]
+    def __init__(self, folder: Path) -> None:
+        self._ahead, self._seconds = folder / "seconds-ahead", 0
+        self.pass_seconds(0)
+        self.clock = clock_of(self._ahead)
+        command = [sys.executable, str(Path(__file__).with_name("service_launcher.py")), str(self._ahead)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.told("ready") == 0
+
+    def pass_seconds(self, seconds: int) -> None:
+        """Now, for all processes at once."""
+        self._seconds += seconds
+        new = self._ahead.with_suffix(".new")
+        new.write_text(str(self._seconds))
+        new.replace(self._ahead)
 
     def told(self, *words: object) -> int:
         assert self._process.stdin is not None
@@ -69,7 +84,7 @@ class Parties:
             Party.SERVER: f"http://127.0.0.1:{server_port}",
         }
         self._running: dict[Party, int] = {}
-        self._launcher = launcher
+        self._launcher, self.clock = launcher, launcher.clock
 
     def settings(self, party: Party) -> Settings:
         return load(self.folder / f"{party}.toml", party)
@@ -122,11 +137,11 @@ class Parties:
 
     def calls(self, client: httpx.Client, caller: Party, called: Party, secret: bytes) -> SignedCalls:
         exchange = Exchange.between(secret, caller=caller, called=called)
-        return SignedCalls(client, self.urls[called], exchange, entropy=Entropy(), clock=running.clock)
+        return SignedCalls(client, self.urls[called], exchange, entropy=Entropy(), clock=self.clock)
 
-    def operator(self, client: httpx.Client) -> HttpRounds:
+    def operator(self, client: httpx.Client) -> HttpOperator:
         secret = secret_at("operator", self.folder / "operator.secret")
-        return HttpRounds(self.calls(client, Party.OPERATOR, Party.SERVER, secret))
+        return HttpOperator(self.calls(client, Party.OPERATOR, Party.SERVER, secret))
 
 
 @contextmanager

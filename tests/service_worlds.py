@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import msgpack
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -29,41 +30,74 @@ from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryS
 from tacit.gather.wire import credentials
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.noise import ServerNoise
+from tacit.gather.wire.promises import Promise
 from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import SealingKey
 from tacit.privacy.budget import Budget
-from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
+from tacit.privacy.ledger.lines import Line
+from tacit.privacy.ledger.rules import Account
+from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
 from tacit.services.announcing import Announced, Questions
-from tacit.services.linking import HttpLink, HttpRounds, SignedCalls
+from tacit.services.linking import HttpLink, HttpOperator, HttpRounds, SignedCalls
 from tacit.services.settings import Pace
 from tacit.services.signing import Exchange, Gate, Party
 from tacit.services.uploading import HttpUploads, PublicKeys
 
 Found = TypeVar("Found")
 
-PROXY_URL, SERVER_URL = "http://proxy.test", "http://server.test"
+PROXY_URL, SERVER_URL = "https://proxy.test", "https://server.test"
 PAIR, OPERATOR, ENROLMENT, CHECK = (bytes([number] * 32) for number in range(1, 5))
+KEEP_DAYS = 30
 OPENS, CLOSES, SKEW = 1_800_000_000, 1_800_000_600, 5
 CELLS = 7
 
-# Each server adds a discrete Gaussian of this variance parameter: real noise, and hardly ever any.
-TINY = Fraction(1, 60)
-# P(|noise of one server| >= 1) <= 2 exp(-1/(2/60)) = 2 exp(-30) a cell: over a test's cells, below 1e-10.
+# Each server adds discrete Laplace noise of this scale: real noise, and hardly ever any. One server's is not 0
+# with probability 2 q / (1 + q), q = exp(-30), so below 2e-13 a cell.
+TINY = Fraction(1, 30)
+EVENTS, EACH, LEVELS = 40, 9, 3
+# A level changes by at most EVENTS in its totals and as much in clicks with no-clicks.
+GRANTED = Budget.of(100_000)
+PROMISE = Promise(EVENTS, EACH, LEVELS, 2 * EVENTS * LEVELS / TINY, Fraction(0))
 
 
 def a_round(proxy: SealingKey, server: SealingKey, **changes: Any) -> Round:
     return replace(
         Round(
-            task="trial", level=0, cells=CELLS, question=bytes(32), group=Group.RING64, largest=9,
+            task="trial", level=0, cells=CELLS, question=bytes(32), group=Group.RING64,
             opens=OPENS, closes=CLOSES, skew=SKEW, parties=100, smallest_batch=5,
-            noise=ServerNoise(DiscreteGaussian(TINY)), bounds=None, scope="clicks", cost=Budget.of(1, "1e-6"),
-            proxy_key=proxy.public, server_key=server.public,
+            noise=ServerNoise(DiscreteLaplace(TINY)), bounds=None, scope="clicks", promise=PROMISE,
+            check=bytes(32), proxy_key=proxy.public, server_key=server.public,
         ),
         **changes,
     )  # fmt: skip
+
+
+class ProxyStore(MemoryProxyStore):
+    """Notes what it was told to forget."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forgotten: list[bytes] = []
+
+    def forget(self, digest: bytes) -> None:
+        self.forgotten.append(digest)
+
+
+class ServerStore(MemoryServerStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.forgotten: list[bytes] = []
+
+    def forget(self, digest: bytes) -> None:
+        self.forgotten.append(digest)
+
+
+class Ledger(MemoryLedger):
+    def account(self, line: Line) -> Account | None:
+        return self.now.accounts.get(line)
 
 
 class Loop:
@@ -126,11 +160,11 @@ class World:
         self.now = OPENS
         self.pace = Pace(**{"commit_wait_ms": 2, "look_every_ms": 5, **pace})
         self.keys = {party: SealingKey.generate() for party in (Party.PROXY, Party.SERVER)}
-        self.proxy_store, self.server_store = MemoryProxyStore(), MemoryServerStore()
-        self.proxy_ledger, self.server_ledger = MemoryLedger(), MemoryLedger()
+        self.proxy_store, self.server_store = ProxyStore(), ServerStore()
+        self.proxy_ledger, self.server_ledger = Ledger(), Ledger()
         self.round = self.a_round()
         for ledger in (self.proxy_ledger, self.server_ledger):
-            ledger.grant(self.round.line, Budget.of(5, "1e-5"))
+            ledger.grant(self.round.line, GRANTED)
         self._questions = Questions(folder / "questions")
         self._loop = Loop()
         self._living: dict[str, AbstractAsyncContextManager[Any]] = {}
@@ -159,21 +193,22 @@ class World:
         """(Re)start the proxy on what its store holds."""
         proxy = Proxy(
             self.keys[Party.PROXY], self.proxy_store, self.proxy_ledger,
-            enrolment_secret=ENROLMENT, check_key=CHECK, entropy=Entropy(),
+            enrolment_secret=ENROLMENT, check_key=CHECK,
         )  # fmt: skip
         app = proxy_service.app(
-            proxy, self.proxy_store, self._questions, HttpLink(self.calls(Party.PROXY, Party.SERVER, pair)),
-            self.gate(Party.SERVER, Party.PROXY), clock=self.clock, pace=self.pace,
+            proxy, self.proxy_store, self.proxy_ledger, self._questions,
+            HttpLink(self.calls(Party.PROXY, Party.SERVER, pair)),
+            self.gate(Party.SERVER, Party.PROXY),
+            enrolment_secret=ENROLMENT, clock=self.clock, pace=self.pace, keep_days=KEEP_DAYS,
         )  # fmt: skip
         self._start("proxy.test", app)
 
     def start_server(self) -> None:
-        server = Server(
-            self.keys[Party.SERVER], self.server_store, self.server_ledger, check_key=CHECK, entropy=Entropy()
-        )
+        server = Server(self.keys[Party.SERVER], self.server_store, self.server_ledger, check_key=CHECK)
         app = server_service.app(
-            server, HttpRounds(self.calls(Party.SERVER, Party.PROXY)), self.gate(Party.PROXY, Party.SERVER),
-            self.gate(Party.OPERATOR, Party.SERVER, OPERATOR), clock=self.clock,
+            server, self.server_store, self.server_ledger,
+            HttpRounds(self.calls(Party.SERVER, Party.PROXY)), self.gate(Party.PROXY, Party.SERVER),
+            self.gate(Party.OPERATOR, Party.SERVER, OPERATOR), clock=self.clock, keep_days=KEEP_DAYS,
         )  # fmt: skip
         self._start("server.test", app)
 
@@ -197,12 +232,15 @@ class World:
     def open(self, announced: Announced | None = None) -> None:
         self.operator().open_round(announced or Announced(self.round))
 
-    def operator(self, secret: bytes = OPERATOR) -> HttpRounds:
-        return HttpRounds(self.calls(Party.OPERATOR, Party.SERVER, secret))
+    def operator(self, secret: bytes = OPERATOR) -> HttpOperator:
+        return HttpOperator(self.calls(Party.OPERATOR, Party.SERVER, secret))
 
     def device(self, number: int, **options: Any) -> HttpUploads:
         name, keys = number.to_bytes(16, "little"), PublicKeys(self.round.proxy_key, self.round.server_key)
-        reporter = Reporter(name, credentials.issue(ENROLMENT, name), Simulation(number), MemoryOutbox())
+        reporter = Reporter(
+            name, credentials.issue(ENROLMENT, name), Simulation(number), MemoryOutbox(),
+            proxy_key=keys.proxy, server_key=keys.server, simulated=True,
+        )  # fmt: skip
         return HttpUploads(
             self.client, PROXY_URL, reporter, keys,
             **{"entropy": Simulation(number), "sleep": lambda _: None, **options},
@@ -250,3 +288,16 @@ def settle(world: World) -> None:
     digest = world.round.digest
     world.wait_until(lambda: world.proxy_store.rounds()[0].phase in (Phase.RELEASED, Phase.TOO_FEW))
     assert world.proxy_store.round(digest) is not None
+
+
+def put(world: World, body: bytes, *, digest: str | None = None, report: str | None = None) -> httpx.Response:
+    digest = world.round.digest.hex() if digest is None else digest
+    return world.client.put(f"{PROXY_URL}/rounds/{digest}/reports/{report or '00' * 16}", content=body)
+
+
+def an_upload(world: World, number: int) -> tuple[bytes, str]:
+    """The bytes that device `number` sends, and its report's id."""
+    body = world.device(number)._reporter.upload(world.round, counts_of(number))
+    report_id = msgpack.unpackb(body)[3]
+    assert isinstance(report_id, bytes)
+    return body, report_id.hex()

@@ -55,7 +55,12 @@ def exact_gaussian_epsilon(noise: float, delta: float) -> float:
     return float(brentq(gap, 0, 400, xtol=1e-13))
 
 
-@pytest.mark.parametrize("target", [1e-3, 1e-6, 1e-9, 1e-12, 1e-15])
+SOME = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "target", [1e-3, *(pytest.param(target, marks=SOME) for target in (1e-6, 1e-9, 1e-12)), 1e-15]
+)
 @pytest.mark.parametrize(("noise", "steps"), [(0.5, 1), (30.0, 1000), (3000.0, 100_000), (316.0, 100_000)])
 def test_composed_gaussians_match_the_closed_form_from_above(noise: float, steps: int, target: float) -> None:
     """Composed step by step by FFT, not by the shortcut that the accountant would take."""
@@ -106,6 +111,7 @@ def test_sampled_gaussians_agree_with_a_second_library(
     assert ours >= theirs * 0.95 - 2e-3 * steps**0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [3])
 def test_groups_agree_with_a_second_library(group: int) -> None:
     """k records joining a Poisson sample: a mixture of Gaussians."""

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from exact_tests import assert_matches_pmf
-from gather_rounds import PROXY_KEY, QUESTION, SECRET, SERVER_KEY, a_round
+from gather_rounds import PROMISE, PROXY_KEY, PURE, QUESTION, SECRET, SERVER_KEY, a_round
 from tacit.entropy import Entropy, Simulation
-from tacit.errors import BadInput, Refused
+from tacit.errors import BadInput, EntropyMisuse, Refused
 from tacit.gather.client.answering import answer
 from tacit.gather.client.contributions import Contributions, Event
-from tacit.gather.client.reporting import MemoryOutbox, Reporter
+from tacit.gather.client.reporting import MemoryOutbox, Outbox, Reporter
 from tacit.gather.wire import credentials
 from tacit.gather.wire.forms import form_of
 from tacit.gather.wire.groups import Group
-from tacit.gather.wire.noise import UserNoise
+from tacit.gather.wire.noise import ServerNoise, UserNoise
 from tacit.gather.wire.questions import Question
 from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import Round, binding
@@ -33,10 +33,20 @@ from tacit.gather.wire.sealing import Role, SealingKey
 from tacit.gather.wire.uploads import Upload, upload_bytes
 from tacit.gather.wire.validity.bounds import Bounds
 from tacit.privacy.noise.shares import PolyaShares, SkellamShares
+from tacit.privacy.noise.skellam import Skellam
 from tacit.schema.contexts.hierarchy import Levels
 
 DEVICE = b"device of 16 byt"
 KEY = credentials.issue(SECRET, DEVICE)
+
+
+SPARE = Fraction(1, 100)
+
+
+def a_reporter(outbox: Outbox | None = None, **changes: Any) -> Reporter:
+    known = {"proxy_key": PROXY_KEY.public, "server_key": SERVER_KEY.public}
+    named: dict[str, Any] = {"device": DEVICE, "key": KEY, "entropy": Entropy(), **known}
+    return Reporter(outbox=outbox or MemoryOutbox(), **(named | changes))
 
 
 def node_of(levels: Levels, context: tuple[Any, ...]) -> int:  # noqa: ARG001 (one level here)
@@ -184,12 +194,12 @@ def opened(round: Round, data: bytes) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize(
     "round",
-    [*(a_round(group=group) for group in Group), a_round(group=Group.FIELD64, bounds=Bounds(each=4, total=30))],
+    [*(a_round(group=group) for group in Group), a_round(group=Group.FIELD64, bounds=Bounds(each=4, total=8))],
     ids=["ring32", "ring64", "field64", "with a proof"],
 )
 def test_an_upload_holds_the_values(round: Round) -> None:
-    values = np.arange(13) % 5
-    data = Reporter(DEVICE, KEY, Entropy(), MemoryOutbox()).upload(round, values)
+    values = np.array([4, 0, 0, 3, *[0] * 8, 1])
+    data = a_reporter().upload(round, values)
     assert len(data) == upload_bytes(round)
     assert opened(round, data).tolist() == values.tolist()
     assert Upload.from_bytes(data).device == DEVICE
@@ -197,11 +207,11 @@ def test_an_upload_holds_the_values(round: Round) -> None:
 
 def test_a_retry_sends_the_very_same_bytes() -> None:
     outbox, round, values = MemoryOutbox(), a_round(), np.zeros(13, np.int64)
-    first = Reporter(DEVICE, KEY, Entropy(), outbox).upload(round, values)
-    again = Reporter(DEVICE, KEY, Entropy(), outbox).upload(round, values + 1)  # restarted, and mistaken
+    first = a_reporter(outbox).upload(round, values)
+    again = a_reporter(outbox).upload(round, values + 1)  # restarted, and mistaken
     assert again == first
-    assert Reporter(DEVICE, KEY, Entropy(), outbox).upload(replace(round, level=1), values) != first
-    assert Reporter(DEVICE, KEY, Entropy(), MemoryOutbox()).upload(round, values) != first
+    assert a_reporter(outbox).upload(replace(round, level=1), values) != first
+    assert a_reporter().upload(round, values) != first
 
 
 def test_an_upload_that_was_kept_meanwhile_is_the_one_to_send() -> None:
@@ -211,7 +221,7 @@ def test_an_upload_that_was_kept_meanwhile_is_the_one_to_send() -> None:
 
     outbox, round = KeptElsewhere(), a_round()
     first = outbox.keep(round.digest, b"by another process")
-    assert Reporter(DEVICE, KEY, Entropy(), outbox).upload(round, np.zeros(13, np.int64)) == first
+    assert a_reporter(outbox).upload(round, np.zeros(13, np.int64)) == first
 
 
 def test_nothing_is_sent_that_was_not_kept_first() -> None:
@@ -220,15 +230,25 @@ def test_nothing_is_sent_that_was_not_kept_first() -> None:
             raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space"):
-        Reporter(DEVICE, KEY, Entropy(), Full()).upload(a_round(), np.zeros(13, np.int64))
+        a_reporter(Full()).upload(a_round(), np.zeros(13, np.int64))
 
 
-@pytest.mark.parametrize("shares", [SkellamShares(Fraction(400), 100), PolyaShares(Fraction(20), 100)], ids=str)
+@pytest.mark.parametrize(
+    "shares", [SkellamShares(Fraction(1200), 100, SPARE), PolyaShares(Fraction(20), 100, SPARE)], ids=str
+)
 def test_a_device_adds_its_share_of_the_noise(shares: SkellamShares | PolyaShares) -> None:
-    round = a_round(cells=1000, parties=100, smallest_batch=10, question=bytes(32), noise=UserNoise(shares))
-    values = np.full(1000, 2)
-    entropy = Simulation("noise of a device")
-    noise = opened(round, Reporter(DEVICE, KEY, entropy, MemoryOutbox()).upload(round, values)) - values
+    round = a_round(
+        cells=1000,
+        parties=100,
+        smallest_batch=10,
+        question=bytes(32),
+        noise=UserNoise(shares),
+        promise=PROMISE if isinstance(shares, SkellamShares) else PURE,
+    )
+    values = np.zeros(1000, np.int64)
+    values[::250] = 2
+    reporter = a_reporter(entropy=Simulation("noise of a device"), simulated=True)
+    noise = opened(round, reporter.upload(round, values)) - values
     law = shares.share
     tail = 1 - sum(law.pmf(x) for x in range(-2, 3))
     pmf = {**{x: law.pmf(x) for x in range(-2, 3)}, 9: tail}
@@ -242,6 +262,7 @@ def test_a_device_adds_its_share_of_the_noise(shares: SkellamShares | PolyaShare
     [
         (np.full(13, 5), "from 0 to 4"),
         (np.full(13, -1), "from 0 to 4"),
+        (np.ones(13, np.int64), "add up to at most 8"),
         (np.zeros(12, np.int64), "13 values"),
         (np.zeros(13), "int64"),
         (np.zeros((13, 1), np.int64), "13 values"),
@@ -250,44 +271,68 @@ def test_a_device_adds_its_share_of_the_noise(shares: SkellamShares | PolyaShare
 def test_values_that_the_round_does_not_allow_are_refused(values: NDArray[Any], words: str) -> None:
     outbox, round = MemoryOutbox(), a_round()
     with pytest.raises(BadInput, match=words):
-        Reporter(DEVICE, KEY, Entropy(), outbox).upload(round, values)
+        a_reporter(outbox).upload(round, values)
     assert outbox.find(round.digest) is None
 
 
 def test_values_are_held_to_the_rounds_bounds() -> None:
-    round = a_round(group=Group.FIELD64, bounds=Bounds(each=2, total=8))
-    reporter = Reporter(DEVICE, KEY, Entropy(), MemoryOutbox())
-    for values, words in ((np.full(13, 3), "0..2"), (np.ones(13, np.int64), "at most 8")):
+    round = a_round(group=Group.FIELD64, bounds=Bounds(each=4, total=5))
+    reporter = a_reporter()
+    for values, words in (
+        (np.full(13, 5), "0 to 4"),
+        ((np.arange(13) < 6).astype(np.int64), "at most 5"),
+    ):
         with pytest.raises(BadInput, match=words):
             reporter.upload(round, values)
 
 
-def test_a_device_seals_to_no_other_server_than_the_one_it_knows() -> None:
+@pytest.mark.parametrize("party", ["proxy_key", "server_key"])
+def test_a_device_seals_to_no_other_parties_than_those_it_knows(party: str) -> None:
     """A proxy that hands out rounds with a key of its own as the server's would open both parts."""
     round, values = a_round(), np.zeros(13, np.int64)
-    stolen = replace(round, server_key=SealingKey.generate().public)
+    stolen = a_round(**{party: SealingKey.generate().public})
     outbox = MemoryOutbox()
-    reporter = Reporter(DEVICE, KEY, Entropy(), outbox, server_key=SERVER_KEY.public)
+    reporter = a_reporter(outbox)
     with pytest.raises(Refused) as refusal:
         reporter.upload(stolen, values)
     assert refusal.value.reason is Refusal.UNAUTHENTICATED
     assert outbox.find(stolen.digest) is None
     assert opened(round, reporter.upload(round, values)).tolist() == values.tolist()
     with pytest.raises(BadInput, match="server_key"):
-        Reporter(DEVICE, KEY, Entropy(), outbox, server_key=b"short")
+        a_reporter(outbox, server_key=b"short")
+    with pytest.raises(BadInput, match="proxy_key"):
+        a_reporter(outbox, proxy_key=b"short")
+
+
+def test_a_device_answers_no_round_whose_noise_does_not_keep_its_promise() -> None:
+    outbox = MemoryOutbox()
+    for bare in (
+        a_round(noise=ServerNoise(Skellam(Fraction(1, 10**6)))),
+        a_round(promise=replace(PROMISE, epsilon=Fraction(1))),
+        a_round(promise=replace(PROMISE, levels=100)),
+        a_round(promise=replace(PROMISE, delta=Fraction(0))),
+    ):
+        with pytest.raises(Refused, match="keeps") as refusal:
+            a_reporter(outbox).upload(bare, np.zeros(13, np.int64))
+        assert refusal.value.reason is Refusal.PROMISE_NOT_KEPT
+        assert outbox.find(bare.digest) is None
+
+
+def test_a_seeded_source_is_for_simulations_only() -> None:
+    with pytest.raises(EntropyMisuse, match="simulated=True"):
+        a_reporter(entropy=Simulation(1))
+    a_reporter(entropy=Simulation(1), simulated=True)
 
 
 def test_a_reporter_needs_its_own_name_and_key() -> None:
     for device, key in ((b"short", KEY), (DEVICE, b"short")):
         with pytest.raises(BadInput, match="bytes"):
-            Reporter(device, key, Entropy(), MemoryOutbox())
+            a_reporter(device=device, key=key)
 
 
 def test_a_part_does_not_open_for_another_report_or_round() -> None:
     round = a_round()
-    upload = Upload.from_bytes(
-        Reporter(DEVICE, KEY, Entropy(), MemoryOutbox()).upload(round, np.zeros(13, np.int64))
-    )
+    upload = Upload.from_bytes(a_reporter().upload(round, np.zeros(13, np.int64)))
     other = replace(round, level=1).digest
     for key, sealed, role, bound in (
         (PROXY_KEY, upload.sealed_proxy, Role.PROXY, binding(other, upload.report_id)),

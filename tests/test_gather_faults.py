@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from gather_worlds import (
     AFTER,
@@ -16,13 +15,13 @@ from gather_worlds import (
     CLOSES,
     DURING,
     ENROLMENT,
-    LAW,
     PROXY_KEY,
     SERVER_KEY,
     SKEW,
     Recorded,
     a_round,
     an_upload,
+    noise_of,
 )
 from tacit.entropy import Simulation
 from tacit.errors import GatherError, NotYet, TooFew
@@ -32,6 +31,7 @@ from tacit.gather.proxy.store import Phase
 from tacit.gather.server.party import Server
 from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
 from tacit.gather.wire.refusals import Refusal
+from tacit.gather.wire.sealing import Role, SealingKey
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.amount import Amount
 from tacit.privacy.ledger.rules import State
@@ -81,30 +81,35 @@ class Shaky:
 
 
 class PaidFor(Recorded):
-    """Words for noise, which nobody may draw before the ledger has set its cost aside."""
+    """A key for noise, which nobody may draw before the ledger has set its cost aside."""
 
-    def __init__(self, seed: str, ledger: MemoryLedger, key: str) -> None:
-        super().__init__(seed)
-        self._ledger, self._ledger_key = ledger, key
+    ledger: MemoryLedger
+    ledger_key: str
 
-    def words(self, n: int) -> NDArray[np.uint64]:
-        kept = self._ledger.reservation(self._ledger_key)
+    @classmethod
+    def by(cls, key: SealingKey, ledger: MemoryLedger, ledger_key: str) -> PaidFor:
+        found = cls.from_bytes(key.to_bytes())
+        found.ledger, found.ledger_key = ledger, ledger_key
+        return found
+
+    def derived(self, label: bytes) -> bytes:
+        kept = self.ledger.reservation(self.ledger_key)
         assert kept is not None, "noise was drawn before it was paid for"
         assert kept.state is State.RESERVED, "noise was drawn for a release that had left"
-        return super().words(n)
+        return super().derived(label)
 
 
 class Troubled:
     """Both parties over stores that outlive them, and a link on which anything may happen."""
 
-    def __init__(self, seed: str, trouble: Trouble, fate: Callable[[str], bool]) -> None:
+    def __init__(self, trouble: Trouble, fate: Callable[[str], bool]) -> None:
         self.fate = fate  # whether this misfortune happens now
         self.stores = MemoryProxyStore(), MemoryServerStore()
         self.ledgers = MemoryLedger(), MemoryLedger()
         self.shaky: list[Any] = [Shaky(each, trouble) for each in (*self.stores, *self.ledgers)]
-        keys = f"{ROUND.key}/proxy", f"{ROUND.key}/server"
-        self.words = tuple(
-            PaidFor(f"{seed} {key}", ledger, key) for key, ledger in zip(keys, self.ledgers, strict=True)
+        self.keys = (
+            PaidFor.by(PROXY_KEY, self.ledgers[0], f"{ROUND.key}/proxy"),
+            PaidFor.by(SERVER_KEY, self.ledgers[1], f"{ROUND.key}/server"),
         )
         self.clock_of_server = 0
         self.now = DURING
@@ -115,17 +120,15 @@ class Troubled:
         self.proxy.open_round(ROUND)
         self.server.open_round(ROUND)
         for ledger in self.ledgers:
-            ledger.grant(ROUND.line, Budget.of("1.5", "1e-6"))  # not enough to pay twice
+            ledger.grant(ROUND.line, Budget.of(96, "1e-6"))  # not enough to pay twice
 
     def restart_proxy(self) -> None:
         store, ledger = self.shaky[0], self.shaky[2]
-        self.proxy = Proxy(
-            PROXY_KEY, store, ledger, enrolment_secret=ENROLMENT, check_key=CHECK, entropy=self.words[0]
-        )
+        self.proxy = Proxy(self.keys[0], store, ledger, enrolment_secret=ENROLMENT, check_key=CHECK)
 
     def restart_server(self) -> None:
         store, ledger = self.shaky[1], self.shaky[3]
-        self.server = Server(SERVER_KEY, store, ledger, check_key=CHECK, entropy=self.words[1])
+        self.server = Server(self.keys[1], store, ledger, check_key=CHECK)
 
     # The link.
 
@@ -182,9 +185,9 @@ class Troubled:
         self.expect_paid()
 
     def expect_paid(self) -> None:
-        """Whatever left a party was set aside in its ledger before."""
+        """Whatever left a party was paid for before: spent for good by the proxy, whose share can be seen."""
         if any(kind == "share" for kind, _ in self.sent):
-            assert self.reserved(0) is not None
+            assert self.reserved(0) is State.COMMITTED
         if self.stores[1].result(ROUND.digest) is not None:
             assert self.reserved(1) is not None
 
@@ -207,8 +210,8 @@ class Troubled:
             assert len(counted) < ROUND.smallest_batch
             assert (self.reserved(0), self.reserved(1)) == (None, None)
             assert not shares
-            assert not self.words[0].given
-            assert not self.words[1].given
+            assert not self.keys[0].drawn
+            assert not self.keys[1].drawn
             with pytest.raises(TooFew):
                 self.server.result(ROUND.digest, AFTER)
             return phase
@@ -216,7 +219,9 @@ class Troubled:
         assert len(counted) >= ROUND.smallest_batch
         assert len(shares) == 1, "two draws of noise on one sum left the proxy"
         result = self.server.result(ROUND.digest, AFTER)
-        noise = self.words[0].noises(LAW)[-1] + self.words[1].noises(LAW)[-1]  # earlier draws died unseen
+        assert [len(set(each.drawn)) for each in self.keys] == [1, 1], "two sets had noise drawn for them"
+        agreed = self.proxy.counted(ROUND.digest)
+        noise = noise_of(ROUND, agreed, Role.PROXY) + noise_of(ROUND, agreed, Role.SERVER)
         exact = COUNTS[sorted(counted)].sum(axis=0).astype(np.int64)
         np.testing.assert_array_equal(result.values - noise, exact)
         assert result.count == len(counted)
@@ -244,7 +249,7 @@ def short_run(deaths: dict[int, str]) -> tuple[Troubled, int]:
         writes += 1
         return deaths.get(writes - 1, "")
 
-    world = Troubled("short", trouble, never)
+    world = Troubled(trouble, never)
     acknowledged: set[int] = set()
     for device in range(4):
         for _ in range(4):
@@ -261,12 +266,12 @@ def short_run(deaths: dict[int, str]) -> tuple[Troubled, int]:
 def test_a_crash_before_or_after_any_write_changes_nothing_in_the_end() -> None:
     world, writes = short_run({})
     assert writes > 15
-    assert [len(each.given) for each in world.words] == [1, 1]
+    assert [len(each.drawn) for each in world.keys] == [1, 1]
     draws = set()
     for place in range(writes):
         for when in ("before", "after"):
             world, _ = short_run({place: when})
-            draws.add(tuple(len(each.given) for each in world.words))
+            draws.add(tuple(len(each.drawn) for each in world.keys))
     # A draw that died before it was kept is the only one that is made again, by either party.
     assert draws == {(1, 1), (2, 1), (1, 2)}
 
@@ -292,7 +297,7 @@ def troubled_run(seed: int) -> Phase:
     def trouble() -> str:
         return ("before", "after")[dice.uniform_below(2)] if happens(8) else ""
 
-    world = Troubled(str(seed), trouble, lambda _: happens(7))
+    world = Troubled(trouble, lambda _: happens(7))
     world.clock_of_server = dice.uniform_below(2 * SKEW + 1) - SKEW
     acknowledged: set[int] = set()
     tried: set[int] = set()
@@ -335,7 +340,7 @@ def test_whatever_happens_many_times() -> None:
 
 
 def test_not_yet_is_said_while_a_round_is_in_trouble() -> None:
-    world = Troubled("waiting", lambda: "", lambda what: what == "the request is lost")
+    world = Troubled(lambda: "", lambda what: what == "the request is lost")
     for upload in UPLOADS[:4]:
         world.take(upload)
     world.now = AFTER

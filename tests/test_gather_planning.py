@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,9 +14,7 @@ import pytest
 from scipy.special import ive
 from scipy.stats import norm
 
-from tacit.errors import BadInput, NoFiniteGuarantee
-from tacit.gather.estimate import changes as changes_module
-from tacit.gather.estimate.changes import Contribution, exposed_exchanges, hockey_stick, partitions
+from tacit.errors import BadInput
 from tacit.gather.estimate.planning import (
     Law,
     NoiseBy,
@@ -24,6 +23,9 @@ from tacit.gather.estimate.planning import (
     plan,
     usual_delta,
 )
+from tacit.gather.wire import exchanges
+from tacit.gather.wire.contribution import Contribution
+from tacit.gather.wire.exchanges import exposed_exchanges, hockey_stick
 from tacit.gather.wire.noise import ServerNoise, UserNoise
 from tacit.privacy.accounting import pld
 from tacit.privacy.budget import Budget
@@ -41,6 +43,15 @@ from tacit.privacy.releases import (
 )
 
 ZERO_OUT = Relation.ZERO_OUT
+
+
+def partitions(total: int, most: int) -> Iterator[tuple[int, ...]]:
+    """All ways of writing `total` as falling parts of at most `most`."""
+    if total == 0:
+        yield ()
+    for first in range(min(total, most), 0, -1):
+        for rest in partitions(total - first, first):
+            yield (first, *rest)
 
 
 def sensitivity_by_enumeration(events: int, each: int, levels: int) -> int:
@@ -117,7 +128,7 @@ def test_an_exchange_that_is_exposed_is_found(monkeypatch: pytest.MonkeyPatch) -
         shifted = np.array([law.get(int(k) + change, 1e-30) for k in x]) / whole
         return np.log(mass / shifted), mass
 
-    monkeypatch.setattr(changes_module, "shift_atoms", atoms)
+    monkeypatch.setattr(exchanges, "shift_atoms", atoms)
     assert (1, 1) in exposed_exchanges(noisy(SkellamCounts, 12.5), 2)
 
 
@@ -231,13 +242,13 @@ def test_who_adds_which_noise() -> None:
     assert isinstance(servers.noise.law, DiscreteGaussian)
     assert isinstance(users.noise, UserNoise)
     assert isinstance(users.noise.shares, SkellamShares)
-    assert (users.noise.shares.parties, users.noise.shares.silent) == (1000, Fraction(1, 4))
+    assert (users.noise.shares.parties, users.noise.shares.silent) == (1000, Fraction(251, 1000))
     assert isinstance(polya.noise, UserNoise)
-    assert polya.noise.shares == PolyaShares(Fraction(4), 1000, Fraction(1, 4))
+    assert polya.noise.shares == PolyaShares(Fraction(4), 1000, Fraction(251, 1000))
     assert isinstance(plan(**asked, law=Law.SKELLAM).noise.server_law(3), Skellam)
     # Servers pay twice; users once, over the fraction that is sure to add it; a server sees the same promise.
     assert servers.published_sd(10) ** 2 == pytest.approx(2 * float(servers.noise.law.sigma_squared))
-    assert users.published_sd(1000) ** 2 == pytest.approx(float(users.noise.shares.variance) / 0.75)
+    assert users.published_sd(1000) ** 2 == pytest.approx(float(users.noise.shares.variance) / 0.749)
     for run in (servers, users):
         kept = pld.epsilon(run.release(), delta=run.delta, relation=ZERO_OUT)
         assert 1.99 < kept <= 2.0
@@ -279,9 +290,9 @@ def test_a_plan_with_too_little_noise_cannot_be_made(nine_levels: RunPlan) -> No
     with pytest.raises(BadInput, match="expected noise that keeps epsilon=1"):
         replace(nine_levels, noise=less)
     with pytest.raises(BadInput, match="keeps"):
-        replace(nine_levels, contribution=Contribution(5))
-    with pytest.raises(NoFiniteGuarantee, match="delta=0"):
-        replace(nine_levels, delta=Fraction(0))
+        replace(nine_levels, promise=replace(nine_levels.promise, events=5, each=5))
+    with pytest.raises(BadInput, match="delta=0"):
+        replace(nine_levels, promise=replace(nine_levels.promise, delta=Fraction(0)))
     with pytest.raises(BadInput, match="9 levels"):
         nine_levels.release(10)
 
@@ -295,3 +306,28 @@ def test_the_statement_names_unit_relation_and_gaps(nine_levels: RunPlan) -> Non
     assert any("more than 4 events" in gap for gap in said.not_protected)
     users = plan(contribution=Contribution(1), levels=1, parties=50, epsilon=1, by=NoiseBy.USERS, silent=0.1)
     assert sum("collude" in gap for gap in users.statement.not_protected) == 1
+
+
+@pytest.mark.parametrize("parties", [2, 10, 100])
+@pytest.mark.parametrize("law", [Law.SKELLAM, Law.DISCRETE_LAPLACE])
+@pytest.mark.parametrize("silent", [0, "1/4"])
+def test_a_device_that_subtracts_its_own_noise_sees_no_more_than_was_promised(
+    parties: int, law: Law, silent: Any
+) -> None:
+    asked: dict[str, Any] = {"contribution": Contribution(4, 1), "levels": 2, "epsilon": 1}
+    run = plan(**asked, parties=parties, by=NoiseBy.USERS, law=law, silent=silent)
+    assert isinstance(run.noise, UserNoise)
+    shares = run.noise.shares
+    left = parties - math.floor(Fraction(silent) * parties) - 1  # neither silent nor the one that looks
+    assert float(left * shares.share.variance) == pytest.approx(float(shares.part(Fraction(1)).variance))
+    if isinstance(shares, SkellamShares):
+        others = SkellamCounts(run.release().changes, ZERO_OUT, left * shares.share.variance)
+        assert pld.epsilon(others, delta=run.delta, relation=ZERO_OUT) <= 1
+
+
+@pytest.mark.parametrize(("parties", "silent"), [(1, 0), (2, "1/2"), (10, "0.9")])
+def test_users_alone_make_no_noise_if_nobody_is_left_to_add_it(parties: int, silent: Any) -> None:
+    with pytest.raises(BadInput, match="expected more than"):
+        plan(
+            contribution=Contribution(1), levels=1, parties=parties, epsilon=1, by=NoiseBy.USERS, silent=silent
+        )

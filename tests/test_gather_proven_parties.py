@@ -9,6 +9,7 @@ import pytest
 
 from gather_worlds import (
     AFTER,
+    CHECK,
     DURING,
     PROXY_KEY,
     ROWS,
@@ -20,9 +21,10 @@ from gather_worlds import (
     refusal,
     states,
 )
-from tacit.errors import GatherError, NotYet
+from tacit.errors import Refused, Unproven
 from tacit.gather.proxy.driving import drive
 from tacit.gather.proxy.store import Phase
+from tacit.gather.wire.checking import check_hash
 from tacit.gather.wire.forms import form_of
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.jobs import JobReply
@@ -88,14 +90,19 @@ def test_what_is_not_proven_is_out_of_range_and_the_others_are_summed(world: Wor
 def test_a_server_that_accepts_what_is_not_proven_gets_nothing(world: World) -> None:
     world.report(ROWS)
     world.proxy.take([unproven(world, 20)], DURING)
-    for _ in range(2):
-        with pytest.raises(GatherError, match="not proven"):
-            drive(world.proxy, Liar(world), world.digest, AFTER)
-        with pytest.raises(NotYet):
+    with pytest.raises(Unproven, match="not proven"):
+        drive(world.proxy, Liar(world), world.digest, AFTER)
+    for _ in range(2):  # for good: a server that is honest from now on gets nothing either
+        assert world.drive() is Phase.STOPPED
+        assert world.proxy.next_job(world.digest) is None
+        assert world.proxy.take([world.upload(30, ROWS[0])], DURING) == [Refusal.TOO_LATE]
+        with pytest.raises(Unproven, match="stopped"):
             world.proxy.agreement(world.digest, AFTER)
+        with pytest.raises(Unproven, match="stopped"):
+            world.proxy.noisy_share(world.digest, world.proxy.counted(world.digest))
         world.restart()
     assert states(world) == (None, None)
-    assert not world.proxy_words.given
+    assert not world.proxy_key.drawn
 
 
 def test_a_proxy_cannot_vouch_for_a_report(world: World) -> None:
@@ -121,10 +128,30 @@ def test_messages_of_another_size_are_refused(world: World) -> None:
     assert world.proxy.counted(world.digest).count == 0
 
 
-def test_parties_with_different_check_keys_accept_nothing(world: World) -> None:
+def test_a_round_is_only_opened_with_its_check_key(world: World) -> None:
+    other = replace(PROVEN, task="other", check=check_hash(bytes(32)))
+    for party in (world.proxy, world.server):
+        assert refusal(party.open_round, other) is Refusal.CONFLICT
+    assert world.proxy_store.round(other.digest) is world.server_store.round(other.digest) is None
+
+
+def test_a_check_key_that_changed_while_a_job_was_on_its_way_gives_no_second_message(world: World) -> None:
+    """Two evaluations of one proof would let the server solve for the counts."""
     world.report(ROWS)
-    world.server._check_key = bytes(32)
-    assert world.drive() is Phase.TOO_FEW
+    first = world.proxy.next_job(world.digest)
+    assert first is not None
+    world.check_key = b"rotated".ljust(32, b".")
+    world.restart()
+    with pytest.raises(Refused, match="finish or abandon open rounds") as refused:
+        world.proxy.next_job(world.digest)
+    assert refused.value.reason is Refusal.CONFLICT
+    assert refusal(world.job, first.to_bytes()) is Refusal.CONFLICT  # nor does the server judge
+    assert world.server_store.job(world.digest, 0) is None
+    world.check_key = CHECK
+    world.restart()
+    assert world.proxy.next_job(world.digest) == first
+    assert world.drive() is Phase.RELEASED
+    expect_exact(world, ROWS)
 
 
 def test_jobs_of_which_nothing_can_be_opened(world: World) -> None:

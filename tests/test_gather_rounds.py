@@ -10,16 +10,16 @@ import msgpack
 import numpy as np
 import pytest
 
-from gather_rounds import PROXY_KEY, QUESTION, a_round
+from gather_rounds import PROMISE, PROXY_KEY, QUESTION, a_round
 from tacit.errors import BadInput, Refused
 from tacit.gather.wire.encoding import exact_number, exact_text
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.noise import ServerNoise, UserNoise
+from tacit.gather.wire.promises import Promise
 from tacit.gather.wire.questions import Question
 from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import MOST_CELLS, Round, binding
 from tacit.gather.wire.validity.bounds import Bounds
-from tacit.privacy.budget import Budget
 from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.privacy.noise.shares import PolyaShares, SkellamShares
@@ -28,10 +28,11 @@ from tacit.privacy.relations import Relation
 from tacit.privacy.units import UnitKind
 
 CHANGES: dict[str, Any] = {
-    "task": "another", "level": 1, "cells": 14, "question": bytes(32), "group": Group.FIELD64, "largest": 5,
+    "task": "another", "level": 1, "cells": 14, "question": bytes(32), "group": Group.FIELD64,
     "opens": 1_700_000_001, "closes": 1_700_086_401, "skew": 61, "parties": 1001, "smallest_batch": 101,
-    "noise": ServerNoise(Skellam(Fraction(1286))), "bounds": Bounds(4, 9), "scope": "other",
-    "cost": Budget.of("0.25", "2e-9"), "proxy_key": b"p" * 32, "server_key": b"s" * 32,
+    "noise": ServerNoise(Skellam(Fraction(1286))), "bounds": Bounds(4, 7), "scope": "other",
+    "promise": replace(PROMISE, epsilon=Fraction(7)), "check": b"c" * 32,
+    "proxy_key": b"p" * 32, "server_key": b"s" * 32,
 }  # fmt: skip
 
 
@@ -39,14 +40,15 @@ def test_rounds_are_equal_exactly_if_their_bytes_are() -> None:
     base = a_round(group=Group.FIELD64, bounds=Bounds(4, 8))
     assert {field.name for field in fields(Round)} == CHANGES.keys()
     others = [replace(base, **{name: each}) for name, each in CHANGES.items() if name != "group"]
-    others += [replace(base, bounds=None), replace(base, bounds=None, group=Group.RING64), base]
+    plain = replace(base, bounds=None, check=bytes(32))
+    others += [plain, replace(plain, group=Group.RING64), base]
     assert len({each.digest for each in others}) == len({each.to_bytes() for each in others}) == len(others)
     for one in others:
         for other in others:
             assert (one == other) == (one.to_bytes() == other.to_bytes())
     as_written = a_round(
         level=np.int64(0),
-        cost=Budget.of(0.25, "0.000000001"),
+        promise=Promise(np.int64(4), 4, 8, 6, "0.000000001"),  # type: ignore[arg-type]
         noise=ServerNoise(Skellam(Fraction("1285.0"))),
         group="ring64",
     )
@@ -76,7 +78,8 @@ def test_a_fraction_has_one_spelling() -> None:
         with pytest.raises(BadInput):
             exact_number(text)
     unreduced = msgpack.unpackb(a_round().to_bytes())
-    unreduced[16] = ["2/8", "1/1000000000"]
+    assert unreduced[15] == [4, 4, 8, "6/1", "1/1000000000"]
+    unreduced[15][3] = "12/2"
     with pytest.raises(Refused) as refusal:
         Round.from_bytes(msgpack.packb(unreduced))
     assert refusal.value.reason is Refusal.MALFORMED
@@ -96,9 +99,9 @@ def test_a_fraction_has_one_spelling() -> None:
         ({"level": True}, "level"),
         ({"opens": "noon"}, "opens"),
         ({"skew": -1}, "skew"),
-        ({"largest": 0}, "largest"),
-        ({"largest": 2**53, "parties": 2**10}, "room for sums"),
-        ({"group": Group.RING32, "largest": 2**21 + 2**16}, "room for sums"),
+        ({"level": 8}, "below the 8 levels"),
+        ({"parties": 2**53, "promise": replace(PROMISE, events=2**10, each=2**10)}, "room for sums"),
+        ({"group": Group.RING32, "parties": 2**29}, "room for sums"),
         ({"group": "ring16"}, "one of"),
         ({"task": ""}, "task"),
         ({"task": "x" * 101}, "task"),
@@ -106,20 +109,25 @@ def test_a_fraction_has_one_spelling() -> None:
         ({"question": b"short"}, "question to be 32 bytes, got 5"),
         ({"server_key": PROXY_KEY.public}, "two keys"),
         ({"proxy_key": b""}, "proxy_key"),
-        ({"cost": Budget.NOTHING}, "cost above nothing"),
-        ({"cost": Budget(Fraction(1), Fraction(1))}, "delta below 1"),
+        ({"promise": None}, "a Promise"),
+        ({"check": b"c" * 32}, "check key exactly where"),
+        ({"bounds": Bounds(4, 8), "check": bytes(32), "group": Group.FIELD64}, "check key exactly where"),
+        ({"check": b""}, "check to be 32 bytes"),
         ({"noise": Skellam(Fraction(4))}, "ServerNoise or UserNoise"),
         ({"noise": UserNoise(SkellamShares(Fraction(4), 999))}, "shares of 1000 parties"),
+        ({"noise": UserNoise(SkellamShares(Fraction(4), 1000))}, "do without any one device"),
         ({"bounds": Bounds(4, 8)}, "field64"),
         (
             {
                 "bounds": Bounds(4, 8),
                 "group": Group.FIELD64,
-                "noise": UserNoise(SkellamShares(Fraction(4), 1000)),
+                "noise": UserNoise(SkellamShares(Fraction(4), 1000, Fraction(1, 1000))),
             },
             "by servers",
         ),
-        ({"bounds": Bounds(5, 8), "group": Group.FIELD64}, "bounds.each <= largest"),
+        ({"bounds": Bounds(3, 8), "group": Group.FIELD64}, "as promised"),
+        ({"bounds": Bounds(5, 8), "group": Group.FIELD64}, "as promised"),
+        ({"bounds": Bounds(4, 9), "group": Group.FIELD64}, "as promised"),
     ],
 )
 def test_a_round_that_contradicts_itself_cannot_be_made(changes: dict[str, Any], words: str) -> None:
@@ -128,26 +136,31 @@ def test_a_round_that_contradicts_itself_cannot_be_made(changes: dict[str, Any],
 
 
 def test_the_group_has_room_for_every_honest_sum_and_its_noise() -> None:
-    few = {"group": Group.RING32, "parties": 1, "smallest_batch": 1}
-    largest = 2**31 - 1 - 609  # 12 standard deviations of two Skellam(1285) are 608.3
-    a_round(**few, largest=largest)
+    once = {"group": Group.RING32, "promise": replace(PROMISE, each=1)}
+    parties = 2**31 - 1 - 609  # 12 standard deviations of two Skellam(1285) are 608.3
+    a_round(**once, parties=parties)
     with pytest.raises(BadInput, match="room"):
-        a_round(**few, largest=largest + 1)
+        a_round(**once, parties=parties + 1)
 
 
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (16, ["1/4"]), (16, ["1/4", "0/1", "0/1"]), (16, [1, 0]), (14, [4]), (14, [4, 8, 8]), (14, ["4", "8"]),
-        (14, [True, 8]), (14, [0, 8]), (13, []), (13, ["servers", "polya", "4/1"]),
-        (13, ["users", "skellam", "4/1"]),
-        (13, ["servers", "skellam", "-4/1"]), (13, ["users", "skellam", "4/1", True, "0/1"]),
-        (13, ["users", "skellam", "4/1", 1000, "1/1"]), (13, ["nobody", "skellam", "4/1"]),
+        (15, [4, 4, 8, "6/1"]), (15, [4, 4, 8, 6, 0]), (15, [4, 5, 8, "6/1", "0/1"]),
+        (15, [4, 4, True, "6/1", "0/1"]),
+        (15, [4, 4, 8, "0/1", "0/1"]), (15, [4, 4, 8, "6/1", "1/1"]), (15, [4, 4, 0, "6/1", "0/1"]),
+        (15, [4, 4, 101, "6/1", "0/1"]), (15, [2**21, 4, 8, "6/1", "0/1"]), (15, [2**20, 1, 8, "6/1", "0/1"]),
+        (16, b"short"),
+        (13, [4]), (13, [4, 8, 8]), (13, ["4", "8"]),
+        (13, [True, 8]), (13, [0, 8]), (12, []), (12, ["servers", "polya", "4/1"]),
+        (12, ["users", "skellam", "4/1"]),
+        (12, ["servers", "skellam", "-4/1"]), (12, ["users", "skellam", "4/1", True, "0/1"]),
+        (12, ["users", "skellam", "4/1", 1000, "1/1"]), (12, ["nobody", "skellam", "4/1"]),
     ],
 )  # fmt: skip
-def test_a_round_of_odd_parts_is_refused(place: int, value: list[Any]) -> None:
+def test_a_round_of_odd_parts_is_refused(place: int, value: Any) -> None:
     plain = msgpack.unpackb(a_round(group=Group.FIELD64, bounds=Bounds(4, 8)).to_bytes())
-    assert (plain[13][0], plain[14], plain[16][0]) == ("servers", [4, 8], "1/4")
+    assert (plain[12][0], plain[13], plain[15][0], len(plain[16])) == ("servers", [4, 8], 4, 32)
     plain[place] = value
     with pytest.raises(Refused) as refusal:
         Round.from_bytes(msgpack.packb(plain))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from itertools import combinations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from exact_tests import ALPHA
-from gather_worlds import DURING, PROXY_KEY, SERVER_KEY, World, a_round, name
+from gather_worlds import DURING, PROXY_KEY, SERVER_KEY, World, a_round, name, noise_of
 from tacit.entropy import Simulation
 from tacit.gather.proxy.store import Phase
 from tacit.gather.wire.forms import form_of
@@ -72,7 +72,8 @@ def leaves(thing: Any) -> bytes:
 
 def views(coin: int, seed: str) -> tuple[View, View]:
     """A whole run in which the marked device has this coin; the proxy's and the server's view of it."""
-    world = World(ROUND, seed=seed)
+    round = replace(ROUND, task=seed)  # another name, and with it other noise
+    world = World(round, seed=seed)
     rows = [[coin, coin], *OTHERS]
     uploads = [world.upload(each, row) for each, row in enumerate(rows)]
     world.proxy.take(uploads, DURING)
@@ -85,10 +86,10 @@ def views(coin: int, seed: str) -> tuple[View, View]:
     proxy.kept += leaves(world.proxy_store._rounds)
     server.kept = leaves(world.server_store._rounds) + b"".join(jobs)
 
-    form = form_of(ROUND)
+    form = form_of(round)
     for data in uploads:
         upload = Upload.from_bytes(data)
-        bound = binding(ROUND.digest, upload.report_id)
+        bound = binding(round.digest, upload.report_id)
         for role, key, sealed, view in (
             (Role.PROXY, PROXY_KEY, upload.sealed_proxy, proxy),
             (Role.SERVER, SERVER_KEY, upload.sealed_server, server),
@@ -97,12 +98,13 @@ def views(coin: int, seed: str) -> tuple[View, View]:
             view.vectors.append(form.prepare(role, [plain], [bound], bytes(32)).shares[0])
     share = GROUP.from_bytes(world.proxy_store.share(world.digest), 2)
     result = GROUP.residues(world.server.result(world.digest, world.now).values)
-    for view, store, words in (
-        (proxy, world.proxy_store, world.proxy_words),
-        (server, world.server_store, world.server_words),
+    agreed = world.proxy.counted(world.digest)
+    for view, store, role in (
+        (proxy, world.proxy_store, Role.PROXY),
+        (server, world.server_store, Role.SERVER),
     ):
         totals = np.array([GROUP.from_bytes(each, 2) for each in store.totals(world.digest)])
-        view.vectors += [GROUP.total(totals), share, result, GROUP.residues(words.noises(LAW)[0])]
+        view.vectors += [GROUP.total(totals), share, result, GROUP.residues(noise_of(round, agreed, role))]
     return proxy, server
 
 
@@ -132,7 +134,7 @@ def runs() -> Callable[[int, int], tuple[View, View]]:
 
     def run(coin: int, trial: int) -> tuple[View, View]:
         if trial not in made:
-            made[trial] = views(coin, f"trial {trial}")
+            made[trial] = views(coin, f"trial {trial:03}")
         return made[trial]
 
     return run

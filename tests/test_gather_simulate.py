@@ -34,13 +34,13 @@ from tacit.gather.wire.noise import ServerNoise
 from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.uploads import Upload
-from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
+from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore
 from tacit.store.ledger import LedgerStore
 
 ALPHA = 1e-9
-SILENCE = ServerNoise(DiscreteGaussian(Fraction(1, 100)))  # not 0 with probability 4e-22 a draw: sums are exact
+SILENCE = ServerNoise(DiscreteLaplace(Fraction(1, 50)))  # not 0 with probability 4e-22 a draw: sums are exact
 KEYS = Keys.drawn(Simulation(7))
 PLANNED = [round_for(Population(10, 6), KEYS, epsilon=1.0, proof=proof) for proof in (False, True)]
 
@@ -62,9 +62,7 @@ def on_disk(round: Round, folder: Path) -> Books:
 
 
 def world(population: Population, round: Round, books: Books | None = None) -> World:
-    return World(
-        round, population, KEYS, books or in_memory(round), entropy=Simulation(3), clock=time.process_time
-    )
+    return World(round, population, KEYS, books or in_memory(round), clock=time.process_time)
 
 
 def silent_round(population: Population, *, proof: bool = False, smallest_batch: int = 1) -> Round:
@@ -74,6 +72,7 @@ def silent_round(population: Population, *, proof: bool = False, smallest_batch:
         parties=population.devices,
         smallest_batch=smallest_batch,
         noise=SILENCE,
+        promise=replace(PLANNED[proof].promise, epsilon=Fraction(400), delta=Fraction(0)),
     )
 
 

@@ -64,7 +64,7 @@ def server_calls(draw: random.Random) -> Iterator[Call]:
             yield "keep_result", (OTHER, b"hash", b"result")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("place", "seed"), [("sqlite", 0), ("sqlite", 1), ("postgres", 2)], indirect=["place"])
 @pytest.mark.parametrize("party", ["proxy", "server"])
 def test_the_same_calls_have_the_same_answers_as_in_memory(place: Place, party: str, seed: int) -> None:
     stores = Stores(place)

@@ -19,12 +19,12 @@ from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.gather.client.answering import answer
 from tacit.gather.client.contributions import Contributions, Event
-from tacit.gather.estimate.changes import Contribution
 from tacit.gather.estimate.exact import SimulatedResult, chosen, clipped_counts
 from tacit.gather.estimate.support import Largest
 from tacit.gather.estimate.top_down import Descent, gather_counts
 from tacit.gather.estimate.universe import public_nodes
 from tacit.gather.wire.closing import Result
+from tacit.gather.wire.contribution import Contribution
 from tacit.gather.wire.noise import ServerNoise
 from tacit.gather.wire.questions import Question
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace

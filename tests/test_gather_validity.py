@@ -226,3 +226,10 @@ def test_the_bytes_are_these(name: str) -> None:
     prepared = [form.prepare(role, [part], [BINDING], KEY) for role, part in zip(Role, parts, strict=True)]
     everything = b"".join((*parts, *(each.messages[0] for each in prepared)))
     assert hashlib.sha256(everything).hexdigest() == GOLDEN[name]
+
+
+def test_bounds_under_which_a_sum_could_wrap_are_refused() -> None:
+    """Without this, eight counts that add up to three times the total were accepted."""
+    with pytest.raises(BadInput, match="smaller total"):
+        Proven(Bounds(437893890380859375, 2**60 + 1), 8)
+    assert Proven(Bounds(1, 2**57), 8).circuit.width

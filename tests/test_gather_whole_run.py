@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from gather_town import GROUP, LEAF, ROOT, Log, town
-from gather_worlds import AFTER, DURING, ENROLMENT, World, a_round, name
+from gather_worlds import AFTER, DURING, ENROLMENT, PROXY_KEY, SERVER_KEY, World, a_round, name
 from tacit.entropy import Simulation
 from tacit.errors import BudgetExceeded
 from tacit.gather.client.answering import answer
 from tacit.gather.client.contributions import Contributions, Event
 from tacit.gather.client.reporting import MemoryOutbox, Reporter
-from tacit.gather.estimate.changes import Contribution
 from tacit.gather.estimate.consistency import consistent
 from tacit.gather.estimate.planning import NoiseBy, RunPlan, plan
 from tacit.gather.estimate.published import PublishedNoise
@@ -24,6 +23,7 @@ from tacit.gather.estimate.tiers import total_tiers
 from tacit.gather.estimate.top_down import gather_counts
 from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
 from tacit.gather.wire.closing import Result
+from tacit.gather.wire.contribution import Contribution
 from tacit.gather.wire.credentials import issue
 from tacit.gather.wire.questions import Question
 from tacit.privacy.budget import Budget
@@ -49,7 +49,8 @@ class Field:
             events = [Event((log.place[row],), int(log.ad[row]), bool(log.clicked[row])) for row in rows]
             self.chosen.append(Contributions.choose(events, run.contribution.events, entropy))
             key = issue(ENROLMENT, name(device))
-            self.reporters.append(Reporter(name(device), key, entropy, MemoryOutbox()))
+            known = {"proxy_key": PROXY_KEY.public, "server_key": SERVER_KEY.public}
+            self.reporters.append(Reporter(name(device), key, entropy, MemoryOutbox(), **known, simulated=True))
         self.kept: dict[str, Any] = {
             "proxy_store": MemoryProxyStore(),
             "server_store": MemoryServerStore(),
@@ -68,10 +69,9 @@ class Field:
             level=level,
             cells=question.cells,
             question=question.digest,
-            largest=self.run.contribution.most,
             parties=PARTIES,
             noise=self.run.noise,
-            cost=self.run.costs[level],
+            promise=self.run.promise,
         )
         world = World(round, seed=f"round {level}", limit="", **self.kept)
         answered = partial(answer, question, node_of=node_of, each=self.run.contribution.most)

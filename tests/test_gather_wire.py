@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from gather_rounds import SECRET, a_round, messages_of_every_kind, rounds_of_every_kind
 from tacit.errors import BadInput, GatherError, NotYet, Refused, TacitError, TooFew
 from tacit.gather.wire import credentials
+from tacit.gather.wire.checking import check_hash
 from tacit.gather.wire.closing import Agreement, Result, set_hash
+from tacit.gather.wire.drawing import noise_words
 from tacit.gather.wire.encoding import Kind, encode
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.jobs import MOST_ENTRIES, Job, JobEntry, JobReply
@@ -153,6 +155,13 @@ def test_golden_masks_credentials_sets_and_seals() -> None:
     digest = bytes.fromhex(VECTORS["set"]["digest"])
     assert set_hash(digest, map(bytes.fromhex, VECTORS["set"]["ids"])).hex() == VECTORS["set"]["hash"]
     assert set_hash(digest, []).hex() == VECTORS["set"]["hash_of_none"]
+    assert {name: each.run_digest.hex() for name, each in rounds_of_every_kind().items()} == VECTORS["runs"]
+    assert check_hash(bytes.fromhex(VECTORS["check"]["key"])).hex() == VECTORS["check"]["hash"]
+    for case in VECTORS["noise"]:
+        assert case["digest"] == a_round().digest.hex()
+        key, ids_hash = SealingKey.from_bytes(bytes.fromhex(case["private"])), bytes.fromhex(case["ids_hash"])
+        words = noise_words(key, Role(case["role"]), a_round(), ids_hash)
+        assert [*words(2), *words(3)] == [int(each) for each in case["words"]]
     for case in VECTORS["seals"]:
         key = SealingKey.from_bytes(bytes.fromhex(case["private"]))
         assert key.public.hex() == case["public"]
@@ -254,7 +263,7 @@ def test_parts_of_no_possible_size_are_refused() -> None:
 def test_a_reply_has_a_known_verdict_for_every_report() -> None:
     reply = MESSAGES["job reply"]
     for changes in (
-        {"verdicts": bytes([0, 9, 14])},
+        {"verdicts": bytes([0, 9, 15])},
         {"verdicts": bytes(2)},
         {"verdicts": b"", "messages": ()},
         {"messages": (b"", b"", b"x")},
@@ -263,7 +272,7 @@ def test_a_reply_has_a_known_verdict_for_every_report() -> None:
     ):
         with pytest.raises(BadInput):
             replace(reply, **changes)
-    assert not read_or_refuse(JobReply, encode(Kind.JOB_REPLY, reply.digest, 0, reply.job_hash, b"\x0e", b""))
+    assert not read_or_refuse(JobReply, encode(Kind.JOB_REPLY, reply.digest, 0, reply.job_hash, b"\x0f", b""))
 
 
 def test_the_hash_of_a_set_is_of_that_set_only() -> None:
@@ -296,7 +305,7 @@ def test_a_result_holds_finite_numbers() -> None:
 
 def test_refusals_say_why_and_can_be_sent_home() -> None:
     assert all(refusal.words for refusal in Refusal)
-    assert [int(refusal) for refusal in Refusal] == list(range(14))
+    assert [int(refusal) for refusal in Refusal] == list(range(15))
     refused = Refused(Refusal.FORGED)
     assert str(refused) == Refusal.FORGED.words
     assert str(Refused(Refusal.MALFORMED, "expected X")).endswith(": expected X")

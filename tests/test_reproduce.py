@@ -29,6 +29,7 @@ from tacit.train.evaluation.auc import expected_auc
 from tacit.train.methods import Hybrid, Plain
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.settings import Learning
+from toy_studies import toy_studies
 
 OURS = [name for name in STUDIES if name.startswith("semi-sensitive")]
 SMALL_LOG = StudyLog("display-small", 1_500, 7, public=Hashed(500), sensitive=Hashed(500))
@@ -63,7 +64,7 @@ class Counting:
         return {"rows": ready.columns.rows}
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", toy_studies("semi-sensitive"))
 def test_every_study_runs_at_toy_size_and_says_what_it_is(name: str, folder: Path) -> None:
     chosen = study(name)
     outcome = chosen.outcome(Asked(folder, Scale.TOY, seeds=1, processes=1))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
+import fcntl
 import json
 import os
 import signal
@@ -16,19 +15,19 @@ from pathlib import Path
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from service_certificates import a_certificate
 from service_processes import free_ports
 from service_worlds import a_round
 from tacit.cli import main
+from tacit.gather.wire import credentials
 from tacit.gather.wire.sealing import SealingKey
 from tacit.services.linking import LinkFailed, client_to, fetch
 from tacit.services.settings import load
 from tacit.services.signing import Party
 from tacit.store.gather_proxy import SqlProxyStore
+from tacit.store.gather_server import SqlServerStore
+from tacit.store.ledger import LedgerStore
 
 TACIT = [sys.executable, "-m", "tacit.cli"]
 
@@ -85,25 +84,6 @@ def test_tls_by_a_certificate_in_the_settings(folder: Path) -> None:
         assert process.wait(20) == 0
 
 
-def a_certificate(place: Path, key_place: Path) -> None:
-    """Signed by itself, for 127.0.0.1."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tacit trial")])
-    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(here, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    place.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    key_place.touch(0o600)
-    kind = serialization.PrivateFormat.PKCS8
-    key_place.write_bytes(key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()))
-
-
 def test_keys_tells_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "keys", "--out", str(tmp_path / "a")]) == 0
     said = capsys.readouterr().out
@@ -113,16 +93,48 @@ def test_keys_tells_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert {Path(each).name for each in files} == {path.name for path in (tmp_path / "b").iterdir()}
 
 
-def test_status_lists_rounds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, keys = folder / "proxy.toml", [SealingKey.generate(), SealingKey.generate()]
-    store = SqlProxyStore.open(load(path, Party.PROXY).gathered)
+@pytest.mark.parametrize("party", ["proxy", "server"])
+def test_status_lists_rounds(folder: Path, capsys: pytest.CaptureFixture[str], party: str) -> None:
+    path, keys = folder / f"{party}.toml", [SealingKey.generate(), SealingKey.generate()]
+    settings = load(path, Party(party))
+    store = (SqlProxyStore if party == "proxy" else SqlServerStore).open(settings.gathered)
     round = a_round(*keys)
     store.open_round(round.digest, round.task, round.level, round.to_bytes())
     assert main(["serve", "status", str(path), "--json"]) == 0
     [shown] = json.loads(capsys.readouterr().out)
-    assert (shown["task"], shown["phase"], shown["waiting"], shown["accepted"]) == ("trial", "open", 0, 0)
+    waiting = 0 if party == "proxy" else None
+    assert (shown["task"], shown["phase"], shown["waiting"], shown["accepted"]) == ("trial", "open", waiting, 0)
+    assert shown["needs"] == "a grant of epsilon 7200, delta 0 on scope clicks"
+    LedgerStore.open(settings.ledger).grant(round.line, round.promise.cost)
     assert main(["serve", "status", str(path)]) == 0
-    assert round.digest.hex() in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert round.digest.hex() in said
+    assert "2027-01-15 08:10:00 UTC" in said
+    assert "a grant" not in said
+
+
+def test_enrol_gives_a_device_all_that_it_needs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, name = str(folder / "proxy.toml"), "0123456789abcdef" * 2
+    assert main(["serve", "enrol", path, name, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    enrolment = load(folder / "proxy.toml", Party.PROXY).secrets["enrolment"]
+    assert told["key"] == credentials.issue(enrolment, bytes.fromhex(name)).hex()
+    keys = [load(folder / f"{party}.toml", party).secrets["sealing"] for party in (Party.PROXY, Party.SERVER)]
+    public = [SealingKey.from_bytes(key).public.hex() for key in keys]
+    assert [told["proxy_key"], told["server_key"]] == public
+    assert main(["serve", "enrol", path]) == 0
+    first, second = capsys.readouterr().out, (main(["serve", "enrol", path]), capsys.readouterr().out)[1]
+    assert first.splitlines()[0] != second.splitlines()[0], "two devices of one name"
+    assert main(["serve", "enrol", path, "nobody"]) == 2
+    assert "DEVICE: expected 32 hexadecimal digits, got 6 characters" in capsys.readouterr().err
+
+
+def test_a_second_process_on_a_store_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = load(folder / "proxy.toml", Party.PROXY).gathered
+    with Path(f"{store}.serving").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as a running proxy does
+        assert main(["serve", "proxy", str(folder / "proxy.toml")]) == 2
+    assert "store.gathered: expected a store that nobody else serves" in capsys.readouterr().err
 
 
 def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +155,29 @@ def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
         assert said.err.startswith("tacit serve: ")
         assert message in said.err
         assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('host = "127.0.0.1"', 'host = "127.0.0.999"', "listen.host: expected a certificate"),
+        ('gathered = "proxy.sqlite"', 'gathered = "mysql://a/b"', "store.gathered: "),
+        ('gathered = "proxy.sqlite"', 'gathered = "nowhere/proxy.sqlite"', "store.gathered: "),
+        ('ledger = "proxy-ledger.sqlite"', 'ledger = "mysql://a/b"', "store.ledger: "),
+        ('questions = "questions"', 'questions = "pair.secret"', "store.questions: "),
+    ],
+)
+def test_trouble_is_said_with_its_key(
+    folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
+) -> None:
+    path = folder / "proxy.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    assert main(["serve", "proxy", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
 
 
 def test_a_port_in_use_is_said_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ def doubled(batches: list[list[int]]) -> Callable[[Sequence[int]], list[int]]:
 
 
 def made(decide: Callable[[Sequence[int]], list[int]], **settings: Any) -> Batcher[int, int]:
-    return Batcher(decide, **{"wait_seconds": 0.01, "most": 100, "waiting_most": 1_000, **settings})
+    return Batcher(decide, **{"wait_seconds": 0.01, "most": 100, **settings})
 
 
 def run(batcher: Batcher[int, int], work: Coroutine[Any, Any, None]) -> None:
@@ -95,16 +95,6 @@ def test_a_failed_commit_fails_its_own_batch_only() -> None:
         found = await asyncio.gather(batcher.decided(13), batcher.decided(1), return_exceptions=True)
         assert [type(each) for each in found] == [OSError, OSError]
         assert await batcher.decided(2) == 2
-
-    run(batcher, work())
-
-
-def test_too_much_at_once_is_told_to_come_again() -> None:
-    batcher = made(doubled([]), waiting_most=3)
-
-    async def work() -> None:
-        found = await asyncio.gather(*map(batcher.decided, range(5)), return_exceptions=True)
-        assert [type(each) for each in found] == [int, int, int, Busy, Busy]
 
     run(batcher, work())
 

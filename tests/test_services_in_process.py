@@ -21,7 +21,9 @@ from service_worlds import (
     World,
     a_world,
     an_answer,
+    an_upload,
     counts_of,
+    put,
     reason,
     settle,
 )
@@ -43,19 +45,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def result_url(world: World) -> str:
     return f"{SERVER_URL}/rounds/{world.round.digest.hex()}/result"
-
-
-def put(world: World, body: bytes, *, digest: str | None = None, report: str | None = None) -> httpx.Response:
-    digest = world.round.digest.hex() if digest is None else digest
-    return world.client.put(f"{PROXY_URL}/rounds/{digest}/reports/{report or '00' * 16}", content=body)
-
-
-def an_upload(world: World, number: int) -> tuple[bytes, str]:
-    """The bytes that device `number` sends, and its report's id."""
-    body = world.device(number)._reporter.upload(world.round, counts_of(number))
-    report_id = msgpack.unpackb(body)[3]
-    assert isinstance(report_id, bytes)
-    return body, report_id.hex()
 
 
 def test_a_round_from_its_opening_to_its_result(world: World) -> None:
@@ -267,22 +256,6 @@ def test_opening_a_round_needs_both_parties_and_can_be_asked_again(world: World)
     assert [each.round for each in world.device(1).rounds()] == [world.round]
     other = Announced(world.a_round(smallest_batch=6))
     assert reason(lambda: world.open(other)) is Refusal.CONFLICT
-
-
-def test_a_round_that_cannot_be_paid_waits_for_a_grant(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    poor = world.a_round(scope="unpaid")
-    world.round = poor
-    world.open()
-    for number in range(6):
-        world.device(number).report(poor, counts_of(number))
-    world.now = CLOSES + SKEW
-    with caplog.at_level(logging.INFO, "tacit.services"):
-        world.wait_until(lambda: "gather/trial/0 cannot go on" in caplog.text)
-    for ledger in (world.proxy_ledger, world.server_ledger):
-        ledger.grant(poor.line, Budget.of(2, "1e-5"))
-    world.now += 60
-    settle(world)
-    assert result_of(world.client, SERVER_URL, poor.digest).count == 6
 
 
 def test_logs_and_answers_hold_nothing_private(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from service_certificates import a_certificate
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.services import trial
-from tacit.services.settings import Pace, load, path_of
+from tacit.services.settings import Pace, load, load_either, path_of
 from tacit.services.signing import Party
 
 
@@ -125,14 +126,84 @@ def test_a_secret_of_another_form_is_refused_and_not_repeated(folder: Path, text
 
 
 def test_a_private_key_for_tls_is_a_secret_too(folder: Path) -> None:
-    (folder / "proxy.crt").touch()
-    (folder / "proxy.key").touch(0o644)
+    a_certificate(folder / "proxy.crt", folder / "proxy.key")
     changed(folder, Party.PROXY, '# certificate = "proxy.crt"', 'certificate = "proxy.crt"')
     path = changed(folder, Party.PROXY, '# private_key = "proxy.key"', 'private_key = "proxy.key"')
+    assert load(path, Party.PROXY).listen.certificate == folder.resolve() / "proxy.crt"
+    (folder / "proxy.key").chmod(0o644)
     with pytest.raises(BadInput, match=r"listen.private_key: .*chmod 600"):
         load(path, Party.PROXY)
-    (folder / "proxy.key").chmod(0o600)
-    assert load(path, Party.PROXY).listen.certificate == folder.resolve() / "proxy.crt"
+
+
+def test_what_is_no_certificate_is_said_by_its_key_and_place(folder: Path) -> None:
+    changed(folder, Party.PROXY, '# certificate = "proxy.crt"', 'certificate = "proxy.crt"')
+    path = changed(folder, Party.PROXY, '# private_key = "proxy.key"', 'private_key = "proxy.key"')
+    (folder / "proxy.key").touch(0o600)
+    with pytest.raises(
+        BadInput, match=r"listen\.certificate: expected a file at .*proxy\.crt, got no such file"
+    ):
+        load(path, Party.PROXY)
+    (folder / "proxy.crt").write_text("hello")
+    with pytest.raises(BadInput, match=r"listen\.certificate: expected a certificate .*proxy\.crt, got others"):
+        load(path, Party.PROXY)
+    trusting = changed(folder, Party.SERVER, '# trust = "proxy.crt"', 'trust = "proxy.crt"')
+    with pytest.raises(BadInput, match=r"other\.trust: expected a certificate .*proxy\.crt, got others"):
+        load(trusting, Party.SERVER)
+    (folder / "proxy.crt").unlink()
+    with pytest.raises(BadInput, match=r"other\.trust: expected a file at .*proxy\.crt, got no such file"):
+        load(trusting, Party.SERVER)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "proxy.example"])
+def test_only_this_machine_may_listen_without_tls(folder: Path, host: str) -> None:
+    path = changed(folder, Party.PROXY, 'host = "127.0.0.1"', f'host = "{host}"')
+    with pytest.raises(BadInput, match=r"listen\.host: expected a certificate .*or behind_tls = true"):
+        load(path, Party.PROXY)
+    changed(folder, Party.PROXY, "# behind_tls = true", "behind_tls = true")
+    assert load(path, Party.PROXY).listen.behind_tls
+    changed(folder, Party.PROXY, "behind_tls = true", 'behind_tls = "yes"')
+    with pytest.raises(BadInput, match=r"listen\.behind_tls: expected true or false, got 'yes'"):
+        load(path, Party.PROXY)
+
+
+@pytest.mark.parametrize("host", ["localhost", "::1", "127.0.0.9"])
+def test_this_machine_may(folder: Path, host: str) -> None:
+    path = changed(folder, Party.PROXY, 'host = "127.0.0.1"', f'host = "{host}"')
+    assert load(path, Party.PROXY).listen.host == host
+
+
+def test_the_other_partys_settings_are_called_so(folder: Path) -> None:
+    with pytest.raises(BadInput, match="expected a proxy's settings, got a server's"):
+        load(folder / "server.toml", Party.PROXY)
+    with pytest.raises(BadInput, match="expected a server's settings, got a proxy's"):
+        load(folder / "proxy.toml", Party.SERVER)
+    assert [load_either(folder / f"{party}.toml").party for party in ("proxy", "server")] == ["proxy", "server"]
+
+
+def test_days_to_keep_and_the_witness_that_postgresql_needs(folder: Path) -> None:
+    assert load(folder / "server.toml", Party.SERVER).keep_days == 30
+    path = changed(folder, Party.SERVER, "keep_days = 30", "keep_days = 7")
+    assert load(path, Party.SERVER).keep_days == 7
+    changed(folder, Party.SERVER, "keep_days = 7", "keep_days = -1")
+    with pytest.raises(BadInput, match=r"store\.keep_days to be a whole number >= 0"):
+        load(path, Party.SERVER)
+    changed(folder, Party.SERVER, "keep_days = -1", "")
+    changed(folder, Party.SERVER, 'ledger = "server-ledger.sqlite"', 'ledger = "postgresql+psycopg://a@b/c"')
+    with pytest.raises(BadInput, match=r"store\.witness: expected a path"):
+        load(path, Party.SERVER)
+
+
+def test_a_secret_that_is_a_folder_is_said_by_its_key(folder: Path) -> None:
+    (folder / "pair.secret").unlink()
+    (folder / "pair.secret").mkdir(0o700)
+    with pytest.raises(BadInput, match=r"secrets\.pair: expected a file at .*pair\.secret, got is a directory"):
+        load(folder / "server.toml", Party.SERVER)
+
+
+def test_two_parties_have_two_ports(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="--server-port: expected another port than the proxy's, got 8000"):
+        trial.write(tmp_path / "trial", proxy_port=8000, server_port=8000, entropy=Entropy())
+    assert not (tmp_path / "trial").exists()
 
 
 def test_databases_by_url_are_left_as_they_are(folder: Path) -> None:

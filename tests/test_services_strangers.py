@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
+import msgpack
 import numpy as np
 import pytest
 
@@ -111,3 +115,63 @@ def test_an_answer_that_was_changed_is_no_answer(world: World) -> None:
     np.testing.assert_array_equal(
         result_of(world.client, SERVER_URL, world.round.digest).values, sum(map(counts_of, range(10)))
     )
+
+
+def test_what_is_no_devices_never_waits_nor_reaches_the_store(tmp_path: Path) -> None:
+    """Uploads wait a long time here to be stored together: a stranger is answered at once all the same."""
+    with a_world(tmp_path, commit_wait_ms=60_000) as world:
+        world.open()
+        touched: list[int] = []
+
+        def touching(reports: Any) -> Any:
+            touched.append(len(reports))
+
+        world.proxy_store.add_reports = touching  # type: ignore[method-assign]
+        body = world.device(1)._reporter.upload(world.round, counts_of(1))
+        report = msgpack.unpackb(body)[3].hex()
+        place = f"{PROXY_URL}/rounds/{world.round.digest.hex()}/reports/{report}"
+        for forged in (body[:-1] + bytes([body[-1] ^ 1]), body[:80] + bytes([body[80] ^ 1]) + body[81:]):
+            answer = world.client.put(place, content=forged)
+            assert (answer.status_code, answer.json()["type"]) == (403, "tacit:forged")
+        assert not touched
+
+
+def test_uploads_that_wait_take_no_more_than_their_room(tmp_path: Path) -> None:
+    """Bytes count, not uploads, and from when they arrive: what does not fit is told to come again."""
+    with a_world(tmp_path, held_bytes_most=1_000) as world:
+        world.open()
+        bodies = [world.device(number)._reporter.upload(world.round, counts_of(number)) for number in range(6)]
+        fit = 1_000 // len(bodies[0])
+        assert 0 < fit < len(bodies)
+        app, add, go_on = world._apps["proxy.test"], world.proxy_store.add_reports, threading.Event()
+
+        def waiting(reports: Any) -> Any:
+            assert go_on.wait(10)
+            return add(reports)
+
+        world.proxy_store.add_reports = waiting  # type: ignore[method-assign]
+
+        async def put_all() -> tuple[set[asyncio.Task[httpx.Response]], list[httpx.Response]]:
+            """Those that were sent away while the others wait, and then all."""
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=PROXY_URL) as client:
+                path = f"/rounds/{world.round.digest.hex()}/reports/"
+                puts = [
+                    asyncio.create_task(client.put(path + msgpack.unpackb(body)[3].hex(), content=body))
+                    for body in bodies
+                ]
+                done: set[asyncio.Task[httpx.Response]] = set()
+                while len(done) < len(bodies) - fit:
+                    done, _ = await asyncio.wait(puts, return_when=asyncio.FIRST_COMPLETED)
+                go_on.set()
+                return done, await asyncio.gather(*puts)
+
+        away, answers = world._loop.run(put_all())
+        assert {each.result().status_code for each in away} == {503}
+        assert sorted(each.status_code for each in answers) == [201] * fit + [503] * (len(bodies) - fit)
+        busy = next(each for each in answers if each.status_code == 503)
+        assert (busy.json()["type"], busy.headers["retry-after"]) == ("tacit:busy", "1")
+        # All that was held is let go, also by those that were sent away: there is room again.
+        for body in bodies:
+            path = f"{PROXY_URL}/rounds/{world.round.digest.hex()}/reports/{msgpack.unpackb(body)[3].hex()}"
+            assert world.client.put(path, content=body).status_code == 201
+        assert world.proxy_store.waiting(world.round.digest) == len(bodies)

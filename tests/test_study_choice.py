@@ -35,12 +35,11 @@ from tacit.studies.choice.forecasts import Forecasts
 from tacit.studies.choice.lifts import above, above_zero, lift, none_above, share
 from tacit.studies.choice.parts import every_other, mixed, of_sizes
 from tacit.studies.choice.setting import StudyMarket, markets
-from tacit.studies.registry import STUDIES, study
+from tacit.studies.registry import study
 from tacit.studies.results import read
 from tacit.studies.study import Asked, Scale
 from tacit.train.evaluation.estimates import Measured
-
-OURS = [name for name in STUDIES if name.startswith("choice-")]
+from toy_studies import toy_studies
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,7 @@ def display(folder: Path) -> StudyMarket:
     return markets(Asked(folder, Scale.TOY, seeds=1))[0]
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", toy_studies("choice-"))
 def test_every_study_runs_at_toy_size_and_says_what_it_is(name: str, folder: Path) -> None:
     chosen = study(name)
     outcome = chosen.outcome(Asked(folder, Scale.TOY, seeds=1, processes=1))

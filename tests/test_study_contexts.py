@@ -31,10 +31,10 @@ from tacit.studies.contexts.serving import NOTHING, Arm, serve
 from tacit.studies.contexts.setting import trials
 from tacit.studies.contexts.trace import trace_of
 from tacit.studies.contexts.trial import EXACT, LAST, QUERY_ALONE, Trial, coarse_for
-from tacit.studies.registry import STUDIES, study
+from tacit.studies.registry import study
 from tacit.studies.study import Asked, Scale
+from toy_studies import toy_studies
 
-OURS = [name for name in STUDIES if name.startswith("contexts-")]
 CAFE, PARK, SHOP = (
     ("c", "Food>Cafe", 40.751, -73.991),
     ("p", "Parks", 40.702, -73.901),
@@ -266,7 +266,7 @@ def test_differences_are_paired_over_people() -> None:
     assert apart[0].low < apart[1].high  # unpaired, the intervals overlap
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", toy_studies("contexts-"))
 def test_each_study_runs_and_leaves_its_files(name: str, tmp_path: Path) -> None:
     found = study(name).outcome(Asked(tmp_path, Scale.TOY, seeds=1))
     assert {finding.id for finding in found.findings} == set(study(name).claims)

@@ -12,10 +12,10 @@ import pytest
 
 from tacit.data.generators.visits import VisitsWorld
 from tacit.data.logs.visits import with_contexts
-from tacit.gather.estimate.changes import Contribution
 from tacit.gather.estimate.planning import RunPlan
 from tacit.gather.estimate.support import Largest
 from tacit.gather.wire.noise import ServerNoise
+from tacit.gather.wire.promises import Promise
 from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.studies.contexts.trace import trace_of
@@ -28,6 +28,7 @@ from tacit.studies.gather.setting import ONE_LEVEL, our_plan, paper_plan
 from tacit.studies.registry import study
 from tacit.studies.study import Asked, Scale
 from tacit.train.evaluation.estimates import Measured
+from toy_studies import toy_studies
 
 ALL = 100_000
 
@@ -46,7 +47,7 @@ def bids() -> PublicBids:
 def nearly_exact(levels: int, events: int, each: int | None = None) -> RunPlan:
     """So little noise that nearly all draws are 0."""
     law = DiscreteLaplace(Fraction(1, 8))
-    return RunPlan(Contribution(events, each), levels, Fraction(10**9), Fraction(0), ServerNoise(law))
+    return RunPlan(Promise(events, each or events, levels, Fraction(10**9), Fraction(0)), ServerNoise(law))
 
 
 def run_of(plan: RunPlan, levels: tuple[tuple[int, ...], ...]) -> GatheredTrial:
@@ -72,9 +73,8 @@ def test_a_device_counts_at_most_once_a_cell_if_that_is_the_bound() -> None:
 
 
 def test_the_server_of_a_gathered_trial_sees_nothing_that_was_not_released() -> None:
-    hidden = RunPlan(
-        Contribution(4, 1), 1, Fraction(1), Fraction(1, 100), ServerNoise(DiscreteGaussian(Fraction(40**2)))
-    )
+    promise = Promise(4, 1, 1, Fraction(1), Fraction(1, 100))
+    hidden = RunPlan(promise, ServerNoise(DiscreteGaussian(Fraction(40**2))))
     found = run_of(hidden, ONE_LEVEL)
     known = found.known(LAST)
     assert set(known) == set(np.unique(trial().disclosed(LAST)))  # public nodes, visited by people or not
@@ -148,13 +148,7 @@ def test_skellam_keeps_what_was_stated_and_rounded_shares_do_not(tmp_path: Path)
     assert {each.id: each.holds for each in found.findings} == {"M13": False, "T12": True}
 
 
-SLOW = pytest.mark.slow  # one study shows that the arms run
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["gather-epsilon", pytest.param("gather-away", marks=SLOW), pytest.param("gather-bounds", marks=SLOW)],
-)
+@pytest.mark.parametrize("name", toy_studies("gather-", without=("gather-noise", "gather-phases")))
 def test_a_study_runs_and_decides_nothing_at_toy_scale(name: str, tmp_path: Path) -> None:
     found = study(name).outcome(Asked(tmp_path, Scale.TOY, 1))
     assert [each.id for each in found.findings] == list(study(name).claims)

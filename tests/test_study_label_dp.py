@@ -18,6 +18,7 @@ from tacit.studies.results import read
 from tacit.studies.study import Asked, Finding, Scale
 from tacit.train.examples import Examples
 from tacit.train.methods import LabelDp, Plain
+from toy_studies import toy_studies
 
 OURS = [name for name in STUDIES if name.startswith("label-dp")]
 
@@ -32,7 +33,7 @@ def toy(folder: Path, seeds: int = 1) -> Asked:
     return Asked(folder, Scale.TOY, seeds=seeds, processes=1)
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", toy_studies("label-dp"))
 def test_every_study_runs_at_toy_size_and_leaves_its_files(name: str, folder: Path) -> None:
     if name == "label-dp-network":
         pytest.importorskip("torch")

@@ -11,7 +11,8 @@ TacitError
 ├── GatherError              gathering statistics cannot go on
 │   ├── Refused              what a party was sent is not accepted; carries reason
 │   ├── NotYet               there is no answer so far; ask again later
-│   └── TooFew               a round ended with fewer reports than agreed; carries count, smallest
+│   ├── TooFew               a round ended with fewer reports than agreed; carries count, smallest
+│   └── Unproven             the server accepted what is not proven; the round is stopped for good
 └── LedgerError
     ├── UnknownLine          no budget was ever granted on this line
     ├── BudgetExceeded       the line cannot pay; carries line, asked, spent, reserved, remaining
@@ -93,6 +94,10 @@ class TooFew(GatherError):
 
     def __str__(self) -> str:
         return f"expected at least {self.smallest} aggregated reports, got {self.count}; nothing is released"
+
+
+class Unproven(GatherError):
+    """The server accepted a report whose proof fails. Final: this round releases nothing."""
 
 
 class LedgerError(TacitError):

@@ -16,9 +16,11 @@ import msgpack
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gather_rounds import PROXY_KEY, SECRET, a_round, messages_of_every_kind, rounds_of_every_kind
+from gather_rounds import CHECK_KEY, PROXY_KEY, SECRET, a_round, messages_of_every_kind, rounds_of_every_kind
 from tacit.gather.wire import credentials
+from tacit.gather.wire.checking import check_hash
 from tacit.gather.wire.closing import set_hash
+from tacit.gather.wire.drawing import noise_words
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.masks import mask
 from tacit.gather.wire.rounds import binding
@@ -87,6 +89,18 @@ def main() -> None:
             "signed": b"signed".hex(),
             "tag": credentials.tag(key, b"signed").hex(),
         },
+        "runs": {name: each.run_digest.hex() for name, each in rounds_of_every_kind().items()},
+        "check": {"key": CHECK_KEY.hex(), "hash": check_hash(CHECK_KEY).hex()},
+        "noise": [
+            {
+                "private": PROXY_KEY.to_bytes().hex(),
+                "role": str(role),
+                "digest": digest.hex(),
+                "ids_hash": SEED.hex(),
+                "words": [str(each) for each in noise_words(PROXY_KEY, role, a_round(), SEED)(5)],
+            }
+            for role in Role
+        ],
         "set": {
             "digest": digest.hex(),
             "ids": [each.hex() for each in ids],

@@ -134,7 +134,6 @@ def whole_round(scale: Scale, track: Track) -> list[Measurement]:
         population,
         keys,
         Books(MemoryProxyStore(), MemoryServerStore(), *ledgers),
-        entropy=Entropy(),
         clock=time.process_time,
     )
     found = _finished(world, population, scale.processes, track)

@@ -45,7 +45,7 @@ def growth(folder: Path, devices: int, cells: int) -> int:
     books = Books(
         SqlProxyStore.open(folder / "proxy.sqlite"), SqlServerStore.open(folder / "server.sqlite"), *ledgers
     )
-    world = World(round, population, keys, books, entropy=Entropy(), clock=time.process_time)
+    world = World(round, population, keys, books, clock=time.process_time)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
     before = _kilobytes("VmRSS")
     found = world.run()

@@ -51,11 +51,8 @@ class Setup:
             MemoryLedger(),
             enrolment_secret=keys.enrolment_secret,
             check_key=keys.check_key,
-            entropy=self._entropy,
         )
-        self.server = Server(
-            keys.server, self._server_store, MemoryLedger(), check_key=keys.check_key, entropy=self._entropy
-        )
+        self.server = Server(keys.server, self._server_store, MemoryLedger(), check_key=keys.check_key)
         self.proxy.open_round(round)
         self.server.open_round(round)
 
@@ -73,7 +70,14 @@ class Setup:
         self._next += 1
         values = [block.values(row) for row in range(len(block))]
         reporters = [
-            Reporter(device, issue(self._keys.enrolment_secret, device), self._entropy, MemoryOutbox())
+            Reporter(
+                device,
+                issue(self._keys.enrolment_secret, device),
+                self._entropy,
+                MemoryOutbox(),
+                proxy_key=self._keys.proxy.public,
+                server_key=self._keys.server.public,
+            )
             for device in map(block.device, range(len(block)))
         ]
         cost: dict[str, Cost] = {}

@@ -40,6 +40,9 @@ examples:
 exit code 0: exactly the bad uploads were refused, and the sum was released; 1: not so."""
 
 
+LARGEST_EPSILON = 50.0  # beyond it there is next to no noise
+
+
 def add_parser(commands: Subparsers) -> None:
     gather = commands.add_parser(
         "gather",
@@ -78,7 +81,11 @@ def add_parser(commands: Subparsers) -> None:
     )
     simulate.add_argument("--proof", action="store_true", help="devices prove that their counts are in range")
     simulate.add_argument(
-        "--smallest-batch", type=int, default=1, metavar="N", help="fewer reports release nothing"
+        "--smallest-batch",
+        type=int,
+        default=1,
+        metavar="N",
+        help="fewer reports release nothing (default: %(default)s, which only a simulation may have)",
     )
     simulate.add_argument(
         "--store", type=Path, metavar="FOLDER", help="keep the parties' state on disk here (default: in memory)"
@@ -103,6 +110,11 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("expected --noise servers with --proof, got users: a proof covers counts without noise")
     if not 0 <= args.malicious < 1:
         raise BadInput(f"expected --malicious in [0, 1), got {args.malicious:g}")
+    for option, value, least in (("--devices", args.devices, 1), ("--counts", args.counts, 2)):
+        if value < least:
+            raise BadInput(f"expected {option} to be at least {least}, got {value}")
+    if not 0 < args.epsilon <= LARGEST_EPSILON:
+        raise BadInput(f"expected --epsilon above 0 and at most {LARGEST_EPSILON:g}, got {args.epsilon:g}")
     population = Population(
         args.devices,
         args.counts,
@@ -110,8 +122,7 @@ def run(args: argparse.Namespace) -> int:
         misbehaving=evenly(args.malicious, noise_by_users=by is NoiseBy.USERS),
         seed=args.seed,
     )
-    entropy = Entropy()
-    keys = Keys.drawn(entropy)
+    keys = Keys.drawn(Entropy())
     round = round_for(
         population,
         keys,
@@ -122,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         smallest_batch=args.smallest_batch,
     )
     began = time.perf_counter()
-    world = World(round, population, keys, _books(round, args.store), entropy=entropy, clock=time.process_time)
+    world = World(round, population, keys, _books(round, args.store), clock=time.process_time)
     with progress_bar("counting", args.devices) as told:
         found = world.run(processes=args.processes, told=told)
     wall = time.perf_counter() - began

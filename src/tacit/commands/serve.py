@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
-from tacit.errors import BadInput
+from tacit.commands import serve_party, serve_rounds, serve_status
+from tacit.commands.output import Subparsers, add_json_flag
 
 ABOUT = """\
 Run a party that gathers statistics. Two parties make one system, and different people should run them:
@@ -22,15 +20,22 @@ under way are answered."""
 
 EXAMPLES = """\
 examples, a trial on one machine:
-  tacit serve keys --out trial
+  tacit serve keys --out trial                             settings, keys and secrets of both parties
   tacit serve server trial/server.toml
   tacit serve proxy trial/proxy.toml
+  tacit serve enrol trial/proxy.toml                       a device's name and key
+  tacit serve open trial/server.toml round.toml            both parties take part in a round (open --help)
   tacit serve status trial/proxy.toml
+  tacit serve result trial/server.toml clicks-by-city 0    the counts, once the round has closed
 
 Both ledgers must grant what a round costs before anything can be released:
-  tacit ledger grant --ledger trial/proxy-ledger.sqlite --scope SCOPE --unit device --relation zero-out \\
-      --epsilon 1 --delta 1e-8
+  tacit ledger grant --ledger trial/proxy-ledger.sqlite --scope clicks --unit device --relation zero-out \\
+      --epsilon 1 --delta 1e-6
   (and the same for trial/server-ledger.sqlite)
+
+One process serves a store: a second one on the same file is refused.
+On anything but this very machine a party speaks TLS (certificate and private_key in its settings), or says
+behind_tls = true where a reverse proxy in front of it does.
 
 The environment can name the settings file (TACIT_PROXY_SETTINGS, TACIT_SERVER_SETTINGS) and nothing in it.
 Needs the extra: pip install 'tacit[serve]'."""
@@ -41,6 +46,41 @@ Write settings, sealing keys and secrets for a trial of both parties on one mach
 In earnest each party makes its own set on its own machine. Only these leave it: the public key (parties.toml)
 and pair.secret, which both hold. proxy.sealing and server.sealing in one hand open every report;
 enrolment.secret belongs to the proxy, operator.secret to the server and to whoever opens rounds."""
+
+ENROL = """\
+Print what a device needs to report: its name, its key, and the parties' public keys and URL (from parties.toml
+beside the settings). The proxy stores nothing of it: the key follows from enrolment.secret and the name.
+
+Whoever has the key can report once a round as that device: hand it over by a safe way, once."""
+
+OPEN = """\
+Open a round at the server and, through it, at the proxy: devices can report from now on. Signed with the
+operator's secret; both services must be running. The file says what is asked and what is promised:
+
+  task = "clicks-by-city"     # the run's name; with the level it names the round, once for ever
+  scope = "clicks"            # of the ledger line that pays, at both parties
+  level = 0                   # of the run, from 0
+  cells = 1000                # length of a report; or question = "FILE", a question's bytes
+  hours = 24                  # open from now, so long
+  parties = 100000            # devices enrolled
+  smallest_batch = 1000       # reports below which nothing is released
+
+  epsilon = 1.0               # the promise of the whole run for one device;  delta = 1e-8  (default: 1e-6 or
+                              # the power of ten below 1 / (100 parties))
+  events = 10                 # at most so many events of a device in the run;  each = 10  in one cell
+  levels = 3                  # in so many rounds
+  noise = "servers"           # who adds it: servers, or users (then silent = 0.1: who may leave it out)
+  proof = false               # each report proves that its counts are in range
+  skew = 60                   # seconds by which clocks may differ
+
+The noise is the least that keeps the promise. What was opened is kept beside the file (round.toml:
+round.round): the command can be given again, and asks for the very same round."""
+
+RESULT = """\
+Show what a round released, by its digest or by task and level. Asked with the operator's secret, so that the
+answer is known to be the server's.
+
+exit code 0: here are the counts; 1: not yet (come again), or too few reports (there will never be a result)."""
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -53,114 +93,68 @@ def add_parser(commands: Subparsers) -> None:
     )
     actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    keys = actions.add_parser(
-        "keys",
-        help="make a trial set of settings, keys and secrets",
-        description=KEYS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    keys = _action(actions, "keys", "make a trial set of settings, keys and secrets", KEYS)
     keys.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")
     keys.add_argument("--proxy-port", type=int, default=8471, help="where the proxy listens (default: 8471)")
     keys.add_argument("--server-port", type=int, default=8472, help="where the server listens (default: 8472)")
     add_json_flag(keys)
-    keys.set_defaults(run=run_keys)
+    keys.set_defaults(run=serve_party.run_keys)
 
     for party, does in (("proxy", "take reports from devices"), ("server", "work through jobs, give results")):
-        parser = actions.add_parser(
-            party,
-            help=does,
-            description=f"Run the {party}: {does}. Says in one line where it listens, then serves until it is "
-            "asked to end (SIGTERM, Ctrl-C).",
-            epilog=EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+        about = (
+            f"Run the {party}: {does}. Says in one line where it listens, then serves until it is asked to end "
+            "(SIGTERM, Ctrl-C)."
         )
+        parser = _action(actions, party, does, about)
         parser.add_argument("settings", nargs="?", type=Path, metavar="FILE", help="its settings, in TOML")
-        parser.set_defaults(run=run_party, party=party)
+        parser.set_defaults(run=serve_party.run_party, party=party)
 
-    status = actions.add_parser(
+    enrol = _action(actions, "enrol", "print a device's name and key", ENROL)
+    enrol.add_argument("settings", type=Path, metavar="FILE", help="the proxy's settings, in TOML")
+    enrol.add_argument(
+        "device", nargs="?", metavar="DEVICE", help="its name, 32 hexadecimal digits (default: a new one)"
+    )
+    add_json_flag(enrol)
+    enrol.set_defaults(run=serve_party.run_enrol)
+
+    opening = _action(actions, "open", "open a round at both parties", OPEN)
+    opening.add_argument("settings", type=Path, metavar="FILE", help="the server's settings, in TOML")
+    opening.add_argument("round", type=Path, metavar="ROUND", help="what is asked and promised, in TOML")
+    opening.add_argument("--dry-run", action="store_true", help="only say what would be opened")
+    _add_parties(opening)
+    opening.set_defaults(run=serve_rounds.run_open)
+
+    status = _action(
+        actions,
         "status",
-        help="list a proxy's rounds, from its store",
-        description="List the rounds in a proxy's store: how far each is, and how many reports wait or count. "
-        "The proxy need not be running.",
+        "list a party's rounds, from its store",
+        "List the rounds in a party's store: how far each is, how many reports wait or count, and whether its "
+        "ledger can pay. The party need not be running.",
     )
-    status.add_argument("settings", nargs="?", type=Path, metavar="FILE", help="the proxy's settings, in TOML")
+    status.add_argument(
+        "settings", nargs="?", type=Path, metavar="FILE", help="the settings of either party, in TOML"
+    )
     add_json_flag(status)
-    status.set_defaults(run=run_status)
+    status.set_defaults(run=serve_status.run)
+
+    result = _action(actions, "result", "show what a round released", RESULT)
+    result.add_argument("settings", type=Path, metavar="FILE", help="the server's settings, in TOML")
+    result.add_argument("name", metavar="DIGEST|TASK", help="the round's digest, or its task")
+    result.add_argument("level", nargs="?", type=int, metavar="LEVEL", help="with a task: the round's level")
+    _add_parties(result)
+    result.set_defaults(run=serve_rounds.run_result)
 
 
-def run_keys(args: argparse.Namespace) -> int:
-    from tacit.commands.places import check_folder
-
-    check_folder("--out", args.out)
-    for name in ("proxy_port", "server_port"):
-        if not 0 < getattr(args, name) < 65_536:
-            raise BadInput(f"--{name.replace('_', '-')}: expected 1 to 65535, got {getattr(args, name)}")
-    with _extra_installed():
-        from tacit.entropy import Entropy
-        from tacit.services import trial
-
-        made = trial.write(
-            args.out, proxy_port=args.proxy_port, server_port=args.server_port, entropy=Entropy()
-        )
-    if args.json:
-        print_json({"files": [str(path) for path in made]})
-    else:
-        print(f"wrote {', '.join(path.name for path in made)} to {args.out}")
-        print(f"next: tacit serve server {args.out / 'server.toml'}")
-        print(f"      tacit serve proxy {args.out / 'proxy.toml'}")
-    return 0
+def _action(actions: Subparsers, name: str, does: str, about: str) -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    return actions.add_parser(name, help=does, description=about, epilog=EXAMPLES, formatter_class=raw)
 
 
-def run_party(args: argparse.Namespace) -> int:
-    with _extra_installed():
-        from tacit.services import running, settings
-        from tacit.services.signing import Party
-
-    party = Party(args.party)
-    running.serve(settings.load(settings.path_of(party, args.settings), party))
-    return 0
-
-
-def run_status(args: argparse.Namespace) -> int:
-    with _extra_installed():
-        from tacit.gather.wire.rounds import Round
-        from tacit.services import settings
-        from tacit.services.signing import Party
-        from tacit.store.gather_proxy import SqlProxyStore
-
-    store = SqlProxyStore.open(
-        settings.load(settings.path_of(Party.PROXY, args.settings), Party.PROXY).gathered
+def _add_parties(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--parties",
+        type=Path,
+        metavar="FILE",
+        help="URLs and public keys of both parties (default: parties.toml beside the settings)",
     )
-    rounds = []
-    for stored in store.rounds():
-        round = Round.from_bytes(stored.body)
-        rounds.append(
-            {
-                "task": round.task,
-                "level": round.level,
-                "phase": str(stored.phase),
-                "closes": round.closes,
-                "waiting": store.waiting(round.digest),
-                "accepted": store.accepted_count(round.digest),
-                "smallest_batch": round.smallest_batch,
-                "digest": round.digest.hex(),
-            }
-        )
-    if args.json:
-        print_json(rounds)
-        return 0
-    columns = ("task", "level", "phase", "closes", "waiting", "accepted", "smallest_batch", "digest")
-    rows = [[str(each[name]) for name in columns] for each in rounds]
-    print_table("Rounds at the proxy", columns, rows, numbers=columns[3:7])
-    return 0
-
-
-@contextmanager
-def _extra_installed() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as missing:
-        package = (missing.name or "").partition(".")[0]
-        if package not in ("starlette", "uvicorn", "httpx"):
-            raise
-        raise BadInput(f"expected {package} to be installed: pip install 'tacit[serve]'") from None
+    add_json_flag(parser)

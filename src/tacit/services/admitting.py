@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from tacit.errors import Refused
 from tacit.gather.wire.refusals import Refusal
+from tacit.services.holding import Held
 from tacit.services.problems import problem_of
 from tacit.services.signing import SIGNATURE, Gate
 
@@ -21,8 +22,11 @@ MOST_MESSAGE_BYTES = 64 * 2**20
 """Between parties that hold the key. A share of a million counts is 8 MB."""
 
 
-async def body_within(request: Request, most: int) -> bytes:
-    """The body, or Refused(OVERSIZED) as soon as it is known to be longer: it is never held whole."""
+async def body_within(request: Request, most: int, held: Held | None = None) -> bytes:
+    """The body, or Refused(OVERSIZED) as soon as it is known to be longer: it is never held whole.
+
+    Its bytes count on what is `held`; Busy where there is no room for them.
+    """
     claimed = request.headers.get("content-length", "")
     if claimed and not (claimed.isdecimal() and len(claimed) < 16 and int(claimed) <= most):
         raise Refused(Refusal.OVERSIZED)
@@ -30,6 +34,8 @@ async def body_within(request: Request, most: int) -> bytes:
     async for chunk in request.stream():
         if len(body) + len(chunk) > most:
             raise Refused(Refusal.OVERSIZED)
+        if held is not None:
+            held.add(len(chunk))
         body += chunk
     return bytes(body)
 

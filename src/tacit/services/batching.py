@@ -26,21 +26,15 @@ class Batcher(Generic[Item, Answer]):
         *,
         wait_seconds: float,
         most: int,
-        waiting_most: int,
     ) -> None:
-        self._decide, self._wait_seconds, self._most, self._waiting_most = (
-            decide,
-            wait_seconds,
-            most,
-            waiting_most,
-        )
+        self._decide, self._wait_seconds, self._most = decide, wait_seconds, most
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._arrived, self._full = asyncio.Event(), asyncio.Event()
         self._ending = False
 
     async def decided(self, item: Item) -> Answer:
-        """The answer for this item, once its batch is decided."""
-        if self._ending or len(self._waiting) >= self._waiting_most:
+        """The answer for this item, once its batch is decided; who asks sees to it that not too many wait."""
+        if self._ending:
             raise Busy
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))

@@ -8,36 +8,42 @@ from contextlib import suppress
 from tacit.errors import TacitError
 from tacit.gather.proxy.driving import Link, drive
 from tacit.gather.proxy.party import Proxy
-from tacit.gather.proxy.store import Phase, ProxyStore
+from tacit.gather.proxy.store import ProxyStore
 from tacit.gather.wire.rounds import Round
 from tacit.services.admitting import Clock
 from tacit.services.linking import LinkFailed
+from tacit.services.live import SETTLED, LiveRounds
 from tacit.services.problems import LOG, in_one_line
 
 LONGEST_PAUSE_SECONDS = 30
 
 
 class Driver:
-    """Looks at all rounds again and again. It may be cut off anywhere: the next look goes on from there."""
+    """Looks at live rounds again and again. It may be cut off anywhere: the next look goes on from there."""
 
     def __init__(
-        self, proxy: Proxy, store: ProxyStore, link: Link, *, clock: Clock, enough: int, every_seconds: float
+        self,
+        proxy: Proxy,
+        store: ProxyStore,
+        live: LiveRounds,
+        link: Link,
+        *,
+        clock: Clock,
+        enough: int,
+        every_seconds: float,
     ) -> None:
-        self._proxy, self._store, self._clock = proxy, store, clock
+        self._proxy, self._store, self._live, self._clock = proxy, store, live, clock
         self._enough, self._every_seconds = enough, every_seconds
-        self._settled: set[bytes] = set()  # the server knows, too; a restart tells it once more
         self._troubled: dict[bytes, tuple[int, int]] = {}  # when to try again, and the pause before it
         self._ended = asyncio.Event()
         self._link = _UntilEnded(link, self._ended)
 
     def due(self, now: int) -> list[Round]:
         """Rounds that are not settled, and closed by now or have enough reports waiting."""
-        unreleased = [each.body for each in self._store.rounds() if each.phase is not Phase.RELEASED]
         return [
             each
-            for each in map(Round.from_bytes, unreleased)
-            if each.digest not in self._settled
-            and now >= self._troubled.get(each.digest, (0, 0))[0]
+            for each in self._live.all()
+            if now >= self._troubled.get(each.digest, (0, 0))[0]
             and (now >= each.closes + each.skew or self._store.waiting(each.digest) >= self._enough)
         ]
 
@@ -55,6 +61,7 @@ class Driver:
 
     def _drive(self, round: Round) -> None:
         """Bring one round as far as it goes. Its trouble is its own: other rounds do not wait for it."""
+        before = self._proxy.phase(round.digest)
         try:
             phase = drive(self._proxy, self._link, round.digest, self._clock(), most=self._enough)
         except TacitError as problem:  # no budget, say, or other reports at the server: somebody has to look
@@ -63,9 +70,10 @@ class Driver:
             LOG.error("%s cannot go on, will try again: %s", round.key, in_one_line(problem))
             return
         self._troubled.pop(round.digest, None)
-        if phase in (Phase.RELEASED, Phase.TOO_FEW):
-            self._settled.add(round.digest)
-            LOG.info("%s is settled: %s", round.key, phase)
+        if phase in SETTLED:
+            self._live.settle(round)  # the server knows, too
+            if phase is not before:
+                LOG.info("%s is settled: %s", round.key, phase)
 
     async def run(self) -> None:
         pause = self._every_seconds

@@ -16,14 +16,16 @@ from typing import Any
 import httpx
 
 from tacit.entropy import Entropy
-from tacit.errors import GatherError, NotYet, Refused, TooFew
+from tacit.errors import GatherError, NotYet, Refused, TacitError, TooFew
 from tacit.gather.wire.closing import Result
 from tacit.gather.wire.refusals import Refusal
+from tacit.services.addresses import url_of
 from tacit.services.admitting import MOST_MESSAGE_BYTES, Clock
 from tacit.services.announcing import Announced
-from tacit.services.problems import refusal_name
+from tacit.services.problems import NotGranted, refusal_name
 from tacit.services.signing import NONCE_BYTES, Exchange
 
+MSGPACK = "application/msgpack"
 REFUSALS = {refusal_name(each): each for each in Refusal}
 
 
@@ -70,14 +72,22 @@ class SignedCalls:
     def __init__(
         self, client: httpx.Client, url: str, exchange: Exchange, *, entropy: Entropy, clock: Clock
     ) -> None:
-        self._client, self._url, self._exchange = client, url.rstrip("/"), exchange
+        self._client, self._url, self._exchange = client, url_of("url", url), exchange
         self._entropy, self._clock = entropy, clock
 
     def post(self, path: str, body: bytes) -> bytes:
         """What the other party answered; what it refused is raised."""
+        return self._called("POST", path, body)
+
+    def get(self, path: str, accept: str = "application/json") -> bytes:
+        return self._called("GET", path, b"", {"accept": accept})
+
+    def _called(self, method: str, path: str, body: bytes, more: Mapping[str, str] | None = None) -> bytes:
         nonce = self._entropy.bytes(NONCE_BYTES)
-        headers = self._exchange.request_headers("POST", path, body, now=self._clock(), nonce=nonce)
-        request = self._client.build_request("POST", self._url + path, content=body, headers=headers)
+        headers = self._exchange.request_headers(method, path, body, now=self._clock(), nonce=nonce)
+        request = self._client.build_request(
+            method, self._url + path, content=body, headers={**headers, **(more or {})}
+        )
         answer = fetch(self._client, request)
         if not self._exchange.answers(nonce, answer.status, answer.body, answer.headers):
             raise LinkFailed(
@@ -90,13 +100,15 @@ class SignedCalls:
         return answer.body
 
 
-def refused(body: bytes) -> GatherError:
+def refused(body: bytes) -> TacitError:
     """The error that a problem document tells of."""
     try:
         problem: Any = json.loads(body)
         kind = str(problem["type"]).removeprefix("tacit:")
         if kind == "too-few":
             return TooFew(int(problem["count"]), int(problem["smallest"]))
+        if kind == "not-granted":
+            return NotGranted(*(str(problem[name]) for name in ("party", "scope", "epsilon", "delta")))
     except (ValueError, KeyError, TypeError):
         return GatherError("expected a problem document from the other party, got another text")
     if kind == "not-yet":
@@ -131,10 +143,30 @@ class HttpRounds:
         self._calls.post("/rounds", announced.to_bytes())
 
 
+class HttpOperator(HttpRounds):
+    """The operator's way to the server: opens rounds, and reads what became of them."""
+
+    def result(self, digest: bytes) -> Result:
+        """A round's result, signed by the server; NotYet, TooFew or Refused where there is none."""
+        return Result.from_bytes(self._calls.get(f"/rounds/{digest.hex()}/result", MSGPACK))
+
+    def digest_of(self, task: str, level: int) -> bytes | None:
+        """The digest of the round with this name, if the server has one."""
+        try:
+            rounds = json.loads(self._calls.get("/rounds"))
+            found = [each["digest"] for each in rounds if (each["task"], each["level"]) == (task, level)]
+            return bytes.fromhex(found[0]) if found else None
+        except (ValueError, KeyError, TypeError):
+            raise GatherError("expected a list of rounds from the server, got another text") from None
+
+
 def result_of(client: httpx.Client, url: str, digest: bytes) -> Result:
-    """A round's result; NotYet, TooFew or Refused where there is none."""
-    accept = {"accept": "application/msgpack"}
-    request = client.build_request("GET", f"{url.rstrip('/')}/rounds/{digest.hex()}/result", headers=accept)
+    """A round's result, as anybody may ask for it; NotYet, TooFew or Refused where there is none.
+
+    The answer is not signed: that it is the server's is known by its TLS certificate alone.
+    """
+    place = f"{url_of('url', url)}/rounds/{digest.hex()}/result"
+    request = client.build_request("GET", place, headers={"accept": MSGPACK})
     answer = fetch(client, request)
     if answer.status >= 500:
         raise LinkFailed(f"the server failed with status {answer.status}")

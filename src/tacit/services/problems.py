@@ -35,6 +35,7 @@ STATUS = {
     Refusal.CLOSED: 410,
     Refusal.CONFLICT: 409,
     Refusal.UNAUTHENTICATED: 401,
+    Refusal.PROMISE_NOT_KEPT: 409,
 }
 
 # Refused before the body was read: the connection ends with the answer, so that it never is.
@@ -42,7 +43,24 @@ UNREAD = frozenset({Refusal.OVERSIZED, Refusal.UNKNOWN_ROUND, Refusal.UNAUTHENTI
 
 
 class Busy(TacitError):
-    """More is waiting than may be held in memory."""
+    """More is waiting than may be held in memory, or the service is ending."""
+
+
+class NotGranted(TacitError):
+    """A party's ledger does not grant what a round, or the whole run that it begins, costs.
+
+    `epsilon` and `delta` are the limit that its line needs, as decimal numbers.
+    """
+
+    def __init__(self, party: str, scope: str, epsilon: str, delta: str) -> None:
+        self.party, self.scope, self.epsilon, self.delta = party, scope, epsilon, delta
+        super().__init__(
+            f"expected the {party}'s ledger to grant scope {scope!r} at least epsilon {epsilon} and delta "
+            f"{delta}, got less: a round that cannot be paid for is not opened"
+        )
+
+    def as_json(self) -> dict[str, str]:
+        return {"party": self.party, "scope": self.scope, "epsilon": self.epsilon, "delta": self.delta}
 
 
 class OtherUnreachable(TacitError):
@@ -62,6 +80,8 @@ def problem(kind: str, status: int, title: str, **more: Any) -> Response:
 def problem_of(error: Exception) -> Response:
     """The answer to what was refused, or went wrong; what nobody foresaw says nothing of itself."""
     match error:
+        case NotGranted():
+            return problem("not-granted", 403, str(error), **error.as_json())
         case Refused(reason=reason):
             answer = problem(refusal_name(reason), STATUS[reason], reason.words)
             if reason in UNREAD:
@@ -83,6 +103,7 @@ def problem_of(error: Exception) -> Response:
         case Busy():
             answer = problem("busy", 503, "too much is waiting: come again")
             answer.headers["retry-after"] = "1"
+            answer.headers["connection"] = "close"  # its body may not have been read
             return answer
         case OtherUnreachable():
             return problem("other-unreachable", 502, "the other party does not answer: ask again")

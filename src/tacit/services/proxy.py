@@ -13,9 +13,10 @@ A device's address is seen here, as it must be, and kept nowhere: not in the sto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -26,80 +27,60 @@ from starlette.routing import Route
 from tacit.errors import Refused
 from tacit.gather.proxy.driving import Link
 from tacit.gather.proxy.party import Proxy
-from tacit.gather.proxy.store import Phase, ProxyStore, StoredRound
+from tacit.gather.proxy.store import ProxyStore
 from tacit.gather.wire.refusals import Refusal
-from tacit.gather.wire.rounds import Round
-from tacit.gather.wire.uploads import Upload, upload_bytes
-from tacit.services import announcing
+from tacit.gather.wire.sealing import Role
 from tacit.services.admitting import Clock, body_within, signed
 from tacit.services.announcing import Announced, Questions
-from tacit.services.batching import Batcher
+from tacit.services.answering import in_pieces
 from tacit.services.driving import Driver
+from tacit.services.forgetting import DAY_SECONDS, Forgetting
+from tacit.services.granting import Accounts, expect_granted
+from tacit.services.intake import Intake
+from tacit.services.linking import MSGPACK
+from tacit.services.live import LiveRounds
 from tacit.services.problems import HANDLERS, LastResort
 from tacit.services.settings import Pace
 from tacit.services.signing import Gate
 
-MSGPACK = "application/msgpack"
 
+class ForgettingProxyStore(ProxyStore, Protocol):
+    """A proxy's store that can delete who reported in a settled round."""
 
-class Intake:
-    """What the endpoints share: rounds as they were last read, and the batcher."""
-
-    def __init__(self, proxy: Proxy, store: ProxyStore, questions: Questions, clock: Clock, pace: Pace) -> None:
-        self.proxy, self.store, self.questions, self.clock = proxy, store, questions, clock
-        self.read: dict[bytes, Round] = {}  # a round never changes, only its phase does
-        self._listed: tuple[int, bytes] | None = None  # the second at which the list was made
-        self.batcher: Batcher[bytes, Refusal] = Batcher(
-            self._take,
-            wait_seconds=pace.commit_wait_ms / 1000,
-            most=pace.commit_most,
-            waiting_most=pace.waiting_most,
-        )
-
-    def _take(self, uploads: Sequence[bytes]) -> Sequence[Refusal]:
-        return self.proxy.take(uploads, self.clock())
-
-    def open(self, announced: Announced) -> None:
-        # The question first: a round that is open can be asked for.
-        self.questions.keep(announced.round.question, announced.question)
-        self.proxy.open_round(announced.round)
-        self._listed = None
-
-    def stored(self, digest: bytes) -> StoredRound:
-        found = self.store.round(digest)
-        if found is None:
-            raise Refused(Refusal.UNKNOWN_ROUND)
-        return found
-
-    def round(self, digest: bytes) -> Round:
-        if digest not in self.read:
-            self.read[digest] = Round.from_bytes(self.stored(digest).body)
-        return self.read[digest]
-
-    def listed(self) -> bytes:
-        """The open rounds, made anew at most once a second."""
-        now = self.clock()
-        if self._listed is None or self._listed[0] != now:
-            rounds = [Round.from_bytes(each.body) for each in self.store.rounds() if each.phase is Phase.OPEN]
-            here = [each for each in rounds if each.opens - each.skew <= now < each.closes + each.skew]
-            parts = [(each.to_bytes(), self.questions.find(each.question)) for each in here]
-            self._listed = now, announcing.to_bytes(parts)
-        return self._listed[1]
+    def forget(self, digest: bytes) -> None: ...
 
 
 def app(
-    proxy: Proxy, store: ProxyStore, questions: Questions, link: Link, gate: Gate, *, clock: Clock, pace: Pace
+    proxy: Proxy,
+    store: ForgettingProxyStore,
+    accounts: Accounts,
+    questions: Questions,
+    link: Link,
+    gate: Gate,
+    *,
+    enrolment_secret: bytes,
+    clock: Clock,
+    pace: Pace,
+    keep_days: int,
 ) -> Starlette:
     """The service as a value; its background work begins and ends with it."""
-    intake = Intake(proxy, store, questions, clock, pace)
-    driver = partial(
-        Driver,
-        proxy, store, link, clock=clock, enough=pace.job_reports, every_seconds=pace.look_every_ms / 1000,
+    live = LiveRounds(store, not_before=clock() - keep_days * DAY_SECONDS)
+    intake = Intake(
+        proxy, store, live, questions, enrolment_secret=enrolment_secret, clock=clock, pace=pace
     )  # fmt: skip
+
+    def works() -> list[Work]:
+        every_seconds = pace.look_every_ms / 1000
+        return [
+            intake.batcher,
+            Driver(proxy, store, live, link, clock=clock, enough=pace.job_reports, every_seconds=every_seconds),
+            Forgetting(store, clock=clock, keep_days=keep_days),
+        ]
+
     routes = [
         Route("/healthz", _health, methods=["GET"]),
         Route("/rounds", partial(_list, intake), methods=["GET"]),
-        Route("/rounds", signed(gate, clock, partial(_open, intake)), methods=["POST"]),
+        Route("/rounds", signed(gate, clock, partial(_open, intake, accounts)), methods=["POST"]),
         Route("/rounds/{digest}", partial(_show, intake), methods=["GET"]),
         Route("/rounds/{digest}/status", partial(_status, intake), methods=["GET"]),
         Route("/rounds/{digest}/reports/{report_id}", partial(_put, intake), methods=["PUT"]),
@@ -108,21 +89,28 @@ def app(
         routes=routes,
         exception_handlers=HANDLERS,
         middleware=[Middleware(LastResort)],
-        lifespan=partial(_background, intake.batcher, driver),
+        lifespan=partial(background, works),
     )
 
 
+class Work(Protocol):
+    """Something that goes on until it is told to end."""
+
+    async def run(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
 @asynccontextmanager
-async def _background(
-    batcher: Batcher[bytes, Refusal], driver: partial[Driver], _app: Starlette
-) -> AsyncIterator[None]:
-    driving = driver()
-    tasks = [asyncio.create_task(batcher.run()), asyncio.create_task(driving.run())]
+async def background(works: Callable[[], Sequence[Work]], _app: Starlette) -> AsyncIterator[None]:
+    """What goes on beside the requests, from the first to the last of them."""
+    running = works()  # made here, in the loop that they belong to
+    tasks = [asyncio.create_task(each.run()) for each in running]
     try:
         yield
     finally:
-        batcher.end()
-        driving.end()
+        for each in running:
+            each.end()
         await asyncio.gather(*tasks)
 
 
@@ -131,13 +119,13 @@ async def _health(_request: Request) -> Response:
 
 
 async def _list(intake: Intake, _request: Request) -> Response:
-    return Response(await asyncio.to_thread(intake.listed), media_type=MSGPACK)
+    return in_pieces(Response(await asyncio.to_thread(intake.listed), media_type=MSGPACK))
 
 
 async def _show(intake: Intake, request: Request) -> Response:
-    round = await asyncio.to_thread(intake.round, from_path(request, "digest", 32))
-    question = await asyncio.to_thread(intake.questions.find, round.question)
-    return Response(Announced(round, question).to_bytes(), media_type=MSGPACK)
+    known = await asyncio.to_thread(intake.known, from_path(request, "digest", 32))
+    question = await asyncio.to_thread(intake.questions.find, known.round.question)
+    return in_pieces(Response(Announced(known.round, question).to_bytes(), media_type=MSGPACK))
 
 
 async def _status(intake: Intake, request: Request) -> Response:
@@ -145,20 +133,22 @@ async def _status(intake: Intake, request: Request) -> Response:
     return JSONResponse({"phase": str(found.phase)})
 
 
-async def _open(intake: Intake, _request: Request, body: bytes) -> Response:
+async def _open(intake: Intake, accounts: Accounts, _request: Request, body: bytes) -> Response:
     announced = Announced.from_bytes(body)
+    await asyncio.to_thread(expect_granted, accounts, announced.round, Role.PROXY)
     await asyncio.to_thread(intake.open, announced)
     return JSONResponse({"digest": announced.round.digest.hex()}, 201)
 
 
 async def _put(intake: Intake, request: Request) -> Response:
     digest, report_id = from_path(request, "digest", 32), from_path(request, "report_id", 16)
-    round = intake.read.get(digest) or await asyncio.to_thread(intake.round, digest)
-    body = await body_within(request, upload_bytes(round))
-    upload = Upload.from_bytes(body)
-    if (upload.digest, upload.report_id) != (digest, report_id):
-        raise Refused(Refusal.MALFORMED, "expected the upload that its path names")
-    refusal = await intake.batcher.decided(body)
+    known = intake.remembered(digest)
+    if known is None:
+        known = await asyncio.to_thread(intake.known, digest)
+    with intake.room.held() as held:
+        body = await body_within(request, known.layout.size, held)
+        report = intake.report_in(body, known, report_id)  # whoever is no enrolled device never waits
+        refusal = await intake.batcher.decided(report)
     if refusal is not Refusal.ACCEPTED:
         raise Refused(refusal)
     return Response(status_code=201)

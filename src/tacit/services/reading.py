@@ -50,10 +50,16 @@ class Section:
             raise BadInput(f"{self._path(key)}: expected a text in quotes, got {got}")
         return value
 
-    def whole(self, key: str, *, at_most: int) -> int:
-        if key not in self._found:
+    def flag(self, key: str) -> bool:
+        value = self._found.get(key, False)
+        if not isinstance(value, bool):
+            raise BadInput(f"{self._path(key)}: expected true or false, got {value!r}")
+        return value
+
+    def whole(self, key: str, *, at_most: int, default: int | None = None) -> int:
+        if key not in self._found and default is None:
             raise BadInput(f"{self._path(key)}: expected a whole number, got no such key")
-        value = expect.whole(self._path(key), self._found[key], at_least=0)
+        value = expect.whole(self._path(key), self._found.get(key, default), at_least=0)
         if value > at_most:
             raise BadInput(f"{self._path(key)}: expected at most {at_most}, got {value}")
         return value

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
+import httpx
 import uvicorn
 from starlette.applications import Starlette
 
 from tacit.entropy import Entropy
-from tacit.errors import BadInput
+from tacit.errors import BadInput, TacitError
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
 from tacit.gather.wire.sealing import SealingKey
 from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
 from tacit.services.announcing import Questions
-from tacit.services.linking import HttpLink, HttpRounds, SignedCalls, client_to
+from tacit.services.linking import HttpLink, HttpOperator, HttpRounds, SignedCalls, client_to
+from tacit.services.patience import patient
 from tacit.services.problems import LOG
 from tacit.services.settings import Listen, Settings
 from tacit.services.signing import Exchange, Gate, Party, derived
@@ -42,46 +46,77 @@ def clock() -> int:
 def proxy_app(settings: Settings) -> Starlette:
     """The proxy of these settings, its stores opened."""
     secrets, pace, entropy = settings.secrets, settings.pace, Entropy()
-    store = SqlProxyStore.open(settings.gathered)
+    store, ledger = _store(settings, SqlProxyStore.open), _ledger(settings)
     proxy = Proxy(
         SealingKey.from_bytes(secrets["sealing"]),
         store,
-        LedgerStore.open(settings.ledger, witness=settings.witness),
+        ledger,
         enrolment_secret=secrets["enrolment"],
-        check_key=derived(secrets["pair"], CHECK_LABEL),
-        entropy=entropy,
+        check_key=check_key(settings),
     )
     calls = _calls(settings, called=Party.SERVER, entropy=entropy)
     assert settings.questions is not None, "a proxy's settings name a folder for questions"
+    with naming("store.questions"):
+        questions = Questions(settings.questions)
     return proxy_service.app(
         proxy,
         store,
-        Questions(settings.questions),
+        ledger,
+        questions,
         HttpLink(calls),
         _gate(settings, "pair", caller=Party.SERVER),
+        enrolment_secret=secrets["enrolment"],
         clock=clock,
         pace=pace,
+        keep_days=settings.keep_days,
     )
 
 
 def server_app(settings: Settings) -> Starlette:
     """The server of these settings, its stores opened."""
     secrets, entropy = settings.secrets, Entropy()
+    store, ledger = _store(settings, SqlServerStore.open), _ledger(settings)
     server = Server(
         SealingKey.from_bytes(secrets["sealing"]),
-        SqlServerStore.open(settings.gathered),
-        LedgerStore.open(settings.ledger, witness=settings.witness),
-        check_key=derived(secrets["pair"], CHECK_LABEL),
-        entropy=entropy,
+        store,
+        ledger,
+        check_key=check_key(settings),
     )
     calls = _calls(settings, called=Party.PROXY, entropy=entropy)
     return server_service.app(
         server,
+        store,
+        ledger,
         HttpRounds(calls),
         _gate(settings, "pair", caller=Party.PROXY),
         _gate(settings, "operator", caller=Party.OPERATOR),
         clock=clock,
+        keep_days=settings.keep_days,
     )
+
+
+Store = TypeVar("Store")
+
+
+def _store(settings: Settings, opened: Callable[[str], Store]) -> Store:
+    with naming("store.gathered"):
+        return opened(settings.gathered)
+
+
+def _ledger(settings: Settings) -> LedgerStore:
+    with naming("store.ledger"):
+        return LedgerStore.open(settings.ledger, witness=settings.witness)
+
+
+@contextlib.contextmanager
+def naming(key: str) -> Iterator[None]:
+    """Say which setting it was that led to trouble."""
+    try:
+        yield
+    except TacitError as trouble:
+        raise BadInput(f"{key}: {trouble}") from None
+    except OSError as problem:
+        raise BadInput(f"{key}: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None
 
 
 def _calls(settings: Settings, *, called: Party, entropy: Entropy) -> SignedCalls:
@@ -95,6 +130,17 @@ def _gate(settings: Settings, secret: str, *, caller: Party) -> Gate:
     return Gate(exchange, tolerance_seconds=settings.pace.tolerance_seconds, began=clock())
 
 
+def operator_calls(settings: Settings, client: httpx.Client, url: str) -> HttpOperator:
+    """The operator of the server with these settings, who reaches it at `url`."""
+    exchange = Exchange.between(settings.secrets["operator"], caller=Party.OPERATOR, called=Party.SERVER)
+    return HttpOperator(SignedCalls(client, url, exchange, entropy=Entropy(), clock=clock))
+
+
+def check_key(settings: Settings) -> bytes:
+    """What both parties check proofs with, and no device knows."""
+    return derived(settings.secrets["pair"], CHECK_LABEL)
+
+
 APPS = {Party.PROXY: proxy_app, Party.SERVER: server_app}
 
 
@@ -102,14 +148,20 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; requests under way are answered first."""
     _log_lines()
     listening = _listening(settings.listen)  # before the stores: a second one on the port stops here
+    with contextlib.closing(listening), _alone(settings):
+        _serve(settings, listening)
+
+
+def _serve(settings: Settings, listening: socket.socket) -> None:
     app = APPS[settings.party](settings)
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=patient(settings.pace),
         ws="none",
         log_config=None,
-        log_level=logging.WARNING,
+        log_level=logging.ERROR,  # below, strangers who send nonsense could fill the disk line by line
         access_log=False,  # it would write down every device's address
+        proxy_headers=False,  # nobody here asks for an address
         server_header=False,
         ssl_certfile=settings.listen.certificate,
         ssl_keyfile=settings.listen.private_key,
@@ -118,6 +170,31 @@ def serve(settings: Settings) -> None:
     scheme = "http" if settings.listen.certificate is None else "https"
     address = f"{scheme}://{_written(settings.listen.host)}:{listening.getsockname()[1]}"
     _Announcing(config, f"tacit {settings.party} listens on {address}").run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def _alone(settings: Settings) -> Iterator[None]:
+    """One process a store: it remembers which rounds are live, and would not hear of another's.
+
+    A store in PostgreSQL has no such lock. Nothing breaks if two serve it, since every step is one transaction
+    and may come twice; but only the process that opened a round lists and drives it, until the other restarts.
+    """
+    if "://" in settings.gathered:
+        yield
+        return
+    with naming("store.gathered"):
+        lock = os.open(f"{settings.gathered}.serving", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(
+                f"store.gathered: expected a store that nobody else serves, got {settings.gathered}, which "
+                f"another {settings.party} is running on"
+            ) from None
+        yield
+    finally:
+        os.close(lock)
 
 
 class _Announcing(uvicorn.Server):
@@ -148,7 +225,7 @@ def _listening(listen: Listen) -> socket.socket:
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         return socket.create_server((listen.host, listen.port), family=family, backlog=2048)
     except OSError as problem:
-        reason = os.strerror(problem.errno).lower() if problem.errno else str(problem)
+        reason = (problem.strerror or str(problem)).lower()  # of a name that nobody knows, too
         place = f"{_written(listen.host)}:{listen.port}"
         raise BadInput(f"listen: expected a free place to listen on, got {place}: {reason}") from None
 

@@ -2,16 +2,23 @@
 
     POST /jobs, /agreements, /shares              from the proxy, signed
     POST /rounds                                  open a round here and at the proxy (signed by the operator)
+    GET  /rounds                                  names, phases and digests (signed by the operator)
     GET  /rounds/{digest}/result                  JSON, or msgpack where Accept asks for application/msgpack
     GET  /healthz
 
 A result that is not there yet (409, not-yet) and one that never will be (410, too-few) are different answers.
+
+Results are public: whoever knows a round's digest may ask. A request that the operator signed gets a signed
+answer. Any other answer to a GET, here and at the proxy, is *not* signed: that it comes from this party is
+known by its TLS certificate alone. (A device checks what a round says: that it is sealed to the keys it knows,
+and that its noise keeps its promise. Every upload is bound to the round's digest.)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol
 
@@ -22,12 +29,22 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tacit.gather.server.party import Server
+from tacit.gather.server.store import Phase, ServerStore
 from tacit.gather.wire.closing import Result
-from tacit.services.admitting import Clock, signed
+from tacit.gather.wire.rounds import Round
+from tacit.gather.wire.sealing import Role
+from tacit.services.admitting import Clock, Endpoint, signed
 from tacit.services.announcing import Announced
+from tacit.services.answering import in_pieces
+from tacit.services.forgetting import Forgetting
+from tacit.services.granting import Accounts, expect_granted
+from tacit.services.linking import MSGPACK
 from tacit.services.problems import HANDLERS, LastResort, OtherUnreachable
-from tacit.services.proxy import MSGPACK, from_path
-from tacit.services.signing import Gate
+from tacit.services.proxy import background, from_path
+from tacit.services.recent import Recent
+from tacit.services.signing import SIGNATURE, Gate
+
+MOST_RESULTS = 16  # as they are sent; one of a million counts has 9 MB, or some more in JSON
 
 
 class Announcer(Protocol):
@@ -36,7 +53,23 @@ class Announcer(Protocol):
     def open_round(self, announced: Announced) -> None: ...
 
 
-def app(server: Server, proxy: Announcer, proxy_gate: Gate, operator_gate: Gate, *, clock: Clock) -> Starlette:
+class ForgettingServerStore(ServerStore, Protocol):
+    """A server's store that can delete the report ids of a settled round."""
+
+    def forget(self, digest: bytes) -> None: ...
+
+
+def app(
+    server: Server,
+    store: ForgettingServerStore,
+    accounts: Accounts,
+    proxy: Announcer,
+    proxy_gate: Gate,
+    operator_gate: Gate,
+    *,
+    clock: Clock,
+    keep_days: int,
+) -> Starlette:
     """The service as a value: who may ask what is in its routes."""
 
     one_at_a_time = asyncio.Lock()  # a message that is sent again finds the answer, and not its twin at work
@@ -45,15 +78,32 @@ def app(server: Server, proxy: Announcer, proxy_gate: Gate, operator_gate: Gate,
         deciding = partial(_decide, decide, clock, one_at_a_time)
         return Route(path, signed(proxy_gate, clock, deciding), methods=["POST"])
 
+    def from_operator(decide: Callable[[Request, bytes], Awaitable[Response]]) -> Endpoint:
+        return signed(operator_gate, clock, decide)
+
+    results = partial(_result, server, clock, Recent[tuple[bytes, str], bytes](MOST_RESULTS))
+    signed_results = from_operator(lambda request, _body: results(request))
+
+    async def result(request: Request) -> Response:
+        if SIGNATURE in request.headers:
+            return await signed_results(request)
+        return in_pieces(await results(request))
+
     routes = [
         Route("/healthz", _health, methods=["GET"]),
         from_proxy("/jobs", server.job),
         from_proxy("/agreements", server.agree),
         from_proxy("/shares", server.share),
-        Route("/rounds", signed(operator_gate, clock, partial(_open, server, proxy)), methods=["POST"]),
-        Route("/rounds/{digest}/result", partial(_result, server, clock, {}), methods=["GET"]),
+        Route("/rounds", from_operator(partial(_open, server, accounts, proxy)), methods=["POST"]),
+        Route("/rounds", from_operator(partial(_list, store)), methods=["GET"]),
+        Route("/rounds/{digest}/result", result, methods=["GET"]),
     ]
-    return Starlette(routes=routes, exception_handlers=HANDLERS, middleware=[Middleware(LastResort)])
+    return Starlette(
+        routes=routes,
+        exception_handlers=HANDLERS,
+        middleware=[Middleware(LastResort)],
+        lifespan=partial(background, lambda: [Forgetting(store, clock=clock, keep_days=keep_days)]),
+    )
 
 
 async def _health(_request: Request) -> Response:
@@ -67,9 +117,12 @@ async def _decide(
         return Response(await asyncio.to_thread(decide, body, clock()), media_type=MSGPACK)
 
 
-async def _open(server: Server, proxy: Announcer, _request: Request, body: bytes) -> Response:
+async def _open(
+    server: Server, accounts: Accounts, proxy: Announcer, _request: Request, body: bytes
+) -> Response:
     """Here first, so that no report can be on its way for a round that the server does not know."""
     announced = Announced.from_bytes(body)
+    await asyncio.to_thread(expect_granted, accounts, announced.round, Role.SERVER)
     await asyncio.to_thread(server.open_round, announced.round)
     try:
         await asyncio.to_thread(proxy.open_round, announced)
@@ -78,18 +131,40 @@ async def _open(server: Server, proxy: Announcer, _request: Request, body: bytes
     return JSONResponse({"digest": announced.round.digest.hex()}, 201)
 
 
-async def _result(server: Server, clock: Clock, known: dict[bytes, Result], request: Request) -> Response:
+async def _list(store: ServerStore, _request: Request, _body: bytes) -> Response:
+    stored = await asyncio.to_thread(store.rounds)
+    return JSONResponse([_named(Round.from_bytes(each.body), each.phase) for each in stored])
+
+
+def _named(round: Round, phase: Phase) -> dict[str, object]:
+    return {
+        "task": round.task,
+        "level": round.level,
+        "phase": str(phase),
+        "closes": round.closes,
+        "digest": round.digest.hex(),
+    }
+
+
+async def _result(
+    server: Server, clock: Clock, known: Recent[tuple[bytes, str], bytes], request: Request
+) -> Response:
     digest = from_path(request, "digest", 32)
-    if digest not in known:  # a result never changes: asked for a second time, it costs no transaction
-        known[digest] = await asyncio.to_thread(server.result, digest, clock())
-    result = known[digest]
-    if MSGPACK in request.headers.get("accept", ""):
-        return Response(result.to_bytes(), media_type=MSGPACK)
-    return JSONResponse(
+    media = MSGPACK if MSGPACK in request.headers.get("accept", "") else "application/json"
+    body = known.get((digest, media))
+    if body is None:  # a result never changes: asked for again, it costs no transaction
+        result = await asyncio.to_thread(server.result, digest, clock())
+        written = result.to_bytes if media == MSGPACK else partial(_json, result)
+        body = known.keep((digest, media), await asyncio.to_thread(written))
+    return Response(body, media_type=media)
+
+
+def _json(result: Result) -> bytes:
+    return json.dumps(
         {
             "digest": result.digest.hex(),
             "count": result.count,
             "values": result.values.tolist(),
             "noise_variance": result.noise_variance,
         }
-    )
+    ).encode()

@@ -5,12 +5,14 @@
     port = 8471
     certificate = "proxy.crt"            # with private_key: speaks TLS
     private_key = "proxy.key"
+    behind_tls = true                    # instead of them: a reverse proxy on this machine or network ends TLS
 
     [store]
     gathered = "proxy.sqlite"            # a path, or postgresql+psycopg://...
     questions = "questions"              # the proxy only: a folder
     ledger = "proxy-ledger.sqlite"
     witness = "proxy-ledger.witness"     # needed where the ledger is in PostgreSQL
+    keep_days = 30                       # who reported in a settled round is deleted so long after it closed
 
     [secrets]                            # files that only their owner may read
     sealing = "proxy.sealing"
@@ -30,27 +32,29 @@ Paths are relative to the file's folder. The environment can name the file, and 
 
 from __future__ import annotations
 
-import ipaddress
 import os
-from collections.abc import Mapping
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from tacit import expect
 from tacit.errors import BadInput
+from tacit.services.addresses import is_here, url_of
 from tacit.services.reading import Section, read_toml
 from tacit.services.signing import SECRET_BYTES, Party
 
 VARIABLES = {Party.PROXY: "TACIT_PROXY_SETTINGS", Party.SERVER: "TACIT_SERVER_SETTINGS"}
 TOP = ("listen", "store", "secrets", "other", "pace")
-LISTEN = ("host", "port", "certificate", "private_key")
+LISTEN = ("host", "port", "certificate", "private_key", "behind_tls")
 OTHER = ("url", "trust")
 STORE = {
-    Party.PROXY: ("gathered", "questions", "ledger", "witness"),
-    Party.SERVER: ("gathered", "ledger", "witness"),
+    Party.PROXY: ("gathered", "questions", "ledger", "witness", "keep_days"),
+    Party.SERVER: ("gathered", "ledger", "witness", "keep_days"),
 }
+KEEP_DAYS = 30
 SECRETS = {Party.PROXY: ("sealing", "pair", "enrolment"), Party.SERVER: ("sealing", "pair", "operator")}
 
 
@@ -60,6 +64,7 @@ class Listen:
     port: int
     certificate: Path | None = None
     private_key: Path | None = None
+    behind_tls: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,11 @@ class Pace:
 
     commit_wait_ms: int = 5  # how long an upload waits for others to be stored with it
     commit_most: int = 500  # uploads stored at once
-    waiting_most: int = 5_000  # uploads held in memory; more are told to come again
+    held_bytes_most: int = 128 * 2**20  # of uploads held in memory; more are told to come again
+    connections_most: int = 800  # at the same time, each of them a file of the process
+    head_seconds: int = 10  # for a request to say what it wants
+    body_seconds: int = 60  # for the rest of it
+    answer_seconds: int = 120  # for the answer to be made and read
     job_reports: int = 500  # reports sent to the server at once
     look_every_ms: int = 1_000  # how often rounds are looked at
     timeout_seconds: int = 30  # for the other party's answer
@@ -98,6 +107,7 @@ class Settings:
     ledger: str
     witness: str | None
     questions: Path | None
+    keep_days: int
     other: Other
     pace: Pace
     secrets: Mapping[str, bytes] = field(repr=False)
@@ -123,9 +133,12 @@ def load(path: Path, party: Party) -> Settings:
 
 def _parsed(record: Mapping[str, Any], party: Party, folder: Path) -> Settings:
     Section(record, "", TOP, folder)
+    _refuse_others(record, party)
     store = Section(record, "store", STORE[party], folder)
     secrets = Section(record, "secrets", SECRETS[party], folder)
     witness = store.file_if_any("witness")
+    if witness is None and store.place("ledger").startswith("postgresql"):
+        raise BadInput("store.witness: expected a path, which a ledger in PostgreSQL needs, got no such key")
     return Settings(
         party=party,
         listen=_listen(Section(record, "listen", LISTEN, folder)),
@@ -133,42 +146,78 @@ def _parsed(record: Mapping[str, Any], party: Party, folder: Path) -> Settings:
         ledger=store.place("ledger"),
         witness=None if witness is None else str(witness),
         questions=store.file("questions") if party is Party.PROXY else None,
+        keep_days=store.whole("keep_days", at_most=36_500, default=KEEP_DAYS),
         other=_other(Section(record, "other", OTHER, folder)),
         pace=Pace(**Section(record, "pace", [each.name for each in fields(Pace)], folder).given()),
         secrets={key: secret_at(f"secrets.{key}", secrets.file(key)) for key in SECRETS[party]},
     )
 
 
+def _refuse_others(record: Mapping[str, Any], party: Party) -> None:
+    if (found := _owner(record)) not in (None, party):
+        raise BadInput(f"expected a {party}'s settings, got a {found}'s")
+
+
+def _owner(record: Mapping[str, Any]) -> Party | None:
+    """Whose settings these are, by the secret that only one of the parties has."""
+    secrets = record.get("secrets")
+    for party, own in ((Party.PROXY, "enrolment"), (Party.SERVER, "operator")):
+        if isinstance(secrets, Mapping) and own in secrets and secrets.keys() <= set(SECRETS[party]):
+            return party
+    return None
+
+
+def load_either(path: Path) -> Settings:
+    """Settings of whichever party they are of."""
+    try:
+        party = _owner(read_toml(path))
+    except BadInput as refusal:
+        raise BadInput(f"{path}: {refusal}") from None
+    return load(path, party or Party.PROXY)
+
+
 def _listen(section: Section) -> Listen:
     certificate, private_key = section.file_if_any("certificate"), section.file_if_any("private_key")
     if (certificate is None) != (private_key is None):
         raise BadInput("listen: expected certificate and private_key, or neither, got one of them")
-    if private_key is not None:
+    if certificate is not None and private_key is not None:
         _refuse_open("listen.private_key", private_key)
-    return Listen(
-        section.text("host", "127.0.0.1"), section.whole("port", at_most=65_535), certificate, private_key
-    )
+        readable("listen.certificate", certificate)
+        with _pem("listen.certificate", certificate):
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private_key)
+    host, behind_tls = section.text("host", "127.0.0.1"), section.flag("behind_tls")
+    if behind_tls and certificate is not None:
+        raise BadInput("listen: expected behind_tls = true or a certificate, got both")
+    if certificate is None and not behind_tls and not is_here(host):
+        raise BadInput(
+            f"listen.host: expected a certificate and private_key to listen on {host}, or behind_tls = true "
+            "where a reverse proxy in front of it speaks TLS, got neither"
+        )
+    return Listen(host, section.whole("port", at_most=65_535), certificate, private_key, behind_tls)
 
 
 def _other(section: Section) -> Other:
-    url = section.text("url").rstrip("/")
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host = None
-    if host is None or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in url:
-        raise BadInput("other.url: expected https://HOST:PORT, got another text")
-    if parts.scheme == "http" and not _is_here(host):
-        raise BadInput("other.url: expected https:// for another machine, got http://")
-    return Other(url, section.file_if_any("trust"))
+    trust = section.file_if_any("trust")
+    if trust is not None:
+        expect_trust("other.trust", trust)
+    return Other(url_of("other.url", section.text("url")), trust)
 
 
-def _is_here(host: str) -> bool:
+def expect_trust(name: str, path: Path) -> None:
+    """Refuse what is no certificate, before anybody is called."""
+    readable(name, path)
+    with _pem(name, path):
+        ssl.create_default_context(cafile=str(path))
+
+
+@contextmanager
+def _pem(name: str, path: Path) -> Iterator[None]:
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        yield
+    except ssl.SSLError:
+        raise BadInput(
+            f"{name}: expected a certificate (and its own key) in PEM at {path}, got others"
+        ) from None
 
 
 def secret_at(name: str, path: Path) -> bytes:
@@ -184,12 +233,18 @@ def secret_at(name: str, path: Path) -> bytes:
 
 
 def _refuse_open(name: str, path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-    except OSError as problem:
-        raise BadInput(f"{name}: expected a file at {path}, got {(problem.strerror or '').lower()}") from None
+    mode = readable(name, path)
     if mode & 0o077:
         raise BadInput(
             f"{name}: expected a file that only its owner may read (chmod 600), got mode "
             f"{mode & 0o777:o} at {path}"
         )
+
+
+def readable(name: str, path: Path) -> int:
+    """The mode of a file that is there and can be read."""
+    try:
+        with path.open("rb") as file:
+            return os.fstat(file.fileno()).st_mode
+    except OSError as problem:
+        raise BadInput(f"{name}: expected a file at {path}, got {(problem.strerror or '').lower()}") from None

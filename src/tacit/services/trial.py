@@ -17,10 +17,12 @@ host = "127.0.0.1"
 port = {port}
 # certificate = "{party}.crt"      # with a private key beside it: TLS
 # private_key = "{party}.key"
+# behind_tls = true                # instead of them, where a reverse proxy speaks TLS in front of this
 
 [store]                            # paths, or postgresql+psycopg://... (the ledger then needs a witness = PATH)
 gathered = "{party}.sqlite"
 ledger = "{party}-ledger.sqlite"
+keep_days = 30                     # who reported in a settled round is deleted so long after it closed
 {questions}
 [secrets]                          # files that only their owner may read
 sealing = "{party}.sealing"
@@ -46,6 +48,8 @@ public_key = "{server_key}"
 
 def write(folder: Path, *, proxy_port: int, server_port: int, entropy: Entropy) -> list[Path]:
     """Make the files; refuses a folder in which one of them is already, before it writes any."""
+    if proxy_port == server_port:
+        raise BadInput(f"--server-port: expected another port than the proxy's, got {server_port} for both")
     keys = {"proxy": SealingKey.generate(), "server": SealingKey.generate()}
     secrets = {f"{party}.sealing": key.to_bytes() for party, key in keys.items()}
     secrets |= {f"{name}.secret": entropy.bytes(SECRET_BYTES) for name in ("pair", "enrolment", "operator")}

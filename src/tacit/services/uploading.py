@@ -5,7 +5,8 @@
         uploads.report(announced.round, answers)
 
 A device knows both parties' public keys from the start and uses no round with others: a proxy that could name
-the server's key would open both halves of a report.
+the server's key would open both halves of a report. The URL must be https, except on the device's own machine:
+reports are sealed, but whoever listens would see who reports, and could withhold rounds or reports.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tacit.gather.client.reporting import Reporter
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.uploads import Upload
 from tacit.services import announcing
+from tacit.services.addresses import url_of
 from tacit.services.announcing import Announced
 from tacit.services.linking import Answer, LinkFailed, fetch, refused
 
@@ -53,7 +55,7 @@ class HttpUploads:
         attempts: int = 8,
         first_pause_seconds: float = 0.25,
     ) -> None:
-        self._client, self._url, self._reporter, self._keys = client, url.rstrip("/"), reporter, keys
+        self._client, self._url, self._reporter, self._keys = client, url_of("url", url), reporter, keys
         self._entropy, self._sleep = entropy, sleep
         self._attempts, self._first_pause = attempts, first_pause_seconds
 

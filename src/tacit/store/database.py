@@ -4,13 +4,18 @@ A transaction holds the ledger alone until it ends: entries form one chain, so t
 writers at once. SQLite: BEGIN IMMEDIATE, a rollback journal and synchronous=EXTRA, so that a commit that was
 acknowledged survives a power cut. PostgreSQL: an advisory lock that is held to the end of the transaction.
 
+A new ledger file is its owner's alone. One that is there keeps its mode: what was spent is no secret, and
+somebody may have given others the right to look.
+
 What other stores need too is public here: finding a place, engines, the lock, and errors in their own words.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +28,9 @@ from sqlalchemy.pool import NullPool
 from tacit.errors import BadInput, LedgerCorrupt, LedgerError, TacitError
 
 BUSY_SECONDS = 60
+
+PRIVATE_MODE = 0o600
+OTHERS = 0o077  # permissions that are not the owner's
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,8 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
+        with suppress(OSError):  # SQLite will meet the same trouble and say what it is
+            make_private(self.path)
         with translated(self.name, LEDGER, sqlite_is_torn), self._engine.begin() as connection:
             yield connection
 
@@ -112,6 +122,26 @@ def located(where: str | Path, kind: Kind) -> Path | str:
     if url.drivername in ("postgresql", "postgresql+psycopg"):
         return spelled
     raise BadInput(f"expected a path, sqlite:///PATH or postgresql+psycopg://..., got {url.drivername}://...")
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file for its owner alone where there is none; SQLite's files beside it get its mode."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_MODE))
+
+
+def refuse_shared(path: Path, name: str, kind: Kind) -> None:
+    """Refuse a SQLite file that others than its owner may use; its mode is left as it is."""
+    for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-journal"))):
+        try:
+            mode = each.stat().st_mode
+        except OSError:
+            continue  # it is not there, or whoever opens it next will say what is wrong
+        if stat.S_ISREG(mode) and mode & OTHERS:
+            raise kind.trouble(
+                f"the {kind.noun} at {name} could not be used: expected a file for its owner alone, "
+                f"got mode {mode & 0o777:o}; chmod 600 {each}"
+            )
 
 
 def sqlite_engine(path: Path, pragmas: Sequence[str], *, begin: str | None, **pool: Any) -> Engine:

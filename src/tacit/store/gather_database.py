@@ -30,8 +30,10 @@ from tacit.store.database import (
     Kind,
     hold_alone,
     located,
+    make_private,
     postgres_engine,
     postgres_is_torn,
+    refuse_shared,
     sqlite_engine,
     sqlite_is_torn,
     translated,
@@ -95,11 +97,12 @@ class GatherDatabase:
             return set(inspect(connection).get_table_names())
 
     def make_ready(self) -> None:
-        """Make a SQLite file its owner's alone, and make it write ahead. For files that are ours or empty."""
+        """Make a SQLite file write ahead, its owner's alone if it is new. For files that are ours or empty."""
         if self.path is None:
             return
+        refuse_shared(self.path, self.name, self.kind)
         try:
-            self.path.touch(mode=0o600)
+            make_private(self.path)
         except OSError as problem:
             raise self._trouble(problem.strerror or "no file can be made there") from problem
         with self._begun(self._plain_engine(), transaction=False) as connection:

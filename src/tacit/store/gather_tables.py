@@ -42,6 +42,9 @@ IDS_AT_ONCE, TOTALS_AT_ONCE = 5000, 64
 # Rows that one transaction of `forget` deletes: others get their turn in between.
 FORGET_AT_ONCE = 5000
 
+# A party's phases that no other follows; not every party has all of them.
+FINAL_PHASES = frozenset({"released", "too-few", "stopped"})
+
 # SQLite counts rows by INTEGER only; a BIGINT key would be a second tree.
 RowNumber = BigInteger().with_variant(Integer, "sqlite")
 
@@ -207,7 +210,7 @@ class GatherStore(Generic[SomePhase]):
         """The number of a round that ended; one that still goes on must not be forgotten."""
         with self._database.reading() as connection:
             row = self._row(connection, digest)
-            if row.phase not in (self._phases("released"), self._phases("too-few")):
+            if row.phase not in ("released", "too-few", "stopped"):
                 raise Refused(Refusal.CONFLICT, "only a round that has ended can be forgotten")
             return int(row.number)
 
@@ -222,11 +225,11 @@ def opened(where: str | Path, kind: Kind, tables: Tables, page_bytes: int) -> Ga
     _refuse_others(database, tables)
     database.make_ready()
     with database.writing() as connection:
-        present = set(inspect(connection).get_table_names())
-        if tables.version.name not in present:
+        if inspect(connection).has_table(tables.version.name):
+            _refuse_unknown(connection, database.name, tables)
+        else:
             tables.metadata.create_all(connection, checkfirst=False)
             connection.execute(insert(tables.version).values(one=1, version=VERSION))
-        _refuse_unknown(connection, database.name, tables)
     return database
 
 
@@ -249,10 +252,9 @@ def _refuse_unknown(connection: Connection, name: str, tables: Tables) -> None:
     if list(found) != [VERSION]:
         got = ", ".join(str(each) for each in found) or "none"
         raise GatherError(f"expected a {tables.party} store of version {VERSION} at {name}, got version {got}")
-    inspector = inspect(connection)
-    present = set(inspector.get_table_names())
+    present = inspect(connection).get_multi_columns(filter_names=list(tables.metadata.tables))
     for table in tables.metadata.sorted_tables:
         expected = {column.name for column in table.columns}
-        columns = inspector.get_columns(table.name) if table.name in present else []
+        columns = present.get((None, table.name), [])
         if (actual := {column["name"] for column in columns}) != expected:
             raise GatherError(f"expected columns {sorted(expected)} in {table.name}, got {sorted(actual)}")

@@ -9,12 +9,14 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tacit.errors import LedgerCorrupt, LedgerError, LedgerRolledBack
 from tacit.privacy.ledger.chain import Head
+from tacit.store.database import PRIVATE_MODE
 
 _NAME = "tacit-ledger-witness-1"
 
@@ -56,7 +58,8 @@ class Witness:
 
     def _write(self, head: Head) -> None:
         draft = self.path.with_name(self.path.name + ".new")
-        with draft.open("wb") as file:
+        with os.fdopen(_made_private(draft, os.O_TRUNC), "wb") as file:
+            os.fchmod(file.fileno(), self._mode())
             file.write(_spell(head))
             file.flush()
             os.fsync(file.fileno())
@@ -67,11 +70,18 @@ class Witness:
         finally:
             os.close(folder)
 
+    def _mode(self) -> int:
+        """A new witness is its owner's alone; one that somebody let others read stays so."""
+        try:
+            return stat.S_IMODE(self.path.stat().st_mode)
+        except FileNotFoundError:
+            return PRIVATE_MODE
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
         # The witness itself is replaced by renaming, so the lock needs a file that stays.
         try:
-            with self.path.with_name(self.path.name + ".lock").open("ab") as lock:
+            with os.fdopen(_made_private(self.path.with_name(self.path.name + ".lock")), "wb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
         except OSError as problem:
@@ -79,6 +89,10 @@ class Witness:
                 f"the witness {self.path} could not be written ({problem.strerror}); what was just reserved "
                 "stays reserved, and nothing may be released on it"
             ) from problem
+
+
+def _made_private(path: Path, flags: int = 0) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | flags, PRIVATE_MODE)
 
 
 def _spell(head: Head) -> bytes:

@@ -5,15 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tacit import expect
-from tacit.errors import BadInput
+from tacit.errors import BadInput, Refused
 from tacit.gather.wire.encoding import Kind, decode, encode, reading
+from tacit.gather.wire.refusals import Refusal
+from tacit.privacy.ledger.lines import named
 from tacit.privacy.randomness import Source
 
 MOST_EVENTS = 10_000
 LARGEST_AD = 1 << 53
+
+
+class ChosenEvents(Protocol):
+    """Where a device keeps which of its events a run counts. Durable when `keep_chosen` returns.
+
+    After events were forgotten, both calls raise a GatherError: nothing may be chosen for that run again.
+    """
+
+    def keep_chosen(self, task: str, events: bytes) -> bytes:
+        """Keep these events for the run, unless some were kept before; what is kept now."""
+
+    def find_chosen(self, task: str) -> bytes | None:
+        """The events that were kept for this run."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +51,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Contributions:
-    """The events of one device that a run counts, at most `most`.
-
-    Keep these bytes for the whole run: a second choice would let more than `most` events into what the run
-    releases, and its noise would not cover them.
-    """
+    """The events of one device that a run counts, at most `most`; a device gets them from `once`."""
 
     events: tuple[Event, ...]
     most: int
@@ -55,8 +66,35 @@ class Contributions:
             raise BadInput(f"expected at most {self.most} events, got more")
 
     @classmethod
+    def once(
+        cls, task: str, events: Sequence[Event], most: int, entropy: Source, memory: ChosenEvents
+    ) -> Contributions:
+        """The events that this run counts: chosen at the first call, the very same ever after.
+
+        Guarantee:  at most `most` of the device's events are in all rounds of the run together, whatever
+                    events came later and however often the device was started anew.
+        Neighbours: none: this holds for every device by itself; `answer` says what follows for its counts.
+        Assumes:    `memory` keeps what it was given and is not put back to an older state; whoever names the
+                    runs gives each its own `task`.
+        Source:     what is used was kept before, and the first that was kept is used, also by a rival process.
+        """
+        kept = memory.find_chosen(named("task", task))
+        if kept is None:
+            kept = memory.keep_chosen(task, cls.choose(events, most, entropy).to_bytes())
+        chosen = cls.from_bytes(kept)
+        if chosen.most != most:
+            raise Refused(
+                Refusal.CONFLICT, f"expected most={chosen.most}, as this run's events were chosen, got {most}"
+            )
+        return chosen
+
+    @classmethod
     def choose(cls, events: Sequence[Event], most: int, entropy: Source) -> Contributions:
-        """A uniform choice of `most` events, or all where there are no more; in the order they came."""
+        """A uniform choice of `most` events, or all where there are no more; in the order they came.
+
+        A second choice for the same run would let more than `most` events into what it releases, and its noise
+        would not cover them: `once` makes none.
+        """
         places = list(range(len(events)))
         kept = min(expect.whole("most", most, at_least=1), len(places))
         for i in range(kept):

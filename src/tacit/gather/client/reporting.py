@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import BadInput, Refused
+from tacit.errors import BadInput, EntropyMisuse, Refused
 from tacit.gather.wire.credentials import DEVICE_BYTES, TAG_BYTES, tag
 from tacit.gather.wire.encoding import sized
 from tacit.gather.wire.forms import form_of
@@ -50,44 +50,64 @@ class Reporter:
     Guarantee:  an upload tells the proxy that the device reported, and the server the report's id; of the
                 counts neither learns anything from it alone (see the round's form). A retry tells no more.
     Neighbours: any two vectors that the round allows.
-    Assumes:    proxy and server do not pool what they hold; `server_key` came to the device by another way than
-                through the proxy, which could else name a key of its own and open both parts (None: whoever
-                hands out rounds is trusted not to); the outbox keeps what it was given.
+    Assumes:    proxy and server do not pool what they hold; both their keys came to the device by another way
+                than through the proxy, which could else name one of its own as the server's and open both
+                parts; the outbox keeps what it was given; the source is an `Entropy` (a study says so with
+                `simulated` and may use a seed).
     Source:     the shape of the IETF's Distributed Aggregation Protocol (draft-ietf-ppm-dap).
     """
 
     def __init__(
-        self, device: bytes, key: bytes, entropy: Source, outbox: Outbox, *, server_key: bytes | None = None
+        self,
+        device: bytes,
+        key: bytes,
+        entropy: Source,
+        outbox: Outbox,
+        *,
+        proxy_key: bytes,
+        server_key: bytes,
+        simulated: bool = False,
     ) -> None:
+        if not simulated and not entropy.fit_for_release:
+            raise EntropyMisuse(
+                "expected the cryptographic stream for reports that leave a device, got a simulation; "
+                "say simulated=True for a study"
+            )
         self._device = sized("device", device, DEVICE_BYTES)
         self._key = sized("key", key, KEY_BYTES)
         self._entropy, self._outbox = entropy, outbox
-        self._server_key = None if server_key is None else sized("server_key", server_key, SEALING_KEY_BYTES)
+        self._proxy_key = sized("proxy_key", proxy_key, SEALING_KEY_BYTES)
+        self._server_key = sized("server_key", server_key, SEALING_KEY_BYTES)
 
     def upload(self, round: Round, values: NDArray[np.int64]) -> bytes:
         """The bytes to send; those of the first call for as long as the outbox keeps them.
 
-        Refused(UNAUTHENTICATED) for a round that is not sealed to the server this device knows.
+        Refused(UNAUTHENTICATED) for a round that is not sealed to the parties this device knows, and
+        Refused(PROMISE_NOT_KEPT) for one whose noise does not keep what it promises: a device trusts nobody.
         """
-        if self._server_key not in (None, round.server_key):
-            raise Refused(Refusal.UNAUTHENTICATED, "expected a round of the known server, got another's")
+        if (round.proxy_key, round.server_key) != (self._proxy_key, self._server_key):
+            raise Refused(Refusal.UNAUTHENTICATED, "expected a round of the known parties, got another's")
         kept = self._outbox.find(round.digest)
         if kept is not None:
             return kept
+        round.expect_promise_kept()
         _expect_allowed(round, values)
-        return self._outbox.keep(round.digest, self._make(round, values).to_bytes())
+        upload = made(round, values, device=self._device, key=self._key, entropy=self._entropy)
+        return self._outbox.keep(round.digest, upload.to_bytes())
 
-    def _make(self, round: Round, values: NDArray[np.int64]) -> Upload:
-        law = round.noise.device_law
-        if law is not None:
-            values = values + law.sample_array(round.cells, self._entropy.words)
-        report_id = self._entropy.bytes(REPORT_ID_BYTES)
-        bound = binding(round.digest, report_id)
-        for_proxy, for_server = form_of(round).split(values, bound, self._entropy)
-        sealed_proxy = seal(for_proxy, round.proxy_key, role=Role.PROXY, binding=bound)
-        sealed_server = seal(for_server, round.server_key, role=Role.SERVER, binding=bound)
-        parts = (round.digest, report_id, self._device, sealed_proxy, sealed_server)
-        return Upload(*parts, tag(self._key, Upload(*parts, bytes(TAG_BYTES)).signed_bytes))
+
+def made(round: Round, values: NDArray[np.int64], *, device: bytes, key: bytes, entropy: Source) -> Upload:
+    """An upload of these values, with the device's noise where users add it; nothing is checked or kept."""
+    law = round.noise.device_law
+    if law is not None:
+        values = values + law.sample_array(round.cells, entropy.words)
+    report_id = entropy.bytes(REPORT_ID_BYTES)
+    bound = binding(round.digest, report_id)
+    for_proxy, for_server = form_of(round).split(values, bound, entropy)
+    sealed_proxy = seal(for_proxy, round.proxy_key, role=Role.PROXY, binding=bound)
+    sealed_server = seal(for_server, round.server_key, role=Role.SERVER, binding=bound)
+    parts = (round.digest, report_id, device, sealed_proxy, sealed_server)
+    return Upload(*parts, tag(key, Upload(*parts, bytes(TAG_BYTES)).signed_bytes))
 
 
 def _expect_allowed(round: Round, values: NDArray[np.int64]) -> None:
@@ -95,5 +115,7 @@ def _expect_allowed(round: Round, values: NDArray[np.int64]) -> None:
         raise BadInput(f"expected {round.cells} values of type int64, got {values.dtype} {values.shape}")
     if (values < 0).any() or (values > round.largest).any():
         raise BadInput(f"expected values from 0 to {round.largest}, got others")
+    if values.sum() > round.most_in_all:  # of at most 2^20 values that are each at most 2^20
+        raise BadInput(f"expected values that add up to at most {round.most_in_all}, got more")
     if round.bounds is not None:
         round.bounds.check(values)

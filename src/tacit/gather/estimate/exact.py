@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.gather.estimate.changes import Contribution
 from tacit.gather.estimate.planning import RunPlan
 from tacit.gather.estimate.published import PublishedNoise
+from tacit.gather.wire.contribution import Contribution
 from tacit.gather.wire.questions import Question
 from tacit.privacy.randomness import Source, Words
 from tacit.schema.contexts.nodes import Column, ContextNodes

@@ -1,4 +1,4 @@
-"""The noise of a run, calibrated to its promise before anything is asked, and what each of its rounds costs."""
+"""The noise of a run, calibrated to its promise before anything is asked."""
 
 from __future__ import annotations
 
@@ -8,30 +8,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tacit import expect
-from tacit.errors import BadInput, NoFiniteGuarantee
-from tacit.gather.estimate.changes import Contribution, exposed_exchanges
+from tacit.errors import BadInput
+from tacit.gather.wire.contribution import Contribution
 from tacit.gather.wire.noise import ServerNoise, UserNoise
-from tacit.privacy.accounting import pld
+from tacit.gather.wire.promises import RELATION, Promise, expect_kept, seen_by_a_server
 from tacit.privacy.budget import Budget
 from tacit.privacy.calibration import least_noise
-from tacit.privacy.ledger.amount import EPSILON_PARTS
 from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.privacy.noise.shares import PolyaShares, SkellamShares
 from tacit.privacy.noise.skellam import Skellam
-from tacit.privacy.relations import Relation
-from tacit.privacy.releases import (
-    DiscreteGaussianCounts,
-    DiscreteLaplaceCounts,
-    NoisyCounts,
-    SkellamCounts,
-)
+from tacit.privacy.releases import DiscreteGaussianCounts, NoisyCounts, SkellamCounts
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Unit, UnitKind
 
-RELATION = Relation.ZERO_OUT
 VARIANCE_STEPS = 1000  # variances are multiples of 1/1000, rounded up
-MOST_LEVELS = 100
 
 
 class NoiseBy(expect.Choice):
@@ -53,65 +44,53 @@ class Law(expect.Choice):
 class RunPlan:
     """A run of counts along a hierarchy: at most `levels` rounds, one release. Make it with `plan`.
 
-    Guarantee:  (epsilon, delta)-DP for all rounds together, against the public, any device and either server.
+    Guarantee:  (epsilon, delta)-DP for all rounds together: against each server, the public, and any one device
+                beside the silent ones (where users add the noise, `plan` sizes shares so that one device's,
+                which it knows, does not count).
     Neighbours: the contribution of one device set to zero; who reported, and how many, is public.
     Assumes:    what `noise` does; a device chooses at most `contribution.events` events once for the whole run
-                and adds at most `contribution.most` to a cell; what is asked at a level depends on public facts
-                and on earlier results only. For Skellam and discrete Gaussian noise, that concentrated
-                contributions are the easiest to see: computed for this law, not proved (see `changes`).
-    Source:     PLD of the exact laws (`accounting.pld`), over 2 levels (events / most) changes of `most`.
+                and adds at most `contribution.most` to a cell; and what `expect_kept` assumes.
+    Source:     PLD of the exact laws (`wire.promises.expect_kept`).
     """
 
-    contribution: Contribution
-    levels: int
-    epsilon: Fraction
-    delta: Fraction
+    promise: Promise
     noise: ServerNoise | UserNoise
 
     def __post_init__(self) -> None:
-        if expect.whole("levels", self.levels, at_least=1) > MOST_LEVELS:
-            raise BadInput(f"expected at most {MOST_LEVELS} levels, got {self.levels}")
-        object.__setattr__(self, "epsilon", expect.positive("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", expect.probability("delta", self.delta, zero=True))
-        most = self.contribution.most
-        if self.delta and most > 1 and (exposed := exposed_exchanges(self.release(1), most)):
-            raise NoFiniteGuarantee(
-                "expected noise under which concentrated contributions are the easiest to see, got changes of "
-                f"{exposed[0]} that are easier"
-            )
-        if (least := self._kept_epsilon()) > self.epsilon:
-            asked, kept = float(self.epsilon), float(least)
-            raise BadInput(f"expected noise that keeps epsilon={asked:g}, got noise that keeps {kept:g}")
+        expect_kept(self.promise, self.noise)
+
+    @property
+    def contribution(self) -> Contribution:
+        return self.promise.contribution
+
+    @property
+    def levels(self) -> int:
+        return self.promise.levels
+
+    @property
+    def epsilon(self) -> Fraction:
+        return self.promise.epsilon
+
+    @property
+    def delta(self) -> Fraction:
+        return self.promise.delta
+
+    @property
+    def cost(self) -> Budget:
+        """Of the whole run."""
+        return self.promise.cost
+
+    @property
+    def costs(self) -> tuple[Budget, ...]:
+        """What each round puts on a ledger's line."""
+        return self.promise.costs
 
     def release(self, levels: int | None = None) -> NoisyCounts:
         """What the first `levels` levels publish, to a server that knows its own noise; by default all."""
         levels = self.levels if levels is None else expect.whole("levels", levels, at_least=1)
         if levels > self.levels:
             raise BadInput(f"expected at most the {self.levels} levels of the run, got {levels}")
-        changes = self.contribution.changes * levels
-        match self.noise.law if isinstance(self.noise, ServerNoise) else self.noise.shares:
-            case DiscreteGaussian(sigma_squared=sigma_squared):
-                return DiscreteGaussianCounts(changes, RELATION, sigma_squared)
-            case Skellam(variance=variance) | SkellamShares(variance=variance):
-                return SkellamCounts(changes, RELATION, variance)
-            case DiscreteLaplace(scale=scale) | PolyaShares(scale=scale):
-                return DiscreteLaplaceCounts(changes, RELATION, scale)
-
-    @property
-    def cost(self) -> Budget:
-        """Of the whole run."""
-        return Budget(self.epsilon, self.delta)
-
-    @property
-    def costs(self) -> tuple[Budget, ...]:
-        """What each round puts on a ledger's line: the first the whole run, but the least part for each other.
-
-        Results decide how deep a run goes, and a promise for the rounds that were held does not cover that they
-        were so few. So all is paid before the first, and every round still has its entry.
-        """
-        least = Fraction(1, EPSILON_PARTS)  # far below any epsilon whose noise can be drawn
-        others = self.levels - 1
-        return Budget(self.epsilon - others * least, self.delta), *[Budget(least)] * others
+        return seen_by_a_server(self.noise, self.contribution.changes * levels)
 
     def published_sd(self, answered: int) -> float:
         """The standard deviation of the noise in a published count, if so many devices answered."""
@@ -139,15 +118,6 @@ class RunPlan:
         """A statement about Skellam noise says so itself."""
         return isinstance(self.release(1), SkellamCounts)
 
-    def _kept_epsilon(self) -> Fraction:
-        """What the noise keeps over all levels, rounded up; by discrete Laplace at delta 0 exactly."""
-        release = self.release()
-        if self.delta == 0:
-            if not isinstance(release, DiscreteLaplaceCounts):
-                raise NoFiniteGuarantee("expected discrete Laplace noise at delta=0, got another law")
-            return sum(release.changes) / release.scale
-        return Fraction(pld.epsilon(release, delta=self.delta, relation=RELATION))
-
 
 def plan(
     *,
@@ -166,29 +136,42 @@ def plan(
     By default servers add discrete Gaussian and users Skellam noise, at a delta of at most 1 / (100 parties).
     A delta of 1 / parties or more, which would allow to publish somebody's counts whole, is refused unless
     `large_delta` asks for it. `silent` is the fraction of devices that may leave their noise out; it matters
-    where users add it.
+    where users add it. Shares then do without one device more, since each device knows its own and could
+    subtract it.
     """
     by, parties = NoiseBy(by), expect.whole("parties", parties, at_least=1)
-    levels, target = expect.whole("levels", levels, at_least=1), expect.positive("epsilon", epsilon)
+    target = expect.positive("epsilon", epsilon)
     chosen = Law(law) if law is not None else _USUAL[by]
     if by is NoiseBy.USERS and chosen is Law.DISCRETE_GAUSSIAN:
         raise BadInput("expected skellam or discrete-laplace, which devices can share, got discrete-gaussian")
-    if by is NoiseBy.SERVERS and expect.probability("silent", silent, zero=True):
+    quiet = expect.probability("silent", silent, zero=True)
+    if by is NoiseBy.SERVERS and quiet:
         raise BadInput("expected silent devices only where devices add noise, got some where servers do")
     chance = _delta(chosen, delta, parties, large_delta=large_delta)
-    changes = contribution.changes * levels
+    promise = Promise(contribution.events, contribution.most, levels, target, chance)
+    changes = contribution.changes * promise.levels
 
     def noise(parameter: Fraction) -> ServerNoise | UserNoise:
         if by is NoiseBy.USERS:
             shares = SkellamShares if chosen is Law.SKELLAM else PolyaShares
-            return UserNoise(shares(parameter, parties, expect.exact("silent", silent)))
+            return UserNoise(shares(parameter, parties, _not_counted(quiet, parties)))
         return ServerNoise(_SERVER_LAWS[chosen](parameter))
 
     if chosen is Law.DISCRETE_LAPLACE:
         parameter = sum(changes) / target
     else:
         parameter = _least_variance(chosen, changes, target, chance)
-    return RunPlan(contribution, levels, target, chance, noise(parameter))
+    return RunPlan(promise, noise(parameter))
+
+
+def _not_counted(silent: Fraction, parties: int) -> Fraction:
+    """The fraction of devices whose noise does not count: the silent ones, and one that subtracts its own."""
+    others = math.floor(silent * parties) + 1
+    if others >= parties:
+        raise BadInput(
+            f"expected more than {others} devices, whose noise may be known or left out, got {parties}"
+        )
+    return Fraction(others, parties)
 
 
 _USUAL = {NoiseBy.SERVERS: Law.DISCRETE_GAUSSIAN, NoiseBy.USERS: Law.SKELLAM}

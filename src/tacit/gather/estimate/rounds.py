@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tacit.gather.estimate.planning import RunPlan
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.questions import Question
-from tacit.gather.wire.rounds import Round
+from tacit.gather.wire.rounds import CHECK_BYTES, DIGEST_BYTES, Round
 from tacit.gather.wire.validity.bounds import Bounds
 
 
@@ -18,7 +18,8 @@ class Task:
     parties         devices that are enrolled
     smallest_batch  reports below which nothing is released
     scope           of the ledger line that pays
-    proof           whether each report must prove that its counts are within the plan's contribution
+    check           `wire.checking.check_hash` of the key that both parties check proofs with, if each report
+                    must prove that its counts are within the plan's contribution; None: no proofs
     """
 
     name: str
@@ -28,31 +29,32 @@ class Task:
     proxy_key: bytes
     server_key: bytes
     skew: int = 60
-    proof: bool = False
+    check: bytes | None = None
 
-    def round(self, run: RunPlan, question: Question, *, level: int, opens: int, closes: int) -> Round:
-        """Round `level` of the run, which pays its own part of the run's cost; times are Unix seconds.
+    def round(self, run: RunPlan, question: Question | int, *, level: int, opens: int, closes: int) -> Round:
+        """Round `level` of the run; times are Unix seconds. Instead of a question, the number of cells if what
+        they count was agreed on otherwise.
 
         With a proof, each count is at most what the plan allows a cell, and all of them at most twice a
         device's events, since an event counts in a total and as a click or a no-click.
         """
-        most = run.contribution.most
+        promise, proof = run.promise, self.check is not None
         return Round(
             task=self.name,
             level=level,
-            cells=question.cells,
-            question=question.digest,
-            group=Group.FIELD64 if self.proof else Group.RING64,
-            largest=most,
+            cells=question.cells if isinstance(question, Question) else question,
+            question=question.digest if isinstance(question, Question) else bytes(DIGEST_BYTES),
+            group=Group.FIELD64 if proof else Group.RING64,
             opens=opens,
             closes=closes,
             skew=self.skew,
             parties=self.parties,
             smallest_batch=self.smallest_batch,
             noise=run.noise,
-            bounds=Bounds(each=most, total=2 * run.contribution.events) if self.proof else None,
+            bounds=Bounds(each=promise.each, total=2 * promise.events) if proof else None,
             scope=self.scope,
-            cost=run.costs[level],
+            promise=promise,
+            check=self.check or bytes(CHECK_BYTES),
             proxy_key=self.proxy_key,
             server_key=self.server_key,
         )

@@ -23,8 +23,8 @@ def drive(proxy: Proxy, link: Link, digest: bytes, now: int, *, most: int = 500)
 
     Every message is sent again until it is answered, and the server answers a repeated one as it did before.
     """
-    if proxy.phase(digest) is Phase.RELEASED:
-        return Phase.RELEASED
+    if (phase := proxy.phase(digest)) in (Phase.RELEASED, Phase.STOPPED):
+        return phase
     _send_jobs(proxy, link, digest, most)
     try:
         mine = proxy.agreement(digest, now)

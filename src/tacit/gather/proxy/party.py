@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tacit.errors import NotYet, Refused, TooFew
+from tacit.errors import NotYet, Refused, TooFew, Unproven
 from tacit.gather.proxy.intake import ANSWERS, admitted
 from tacit.gather.proxy.known import KnownRounds
 from tacit.gather.proxy.sending import Draft, draft, settled
 from tacit.gather.proxy.store import NewReport, Phase, ProxyStore, StoredJob
+from tacit.gather.wire.checking import expect_check_key
 from tacit.gather.wire.closing import Agreement, NoisyShare, Receipt, set_hash
+from tacit.gather.wire.drawing import noise_words, own_noise
 from tacit.gather.wire.jobs import MOST_ENTRIES, Job, JobReply
 from tacit.gather.wire.opening import Opening, open_parts
 from tacit.gather.wire.refusals import Refusal
-from tacit.gather.wire.releases import Payer, ledger_key, own_noise, pay, summed
+from tacit.gather.wire.releases import Payer, ledger_key, pay, summed
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import Role, SealingKey
-from tacit.privacy.randomness import Source
 
 
 class Proxy:
@@ -25,14 +26,17 @@ class Proxy:
     It sees who reports, when, and from where, and masked vectors: uniform to whoever lacks the seeds, which are
     sealed to the server. The server gets from it sealed seeds under random ids, and one noisy sum.
 
-    Guarantee:  against the server, and whoever sees the results, the rounds of a run up to any one are
-                together DP at the sum of their costs: what leaves is the sum of the accepted reports plus noise
-                that the server does not know, drawn once.
+    Guarantee:  against the server, and whoever sees the results, all rounds of a run are together DP as
+                round.promise says: what leaves is the sum of the accepted reports plus noise that the server
+                does not know, the same whenever it is drawn for one set. A round whose noise does not keep its
+                promise, or whose run was not paid for with its first round, is refused.
     Neighbours: the counts of one device set to zero (zero-out); that it reported is known to both parties.
-    Assumes:    the costs were computed for round.noise; the proxy follows this code, keeps its key and its
-                noise from the server, and its store is never older than its ledger; devices bound their counts
-                by round.largest, which is *enforced* only where the round has `bounds`, by both parties
-                (`settled` here); with user noise, at most the stated fraction leaves its noise out.
+    Assumes:    the proxy follows this code and keeps its key from the server, now and later: its noise follows
+                from it (`drawing`); devices keep to what the round promises of them, which is *enforced* only
+                where the round has `bounds`, by both parties (`settled` here); with user noise, at most the
+                stated fraction leaves its noise out. Store, ledger and witness are not put back to an older
+                state all at once: a restored proxy that then agrees on *another* set of the same round makes a
+                second release, which nobody pays for. Keep the witness apart from the store.
     Source:     the laws in `privacy.noise`; the agreement on the set before the release: DAP
                 (draft-ietf-ppm-dap), with SHA-256 over the sorted ids.
 
@@ -44,6 +48,10 @@ class Proxy:
     wrong, or protected against the public by the server's noise only. With noise by servers, the server's
     noise still covers every device against the proxy, even if all others are made up; with noise by users it
     does not, because made-up devices count as having added theirs. It cannot unmask a report.
+
+    Proofs bind devices as long as both services compute their messages about them as told. A dishonest server
+    can have the proxy accept what is not proven (its message can be the negative of the proxy's own); noise,
+    set and payment do not depend on that.
     """
 
     def __init__(
@@ -54,10 +62,9 @@ class Proxy:
         *,
         enrolment_secret: bytes,
         check_key: bytes,
-        entropy: Source,
         opening: Opening = open_parts,
     ) -> None:
-        self._key, self._store, self._ledger, self._entropy = key, store, ledger, entropy
+        self._key, self._store, self._ledger = key, store, ledger
         self._enrolment_secret, self._check_key, self._opening = enrolment_secret, check_key, opening
         self._rounds = KnownRounds(store)
         self._drafts: dict[bytes, Draft] = {}  # the job that is on its way, by round
@@ -66,6 +73,8 @@ class Proxy:
         """Begin to take reports for a round. Doing it twice is fine."""
         if round.proxy_key != self._key.public:
             raise Refused(Refusal.UNOPENABLE, "devices would seal to another key than this proxy's")
+        expect_check_key(round, self._check_key)
+        round.expect_promise_kept()
         self._store.open_round(round.digest, round.task, round.level, round.to_bytes())
         self._rounds.add(round)
 
@@ -89,8 +98,9 @@ class Proxy:
             return Refusal(refused.reason)
 
     def next_job(self, digest: bytes, *, most: int = 500) -> Job | None:
-        """The job that waits for its answer, or a new one; None: every report has its verdict."""
-        self._rounds.of(digest)
+        """The job that waits for its answer, or a new one; None: every report has its verdict, or none will."""
+        if self.phase(digest) is Phase.STOPPED:
+            return None
         most = min(most, MOST_ENTRIES)
         while (stored := self._store.unanswered_job(digest) or self._store.begin_job(digest, most)) is not None:
             drafted = self._drafted(digest, stored)
@@ -120,7 +130,12 @@ class Proxy:
         return drafted
 
     def _finish(self, digest: bytes, drafted: Draft, reply: JobReply | None) -> None:
-        verdicts, total = settled(drafted, reply, self._rounds.of(digest))
+        try:
+            verdicts, total = settled(drafted, reply, self._rounds.of(digest))
+        except Unproven:
+            self._store.set_phase(digest, Phase.STOPPED, only_from=frozenset({Phase.OPEN, Phase.CLOSED}))
+            self._drafts.pop(digest, None)
+            raise
         self._store.finish_job(digest, drafted.number, verdicts, total)
         self._drafts.pop(digest, None)
 
@@ -141,8 +156,10 @@ class Proxy:
 
     def _final(self, digest: bytes) -> Agreement:
         """The set that cannot change any more and is large enough."""
-        round = self._rounds.of(digest).round
-        if self.phase(digest) is Phase.OPEN:
+        round, phase = self._rounds.of(digest).round, self.phase(digest)
+        if phase is Phase.STOPPED:
+            raise Unproven(f"{round.key} was stopped: the server accepted what is not proven")
+        if phase is Phase.OPEN:
             raise NotYet(f"{round.key} is still open")
         waiting = self._store.waiting(digest)
         if waiting:
@@ -158,27 +175,26 @@ class Proxy:
     def noisy_share(self, digest: bytes, theirs: Agreement) -> NoisyShare:
         """The proxy's sum with its noise, for the set that both agreed on: the same bytes whenever asked.
 
-        Paid before the noise is drawn, kept before it leaves. A crash in between loses a draw that nobody saw;
-        what was kept is never drawn again, because two draws on one sum would halve the noise.
+        Paid before the noise is drawn, and spent for good before anything leaves: what a ledger still has as
+        reserved is not out. Noise drawn again for the same set, after a crash, is the same noise.
         """
         mine = self._final(digest)
         if theirs != mine:
             raise Refused(Refusal.CONFLICT, "the server has another set of reports")
-        kept = self._store.share(digest)
+        round, kept = self._rounds.of(digest).round, self._store.share(digest)
         if kept is None:
-            round = self._rounds.of(digest).round
             pay(self._ledger, round, Role.PROXY)
             total = summed(round, self._store.totals(digest))
-            noise = own_noise(round, mine.count, self._entropy.words)
+            noise = own_noise(round, mine.count, noise_words(self._key, Role.PROXY, round, mine.ids_hash))
             share = round.group.to_bytes(round.group.add(total, noise))
             kept = self._store.keep_share(digest, mine.ids_hash, share)
+        self._ledger.commit(ledger_key(round, Role.PROXY))
         return NoisyShare(digest, mine.ids_hash, kept)
 
     def released(self, receipt: Receipt) -> None:
-        """The server has the share: what was set aside is spent."""
-        round = self._rounds.of(receipt.digest).round
+        """The server has the share, and the round is over."""
+        self._rounds.of(receipt.digest)
         sent = self._store.share(receipt.digest) is not None
         if not (sent and receipt.accepted and receipt.ids_hash == self.counted(receipt.digest).ids_hash):
             raise Refused(Refusal.CONFLICT, "the receipt is not for what this proxy sent")
-        self._ledger.commit(ledger_key(round, Role.PROXY))
         self._store.set_phase(receipt.digest, Phase.RELEASED, only_from=frozenset({Phase.AGREED}))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import GatherError, Refused
+from tacit.errors import Refused, Unproven
 from tacit.gather.proxy.known import Known
 from tacit.gather.proxy.store import StoredJob
+from tacit.gather.wire.checking import expect_check_key
 from tacit.gather.wire.forms import Prepared
 from tacit.gather.wire.jobs import Job, JobEntry, JobReply
 from tacit.gather.wire.opening import Opening
@@ -31,8 +32,10 @@ def draft(stored: StoredJob, known: Known, *, key: SealingKey, check_key: bytes,
     """Open the proxy's parts and put the server's, still sealed, into a job.
 
     What the proxy cannot read itself is refused here and never sent. The draft follows from the stored job
-    alone, so that one made again after a crash is the same.
+    alone, so that one made again after a crash is the same; with another check key it would not be, and is
+    refused.
     """
+    expect_check_key(known.round, check_key)
     for_proxy, for_server = known.layout.sealed_proxy, known.layout.sealed_server
     parts = [upload[for_proxy] for upload in stored.uploads]
     entries = list(zip(stored.report_ids, parts, strict=True))
@@ -49,8 +52,8 @@ def draft(stored: StoredJob, known: Known, *, key: SealingKey, check_key: bytes,
 def settled(draft: Draft, reply: JobReply | None, known: Known) -> tuple[bytes, bytes]:
     """A verdict for each report of the stored job, and the sum of the proxy's shares of the accepted ones.
 
-    The proxy judges the proofs itself: a server that accepted what is not proven is wrong or lies, and the
-    round stops here, for good.
+    The proxy judges the proofs itself: a server that accepted what is not proven is wrong or lies. Unproven
+    says so, and the round is to stop.
     """
     codes = draft.prepared.refused.copy()
     if reply is not None:
@@ -74,4 +77,4 @@ def _expect_answer(draft: Draft, reply: JobReply, known: Known) -> None:
     own = [draft.prepared.messages[draft.sent[place]] for place in accepted]
     other = [reply.messages[place] for place in accepted]
     if accepted and not known.form.valid(own, other).all():
-        raise GatherError(f"{known.round.key}: the server accepted what is not proven; nothing is released")
+        raise Unproven(f"{known.round.key}: the server accepted what is not proven; it is stopped for good")

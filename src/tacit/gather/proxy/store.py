@@ -10,13 +10,14 @@ from tacit import expect
 
 
 class Phase(expect.Choice):
-    """How far the proxy is with a round. A phase never goes back, and RELEASED and TOO_FEW are final."""
+    """How far the proxy is with a round. A phase never goes back, and RELEASED, TOO_FEW, STOPPED are final."""
 
     OPEN = "open"  # takes reports
     CLOSED = "closed"  # takes no more reports; may still have jobs to send
     AGREED = "agreed"  # its noisy share is kept, and may have left
     RELEASED = "released"
     TOO_FEW = "too-few"
+    STOPPED = "stopped"  # the server accepted what is not proven: nothing is released
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.gather.wire.checking import expect_check_key
 from tacit.gather.wire.forms import Form
 from tacit.gather.wire.jobs import Job, JobReply
 from tacit.gather.wire.opening import Opening
@@ -39,7 +40,9 @@ def decide(
 
     That each id is judged once also keeps a proxy from trying one report with many proof messages. Reports
     beyond the `room` that the round's number of parties leaves are CLOSED: noise and group fit no more.
+    With another check key than the round's, nothing is judged at all.
     """
+    expect_check_key(round, check_key)
     codes = np.full(len(job.entries), Refusal.REPLAYED, np.uint8)
     first = {entry.report_id: row for row, entry in reversed(list(enumerate(job.entries)))}
     fresh = np.array(sorted(row for each, row in first.items() if each not in seen), np.intp)

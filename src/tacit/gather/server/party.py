@@ -5,15 +5,16 @@ from __future__ import annotations
 from tacit.errors import NotYet, Refused, TooFew
 from tacit.gather.server.deciding import decide
 from tacit.gather.server.store import Phase, ServerStore
+from tacit.gather.wire.checking import expect_check_key
 from tacit.gather.wire.closing import Agreement, NoisyShare, Receipt, Result, set_hash
+from tacit.gather.wire.drawing import noise_words, own_noise
 from tacit.gather.wire.forms import Form, form_of
 from tacit.gather.wire.jobs import Job
 from tacit.gather.wire.opening import Opening, open_parts
 from tacit.gather.wire.refusals import Refusal
-from tacit.gather.wire.releases import Payer, ledger_key, own_noise, pay, summed
+from tacit.gather.wire.releases import Payer, ledger_key, pay, summed
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import Role, SealingKey
-from tacit.privacy.randomness import Source
 
 
 class Server:
@@ -22,14 +23,17 @@ class Server:
     It sees seeds of masks under random report ids, drawn without the counts; how many reports there are; and
     the sum of the agreed reports plus the proxy's noise. It meets no device and learns no device's name.
 
-    Guarantee:  against the proxy, and whoever sees the results, the rounds of a run up to any one are together
-                DP at the sum of their costs: what is published is the sum of the agreed reports plus noise that
-                the proxy does not know, drawn once.
+    Guarantee:  against the proxy, and whoever sees the results, all rounds of a run are together DP as
+                round.promise says: what is published is the sum of the agreed reports plus noise that the proxy
+                does not know, the same whenever it is drawn for one set. A round whose noise does not keep its
+                promise, or whose run was not paid for with its first round, is refused.
     Neighbours: the counts of one device set to zero (zero-out); that it reported is known to the proxy.
-    Assumes:    the costs were computed for round.noise; the server follows this code, keeps its key and its
-                noise from the proxy, and its store is never older than its ledger; devices bound their counts
-                by round.largest, which is *enforced* only where the round has `bounds`, by both parties
-                (`decide` here); with user noise, at most the stated fraction leaves its noise out.
+    Assumes:    the server follows this code and keeps its key from the proxy, now and later: its noise follows
+                from it (`drawing`); devices keep to what the round promises of them, which is *enforced* only
+                where the round has `bounds`, by both parties (`decide` here); with user noise, at most the
+                stated fraction leaves its noise out. Store, ledger and witness are not put back to an older
+                state all at once: a restored server that then agrees on *another* set of the same round makes
+                a second release, which nobody pays for. Keep the witness apart from the store.
     Source:     the laws in `privacy.noise`; the agreement on the set before the release: DAP
                 (draft-ietf-ppm-dap), with SHA-256 over the sorted ids.
 
@@ -39,8 +43,11 @@ class Server:
 
     A malicious server can refuse reports, publish anything, and leave out its noise: the result may then be
     wrong, or protected against the public by the proxy's noise only. With noise by servers, the proxy's noise
-    still covers every device against the server. It cannot unmask a report, nor have the proxy accept what is
-    not proven.
+    still covers every device against the server. It cannot unmask a report.
+
+    Proofs bind devices as long as both services compute their messages about them as told. A dishonest proxy
+    can have the server accept what is not proven, if it knows what the server's part says (of a device that it
+    made up, or that helps it); noise, set and payment do not depend on that.
     """
 
     def __init__(
@@ -50,17 +57,18 @@ class Server:
         ledger: Payer,
         *,
         check_key: bytes,
-        entropy: Source,
         opening: Opening = open_parts,
     ) -> None:
         self._key, self._store, self._ledger = key, store, ledger
-        self._check_key, self._entropy, self._opening = check_key, entropy, opening
+        self._check_key, self._opening = check_key, opening
         self._rounds: dict[bytes, tuple[Round, Form]] = {}
 
     def open_round(self, round: Round) -> None:
         """Begin to take jobs for a round. Doing it twice is fine."""
         if round.server_key != self._key.public:
             raise Refused(Refusal.UNOPENABLE, "devices would seal to another key than this server's")
+        expect_check_key(round, self._check_key)
+        round.expect_promise_kept()
         self._store.open_round(round.digest, round.task, round.level, round.to_bytes())
 
     def phase(self, digest: bytes) -> Phase:
@@ -126,8 +134,8 @@ class Server:
     def share(self, body: bytes, now: int) -> bytes:  # noqa: ARG002 (the agreement has looked at the time)
         """Add both shares and the server's noise, keep the result, and say so; again: the same receipt.
 
-        Paid before the noise is drawn, kept before anything is said. A crash in between loses a draw that
-        nobody saw; what was kept is never drawn again, because two draws on one sum would halve the noise.
+        Paid before the noise is drawn, kept and spent for good before anything is said. Noise drawn again for
+        the same set, after a crash, is the same noise.
         """
         theirs = NoisyShare.from_bytes(body)
         round, _ = self._known(theirs.digest)
@@ -142,7 +150,8 @@ class Server:
         if phase is Phase.AGREED:
             pay(self._ledger, round, Role.SERVER)
             total = round.group.add(summed(round, self._store.totals(theirs.digest)), proxy_share)
-            noisy = round.group.add(total, own_noise(round, mine.count, self._entropy.words))
+            words = noise_words(self._key, Role.SERVER, round, mine.ids_hash)
+            noisy = round.group.add(total, own_noise(round, mine.count, words))
             variance = float(round.noise.published_variance(mine.count))
             result = Result(theirs.digest, mine.count, round.group.lift(noisy), variance)
             self._store.keep_result(theirs.digest, mine.ids_hash, result.to_bytes())

@@ -112,7 +112,15 @@ class _Device:
 
     def _good(self) -> Upload:
         """As the client's code makes it; every call is a device without a memory."""
-        reporter = Reporter(self._device, self._key, self._entropy, MemoryOutbox())
+        reporter = Reporter(
+            self._device,
+            self._key,
+            self._entropy,
+            MemoryOutbox(),
+            proxy_key=self._round.proxy_key,
+            server_key=self._round.server_key,
+            simulated=True,
+        )
         return Upload.from_bytes(reporter.upload(self._round, self._values))
 
     def _by_hand(self, change: Callable[[bytes], bytes]) -> Upload:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tacit.gather.estimate.changes import Contribution
 from tacit.gather.estimate.planning import NoiseBy, plan
 from tacit.gather.simulate.population import Population
+from tacit.gather.wire.checking import check_hash
+from tacit.gather.wire.contribution import Contribution
 from tacit.gather.wire.groups import Group
-from tacit.gather.wire.rounds import DIGEST_BYTES, Round
-from tacit.gather.wire.sealing import SealingKey
+from tacit.gather.wire.rounds import CHECK_BYTES, DIGEST_BYTES, Round
+from tacit.gather.wire.sealing import KEY_BYTES, SealingKey
 from tacit.gather.wire.validity.bounds import Bounds
 from tacit.privacy.randomness import Source
 
@@ -22,12 +23,14 @@ class Keys:
 
     enrolment_secret: bytes = field(repr=False)
     check_key: bytes = field(repr=False)
-    proxy: SealingKey = field(default_factory=SealingKey.generate)
-    server: SealingKey = field(default_factory=SealingKey.generate)
+    proxy: SealingKey
+    server: SealingKey
 
     @classmethod
     def drawn(cls, entropy: Source) -> Keys:
-        return cls(entropy.bytes(32), entropy.bytes(32))
+        """All from one source: the parties' noise follows from their keys, and with a seed it comes again."""
+        secrets = entropy.bytes(32), entropy.bytes(32)
+        return cls(*secrets, *(SealingKey.from_bytes(entropy.bytes(KEY_BYTES)) for _ in range(2)))
 
 
 def round_for(
@@ -59,7 +62,6 @@ def round_for(
         cells=population.cells,
         question=bytes(DIGEST_BYTES),
         group=Group.FIELD64 if proof else Group.RING64,
-        largest=population.each,
         opens=OPENS,
         closes=CLOSES,
         skew=SKEW,
@@ -68,7 +70,8 @@ def round_for(
         noise=found.noise,
         bounds=Bounds(population.each, 2 * population.events) if proof else None,
         scope="simulation",
-        cost=found.costs[0],
+        promise=found.promise,
+        check=check_hash(keys.check_key) if proof else bytes(CHECK_BYTES),
         proxy_key=keys.proxy.public,
         server_key=keys.server.public,
     )

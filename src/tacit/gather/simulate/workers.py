@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
 
 from tacit import expect
@@ -32,7 +34,8 @@ def made_blocks(devices: Devices, processes: int) -> Iterator[Made]:
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(others, spawn, initializer=_begin, initargs=(devices,))
     try:
-        waiting = deque(pool.submit(_make, number) for number in islice(numbers, AHEAD * others))
+        with _born_deaf_to_interrupts():  # the terminal tells all of us, and this process decides
+            waiting = deque(pool.submit(_make, number) for number in islice(numbers, AHEAD * others))
         while waiting:
             number = next(numbers, None)
             if number is not None and not waiting[0].done():
@@ -47,12 +50,24 @@ def made_blocks(devices: Devices, processes: int) -> Iterator[Made]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+@contextmanager
+def _born_deaf_to_interrupts() -> Iterator[None]:
+    """Processes begun in here ignore Ctrl-C from their first moment on, imports included."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may change that
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 _devices: Devices | None = None  # in a worker: sent once, not with every block
 
 
 def _begin(devices: Devices) -> None:
     global _devices
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells all of us, and the parent decides
     _devices = devices
 
 

@@ -27,7 +27,6 @@ from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.releases import Payer
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import Role, SealingKey
-from tacit.privacy.randomness import Source
 
 Told = Callable[[int], None]
 """Told how many devices are done."""
@@ -77,7 +76,6 @@ class World:
         keys: Keys,
         books: Books,
         *,
-        entropy: Source,
         clock: Clock,
     ) -> None:
         self._round, self._population, self._clock = round, population, clock
@@ -89,12 +87,9 @@ class World:
             books.proxy_ledger,
             enrolment_secret=keys.enrolment_secret,
             check_key=keys.check_key,
-            entropy=entropy,
             opening=self._open_and_note,
         )
-        self.server = Server(
-            keys.server, books.server_store, books.server_ledger, check_key=keys.check_key, entropy=entropy
-        )
+        self.server = Server(keys.server, books.server_store, books.server_ledger, check_key=keys.check_key)
         self.proxy.open_round(round)
         self.server.open_round(round)
 

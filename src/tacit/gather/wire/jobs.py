@@ -92,7 +92,7 @@ class JobReply:
     number: int
     job_hash: bytes
     verdicts: bytes  # a Refusal a report
-    messages: tuple[bytes, ...]  # one a report, all of one size: zeros where refused, empty without a proof
+    messages: tuple[bytes, ...]  # one a report, of one size, empty without a proof; no meaning where refused
 
     def __post_init__(self) -> None:
         sized("digest", self.digest, DIGEST_BYTES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -26,9 +27,14 @@ def mask(seed: bytes, binding: bytes, purpose: bytes, group: Group, length: int)
         raise BadInput(f"expected a purpose of at most 255 bytes, got {len(purpose)}")
     sized("seed", seed, SEED_BYTES)
     key = hashlib.sha256(b"%b%c%b%b%b" % (_LABEL, len(purpose), purpose, seed, binding)).digest()
+    return group.uniform(length, keystream(key))
+
+
+def keystream(key: bytes) -> Callable[[int], bytes]:
+    """AES-256-CTR of zeros from counter 0, so many bytes at each call. A key is for one stream only."""
     update = Cipher(algorithms.AES256(key), _COUNTER).encryptor().update
 
     def stream(count: int) -> bytes:
         return update(_ZEROS[:count] if count <= len(_ZEROS) else bytes(count))
 
-    return group.uniform(length, stream)
+    return stream

@@ -78,7 +78,9 @@ class ServerNoise:
 class UserNoise:
     """Each device adds a share of the law, and each server the whole of what is missing when some stay away.
 
-    Guarantee:  against either server, that of the whole law on each count (see `shares`).
+    Guarantee:  against each server, the public, and any one device beside the silent ones, that of the whole
+                law on each count (see `shares`); the one device, which can subtract its own share, counts
+                towards `silent`: a round leaves room for it.
     Neighbours: the contribution of one device set to zero (zero-out): which devices reported is public. It
                 still reports, and adds its share of the noise.
     Assumes:    the servers do not collude and the other one adds what is missing; at most the fraction

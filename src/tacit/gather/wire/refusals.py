@@ -22,6 +22,7 @@ class Refusal(IntEnum):
     CLOSED = 11
     CONFLICT = 12
     UNAUTHENTICATED = 13
+    PROMISE_NOT_KEPT = 14
 
     @property
     def words(self) -> str:
@@ -43,4 +44,5 @@ _WORDS = {
     Refusal.CLOSED: "the set of reports is already agreed on",
     Refusal.CONFLICT: "the same name came before with other content",
     Refusal.UNAUTHENTICATED: "the sender is not the party it should be",
+    Refusal.PROMISE_NOT_KEPT: "what the run promised its devices would not be kept",
 }

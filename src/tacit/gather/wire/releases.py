@@ -1,4 +1,4 @@
-"""What each party does before anything of a round leaves it: pay, then add noise that the other cannot know."""
+"""What each party does before anything of a round leaves it: pay, once for the whole run, and add up."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 import numpy as np
 
-from tacit.errors import SelfCheckFailed
+from tacit.errors import Refused, SelfCheckFailed
 from tacit.gather.wire.groups import Residues
+from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import Role
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import Reservation, State
-from tacit.privacy.randomness import Words
 
 
 class Payer(Protocol):
@@ -23,6 +23,8 @@ class Payer(Protocol):
     def reserve(self, key: str, line: Line, cost: Budget, purpose: str) -> Reservation: ...
 
     def commit(self, key: str) -> Reservation: ...
+
+    def reservation(self, key: str) -> Reservation | None: ...
 
 
 def ledger_key(round: Round, role: Role) -> str:
@@ -33,10 +35,16 @@ def ledger_key(round: Round, role: Role) -> str:
 def pay(ledger: Payer, round: Round, role: Role) -> None:
     """Set the round's cost aside, or find it set aside by an attempt that died before it kept its noise.
 
-    Only who has nothing kept of this release calls it. If it was settled all the same, what was kept is lost,
-    and noise drawn now would be the second on one sum: whoever has both halves its variance by averaging.
+    A later round of a run costs next to nothing because the first one paid for all: it is refused unless this
+    ledger has that payment, for the same run. (A run whose first round had too few reports has none: it starts
+    anew under another name.)
+
+    Only who has nothing kept of this release calls it. If it was settled all the same, what was kept is lost
+    and has left: for the same reports the noise would be the same again, but nobody can tell that they are.
     """
-    reservation = ledger.reserve(ledger_key(round, role), round.line, round.cost, f"round {round.digest.hex()}")
+    if round.level:
+        _expect_first_paid(ledger, round, role)
+    reservation = ledger.reserve(ledger_key(round, role), round.line, round.cost, _purpose(round))
     if reservation.state is not State.RESERVED:
         raise SelfCheckFailed(f"{round.key} was released before, and the {role} kept nothing of it: it stops")
 
@@ -50,8 +58,19 @@ def summed(round: Round, totals: Iterable[bytes]) -> Residues:
     return total
 
 
-def own_noise(round: Round, count: int, words: Words) -> Residues:
-    """What this party adds, if so many reports were agreed on. Drawn once for each round, and kept."""
-    law = round.noise.server_law(count)
-    drawn = np.zeros(round.cells, np.int64) if law is None else law.sample_array(round.cells, words)
-    return round.group.residues(drawn)
+def _purpose(round: Round) -> str:
+    return f"{_run(round)} round {round.digest.hex()}"
+
+
+def _run(round: Round) -> str:
+    return f"run {round.run_digest.hex()}"
+
+
+def _expect_first_paid(ledger: Payer, round: Round, role: Role) -> None:
+    first = ledger.reservation(f"{round.run_key}/0/{role}")
+    if first is None or first.state is State.ABORTED:
+        raise Refused(Refusal.PROMISE_NOT_KEPT, f"{round.key}: the run's first round was never paid for")
+    if first.line != round.line or not first.purpose.startswith(f"{_run(round)} "):
+        raise Refused(
+            Refusal.PROMISE_NOT_KEPT, f"{round.key}: what its first round paid for was another run than this"
+        )

@@ -9,10 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tacit import expect
-from tacit.errors import BadInput
-from tacit.gather.wire.encoding import Kind, decode, encode, exact_number, exact_text, malformed, reading, sized
+from tacit.errors import BadInput, Refused
+from tacit.gather.wire.encoding import Kind, decode, encode, malformed, reading, sized
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.noise import ServerNoise, UserNoise, noise_from_plain
+from tacit.gather.wire.promises import Promise, promise_from_plain, shortfall
+from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.sealing import KEY_BYTES
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Line, named
@@ -24,15 +26,17 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES = 32
 REPORT_ID_BYTES = 16
+CHECK_BYTES = 32
 MOST_CELLS = 1 << 20
 LONGEST_TASK = 100  # so that the keys of its ledger entries have room for a level and a party
 LATEST = 1 << 53  # seconds, and any other whole number of a round: what every language reads exactly
 NOISE_ROOM = 12  # standard deviations of noise that the group has room for beyond the largest honest sum
+_RUN_LABEL = b"tacit gather run 1 "
 
 
 @dataclass(frozen=True)
 class Round:
-    """One level of a run: what is counted, by whom, when, with which noise, and what it costs.
+    """One level of a run: what is counted, by whom, when, with which noise, and what was promised.
 
     Two rounds are equal exactly if their bytes are. A round that contradicts itself cannot be made.
     """
@@ -42,7 +46,6 @@ class Round:
     cells: int  # length of every report's vector
     question: bytes  # digest of the Question; zeros where the cells were agreed on otherwise
     group: Group
-    largest: int  # no honest vector has an entry above it
     opens: int  # Unix seconds
     closes: int
     skew: int  # seconds by which the parties' clocks may differ
@@ -51,7 +54,8 @@ class Round:
     noise: ServerNoise | UserNoise
     bounds: Bounds | None  # what each report proves of its counts; None: nothing
     scope: str  # of the ledger line that pays
-    cost: Budget  # what this round adds to that line
+    promise: Promise  # of the run to each device; the noise must keep it, which whoever takes part checks
+    check: bytes  # `check_hash` of the key with which the parties check proofs; zeros without bounds
     proxy_key: bytes  # public keys to seal to
     server_key: bytes
 
@@ -62,7 +66,6 @@ class Round:
         for name, least, most in (
             ("level", 0, LATEST),
             ("cells", 1, MOST_CELLS),
-            ("largest", 1, LATEST),
             ("opens", 0, LATEST),
             ("closes", 1, LATEST),
             ("skew", 0, LATEST),
@@ -79,31 +82,64 @@ class Round:
             raise BadInput(f"expected smallest_batch <= parties = {self.parties}, got {self.smallest_batch}")
         object.__setattr__(self, "group", Group(self.group))
         sized("question", self.question, DIGEST_BYTES)
+        sized("check", self.check, CHECK_BYTES)
         sized("proxy_key", self.proxy_key, KEY_BYTES)
         sized("server_key", self.server_key, KEY_BYTES)
         if self.proxy_key == self.server_key:
             raise BadInput("expected two keys, got the same one for proxy and server")
+        if not isinstance(self.promise, Promise):
+            raise BadInput(f"expected a Promise, got {self.promise!r}")
+        self.promise.expect_level(self.level)
         self._check_noise()
         self._check_bounds()
-        if not isinstance(self.cost, Budget) or self.cost == Budget.NOTHING or self.cost.delta >= 1:
-            raise BadInput(f"expected a cost above nothing and delta below 1, got {self.cost}")
 
     def _check_noise(self) -> None:
         if not isinstance(self.noise, ServerNoise | UserNoise):
             raise BadInput(f"expected ServerNoise or UserNoise, got {self.noise!r}")
         if isinstance(self.noise, UserNoise) and self.noise.shares.parties != self.parties:
             raise BadInput(f"expected noise shares of {self.parties} parties, got {self.noise.shares.parties}")
+        if isinstance(self.noise, UserNoise) and self.noise.shares.noisy == self.parties:
+            raise BadInput("expected noise shares that do without any one device, got shares that need all")
         most = self.parties * self.largest + math.ceil(NOISE_ROOM * math.sqrt(self.noise.most_variance))
         if self.group.modulus <= 2 * most:
             raise BadInput(f"expected a group with room for sums up to {most}, got {self.group}")
 
     def _check_bounds(self) -> None:
+        if (self.bounds is None) != (self.check == bytes(CHECK_BYTES)):
+            raise BadInput("expected the hash of a check key exactly where there are bounds to be proved")
         if self.bounds is None:
             return
         if self.group is not Group.FIELD64 or not isinstance(self.noise, ServerNoise):
             raise BadInput("expected field64 and noise by servers for a round with proofs, got others")
-        if self.bounds.each > self.largest:
-            raise BadInput(f"expected bounds.each <= largest = {self.largest}, got {self.bounds.each}")
+        if self.bounds.each != self.largest or self.bounds.total > self.most_in_all:
+            raise BadInput(
+                f"expected bounds of {self.largest} each and at most {self.most_in_all} in all, as promised, "
+                f"got {self.bounds.each} and {self.bounds.total}"
+            )
+
+    @property
+    def largest(self) -> int:
+        """No honest vector has an entry above it."""
+        return self.promise.each
+
+    @property
+    def most_in_all(self) -> int:
+        """No honest vector has a larger sum: an event counts in a total, and as a click or a no-click."""
+        return 2 * self.promise.events
+
+    @property
+    def cost(self) -> Budget:
+        """What this round adds to its ledger line."""
+        return self.promise.costs[self.level]
+
+    def expect_promise_kept(self) -> None:
+        """Refused(PROMISE_NOT_KEPT) unless the round's noise keeps its promise. Only the first call is slow."""
+        if self._shortfall is not None:
+            raise Refused(Refusal.PROMISE_NOT_KEPT, self._shortfall)
+
+    @cached_property
+    def _shortfall(self) -> str | None:
+        return shortfall(self.promise, self.noise)
 
     @cached_property
     def _bytes(self) -> bytes:
@@ -111,7 +147,7 @@ class Round:
         plain["group"] = str(self.group)
         plain["noise"] = self.noise.to_plain()
         plain["bounds"] = () if self.bounds is None else (self.bounds.each, self.bounds.total)
-        plain["cost"] = (exact_text(self.cost.epsilon), exact_text(self.cost.delta))
+        plain["promise"] = self.promise.to_plain()
         return encode(Kind.ROUND, *plain.values())
 
     def to_bytes(self) -> bytes:
@@ -126,7 +162,7 @@ class Round:
         with reading():
             plain["noise"] = noise_from_plain(plain["noise"])
             plain["bounds"] = _bounds(plain["bounds"])
-            plain["cost"] = _cost(plain["cost"])
+            plain["promise"] = promise_from_plain(plain["promise"])
             found = cls(**plain)
             if found.to_bytes() != data:
                 malformed("expected a round in its one spelling")
@@ -136,6 +172,13 @@ class Round:
     def digest(self) -> bytes:
         """SHA-256 of the bytes."""
         return hashlib.sha256(self._bytes).digest()
+
+    @cached_property
+    def run_digest(self) -> bytes:
+        """SHA-256 of what all rounds of a run have in common: the first one pays for the others by it."""
+        plain = (self.task, self.scope, self.promise.to_plain(), self.noise.to_plain(), self.parties)
+        keys = (self.check, self.proxy_key, self.server_key)
+        return hashlib.sha256(_RUN_LABEL + encode(Kind.ROUND, *plain, *keys)).digest()
 
     def __hash__(self) -> int:  # as equal as the bytes are, and found much sooner than from all fields
         return hash(self.digest)
@@ -148,7 +191,12 @@ class Round:
     @property
     def key(self) -> str:
         """The round's name in a ledger; each party adds its own."""
-        return f"gather/{self.task}/{self.level}"
+        return f"{self.run_key}/{self.level}"
+
+    @property
+    def run_key(self) -> str:
+        """What the names of all rounds of the run begin with."""
+        return f"gather/{self.task}"
 
 
 def binding(digest: bytes, report_id: bytes) -> bytes:
@@ -156,13 +204,7 @@ def binding(digest: bytes, report_id: bytes) -> bytes:
     return sized("digest", digest, DIGEST_BYTES) + sized("report_id", report_id, REPORT_ID_BYTES)
 
 
-_TYPES = (str, int, int, bytes, str, *[int] * 6, tuple, tuple, str, tuple, bytes, bytes)  # in the fields' order
-
-
-def _cost(plain: tuple[Any, ...]) -> Budget:
-    if len(plain) != 2:
-        raise BadInput(f"expected a cost of 2 parts, got {len(plain)}")
-    return Budget(*map(exact_number, plain))
+_TYPES = (str, int, int, bytes, str, *[int] * 5, tuple, tuple, str, tuple, *[bytes] * 3)  # in the fields' order
 
 
 def _bounds(plain: tuple[Any, ...]) -> Bounds | None:

@@ -7,10 +7,13 @@ What the seal is bound to goes into `info`.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Self
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit import expect
 from tacit.errors import BadInput, Refused
@@ -41,12 +44,12 @@ class SealingKey:
         self.public = private.public_key().public_bytes_raw()
 
     @classmethod
-    def generate(cls) -> SealingKey:
+    def generate(cls) -> Self:
         """A new key, from the operating system's randomness."""
         return cls(X25519PrivateKey.generate())
 
     @classmethod
-    def from_bytes(cls, private: bytes) -> SealingKey:
+    def from_bytes(cls, private: bytes) -> Self:
         return cls(X25519PrivateKey.from_private_bytes(sized("a private key", private, KEY_BYTES)))
 
     def to_bytes(self) -> bytes:
@@ -59,6 +62,10 @@ class SealingKey:
             return _SUITE.decrypt(sealed, self._private, _LABELS[role] + binding)
         except (InvalidTag, ValueError):  # the second where a release of the package tells them apart
             raise Refused(Refusal.UNOPENABLE) from None
+
+    def derived(self, label: bytes) -> bytes:
+        """A secret of 32 bytes for one purpose, which tells nothing of the key or of any other purpose's."""
+        return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=label).derive(self.to_bytes())
 
     def __repr__(self) -> str:
         return f"SealingKey(public={self.public.hex()})"

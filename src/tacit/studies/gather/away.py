@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from tacit.gather.estimate.planning import NoiseBy
-from tacit.studies.contexts.clustered import compared, coverage_at, measured
-from tacit.studies.contexts.figures import cells, panels, rises, said, trade_off
+from tacit.studies.contexts.clustered import compared, coverage_at
+from tacit.studies.contexts.figures import panels, rises, said, trade_off
 from tacit.studies.contexts.setting import PAPER, Found
-from tacit.studies.gather.kept import NEARLY_ALL, PRECISE_ENOUGH, kept_share, nearly_all_kept
+from tacit.studies.gather.kept import NEARLY_ALL, PRECISE_ENOUGH, coverages, kept_share, nearly_all_kept
 from tacit.studies.gather.setting import (
     SEEDS,
     Gathering,
@@ -48,13 +48,7 @@ ARMS = {
 def run(asked: Asked) -> Outcome:
     began = time.monotonic()
     held = contest(asked, NAME, ARMS)
-    table, rows = [], []
-    for arm, found in held.found.items():
-        for part, tally in found.parts().items():
-            figure = measured(tally, coverage_at(PRECISE_ENOUGH))
-            table.append({"statistics": arm, "requests": part, "precision": PRECISE_ENOUGH, **cells(figure)})
-            if part == "all":
-                rows.append((arm, said(figure)))
+    table, rows = coverages(held.found)
     shown = {
         "Published noise": [EXACT, *map(paper_arm, AWAY)],
         "Ours": [EXACT, SERVERS, *map(our_arm, AWAY)],

@@ -6,10 +6,10 @@ import time
 from functools import partial
 
 from tacit.deliver.estimates.moments import MomentShrinkage
-from tacit.studies.contexts.clustered import compared, coverage_at, measured
-from tacit.studies.contexts.figures import cells, panels, rises, said, trade_off
+from tacit.studies.contexts.clustered import compared, coverage_at
+from tacit.studies.contexts.figures import panels, rises, said, trade_off
 from tacit.studies.contexts.setting import OURS, Found
-from tacit.studies.gather.kept import PRECISE_ENOUGH
+from tacit.studies.gather.kept import PRECISE_ENOUGH, coverages
 from tacit.studies.gather.setting import ONE_LEVEL, SEEDS, Gathering, contest, our_plan, outcome, parameters
 from tacit.studies.plotting import Mechanism, Series
 from tacit.studies.report import Axes
@@ -43,13 +43,7 @@ CLAIMS = (
 def run(asked: Asked) -> Outcome:
     began = time.monotonic()
     held = contest(asked, NAME, ARMS)
-    table, rows = [], []
-    for arm, found in held.found.items():
-        for part, tally in found.parts().items():
-            figure = measured(tally, coverage_at(PRECISE_ENOUGH))
-            table.append({"statistics": arm, "requests": part, "precision": PRECISE_ENOUGH, **cells(figure)})
-            if part == "all":
-                rows.append((arm, said(figure)))
+    table, rows = coverages(held.found)
     findings = []
     for claim, words, better, worse in CLAIMS:
         gained = compared(

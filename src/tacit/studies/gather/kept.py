@@ -1,12 +1,16 @@
-"""How much of one arm's coverage another keeps, at a precision that noisy statistics still reach."""
+"""Coverage at a precision that noisy statistics still reach, and how much of one arm's another keeps."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from tacit.studies.contexts.clustered import Floats, Tally, compared, coverage_at
+from tacit.studies.contexts.clustered import Floats, Tally, compared, coverage_at, measured
+from tacit.studies.contexts.figures import cells, said
+from tacit.studies.contexts.setting import Found
 from tacit.train.evaluation.estimates import Measured
 
 PRECISE_ENOUGH = 0.3
@@ -16,6 +20,19 @@ NEARLY_ALL = 0.9  # what a minor or mild difference may leave
 def kept_share(one: Tally, other: Tally) -> Measured:
     """Of what the other covers; people paired. Nothing where the other covers none."""
     return compared(one, other, coverage_at(PRECISE_ENOUGH), by=_ratio)
+
+
+def coverages(arms: Mapping[str, Found]) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    """A table of all arms and parts, and rows for people of all requests."""
+    table: list[dict[str, Any]] = []
+    rows = []
+    for arm, found in arms.items():
+        for part, tally in found.parts().items():
+            figure = measured(tally, coverage_at(PRECISE_ENOUGH))
+            table.append({"statistics": arm, "requests": part, "precision": PRECISE_ENOUGH, **cells(figure)})
+            if part == "all":
+                rows.append((arm, said(figure)))
+    return table, rows
 
 
 def nearly_all_kept(share: Measured) -> bool | None:

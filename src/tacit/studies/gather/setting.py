@@ -17,10 +17,11 @@ from tacit.data.generators.visits import VisitsWorld
 from tacit.data.logs.visits import with_contexts
 from tacit.deliver.estimates.backing_off import BackOff
 from tacit.deliver.estimates.estimate import Estimator
-from tacit.gather.estimate.changes import Contribution
 from tacit.gather.estimate.planning import NoiseBy, RunPlan, paper_variance, plan
 from tacit.gather.estimate.support import AboveNoise
+from tacit.gather.wire.contribution import Contribution
 from tacit.gather.wire.noise import UserNoise
+from tacit.gather.wire.promises import Promise
 from tacit.privacy.noise.shares import SkellamShares
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.studies import report
@@ -52,7 +53,7 @@ def paper_plan(devices: int, *, epsilon: expect.Number, away: expect.Number = 0)
     target = float(expect.exact("epsilon", epsilon))
     variance = paper_variance(levels=1, events=PAPER_EVENTS, epsilon=target, delta=float(PAPER_DELTA))
     noise = UserNoise(SkellamShares(Fraction(math.ceil(variance)), devices, expect.exact("away", away)))
-    return RunPlan(Contribution(PAPER_EVENTS), 1, Fraction(epsilon), PAPER_DELTA, noise)
+    return RunPlan(Promise(PAPER_EVENTS, PAPER_EVENTS, 1, Fraction(epsilon), PAPER_DELTA), noise)
 
 
 def our_plan(
@@ -90,9 +91,10 @@ class Gathering:
     def trial(self, exact: Trial, bids: PublicBids, seed: str) -> tuple[Trial, Estimator]:
         if self.plan is None:
             return exact, BackOff()
-        run = self.plan(devices(exact))
+        people = devices(exact)
+        run = self.plan(people)
         support = AboveNoise(FALSE_EXPANSIONS)
-        back_off = BackOff(NEEDED * run.published_sd(devices(exact)))
+        back_off = BackOff(NEEDED * run.published_sd(people))
         return gathered(exact, bids, run, self.levels, support, seed), self.estimator or back_off
 
 

@@ -2,7 +2,8 @@
 
 A count is spelled by digits in 0..most with weights whose sums are exactly 0..each; for `most` = 1 by bits.
 Further digits spell what the sum of counts leaves of the bound `total`. So if every digit is in range, every
-count is; and if counts and rest add up to `total`, the sum is at most that: nothing is large enough to wrap.
+count is; and if counts and rest add up to `total`, the sum is at most that: bounds so large that it could wrap
+are refused.
 
 The largest digit is a matter of size. With 1, a count of 0..4 takes three elements; with 4 it takes one, and
 the proof's quotient grows instead, which all counts share.
@@ -42,6 +43,10 @@ class Circuit:
         expect.whole("proofs", self.proofs, at_least=1)
         if self.cells * self.bounds.each >= MOST:
             raise BadInput(f"expected cells x each below 2^62, got {self.cells} x {self.bounds.each}")
+        # A rest may be spelled above `total`: with the counts it must stay below the prime, or a sum too large
+        # could come around to the right one.
+        if self.cells * self.bounds.each + self.shape.most * sum(self.rest_weights) >= PRIME:
+            raise BadInput(f"expected a smaller total, got {self.bounds.total}: sums could wrap in the field")
 
     @property
     def shape(self) -> Shape:

@@ -1,0 +1,152 @@
+"""A round as its operator writes it down, in one TOML file: what is asked, of whom, for how long, how safely.
+
+    task = "clicks-by-city"     # the run's name; with the level it names the round, once for ever
+    scope = "clicks"            # of the ledger line that pays, at both parties
+    level = 0                   # of the run, from 0
+    cells = 1000                # length of a report; or question = "FILE", a question's bytes
+    hours = 24                  # open from now, so long
+    parties = 100000            # devices enrolled
+    smallest_batch = 1000       # reports below which nothing is released
+
+    epsilon = 1.0               # the promise of the whole run, for one device:
+    delta = 1e-8                # (default: a power of ten below 1 / (100 parties))
+    events = 10                 # at most so many events of a device in the run
+    each = 10                   # and so many in one cell (default: events)
+    levels = 3                  # in so many rounds
+    noise = "servers"           # who adds it: servers, or users
+    silent = 0.1                # with noise by users: the share that may leave its noise out
+    proof = false               # each report proves that its counts are in range
+    skew = 60                   # seconds by which clocks may differ
+
+All levels of a run say the same of everything but level, cells or question, and hours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tacit import expect
+from tacit.errors import BadInput, Refused
+from tacit.gather.estimate.planning import NoiseBy, RunPlan, plan
+from tacit.gather.estimate.rounds import Task
+from tacit.gather.wire.contribution import Contribution
+from tacit.gather.wire.questions import Question
+from tacit.gather.wire.rounds import MOST_CELLS, Round
+from tacit.services.announcing import Announced
+from tacit.services.parties import Parties
+from tacit.services.reading import Section, read_toml
+
+NEEDED = ("task", "scope", "level", "hours", "parties", "smallest_batch", "epsilon", "events", "levels")
+OPTIONAL = ("cells", "question", "delta", "each", "noise", "silent", "proof", "skew")
+MOST_HOURS = 24 * 366
+KEPT_SUFFIX = ".round"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A round to open, and the plan that its noise is from."""
+
+    announced: Announced
+    plan: RunPlan
+
+    @property
+    def round(self) -> Round:
+        return self.announced.round
+
+
+def read(path: Path, parties: Parties, *, check: bytes, now: int) -> Asked:
+    """The round that the file asks for, open from now; `check` is the hash of the parties' check key."""
+    try:
+        return _asked(read_toml(path), parties, path.resolve().parent, check, now)
+    except BadInput as refusal:
+        raise BadInput(f"{path}: {refusal}") from None
+
+
+def kept(asked: Asked, path: Path) -> Asked:
+    """The same round again if the file was opened before: its bytes are kept beside it before they first leave.
+
+    Opening may fail half way, at one party and not the other. Who asks again must ask for the very same round,
+    and not for one that opens a minute later.
+    """
+    place = path.with_suffix(KEPT_SUFFIX)
+    body = asked.announced.to_bytes()
+    half = place.with_suffix(f"{KEPT_SUFFIX}.{os.getpid()}")
+    half.write_bytes(body)
+    try:
+        os.link(half, place)  # the first wins
+    except FileExistsError:
+        body = place.read_bytes()
+    finally:
+        half.unlink()
+    try:
+        before = Announced.from_bytes(body)
+    except Refused:
+        raise BadInput(f"{place}: expected the round that was opened, got other bytes") from None
+    then = replace(asked.round, opens=before.round.opens, closes=before.round.closes)
+    lasts = before.round.closes - before.round.opens == asked.round.closes - asked.round.opens
+    if not lasts or Announced(then, asked.announced.question) != before:
+        raise BadInput(
+            f"{path}: expected what {place.name} beside it was opened with, got other values: a round never "
+            "changes; ask for another one in a file of its own, with another task or level"
+        )
+    return Asked(before, asked.plan)
+
+
+def _asked(record: Mapping[str, Any], parties: Parties, folder: Path, check: bytes, now: int) -> Asked:
+    section = Section(record, "", (*NEEDED, *OPTIONAL), folder)
+    given = section.given()
+    for key in NEEDED:
+        if key not in given:
+            raise BadInput(f"{key}: expected a value, got no such key")
+    run = plan(
+        contribution=Contribution(given["events"], given.get("each")),
+        levels=given["levels"],
+        parties=given["parties"],
+        epsilon=given["epsilon"],
+        delta=given.get("delta"),
+        by=NoiseBy(section.text("noise", str(NoiseBy.SERVERS))),
+        silent=given.get("silent", 0),
+    )
+    task = Task(
+        name=section.text("task"),
+        parties=given["parties"],
+        smallest_batch=given["smallest_batch"],
+        scope=section.text("scope"),
+        proxy_key=parties.proxy.public_key,
+        server_key=parties.server.public_key,
+        skew=section.whole("skew", at_most=86_400, default=60),
+        check=check if section.flag("proof") else None,
+    )
+    hours = expect.positive("hours", given["hours"])
+    if hours > MOST_HOURS:
+        raise BadInput(f"hours: expected at most {MOST_HOURS}, got {given['hours']}")
+    question = _question(section, given)
+    round = task.round(
+        run,
+        question,
+        level=section.whole("level", at_most=1_000),
+        opens=now,
+        closes=now + max(1, int(hours * 3600)),
+    )
+    return Asked(Announced(round, b"" if isinstance(question, int) else question.to_bytes()), run)
+
+
+def _question(section: Section, given: Mapping[str, Any]) -> Question | int:
+    """What is asked, or how many cells there are where that was agreed on otherwise."""
+    if ("cells" in given) == ("question" in given):
+        raise BadInput("cells: expected either cells or question, got both or neither")
+    if "cells" in given:
+        return section.whole("cells", at_most=MOST_CELLS)
+    place = section.file("question")
+    try:
+        return Question.from_bytes(place.read_bytes())
+    except OSError as problem:
+        raise BadInput(
+            f"question: expected a file at {place}, got {(problem.strerror or '').lower()}"
+        ) from None
+    except Refused:
+        raise BadInput(f"question: expected the bytes of a Question in {place}, got others") from None

@@ -1,0 +1,27 @@
+"""The studies of a family, at toy size: those that take longest run with the slow tests only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from tacit.studies.registry import STUDIES
+
+LONG = {
+    "semi-sensitive-network",
+    "semi-sensitive-display",
+    "choice-frontier",
+    "choice-clipping",
+    "contexts-disclosure",
+    "contexts-cut",
+    "gather-away",
+    "gather-bounds",
+}
+
+
+def toy_studies(family: str, without: Collection[str] = ()) -> list[Any]:
+    """Names for `parametrize`."""
+    names = [name for name in STUDIES if name.startswith(family) and name not in without]
+    return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
