@@ -25,7 +25,6 @@ def test_the_suite_runs_and_names_every_bar() -> None:
         "server_vs_seal": 2.0,
         "proxy_proof_ms": 3.44,
         "server_proof_ms": 3.44,
-        "server_proof_vs_prio3_reference": 50.0,
         "memory_rise_at_4_times_the_devices": 1.1,
         "round_60_seconds": 60.0,
     }

@@ -124,9 +124,12 @@ class Setup:
         self._server_store.close()
 
 
-def costs(setups: Mapping[bool, Setup], turns: int) -> dict[bool, dict[str, Cost]]:
-    """Medians over turns that alternate between the setups; the first turn of each is not counted."""
-    taken: dict[bool, list[dict[str, Cost]]] = {key: [] for key in setups}
+Turns = list[dict[str, Cost]]
+
+
+def taken_turns(setups: Mapping[bool, Setup], turns: int) -> dict[bool, Turns]:
+    """What each turn took, in turns that alternate between the setups; the first of each is not counted."""
+    taken: dict[bool, Turns] = {key: [] for key in setups}
     for turn in range(turns + 1):
         for key, setup in setups.items():
             cost = setup.turn()
@@ -134,12 +137,19 @@ def costs(setups: Mapping[bool, Setup], turns: int) -> dict[bool, dict[str, Cost
                 taken[key].append(cost)
     for setup in setups.values():
         setup.close()
+    return taken
+
+
+def medians(turns: Turns) -> dict[str, Cost]:
     return {
-        key: {
-            name: Cost(
-                median(each[name].processor for each in found), median(each[name].wall for each in found)
-            )
-            for name in found[0]
-        }
-        for key, found in taken.items()
+        name: Cost(median(each[name].processor for each in turns), median(each[name].wall for each in turns))
+        for name in turns[0]
     }
+
+
+def ratio(turns: Turns, one: str, other: str) -> Cost:
+    """The median over turns of what one took in times of the other, which ran right beside it."""
+    return Cost(
+        median(each[one].processor / each[other].processor for each in turns),
+        median(each[one].wall / each[other].wall for each in turns),
+    )
