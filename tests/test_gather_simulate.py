@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from tacit.gather.wire import credentials
 from tacit.gather.wire.noise import ServerNoise
 from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import Round
-from tacit.gather.wire.uploads import Upload
+from tacit.gather.wire.uploads import Upload, upload_bytes
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore
@@ -198,6 +199,36 @@ def test_other_processes_make_the_same_round() -> None:
     assert told[-1] == population.devices
     assert told == sorted(told)
     assert len(told) == population.blocks
+
+
+def test_who_was_there_and_what_was_sent_is_counted_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes and seconds of a simulation are those of its messages and of its parties' calls."""
+    population = Population(90, 6, away=0.3, at_a_time=20)
+    round = silent_round(population)
+    ticks = iter(range(10**9))
+    found_world = World(round, population, KEYS, in_memory(round), clock=lambda: float(next(ticks)))
+    to_server, from_server = [], []
+    for name in ("job", "agree", "share"):
+        real = getattr(found_world.server, name)
+
+        def heard(body: bytes, now: int, real: Any = real) -> bytes:
+            reply: bytes = real(body, now)
+            to_server.append(len(body))
+            from_server.append(len(reply))
+            return reply
+
+        monkeypatch.setattr(found_world.server, name, heard)
+    found = found_world.run()
+    there = sum(int(population.block(number).present.sum()) for number in range(population.blocks))
+    assert found.present == there == found.uploads == found.accepted < 90
+    assert found.traffic.uploads == there * upload_bytes(round)
+    assert (found.traffic.to_server, found.traffic.from_server) == (sum(to_server), sum(from_server))
+    # One tick for each call that is timed: a block's making, its jobs at either party, and the closing.
+    jobs = len(to_server) - 2
+    assert found.seconds.devices == population.blocks
+    assert found.seconds.server == jobs + 2
+    assert found.seconds.proxy > jobs
+    assert not found_world._refused_by_proxy
 
 
 def test_blocks_are_made_as_they_are_taken() -> None:
