@@ -21,13 +21,14 @@ from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryS
 from tacit.gather.wire.checking import check_hash
 from tacit.gather.wire.closing import Agreement
 from tacit.gather.wire.credentials import issue, tag
-from tacit.gather.wire.drawing import noise_words, own_noise
+from tacit.gather.wire.drawing import content_hash, noise_words, own_noise
 from tacit.gather.wire.forms import form_of
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.jobs import JobEntry
 from tacit.gather.wire.noise import ServerNoise
 from tacit.gather.wire.promises import Promise
 from tacit.gather.wire.refusals import Refusal
+from tacit.gather.wire.releases import summed
 from tacit.gather.wire.rounds import Round, binding
 from tacit.gather.wire.sealing import Role, SealingKey, seal
 from tacit.gather.wire.uploads import Upload
@@ -121,10 +122,11 @@ class Recorded(SealingKey):
         return super().derived(label)
 
 
-def noise_of(round: Round, agreed: Agreement, role: Role) -> NDArray[np.int64]:
-    """The noise that a party adds to this set of reports."""
+def noise_of(round: Round, agreed: Agreement, role: Role, store: Any) -> NDArray[np.int64]:
+    """The noise that a party with this store adds to this set of reports."""
     key = PROXY_KEY if role is Role.PROXY else SERVER_KEY
-    return round.group.lift(own_noise(round, agreed.count, noise_words(key, role, round, agreed.ids_hash)))
+    content = content_hash(round, agreed.ids_hash, summed(round, store.totals(round.digest)))
+    return round.group.lift(own_noise(round, agreed.count, noise_words(key, role, round, content)))
 
 
 @dataclass
@@ -171,7 +173,9 @@ class World:
     def noise(self) -> NDArray[np.int64]:
         """What both parties add to the reports that are accepted."""
         agreed = self.proxy.counted(self.digest)
-        return noise_of(self.round, agreed, Role.PROXY) + noise_of(self.round, agreed, Role.SERVER)
+        return noise_of(self.round, agreed, Role.PROXY, self.proxy_store) + noise_of(
+            self.round, agreed, Role.SERVER, self.server_store
+        )
 
     def upload(self, device: int, values: list[int], /, **bent: Any) -> bytes:
         return an_upload(self.round, device, values, self.devices, **bent).to_bytes()

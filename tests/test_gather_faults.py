@@ -221,7 +221,10 @@ class Troubled:
         result = self.server.result(ROUND.digest, AFTER)
         assert [len(set(each.drawn)) for each in self.keys] == [1, 1], "two sets had noise drawn for them"
         agreed = self.proxy.counted(ROUND.digest)
-        noise = noise_of(ROUND, agreed, Role.PROXY) + noise_of(ROUND, agreed, Role.SERVER)
+        noise = sum(
+            noise_of(ROUND, agreed, role, store)
+            for role, store in zip((Role.PROXY, Role.SERVER), self.stores, strict=True)
+        )
         exact = COUNTS[sorted(counted)].sum(axis=0).astype(np.int64)
         np.testing.assert_array_equal(result.values - noise, exact)
         assert result.count == len(counted)

@@ -79,21 +79,22 @@ def test_the_squared_change_is_what_enumeration_finds(events: int, levels: int) 
     for each in range(1, events + 1):
         bound = Contribution(events, each)
         claimed = levels * sum(change**2 for change in bound.changes)
-        assert claimed == sensitivity_by_enumeration(events, each, levels)
-        assert claimed <= 2 * levels * events * each
-        if each in (1, events):
-            assert claimed == 2 * levels * events * each
+        found = sensitivity_by_enumeration(events, each, levels)
+        # Of answers, totals and clicks are bounded apart; a client and a proof look at the whole vector alone.
+        assert found <= claimed <= 2 * levels * events * each
+        if events % each == 0:
+            assert found == claimed == 2 * levels * events * each
 
 
 def test_changes_are_the_most_unequal_partition() -> None:
     assert Contribution(4).changes == (4, 4)
     assert Contribution(4, 1).changes == (1,) * 8
-    assert Contribution(7, 3).changes == (3, 3, 1, 3, 3, 1)
+    assert Contribution(7, 3).changes == (3, 3, 3, 3, 2)  # and not 3, 3, 1 twice: any vector of 14 in all
     assert Contribution(7).adds_up
     assert not Contribution(7, 3).adds_up
     for events, each in ((4, 4), (6, 2), (7, 3)):
-        worst = max(sum(part**2 for part in parts) for parts in partitions(events, each))
-        assert 2 * worst == sum(change**2 for change in Contribution(events, each).changes)
+        worst = max(sum(part**2 for part in parts) for parts in partitions(2 * events, each))
+        assert worst == sum(change**2 for change in Contribution(events, each).changes)
     assert len(list(partitions(5, 5))) == 7
     for wrong in ((0, None), (3, 4), (3, 0)):
         with pytest.raises(BadInput):

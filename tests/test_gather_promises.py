@@ -30,7 +30,7 @@ from tacit.gather.proxy.party import Proxy
 from tacit.gather.proxy.store import Phase
 from tacit.gather.simulate.memory import MemoryLedger
 from tacit.gather.wire import promises
-from tacit.gather.wire.drawing import noise_words, own_noise
+from tacit.gather.wire.drawing import content_hash, noise_words, own_noise
 from tacit.gather.wire.noise import Noise, ServerNoise, UserNoise
 from tacit.gather.wire.promises import Promise, expect_kept, promise_from_plain, shortfall
 from tacit.gather.wire.refusals import Refusal
@@ -223,13 +223,16 @@ def test_a_level_on_another_line_is_not_paid_for() -> None:
     expect_unpaid(next_level(first, scope="elsewhere"), "another run")
 
 
-def test_a_first_payment_that_was_taken_back_pays_for_nothing() -> None:
-    class Aborted(MemoryLedger):
+@pytest.mark.parametrize("state", [State.ABORTED, State.RESERVED])
+def test_a_first_payment_that_was_or_can_be_taken_back_pays_for_nothing(state: State) -> None:
+    """Reserved only, the first could be aborted afterwards, and the second would have been free."""
+
+    class NotSpent(MemoryLedger):
         def reservation(self, key: str) -> Reservation | None:
             found = super().reservation(key)
-            return found and replace(found, state=State.ABORTED) if key.endswith("/0/proxy") else found
+            return found and replace(found, state=state) if key.endswith("/0/proxy") else found
 
-    first = World(a_round(), proxy_ledger=Aborted())
+    first = World(a_round(), proxy_ledger=NotSpent())
     first.report(ROWS)
     first.drive()
     with pytest.raises(Refused, match="never paid"):
@@ -300,6 +303,21 @@ def test_other_sets_rounds_and_parties_have_other_noise() -> None:
     assert len(noises) == 6  # of 64 counts each: alike by chance with probability far below 1e-30
 
 
+def test_other_sums_of_the_same_ids_get_other_noise() -> None:
+    """A restored service may be given other reports under known ids: equal noise would show the difference."""
+    round, ids_hash = a_round(), bytes(32)
+    sums = [round.group.residues(np.array(each)) for each in ([1, 2, 3], [1, 2, 4], [0, 0, 0])]
+    contents = {content_hash(round, ids_hash, each) for each in sums}
+    contents |= {
+        content_hash(round, b"1" * 32, sums[0]),
+        content_hash(replace(round, level=1), ids_hash, sums[0]),
+    }
+    assert len(contents) == 5
+    words = {noise_words(PROXY_KEY, Role.PROXY, round, each)(4).tobytes() for each in contents}
+    assert len(words) == 5
+    assert content_hash(round, ids_hash, sums[0].copy()) in contents
+
+
 @pytest.mark.parametrize("role", Role)
 def test_the_noise_that_a_key_makes_has_its_law(role: Role) -> None:
     """A draw of many counts, and the same count drawn for many sets."""
@@ -339,3 +357,9 @@ def test_what_a_ledger_still_has_as_reserved_has_not_left() -> None:
     found = whole.reservation(f"{world.round.key}/proxy")
     assert found is not None
     assert found.state is State.COMMITTED
+
+
+def test_a_round_that_would_take_long_to_check_is_refused() -> None:
+    promise = Promise(100, 7, 2, Fraction(1), Fraction(1, 10**6))
+    with pytest.raises(BadInput, match="too many ways"):
+        expect_kept(promise, ServerNoise(DiscreteGaussian(Fraction(10**8))))

@@ -241,7 +241,7 @@ def test_what_the_server_knows_has_the_proxys_noise_in_it(world: World) -> None:
     group = world.round.group
     known = [*world.server_store.totals(world.digest), world.proxy_store.share(world.digest)]
     parts = np.array([group.from_bytes(each, 3) for each in known])
-    noise = noise_of(world.round, world.proxy.counted(world.digest), Role.PROXY)
+    noise = noise_of(world.round, world.proxy.counted(world.digest), Role.PROXY, world.proxy_store)
     assert noise.any()
     np.testing.assert_array_equal(group.lift(group.total(parts)), np.sum(ROWS, axis=0) + noise)
 

@@ -104,7 +104,8 @@ def views(coin: int, seed: str) -> tuple[View, View]:
         (server, world.server_store, Role.SERVER),
     ):
         totals = np.array([GROUP.from_bytes(each, 2) for each in store.totals(world.digest)])
-        view.vectors += [GROUP.total(totals), share, result, GROUP.residues(noise_of(round, agreed, role))]
+        noise = GROUP.residues(noise_of(round, agreed, role, store))
+        view.vectors += [GROUP.total(totals), share, result, noise]
     return proxy, server
 
 

@@ -159,7 +159,7 @@ def test_what_devices_are_refused_and_how(world: World) -> None:
 
 def test_a_question_travels_with_its_round(world: World) -> None:
     question = Question((1,), np.array([3, 5]), np.array([0, 1, 2]), np.array([7, 7]))
-    asking = world.a_round(level=1, question=question.digest, cells=question.cells)
+    asking = world.a_round(task="another", question=question.digest, cells=question.cells)
     world.open(Announced(asking, question.to_bytes()))
     [announced] = world.device(1).rounds()
     assert (announced.round, announced.question) == (asking, question.to_bytes())

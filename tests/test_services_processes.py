@@ -60,7 +60,7 @@ def some_rounds(parties: Parties, count: int) -> list[Round]:
         *parties.public(), cells=CELLS, noise=NOISE, promise=PROMISE, opens=now, closes=now + LASTS, skew=0,
         smallest_batch=5,
     )  # fmt: skip
-    return [replace(plain, level=level) for level in range(count)]
+    return [replace(plain, task=f"run {number}") for number in range(count)]
 
 
 class Device:
@@ -68,7 +68,7 @@ class Device:
 
     def __init__(self, parties: Parties, client: httpx.Client, number: int) -> None:
         self.number, self.outbox = number, MemoryOutbox()
-        self.accepted, self.refusals = set[int](), set[Refusal]()
+        self.accepted, self.refusals = set[str](), set[Refusal]()
         self.name = Simulation(f"device {number}").bytes(16)
         key = credentials.issue(parties.settings(Party.PROXY).secrets["enrolment"], self.name)
         public = PublicKeys(*(key.public for key in parties.public()))
@@ -86,7 +86,7 @@ class Device:
         for announced in self.uploads.rounds():
             try:
                 self.uploads.report(announced.round, counts(self.number))
-                self.accepted.add(announced.round.level)
+                self.accepted.add(announced.round.task)
             except Refused as refused:
                 self.refusals.add(refused.reason)
 
@@ -167,7 +167,7 @@ def check(parties: Parties, devices: list[Device], rounds: list[Round], results:
         assert accepted == list(server_store.accepted_ids(round.digest))
         counted = [device for device in devices if device.report_id(round) in accepted]
         assert len(counted) == len(accepted) == result.count
-        answered = {device.number for device in devices if round.level in device.accepted}
+        answered = {device.number for device in devices if round.task in device.accepted}
         assert answered == {device.number for device in counted} == set(range(DEVICES))
         off = result.values - sum(counts(device.number) for device in counted)
         assert np.abs(off).max() <= MOST_OFF

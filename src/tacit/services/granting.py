@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Protocol
 
-from tacit.gather.wire.releases import ledger_key
+from tacit.gather.wire.releases import expect_first_paid, ledger_key
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import Role
 from tacit.privacy.ledger.amount import NOTHING, Amount
@@ -24,11 +24,14 @@ class Accounts(Protocol):
 
 def expect_granted(accounts: Accounts, round: Round, role: Role) -> None:
     """NotGranted if the line has too little left for the round, or for the whole run if it is its first.
+    Refused, if it is a later one, unless the first was paid for.
 
     Nothing is set aside: of two rounds that are open at once the second may still find too little.
     """
     if accounts.reservation(ledger_key(round, role)) is not None:
         return
+    if round.level:
+        expect_first_paid(accounts, round, role)
     cost = Amount.spending(round.cost if round.level else round.promise.cost)
     account = accounts.account(round.line)
     needed = cost if account is None else account.used + cost

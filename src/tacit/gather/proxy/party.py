@@ -11,7 +11,7 @@ from tacit.gather.proxy.sending import Draft, draft, settled
 from tacit.gather.proxy.store import NewReport, Phase, ProxyStore, StoredJob
 from tacit.gather.wire.checking import expect_check_key
 from tacit.gather.wire.closing import Agreement, NoisyShare, Receipt, set_hash
-from tacit.gather.wire.drawing import noise_words, own_noise
+from tacit.gather.wire.drawing import content_hash, noise_words, own_noise
 from tacit.gather.wire.jobs import MOST_ENTRIES, Job, JobReply
 from tacit.gather.wire.opening import Opening, open_parts
 from tacit.gather.wire.refusals import Refusal
@@ -185,8 +185,8 @@ class Proxy:
         if kept is None:
             pay(self._ledger, round, Role.PROXY)
             total = summed(round, self._store.totals(digest))
-            noise = own_noise(round, mine.count, noise_words(self._key, Role.PROXY, round, mine.ids_hash))
-            share = round.group.to_bytes(round.group.add(total, noise))
+            words = noise_words(self._key, Role.PROXY, round, content_hash(round, mine.ids_hash, total))
+            share = round.group.to_bytes(round.group.add(total, own_noise(round, mine.count, words)))
             kept = self._store.keep_share(digest, mine.ids_hash, share)
         self._ledger.commit(ledger_key(round, Role.PROXY))
         return NoisyShare(digest, mine.ids_hash, kept)

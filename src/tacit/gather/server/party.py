@@ -7,7 +7,7 @@ from tacit.gather.server.deciding import decide
 from tacit.gather.server.store import Phase, ServerStore
 from tacit.gather.wire.checking import expect_check_key
 from tacit.gather.wire.closing import Agreement, NoisyShare, Receipt, Result, set_hash
-from tacit.gather.wire.drawing import noise_words, own_noise
+from tacit.gather.wire.drawing import content_hash, noise_words, own_noise
 from tacit.gather.wire.forms import Form, form_of
 from tacit.gather.wire.jobs import Job
 from tacit.gather.wire.opening import Opening, open_parts
@@ -149,9 +149,11 @@ class Server:
             raise Refused(Refusal.CONFLICT, "the share is of another set of reports")
         if phase is Phase.AGREED:
             pay(self._ledger, round, Role.SERVER)
-            total = round.group.add(summed(round, self._store.totals(theirs.digest)), proxy_share)
-            words = noise_words(self._key, Role.SERVER, round, mine.ids_hash)
+            total = summed(round, self._store.totals(theirs.digest))
+            # By the server's own sum alone: a proxy that could change what decides would have many draws.
+            words = noise_words(self._key, Role.SERVER, round, content_hash(round, mine.ids_hash, total))
             noisy = round.group.add(total, own_noise(round, mine.count, words))
+            noisy = round.group.add(noisy, proxy_share)
             variance = float(round.noise.published_variance(mine.count))
             result = Result(theirs.digest, mine.count, round.group.lift(noisy), variance)
             self._store.keep_result(theirs.digest, mine.ids_hash, result.to_bytes())

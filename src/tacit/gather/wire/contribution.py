@@ -1,9 +1,9 @@
 """By how much one device can change the counts of a run.
 
-At each level a device's events fall into nodes: their totals change by parts of at most `each` that add up to
-at most `events`. The same holds for clicks and no-clicks together, since an event is one or the other. So the
-squared L2 change of one level is at most 2 events each, exactly 2 (q each^2 + rest^2) with q and rest the
-quotient and remainder of events by each: a sum of squares is largest where parts are as unequal as they can be.
+At each level an event counts in the total of its node, and as a click or a no-click: in two cells. So the
+counts of a device at a level are at most `each` and add up to at most 2 events, which is also what its client
+and a proof hold it to. The squared L2 change of one level is at most q each^2 + rest^2, with q and rest the
+quotient and remainder of 2 events by each: sums of squares are largest where parts are as unequal as can be.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ class Contribution:
 
     @property
     def changes(self) -> tuple[int, ...]:
-        """By how much the cells of one level change at worst: totals, and clicks with no-clicks."""
-        full, rest = divmod(self.events, self.most)
-        parts = (self.most,) * full + ((rest,) if rest else ())
-        return parts + parts
+        """By how much the cells of one level change at worst, whichever of them they are."""
+        full, rest = divmod(2 * self.events, self.most)
+        return (self.most,) * full + ((rest,) if rest else ())
 
     @property
     def adds_up(self) -> bool:

@@ -1,6 +1,8 @@
-"""A party's noise: drawn from its own key, and so one draw for ever of each set of reports."""
+"""A party's noise: drawn from its own key, and so one draw for ever for each sum."""
 
 from __future__ import annotations
+
+import hashlib
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +18,23 @@ from tacit.privacy.randomness import Words
 _LABEL = b"tacit gather noise 1 "
 
 
-def noise_words(key: SealingKey, role: Role, round: Round, ids_hash: bytes) -> Words:
-    """The words that this party's noise on this set of reports is made of: the same ones at every call.
+def content_hash(round: Round, ids_hash: bytes, own_total: Residues) -> bytes:
+    """Of what a party is about to add noise to: the agreed set, and the party's own sum over it.
 
-    AES-256-CTR under HKDF-SHA256(private key; label, role, round digest, hash of the set).
+    The set alone would not do. Ids say nothing of what stands in reports: a service that was put back to an old
+    copy could be given others under the same ids, and the same noise on two sums would show their difference.
+    """
+    named = sized("ids_hash", ids_hash, HASH_BYTES) + round.group.to_bytes(own_total)
+    return hashlib.sha256(b"tacit gather content 1 " + round.digest + named).digest()
 
-    Guarantee:  to whoever lacks the key, as good as uniform words, fresh for each round, set and party. A
-                second draw for the same set, after any crash or from any restored copy, is the first one again:
+
+def noise_words(key: SealingKey, role: Role, round: Round, content: bytes) -> Words:
+    """The words that this party's noise on this sum is made of: the same ones at every call.
+
+    AES-256-CTR under HKDF-SHA256(private key; label, role, round digest, `content_hash`).
+
+    Guarantee:  to whoever lacks the key, as good as uniform words, fresh for each round, set, sum and party. A
+                second draw for the same sum, after any crash or from any restored copy, is the first one again:
                 asking often averages nothing out.
     Neighbours: none; this is about noise, not about data.
     Assumes:    the private key was drawn uniformly, is this party's alone, and stays secret for as long as
@@ -31,7 +43,7 @@ def noise_words(key: SealingKey, role: Role, round: Round, ids_hash: bytes) -> W
                 make other noise of the same words.
     Source:     HKDF: RFC 5869; AES-256 in counter mode as a pseudo-random generator.
     """
-    bound = _LABEL + role.encode() + b" " + round.digest + sized("ids_hash", ids_hash, HASH_BYTES)
+    bound = _LABEL + role.encode() + b" " + round.digest + sized("content", content, HASH_BYTES)
     stream = keystream(key.derived(bound))
 
     def words(count: int) -> NDArray[np.uint64]:

@@ -17,14 +17,18 @@ from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import Reservation, State
 
 
-class Payer(Protocol):
+class Paid(Protocol):
+    """A ledger that can be asked what was reserved under a key."""
+
+    def reservation(self, key: str) -> Reservation | None: ...
+
+
+class Payer(Paid, Protocol):
     """A party's own ledger. `tacit.store.ledger.LedgerStore` is one, on disk."""
 
     def reserve(self, key: str, line: Line, cost: Budget, purpose: str) -> Reservation: ...
 
     def commit(self, key: str) -> Reservation: ...
-
-    def reservation(self, key: str) -> Reservation | None: ...
 
 
 def ledger_key(round: Round, role: Role) -> str:
@@ -43,7 +47,7 @@ def pay(ledger: Payer, round: Round, role: Role) -> None:
     and has left: for the same reports the noise would be the same again, but nobody can tell that they are.
     """
     if round.level:
-        _expect_first_paid(ledger, round, role)
+        expect_first_paid(ledger, round, role)
     reservation = ledger.reserve(ledger_key(round, role), round.line, round.cost, _purpose(round))
     if reservation.state is not State.RESERVED:
         raise SelfCheckFailed(f"{round.key} was released before, and the {role} kept nothing of it: it stops")
@@ -66,9 +70,11 @@ def _run(round: Round) -> str:
     return f"run {round.run_digest.hex()}"
 
 
-def _expect_first_paid(ledger: Payer, round: Round, role: Role) -> None:
+def expect_first_paid(ledger: Paid, round: Round, role: Role) -> None:
+    """Refuse a later round of a run unless this ledger has spent what the run costs, with its first round."""
     first = ledger.reservation(f"{round.run_key}/0/{role}")
-    if first is None or first.state is State.ABORTED:
+    # Reserved is not enough: what has not left can still be given back, and this round would have been free.
+    if first is None or first.state is not State.COMMITTED:
         raise Refused(Refusal.PROMISE_NOT_KEPT, f"{round.key}: the run's first round was never paid for")
     if first.line != round.line or not first.purpose.startswith(f"{_run(round)} "):
         raise Refused(

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from tacit.gather.estimate.planning import NoiseBy
-from tacit.studies.contexts.clustered import compared, coverage_at
-from tacit.studies.contexts.figures import panels, rises, said, trade_off
+from tacit.studies.contexts.clustered import compared, coverage_at, measured
+from tacit.studies.contexts.figures import line, panels, rises, said
 from tacit.studies.contexts.setting import PAPER, Found
 from tacit.studies.gather.kept import NEARLY_ALL, PRECISE_ENOUGH, coverages, kept_share, nearly_all_kept
 from tacit.studies.gather.setting import (
@@ -20,7 +20,7 @@ from tacit.studies.gather.setting import (
     paper_plan,
     parameters,
 )
-from tacit.studies.plotting import Mechanism
+from tacit.studies.plotting import Mechanism, Series
 from tacit.studies.report import Axes
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 
@@ -49,10 +49,6 @@ def run(asked: Asked) -> Outcome:
     began = time.monotonic()
     held = contest(asked, NAME, ARMS)
     table, rows = coverages(held.found)
-    shown = {
-        "Published noise": [EXACT, *map(paper_arm, AWAY)],
-        "Ours": [EXACT, SERVERS, *map(our_arm, AWAY)],
-    }
     return outcome(
         NAME,
         asked,
@@ -63,18 +59,23 @@ def run(asked: Asked) -> Outcome:
         columns=("statistics", f"coverage at precision {PRECISE_ENOUGH:g}"),
         rows=rows,
         findings=[_mild(held.found), _servers(held.found)],
-        panels=panels(
-            (title, [trade_off(arm, held.found[arm].everything, _look(arm)) for arm in arms])
-            for title, arms in shown.items()
-        ),
-        axes=Axes("coverage", "precision", share_y=True),
+        panels=panels([("Private statistics", _lines(held.found))]),
+        axes=Axes("t, the fraction that may leave its noise out", f"coverage at precision {PRECISE_ENOUGH:g}"),
     )
 
 
-def _look(arm: str) -> Mechanism:
-    if arm == EXACT:
-        return Mechanism.NON_PRIVATE
-    return Mechanism.COUNT if arm.startswith("published") else Mechanism.OURS
+def _lines(arms: Mapping[str, Found]) -> list[Series | None]:
+    """Exact statistics, which cover far more, are in the table alone."""
+    over_t = {
+        "published noise": (map(paper_arm, AWAY), Mechanism.COUNT),
+        "ours, noise by users": (map(our_arm, AWAY), Mechanism.OURS),
+        SERVERS: ([SERVERS] * len(AWAY), Mechanism.OURS),
+    }
+    at = coverage_at(PRECISE_ENOUGH)
+    return [
+        line(name, list(map(float, AWAY)), [measured(arms[arm].everything, at) for arm in several], look)
+        for name, (several, look) in over_t.items()
+    ]
 
 
 def _mild(arms: Mapping[str, Found]) -> Finding:
