@@ -18,8 +18,6 @@ from service_processes import clock_of
 from tacit.cli import main
 from tacit.services import running  # all that a party needs is loaded here
 
-running.clock = clock_of(Path(sys.argv[1]))
-
 
 def start(party: str, settings: str, out: str, errors: str) -> int:
     process = os.fork()
@@ -35,11 +33,17 @@ def start(party: str, settings: str, out: str, errors: str) -> int:
         os._exit(code)
 
 
-for line in sys.stdin:
-    match line.split():
-        case ["ready"]:
-            print(0, flush=True)
-        case ["start", party, settings, out, errors]:
-            print(start(party, settings, out, errors), flush=True)
-        case ["wait", process]:
-            print(os.waitstatus_to_exitcode(os.waitpid(int(process), 0)[1]), flush=True)
+def serve_lines() -> None:
+    running.clock = clock_of(Path(sys.argv[1]))
+    for line in sys.stdin:
+        match line.split():
+            case ["ready"]:
+                print(0, flush=True)
+            case ["start", party, settings, out, errors]:
+                print(start(party, settings, out, errors), flush=True)
+            case ["wait", process]:
+                print(os.waitstatus_to_exitcode(os.waitpid(int(process), 0)[1]), flush=True)
+
+
+if __name__ == "__main__":  # and not when its docstrings are looked at for examples
+    serve_lines()

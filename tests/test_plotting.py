@@ -210,6 +210,7 @@ def test_styles_differ_without_colour_and_keep_the_colours_of_the_look() -> None
     assert {str(name): style.colour for name, style in STYLES.items()} == {
         "RR": "#0072B2", "DP-SGD": "#E69F00", "Hybrid": "#009E73", "SNM": "#CC79A7",
         "disclosure": "#2b8cbe", "client alone": "#1b1f24", "ours": "#D55E00", "non-private": "#6b7280",
+        "noisy counts": "#6a4c93",
     }  # fmt: skip
     for mechanism in Mechanism:
         variants = [style_of(mechanism, at, 4) for at in range(4)]
