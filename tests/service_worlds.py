@@ -22,7 +22,8 @@ from starlette.applications import Starlette
 
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import Refused
-from tacit.gather.client.reporting import MemoryOutbox, Reporter
+from tacit.gather.client.memory import MemoryDevice
+from tacit.gather.client.reporting import Reporter
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.proxy.store import Phase
 from tacit.gather.server.party import Server
@@ -238,7 +239,7 @@ class World:
     def device(self, number: int, **options: Any) -> HttpUploads:
         name, keys = number.to_bytes(16, "little"), PublicKeys(self.round.proxy_key, self.round.server_key)
         reporter = Reporter(
-            name, credentials.issue(ENROLMENT, name), Simulation(number), MemoryOutbox(),
+            name, credentials.issue(ENROLMENT, name), Simulation(number), MemoryDevice(),
             proxy_key=keys.proxy, server_key=keys.server, simulated=True,
         )  # fmt: skip
         return HttpUploads(

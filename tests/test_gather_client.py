@@ -21,7 +21,8 @@ from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, EntropyMisuse, Refused
 from tacit.gather.client.answering import answer
 from tacit.gather.client.contributions import Contributions, Event
-from tacit.gather.client.reporting import MemoryOutbox, Outbox, Reporter
+from tacit.gather.client.memory import MemoryDevice
+from tacit.gather.client.reporting import Outbox, Reporter
 from tacit.gather.wire import credentials
 from tacit.gather.wire.forms import form_of
 from tacit.gather.wire.groups import Group
@@ -46,7 +47,7 @@ SPARE = Fraction(1, 100)
 def a_reporter(outbox: Outbox | None = None, **changes: Any) -> Reporter:
     known = {"proxy_key": PROXY_KEY.public, "server_key": SERVER_KEY.public}
     named: dict[str, Any] = {"device": DEVICE, "key": KEY, "entropy": Entropy(), **known}
-    return Reporter(outbox=outbox or MemoryOutbox(), **(named | changes))
+    return Reporter(outbox=outbox or MemoryDevice(), **(named | changes))
 
 
 def node_of(levels: Levels, context: tuple[Any, ...]) -> int:  # noqa: ARG001 (one level here)
@@ -206,7 +207,7 @@ def test_an_upload_holds_the_values(round: Round) -> None:
 
 
 def test_a_retry_sends_the_very_same_bytes() -> None:
-    outbox, round, values = MemoryOutbox(), a_round(), np.zeros(13, np.int64)
+    outbox, round, values = MemoryDevice(), a_round(), np.zeros(13, np.int64)
     first = a_reporter(outbox).upload(round, values)
     again = a_reporter(outbox).upload(round, values + 1)  # restarted, and mistaken
     assert again == first
@@ -215,7 +216,7 @@ def test_a_retry_sends_the_very_same_bytes() -> None:
 
 
 def test_an_upload_that_was_kept_meanwhile_is_the_one_to_send() -> None:
-    class KeptElsewhere(MemoryOutbox):
+    class KeptElsewhere(MemoryDevice):
         def find(self, digest: bytes) -> bytes | None:  # noqa: ARG002 (as if another process were as far)
             return None
 
@@ -225,7 +226,7 @@ def test_an_upload_that_was_kept_meanwhile_is_the_one_to_send() -> None:
 
 
 def test_nothing_is_sent_that_was_not_kept_first() -> None:
-    class Full(MemoryOutbox):
+    class Full(MemoryDevice):
         def keep(self, digest: bytes, upload: bytes) -> bytes:  # noqa: ARG002
             raise OSError("no space left")
 
@@ -269,7 +270,7 @@ def test_a_device_adds_its_share_of_the_noise(shares: SkellamShares | PolyaShare
     ],
 )
 def test_values_that_the_round_does_not_allow_are_refused(values: NDArray[Any], words: str) -> None:
-    outbox, round = MemoryOutbox(), a_round()
+    outbox, round = MemoryDevice(), a_round()
     with pytest.raises(BadInput, match=words):
         a_reporter(outbox).upload(round, values)
     assert outbox.find(round.digest) is None
@@ -291,7 +292,7 @@ def test_a_device_seals_to_no_other_parties_than_those_it_knows(party: str) -> N
     """A proxy that hands out rounds with a key of its own as the server's would open both parts."""
     round, values = a_round(), np.zeros(13, np.int64)
     stolen = a_round(**{party: SealingKey.generate().public})
-    outbox = MemoryOutbox()
+    outbox = MemoryDevice()
     reporter = a_reporter(outbox)
     with pytest.raises(Refused) as refusal:
         reporter.upload(stolen, values)
@@ -305,7 +306,7 @@ def test_a_device_seals_to_no_other_parties_than_those_it_knows(party: str) -> N
 
 
 def test_a_device_answers_no_round_whose_noise_does_not_keep_its_promise() -> None:
-    outbox = MemoryOutbox()
+    outbox = MemoryDevice()
     for bare in (
         a_round(noise=ServerNoise(Skellam(Fraction(1, 10**6)))),
         a_round(promise=replace(PROMISE, epsilon=Fraction(1))),

@@ -14,7 +14,8 @@ from tacit.entropy import Simulation
 from tacit.errors import BudgetExceeded
 from tacit.gather.client.answering import answer
 from tacit.gather.client.contributions import Contributions, Event
-from tacit.gather.client.reporting import MemoryOutbox, Reporter
+from tacit.gather.client.memory import MemoryDevice
+from tacit.gather.client.reporting import Reporter
 from tacit.gather.estimate.consistency import consistent
 from tacit.gather.estimate.planning import NoiseBy, RunPlan, plan
 from tacit.gather.estimate.published import PublishedNoise
@@ -50,7 +51,7 @@ class Field:
             self.chosen.append(Contributions.choose(events, run.contribution.events, entropy))
             key = issue(ENROLMENT, name(device))
             known = {"proxy_key": PROXY_KEY.public, "server_key": SERVER_KEY.public}
-            self.reporters.append(Reporter(name(device), key, entropy, MemoryOutbox(), **known, simulated=True))
+            self.reporters.append(Reporter(name(device), key, entropy, MemoryDevice(), **known, simulated=True))
         self.kept: dict[str, Any] = {
             "proxy_store": MemoryProxyStore(),
             "server_store": MemoryServerStore(),

@@ -17,7 +17,8 @@ from service_processes import Launcher, Parties, free_ports, some_parties
 from tacit.cli import main
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
-from tacit.gather.client.reporting import MemoryOutbox, Reporter
+from tacit.gather.client.memory import MemoryDevice
+from tacit.gather.client.reporting import Reporter
 from tacit.gather.wire.questions import Question
 from tacit.services import asking, parties, running, trial
 from tacit.services.announcing import Announced
@@ -92,7 +93,7 @@ def report(told: dict[str, Any], values: list[int]) -> None:
     name, key, proxy, server = (
         bytes.fromhex(str(told[each])) for each in ("device", "key", "proxy_key", "server_key")
     )
-    reporter = Reporter(name, key, Entropy(), MemoryOutbox(), proxy_key=proxy, server_key=server)
+    reporter = Reporter(name, key, Entropy(), MemoryDevice(), proxy_key=proxy, server_key=server)
     with httpx.Client(trust_env=False) as client:
         uploads = HttpUploads(
             client, str(told["proxy_url"]), reporter, PublicKeys(proxy, server),

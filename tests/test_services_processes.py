@@ -19,7 +19,8 @@ from service_processes import Launcher, Parties, some_parties
 from service_worlds import a_round
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import NotYet, Refused
-from tacit.gather.client.reporting import MemoryOutbox, Reporter
+from tacit.gather.client.memory import MemoryDevice
+from tacit.gather.client.reporting import Reporter
 from tacit.gather.wire import credentials
 from tacit.gather.wire.closing import Result
 from tacit.gather.wire.noise import ServerNoise
@@ -67,7 +68,7 @@ class Device:
     """A device with its own outbox; what became of its reports."""
 
     def __init__(self, parties: Parties, client: httpx.Client, number: int) -> None:
-        self.number, self.outbox = number, MemoryOutbox()
+        self.number, self.outbox = number, MemoryDevice()
         self.accepted, self.refusals = set[str](), set[Refusal]()
         self.name = Simulation(f"device {number}").bytes(16)
         key = credentials.issue(parties.settings(Party.PROXY).secrets["enrolment"], self.name)

@@ -10,7 +10,8 @@ from statistics import median
 from typing import TypeVar
 
 from tacit.entropy import Entropy
-from tacit.gather.client.reporting import MemoryOutbox, Reporter
+from tacit.gather.client.memory import MemoryDevice
+from tacit.gather.client.reporting import Reporter
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
 from tacit.gather.simulate.memory import MemoryLedger
@@ -74,7 +75,7 @@ class Setup:
                 device,
                 issue(self._keys.enrolment_secret, device),
                 self._entropy,
-                MemoryOutbox(),
+                MemoryDevice(),
                 proxy_key=self._keys.proxy.public,
                 server_key=self._keys.server.public,
             )

@@ -31,19 +31,6 @@ class Outbox(Protocol):
         """The upload that was kept for this round."""
 
 
-class MemoryOutbox:
-    """An outbox for tests and simulations: it forgets with the process."""
-
-    def __init__(self) -> None:
-        self._kept: dict[bytes, bytes] = {}
-
-    def keep(self, digest: bytes, upload: bytes) -> bytes:
-        return self._kept.setdefault(digest, upload)
-
-    def find(self, digest: bytes) -> bytes | None:
-        return self._kept.get(digest)
-
-
 class Reporter:
     """Makes a device's uploads.
 

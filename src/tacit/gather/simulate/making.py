@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tacit.entropy import Simulation
-from tacit.gather.client.reporting import MemoryOutbox, Reporter
+from tacit.gather.client.memory import MemoryDevice
+from tacit.gather.client.reporting import Reporter
 from tacit.gather.simulate.population import SHIFT, Behaviour, Block, Population
 from tacit.gather.wire.credentials import TAG_BYTES, issue, tag
 from tacit.gather.wire.forms import form_of
@@ -116,7 +117,7 @@ class _Device:
             self._device,
             self._key,
             self._entropy,
-            MemoryOutbox(),
+            MemoryDevice(),
             proxy_key=self._round.proxy_key,
             server_key=self._round.server_key,
             simulated=True,

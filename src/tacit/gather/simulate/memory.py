@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from tacit.errors import Refused
 from tacit.gather.proxy import store as proxy_store
@@ -29,43 +30,46 @@ class _Job:
     total: bytes = b""
 
 
+AnyPhase = TypeVar("AnyPhase", proxy_store.Phase, server_store.Phase)
+
+
 @dataclass
-class _ProxyRound:
+class _Round(Generic[AnyPhase]):
+    """What either party keeps of a round; `kept` is the hash of the set, and what was made of it."""
+
     task: str
     level: int
     body: bytes
-    phase: proxy_store.Phase = proxy_store.Phase.OPEN
+    phase: AnyPhase
+    accepted: list[bytes] = field(default_factory=list)
+    kept: tuple[bytes, bytes] | None = None
+
+
+@dataclass
+class _ProxyRound(_Round[proxy_store.Phase]):
     reports: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)  # id -> device, upload hash
     devices: dict[bytes, bytes] = field(default_factory=dict)  # device -> id
     uploads: dict[bytes, bytes] = field(default_factory=dict)  # of reports in no finished job
     queue: deque[bytes] = field(default_factory=deque)  # ids in no job
     jobs: list[_Job] = field(default_factory=list)
-    accepted: list[bytes] = field(default_factory=list)
-    share: tuple[bytes, bytes] | None = None  # ids hash, share
 
 
 @dataclass
-class _ServerRound:
-    task: str
-    level: int
-    body: bytes
-    phase: server_store.Phase = server_store.Phase.OPEN
+class _ServerRound(_Round[server_store.Phase]):
     decided: set[bytes] = field(default_factory=set)
-    accepted: list[bytes] = field(default_factory=list)
     jobs: dict[int, KeptJob] = field(default_factory=dict)
     totals: list[bytes] = field(default_factory=list)
-    result: tuple[bytes, bytes] | None = None  # ids hash, result
 
 
-Kept = TypeVar("Kept", _ProxyRound, _ServerRound)
+Made = TypeVar("Made", bound=_Round[Any])
 
 
-class _Rounds(Generic[Kept]):
+class _Rounds(Generic[Made, AnyPhase]):
     """Rounds by digest, one of a kind for each (task, level)."""
 
-    def __init__(self, made: type[Kept]) -> None:
-        self._made: type[Kept] = made
-        self._rounds: dict[bytes, Kept] = {}
+    def __init__(self, made: Callable[[str, int, bytes], Made]) -> None:
+        self._made = made
+        self._rounds: dict[bytes, Made] = {}
         self._lock = threading.RLock()
 
     def open_round(self, digest: bytes, task: str, level: int, body: bytes) -> None:
@@ -81,17 +85,43 @@ class _Rounds(Generic[Kept]):
     def accepted_count(self, digest: bytes) -> int:
         return len(self._of(digest).accepted)
 
-    def _of(self, digest: bytes) -> Kept:
+    def set_phase(self, digest: bytes, phase: AnyPhase, *, only_from: frozenset[AnyPhase]) -> None:
+        with self._lock:
+            round = self._of(digest)
+            if round.phase is not phase and round.phase not in only_from:
+                raise Refused(Refusal.CONFLICT)
+            round.phase = phase
+
+    def _keep_first(
+        self, digest: bytes, ids_hash: bytes, made: bytes, *, before: AnyPhase, after: AnyPhase
+    ) -> bytes:
+        """Keep what was made of a set, unless something was kept before; what is kept now."""
+        with self._lock:
+            round = self._of(digest)
+            if round.kept is None:
+                if round.phase is not before:
+                    raise Refused(Refusal.CONFLICT)
+                round.kept, round.phase = (ids_hash, made), after
+            known, kept = round.kept
+            if known != ids_hash:
+                raise Refused(Refusal.CONFLICT)
+            return kept
+
+    def _kept(self, digest: bytes) -> bytes | None:
+        kept = self._of(digest).kept
+        return None if kept is None else kept[1]
+
+    def _of(self, digest: bytes) -> Made:
         if digest not in self._rounds:
             raise Refused(Refusal.UNKNOWN_ROUND)
         return self._rounds[digest]
 
 
-class MemoryProxyStore(_Rounds[_ProxyRound]):
+class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.Phase]):
     """A `ProxyStore` in memory."""
 
     def __init__(self) -> None:
-        super().__init__(_ProxyRound)
+        super().__init__(partial(_ProxyRound, phase=proxy_store.Phase.OPEN))
 
     def round(self, digest: bytes) -> proxy_store.StoredRound | None:
         kept = self._rounds.get(digest)
@@ -163,29 +193,12 @@ class MemoryProxyStore(_Rounds[_ProxyRound]):
     def totals(self, digest: bytes) -> Iterator[bytes]:
         return iter([job.total for job in self._of(digest).jobs if job.verdicts is not None])
 
-    def set_phase(
-        self, digest: bytes, phase: proxy_store.Phase, *, only_from: frozenset[proxy_store.Phase]
-    ) -> None:
-        with self._lock:
-            kept = self._of(digest)
-            if kept.phase is not phase and kept.phase not in only_from:
-                raise Refused(Refusal.CONFLICT)
-            kept.phase = phase
-
     def keep_share(self, digest: bytes, ids_hash: bytes, share: bytes) -> bytes:
-        with self._lock:
-            kept = self._of(digest)
-            if kept.share is None:
-                if kept.phase is not proxy_store.Phase.CLOSED:
-                    raise Refused(Refusal.CONFLICT)
-                kept.share, kept.phase = (ids_hash, share), proxy_store.Phase.AGREED
-            if kept.share[0] != ids_hash:
-                raise Refused(Refusal.CONFLICT)
-            return kept.share[1]
+        phase = proxy_store.Phase
+        return self._keep_first(digest, ids_hash, share, before=phase.CLOSED, after=phase.AGREED)
 
     def share(self, digest: bytes) -> bytes | None:
-        kept = self._of(digest).share
-        return None if kept is None else kept[1]
+        return self._kept(digest)
 
 
 def _stored(kept: _ProxyRound, number: int) -> StoredJob:
@@ -193,11 +206,11 @@ def _stored(kept: _ProxyRound, number: int) -> StoredJob:
     return StoredJob(number, ids, tuple(kept.uploads[report_id] for report_id in ids))
 
 
-class MemoryServerStore(_Rounds[_ServerRound]):
+class MemoryServerStore(_Rounds[_ServerRound, server_store.Phase]):
     """A `ServerStore` in memory."""
 
     def __init__(self) -> None:
-        super().__init__(_ServerRound)
+        super().__init__(partial(_ServerRound, phase=server_store.Phase.OPEN))
 
     def round(self, digest: bytes) -> server_store.StoredRound | None:
         kept = self._rounds.get(digest)
@@ -239,29 +252,12 @@ class MemoryServerStore(_Rounds[_ServerRound]):
     def totals(self, digest: bytes) -> Iterator[bytes]:
         return iter(list(self._of(digest).totals))
 
-    def set_phase(
-        self, digest: bytes, phase: server_store.Phase, *, only_from: frozenset[server_store.Phase]
-    ) -> None:
-        with self._lock:
-            kept = self._of(digest)
-            if kept.phase is not phase and kept.phase not in only_from:
-                raise Refused(Refusal.CONFLICT)
-            kept.phase = phase
-
     def keep_result(self, digest: bytes, ids_hash: bytes, result: bytes) -> bytes:
-        with self._lock:
-            kept = self._of(digest)
-            if kept.result is None:
-                if kept.phase is not server_store.Phase.AGREED:
-                    raise Refused(Refusal.CONFLICT)
-                kept.result, kept.phase = (ids_hash, result), server_store.Phase.RELEASED
-            if kept.result[0] != ids_hash:
-                raise Refused(Refusal.CONFLICT)
-            return kept.result[1]
+        phase = server_store.Phase
+        return self._keep_first(digest, ids_hash, result, before=phase.AGREED, after=phase.RELEASED)
 
     def result(self, digest: bytes) -> bytes | None:
-        kept = self._of(digest).result
-        return None if kept is None else kept[1]
+        return self._kept(digest)
 
 
 class MemoryLedger:

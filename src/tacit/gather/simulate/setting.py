@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tacit.gather.estimate.planning import NoiseBy, plan
+from tacit.gather.estimate.rounds import Task
 from tacit.gather.simulate.population import Population
 from tacit.gather.wire.checking import check_hash
 from tacit.gather.wire.contribution import Contribution
-from tacit.gather.wire.groups import Group
-from tacit.gather.wire.rounds import CHECK_BYTES, DIGEST_BYTES, Round
+from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import KEY_BYTES, SealingKey
-from tacit.gather.wire.validity.bounds import Bounds
 from tacit.privacy.randomness import Source
 
 OPENS, CLOSES, SKEW = 1_000_000, 1_003_600, 60  # seconds; a simulated round lasts an hour
@@ -56,22 +55,14 @@ def round_for(
         by=by,
         silent=silent,
     )
-    return Round(
-        task=task,
-        level=0,
-        cells=population.cells,
-        question=bytes(DIGEST_BYTES),
-        group=Group.FIELD64 if proof else Group.RING64,
-        opens=OPENS,
-        closes=CLOSES,
-        skew=SKEW,
-        parties=population.devices,
-        smallest_batch=smallest_batch,
-        noise=found.noise,
-        bounds=Bounds(population.each, 2 * population.events) if proof else None,
-        scope="simulation",
-        promise=found.promise,
-        check=check_hash(keys.check_key) if proof else bytes(CHECK_BYTES),
-        proxy_key=keys.proxy.public,
-        server_key=keys.server.public,
+    shared = Task(
+        task,
+        population.devices,
+        smallest_batch,
+        "simulation",
+        keys.proxy.public,
+        keys.server.public,
+        SKEW,
+        check_hash(keys.check_key) if proof else None,
     )
+    return shared.round(found, population.cells, level=0, opens=OPENS, closes=CLOSES)
