@@ -126,6 +126,8 @@ def test_sums_of_rounded_shares_are_those_of_a_simulation() -> None:
         assert abs(seen.mean() - law.mean) < 5 * law.sd / math.sqrt(len(seen))
         assert abs(seen.var() / law.sd**2 - 1) < 5 * math.sqrt(2 / len(seen))
         assert law.pmf.sum() == pytest.approx(1)
+        twin = noise.rounded(sd, users, down=not down)  # the other way of rounding is told apart
+        assert abs(seen.mean() - twin.mean) > 5 * twin.sd / math.sqrt(len(seen))
 
 
 def test_rounding_to_nearest_leaves_no_noise_and_rounding_down_shifts_every_sum() -> None:
