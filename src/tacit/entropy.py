@@ -1,6 +1,7 @@
 """Where randomness comes from: `Entropy` for all that is released, `Simulation` for all that is not.
 
-Both turn AES-256 in counter mode into bytes, words, whole numbers and normals; they differ only in their keys.
+`Keyed` is for a release that must come out the same if it is asked for again. All of them turn AES-256 in
+counter mode into bytes, words, whole numbers and normals; they differ only in their keys.
 Draws are handed out as bound methods (`entropy.words`, `entropy.uniform_below`, `entropy.normal`), so that a
 mechanism states what it needs and a test can enumerate it.
 """
@@ -17,7 +18,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import DTypeLike, NDArray
 
 from tacit.errors import BadInput, EntropyMisuse
@@ -78,7 +81,7 @@ def uniform_below(n: int, take: Callable[[int], bytes | bytearray]) -> int:
 
 
 class _Source(ABC):
-    """The draws that both kinds share, made of `_fill_for(size)`: a way to fill about so many bytes."""
+    """The draws that all kinds share, made of `_fill_for(size)`: a way to fill about so many bytes."""
 
     fit_for_release: bool
 
@@ -213,6 +216,40 @@ class Simulation(_Source):
         label = b"tacit simulation, key %d, seed " % self._keys_used
         self._keys_used += 1
         return hashlib.sha256(label + self._seed).digest()
+
+    def _fill_for(self, size: int) -> Fill:  # noqa: ARG002 (one stream, whatever the size)
+        return self._fill
+
+
+class Keyed(_Source):
+    """Draws that a secret and a label decide: for a release that must not be drawn twice with two noises.
+
+    Guarantee:  draws under distinct labels look like those of independent, uniform sources to whoever does not
+                have the secret; so a release made with them keeps the guarantee that it has with fresh noise,
+                against every adversary of bounded computing power. The same label gives the same draws, in any
+                process, so a release that is repeated tells nothing new.
+    Neighbours: those of the release that it is used in.
+    Assumes:    `secret` is 32 uniform bytes that never leave; SHA-256 in HMAC and AES-256 are pseudorandom. The
+                label holds everything that decides what is released, the private sums themselves among it:
+                two sums under one label would differ by no noise at all.
+    Source:     HKDF: Krawczyk 2010 (Crypto), RFC 5869.
+    """
+
+    fit_for_release = True
+
+    def __init__(self, secret: bytes, label: bytes) -> None:
+        if not isinstance(secret, bytes) or len(secret) != KEY_BYTES:
+            raise BadInput(f"expected a secret of {KEY_BYTES} bytes, got another value")
+        if not isinstance(label, bytes) or not label:
+            raise BadInput("expected a label of at least one byte, got another value")
+        self._secret, self._label = secret, label
+        self._keys_used = 0
+        self._fill = Keystream(self._next_key).fill
+
+    def _next_key(self) -> bytes:
+        info = b"tacit keyed, key %d, label " % self._keys_used + self._label
+        self._keys_used += 1
+        return HKDF(hashes.SHA256(), length=KEY_BYTES, salt=None, info=info).derive(self._secret)
 
     def _fill_for(self, size: int) -> Fill:  # noqa: ARG002 (one stream, whatever the size)
         return self._fill

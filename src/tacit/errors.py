@@ -13,6 +13,9 @@ TacitError
 │   ├── NotYet               there is no answer so far; ask again later
 │   ├── TooFew               a round ended with fewer reports than agreed; carries count, smallest
 │   └── Unproven             the server accepted what is not proven; the round is stopped for good
+├── RoomError                the clean room, or a party to it, cannot go on
+│   ├── RoomRefused          a party was sent what it does not accept; carries reason, detail
+│   └── AuditBroken          an audit log does not hold: edited, cut, or not the one a receipt was given for
 └── LedgerError
     ├── UnknownLine          no budget was ever granted on this line
     ├── BudgetExceeded       the line cannot pay; carries line, asked, spent, reserved, remaining
@@ -67,10 +70,10 @@ class GatherError(TacitError):
     """Anything that keeps a round of gathering from going on."""
 
 
-class Refused(GatherError):
-    """A party was sent what it does not accept. Nothing changed."""
+class _WithReason(TacitError):
+    """Carries a reason of a closed list, whose words begin the message."""
 
-    reason: Any  # a Refusal of gather.wire, from where nothing may be imported here
+    reason: Any  # a Refusal of the package that refuses, from where nothing may be imported here
 
     def __init__(self, reason: Any, detail: str = "") -> None:
         self.reason, self.detail = reason, detail
@@ -79,6 +82,10 @@ class Refused(GatherError):
     def __str__(self) -> str:
         said = str(getattr(self.reason, "words", self.reason))
         return f"{said}: {self.detail}" if self.detail else said
+
+
+class Refused(_WithReason, GatherError):
+    """A party was sent what it does not accept. Nothing changed."""
 
 
 class NotYet(GatherError):
@@ -98,6 +105,18 @@ class TooFew(GatherError):
 
 class Unproven(GatherError):
     """The server accepted a report whose proof fails. Final: this round releases nothing."""
+
+
+class RoomError(TacitError):
+    """Anything that keeps a clean room, or a party to it, from going on."""
+
+
+class RoomRefused(_WithReason, RoomError):
+    """A party was sent what it does not accept. Nothing changed, and no label has had an effect on it."""
+
+
+class AuditBroken(RoomError):
+    """An audit log is not what its hashes, its signatures or a kept receipt say."""
 
 
 class LedgerError(TacitError):

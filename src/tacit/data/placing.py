@@ -13,6 +13,22 @@ def beside(place: Path) -> Path:
     return place.with_name(f".{place.name}.{uuid.uuid4().hex}")
 
 
+def place_whole(place: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Write a file, or replace it; on the disk when this returns. `mode` is what the umask takes from."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = beside(place)
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    to_disk(place.parent)
+
+
 def move_folder(building: Path, place: Path) -> None:
     """Put a folder in its place; one that is there goes once the new one has its name."""
     if not place.exists():

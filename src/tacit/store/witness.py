@@ -1,4 +1,4 @@
-"""A small file outside the database that remembers how far the ledger had come.
+"""A small file outside the database that remembers how far a chain of entries had come, a ledger's or room's.
 
 It is written after every commit and before the caller hears of it. So whatever was released is behind the
 witness, and a database that lacks the witnessed entry was put back to an older state.
@@ -12,29 +12,43 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.errors import LedgerCorrupt, LedgerError, LedgerRolledBack
+from tacit.errors import LedgerCorrupt, LedgerError, LedgerRolledBack, TacitError
 from tacit.privacy.ledger.chain import Head
 from tacit.store.database import PRIVATE_MODE
 
-_NAME = "tacit-ledger-witness-1"
+
+@dataclass(frozen=True)
+class Watched:
+    """Whose chain a witness watches, and how its troubles are called."""
+
+    noun: str
+    trouble: type[TacitError]
+    corrupt: type[TacitError]
+    rolled_back: type[TacitError]
+    remedy: str
+
+
+LEDGER = Watched("ledger", LedgerError, LedgerCorrupt, LedgerRolledBack, "see `tacit ledger accept --help`")
 
 
 class Witness:
     """The highest entry that was ever seen, in one line of text that checks itself."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path.resolve()
+    def __init__(self, path: Path, watched: Watched = LEDGER) -> None:
+        self.path, self._watched = path.resolve(), watched
 
     def read(self) -> Head | None:
         """What the witness remembers; None if there is no file."""
         try:
-            return _parse(self.path.read_bytes(), self.path)
+            return self._parse(self.path.read_bytes())
         except FileNotFoundError:
             return None
         except OSError as problem:
-            raise LedgerError(f"the witness {self.path} could not be read: {problem.strerror}") from problem
+            trouble = f"the witness {self.path} could not be read: {problem.strerror}"
+            raise self._watched.trouble(trouble) from problem
 
     def advance(self, head: Head) -> None:
         """Remember `head` unless something later is remembered already."""
@@ -45,9 +59,9 @@ class Witness:
             if known is not None and known.sequence > head.sequence:
                 return
             if known is not None and known.sequence == head.sequence and known != head:
-                raise LedgerRolledBack(
+                raise self._watched.rolled_back(
                     f"entry {head.sequence} is not the one that the witness {self.path} has seen: "
-                    "the ledger was put back and went on from there"
+                    f"the {self._watched.noun} was put back and went on from there"
                 )
             self._write(head)
 
@@ -60,7 +74,7 @@ class Witness:
         draft = self.path.with_name(self.path.name + ".new")
         with os.fdopen(_made_private(draft, os.O_TRUNC), "wb") as file:
             os.fchmod(file.fileno(), self._mode())
-            file.write(_spell(head))
+            file.write(self._spell(head))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self.path)
@@ -85,28 +99,26 @@ class Witness:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
         except OSError as problem:
-            raise LedgerError(
+            raise self._watched.trouble(
                 f"the witness {self.path} could not be written ({problem.strerror}); what was just reserved "
                 "stays reserved, and nothing may be released on it"
             ) from problem
 
+    def _spell(self, head: Head) -> bytes:
+        line = f"tacit-{self._watched.noun.replace(' ', '-')}-witness-1 {head.sequence} {head.hash}"
+        return f"{line} {hashlib.sha256(line.encode()).hexdigest()}\n".encode()
+
+    def _parse(self, stored: bytes) -> Head:
+        parts = stored.decode("ascii", "replace").split(" ")
+        if len(parts) == 4 and parts[1].isdecimal():
+            head = Head(int(parts[1]), parts[2])
+            if self._spell(head) == stored:
+                return head
+        raise self._watched.corrupt(
+            f"the witness {self.path} is torn or edited, so nobody can tell whether the {self._watched.noun} "
+            f"is complete; {self._watched.remedy}"
+        )
+
 
 def _made_private(path: Path, flags: int = 0) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | flags, PRIVATE_MODE)
-
-
-def _spell(head: Head) -> bytes:
-    line = f"{_NAME} {head.sequence} {head.hash}"
-    return f"{line} {hashlib.sha256(line.encode()).hexdigest()}\n".encode()
-
-
-def _parse(stored: bytes, path: Path) -> Head:
-    parts = stored.decode("ascii", "replace").split(" ")
-    if len(parts) == 4 and parts[1].isdecimal():
-        head = Head(int(parts[1]), parts[2])
-        if _spell(head) == stored:
-            return head
-    raise LedgerCorrupt(
-        f"the witness {path} is torn or edited, so nobody can tell whether the ledger is complete; "
-        "see `tacit ledger accept --help`"
-    )

@@ -7,11 +7,11 @@ conversions, the others (sensitive) not; twelve categorical fields tied by a cop
 click, the most recent first, in three lists of equal length (`action_sequences`). The fields' law is the same
 for every advertiser.
 
-`conversion_effects` has the law of the labels. `conversion` is positive for 1.5% of rows; a sensitive
-advertiser converts `over_prediction` times less often than a sharing one, so a model that has only seen those
-predicts so many times too much for it. `cart` (6%, in proportion to an advertiser's conversions) and `engaged`
-(30%, alike for all) hang on the same signal with slopes and noise of their own; given their probabilities the
-three labels are independent, so a conversion without a cart does occur. Truth: `probability`,
+`conversion_effects` has the law of the labels. `conversion` is positive for 1.5% of rows (`conversion_rate`). A
+sensitive advertiser converts `over_prediction` times less often than a sharing one, so a model that has only
+seen those predicts so many times too much for it. `cart` (6%, in proportion to an advertiser's conversions) and
+`engaged` (30%, alike for all) hang on the same signal with slopes and noise of their own; given their
+probabilities the three labels are independent, so a conversion without a cart does occur. Truth: `probability`,
 `probability_cart` and `probability_engaged`, the noise of the latter two included.
 """
 
@@ -60,6 +60,7 @@ class ConversionsWorld:
     shift_sharing: float = 0.15
     shift_sensitive: float = 0.36
     over_prediction: float = 2.5
+    conversion_rate: float = CONVERSIONS
     shares: tuple[float, ...] = ()
     users: int = 100_000
     clicks_a_day: int = 33_000
@@ -73,6 +74,7 @@ class ConversionsWorld:
         expect.probability("shift_sharing", self.shift_sharing, zero=True, one=True)
         expect.probability("shift_sensitive", self.shift_sensitive, zero=True, one=True)
         expect.positive("over_prediction", self.over_prediction)
+        expect.probability("conversion_rate", self.conversion_rate)
         expect.whole("users", self.users, at_least=1)
         expect.whole("clicks_a_day", self.clicks_a_day, at_least=1)
         if self.shares and len(self.shares) != self.advertisers:
@@ -136,7 +138,7 @@ class ConversionsWorld:
         relative = np.repeat([self.over_prediction, 1.0], counts)
         relative /= self._shares @ relative
         labels = (
-            Label("conversion", tuple(CONVERSIONS * relative)),
+            Label("conversion", tuple(self.conversion_rate * relative)),
             Label("cart", tuple(CARTS * relative), slope=0.8, noise=0.4),
             Label("engaged", (ENGAGED,) * self.advertisers, slope=0.4, noise=0.6),
         )

@@ -1,0 +1,22 @@
+"""Tighten the agreement, which needs no second signature, and ask again: are labels flipped anew, for free?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tacit.cleanroom.attacks.outcome import Scores
+from tacit.cleanroom.attacks.target import Target
+from tacit.cleanroom.attacks.unit_vectors import read, said
+from tacit.cleanroom.attacks.worlds import Records
+from tacit.privacy.randomness import Source
+
+TIMES = 5
+
+
+def scores(target: Target, records: Records, source: Source) -> Scores:  # noqa: ARG001 (nothing is drawn)
+    """What most of the agreements said."""
+    told = np.zeros(len(records))
+    for time in range(TIMES):
+        told += np.sign(said(read(target, records, run=f"amended-{time}")))
+        target.tighten()
+    return told

@@ -1,0 +1,151 @@
+"""UNSAFE, FOR COMPARISON ONLY: what others answer, and what careless rooms would. Nothing here protects.
+
+`SplitLearning`  sends each record's gradient back (Vepakomma et al. 2018, arXiv 1812.00564)
+`Published`      Li et al., RecSys 2024: only sums over a batch leave, without noise, and the loss beside them
+careless rooms   the published protocol with protections that are each one step short of what they should be
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.cleanroom.attacks.target import Asked, Floats, Logits, Tokens
+from tacit.cleanroom.attacks.worlds import Labels, Records, World, tokens_of
+from tacit.cleanroom.room.labels import LabelTable
+from tacit.cleanroom.wire.losses import Loss, losses, slopes
+from tacit.cleanroom.wire.refusals import Refusal
+from tacit.cleanroom.wire.statements import gaussian_multiplier
+from tacit.errors import RoomRefused
+from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, flip_labels
+from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
+from tacit.privacy.randomness import Source
+
+SMALL_DELTA = Fraction(1, 10**6)
+
+Reads = Callable[[Tokens, int], Labels]
+"""`reads(tokens, task)`: the labels that a sum is made of."""
+
+
+def true_labels(world: World) -> Reads:
+    table = LabelTable.of(tokens_of(world.records), world.labels, world.tasks)
+    return lambda named, task: table.look_up(named, world.tasks[task])
+
+
+class Published:
+    """Sums over a batch, without noise, of whatever derivatives come. UNSAFE."""
+
+    def __init__(
+        self,
+        world: World,
+        reads: Reads | None = None,
+        *,
+        keep: float | None = None,
+        noise: Callable[[int], Floats] | None = None,
+    ) -> None:
+        self._reads = reads or true_labels(world)
+        self._keep = keep
+        self._noise = noise
+
+    def tokens(self, records: Records) -> Tokens:
+        return tokens_of(records)
+
+    def aggregate(self, asked: Asked) -> Floats:
+        labels = self._reads(asked.tokens, asked.task)
+        weights = slopes(asked.logits, labels, asked.loss, self._keep)
+        sums = [
+            asked.derivatives[block.name].weighted_sum(weights, dtype=np.float64).reshape(-1)
+            for block in asked.layout.blocks
+        ]
+        total: Floats = np.concatenate(sums)
+        if self._noise is not None:
+            total = total + self._noise(len(total))
+        return total.astype(np.float32).astype(np.float64)  # an answer has the precision of a gradient
+
+    def sample_gradients(self, tokens: Tokens, logits: Logits, directions: Floats) -> Floats:  # noqa: ARG002
+        raise RoomRefused(Refusal.NOT_AGREED, "only sums over a batch are answered")
+
+    def log_loss(self, tokens: Tokens, logits: Logits) -> float:
+        return float(losses(logits, self._reads(tokens, 0), Loss.RAW, None).sum())
+
+    def positives(self, tokens: Tokens, cells: Records, run: str) -> Floats:  # noqa: ARG002 (any run)
+        counts: Floats = np.bincount(cells, weights=self._reads(tokens, 0)).astype(np.float64)
+        return counts
+
+    def tighten(self) -> None:
+        """There is no agreement."""
+
+
+class SplitLearning(Published):
+    """Each record's gradient, at the cut of the model. UNSAFE."""
+
+    def sample_gradients(self, tokens: Tokens, logits: Logits, directions: Floats) -> Floats:
+        weights: Floats = slopes(logits, self._reads(tokens, 0), Loss.RAW, None)
+        return weights[:, None] * directions
+
+
+def flipping_afresh(world: World, epsilon: Fraction, source: Source) -> Published:
+    """Careless: labels are flipped, but anew whenever they are read."""
+    response, truth = RandomizedResponse.for_epsilon(epsilon), true_labels(world)
+
+    def reads(named: Tokens, task: int) -> Labels:
+        return response.sample_array(truth(named, task), source.words).astype(np.uint8)
+
+    return Published(world, reads, keep=float(response.truth))
+
+
+def flipping_by_half_tokens(world: World, epsilon: Fraction, source: Source) -> Published:
+    """Careless: labels are flipped once, but two tokens that begin alike share what decides."""
+    response, truth, secret = (
+        RandomizedResponse.for_epsilon(epsilon),
+        true_labels(world),
+        source.bytes(SECRET_BYTES),
+    )
+
+    def reads(named: Tokens, task: int) -> Labels:
+        labels, halves = truth(named, task), np.ascontiguousarray(named[:, :8]).view("<u8").reshape(-1)
+        said = np.empty(len(labels), np.uint8)
+        for value in (0, 1):  # flips refuse a repeated record: each value and half apart
+            for own in _distinct(halves, labels == value):
+                flips = flip_labels(labels[own], halves[own], FlipKey("careless", task), response, secret)
+                said[own] = flips
+        return said
+
+    return Published(world, reads, keep=float(response.truth))
+
+
+def _distinct(values: NDArray[np.uint64], among: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """The places of `among`, in groups in which no value comes twice."""
+    places, groups = np.flatnonzero(among), []
+    while len(places):
+        _, first = np.unique(values[places], return_index=True)
+        groups.append(places[first])
+        places = np.delete(places, first)
+    return groups
+
+
+def noised_for_one(world: World, epsilon: Fraction, source: Source) -> Published:
+    """Careless: noise is for a record that is released once, once in a sum, and in one matrix; nobody looks."""
+    stddev = gaussian_multiplier(epsilon, SMALL_DELTA, 1)
+    return Published(world, noise=lambda size: source.normal(size, dtype=np.float64, scale=stddev))
+
+
+class RefusingStrangers(Published):
+    """Careless: a record that never converted is not in the table, and is refused. UNSAFE."""
+
+    def aggregate(self, asked: Asked) -> Floats:
+        if not self._reads(asked.tokens[:1], asked.task).all():
+            raise RoomRefused(Refusal.UNKNOWN_TASK, "a record is not in the table")
+        return super().aggregate(asked)
+
+
+class WalkingPositives(Published):
+    """Careless: each positive is worked on by itself, which takes time. UNSAFE."""
+
+    def aggregate(self, asked: Asked) -> Floats:
+        for place in np.flatnonzero(self._reads(asked.tokens, asked.task)):
+            slopes(asked.logits[place : place + 1], np.ones(1), asked.loss, self._keep)
+        return super().aggregate(asked)

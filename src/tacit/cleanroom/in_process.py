@@ -1,0 +1,100 @@
+"""A room in the same process as the platform: for trials, studies, attacks and tests. What crosses is bytes.
+
+link = room_in_process(tokens, labels, source=Simulation("study"), mode=Mode.NOISED, epsilon=3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.cleanroom.room.labels import LabelTable
+from tacit.cleanroom.room.memory import MemoryLedger, MemoryRoomStore
+from tacit.cleanroom.room.party import Room
+from tacit.cleanroom.wire.agreement import Mode, Noise, Role, Terms
+from tacit.cleanroom.wire.amending import Agreement
+from tacit.cleanroom.wire.answers import Description, LabelsAnswer, StatisticAnswer, StepAnswer
+from tacit.cleanroom.wire.audit_log import Entry
+from tacit.cleanroom.wire.requests import LabelsRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.wire.signing import new_key, public_key
+from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+from tacit.privacy.randomness import Source
+
+USUAL_DELTA = Fraction(1, 10**6)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldRoom:
+    """A `platform.link.RoomLink` to a room that is held here. `peer` is the platform's name, as its certificate
+    would say; `clock` gives whole Unix seconds.
+
+    Requests and answers pass through their spelling, so that what a network would refuse is refused here too.
+    """
+
+    room: Room
+    peer: str
+    clock: Callable[[], int]
+
+    def describe(self) -> Description:
+        return Description.from_bytes(self.room.describe(peer=self.peer, now=self.clock()).to_bytes())
+
+    def step(self, request: StepRequest, slabs: Iterable[bytes]) -> StepAnswer:
+        asked = StepRequest.from_bytes(request.to_bytes())
+        answer = self.room.step(asked, slabs, peer=self.peer, now=self.clock())
+        return StepAnswer.from_chunks(answer.to_chunks(), request)
+
+    def statistic(self, request: StatisticRequest, slabs: Iterable[bytes]) -> StatisticAnswer:
+        asked = StatisticRequest.from_bytes(request.to_bytes())
+        answer = self.room.statistic(asked, slabs, peer=self.peer, now=self.clock())
+        return StatisticAnswer.from_chunks(answer.to_chunks(), request)
+
+    def labels(self, request: LabelsRequest, slabs: Iterable[bytes]) -> LabelsAnswer:
+        asked = LabelsRequest.from_bytes(request.to_bytes())
+        answer = self.room.labels(asked, slabs, peer=self.peer, now=self.clock())
+        return LabelsAnswer.from_chunks(answer.to_chunks(), request)
+
+    def exchange(self, points: bytes | None) -> bytes:
+        return self.room.exchange(points, peer=self.peer, now=self.clock())
+
+    def audit(self, after: int) -> list[Entry]:
+        return self.room.audit(after, peer=self.peer)
+
+
+def room_in_process(
+    tokens: NDArray[np.uint8], labels: NDArray[np.integer], *, source: Source, now: int = 1_000, **terms: Any
+) -> HeldRoom:
+    """A fresh room with these labels, (n, tasks), by token, (n, 16); `terms` are those of the agreement.
+
+    Keys and the room's secret come from `source`, and both parties sign. Nothing is kept beyond the process:
+    what was released is forgotten with it, so a second room over the same labels is a second release.
+    """
+    platform_key, room_key = new_key(source), new_key(source)
+    flips = Mode(terms.get("mode", Mode.AGGREGATE)).flips
+    pure = flips or Noise(terms.get("noise", Noise.GAUSSIAN)) is Noise.LAPLACE
+    usual: dict[str, Any] = {
+        "name": "trial",
+        "platform": "platform",
+        "room": "room",
+        "platform_key": public_key(platform_key),
+        "room_key": public_key(room_key),
+        "begins": 0,
+        "expires": 2 * now,
+        "delta": Fraction(0) if pure else USUAL_DELTA,
+    }
+    agreed = Terms(**(usual | terms))
+    room = Room(
+        Agreement.propose(agreed).sign(Role.PLATFORM, platform_key).sign(Role.ROOM, room_key),
+        LabelTable.of(tokens, labels, agreed.tasks),
+        store=MemoryRoomStore(),
+        ledger=MemoryLedger(),
+        secret=source.bytes(SECRET_BYTES),
+        signing_key=room_key,
+        entropy=source,
+        now=now,
+    )
+    return HeldRoom(room, agreed.platform, lambda: now)

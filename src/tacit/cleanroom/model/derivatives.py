@@ -1,0 +1,92 @@
+"""How each row's logit depends on an adapter: one pass forward, one back, and nothing larger than activations.
+
+For a linear layer y = W x the derivative of a logit in W is delta x^T, with delta the logit's derivative in y;
+a layer that a row passes at several positions has the sum over them. With W + B A that gives delta (A x)^T for
+B and (B^T delta) x^T for A. A row's logit depends on no other row, so one backward pass of the sum of all
+logits has every row's own delta.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.cleanroom.model.batches import Batch
+from tacit.cleanroom.model.linear import Gate, GatedLinear, Seen
+from tacit.cleanroom.model.network import ConversionModel
+from tacit.cleanroom.model.sequence import Packing
+from tacit.cleanroom.wire.blocks import Block
+from tacit.cleanroom.wire.derivatives import BlockDerivatives, Factors
+from tacit.errors import BadInput
+
+Floats = NDArray[np.float32]
+
+
+def derivatives(
+    model: ConversionModel, batch: Batch, task: str, adapter: str
+) -> tuple[Floats, dict[str, BlockDerivatives]]:
+    """Logits (n,) of rows of the adapter's advertiser, and their derivatives in each of its matrices."""
+    chosen = model.adapter(adapter)
+    if model.known_task(task) not in chosen.tasks:
+        raise BadInput(f"adapter {adapter}: expected a task among {', '.join(chosen.tasks)}, got {task!r}")
+    if not batch.of_one_advertiser(chosen.advertiser):
+        raise BadInput(f"adapter {adapter}: expected rows of its advertiser only, got others among them")
+    logits, passed = _passed(model, batch, task, tuple(chosen.pairs))
+    found = {}
+    blocks = {block.name: block for block in chosen.layout.blocks}
+    with torch.no_grad():
+        for path, pair in chosen.pairs.items():
+            a, b = blocks[f"{path}.A"], blocks[f"{path}.B"]
+            inputs, deltas, counts = passed[path]
+            found[a.name] = _factors(a, deltas @ pair.b, inputs, counts)
+            found[b.name] = _factors(b, deltas, inputs @ pair.a.T, counts)
+    return logits, found
+
+
+Passed = tuple[Tensor, Tensor, NDArray[np.int32]]
+"""Inputs (pairs, inputs), deltas (pairs, outputs), and how many pairs each row has (n,)."""
+
+
+def _passed(
+    model: ConversionModel, batch: Batch, task: str, layers: tuple[str, ...]
+) -> tuple[Floats, dict[str, Passed]]:
+    """What entered each layer, and the derivative of each row's logit in what it gave, row by row."""
+    seen: dict[str, Seen] = {}
+    packing = model.packing(batch)
+    with torch.enable_grad():
+        logits = model.task_logits(batch, task, packing, Gate(model.gate(batch, packing).routes, seen))
+        read = [path for path in layers if path in seen]  # not the towers of other tasks
+        deltas = torch.autograd.grad(logits.sum(), [seen[path].outputs for path in read])
+    order = None if packing is None else packing.by_row()
+    gated = model.gated_layers(model.settings.tasks)
+    passed = {
+        path: _by_row(gated[path], seen[path].inputs.detach(), delta, packing, order)
+        for path, delta in zip(read, deltas, strict=True)
+    }
+    for path in layers:
+        if path not in passed:
+            passed[path] = _untouched(gated[path], len(batch))
+    return logits.detach().numpy(), passed
+
+
+def _by_row(
+    layer: GatedLinear, inputs: Tensor, deltas: Tensor, packing: Packing | None, order: Tensor | None
+) -> Passed:
+    if layer.per_token and packing is not None and order is not None:
+        return inputs[order], deltas[order], packing.filled.sum(1).numpy().astype(np.int32)
+    counts = np.full(len(inputs), layer.positions, np.int32)
+    return inputs.reshape(-1, layer.inputs), deltas.reshape(-1, layer.outputs), counts
+
+
+def _untouched(layer: GatedLinear, rows: int) -> Passed:
+    """A layer that the task's logit does not pass: no derivative."""
+    counts = np.full(rows, layer.positions, np.int32)
+    lines = rows * layer.positions
+    return torch.zeros(lines, layer.inputs), torch.zeros(lines, layer.outputs), counts
+
+
+def _factors(block: Block, left: Tensor, right: Tensor, counts: NDArray[np.int32]) -> BlockDerivatives:
+    pairs = Factors(left.contiguous().numpy(), right.contiguous().numpy(), counts)
+    return BlockDerivatives.of_factors(block, pairs)

@@ -1,0 +1,208 @@
+"""Rows of a prepared log, as the model reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from tacit import expect
+from tacit.cleanroom.model.batches import Batch
+from tacit.cleanroom.model.settings import ModelSettings
+from tacit.data.columns import Columns
+from tacit.data.encoding.encoder import Encoder
+from tacit.data.encoding.sides import Vocabulary
+from tacit.data.encoding.tokens import keys
+from tacit.data.splits import Rows
+from tacit.errors import BadInput
+from tacit.schema.columns import Kind, Role
+
+POSITIONS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """n rows with everything a model, a room's tokens and a comparison need of them."""
+
+    fields: NDArray[Any]  # whole (n, fields)
+    numbers: NDArray[np.float32]  # (n, numbers)
+    sequences: NDArray[Any]  # whole (n, positions, parts)
+    lengths: NDArray[Any]  # whole (n,)
+    advertiser: NDArray[np.int64]  # (n,)
+    records: NDArray[np.uint64]  # (n,): what a room knows a row by
+    tasks: Mapping[str, NDArray[np.uint8]]  # labels by task
+    sizes: tuple[int, ...]  # values of each field
+    sequence_sizes: tuple[int, ...]  # values of each part of an action
+    shared: bool = False
+    encoder: str = ""  # the digest of the encoder that made them
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def labels(self, task: str) -> NDArray[np.uint8]:
+        if task not in self.tasks:
+            raise BadInput(f"expected a task among {', '.join(self.tasks) or 'none'}, got {task!r}")
+        return self.tasks[task]
+
+    def batch(self, chosen: ArrayLike | slice) -> Batch:
+        """Some rows as tensors."""
+        at = chosen if isinstance(chosen, slice) else np.asarray(chosen)
+        return Batch(
+            torch.from_numpy(self.fields[at].astype(np.int64)),
+            torch.from_numpy(self.numbers[at].astype(np.float32)),
+            torch.from_numpy(self.sequences[at].astype(np.int64)),
+            torch.from_numpy(self.lengths[at].astype(np.int64)),
+            torch.from_numpy(self.advertiser[at].astype(np.int64)),
+        )
+
+    def select(self, chosen: ArrayLike | slice) -> Examples:
+        """The rows of a mask, of a list of places, or of a slice."""
+        at = chosen if isinstance(chosen, slice) else np.asarray(chosen)
+        return Examples(
+            self.fields[at],
+            self.numbers[at],
+            self.sequences[at],
+            self.lengths[at],
+            self.advertiser[at],
+            self.records[at],
+            {task: labels[at] for task, labels in self.tasks.items()},
+            self.sizes,
+            self.sequence_sizes,
+            self.shared,
+            self.encoder,
+        )
+
+    def check_fit(self, settings: ModelSettings) -> None:
+        """Refuse what a model of these settings would read as something else."""
+        if settings.encoder and settings.encoder != self.encoder:
+            raise BadInput("expected examples of the model's encoder, got those of another one")
+        for name, ids, sizes in (
+            ("fields", self.fields, settings.fields),
+            ("sequences", self.sequences, settings.sequence_tables),
+        ):
+            if ids.shape[-1] != len(sizes):
+                raise BadInput(f"expected {len(sizes)} columns of {name}, got {ids.shape[-1]}")
+            axes = tuple(range(ids.ndim - 1))
+            if ids.size and (np.any(ids.max(axes) >= np.array(sizes)) or np.any(ids.min(axes) < 0)):
+                raise BadInput(f"expected {name} within the model's tables, got a value outside")
+        if settings.has_sequence and self.sequences.shape[1] != settings.positions:
+            raise BadInput(f"expected {settings.positions} positions, got {self.sequences.shape[1]}")
+        if len(self) and (self.lengths.min() < 0 or self.lengths.max() > self.sequences.shape[1]):
+            raise BadInput("expected lengths within the positions, got one outside")
+        if self.numbers.shape[1] != settings.numbers:
+            raise BadInput(f"expected {settings.numbers} numbers a row, got {self.numbers.shape[1]}")
+
+    def of_advertiser(self, advertiser: int) -> Examples:
+        return self.select(self.advertiser == advertiser)
+
+    def settings(self, **others: Any) -> ModelSettings:
+        """Settings of a model that reads these examples; `others` replace the defaults."""
+        own = {
+            "fields": self.sizes,
+            "numbers": self.numbers.shape[1],
+            "sequence_tables": self.sequence_sizes,
+            "shared": self.shared,
+            "positions": self.sequences.shape[1],
+            "tasks": tuple(self.tasks),
+            "encoder": self.encoder,
+        }
+        return ModelSettings(**{**own, **others})
+
+
+def advertiser_key(name: int | str) -> int:
+    """How a prepared log calls the advertiser that its file calls `name`."""
+    raw = pa.array([name.encode() if isinstance(name, str) else name])
+    return int(keys(raw, str(Role.ADVERTISER)).view(np.int64)[0])
+
+
+def examples_of(
+    columns: Columns, rows: Rows | ArrayLike | slice | None = None, *, positions: int = POSITIONS
+) -> Examples:
+    """Rows of a prepared log; of a sequence the first `positions` places: a log has the recent ones first."""
+    expect.whole("positions", positions, at_least=1)
+    at = _places(columns, rows)
+    encoder = columns.encoder
+    advertiser, records = columns.key(Role.ADVERTISER), columns.key(Role.RECORD)
+    if advertiser is None or records is None:
+        raise BadInput(f"{columns.folder}: expected columns of an advertiser and a record, got a log without")
+    fields, sizes = _fields(columns, encoder, at)
+    sequences, lengths, sequence_sizes = _sequences(columns, encoder, at, positions)
+    return Examples(
+        fields,
+        np.zeros((len(fields), 0), np.float32),  # a prepared log has numbers as buckets, among the fields
+        sequences,
+        lengths,
+        np.asarray(advertiser[at]).view(np.int64),
+        np.asarray(records[at]),
+        {name: np.asarray(column[at]).astype(np.uint8) for name, column in _labels(columns).items()},
+        sizes,
+        sequence_sizes,
+        shared=not isinstance(encoder.public, Vocabulary),
+        encoder=encoder.digest,
+    )
+
+
+def _places(columns: Columns, rows: Rows | ArrayLike | slice | None) -> NDArray[np.int64]:
+    everywhere = np.arange(columns.rows)
+    if isinstance(rows, Rows):
+        rows = rows.at
+    if rows is None:
+        return everywhere
+    return everywhere[rows] if isinstance(rows, slice) else everywhere[np.asarray(rows)]
+
+
+def _labels(columns: Columns) -> dict[str, NDArray[Any]]:
+    named: dict[str, NDArray[Any]] = {}
+    for column in columns.manifest["columns"]:
+        if str(Role.LABEL) in column["roles"]:
+            named[column["name"]] = columns.label
+        elif str(Role.AUXILIARY) in column["roles"]:
+            named[column["name"]] = columns.auxiliary(column["name"])
+    return named
+
+
+def _fields(columns: Columns, encoder: Encoder, at: NDArray[np.int64]) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """Ids within each field, so that its size is its own; hashed columns have bins in common."""
+    ids = columns.public[at]
+    public = (each for each in encoder.columns if Role.PUBLIC in each.roles)
+    starts, sizes = _ranges(encoder, [each.vocabulary for each in public if each.kind is not Kind.SEQUENCE])
+    return _small(ids - np.array(starts, ids.dtype), max(sizes, default=0)), sizes
+
+
+def _sequences(
+    columns: Columns, encoder: Encoder, at: NDArray[np.int64], positions: int
+) -> tuple[NDArray[Any], NDArray[Any], tuple[int, ...]]:
+    features = [
+        each for each in encoder.columns if each.kind is Kind.SEQUENCE and encoder.side(each) is encoder.public
+    ]
+    starts, sizes = _ranges(encoder, [each.vocabulary for each in features])
+    padded = _small(np.zeros((len(at), positions, len(features)), np.int16), max(sizes, default=0))
+    counts = np.zeros(len(at), np.int64)
+    for part, (feature, start) in enumerate(zip(features, starts, strict=True)):
+        offsets, ids = columns.sequence(feature.name)
+        begins = np.asarray(offsets[at])
+        lengths = np.minimum(np.asarray(offsets[at + 1]) - begins, positions)
+        if part and np.any(lengths != counts):
+            raise BadInput(f"column {feature.name}: expected lists as long as those beside it, got others")
+        counts = lengths
+        filled = np.arange(positions) < lengths[:, None]
+        padded[..., part][filled] = (ids - start)[(begins[:, None] + np.arange(positions))[filled]]
+    return padded, counts.astype(np.int16 if positions < 2**15 else np.int32), sizes
+
+
+def _ranges(encoder: Encoder, vocabularies: list[str]) -> tuple[list[int], tuple[int, ...]]:
+    """Where each vocabulary's ids begin and how many it has."""
+    side = encoder.public
+    if not isinstance(side, Vocabulary):
+        return [0] * len(vocabularies), (side.size,) * len(vocabularies)
+    places = [side.fields.index(name) for name in vocabularies]
+    return [side.starts[place] for place in places], tuple(len(side.listed[place]) + 2 for place in places)
+
+
+def _small(ids: NDArray[Any], size: int) -> NDArray[Any]:
+    return ids.astype(np.int16 if size < 2**15 else np.int32, copy=False)

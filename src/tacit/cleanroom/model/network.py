@@ -1,0 +1,219 @@
+"""The conversion model: fields and numbers as vectors, a transformer over actions, interactions, towers.
+
+After Li et al., Privacy Preserving Conversion Modeling in Data Clean Room (RecSys 2024), appendix A. One
+network serves all advertisers; those who do not share their labels have adapters, through which only their own
+rows pass.
+
+    model = ConversionModel(settings_of(columns), seed=1)
+    model.add_adapter("shoes", advertiser=8, rank=32, seed=2)
+    model.logits(batch, "conversion")                          # (n,)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tacit import expect
+from tacit.cleanroom.model.adapters import Adapter
+from tacit.cleanroom.model.batches import Batch
+from tacit.cleanroom.model.embedding import FieldVectors
+from tacit.cleanroom.model.interaction import Interaction
+from tacit.cleanroom.model.linear import Gate, GatedLinear, Linear, Route
+from tacit.cleanroom.model.saving import check_arrays, digest, read_weights, write_weights
+from tacit.cleanroom.model.sequence import Packing, SequenceTransformer
+from tacit.cleanroom.model.settings import ModelSettings
+from tacit.cleanroom.model.towers import Tower
+from tacit.cleanroom.wire.blocks import Layout
+from tacit.errors import BadInput
+
+MODEL, ADAPTER = "a conversion model", "an adapter"
+
+
+class ConversionModel(nn.Module):
+    """`parameters()` and `state_dict()` are the base model's; adapters keep theirs apart."""
+
+    def __init__(self, settings: ModelSettings, *, seed: int = 0) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(expect.whole("seed", seed, at_least=0))
+        self.settings = settings
+        self.fields = FieldVectors(settings, draw)
+        self.sequence = SequenceTransformer(settings, draw) if settings.has_sequence else None
+        self.mixing = Linear(settings.projected, settings.vectors, draw) if settings.vectors else None
+        self.norm = nn.LayerNorm(settings.mixed)
+        self.interactions = nn.ModuleList(Interaction(settings, draw) for _ in range(settings.interactions))
+        self.towers = nn.ModuleDict({task: Tower(settings, draw) for task in settings.tasks})
+        self._adapters: dict[str, Adapter] = {}
+        for path, module in self.named_modules():
+            if isinstance(module, GatedLinear):
+                module.name = path
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """The logits (n,) of every task."""
+        packing = self.packing(batch)
+        gate = self.gate(batch, packing)
+        x = self.trunk(batch, packing, gate)
+        return {task: tower(x, gate) for task, tower in self.towers.items()}
+
+    def logits(self, batch: Batch, task: str) -> Tensor:
+        """The logits (n,) of one task."""
+        packing = self.packing(batch)
+        gate = self.gate(batch, packing)
+        return self.task_logits(batch, task, packing, gate)
+
+    def task_logits(self, batch: Batch, task: str, packing: Packing | None, gate: Gate) -> Tensor:
+        logits: Tensor = self.tower(task)(self.trunk(batch, packing, gate), gate)
+        return logits
+
+    def tower(self, task: str) -> Tower:
+        tower = self.towers[self.known_task(task)]
+        assert isinstance(tower, Tower)
+        return tower
+
+    def trunk(self, batch: Batch, packing: Packing | None, gate: Gate) -> Tensor:
+        """What all towers read: (n, mixed)."""
+        vectors: Tensor = self.fields(batch.fields, batch.numbers)  # (n, fields + numbers, dim)
+        if self.sequence is not None and packing is not None:
+            past = self.sequence(vectors[:, 0], batch.sequences, packing, gate)
+            vectors = torch.cat([vectors, past], dim=1)
+        if self.mixing is not None:
+            vectors = self.mixing(vectors.transpose(1, 2)).transpose(1, 2)  # (n, vectors, dim)
+        first: Tensor = self.norm(vectors.flatten(1))
+        x = first
+        for layer in self.interactions:
+            x = layer(x, first, gate)
+        return x
+
+    def packing(self, batch: Batch) -> Packing | None:
+        if self.sequence is None:
+            return None
+        return Packing.of(batch.lengths, self.settings.positions)
+
+    def gate(self, batch: Batch, packing: Packing | None) -> Gate:
+        """Which rows pass through which adapters."""
+        routes = (_route(adapter, batch, packing) for adapter in self._adapters.values())
+        return Gate(tuple(route for route in routes if route is not None))
+
+    def known_task(self, task: str) -> str:
+        if task not in self.towers:
+            raise BadInput(f"expected a task among {', '.join(self.settings.tasks)}, got {task!r}")
+        return task
+
+    def gated_layers(self, tasks: Iterable[str]) -> dict[str, GatedLinear]:
+        """By path: the layers that all tasks read, then those of the towers of `tasks`."""
+        chosen = tuple(tasks)
+        others = tuple(f"towers.{task}." for task in self.settings.tasks if task not in chosen)
+        return {
+            path: module
+            for path, module in self.named_modules()
+            if isinstance(module, GatedLinear) and not path.startswith(others)
+        }
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        return tuple(self._adapters)
+
+    def adapter(self, name: str) -> Adapter:
+        if name not in self._adapters:
+            known = ", ".join(self._adapters) or "none"
+            raise BadInput(f"expected an adapter among {known}, got {name!r}")
+        return self._adapters[name]
+
+    def add_adapter(
+        self, name: str, advertiser: int, rank: int, *, seed: int, tasks: tuple[str, ...] | None = None
+    ) -> Adapter:
+        """A new adapter, which changes nothing before it learns; for the first task unless `tasks` says so."""
+        chosen = tuple(self.known_task(task) for task in tasks or self.settings.tasks[:1])
+        adapter = Adapter.fresh(name, advertiser, rank, chosen, self.gated_layers(chosen), seed=seed)
+        self.put_adapter(adapter)
+        return adapter
+
+    def put_adapter(self, adapter: Adapter) -> None:
+        if not adapter.name:
+            raise BadInput("expected a name for the adapter, got none")
+        if adapter.name in self._adapters:
+            raise BadInput(f"expected a new name for the adapter, got {adapter.name!r}, which the model has")
+        for other in self._adapters.values():
+            if other.advertiser == adapter.advertiser:
+                raise BadInput(
+                    f"adapter {adapter.name}: expected an advertiser without one, got that of {other.name!r}"
+                )
+        self._adapters[adapter.name] = adapter
+
+    def remove_adapter(self, name: str) -> Adapter:
+        return self._adapters.pop(self.adapter(name).name)
+
+    @property
+    def digest(self) -> str:
+        """What the base model computes, in 64 hex digits: an adapter fits one base only."""
+        spelled = json.dumps(self.settings.as_json(), sort_keys=True) + digest(_arrays(self))
+        return hashlib.sha256(spelled.encode()).hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """The base model, without adapters."""
+        write_weights(Path(path), MODEL, {"settings": self.settings.as_json()}, _arrays(self))
+
+    @classmethod
+    def load(cls, path: str | Path) -> ConversionModel:
+        place = Path(path)
+        record, arrays = read_weights(place, MODEL)
+        try:
+            settings = ModelSettings.from_json(record.get("settings", {}))
+        except (BadInput, TypeError) as wrong:
+            raise BadInput(f"{place}: {wrong}") from None
+        model = cls(settings)
+        check_arrays(place, arrays, {name: tuple(each.shape) for name, each in model.state_dict().items()})
+        model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+        return model
+
+    def save_adapter(self, name: str, path: str | Path, *, statement: Mapping[str, Any] | None = None) -> None:
+        """The adapter, the digest of its base, and what was promised to those whose labels it learned from."""
+        adapter = self.adapter(name)
+        write_weights(Path(path), ADAPTER, adapter.record(self.digest, statement), adapter.arrays)
+
+    def load_adapter(self, path: str | Path) -> Adapter:
+        """The adapter of a file, added to the model that it was made for; another model refuses it."""
+        place = Path(path)
+        record, arrays = read_weights(place, ADAPTER)
+        if record.get("base") != self.digest:
+            raise BadInput(f"{place}: expected an adapter of this model, got one of another")
+        try:
+            name, advertiser, rank = str(record["name"]), record["advertiser"], record["rank"]
+            tasks = tuple(self.known_task(task) for task in record["tasks"])
+            adapter = Adapter.fresh(name, advertiser, rank, tasks, self.gated_layers(tasks), seed=0)
+        except (KeyError, TypeError, BadInput) as wrong:
+            raise BadInput(f"{place}: expected a whole record, got a fault at {wrong}") from None
+        check_arrays(place, arrays, {name: each.shape for name, each in adapter.arrays.items()})
+        adapter.set_values(adapter.layout.join(arrays))
+        self.put_adapter(adapter)
+        return adapter
+
+    def adapter_layout(self, name: str) -> Layout:
+        return self.adapter(name).layout
+
+    def adapter_values(self, name: str) -> NDArray[np.float32]:
+        return self.adapter(name).values
+
+    def set_adapter_values(self, name: str, flat: NDArray[np.float32]) -> None:
+        self.adapter(name).set_values(flat)
+
+
+def _arrays(model: nn.Module) -> dict[str, NDArray[np.float32]]:
+    return {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
+
+
+def _route(adapter: Adapter, batch: Batch, packing: Packing | None) -> Route | None:
+    here = batch.advertiser == adapter.advertiser
+    rows = here.nonzero().squeeze(1)
+    if not len(rows):
+        return None
+    tokens = None if packing is None else here[packing.rows].nonzero().squeeze(1)
+    return Route(adapter.pairs, rows, tokens)

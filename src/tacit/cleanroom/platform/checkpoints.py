@@ -1,0 +1,86 @@
+"""Where a run stands: one safetensors file, replaced as a whole after a step.
+
+Why going on is no second release. Everything that a step sends is a function of the run's name, the step's
+number and the values here, so the step that was lost is sent again as the very same bytes, and the room answers
+it as it did before without counting it again. What is here came from answers alone; it holds no label.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from tacit.cleanroom.platform.descending import Descent, Floats
+from tacit.cleanroom.wire.answers import Receipt
+from tacit.data.placing import place_whole
+from tacit.errors import BadInput
+
+FORMAT = "tacit room checkpoint 1"
+ARRAYS = ("values", "mean", "square")
+
+
+@dataclass(frozen=True, eq=False)
+class Progressed:
+    """Steps that are done, and what they sent, received and were given receipts for.
+
+    `steps_an_epoch` is how the run cuts its rows into batches: terms that are tightened later do not change it.
+    """
+
+    steps_an_epoch: int
+    step: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    examples: int = 0
+    receipts: tuple[Receipt, ...] = ()
+
+
+def keep(path: Path, training: str, progressed: Progressed, descent: Descent) -> None:
+    """Whole or not at all, and for its owner alone."""
+    state = asdict(progressed) | {
+        "receipts": [[each.sequence, each.hash, each.signature.hex()] for each in progressed.receipts],
+        "training": training,
+        "moments": descent.steps,
+    }
+    arrays = {name: getattr(descent, name) for name in ARRAYS}
+    data = save(arrays, metadata={"format": FORMAT, "state": json.dumps(state, sort_keys=True)})
+    place_whole(path, data, mode=0o600)
+
+
+def restore(path: Path, training: str, descent: Descent) -> Progressed | None:
+    """Put the descent where the checkpoint left it; None where there is none."""
+    if not path.exists():
+        return None
+    state, arrays = _read(path)
+    if state["training"] != training:
+        raise BadInput(
+            f"{path}: expected a checkpoint of this run, plan, model, rows and agreement, got one of another; "
+            "train with what it was begun with, or remove it"
+        )
+    for name in ARRAYS:
+        found, expected = arrays[name], getattr(descent, name)
+        if found.shape != expected.shape or found.dtype != np.float32:
+            raise BadInput(f"{path}: expected {name} of shape {expected.shape}, got {found.shape}")
+        setattr(descent, name, found.copy())
+    descent.steps = state["moments"]
+    receipts = tuple(
+        Receipt(sequence, digest, bytes.fromhex(sig)) for sequence, digest, sig in state["receipts"]
+    )
+    told = {each.name: state[each.name] for each in fields(Progressed)}
+    return Progressed(**(told | {"receipts": receipts}))
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise BadInput(f"{path}: expected a room checkpoint, got another file")
+            return json.loads(metadata["state"]), {name: file.get_tensor(name) for name in ARRAYS}
+    except (OSError, SafetensorError, ValueError, KeyError):
+        raise BadInput(f"{path}: expected a whole checkpoint, got a torn one") from None

@@ -1,0 +1,25 @@
+"""What the platform may ask of a room, be it in the same process or behind a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from tacit.cleanroom.wire.answers import Description, LabelsAnswer, StatisticAnswer, StepAnswer
+from tacit.cleanroom.wire.audit_log import Entry
+from tacit.cleanroom.wire.requests import LabelsRequest, StatisticRequest, StepRequest
+
+
+class RoomLink(Protocol):
+    """Every call may raise `RoomRefused`, after which nothing has changed in the room.
+
+    Slabs can be iterated again and are then the very same bytes, so that a link may repeat a call whose answer
+    was lost: the room counts a repeated call once.
+    """
+
+    def describe(self) -> Description: ...
+    def step(self, request: StepRequest, slabs: Iterable[bytes]) -> StepAnswer: ...
+    def statistic(self, request: StatisticRequest, slabs: Iterable[bytes]) -> StatisticAnswer: ...
+    def labels(self, request: LabelsRequest, slabs: Iterable[bytes]) -> LabelsAnswer: ...
+    def exchange(self, points: bytes | None) -> bytes: ...
+    def audit(self, after: int) -> list[Entry]: ...

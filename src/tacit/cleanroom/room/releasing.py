@@ -1,0 +1,57 @@
+"""One release on its way: what can be refused is refused before a label is read, and it is counted once."""
+
+from __future__ import annotations
+
+from tacit.cleanroom.room.labels import Records
+from tacit.cleanroom.room.opening import Opened
+from tacit.cleanroom.room.store import Answered, Kept, RoomStore
+from tacit.cleanroom.wire.refusals import Refusal
+from tacit.cleanroom.wire.requests import StatisticRequest, StepRequest
+from tacit.errors import RoomError, RoomRefused
+
+DIGEST_BYTES = 32
+
+
+class Counting:
+    """A release of true labels under its run and number, as far as its slabs have come.
+
+    Ask `before_labels` for every slab: a record that has no release left, and a known run and number with other
+    content, are refused there. Both can change until the end, so `count` decides again, for good.
+    """
+
+    def __init__(
+        self, kind: str, at: Opened, request: StepRequest | StatisticRequest, store: RoomStore
+    ) -> None:
+        self._release, self._most, self._store = at.release, at.terms.releases_per_record, store
+        self._run, self._number = f"{kind} {request.run}", request.number
+        self._asked: list[bytes] = []  # a digest of all that came, after each slab
+        with store.reading() as looked:
+            self._known = looked.answered(self._release, self._run, self._number)
+
+    def before_labels(self, asked: bytes, records: Records) -> None:
+        """Refuse a slab; `asked` is the digest of all that came, with it."""
+        start = len(self._asked) * DIGEST_BYTES
+        self._asked.append(asked)
+        if self._known is not None:  # it was counted, and is not again
+            if self._known.asked[start : start + DIGEST_BYTES] != asked:
+                raise RoomRefused(Refusal.CONFLICT)
+            return
+        with self._store.reading() as looked:
+            if not looked.has_left(self._release, records, self._most):
+                raise RoomRefused(Refusal.RECORD_EXHAUSTED)
+
+    def count(self, kept: Kept, records: Records, answer: bytes) -> bool:
+        """Count a release for each record, once for each run and number; whether it was counted now."""
+        made = Answered(b"".join(self._asked), answer)
+        known = kept.answered(self._release, self._run, self._number)
+        if known is None:
+            if not kept.count(self._release, records, self._most):
+                raise RoomRefused(Refusal.RECORD_EXHAUSTED)
+            kept.remember(self._release, self._run, self._number, made)
+            return True
+        if known.asked != made.asked:
+            raise RoomRefused(Refusal.CONFLICT)
+        if known.answer != made.answer:
+            # Another processor or library rounds otherwise, and the noise with it: two noises for one count.
+            raise RoomError("expected to compute the answer that was counted before, got another: it stays")
+        return False

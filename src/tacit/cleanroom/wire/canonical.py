@@ -1,0 +1,87 @@
+"""One spelling of each small message: JSON with sorted keys, no spaces, no duplicates, plain ASCII."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterable
+from typing import Any, NoReturn
+
+from tacit.cleanroom.wire.refusals import Refusal
+from tacit.errors import BadInput, RoomRefused
+
+MOST_JSON_BYTES = 2**20
+MOST_WHOLE = 2**53  # beyond it, readers in other languages lose digits
+_NAME = re.compile(r"[!-~](?:[ -~]{0,126}[!-~])?")  # 1 to 128 printable characters, no space at the ends
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def spell(value: Any) -> bytes:
+    """The one way to write a value down."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def read(data: bytes | memoryview, keys: Collection[str], *, most: int = MOST_JSON_BYTES) -> dict[str, Any]:
+    """The object that these bytes spell, with exactly these keys; another spelling of it is refused."""
+    if len(data) > most:
+        raise RoomRefused(Refusal.OVERSIZED, f"expected at most {most} bytes, got {len(data)}")
+    data = bytes(data)
+    try:
+        value = json.loads(data.decode("ascii"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        again = spell(value)
+    except (ValueError, RecursionError):  # UnicodeDecodeError, JSONDecodeError, an infinity, a deep nest
+        raise RoomRefused(Refusal.MALFORMED, "expected canonical JSON") from None
+    if again != data:
+        raise RoomRefused(Refusal.MALFORMED, "expected JSON in its canonical spelling")
+    return fields(value, keys)
+
+
+def fields(value: Any, keys: Collection[str]) -> dict[str, Any]:
+    """A table with exactly these keys."""
+    if not isinstance(value, dict) or value.keys() != set(keys):
+        raise RoomRefused(Refusal.MALFORMED, f"expected an object with the keys {', '.join(sorted(keys))}")
+    return value
+
+
+def name(key: str, value: Any) -> str:
+    """A short text that is safe to print and to store."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise BadInput(f"expected {key} to be 1 to 128 printable characters, got another text or kind")
+    return value
+
+
+def digest(key: str, value: Any) -> str:
+    """A SHA-256 as 64 lower-case hex digits."""
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise BadInput(f"expected {key} to be 64 hex digits, got another text or kind")
+    return value
+
+
+def whole(key: str, value: Any, *, at_least: int, at_most: int = MOST_WHOLE) -> int:
+    """A whole number, not a float or truth value that looks like one."""
+    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= at_most:
+        raise BadInput(f"expected {key} to be a whole number in {at_least}..{at_most}, got another")
+    return value
+
+
+def finite(key: str, value: Any, *, at_least: float = -math.inf) -> float:
+    """A float that is neither infinite nor no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadInput(f"expected {key} to be a finite number, got another")
+    if value < at_least:
+        raise BadInput(f"expected {key} >= {at_least:g}, got less")
+    return float(value)
+
+
+def _no_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(key)
+        made[key] = value
+    return made
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(word)

@@ -1,0 +1,197 @@
+"""What the platform asks of the room, before any example is sent: small, canonical, with a digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from tacit.cleanroom.wire import canonical
+from tacit.cleanroom.wire.blocks import Layout
+from tacit.cleanroom.wire.losses import Loss
+from tacit.cleanroom.wire.refusals import Refusal
+from tacit.errors import BadInput, RoomRefused
+from tacit.expect import Choice
+
+Made = TypeVar("Made")
+
+MOST_ROWS = 2**31
+MOST_CELLS = 2**24
+MOST_INDICES = 1024
+MOST_FEATURES = 2**16
+LEAST_WEIGHT = 2.0**-20
+
+
+class Purpose(Choice):
+    """What a statistic of the labels is for."""
+
+    STATISTIC = "statistic"  # the one release that a model is fitted to
+    METRIC = "metric"  # positives by bin of the platform's own scores
+
+
+class _Request:
+    """Spelling, reading and the digest, of which all requests have one way."""
+
+    KIND: str
+
+    def as_json(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def to_bytes(self) -> bytes:
+        return self._spelled
+
+    @cached_property
+    def _spelled(self) -> bytes:
+        return canonical.spell({**self.as_json(), "kind": self.KIND})
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes, as hex."""
+        return hashlib.sha256(self._spelled).hexdigest()
+
+
+@dataclass(frozen=True)
+class StepRequest(_Request):
+    """The sum over a batch of slope times derivative, towards one task's labels."""
+
+    agreement: str  # hex digest of the terms in force
+    run: str
+    number: int  # of the step within the run
+    task: str
+    loss: Loss
+    codec: str
+    rows: int
+    layout: Layout
+
+    KIND = "step"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        canonical.whole("number", self.number, at_least=0)
+        canonical.name("codec", self.codec)
+        if not isinstance(self.loss, Loss) or not isinstance(self.layout, Layout):
+            raise BadInput("expected loss as a Loss and layout as a Layout, got another kind")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "agreement": self.agreement,
+            "run": self.run,
+            "number": self.number,
+            "task": self.task,
+            "loss": self.loss.value,
+            "codec": self.codec,
+            "rows": self.rows,
+            "layout": self.layout.as_json(),
+        }
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> StepRequest:
+        keys = ("agreement", "run", "number", "task", "loss", "codec", "rows", "layout")
+        told = _read(cls, data, keys)
+        return _made(
+            lambda: cls(**{**told, "loss": Loss(told["loss"]), "layout": Layout.from_json(told["layout"])})
+        )
+
+
+@dataclass(frozen=True)
+class StatisticRequest(_Request):
+    """Sums of the labels: by cell (each row is in `indices` of them), and times each of some features."""
+
+    agreement: str
+    run: str
+    number: int
+    task: str
+    purpose: Purpose
+    rows: int
+    cells: int  # in all
+    indices: int  # cells that a row falls into
+    cell_weight: float
+    features: int
+
+    KIND = "statistic"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        canonical.whole("number", self.number, at_least=0)
+        canonical.whole("cells", self.cells, at_least=0, at_most=MOST_CELLS)
+        canonical.whole("indices", self.indices, at_least=0, at_most=MOST_INDICES)
+        canonical.whole("features", self.features, at_least=0, at_most=MOST_FEATURES)
+        object.__setattr__(self, "cell_weight", canonical.finite("cell_weight", self.cell_weight, at_least=0))
+        if self.cell_weight > 1 or (self.indices and self.cell_weight < LEAST_WEIGHT):
+            raise BadInput("expected cell_weight within 2^-20..1, got another")
+        object.__setattr__(self, "purpose", Purpose(self.purpose))
+        if self.indices > self.cells:
+            raise BadInput("expected no more indices than cells, got more")
+        if self.indices + self.features == 0:  # no label would have a part in it
+            raise BadInput("expected rows to fall into cells or to have features, got neither")
+        if self.purpose is Purpose.METRIC and (self.indices, self.cell_weight, self.features) != (1, 1.0, 0):
+            raise BadInput("expected a metric to have one index, cell_weight 1 and no features, got another")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "agreement": self.agreement,
+            "run": self.run,
+            "number": self.number,
+            "task": self.task,
+            "purpose": self.purpose.value,
+            "rows": self.rows,
+            "cells": self.cells,
+            "indices": self.indices,
+            "cell_weight": self.cell_weight,
+            "features": self.features,
+        }
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> StatisticRequest:
+        sizes = ("rows", "cells", "indices", "cell_weight", "features")
+        told = _read(cls, data, ("agreement", "run", "number", "task", "purpose", *sizes))
+        if not isinstance(told["cell_weight"], float):
+            raise RoomRefused(Refusal.MALFORMED, "expected cell_weight to be a float")
+        return _made(lambda: cls(**told))
+
+
+@dataclass(frozen=True)
+class LabelsRequest(_Request):
+    """One task's flipped labels, for every record that is sent."""
+
+    agreement: str
+    run: str
+    task: str
+    rows: int
+
+    KIND = "labels"
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"agreement": self.agreement, "run": self.run, "task": self.task, "rows": self.rows}
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> LabelsRequest:
+        told = _read(cls, data, ("agreement", "run", "task", "rows"))
+        return _made(lambda: cls(**told))
+
+
+def _check(request: Any) -> None:
+    canonical.digest("agreement", request.agreement)
+    canonical.name("run", request.run)
+    canonical.name("task", request.task)
+    canonical.whole("rows", request.rows, at_least=1, at_most=MOST_ROWS)
+
+
+def _read(kind: type[_Request], data: bytes | memoryview, keys: tuple[str, ...]) -> dict[str, Any]:
+    told = canonical.read(data, (*keys, "kind"))
+    if told.pop("kind") != kind.KIND:
+        raise RoomRefused(Refusal.MALFORMED, f"expected a request of kind {kind.KIND}")
+    return told
+
+
+def _made(make: Callable[[], Made]) -> Made:
+    """What a message says, where the values it has are refused like its spelling."""
+    try:
+        return make()
+    except BadInput as wrong:
+        raise RoomRefused(Refusal.MALFORMED, str(wrong)) from None

@@ -1,0 +1,250 @@
+"""The room's state, made to last: a `RoomStore` in one SQLite file.
+
+    store = SqlRoomStore.open("room.sqlite")
+
+What a stolen copy reveals: which tokens the platform asked about under noised terms and how often, digests of
+labels under the room's secret, the points of a private intersection, and the audit log. No label is here, and
+no sum before its noise.
+
+It writes ahead, and syncs before a commit returns (see `gather_database`): a count that was undone by a power
+cut after its answer left would be lost. An old copy that is put back would have forgotten counts, so a witness
+(see `witness`) remembers the last entry of the audit log that was written, and a store that lacks it is
+refused. Keep the witness where a backup of the store does not bring it back, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    inspect,
+    select,
+)
+from sqlalchemy.dialects.sqlite import insert
+
+from tacit.cleanroom.room.labels import Records
+from tacit.cleanroom.room.store import Answered
+from tacit.cleanroom.wire.audit_log import Entry
+from tacit.cleanroom.wire.tokens import TOKEN_BYTES
+from tacit.errors import BadInput, RoomError
+from tacit.privacy.ledger.chain import START, Head
+from tacit.store.database import Kind, located
+from tacit.store.gather_database import GatherDatabase, read_among
+from tacit.store.witness import Watched, Witness
+
+KIND = Kind("room store", 0x7AC1B, RoomError, RoomError)
+REMEDY = "put the newest one back, or agree on a new label_version and begin with a new store"
+WATCHED = Watched("room store", RoomError, RoomError, RoomError, REMEDY)
+VERSION = 1
+
+# Records fall on pages all over the tree, so pages should be small.
+PAGE_BYTES = 4096
+
+_METADATA = MetaData()
+_VALUES = Table(
+    "room_values",
+    _METADATA,
+    Column("key", Text, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+_ANSWERED = Table(
+    "room_answered",
+    _METADATA,
+    Column("release", Text, primary_key=True),
+    Column("run", Text, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("asked", LargeBinary, nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+_COUNTS = Table(
+    "room_counts",
+    _METADATA,
+    Column("release", Integer, primary_key=True, autoincrement=False),
+    Column("record", LargeBinary, primary_key=True),
+    Column("used", Integer, CheckConstraint("used >= 1"), nullable=False),
+    sqlite_with_rowid=False,
+)
+_RELEASES = Table(
+    "room_releases",  # short numbers for long names: there is a row of counts for every record
+    _METADATA,
+    Column("number", Integer, primary_key=True),
+    Column("release", Text, nullable=False, unique=True),
+)
+_ENTRIES = Table(
+    "room_entries",
+    _METADATA,
+    Column("sequence", Integer, CheckConstraint("sequence >= 1"), primary_key=True, autoincrement=False),
+    Column("previous", Text, nullable=False, unique=True),
+    Column("contents", Text, nullable=False),
+    Column("hash", Text, nullable=False, unique=True),
+)
+
+_COUNT = (
+    "INSERT INTO room_counts (release, record, used) VALUES (?, ?, 1) "
+    "ON CONFLICT (release, record) DO UPDATE SET used = used + 1 WHERE used < ?"
+)
+
+
+_NUMBER = select(_RELEASES.c.number).where(_RELEASES.c.release == bindparam("release"))
+
+
+class _Look:
+    """`Looked`, on one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def find(self, key: str) -> bytes | None:
+        value = self._connection.execute(select(_VALUES.c.value).where(_VALUES.c.key == key)).scalar()
+        return None if value is None else bytes(value)
+
+    def answered(self, release: str, run: str, number: int) -> Answered | None:
+        this = (_ANSWERED.c.release == release) & (_ANSWERED.c.run == run) & (_ANSWERED.c.number == number)
+        query = select(_ANSWERED.c.asked, _ANSWERED.c.answer).where(this)
+        row = self._connection.execute(query).first()
+        return None if row is None else Answered(bytes(row.asked), bytes(row.answer))
+
+    def has_left(self, release: str, records: Records, most: int) -> bool:
+        number = self._connection.execute(_NUMBER, {"release": release}).scalar()
+        if number is None or most < 1:
+            return most >= 1
+        used_up = f"SELECT 1 FROM room_counts WHERE used >= {int(most)} AND release = ? AND record IN"
+        return not list(read_among(self._connection, used_up, number, _each(records)))
+
+
+class _Transaction(_Look):
+    """`Kept`, on one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.appended: Head | None = None  # the last entry that this transaction wrote
+
+    def keep(self, key: str, value: bytes) -> None:
+        row = insert(_VALUES).values(key=key, value=value)
+        self._connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
+
+    def remember(self, release: str, run: str, number: int, answered: Answered) -> None:
+        values = {"asked": answered.asked, "answer": answered.answer}
+        row = insert(_ANSWERED).values(release=release, run=run, number=number, **values)
+        self._connection.execute(row)
+
+    def count(self, release: str, records: Records, most: int) -> bool:
+        """A record that has `most` already is not updated, so fewer rows change than there are records."""
+        if most < 1:
+            return False
+        number = self._number(release)
+        rows = [(number, record, most) for record in _each(records)]
+        return not rows or self._connection.exec_driver_sql(_COUNT, rows).rowcount == len(rows)
+
+    def head(self) -> Head:
+        query = select(_ENTRIES.c.sequence, _ENTRIES.c.hash).order_by(_ENTRIES.c.sequence.desc()).limit(1)
+        row = self._connection.execute(query).first()
+        return START if row is None else Head(row.sequence, row.hash)
+
+    def append(self, entry: Entry) -> None:
+        head = self.head()
+        if (entry.sequence - 1, entry.previous) != (head.sequence, head.hash):
+            raise RoomError("expected the entry that follows the last one, got another")
+        self._connection.execute(insert(_ENTRIES).values(**entry.as_json()))
+        self.appended = entry.head
+
+    def hash_at(self, sequence: int) -> str | None:
+        """Of one entry of the log; None if it is not there."""
+        query = select(_ENTRIES.c.hash).where(_ENTRIES.c.sequence == sequence)
+        found: str | None = self._connection.execute(query).scalar()
+        return found
+
+    def _number(self, release: str) -> int:
+        self._connection.execute(insert(_RELEASES).values(release=release).on_conflict_do_nothing())
+        return int(self._connection.execute(_NUMBER, {"release": release}).scalar_one())
+
+
+def _each(records: Records) -> list[bytes]:
+    spelled = records.tobytes()
+    return [spelled[start : start + TOKEN_BYTES] for start in range(0, len(spelled), TOKEN_BYTES)]
+
+
+class SqlRoomStore:
+    """A `RoomStore` that lasts: what a transaction changed is on disk when it has ended, all of it or nothing.
+
+    Any thread and any number of processes may share the file; transactions wait for each other.
+    """
+
+    def __init__(self, database: GatherDatabase, witness: Witness) -> None:
+        self._database, self._witness = database, witness
+
+    @classmethod
+    def open(cls, where: str | Path, *, witness: str | Path | None = None) -> SqlRoomStore:
+        """The store in this file; a new one where there is nothing. Its witness is beside it by default."""
+        if not isinstance(located(where, KIND), Path):
+            raise BadInput("expected the path of a room store, got the URL of a server")
+        database = GatherDatabase(where, KIND, PAGE_BYTES)
+        present = database.table_names()
+        if present and present != set(_METADATA.tables):
+            tables = ", ".join(sorted(present)[:5])
+            raise RoomError(f"expected a room store or nothing at {database.name}, got tables {tables}")
+        database.make_ready()
+        with database.writing() as connection:
+            found = connection.exec_driver_sql("PRAGMA user_version").scalar()
+            if found == 0 and not inspect(connection).get_table_names():
+                _METADATA.create_all(connection, checkfirst=False)
+                connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+            elif found != VERSION:
+                raise RoomError(f"expected a room store of version {VERSION} at {database.name}, got {found}")
+        store = cls(database, Witness(Path(witness or f"{database.path}.witness"), WATCHED))
+        with store.transaction() as transaction:
+            if transaction.head() == START:
+                store._witness.advance(START)  # before the first entry: from now on a missing witness is a loss
+        return store
+
+    @contextmanager
+    def transaction(self) -> Iterator[_Transaction]:
+        if self._database.path is None or not self._database.path.exists():
+            # What is written to a removed file is gone with the process.
+            raise RoomError(f"the room store at {self._database.name} could not be used: it was removed")
+        with self._database.writing() as connection:
+            transaction = _Transaction(connection)
+            self._refuse_an_old_copy(transaction)
+            yield transaction
+        if transaction.appended is not None:
+            self._witness.advance(transaction.appended)
+
+    @contextmanager
+    def reading(self) -> Iterator[_Look]:
+        with self._database.reading() as connection:
+            yield _Look(connection)
+
+    def _refuse_an_old_copy(self, transaction: _Transaction) -> None:
+        """The witness is written after every commit, so that a store has all that it has seen."""
+        known = self._witness.read()
+        if known is None and transaction.head() == START:
+            return
+        if known is None:
+            raise RoomError(f"expected the room store's witness at {self._witness.path}, got none: {REMEDY}")
+        if known != START and transaction.hash_at(known.sequence) != known.hash:
+            raise RoomError(
+                f"the room store at {self._database.name} lacks entry {known.sequence}, which its witness has "
+                f"seen: an old copy was put back, and counts of releases are lost; {REMEDY}"
+            )
+
+    def entries(self, after: int, most: int) -> list[Entry]:
+        query = select(_ENTRIES).where(_ENTRIES.c.sequence > after).order_by(_ENTRIES.c.sequence).limit(most)
+        with self._database.reading() as connection:
+            found = connection.execute(query).all()
+        return [Entry(row.sequence, row.previous, row.contents, row.hash) for row in found]
+
+    def close(self) -> None:
+        """Let go of the connections. What was acknowledged is on disk with or without this."""
+        self._database.close()

@@ -1,0 +1,273 @@
+"""What a room opens with, which terms it takes up, and what each release costs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from cleanroom_rooms import (
+    NOW,
+    PLATFORM,
+    PLATFORM_KEY,
+    ROOM_KEY,
+    a_room,
+    both,
+    for_labels,
+    honest_step,
+    noised_terms,
+    refused,
+    signed,
+    some_parts,
+    some_table,
+    some_tokens,
+    state_but_for_the_log,
+    step,
+    terms,
+)
+from tacit.cleanroom.room.counting import agreed_budget, budget_before, line_of, release_name
+from tacit.cleanroom.room.memory import MemoryLedger, MemoryRoomStore
+from tacit.cleanroom.room.party import Room
+from tacit.cleanroom.wire.amending import Agreement
+from tacit.cleanroom.wire.modes import Mode, Role
+from tacit.cleanroom.wire.refusals import Refusal
+from tacit.errors import BadInput, RoomError
+from tacit.privacy.budget import Budget
+
+# --- opening
+
+
+def test_a_room_opens_only_with_terms_that_both_signed() -> None:
+    one = Agreement.propose(terms()).sign(Role.PLATFORM, PLATFORM_KEY)
+    parts = some_parts()
+    del parts["signing_key"]
+    with refused(Refusal.NOT_SIGNED):
+        Room(one, some_table(), signing_key=ROOM_KEY, **parts)
+    with pytest.raises(BadInput, match="signing key"):
+        Room(signed(terms()), some_table(), signing_key=PLATFORM_KEY, **parts)
+    with pytest.raises(BadInput, match="secret"):
+        Room(signed(terms()), some_table(), signing_key=ROOM_KEY, **{**parts, "secret": b"short"})
+    with pytest.raises(BadInput, match="cart"):
+        Room(signed(terms(tasks=("cart",))), some_table(), signing_key=ROOM_KEY, **parts)
+
+
+def test_an_older_agreement_than_the_one_kept_is_refused() -> None:
+    parts = some_parts()
+    first = signed(terms())
+    tightened = first.amend(terms(smallest_batch=100), Role.ROOM, ROOM_KEY)
+    Room(tightened, some_table(), **parts)
+    with refused(Refusal.CONFLICT):
+        Room(first, some_table(), **parts)
+    assert Room(tightened, some_table(), **parts).terms.smallest_batch == 100
+
+
+def test_a_stripped_signature_does_not_undo_a_tightening() -> None:
+    parts = some_parts()
+    first = signed(terms())
+    tightened = first.amend(terms(epsilon=1), Role.ROOM, ROOM_KEY)
+    room = Room(tightened, some_table(), **parts)
+    stripped = Agreement((*tightened.steps[:-1], replace(tightened.steps[-1], signatures={})))
+    for other in (stripped, stripped.amend(terms(smallest_batch=5), Role.PLATFORM, PLATFORM_KEY)):
+        with refused(Refusal.CONFLICT):
+            room.amend(other, now=NOW)
+        with refused(Refusal.CONFLICT):
+            Room(Agreement.from_bytes(other.to_bytes()), some_table(), **parts)
+    assert room.terms.epsilon == 1
+
+
+def test_an_agreement_under_its_old_name_is_refused() -> None:
+    parts = some_parts()
+    first = signed(terms())
+    Room(both(first, terms(name="autumn", smallest_batch=100)), some_table(), **parts)
+    with refused(Refusal.CONFLICT):
+        Room(first, some_table(), **parts)
+
+
+def test_another_store_pays_again() -> None:
+    """It counts from nothing: K releases from each of two stores are two payments, or one refusal."""
+    ledger, stores = MemoryLedger(), [MemoryRoomStore(), MemoryRoomStore()]
+    rooms = [a_room(noised_terms(), ledger=ledger, store=store) for store in stores]
+    step(rooms[0])
+    with refused(Refusal.BUDGET):
+        step(rooms[1])
+    with refused(Refusal.BUDGET):
+        step(a_room(noised_terms(), ledger=ledger))  # the store was lost
+    step(a_room(noised_terms(), ledger=ledger, store=stores[0]), first=32, number=1)  # a restart pays nothing
+    ledger.grant(line_of(noised_terms()), noised_terms().budget + noised_terms().budget)
+    step(rooms[1])
+    account = ledger.account(line_of(noised_terms()))
+    assert account is not None
+    assert account.used.budget.epsilon == 2 * noised_terms().epsilon
+
+
+def test_a_store_that_was_put_back_before_what_it_paid_for_is_refused() -> None:
+    ledger, store, agreement = MemoryLedger(), MemoryRoomStore(), signed(noised_terms())
+    room = a_room(noised_terms(), ledger=ledger, store=store)
+    old = copy.deepcopy(store._state)
+    renewed = both(agreement, noised_terms(label_version=1))
+    room.amend(renewed, now=NOW)
+    step(room)
+    store._state = old
+    with pytest.raises(RoomError, match="counts were lost"):
+        Room(renewed, some_table(), **some_parts(ledger=ledger, store=store))
+
+
+# --- paying
+
+
+def test_the_first_release_is_charged_once_and_no_refusal_is() -> None:
+    ledger = MemoryLedger()
+    room = a_room(ledger=ledger)
+    line = line_of(room.terms)
+
+    def spent() -> Fraction:
+        account = ledger.account(line)
+        assert account is not None
+        return account.used.budget.epsilon
+
+    with refused(Refusal.TOO_SMALL_BATCH):
+        step(room, rows=3)
+    assert spent() == 0
+    assert room.describe(peer=PLATFORM, now=NOW).remaining.epsilon_left == 3
+    for number in range(3):
+        step(room, number=number)
+    assert spent() == 3
+    remaining = room.describe(peer=PLATFORM, now=NOW).remaining
+    assert remaining.epsilon_left == 0
+    assert remaining.epsilon_spent == 3
+    charged = [entry.event["charged"] for entry in room.audit(0, peer=PLATFORM) if "charged" in entry.event]
+    assert charged == [str(Budget.of(3)), "nothing", "nothing"]
+
+
+def test_what_decides_the_draws_names_the_release_and_nothing_else_does() -> None:
+    flips, sums = terms(), noised_terms(releases_per_record=2)
+    same_flips = [
+        terms(mode=Mode.RELEASE),
+        terms(
+            smallest_batch=9, codecs=("fp32",), expires=NOW, metrics=False, clip_norm=2, dense_sequences=True
+        ),
+    ]
+    same_sums = [noised_terms(releases_per_record=2, clip_norm=3, tasks=("conversion", "cart"))]
+    assert {release_name(each) for each in same_flips} == {release_name(flips)}
+    assert {release_name(each) for each in same_sums} == {release_name(sums)}
+    others = [
+        flips,
+        sums,
+        terms(epsilon=2),
+        terms(window=1),
+        terms(label_version=1),
+        terms(name="autumn"),
+        terms(join="psi", most_ids=99),
+        terms(join="psi", most_ids=98),
+        terms(tasks=("cart",)),
+        noised_terms(),
+        noised_terms(delta="1e-7", releases_per_record=2),
+        noised_terms(noise="laplace", delta=0, releases_per_record=2),
+        terms(mode=Mode.STATISTIC, delta="1e-6"),
+    ]
+    assert len({release_name(each) for each in others}) == len(others)
+
+
+def test_only_what_needed_both_signatures_is_granted() -> None:
+    first = signed(terms(epsilon=3))
+    assert agreed_budget(first) == Budget.of(3)
+    tightened = first.amend(terms(epsilon=2), Role.ROOM, ROOM_KEY)
+    assert agreed_budget(tightened) == Budget.of(3)
+    assert agreed_budget(tightened.sign(Role.PLATFORM, PLATFORM_KEY)) == Budget.of(3)  # merely countersigned
+    longer = both(first, terms(epsilon=3, expires=3 * NOW))
+    assert agreed_budget(longer) == Budget.of(3)  # the draws stay the same
+    waiting = first.amend(terms(epsilon=5), Role.PLATFORM, PLATFORM_KEY)
+    assert agreed_budget(waiting) == Budget.of(3)
+    assert agreed_budget(waiting.sign(Role.ROOM, ROOM_KEY)) == Budget.of(8)
+    assert agreed_budget(both(longer, terms(epsilon=3, label_version=1))) == Budget.of(6)
+
+
+def test_a_later_end_does_not_pay_for_draws_that_a_tightening_made_fresh() -> None:
+    """Else the platform tightens by a hair, asks for "only a later end", and has every label flipped again."""
+    first = signed(terms(epsilon=3))
+    hair = first.amend(terms(epsilon=Fraction(2999, 1000)), Role.PLATFORM, PLATFORM_KEY)
+    longer = both(hair, terms(epsilon=Fraction(2999, 1000), expires=3 * NOW))
+    assert agreed_budget(longer) == Budget.of(3)
+    room = a_room(terms(epsilon=3))
+    step(room)
+    room.amend(longer, now=NOW)
+    with refused(Refusal.BUDGET):
+        step(room)
+    assert agreed_budget(both(longer, terms(epsilon=3))) == Budget.of(3)  # back to draws that are paid for
+    renewed = both(longer, terms(epsilon=Fraction(2999, 1000), expires=3 * NOW, label_version=1))
+    assert agreed_budget(renewed) == Budget.of("5.999")
+
+
+def test_what_a_step_adds_is_known_before_it_is_signed() -> None:
+    first = signed(terms(epsilon=3))
+    waiting = first.amend(terms(epsilon=5), Role.PLATFORM, PLATFORM_KEY)
+    assert budget_before(waiting) == agreed_budget(waiting) == Budget.of(3)
+    assert agreed_budget(waiting, proposed=True) == Budget.of(8)
+    assert budget_before(first) == Budget.NOTHING
+
+
+def test_flips_that_were_summed_can_be_handed_over_without_paying_again() -> None:
+    room = a_room(terms())
+    step(room)
+    room.amend(both(signed(terms()), terms(mode=Mode.RELEASE)), now=NOW)
+    room.labels(*for_labels(room.terms, some_tokens(8)), peer=PLATFORM, now=NOW)
+    assert room.describe(peer=PLATFORM, now=NOW).remaining.epsilon_spent == 3
+
+
+def test_tightened_terms_after_a_release_are_not_paid_until_both_renew() -> None:
+    store = MemoryRoomStore()
+    room = a_room(terms(epsilon=3), store=store)
+    agreement = signed(terms(epsilon=3))
+    step(room)
+    room.amend(agreement.amend(terms(epsilon=2), Role.ROOM, ROOM_KEY), now=NOW)
+    before = state_but_for_the_log(store)
+    with refused(Refusal.BUDGET):
+        step(room)
+    assert state_but_for_the_log(store) == before
+    again = both(agreement.amend(terms(epsilon=2), Role.ROOM, ROOM_KEY), terms(epsilon=2, label_version=1))
+    room.amend(again, now=NOW)
+    step(room)
+    assert room.describe(peer=PLATFORM, now=NOW).remaining.epsilon_spent == 5
+
+
+def test_terms_that_are_no_longer_in_force_are_refused() -> None:
+    room = a_room()
+    request, slabs = honest_step(room.terms)
+    room.amend(signed(terms()).amend(terms(smallest_batch=5), Role.ROOM, ROOM_KEY), now=NOW)
+    with refused(Refusal.UNKNOWN_AGREEMENT):
+        room.step(request, slabs, peer=PLATFORM, now=NOW)
+    with refused(Refusal.CONFLICT):
+        room.amend(signed(terms(smallest_batch=6)), now=NOW)
+
+
+def test_a_call_under_way_when_other_terms_come_into_force_is_refused() -> None:
+    for agreed in (terms(), noised_terms()):
+        store = MemoryRoomStore()
+        room = a_room(agreed, store=store)
+        tightened = signed(agreed).amend(replace(agreed, smallest_batch=5), Role.ROOM, ROOM_KEY)
+        request, slabs = honest_step(agreed)
+
+        def amending(room: Room, tightened: Agreement, slabs: list[bytes]) -> Iterator[bytes]:
+            yield from slabs[:-1]
+            room.amend(tightened, now=NOW)
+            yield slabs[-1]
+
+        with refused(Refusal.UNKNOWN_AGREEMENT):
+            room.step(request, amending(room, tightened, slabs), peer=PLATFORM, now=NOW)
+        assert {"counts": {}, "answered": {}}.items() <= state_but_for_the_log(store).items()
+        assert room.describe(peer=PLATFORM, now=NOW).remaining.epsilon_spent == 0
+        step(room)
+
+
+def test_taking_up_the_same_terms_again_ends_no_call() -> None:
+    room = a_room()
+    request, slabs = honest_step(room.terms)
+
+    def amending() -> Iterator[bytes]:
+        room.amend(signed(terms()).amend(terms(epsilon=9), Role.PLATFORM, PLATFORM_KEY), now=NOW)  # it waits
+        yield from slabs
+
+    room.step(request, amending(), peer=PLATFORM, now=NOW)
