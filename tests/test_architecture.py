@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +37,7 @@ MAY_IMPORT = {
     "pipeline": MATHS | STAGES,
     "services": WHOLE,
     "studies": WHOLE,
-    "bench": WHOLE,
+    "bench": WHOLE | {"services"},
     "commands": WHOLE | {"services", "studies", "bench"},
     "cli": WHOLE | {"services", "studies", "bench", "commands"},
 }
@@ -51,7 +53,7 @@ RESERVED = {
     "uvicorn": {"services"},
     "httpx": {"services"},
     "msgpack": {"gather", "services"},
-    "grpc": {"cleanroom", "services"},
+    "grpc": {"services"},
     "ray": {"studies", "services", "commands"},
     "random": {"bench", "studies"},
     "secrets": {"entropy"},
@@ -137,6 +139,54 @@ def test_a_party_shares_only_the_wire_with_the_others(party: str) -> None:
         for name in imported(ast.parse(path.read_text())):
             parts = name.split(".")
             assert parts[:2] != ["tacit", "gather"] or parts[2] in allowed, f"{path.name} imports {name}"
+
+
+# The clean room's parts, and which of them each may import; `attacks` and what ties the parties import all.
+CLEANROOM = {
+    "wire": {"wire"},
+    "room": {"room", "wire"},
+    "model": {"model", "wire"},
+    "platform": {"platform", "model", "wire"},
+}
+
+
+def cleanroom_imports(part: str) -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "cleanroom" / part).rglob("*.py")):
+        for name in imported(ast.parse(path.read_text())):
+            yield path.name, name
+
+
+@pytest.mark.parametrize("part", CLEANROOM)
+def test_room_and_platform_share_only_the_wire(part: str) -> None:
+    for file, name in cleanroom_imports(part):
+        parts = name.split(".")
+        ours = parts[:2] == ["tacit", "cleanroom"] and len(parts) > 2
+        assert not ours or parts[2] in CLEANROOM[part], f"{part}/{file} imports {name}"
+
+
+@pytest.mark.parametrize("part", ["wire", "room"])
+def test_a_room_runs_without_torch(part: str) -> None:
+    for file, name in cleanroom_imports(part):
+        assert name.split(".")[0] != "torch", f"{part}/{file} imports {name}"
+
+
+def test_no_torch_is_loaded_to_serve_a_room() -> None:
+    """Not even by somebody who is imported on the way."""
+    script = "import sys; import tacit.services.room.running, tacit.services.room.link_checks as _\n"
+    script += "print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("part", ["wire", "room", "model", "platform", "attacks"])
+def test_the_clean_room_has_no_clock_and_reads_no_code_from_data(part: str) -> None:
+    """Time is an argument; nothing is unpickled. A stopwatch, which decides nothing, is not a clock."""
+    for path in sorted((ROOT / "cleanroom" / part).rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        names = set(imported(tree))
+        assert not names & {"pickle", "marshal", "shelve"}, path.name
+        used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert not used & {"time.time", "torch.load", "torch.save", "datetime.now"}, path.name
 
 
 def test_errors_import_other_rooms_for_types_only() -> None:

@@ -18,7 +18,7 @@ from tacit.errors import TacitError
 
 COMMANDS = (
     "account", "audit", "bench", "contexts", "data", "evaluate", "explain", "gather", "ledger", "reproduce",
-    "serve", "simulate", "sweep", "train",
+    "room", "serve", "simulate", "sweep", "train",
 )  # fmt: skip
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130

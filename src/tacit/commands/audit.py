@@ -30,6 +30,7 @@ CATALOGUES = (
     "tacit.train.statistic.audit",
     "tacit.train.audit",
     "tacit.gather.audit",
+    "tacit.cleanroom.audit",
 )
 """Modules with a `cases()`; a part that brings mechanisms adds its own here."""
 

@@ -13,7 +13,8 @@ from tacit.gather.wire.rounds import Round
 from tacit.services.admitting import Clock
 from tacit.services.linking import LinkFailed
 from tacit.services.live import SETTLED, LiveRounds
-from tacit.services.problems import LOG, in_one_line
+from tacit.services.one_line import in_one_line
+from tacit.services.problems import LOG
 
 LONGEST_PAUSE_SECONDS = 30
 

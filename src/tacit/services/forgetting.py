@@ -13,7 +13,8 @@ from typing import Protocol
 
 from tacit.gather.wire.rounds import Round
 from tacit.services.admitting import Clock
-from tacit.services.problems import LOG, in_one_line
+from tacit.services.one_line import in_one_line
+from tacit.services.problems import LOG
 
 SETTLED = ("released", "too-few", "stopped")
 DAY_SECONDS = 86_400

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import traceback
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -16,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit.errors import BudgetExceeded, NotYet, Refused, TacitError, TooFew, UnknownLine
 from tacit.gather.wire.refusals import Refusal
+from tacit.services.one_line import in_one_line
 
 LOG = logging.getLogger("tacit.services")
 
@@ -114,16 +113,6 @@ def problem_of(error: Exception) -> Response:
         case _:
             LOG.error("%s", in_one_line(error))
             return problem("internal", 500, "something went wrong here")
-
-
-def in_one_line(error: BaseException) -> str:
-    """What went wrong and where; our own errors in their words, which hold no private value, others by kind."""
-    if isinstance(error, TacitError):
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "tacit" in PurePath(frame.filename).parts] or frames
-    where = f" at {PurePath(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
-    return f"unexpected {type(error).__name__}{where}"
 
 
 async def handle(_request: Request, error: Exception) -> Response:

@@ -1,0 +1,174 @@
+"""`tacit room`: conversion models across two organisations, and the room that keeps the labels."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tacit.commands import room_agree, room_keys, room_serve, room_status, room_train, room_trial
+from tacit.commands.output import Subparsers, add_json_flag
+from tacit.commands.room_attack import add_attack
+
+ABOUT = """\
+A clean room: the platform has features and a model, the advertiser has conversions. The room, run for the
+advertiser, joins them by keyed tokens and lets out only what both signed, with the noise that was promised.
+
+  keys     certificates, signing keys and secrets of both parties, sorted by who holds them
+  agree    propose, sign or amend the agreement; says in plain words what it promises
+  serve    the room: takes derivatives, gives back sums
+  train    the platform: trains an adapter for one advertiser through the room
+  status   terms, what remains of the budget, and whether the room's audit log holds
+  attack   what a malicious platform can learn: from the protocol without noise, and from ours
+  trial    everything for a trial on one machine, on made-up data"""
+
+EXAMPLES = """\
+examples, a trial on one machine:
+  tacit room trial --out trial
+  tacit room serve trial/room/room.toml                  in one terminal
+  tacit room train trial/platform/platform.toml          in another
+  tacit room status trial/platform/platform.toml
+
+Either process can be stopped or killed at any moment and started again: a run goes on where it was, and nothing
+is released twice. Needs the extra: pip install 'tacit[room]' (and 'tacit[train]' for trial and train)."""
+
+KEYS = """\
+Make the keys of a collaboration, sorted into a folder for each party: what is in it is that party's alone, but
+for what is public. On paper each party makes its own keys on its own machine; this makes both, for a trial.
+
+  authority/   signs certificates: put it away, or destroy it
+  room/        goes to the room.     room.secret must never leave it: it can undo every flip and every noise
+  platform/    goes to the platform. platform.key and platform.signing must never leave it
+  token.key    is in both, and belongs to nobody else: it makes tokens of record ids
+
+Files are readable by their owner only, where they must be. Nothing is ever written over."""
+
+AGREE = """\
+Propose, sign or amend an agreement, and say what it promises. FILE is the agreement (JSON), which both hold.
+
+  no FILE yet, with --terms:   first terms, proposed and signed by this party; the other signs them next
+  FILE, without --terms:       sign what waits for this party's signature
+  FILE, with --terms:          amend. What only tightens is in force at once; what allows more in any field
+                               waits for the other party
+  FILE alone, without --key:   only show it
+
+Terms are written in TOML; names and public keys that they lack are taken from parties.toml beside the key:
+
+  name = "spring"
+  mode = "aggregate"          # statistic, release, aggregate or noised
+  epsilon = 3                 # for all labels of one record together
+  tasks = ["conversion"]
+  smallest_batch = 256
+  begins = 2026-01-01T00:00:00Z
+  expires = 2026-07-01T00:00:00Z"""
+
+SERVE = """\
+Run the room: says in one line where it listens, then answers its platform until it is asked to end (SIGTERM,
+Ctrl-C; calls under way are answered first). Whoever calls must show the certificate of the agreed platform.
+
+Every release is paid for in the room's ledger, counted for each record and written to the audit log before it
+leaves. Killed at any moment and started again, it goes on; an answer that got lost is asked for again and given
+again, and counts once. One process serves a store: a second one is refused."""
+
+TRAIN = """\
+Train one advertiser's adapter through its room. Shows bytes, examples a second and what remains of the budget;
+a loss only where the agreement's mode allows it. Stopped or killed, the same command goes on where it was: a
+step that was answered is not asked for again, and one whose answer was lost counts once.
+
+  --dry-run   only estimates: bytes both ways, seconds, releases a record
+
+At the end it saves the adapter (safetensors), prints what came of it, and checks the room's audit log against
+the receipts that it was given."""
+
+STATUS = """\
+Terms, the promise in plain words, what remains of the budget, and whether the audit log holds.
+
+With platform.toml it asks the room, and checks that the log it shows is whole and has every receipt that this
+platform was given. With room.toml it reads the room's own store; the room need not be running.
+
+exit code 0: all holds; 1: the audit log does not."""
+
+TRIAL = """\
+Make everything for a trial on one machine: a made-up log of conversions (synthetic, and marked so), a model
+that was trained on the advertisers who share their labels, the labels of one who does not (for the room only:
+the platform's log has zeros in their place), keys and certificates, an agreement that both signed, and the
+settings of both parties. Then it prints the two commands to run."""
+
+
+def add_parser(commands: Subparsers) -> None:
+    top = commands.add_parser(
+        "room",
+        help="train conversion models with an advertiser's labels, which stay in a clean room",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    keys = _action(actions, "keys", "make the keys and certificates of both parties", KEYS)
+    keys.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")
+    _add_names(keys)
+    keys.add_argument("--days", type=int, default=365, help="that certificates hold (default: %(default)s)")
+    add_json_flag(keys)
+    keys.set_defaults(run=room_keys.run)
+
+    agree = _action(actions, "agree", "propose, sign, amend or show an agreement", AGREE)
+    agree.add_argument("file", type=Path, metavar="FILE", help="the agreement")
+    agree.add_argument("--role", choices=("platform", "room"), help="who signs")
+    agree.add_argument(
+        "--key", type=Path, metavar="KEY", help="the signing key (platform.signing, room.signing)"
+    )
+    agree.add_argument("--terms", type=Path, metavar="TOML", help="terms to propose, or to amend to")
+    agree.add_argument(
+        "--parties", type=Path, metavar="FILE", help="names and public keys (default: parties.toml beside KEY)"
+    )
+    agree.add_argument("--dry-run", action="store_true", help="only say what would be signed")
+    add_json_flag(agree)
+    agree.set_defaults(run=room_agree.run)
+
+    serve = _action(actions, "serve", "run the room", SERVE)
+    serve.add_argument("settings", type=Path, metavar="FILE", help="room.toml")
+    serve.set_defaults(run=room_serve.run)
+
+    train = _action(actions, "train", "train an adapter through the room", TRAIN)
+    train.add_argument("settings", type=Path, metavar="FILE", help="platform.toml")
+    train.add_argument("--dry-run", action="store_true", help="only estimate what it would cost")
+    add_json_flag(train)
+    train.set_defaults(run=room_train.run)
+
+    status = _action(actions, "status", "terms, remaining budget, audit log", STATUS)
+    status.add_argument("settings", type=Path, metavar="FILE", help="platform.toml or room.toml")
+    add_json_flag(status)
+    status.set_defaults(run=room_status.run)
+
+    add_attack(actions)
+
+    trial = _action(actions, "trial", "make everything for a trial on one machine", TRIAL)
+    trial.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")
+    trial.add_argument(
+        "--rows", type=int, default=60_000, metavar="N", help="of the log (default: %(default)s)"
+    )
+    trial.add_argument(
+        "--mode", default="aggregate", metavar="MODE", help="of the agreement (default: %(default)s)"
+    )
+    trial.add_argument("--epsilon", default="3", metavar="E", help="of the agreement (default: %(default)s)")
+    trial.add_argument(
+        "--join", default="tokens", help="tokens, or psi: private intersection (default: tokens)"
+    )
+    trial.add_argument("--port", type=int, default=8481, help="where the room listens (default: %(default)s)")
+    trial.add_argument("--seed", type=int, default=1, help="of log and model (default: %(default)s)")
+    add_json_flag(trial)
+    trial.set_defaults(run=room_trial.run)
+
+
+def _action(actions: Subparsers, name: str, does: str, about: str) -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    return actions.add_parser(name, help=does, description=about, epilog=EXAMPLES, formatter_class=raw)
+
+
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--platform", default="platform", metavar="NAME", help="on its certificate (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--room", default="room", metavar="NAME", help="on its certificate (default: %(default)s)"
+    )

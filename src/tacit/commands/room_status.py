@@ -1,0 +1,88 @@
+"""`tacit room status`: the terms, the promise, what is left of the budget, and whether the audit log holds."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from tacit.commands.output import print_json, print_table
+from tacit.commands.room_keys import extra_installed
+from tacit.errors import AuditBroken
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tacit.cleanroom.wire.agreement import Terms
+    from tacit.cleanroom.wire.answers import Remaining
+
+HOLDS, BROKEN = 0, 1
+
+
+def run(args: argparse.Namespace) -> int:
+    from tacit.cleanroom.wire.modes import Role
+    from tacit.services.room import settings
+
+    role = settings.role_of(args.settings)
+    terms, remaining, audit = (_of_platform if role is Role.PLATFORM else _of_room)(args.settings)
+    statement = terms.statement()
+    record = {
+        "role": str(role),
+        "terms": terms.as_json(),
+        "digest": terms.digest,
+        "open": terms.is_open(int(time.time())),
+        "remaining": None if remaining is None else remaining.as_json(),
+        "audit": audit,
+        "statement": statement.as_json(),
+    }
+    if args.json:
+        print_json(record)
+    else:
+        _show(record, statement.as_text())
+    return HOLDS if audit["holds"] else BROKEN
+
+
+def _of_platform(path: Path) -> tuple[Terms, Remaining | None, dict[str, Any]]:
+    from tacit.services.room import settings
+
+    with extra_installed():
+        from tacit.services.room import link_checks
+
+    found = settings.load_platform(path)
+    terms = link_checks.terms_of(found)
+    with link_checks.link_to(found, terms) as link:
+        remaining = link_checks.described(link, terms).remaining
+        try:
+            audit = link_checks.audited(link, found)
+        except AuditBroken as broken:
+            audit = {"holds": False, "broken": str(broken)}
+    return terms, remaining, audit
+
+
+def _of_room(path: Path) -> tuple[Terms, Remaining | None, dict[str, Any]]:
+    from tacit.services.room import settings
+    from tacit.services.room.looking import look
+
+    return look(settings.load_room(path))
+
+
+def _show(record: dict[str, Any], page: str) -> None:
+    terms, remaining, audit = record["terms"], record["remaining"], record["audit"]
+    rows = [(key, ", ".join(value) if isinstance(value, list) else str(value)) for key, value in terms.items()]
+    print_table(
+        f"Agreement {terms['name']}{'' if record['open'] else ' (not open now)'}", ("term", "value"), rows
+    )
+    print(page)
+    print()
+    if remaining is not None:
+        print(
+            f"Budget: epsilon {remaining['epsilon_spent']} spent, {remaining['epsilon_left']} left; delta "
+            f"{remaining['delta_spent']} spent, {remaining['delta_left']} left; "
+            f"{remaining['releases_per_record']} releases a record."
+        )
+    else:
+        print("Budget: nothing was ever granted here; the room grants it when it first opens.")
+    if audit["holds"]:
+        print(f"Audit log: {audit['entries']} entries, all in place; {audit['receipts']} receipts checked.")
+    else:
+        print(f"Audit log: DOES NOT HOLD. {audit['broken']}")

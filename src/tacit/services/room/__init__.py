@@ -1,0 +1,22 @@
+"""The clean room as two processes: a room and a platform, gRPC streams between them, both with certificates.
+
+    certificates   an authority of the collaboration and a certificate for each party, for a trial
+    keys           all files of a trial: who holds which
+    settings       room.toml and platform.toml
+    serving        the room's methods as gRPC handlers: deadlines, limits, refusals as statuses
+    calling        RemoteRoom: the platform's link to a room, which counts bytes and tries again
+    running        from room.toml to a room that listens until it is asked to end
+    trial          everything for a trial on one machine, made up data included
+
+Methods of the service `tacit.Room`, bytes in and bytes out (the messages of `cleanroom.wire`):
+
+    Describe   nothing -> terms, what remains, the head of the audit log
+    Step, Statistic, Labels   the request, then slabs -> the answer, in chunks
+    Exchange   points, in chunks -> points, in chunks (private set intersection)
+    Audit      from which entry on -> entries
+"""
+
+import os
+
+# What gRPC has to say that matters comes as a status, in one line; below it, strangers could fill a log.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

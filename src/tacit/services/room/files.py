@@ -1,0 +1,103 @@
+"""An agreement as a file, and the receipts that a platform keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tacit.cleanroom.wire.amending import Agreement
+from tacit.cleanroom.wire.answers import Receipt
+from tacit.cleanroom.wire.audit_log import Entry, check_receipt
+from tacit.errors import AuditBroken, BadInput, TacitError
+from tacit.services.settings import readable
+
+
+def read_agreement(key: str, path: Path) -> Agreement:
+    """An agreement whose signatures hold; a proposal at its end may wait."""
+    readable(key, path)
+    try:
+        agreement = Agreement.from_bytes(path.read_bytes())
+        agreement.verify(proposal=True)
+    except TacitError as refusal:
+        raise BadInput(f"{key}: {path}: {refusal}") from None
+    return agreement
+
+
+@dataclass(frozen=True)
+class Given:
+    """A receipt, and what it was given for: the digest of our request, and the hash of the answer that came."""
+
+    receipt: Receipt
+    request: str
+    answer: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.receipt.as_json(), "request": self.request, "answer": self.answer}
+
+    @classmethod
+    def from_json(cls, record: Any) -> Given:
+        told = dict(record)
+        request, answer = told.pop("request"), told.pop("answer")
+        if not isinstance(request, str) or not isinstance(answer, str):
+            raise BadInput("expected the request and the answer of a receipt as texts, got something else")
+        return cls(Receipt.from_json(told), request, answer)
+
+    def check(self, entry: Entry | None) -> None:
+        """Refuse a log whose entry behind the receipt tells of something else."""
+        event = {} if entry is None else entry.event
+        if (event.get("request"), event.get("answer")) != (self.request, self.answer):
+            raise AuditBroken(
+                f"entry {self.receipt.sequence} tells of another request or answer than its receipt is for"
+            )
+
+
+class Receipts:
+    """Every receipt that a room gave this platform, one line each; the room's log must have them all.
+
+    `room_keys` are those that the agreement has named for the room, the one in force last.
+    """
+
+    def __init__(self, path: Path, room_keys: Sequence[str]) -> None:
+        self._path, self._room_keys, self._whole = path, room_keys, False
+
+    def keep(self, given: Given) -> None:
+        """Refuses one that the room of the agreement did not sign."""
+        check_receipt(given.receipt, self._room_keys[-1])
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a+b") as file:
+            self._drop_torn_line(file)
+            file.write(json.dumps(given.as_json(), sort_keys=True).encode() + b"\n")
+
+    def _drop_torn_line(self, file: BinaryIO) -> None:
+        """What a killed process left half written goes, once: nothing may be written behind it."""
+        if self._whole:
+            return
+        file.seek(0)
+        content = file.read()
+        if content and not content.endswith(b"\n"):
+            file.truncate(content.rfind(b"\n") + 1)
+        self._whole = True
+
+    def kept(self) -> list[Given]:
+        if not self._path.exists():
+            return []
+        lines = self._path.read_text().split("\n")
+        try:  # what follows the last line break was being written when the process was killed
+            found = [Given.from_json(json.loads(line)) for line in lines[:-1] if line]
+        except (ValueError, TypeError, KeyError, TacitError):
+            raise BadInput(f"{self._path}: expected receipts of a room, one a line, got another text") from None
+        for each in found:
+            self._check(each.receipt)
+        return found
+
+    def _check(self, receipt: Receipt) -> None:
+        """By the key in force, or by one that was when the receipt was given."""
+        for key in self._room_keys[:-1]:
+            with suppress(AuditBroken):
+                check_receipt(receipt, key)
+                return
+        check_receipt(receipt, self._room_keys[-1])

@@ -1,0 +1,151 @@
+"""From room.toml to a room that listens: stores opened, labels read, calls answered until asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+
+from tacit.cleanroom.room.labels_file import read_labels
+from tacit.cleanroom.room.party import Room
+from tacit.cleanroom.wire.signing import private_key
+from tacit.cleanroom.wire.tokens import token_key
+from tacit.entropy import Entropy
+from tacit.errors import BadInput, TacitError
+from tacit.services.room.files import read_agreement
+from tacit.services.room.pace import Pace
+from tacit.services.room.serving import LOG, OPTIONS, Party, RoomService
+from tacit.services.room.settings import Identity, RoomSettings
+from tacit.store.ledger import LedgerStore
+from tacit.store.room import SqlRoomStore
+
+
+def clock() -> int:
+    return int(time.time())
+
+
+def open_room(settings: RoomSettings) -> Room:
+    """The room of these settings: its labels read, its stores opened, its agreement taken up."""
+    agreement = read_agreement("agreement.file", settings.agreement)
+    with naming("agreement.file"):
+        terms = agreement.in_force
+    if settings.identity.name != terms.room:
+        raise BadInput(
+            f"tls.certificate: expected that of the agreement's room, {terms.room}, got that of "
+            f"{settings.identity.name}"
+        )
+    with naming("labels.file"):
+        key = token_key(settings.token_secret, terms.name)
+        table = read_labels(settings.labels, settings.id_column, terms.tasks, key)
+    with naming("store.room"):
+        store = SqlRoomStore.open(settings.store, witness=_made_room_for(settings.room_witness))
+    with naming("store.ledger"):
+        ledger = LedgerStore.open(settings.ledger, witness=_made_room_for(settings.ledger_witness))
+    with naming("agreement.file"):
+        return Room(
+            agreement,
+            table,
+            store=store,
+            ledger=ledger,
+            secret=settings.secret,
+            signing_key=private_key(settings.signing),
+            entropy=Entropy(),
+            now=clock(),
+        )
+
+
+def _made_room_for(witness: Path | None) -> Path | None:
+    if witness is not None:
+        witness.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return witness
+
+
+def serve(settings: RoomSettings) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    log_lines()
+    address = f"{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.port}"
+    with alone(settings.store):
+        room = open_room(settings)
+
+        def say(place: str) -> None:
+            print(f"tacit room: {room.terms.room} listens on {place} for {room.terms.platform}", flush=True)
+
+        asyncio.run(listen(room, settings.identity, address, pace=settings.pace, started=say))
+
+
+async def listen(
+    room: Party, identity: Identity, address: str, *, pace: Pace, started: Callable[[str], None]
+) -> None:
+    """Serve until SIGTERM or SIGINT; calls under way are answered first, within `finish_seconds`."""
+    service = RoomService(room, clock=clock, pace=pace)
+    server = grpc.aio.server(handlers=[service], options=OPTIONS)
+    credentials = grpc.ssl_server_credentials(
+        [(identity.private_key, identity.certificate)],
+        root_certificates=identity.authority,
+        require_client_auth=True,
+    )
+    try:
+        port = server.add_secure_port(address, credentials)
+    except RuntimeError:
+        raise BadInput(f"listen: expected a free place to listen on, got {address}") from None
+    asked_to_end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, asked_to_end.set)
+    try:
+        await server.start()
+        started(f"{address.rpartition(':')[0]}:{port}")
+        await asked_to_end.wait()
+        await server.stop(pace.finish_seconds)
+    finally:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+        await asyncio.to_thread(service.close)  # a worker that still reads needs this loop to hear of the end
+
+
+@contextlib.contextmanager
+def alone(store: Path) -> Iterator[None]:
+    """One process a store: the room holds what is released in memory while it decides."""
+    try:
+        store.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(f"{store}.serving", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as problem:
+        raise BadInput(f"store.room: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(
+                f"store.room: expected a store that nobody else serves, got {store}, which another room runs on"
+            ) from None
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def naming(key: str) -> Iterator[None]:
+    """Say which setting it was that led to trouble."""
+    try:
+        yield
+    except TacitError as trouble:
+        raise BadInput(f"{key}: {trouble}") from None
+    except OSError as problem:
+        raise BadInput(f"{key}: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None
+
+
+def log_lines() -> None:
+    """Our own lines from INFO, everybody else's from WARNING, to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    LOG.setLevel(logging.INFO)
