@@ -27,6 +27,11 @@ LONG = {
     "contexts-shrinkage",
     "gather-away",
     "gather-bounds",
+    "cleanroom-ranks",
+    "cleanroom-labels",
+    "cleanroom-debiasing",
+    "cleanroom-codecs",
+    "cleanroom-modes",
 }
 
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-SUITES = ("noise", "accounting", "shuffling", "data", "training", "choice", "deliver", "gather")
+SUITES = ("noise", "accounting", "shuffling", "data", "training", "choice", "deliver", "gather", "cleanroom")

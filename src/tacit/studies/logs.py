@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from tacit.data.log import Log
 
 ROOMS = ("data", "schema", "kernels", "studies/logs", "studies/encodings")  # whose code decides what a log is
-LOG_OF_WORLD = {"search-small": "criteo-search"}  # worlds that are another log, drawn smaller
+CONVERSIONS = {"conversions-value": "value", "conversions-lowrank": "lowrank"}  # what sets advertisers apart
+OFTEN = 0.03  # of clicks that convert there: enough to learn from in a study's few rows
+LOG_OF_WORLD = {"search-small": "criteo-search", **dict.fromkeys(CONVERSIONS, "conversions")}
 ENDINGS = (".parquet", ".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 
 
@@ -136,9 +138,12 @@ def _probabilities(rows: Path) -> NDArray[np.float64]:
 
 
 def _world(log: StudyLog) -> World:
+    from tacit.data.generators.conversions import ConversionsWorld
     from tacit.data.generators.criteo_search import SearchWorld
     from tacit.data.generators.worlds import world
 
+    if log.name in CONVERSIONS:
+        return ConversionsWorld(log.seed, world=CONVERSIONS[log.name], conversion_rate=OFTEN)
     if log.name == "search-small":
         dials = {} if log.rare_signal is None else {"rare_signal": log.rare_signal}
         return SearchWorld.small(log.seed, **dials)

@@ -50,6 +50,12 @@ STUDIES = {
     "gather-bounds": "gather.better_counts",
     "gather-noise": "gather.noise",
     "gather-phases": "gather.phases_study",
+    "cleanroom-ranks": "cleanroom.ranks",
+    "cleanroom-labels": "cleanroom.labels",
+    "cleanroom-debiasing": "cleanroom.debiasing",
+    "cleanroom-codecs": "cleanroom.codecs",
+    "cleanroom-attacks": "cleanroom.attacks",
+    "cleanroom-modes": "cleanroom.modes",
 }
 
 

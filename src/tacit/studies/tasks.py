@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
+    """One measurement. One whose figures hang on the code of more rooms than training's names them: `rooms`."""
+
     @property
     def log(self) -> StudyLog: ...
 
@@ -59,7 +61,8 @@ def _records(cache: Path) -> Records:
 
 def _name(task: Task, folder: Path) -> str:
     """Of the task, its log as it is now (the folder's name says it), and the code that measures."""
-    return digest(spelled(task), folder.name, rooms=(*TRAINING, *room_of(task)))
+    rooms = (*TRAINING, *getattr(task, "rooms", ()), *room_of(task))
+    return digest(spelled(task), folder.name, rooms=rooms)
 
 
 def _found(records: Records, name: str) -> Record:
