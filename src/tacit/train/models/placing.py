@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tacit.data.placing import beside, move_folder, to_disk
+from tacit.data.placing import beside, move_folder, place_whole, to_disk
 from tacit.errors import BadInput
 
 OURS = (".json", ".npy", ".safetensors")
@@ -41,16 +41,7 @@ def place_file(path: Path, content: bytes, *, what: str, overwrite: bool) -> Non
     """Write a whole file or none."""
     if path.exists() and not (overwrite and path.is_file()):
         raise BadInput(f"expected a new file for {what}, got {path}, which exists; say --overwrite")
-    place = path.resolve()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    building = beside(place)
-    try:
-        building.write_bytes(content)
-        to_disk(building)
-        building.replace(place)
-        to_disk(place.parent)
-    finally:
-        building.unlink(missing_ok=True)
+    place_whole(path.resolve(), content)
 
 
 def _check(folder: Path, place: Path, manifest: str, what: str, overwrite: bool) -> None:
