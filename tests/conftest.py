@@ -19,6 +19,9 @@ from sqlalchemy.exc import OperationalError
 
 from ledger_places import Place, administer
 
+# Workers are as many as cores: threads of torch and BLAS inside them only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Started in the background, a shell leaves SIGINT ignored, and every process that a test starts inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

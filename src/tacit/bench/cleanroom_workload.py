@@ -161,7 +161,7 @@ class Work:
         return Work(self.layout, Slab(0, slab.tokens[:rows], slab.logits[:rows], blocks))
 
     def messages(self, codec: str, per_slab: int | None = None) -> list[bytes]:
-        """The slabs of a step as a platform sends them: of about a megabyte, or of so many examples."""
+        """The slabs of a step as a platform sends them: of about four megabytes, or of so many examples."""
         slab, chosen = self.slab, codec_named(codec)
         slabs = step_slabs(slab.tokens, slab.logits, slab.blocks, self.layout, chosen, run="bench", number=0)
         slabs.per_slab = per_slab or slabs.per_slab

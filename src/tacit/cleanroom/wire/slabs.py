@@ -1,4 +1,4 @@
-"""The examples of one request, in messages of about a megabyte: tokens, and what comes with them.
+"""The examples of one request, in messages of about four megabytes: tokens, and what comes with them.
 
 A slab is: magic, version, kind, first example, number of examples, then sections, each behind its length.
 """
@@ -21,7 +21,7 @@ from tacit.cleanroom.wire.requests import StatisticRequest
 from tacit.errors import BadInput, RoomRefused
 from tacit.privacy.randomness import Words
 
-SLAB_BYTES = 2**20  # aimed at
+SLAB_BYTES = 4 * 2**20  # aimed at: in slabs of a megabyte, small calls take as long as the numbers do
 _HEADER = struct.Struct("<4sBBHQI")  # magic, version, kind, nothing, first example, examples
 HEADER_BYTES = _HEADER.size
 LOGIT_BYTES = 4
@@ -79,7 +79,7 @@ class TokenSlab:
 def examples_per_slab(
     layout: Layout, codec: Codec, mean_pairs: Mapping[str, float] | float = 1.0, *, token_bytes: int = 16
 ) -> int:
-    """How many examples make about a megabyte; `mean_pairs` of sequences, by block or for all alike."""
+    """How many examples make about four megabytes; `mean_pairs` of sequences, by block or for all alike."""
     taken = float(token_bytes + LOGIT_BYTES)
     for block in layout.blocks:
         pairs = mean_pairs if isinstance(mean_pairs, float | int) else mean_pairs.get(block.name, 1.0)
