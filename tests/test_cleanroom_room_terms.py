@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from cleanroom_rooms import (
@@ -31,7 +32,7 @@ from cleanroom_rooms import (
 from tacit.cleanroom.room.counting import agreed_budget, budget_before, line_of, release_name
 from tacit.cleanroom.room.memory import MemoryLedger, MemoryRoomStore
 from tacit.cleanroom.room.party import Room
-from tacit.cleanroom.wire.amending import Agreement
+from tacit.cleanroom.wire.amending import Agreement, Step
 from tacit.cleanroom.wire.modes import Mode, Role
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.errors import BadInput, RoomError
@@ -78,12 +79,29 @@ def test_a_stripped_signature_does_not_undo_a_tightening() -> None:
     assert room.terms.epsilon == 1
 
 
-def test_an_agreement_under_its_old_name_is_refused() -> None:
-    parts = some_parts()
+def test_another_name_is_another_agreement() -> None:
+    """Budgets are kept by name: one history under two of them would have what was agreed twice."""
     first = signed(terms())
-    Room(both(first, terms(name="autumn", smallest_batch=100)), some_table(), **parts)
-    with refused(Refusal.CONFLICT):
-        Room(first, some_table(), **parts)
+    with pytest.raises(BadInput, match="expected name to stay spring"):
+        both(first, terms(name="autumn", smallest_batch=100))
+    step = Step(1, first.steps[0].digest, terms(name="autumn"))
+    forced = Agreement((*first.steps, step)).sign(Role.PLATFORM, PLATFORM_KEY).sign(Role.ROOM, ROOM_KEY)
+    with refused(Refusal.NOT_SIGNED):
+        Room(forced, some_table(), **some_parts())
+
+
+def test_a_repeat_that_overtakes_the_first_call_gets_the_same_answer() -> None:
+    """A platform that lost patience asks again while the room is still at work on the first call."""
+    room = a_room(noised_terms())
+    request, slabs = honest_step(room.terms, 32)
+    overtaken = []
+
+    def meanwhile() -> Iterator[bytes]:
+        overtaken.append(room.step(request, slabs, peer=PLATFORM, now=NOW))
+        yield from slabs
+
+    answer = room.step(request, meanwhile(), peer=PLATFORM, now=NOW)
+    assert np.array_equal(answer.sum, overtaken[0].sum)
 
 
 def test_another_store_pays_again() -> None:

@@ -109,7 +109,7 @@ def test_keys_say_who_may_have_which(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert {each["holder"] for each in listed} == {"authority", "room", "platform"}
     assert "never written over" in tacit(capsys, "keys", "--out", tmp_path / "one", code=2)
     assert "--platform" in tacit(capsys, "keys", "--out", tmp_path / "x", "--platform", "A B", code=2)
-    assert "days" in tacit(capsys, "keys", "--out", tmp_path / "x", "--days", "0", code=2)
+    assert "--days" in tacit(capsys, "keys", "--out", tmp_path / "x", "--days", "0", code=2)
     assert not (tmp_path / "x").exists()
 
 
@@ -212,7 +212,7 @@ def _rows_of(columns: Columns, labels: Any) -> Any:
 def test_what_trial_refuses(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new = tmp_path / "new"
     assert "--rows" in tacit(capsys, "trial", "--out", new, "--rows", "10", code=2)
-    assert "Mode" in tacit(capsys, "trial", "--out", new, "--mode", "plain", code=2)
+    assert "--mode" in tacit(capsys, "trial", "--out", new, "--mode", "plain", code=2)
     assert "epsilon" in tacit(capsys, "trial", "--out", new, "--epsilon", "1000", code=2)
     assert "--port" in tacit(capsys, "trial", "--out", new, "--port", "0", code=2)
     assert not new.exists()
@@ -231,7 +231,7 @@ def test_what_serve_refuses(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "expected a room's settings" in tacit(capsys, "serve", folder / "platform/platform.toml", code=2)
     for old, new, said in (
         ("[store]", "[stores]", "stores"),
-        ('id = "click_id"', 'id = "clicks"', "labels.file"),
+        ('id = "click_id"', 'id = "clicks"', "labels.id"),
         ('file = "labels.parquet"', 'file = "none.parquet"', "labels.file"),
         ('certificate = "room.crt"', 'certificate = "authority.crt"', "tls.certificate"),
         ('private_key = "room.key"', 'private_key = "room.crt"', "tls.private_key"),
@@ -268,7 +268,7 @@ def test_the_cost_before_a_run(folder: Path, capsys: pytest.CaptureFixture[str])
     assert "What the run would cost" in tacit(capsys, "train", folder / "platform/platform.toml", "--dry-run")
     for old, new, said in (
         ("batch =", "bach =", "plan.bach"),
-        ("batch = ", "batch = 1 # ", "expected batches of"),
+        ("batch = ", "batch = 1 # ", "plan.batch: expected batches of"),
         ("advertiser = 8", "advertiser = 77", "data.advertiser"),
         ('base = "model.safetensors"', 'base = "platform.crt"', "platform.crt"),
     ):
@@ -385,7 +385,7 @@ def test_a_room_under_other_terms_is_not_trained_with(served: Path, capsys: pyte
 
 def test_a_room_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = edited(folder / "platform/platform.toml", "[plan]", "[patience]\nagain_seconds = 1\n\n[plan]")
-    assert "expected a room that answers, got none for" in tacit_waiting(capsys, settings)
+    assert "expected a room that answers at 127.0.0.1:1, got none for" in tacit_waiting(capsys, settings)
 
 
 def tacit_waiting(capsys: pytest.CaptureFixture[str], settings: Path) -> str:
@@ -394,5 +394,5 @@ def tacit_waiting(capsys: pytest.CaptureFixture[str], settings: Path) -> str:
     out, err = capsys.readouterr()
     assert out == ""
     lines = err.splitlines()
-    assert all(line.startswith("waiting for the room: ") for line in lines[:-1])
+    assert all(line.startswith("waiting for the room at 127.0.0.1:1: ") for line in lines[:-1])
     return lines[-1]

@@ -222,7 +222,7 @@ def test_patience_with_a_room_that_is_not_there_ends(parties: dict[str, Identity
     began = time.monotonic()
     with remote(place, parties["platform"], patience=Patience(call_seconds=5, again_seconds=1)) as link:
         link._waiting = said.append
-        with pytest.raises(RoomError, match="expected a room that answers, got none for"):
+        with pytest.raises(RoomError, match=f"expected a room that answers at {place}, got none for"):
             link.describe()
     assert 0.3 < time.monotonic() - began < 6
     assert len(said) >= 3

@@ -9,7 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from numbers import Rational, Real
-from typing import Any
+from typing import Any, Self
 
 from tacit.errors import BadInput
 
@@ -82,6 +82,14 @@ def unknown_key(name: str, key: str, allowed: Collection[str]) -> str:
 
 class Choice(StrEnum):
     """A closed list of words; another word is refused by naming the list."""
+
+    @classmethod
+    def named(cls, name: str, value: object) -> Self:
+        """The word, where the list has a name of its own to be refused by: a key of a file, an option."""
+        for each in cls:
+            if each == value:
+                return each
+        raise BadInput(f"expected {name} to be one of {', '.join(cls)}, got {value!r}")
 
     @classmethod
     def _missing_(cls, value: object) -> None:

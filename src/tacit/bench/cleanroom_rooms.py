@@ -70,7 +70,7 @@ def add_up(
 def _measured(scale: Scale, turns: Turns) -> list[Measurement]:
     settings = (
         f"{scale.described}; rank {scale.rank}, all layers but the sequence's; slabs decoded and added up, in "
-        f"float32 unless said; {turns.described}; {scale.timed_rows} examples in slabs of four megabytes; written "
+        f"float32 unless said; {turns.described}; {scale.timed_rows} examples in slabs of 4 MB; written "
         f"out, an eighth of them in the largest slabs that may be sent, which costs least; medians of "
         f"{scale.room_rounds} interleaved turns on {processor()}"
     )

@@ -58,8 +58,8 @@ Terms are written in TOML; names and public keys that they lack are taken from p
   epsilon = 3                 # for all labels of one record together
   tasks = ["conversion"]
   smallest_batch = 256
-  begins = 2026-01-01T00:00:00Z
-  expires = 2026-07-01T00:00:00Z"""
+  begins = 2026-01-01         # midnight UTC; or a second: 2026-01-01T12:00:00Z
+  expires = 2026-07-01"""
 
 SERVE = """\
 Run the room: says in one line where it listens, then answers its platform until it is asked to end (SIGTERM,
@@ -67,7 +67,8 @@ Ctrl-C; calls under way are answered first). Whoever calls must show the certifi
 
 Every release is paid for in the room's ledger, counted for each record and written to the audit log before it
 leaves. Killed at any moment and started again, it goes on; an answer that got lost is asked for again and given
-again, and counts once. One process serves a store: a second one is refused."""
+again, and counts once. One process serves a store: a second one is refused. So is, at the start, an agreement
+that has expired, and an audit log that does not hold."""
 
 TRAIN = """\
 Train one advertiser's adapter through its room. Shows bytes, examples a second and what remains of the budget;

@@ -119,7 +119,7 @@ def _show(before: Agreement | None, after: Agreement, args: argparse.Namespace) 
         print_json(record)
         return 0
     rows = [
-        (key, _shown(value), "allows more" if key in looser else "changed" if key in changed else "")
+        (key, shown_term(key, value), "allows more" if key in looser else "changed" if key in changed else "")
         for key, value in last.terms.as_json().items()
     ]
     print_table(f"Agreement {last.terms.name}, step {last.serial}", ("term", "value", ""), rows)
@@ -150,5 +150,10 @@ def _amounts(budget: Budget) -> dict[str, str]:
     return {"epsilon": str(budget.epsilon), "delta": str(budget.delta)}
 
 
-def _shown(value: Any) -> str:
+def shown_term(key: str, value: Any) -> str:
+    """A term for people: times as dates, and as the seconds that are signed."""
+    from tacit.cleanroom.wire.agreement import shown_time
+
+    if key in ("begins", "expires"):
+        return f"{shown_time(value)} ({value})"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

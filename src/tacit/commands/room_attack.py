@@ -57,11 +57,14 @@ def add_attack(actions: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     import time
 
+    from tacit import expect
     from tacit.cleanroom.attacks.report import shown
     from tacit.cleanroom.attacks.suite import attacks
     from tacit.entropy import Entropy, Simulation
     from tacit.privacy.randomness import Source
 
+    if args.seed is not None:
+        expect.whole("--seed", args.seed, at_least=0)
     protection = _protection(args)
     terms = protection.example_terms()  # refused here, before anything is run
 
@@ -80,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
         f"these terms allow an advantage of at most {found[0].allowed:.3f}, and give {power['bar']:.3f} "
         f"to whoever reads them best; the best attack ({power['attack']}) came to {power['advantage']:.3f}"
     )
+    print("an advantage is a point estimate; its lower bound (at least) is what is held to what is allowed")
     if failed:
         print(f"{len(failed)} of {len(records)} do not hold: {', '.join(failed)}")
     else:
@@ -93,10 +97,10 @@ def _protection(args: argparse.Namespace) -> Protection:
     from tacit.cleanroom.wire.agreement import Mode, Noise
 
     return Protection(
-        mode=Mode(args.mode),
+        mode=Mode.named("--mode", args.mode),
         epsilon=expect.positive("--epsilon", args.epsilon),
-        releases_per_record=args.releases,
-        noise=Noise(args.noise),
+        releases_per_record=expect.whole("--releases", args.releases, at_least=1),
+        noise=Noise.named("--noise", args.noise),
     )
 
 

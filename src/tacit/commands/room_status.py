@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import print_json, print_table
+from tacit.commands.room_agree import shown_term
 from tacit.commands.room_keys import extra_installed
 from tacit.errors import AuditBroken
 
@@ -25,12 +28,13 @@ def run(args: argparse.Namespace) -> int:
 
     role = settings.role_of(args.settings)
     terms, remaining, audit = (_of_platform if role is Role.PLATFORM else _of_room)(args.settings)
-    statement = terms.statement()
+    statement, now = terms.statement(), int(time.time())
     record = {
         "role": str(role),
         "terms": terms.as_json(),
         "digest": terms.digest,
-        "open": terms.is_open(int(time.time())),
+        "open": terms.is_open(now),
+        "closed": terms.why_closed(now),
         "remaining": None if remaining is None else remaining.as_json(),
         "audit": audit,
         "statement": statement.as_json(),
@@ -50,13 +54,24 @@ def _of_platform(path: Path) -> tuple[Terms, Remaining | None, dict[str, Any]]:
 
     found = settings.load_platform(path)
     terms = link_checks.terms_of(found)
-    with link_checks.link_to(found, terms) as link:
+    with link_checks.link_to(found, terms, _said_once(), patience=found.patience.at_first) as link:
         remaining = link_checks.described(link, terms).remaining
         try:
             audit = link_checks.audited(link, found)
         except AuditBroken as broken:
             audit = {"holds": False, "broken": str(broken)}
     return terms, remaining, audit
+
+
+def _said_once() -> Callable[[str], None]:
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        if not said:
+            said.append(line)
+            print(line, file=sys.stderr, flush=True)
+
+    return say
 
 
 def _of_room(path: Path) -> tuple[Terms, Remaining | None, dict[str, Any]]:
@@ -68,10 +83,9 @@ def _of_room(path: Path) -> tuple[Terms, Remaining | None, dict[str, Any]]:
 
 def _show(record: dict[str, Any], page: str) -> None:
     terms, remaining, audit = record["terms"], record["remaining"], record["audit"]
-    rows = [(key, ", ".join(value) if isinstance(value, list) else str(value)) for key, value in terms.items()]
-    print_table(
-        f"Agreement {terms['name']}{'' if record['open'] else ' (not open now)'}", ("term", "value"), rows
-    )
+    rows = [(key, shown_term(key, value)) for key, value in terms.items()]
+    closed = "" if record["closed"] is None else f" ({record['closed']})"
+    print_table(f"Agreement {terms['name']}{closed}", ("term", "value"), rows)
     print(page)
     print()
     if remaining is not None:

@@ -28,17 +28,18 @@ def run(args: argparse.Namespace) -> int:
         from tacit.services.room import link_checks, naming, platform, runs
 
         ready = platform.ready(found)
+    if (why := ready.terms.why_closed(int(time.time()))) is not None:
+        print(f"the agreement is not open: {why}; its room refuses to start", file=sys.stderr, flush=True)
     if args.dry_run:
         return _show_cost(runs.cost(ready, found).as_json(), args)
-    with (
-        _watching() as (watch, waiting),
-        link_checks.link_to(found, ready.terms, waiting) as link,
-    ):
-        link_checks.described(link, ready.terms)
-        naming.exchange(link, found, ready.terms)
-        outcome = runs.train(ready, link, found, watch)
-        left = link_checks.described(link, ready.terms).remaining
-        audit = link_checks.audited(link, found)
+    with _watching() as (watch, waiting):
+        with link_checks.link_to(found, ready.terms, waiting, patience=found.patience.at_first) as link:
+            link_checks.described(link, ready.terms)
+        with link_checks.link_to(found, ready.terms, waiting) as link:
+            naming.exchange(link, found, ready.terms)
+            outcome = runs.train(ready, link, found, watch)
+            left = link_checks.described(link, ready.terms).remaining
+            audit = link_checks.audited(link, found)
     record = {
         "run": found.run,
         "adapter": str(found.out),
@@ -90,7 +91,10 @@ def _show_cost(cost: dict[str, Any], args: argparse.Namespace) -> int:
     if args.json:
         print_json(cost)
         return 0
-    rows = [(name.replace("_", " "), _figure(name, value)) for name, value in cost.items() if value is not None]
+    shown = {name: _figure(name, value) for name, value in cost.items() if value is not None}
+    releases = shown.pop("releases")
+    shown["releases a record"] = "unlimited (labels are flipped once)" if cost["mode"].flips else releases
+    rows = [(name.replace("_", " "), value) for name, value in shown.items()]
     print_table("What the run would cost (nothing was asked of the room)", ("", "value"), rows)
     return 0
 
@@ -123,7 +127,7 @@ def _watching() -> Iterator[tuple[Watch, Callable[[str], None]]]:
         with Console(stderr=True).status("asking the room") as status:
             yield (
                 lambda now: status.update(told(now)),
-                lambda why: status.update(f"waiting for the room: {why}"),
+                lambda line: status.update(line),
             )
         return
     last = [0.0, 0.0]
@@ -135,7 +139,7 @@ def _watching() -> Iterator[tuple[Watch, Callable[[str], None]]]:
 
     yield (
         lambda now: say(told(now), 0, now_for_sure=now.step == now.steps),
-        lambda why: say(f"waiting for the room: {why}", 1),
+        lambda line: say(line, 1),
     )
 
 

@@ -27,9 +27,9 @@ def run(args: argparse.Namespace) -> int:
         made = trial.make(
             args.out,
             rows=args.rows,
-            mode=Mode(args.mode),
+            mode=Mode.named("--mode", args.mode),
             epsilon=expect.positive("--epsilon", args.epsilon),
-            join=Join(args.join),
+            join=Join.named("--join", args.join),
             port=args.port,
             seed=args.seed,
             now=int(time.time()),
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
                 "platform": str(made.platform),
                 "rows": made.rows,
                 "sensitive_rows": made.sensitive_rows,
+                "rows_for_auc": made.rows_for_auc,
                 "synthetic": True,
                 "terms": made.terms.as_json(),
             }
@@ -53,6 +54,11 @@ def run(args: argparse.Namespace) -> int:
         f"advertiser whose labels only room/ has; mode {made.terms.mode}, epsilon {made.terms.epsilon}, signed "
         "by both"
     )
+    if made.rows_for_auc is not None and made.rows < made.rows_for_auc:
+        print(
+            f"on so few rows AUC cannot be told from the room's noise, and train says so: "
+            f"it takes about --rows {float(f'{made.rows_for_auc:.1e}'):,.0f}"
+        )
     print(f"next: tacit room serve {made.room}            in one terminal")
     print(f"      tacit room train {made.platform}    in another")
     print(f"      tacit room status {made.platform}")

@@ -195,6 +195,11 @@ class Room:
                 with self._store.transaction() as kept:
                     at.refuse_replaced(kept)
                     at.register_labels(kept)  # the points that leave now are those of these records
+                    if kept.find(f"offered/{at.release}") is None:
+                        kept.keep(f"offered/{at.release}", b"")
+                        self._log.write(
+                            kept, "offer", now, {"peer": peer, "release": at.release, "points": most}
+                        )
                 return at.offer.points.tobytes()
             matched(at.offer.places, points_of(points, most), most)  # refuses what is not an answer
             with self._store.transaction() as kept:

@@ -37,8 +37,12 @@ class Counting:
                 raise RoomRefused(Refusal.CONFLICT)
             return
         with self._store.reading() as looked:
-            if not looked.has_left(self._release, records, self._most):
-                raise RoomRefused(Refusal.RECORD_EXHAUSTED)
+            if looked.has_left(self._release, records, self._most):
+                return
+            # Perhaps by this very request, whose first call was answered meanwhile.
+            self._known = looked.answered(self._release, self._run, self._number)
+        if self._known is None or not self._known.asked.startswith(b"".join(self._asked)):
+            raise RoomRefused(Refusal.RECORD_EXHAUSTED)
 
     def count(self, kept: Kept, records: Records, answer: bytes) -> bool:
         """Count a release for each record, once for each run and number; whether it was counted now."""

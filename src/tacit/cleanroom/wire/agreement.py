@@ -8,7 +8,7 @@ room_key = "77b2..."
 epsilon = 3                     # for all labels of one record together
 tasks = ["conversion"]
 begins = 2026-01-01T00:00:00Z
-expires = 2026-07-01T00:00:00Z
+expires = 2026-07-01            # midnight UTC; a time has an offset: 2026-07-01T12:00:00Z
 
 The rest have defaults: see `Terms`. Keys that it does not have are refused.
 """
@@ -21,7 +21,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from datetime import datetime
+from datetime import UTC, date, datetime, time
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -39,13 +39,14 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.statement import PrivacyStatement
 
-__all__ = ["Join", "Mode", "Noise", "Role", "Terms", "terms_from_toml"]
+__all__ = ["Join", "Mode", "Noise", "Role", "Terms", "shown_time", "terms_from_toml"]
 
 MOST_EPSILON = 40  # one flip in 2^57; above it the labels are given away in all but name
 EPSILON_PART, DELTA_PART = Fraction(1, 10**9), Fraction(1, 10**18)  # what a ledger counts in
 LEAST_EPSILON, LEAST_DELTA, MOST_DELTA = Fraction(1, 1000), Fraction(1, 10**15), Fraction(1, 1000)
 MOST_TASKS, MOST_RELEASES, MOST_IDS, MOST_TIME = 64, 10_000, 2**24, 2**40
 MOST_TERMS_BYTES = 2**16
+LAST_DATE = 253_402_300_799  # Unix seconds: the end of the year 9999
 _EXACT = re.compile(r"[0-9]{1,20}(/[0-9]{1,20})?", re.ASCII)
 
 
@@ -90,7 +91,8 @@ class Terms:
         if self.platform_key == self.room_key:
             raise BadInput("expected platform_key and room_key to be two keys, got the same")
         if self.expires <= self.begins:
-            raise BadInput(f"expected expires > begins = {self.begins}, got {self.expires}")
+            begins, expires = shown_time(self.begins), shown_time(self.expires)
+            raise BadInput(f"expected expires after begins, {begins}, got {expires}")
         if self.mode is not Mode.NOISED and self.releases_per_record != 1:
             raise BadInput(
                 f"expected releases_per_record = 1 in mode {self.mode}, got {self.releases_per_record}"
@@ -145,6 +147,12 @@ class Terms:
         """Whether the terms hold at this second."""
         return self.begins <= now < self.expires
 
+    def why_closed(self, now: int) -> str | None:
+        """Why the terms do not hold at this second, in a few words with the date; None where they do."""
+        if now < self.begins:
+            return f"NOT BEGUN before {shown_time(self.begins)}"
+        return None if now < self.expires else f"EXPIRED on {shown_time(self.expires)}"
+
     @property
     def token_bytes(self) -> int:
         """How long the name of a record is on the wire."""
@@ -190,7 +198,7 @@ class Terms:
 
 
 def terms_from_toml(text: str) -> Terms:
-    """The terms that a person wrote: defaults may be left out, and times may be dates with an offset."""
+    """The terms that a person wrote: defaults may be left out, and times may be dates, which begin in UTC."""
     try:
         record = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
@@ -200,15 +208,31 @@ def terms_from_toml(text: str) -> Terms:
         if field.name not in record and field.default is MISSING:
             raise BadInput(f"{field.name}: expected this key, got none")
     for key in ("begins", "expires"):
-        if isinstance(record[key], datetime):
-            record[key] = _seconds(key, record[key])
+        record[key] = _seconds(key, record[key])
+    for key in ("epsilon", "delta", "clip_norm"):
+        if isinstance(record.get(key), str):  # exact texts are for the signed spelling
+            raise BadInput(f"expected {key} to be a number without quotes, got {record[key]!r}")
     return Terms(**record)
 
 
-def _seconds(key: str, time: datetime) -> int:
-    if time.tzinfo is None or time.microsecond:
-        raise BadInput(f"expected {key} as a whole second with an offset (a final Z is UTC), got {time}")
-    return int(time.timestamp())
+def _seconds(key: str, given: object) -> object:
+    """A date is its midnight in UTC; what is no date is checked with the other terms."""
+    if isinstance(given, time):
+        raise BadInput(f"expected {key} as a date like 2026-07-01, got a time of day")
+    if isinstance(given, date) and not isinstance(given, datetime):
+        given = datetime(given.year, given.month, given.day, tzinfo=UTC)
+    if not isinstance(given, datetime):
+        return given
+    if given.tzinfo is None or given.microsecond:
+        raise BadInput(f"expected {key} as a whole second with an offset (a final Z is UTC), got {given}")
+    return int(given.timestamp())
+
+
+def shown_time(seconds: int) -> str:
+    """Unix seconds as people read them."""
+    if not 0 <= seconds <= LAST_DATE:
+        return f"Unix second {seconds}"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _refuse_unknown(record: Mapping[Any, Any]) -> None:
@@ -233,8 +257,11 @@ def _name(key: str, value: object) -> str:
 
 
 def _names(key: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, tuple | list) or not 1 <= len(value) <= MOST_TASKS:
-        raise BadInput(f"expected {key} as a list of 1 to {MOST_TASKS} names, got something else")
+    if not isinstance(value, tuple | list) or not value:
+        got = "an empty one" if isinstance(value, tuple | list) else "something else"
+        raise BadInput(f"expected {key} to be a list of at least one name, got {got}")
+    if len(value) > MOST_TASKS:
+        raise BadInput(f"expected {key} to be a list of at most {MOST_TASKS} names, got {len(value)}")
     found = tuple(_name(key, each) for each in value)
     if len(set(found)) < len(found):
         raise BadInput(f"expected each of {key} once, got one twice")
@@ -298,7 +325,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "room_key": checked_public_key,
     "begins": lambda key, value: _count(key, value, 0, MOST_TIME),
     "expires": lambda key, value: _count(key, value, 0, MOST_TIME),
-    "mode": lambda _, value: Mode(value),
+    "mode": Mode.named,
     "epsilon": _epsilon,
     "delta": _delta,
     "tasks": _names,
@@ -306,10 +333,10 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "smallest_batch": lambda key, value: _count(key, value, 1, MOST_TIME),
     "codecs": _codecs,
     "dense_sequences": _flag,
-    "noise": lambda _, value: Noise(value),
+    "noise": Noise.named,
     "clip_norm": _clip_norm,
     "metrics": _flag,
-    "join": lambda _, value: Join(value),
+    "join": Join.named,
     "most_ids": lambda key, value: None if value is None else _count(key, value, 1, MOST_IDS),
     "window": _window,
     "label_version": lambda key, value: _count(key, value, 0, MOST_TIME),

@@ -162,6 +162,10 @@ class Agreement:
         for place, step in enumerate(self.steps):
             if (step.serial, step.before) != (place, before):
                 raise RoomRefused(Refusal.NOT_SIGNED, f"step {place} does not follow the one before it")
+            if step.terms.name != self.steps[0].terms.name:  # budgets are kept by it
+                raise RoomRefused(
+                    Refusal.NOT_SIGNED, f"step {place} has another name: that is another agreement"
+                )
             for role in step.signatures:
                 if not step.is_signed_by(role, keys_of.key_of(role)):
                     raise RoomRefused(Refusal.NOT_SIGNED, f"the {role}'s signature on step {place} is false")
@@ -190,6 +194,8 @@ class Agreement:
         settled = self.settled
         if terms == current:
             raise BadInput("expected other terms than those in force, got the same")
+        if terms.name != current.name:
+            raise BadInput(f"expected name to stay {current.name}, got another: that is a new agreement")
         step = Step(len(settled), settled[-1].digest, terms)
         return Agreement((*settled, step)).sign(role, key)
 

@@ -41,6 +41,7 @@ class RemoteRoom:
         received: Callable[[Given], None] = lambda _: None,
         waiting: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._address, self._room = address, room
         self._patience, self._received, self._waiting = patience or Patience(), received, waiting
         self.bytes_sent = self.bytes_received = self.tries = 0
         credentials = grpc.ssl_channel_credentials(
@@ -112,12 +113,18 @@ class RemoteRoom:
                 if outgoing.trouble is not None:  # it was ours: the messages could not be made
                     raise outgoing.trouble from None
                 code, details = trouble.code(), trouble.details() or ""
-                if code not in TRY_AGAIN or not outgoing.can_come_again or _is_final(details):
+                if code in TRY_AGAIN and _is_final(details):
+                    raise RoomError(
+                        f"expected the certificate of {self._room} at {self._address}, signed by "
+                        f"tls.authority, got another: {_in_short(details)}"
+                    ) from None
+                if code not in TRY_AGAIN or not outgoing.can_come_again:
                     raise error_of(code, details) from None
                 waited = time.monotonic() - began
                 if waited + pause > self._patience.again_seconds:
                     raise RoomError(
-                        f"expected a room that answers, got none for {waited:.0f} seconds: {_in_short(details)}"
+                        f"expected a room that answers at {self._address}, got none for {waited:.0f} seconds: "
+                        f"{_in_short(details)} ({_perhaps(details)})"
                     ) from None
                 self._waiting(_in_short(details))
                 time.sleep(pause)
@@ -157,6 +164,13 @@ class _Outgoing:
 
 def _is_final(details: str) -> bool:
     return any(words in details.lower() for words in NEVER)
+
+
+def _perhaps(details: str) -> str:
+    """What to look at. A handshake that one side breaks off looks like any broken connection to the other."""
+    if "connection refused" in details.lower():
+        return "does it run?"
+    return "does it run, and does it accept our tls.certificate: signed by its tls.authority, not expired?"
 
 
 def _in_short(details: str) -> str:

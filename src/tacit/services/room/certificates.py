@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -126,3 +127,39 @@ def name_on(key: str, certificate: bytes) -> str:
     if len(common) != 1 or common[0] not in names.get_values_for_type(x509.DNSName):
         raise BadInput(f"{key}: expected a certificate with the party's name, got one without")
     return common[0]
+
+
+def check_pair(certificate: bytes, private_key: bytes, authority: bytes) -> None:
+    """Refuse what no handshake can succeed with: another certificate's key, or one of another authority."""
+    key = _private_key(private_key)
+    chain = _certificates("tls.certificate", certificate)  # the party's own comes first
+    trusted = _certificates("tls.authority", authority)
+    if chain[0].public_key() != key:
+        raise BadInput("tls.private_key: expected the key of tls.certificate, got that of another certificate")
+    if not any(_is_issued(each, by) for each in chain for by in trusted):
+        raise BadInput("tls.certificate: expected one that tls.authority signed, got one that it did not")
+
+
+def _private_key(pem: bytes) -> object:
+    """Its public half."""
+    try:
+        return serialization.load_pem_private_key(pem, password=None).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # what is in the file must not be repeated
+        raise BadInput(
+            "tls.private_key: expected a private key in PEM, without a password, got another text"
+        ) from None
+
+
+def _certificates(key: str, pem: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise BadInput(f"{key}: expected a certificate in PEM, got another text") from None
+
+
+def _is_issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(by)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

@@ -16,11 +16,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit import expect
 from tacit.cleanroom.wire import signing
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.services.room.certificates import DAYS, Authority, party_name
 from tacit.services.signing import SECRET_BYTES
+
+MOST_DAYS = 36_500
 
 PARTIES = """\
 # Public: the parties' names, as on their certificates, and the keys that their signatures are checked with.
@@ -62,6 +65,8 @@ def write(
     """Make all of them; refuses a folder in which one of them is already, before it writes any."""
     if party_name("--platform", platform) == party_name("--room", room):
         raise BadInput(f"--platform and --room: expected two names, got {room} for both")
+    if expect.whole("--days", days, at_least=1) > MOST_DAYS:
+        raise BadInput(f"--days: expected at most {MOST_DAYS}, got {days}")
     authority = Authority(f"tacit trial of {platform} and {room}", now=now, days=days)
     certified = {"room": authority.room(room), "platform": authority.platform(platform)}
     signing_secrets = {party: entropy.bytes(signing.KEY_BYTES) for party in certified}

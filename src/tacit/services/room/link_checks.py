@@ -12,6 +12,7 @@ from tacit.cleanroom.wire.audit_log import check_receipt, verify
 from tacit.errors import BadInput, RoomError
 from tacit.services.room.calling import RemoteRoom
 from tacit.services.room.files import Receipts, read_agreement
+from tacit.services.room.pace import Patience
 from tacit.services.room.settings import PlatformSettings
 
 
@@ -32,16 +33,20 @@ def receipts_of(settings: PlatformSettings) -> Receipts:
 
 
 def link_to(
-    settings: PlatformSettings, terms: Terms, waiting: Callable[[str], None] = lambda _: None
+    settings: PlatformSettings,
+    terms: Terms,
+    waiting: Callable[[str], None] = lambda _: None,
+    *,
+    patience: Patience | None = None,
 ) -> RemoteRoom:
-    """The room of the agreement; every receipt that it gives is kept."""
+    """The room of the agreement; every receipt that it gives is kept. `waiting` hears where it is, and why."""
     return RemoteRoom(
         settings.address,
         terms.room,
         settings.identity,
-        patience=settings.patience,
+        patience=patience or settings.patience,
         received=receipts_of(settings).keep,
-        waiting=waiting,
+        waiting=lambda why: waiting(f"waiting for the room at {settings.address}: {why}"),
     )
 
 

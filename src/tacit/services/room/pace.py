@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from tacit import expect
@@ -27,10 +27,16 @@ class Patience:
     """The platform's."""
 
     call_seconds: int = 900  # for one call
+    first_seconds: int = 10  # for a room that was not reached yet: it may not run, or refuse our certificate
     again_seconds: int = 120  # for a room that cannot be reached
 
     def __post_init__(self) -> None:
         _whole(self, "patience")
+
+    @property
+    def at_first(self) -> Patience:
+        """Before the room has ever answered; never longer than afterwards."""
+        return replace(self, again_seconds=min(self.first_seconds, self.again_seconds))
 
 
 def _whole(record: Any, section: str) -> None:

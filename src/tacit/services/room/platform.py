@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from tacit import expect
 from tacit.cleanroom.model.examples import Examples, advertiser_key, examples_of
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.platform.plans import Plan
-from tacit.cleanroom.wire.agreement import Terms
+from tacit.cleanroom.wire.agreement import Mode, Terms
 from tacit.data.columns import Columns
 from tacit.errors import BadInput
 from tacit.services.room.link_checks import terms_of
@@ -47,18 +49,38 @@ def ready(settings: PlatformSettings) -> Ready:
             f"data.advertiser: expected an advertiser with rows to train on, got {settings.advertiser!r}"
         )
     model = ConversionModel.load(settings.base)
-    plan = _plan(settings, terms)
-    model.add_adapter(settings.adapter, advertiser, settings.rank, seed=plan.seed, tasks=(plan.task,))
+    plan = _plan(settings.plan, terms, len(examples[TRAIN]))
+    try:
+        model.add_adapter(settings.adapter, advertiser, settings.rank, seed=plan.seed, tasks=(plan.task,))
+    except BadInput as refusal:
+        raise BadInput(f"model: {refusal}") from None
     named = {part: names_of(each.records, settings, terms) for part, each in examples.items()}
     return Ready(model, plan, terms, examples, named)
 
 
-def _plan(settings: PlatformSettings, terms: Terms) -> Plan:
-    allowed = [each.name for each in fields(Plan)]
-    for key in settings.plan:
-        if key not in allowed:
-            raise BadInput(expect.unknown_key(f"plan.{key}", key, allowed))
+def _plan(given: Mapping[str, Any], terms: Terms, rows: int) -> Plan:
+    """What is refused is blamed on the key that is refused by itself, where there is one."""
+    defaults = {each.name: each.default for each in fields(Plan)}
+    for key, value in given.items():
+        if key not in defaults:
+            raise BadInput(expect.unknown_key(f"plan.{key}", key, defaults))
+        if isinstance(value, str) and not isinstance(defaults[key], str):
+            raise BadInput(f"plan.{key}: expected a value without quotes, got {value!r}")
+    refusal = _refusal(given, terms, rows)
+    if refusal is None:
+        return Plan.for_terms(terms, **given)
+    if _refusal({}, terms, rows) is None:
+        for key, value in given.items():
+            if (alone := _refusal({key: value}, terms, rows)) is not None:
+                raise BadInput(f"plan.{key}: {alone}")
+    raise BadInput(f"plan: {refusal}")
+
+
+def _refusal(given: Mapping[str, Any], terms: Terms, rows: int) -> BadInput | None:
     try:
-        return Plan.for_terms(terms, **settings.plan)
+        plan = Plan.for_terms(terms, **given)
+        if terms.mode in (Mode.AGGREGATE, Mode.NOISED):
+            plan.refuse_unless_agreed(terms, rows)
     except BadInput as refusal:
-        raise BadInput(f"plan: {refusal}") from None
+        return refusal
+    return None

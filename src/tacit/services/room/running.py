@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -15,13 +16,16 @@ from pathlib import Path
 
 import grpc
 
+from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.room.labels_file import read_labels
 from tacit.cleanroom.room.party import Room
+from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.signing import private_key
 from tacit.cleanroom.wire.tokens import token_key
 from tacit.entropy import Entropy
 from tacit.errors import BadInput, TacitError
 from tacit.services.room.files import read_agreement
+from tacit.services.room.looking import verified
 from tacit.services.room.pace import Pace
 from tacit.services.room.serving import LOG, OPTIONS, Party, RoomService
 from tacit.services.room.settings import Identity, RoomSettings
@@ -43,11 +47,12 @@ def open_room(settings: RoomSettings) -> Room:
             f"tls.certificate: expected that of the agreement's room, {terms.room}, got that of "
             f"{settings.identity.name}"
         )
-    with naming("labels.file"):
-        key = token_key(settings.token_secret, terms.name)
-        table = read_labels(settings.labels, settings.id_column, terms.tasks, key)
+    if (why := terms.why_closed(now := clock())) is not None:
+        raise BadInput(f"agreement.file: expected an agreement that holds now, got one {why}")
+    table = _labels(settings, terms)
     with naming("store.room"):
         store = SqlRoomStore.open(settings.store, witness=_made_room_for(settings.room_witness))
+        verified(store)  # nothing is added to a log that does not hold
     with naming("store.ledger"):
         ledger = LedgerStore.open(settings.ledger, witness=_made_room_for(settings.ledger_witness))
     with naming("agreement.file"):
@@ -59,8 +64,17 @@ def open_room(settings: RoomSettings) -> Room:
             secret=settings.secret,
             signing_key=private_key(settings.signing),
             entropy=Entropy(),
-            now=clock(),
+            now=now,
         )
+
+
+def _labels(settings: RoomSettings, terms: Terms) -> LabelTable:
+    key = token_key(settings.token_secret, terms.name)
+    try:
+        return read_labels(settings.labels, settings.id_column, terms.tasks, key)
+    except TacitError as trouble:  # it names the column, which for ids is a setting, too
+        is_about_ids = re.search(rf"column {re.escape(settings.id_column)}( in |:)", str(trouble))
+        raise BadInput(f"labels.{'id' if is_about_ids else 'file'}: {trouble}") from None
 
 
 def _made_room_for(witness: Path | None) -> Path | None:

@@ -55,22 +55,25 @@ platform.toml has [tls], [agreement] (file) and [secrets] (token; mask, for join
     epochs = 2
 
     [patience]                           # changes no promise
-    again_seconds = 120
+    first_seconds = 10                   # for a room that was not reached yet
+    again_seconds = 120                  # for one that was
 
 Paths are relative to the file's folder.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from tacit import expect
 from tacit.cleanroom.wire.modes import Role
 from tacit.errors import BadInput
 from tacit.services.reading import Section, read_toml
-from tacit.services.room.certificates import name_on
+from tacit.services.room.certificates import check_pair, name_on
 from tacit.services.room.pace import Pace, Patience
 from tacit.services.settings import readable, secret_at
 
@@ -186,10 +189,10 @@ def load_platform(path: Path) -> PlatformSettings:
             columns=data.file("columns"),
             advertiser=_advertiser(data),
             base=model.file("base"),
-            adapter=model.text("adapter"),
-            rank=model.whole("rank", at_most=4096, default=8),
+            adapter=_file_name("model.adapter", model.text("adapter")),
+            rank=_rank(model),
             out=model.file("out"),
-            run=run.text("name"),
+            run=_file_name("run.name", run.text("name")),
             folder=run.file("folder"),
             plan=section.free("plan").given(),
             patience=Patience(**section("patience", [each.name for each in fields(Patience)]).given()),
@@ -239,7 +242,23 @@ def _identity(section: Section) -> Identity:
         if key == "private_key" and mode & 0o077:
             raise BadInput(f"tls.{key}: expected a file that only its owner may read (chmod 600), got {place}")
     content = {key: place.read_bytes() for key, place in places.items()}
-    return Identity(name_on("tls.certificate", content["certificate"]), **content)
+    name = name_on("tls.certificate", content["certificate"])
+    check_pair(**content)
+    return Identity(name, **content)
+
+
+def _file_name(key: str, name: str) -> str:
+    """A name that files are called by: it must not lead to another folder, nor hide."""
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", name):
+        raise BadInput(
+            f"{key}: expected 1 to 100 letters, digits and - . _ without a dot in front, got {name[:100]!r}"
+        )
+    return name
+
+
+def _rank(model: Section) -> int:
+    rank = model.whole("rank", at_most=4096, default=8)
+    return expect.whole("model.rank", rank, at_least=1)
 
 
 def _ledger_witness(store: Section) -> Path | None:

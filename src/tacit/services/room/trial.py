@@ -5,6 +5,7 @@ The platform's log has zeros where the sensitive advertiser's labels were; only 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,6 +20,7 @@ from tacit import expect
 from tacit.cleanroom.model.examples import advertiser_key, examples_of
 from tacit.cleanroom.model.learning import LearnSettings, pretrain
 from tacit.cleanroom.model.network import ConversionModel
+from tacit.cleanroom.platform.metrics import LEAST_STANDARD_ERRORS
 from tacit.cleanroom.wire import signing
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.amending import Agreement
@@ -117,6 +119,7 @@ class Trial:
     rows: int
     sensitive_rows: int
     terms: Terms
+    rows_for_auc: int | None  # before the room's flips let AUC be told; None in the modes that do not flip
 
 
 def make(
@@ -159,7 +162,18 @@ def make(
     }
     for path, text in texts.items():
         keys.new_file(path, text.encode(), private=False)
-    return Trial(folder, room / "room.toml", platform / "platform.toml", rows, sensitive_rows, terms)
+    enough = _rows_for_auc(room, rows, terms) if mode.flips else None
+    return Trial(folder, room / "room.toml", platform / "platform.toml", rows, sensitive_rows, terms, enough)
+
+
+def _rows_for_auc(room: Path, rows: int, terms: Terms) -> int:
+    """Rows of a log whose tested positives are expected to stand out from the flips (`platform.metrics`)."""
+    labels = np.asarray(pq.read_table(room / "labels.parquet")[terms.tasks[0]])
+    variance = terms.keep * (1 - terms.keep) / (2 * terms.keep - 1) ** 2  # of a row's stand-in for its label
+    rate = max(float(labels.mean()), 1 / len(labels))
+    tested_share = float(named(LOG).split.shares["test"])
+    tested = LEAST_STANDARD_ERRORS**2 * variance / rate**2
+    return math.ceil(tested / tested_share * rows / len(labels))
 
 
 def _terms(rows: int, mode: Mode, epsilon: Fraction, join: Join, now: int) -> Callable[..., Terms]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tacit.studies.cleanroom.arms import Measurements
-from tacit.studies.cleanroom.report import gain_line, outcome
+from tacit.studies.cleanroom.report import line, outcome
 from tacit.studies.cleanroom.setting import ALL, LOWRANK, NONE, PAPER, SEEDS, VALUE, Arm
 from tacit.studies.plotting import Mechanism, Panel, Series
 from tacit.studies.report import Axes
@@ -26,21 +26,23 @@ def run(asked: Asked) -> Outcome:
     arms = {world: [Arm(rank, world=world) for rank in RANKS] for world in TITLES}
     every = [arm for world, each in arms.items() for arm in (*each, Arm(ALL, world=world))]
     measured = Measurements.of(asked, every)
-    panels = []
-    for world, title in TITLES.items():
-        full = Arm(ALL, world=world)
-        gains = measured.gain(full)
-        level = [float(gains.mean())] * len(RANKS)
-        panels.append(
-            Panel(
-                title,
-                [
-                    gain_line("adapters", measured, arms[world], [float(rank) for rank in RANKS]),
-                    Series("all parameters", list(map(float, RANKS)), level, mechanism=Mechanism.NON_PRIVATE),
-                    Series("published", list(map(float, PUBLISHED)), list(PUBLISHED.values()), published=True),
-                ],
-            )
+    at = [float(rank) for rank in RANKS]
+    panels = [
+        Panel(
+            title,
+            [
+                line("adapters", [share(measured, world, rank) for rank in RANKS], at),
+                Series("all parameters", at, [1.0] * len(at), mechanism=Mechanism.NON_PRIVATE),
+                Series(
+                    "published",
+                    at,
+                    [PUBLISHED[rank] / PUBLISHED_ALL for rank in RANKS],
+                    published=True,
+                ),
+            ],
         )
+        for world, title in TITLES.items()
+    ]
     return outcome(
         NAME,
         asked,
@@ -52,7 +54,7 @@ def run(asked: Asked) -> Outcome:
             _untouched(measured),
         ],
         panels=panels,
-        axes=Axes("rank", "AUC above the pre-trained model's, %", ticks=list(map(float, RANKS)), share_y=True),
+        axes=Axes("rank", "share of the gain that tuning everything brings", ticks=at, share_y=True),
     )
 
 

@@ -34,7 +34,7 @@ def _row(measured: Measurements, arm: Arm) -> tuple[str, ...]:
         "none" if arm.epsilon == NO_PRIVACY else f"{arm.epsilon:g}",
         "" if arm.tuned == NONE else arm.loss,
         arm.codec if isinstance(arm.tuned, int) and arm.mode in ("aggregate", "noised") else "",
-        "" if arm.tuned == NONE else arm.mode,
+        "" if arm.tuned == NONE else f"{arm.mode}{', projected' * arm.project}",
         words(mean(measured.gain(arm))),
         words(mean(measured.figures(arm, "calibration_ratio"))),
         f"{average('bytes_an_example'):,.0f}",
