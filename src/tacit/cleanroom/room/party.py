@@ -84,10 +84,11 @@ class Room:
     Neighbours: replace label, for one record: its labels of all tasks. Which records have labels in the table,
                 beyond those that differ, is the same in both.
     Assumes:    `secret` is 32 uniform bytes that never leave; the store and the ledger keep what they have
-                acknowledged, and are not put back to an older state; labels of one window and version do not
-                change (a changed table is refused). `entropy` never gives two stores the same id. A call
-                is held to the dates at its beginning, `now`: one that began in time may end after the terms
-                have expired. What the room learns of the platform, and the time that it takes, are not covered.
+                acknowledged, and are neither copied nor put back to an older state; labels of one window and
+                version do not change (a changed table is refused). `entropy` never gives two stores the same
+                id. A call is held to the dates at its beginning, `now`: one that began in time may end after
+                the terms have expired. What the room learns of the platform, and the time that it takes, are
+                not covered.
     Source:     by part: `flips.flipped`, `noising.noised`, `noising.reach_of_step`, `counting.release_name`.
     """
 

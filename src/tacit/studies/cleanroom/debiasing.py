@@ -62,5 +62,5 @@ def _closer(measured: Measurements) -> Finding:
 
 STUDY = Study(
     NAME, "Calibration under label DP, by loss", PAPER, "table A1", ("T20",),
-    {Scale.TOY: 0.5, Scale.SMALL: 12, Scale.FULL: 200}, SEEDS, run,
+    {Scale.TOY: 0.5, Scale.SMALL: 8, Scale.FULL: 120}, SEEDS, run,
 )  # fmt: skip

@@ -96,5 +96,5 @@ def _enough(measured: Measurements) -> bool:
 
 STUDY = Study(
     NAME, "Label DP with and without de-biasing", PAPER, "table 2", ("C3", "C4", "C5"),
-    {Scale.TOY: 0.4, Scale.SMALL: 8, Scale.FULL: 80}, SEEDS, run,
+    {Scale.TOY: 0.4, Scale.SMALL: 6, Scale.FULL: 60}, SEEDS, run,
 )  # fmt: skip

@@ -77,5 +77,5 @@ def _projection(measured: Measurements, epsilons: tuple[float, ...]) -> Finding:
 
 STUDY = Study(
     NAME, "The four modes side by side", OURS, "beside table 2", ("T22", "T23"),
-    {Scale.TOY: 0.5, Scale.SMALL: 12, Scale.FULL: 200}, SEEDS, run,
+    {Scale.TOY: 0.5, Scale.SMALL: 8, Scale.FULL: 120}, SEEDS, run,
 )  # fmt: skip

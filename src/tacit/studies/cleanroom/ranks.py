@@ -95,5 +95,5 @@ def _untouched(measured: Measurements) -> Finding:
 
 STUDY = Study(
     NAME, "Adapters of several ranks beside tuning everything", PAPER, "table 1", ("C1", "C2", "C8", "T19"),
-    {Scale.TOY: 0.5, Scale.SMALL: 12, Scale.FULL: 120}, SEEDS, run,
+    {Scale.TOY: 0.5, Scale.SMALL: 8, Scale.FULL: 80}, SEEDS, run,
 )  # fmt: skip
