@@ -12,9 +12,8 @@ from scipy.special import expit
 
 from tacit.cleanroom.attacks import honest
 from tacit.cleanroom.attacks.outcome import Scores
-from tacit.cleanroom.attacks.target import Asked, Floats, Target
+from tacit.cleanroom.attacks.target import Floats, Target
 from tacit.cleanroom.attacks.worlds import Records
-from tacit.errors import RoomRefused
 from tacit.privacy.randomness import Source
 
 BATCH, RANK, ADAPTED = 384, 1, 1  # 64 + 32 parameters
@@ -25,16 +24,11 @@ FEW = 1e-3  # how much fewer positives are preferred, where equations leave a ch
 def scores(target: Target, records: Records, source: Source) -> Scores:
     """Honest derivatives of one adapter of rank 1, batch by batch; least squares within [0, 1]."""
     told = np.zeros(len(records))
-    for number, start in enumerate(range(0, len(records), BATCH)):
-        some = records[start : start + BATCH]
-        sent = honest.sent(len(some), RANK, source, adapted=ADAPTED)
-        asked = Asked(target.tokens(some), sent.logits, sent.layout, sent.derivatives, number=number)
-        try:
-            gradient = target.aggregate(asked)
-        except RoomRefused:
-            break
+    for some, sent, gradient in honest.answered(
+        target, records, source, batch=BATCH, rank=RANK, adapted=ADAPTED
+    ):
         known = expit(sent.logits.astype(np.float64)) @ sent.matrix - gradient  # = sum_i y_i d_i
-        told[start : start + BATCH] = boxed(sent.matrix, known) - 0.5
+        told[some] = boxed(sent.matrix, known) - 0.5
     return told
 
 

@@ -12,9 +12,8 @@ from scipy.special import expit
 
 from tacit.cleanroom.attacks import honest
 from tacit.cleanroom.attacks.outcome import Scores
-from tacit.cleanroom.attacks.target import Asked, Floats, Target
+from tacit.cleanroom.attacks.target import Floats, Target
 from tacit.cleanroom.attacks.worlds import Records
-from tacit.errors import RoomRefused
 from tacit.privacy.randomness import Source
 
 BATCH, RANK = 256, 4
@@ -24,15 +23,8 @@ ROUNDS = 500
 def scores(target: Target, records: Records, source: Source) -> Scores:
     """Honest derivatives of an adapter, batch by batch; a soft label is the logistic of a free number."""
     told = np.zeros(len(records))
-    for number, start in enumerate(range(0, len(records), BATCH)):
-        some = records[start : start + BATCH]
-        sent = honest.sent(len(some), RANK, source)
-        asked = Asked(target.tokens(some), sent.logits, sent.layout, sent.derivatives, number=number)
-        try:
-            gradient = target.aggregate(asked)
-        except RoomRefused:
-            break
-        told[start : start + BATCH] = matched(sent.matrix, expit(sent.logits.astype(np.float64)), gradient)
+    for some, sent, gradient in honest.answered(target, records, source, batch=BATCH, rank=RANK):
+        told[some] = matched(sent.matrix, expit(sent.logits.astype(np.float64)), gradient)
     return told
 
 

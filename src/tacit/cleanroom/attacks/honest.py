@@ -6,14 +6,18 @@ Two layers y = (W + B A) x with tanh between; d logit / dB = delta (A x)^T and d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.cleanroom.attacks.target import Asked, Target
+from tacit.cleanroom.attacks.worlds import Records
 from tacit.cleanroom.wire.blocks import Block, Layout
 from tacit.cleanroom.wire.derivatives import BlockDerivatives, Derivatives, Factors
+from tacit.errors import RoomRefused
 from tacit.privacy.randomness import Source
 
 BIAS = -4.0  # conversions are rare: p is about 2%
@@ -96,6 +100,22 @@ def sent(examples: int, rank: int, source: Source, *, adapted: int = 2) -> Sent:
     """Random examples through a random network."""
     network = Network.drawn(rank, source)
     return network.sent(source.normal((examples, WIDTHS[0]), dtype=np.float64), adapted=adapted)
+
+
+def answered(
+    target: Target, records: Records, source: Source, *, batch: int, rank: int, adapted: int = 2
+) -> Iterator[tuple[slice, Sent, Matrix]]:
+    """Which records were asked about, what was sent and the sum that came back, until the target refuses."""
+    for number, start in enumerate(range(0, len(records), batch)):
+        some = slice(start, start + batch)
+        tokens = target.tokens(records[some])
+        made = sent(len(tokens), rank, source, adapted=adapted)
+        asked = Asked(tokens, made.logits, made.layout, made.derivatives, number=number)
+        try:
+            gradient = target.aggregate(asked)
+        except RoomRefused:
+            return
+        yield some, made, gradient
 
 
 def _of_pairs(block: Block, left: Matrix, right: Matrix) -> BlockDerivatives:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,6 @@ SIGNATURE_BYTES = 64
 MOST_HEADER_BYTES = 4096
 
 _DIGITS = re.compile(r"[0-9]{1,200}(/[1-9][0-9]{0,199})?", re.ASCII)
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Receipt:
         spelled = told["signature"]
         if not isinstance(spelled, str) or len(spelled) != 2 * SIGNATURE_BYTES:
             raise RoomRefused(Refusal.MALFORMED, f"expected signature to be {2 * SIGNATURE_BYTES} hex digits")
-        return _made(lambda: cls(told["sequence"], told["hash"], _from_hex(spelled)))
+        return canonical.made(lambda: cls(told["sequence"], told["hash"], _from_hex(spelled)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +77,9 @@ class StepAnswer:
         if told["rows"] != request.rows:
             raise RoomRefused(Refusal.WRONG_SHAPE, f"expected an answer about {request.rows} rows")
         receipt = Receipt.from_json(told["receipt"])
-        return _made(lambda: cls(values.astype(np.float32), told["rows"], told["noise_stddev"], receipt))
+        return canonical.made(
+            lambda: cls(values.astype(np.float32), told["rows"], told["noise_stddev"], receipt)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ class StatisticAnswer:
         sums = request.cells + request.features
         told, values = _read_chunks("statistic", chunks, ("noise_stddev", "receipt"), sums, "<f8")
         receipt = Receipt.from_json(told["receipt"])
-        return _made(lambda: cls(values.astype(np.float64), told["noise_stddev"], receipt))
+        return canonical.made(lambda: cls(values.astype(np.float64), told["noise_stddev"], receipt))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ class LabelsAnswer:
     def from_chunks(cls, chunks: Iterable[bytes], request: LabelsRequest) -> LabelsAnswer:
         told, values = _read_chunks("labels", chunks, ("receipt",), request.rows, "u1")
         receipt = Receipt.from_json(told["receipt"])
-        return _made(lambda: cls(values, receipt))
+        return canonical.made(lambda: cls(values, receipt))
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Remaining:
     @classmethod
     def from_json(cls, value: Any) -> Remaining:
         told = canonical.fields(value, (*_AMOUNTS, "releases_per_record"))
-        releases = _made(
+        releases = canonical.made(
             lambda: canonical.whole("releases_per_record", told["releases_per_record"], at_least=1)
         )
         left, delta_left, spent, delta_spent = (_amount(key, told[key]) for key in _AMOUNTS)
@@ -177,8 +177,8 @@ class Description:
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Description:
         told = canonical.read(data, ("terms", "remaining", "head", "room_version"))
-        terms = _made(lambda: Terms.from_json(told["terms"]))
-        version = _made(lambda: canonical.name("room_version", told["room_version"]))
+        terms = canonical.made(lambda: Terms.from_json(told["terms"]))
+        version = canonical.made(lambda: canonical.name("room_version", told["room_version"]))
         return cls(terms, Remaining.from_json(told["remaining"]), Receipt.from_json(told["head"]), version)
 
 
@@ -232,11 +232,3 @@ def _expect_flat(key: str, array: NDArray[Any], dtype: type) -> None:
         raise BadInput(f"expected {key} as a flat array of {np.dtype(dtype)}, got another")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise BadInput(f"expected finite numbers in {key}, got one that is not")
-
-
-def _made(make: Callable[[], Made]) -> Made:
-    """What a message says, where the values it has are refused like its spelling."""
-    try:
-        return make()
-    except BadInput as wrong:
-        raise RoomRefused(Refusal.MALFORMED, str(wrong)) from None

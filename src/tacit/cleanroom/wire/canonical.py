@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterable
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NoReturn, TypeVar
 
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.errors import BadInput, RoomRefused
@@ -15,6 +15,8 @@ MOST_JSON_BYTES = 2**20
 MOST_WHOLE = 2**53  # beyond it, readers in other languages lose digits
 _NAME = re.compile(r"[!-~](?:[ -~]{0,126}[!-~])?")  # 1 to 128 printable characters, no space at the ends
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+Made = TypeVar("Made")
 
 
 def spell(value: Any) -> bytes:
@@ -85,3 +87,11 @@ def _no_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(word: str) -> NoReturn:
     raise ValueError(word)
+
+
+def made(make: Callable[[], Made]) -> Made:
+    """What a message says, where the values it has are refused like its spelling."""
+    try:
+        return make()
+    except BadInput as wrong:
+        raise RoomRefused(Refusal.MALFORMED, str(wrong)) from None

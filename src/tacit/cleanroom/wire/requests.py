@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self
 
 from tacit.cleanroom.wire import canonical
 from tacit.cleanroom.wire.blocks import Layout
@@ -14,8 +13,6 @@ from tacit.cleanroom.wire.losses import Loss
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.errors import BadInput, RoomRefused
 from tacit.expect import Choice
-
-Made = TypeVar("Made")
 
 MOST_ROWS = 2**31
 MOST_CELLS = 2**24
@@ -31,16 +28,29 @@ class Purpose(Choice):
     METRIC = "metric"  # positives by bin of the platform's own scores
 
 
+@dataclass(frozen=True)
 class _Request:
-    """Spelling, reading and the digest, of which all requests have one way."""
+    """Spelling, reading and the digest, of which all requests have one way: by their fields and their kind."""
 
-    KIND: str
+    KIND: ClassVar[str]
 
     def as_json(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     def to_bytes(self) -> bytes:
         return self._spelled
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Self:
+        told = canonical.read(data, (*(field.name for field in fields(cls)), "kind"))
+        if told.pop("kind") != cls.KIND:
+            raise RoomRefused(Refusal.MALFORMED, f"expected a request of kind {cls.KIND}")
+        return canonical.made(lambda: cls(**cls._values(told)))
+
+    @classmethod
+    def _values(cls, told: dict[str, Any]) -> dict[str, Any]:
+        """What JSON says, as the fields want it."""
+        return told
 
     @cached_property
     def _spelled(self) -> bytes:
@@ -74,25 +84,9 @@ class StepRequest(_Request):
         if not isinstance(self.loss, Loss) or not isinstance(self.layout, Layout):
             raise BadInput("expected loss as a Loss and layout as a Layout, got another kind")
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "agreement": self.agreement,
-            "run": self.run,
-            "number": self.number,
-            "task": self.task,
-            "loss": self.loss.value,
-            "codec": self.codec,
-            "rows": self.rows,
-            "layout": self.layout.as_json(),
-        }
-
     @classmethod
-    def from_bytes(cls, data: bytes | memoryview) -> StepRequest:
-        keys = ("agreement", "run", "number", "task", "loss", "codec", "rows", "layout")
-        told = _read(cls, data, keys)
-        return _made(
-            lambda: cls(**{**told, "loss": Loss(told["loss"]), "layout": Layout.from_json(told["layout"])})
-        )
+    def _values(cls, told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "loss": Loss(told["loss"]), "layout": Layout.from_json(told["layout"])}
 
 
 @dataclass(frozen=True)
@@ -129,27 +123,11 @@ class StatisticRequest(_Request):
         if self.purpose is Purpose.METRIC and (self.indices, self.cell_weight, self.features) != (1, 1.0, 0):
             raise BadInput("expected a metric to have one index, cell_weight 1 and no features, got another")
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "agreement": self.agreement,
-            "run": self.run,
-            "number": self.number,
-            "task": self.task,
-            "purpose": self.purpose.value,
-            "rows": self.rows,
-            "cells": self.cells,
-            "indices": self.indices,
-            "cell_weight": self.cell_weight,
-            "features": self.features,
-        }
-
     @classmethod
-    def from_bytes(cls, data: bytes | memoryview) -> StatisticRequest:
-        sizes = ("rows", "cells", "indices", "cell_weight", "features")
-        told = _read(cls, data, ("agreement", "run", "number", "task", "purpose", *sizes))
-        if not isinstance(told["cell_weight"], float):
-            raise RoomRefused(Refusal.MALFORMED, "expected cell_weight to be a float")
-        return _made(lambda: cls(**told))
+    def _values(cls, told: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(told["cell_weight"], float):  # 1 and 1.0 would be two spellings
+            raise BadInput("expected cell_weight to be a float, got another kind")
+        return told
 
 
 @dataclass(frozen=True)
@@ -166,14 +144,6 @@ class LabelsRequest(_Request):
     def __post_init__(self) -> None:
         _check(self)
 
-    def as_json(self) -> dict[str, Any]:
-        return {"agreement": self.agreement, "run": self.run, "task": self.task, "rows": self.rows}
-
-    @classmethod
-    def from_bytes(cls, data: bytes | memoryview) -> LabelsRequest:
-        told = _read(cls, data, ("agreement", "run", "task", "rows"))
-        return _made(lambda: cls(**told))
-
 
 def _check(request: Any) -> None:
     canonical.digest("agreement", request.agreement)
@@ -182,16 +152,7 @@ def _check(request: Any) -> None:
     canonical.whole("rows", request.rows, at_least=1, at_most=MOST_ROWS)
 
 
-def _read(kind: type[_Request], data: bytes | memoryview, keys: tuple[str, ...]) -> dict[str, Any]:
-    told = canonical.read(data, (*keys, "kind"))
-    if told.pop("kind") != kind.KIND:
-        raise RoomRefused(Refusal.MALFORMED, f"expected a request of kind {kind.KIND}")
-    return told
-
-
-def _made(make: Callable[[], Made]) -> Made:
-    """What a message says, where the values it has are refused like its spelling."""
-    try:
-        return make()
-    except BadInput as wrong:
-        raise RoomRefused(Refusal.MALFORMED, str(wrong)) from None
+def _plain(value: Any) -> Any:
+    if isinstance(value, Choice):
+        return value.value
+    return value.as_json() if isinstance(value, Layout) else value
