@@ -116,7 +116,7 @@ def test_a_slow_room_makes_the_sender_wait(parties: dict[str, Identity]) -> None
             def one_by_one() -> Iterator[bytes]:
                 for slab in slabs:
                     taken.append(len(made))
-                    reading.wait(0.05)
+                    reading.wait(0.02)
                     yield slab
 
             return super().step(request, one_by_one(), peer=peer, now=now)
@@ -124,14 +124,15 @@ def test_a_slow_room_makes_the_sender_wait(parties: dict[str, Identity]) -> None
     made: list[int] = []
 
     def slabs() -> Iterator[bytes]:
-        for number in range(40):
+        for number in range(120):
             made.append(number)
             yield bytes(2**20)
 
     with listening(Slow(), parties["room"]) as place, remote(place, parties["platform"]) as link:
         link.step(a_request(), slabs())
     ahead = [sent - number for number, sent in enumerate(taken)]
-    assert max(ahead) <= 20, ahead  # windows of both sides, and the messages in hand
+    # Windows of both sides adapt, to some 20 messages; a sender that did not wait would be 119 ahead.
+    assert max(ahead) <= 60, ahead
 
 
 def test_refusals_come_back_as_themselves(parties: dict[str, Identity]) -> None:
