@@ -21,7 +21,7 @@ from tacit.cleanroom.attacks.suite import Attack
 from tacit.cleanroom.attacks.target import Asked, Floats, of_matrix
 from tacit.cleanroom.attacks.unsafe import Published, flipping_afresh
 from tacit.cleanroom.attacks.worlds import World, tokens_of
-from tacit.cleanroom.room import aggregating
+from tacit.cleanroom.room import aggregating, granting
 from tacit.cleanroom.room.clipping import kept_shares
 from tacit.cleanroom.room.labels import has_repeats
 from tacit.cleanroom.room.memory import _Transaction
@@ -48,7 +48,7 @@ def named(name: str) -> Attack:
 def outcome(attack: Attack, protection: Protection) -> Outcome:
     source = Simulation(f"{attack.name} {protection}")
     world = attack.world(source)
-    room = Defended(world, protection, source)
+    room = Defended(world, protection, source, slack=attack.slack)
     return Outcome.of(attack.guessing(world)(room, world.records, source), world)
 
 
@@ -129,6 +129,18 @@ class TestBrokenRooms:
         monkeypatch.setattr(aggregating, "kept_shares", by_block)
         assert outcome(named("a derivative in 100 matrices"), protection).at_least() > guarantee(3)
 
+    @pytest.mark.parametrize("protection", [DEFAULT, LAPLACE], ids=["default", "laplace"])
+    def test_one_that_keeps_the_budget_that_was_given_up(
+        self, protection: Protection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        attack = named("tighten what the room has tightened")
+        attack = replace(attack, world=lambda source: World.coins(4096, source))
+        allowed, given = guarantee(3), outcome(attack, protection)
+        assert given.at_least() <= allowed
+        assert given.said == given.asked  # the first release is paid, and no other
+        monkeypatch.setattr(granting, "agreed_budget", lambda agreed, *_: agreed.steps[0].terms.budget)
+        assert outcome(attack, protection).at_least() > allowed
+
 
 def test_every_attack_is_in_the_suite() -> None:
     parts = {"defended", "honest", "outcome", "report", "suite", "target", "unsafe", "worlds"}
@@ -195,6 +207,16 @@ class TestTightening:
         assert room.terms.epsilon < 3
         with pytest.raises(RoomRefused) as refused:
             room.aggregate(asked)
+        assert refused.value.reason is Refusal.BUDGET
+
+    def test_it_does_not_spend_what_the_room_gave_up(self) -> None:
+        world = World.coins(256, Simulation("given up"))
+        room = Defended(world, DEFAULT, Simulation("given up"), slack=6)
+        assert room.terms.epsilon == 3
+        room.aggregate(unit_vectors.grid(tokens_of(world.records)))
+        room.tighten()
+        with pytest.raises(RoomRefused) as refused:
+            room.aggregate(unit_vectors.grid(tokens_of(world.records)))
         assert refused.value.reason is Refusal.BUDGET
 
     def test_before_the_first_release_it_is_free(self) -> None:

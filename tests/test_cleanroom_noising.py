@@ -32,10 +32,10 @@ from cleanroom_rooms import (
     some_logits,
 )
 from exact_tests import ALPHA
-from tacit.cleanroom.room import aggregating
+from tacit.cleanroom.room import aggregating, noising
 from tacit.cleanroom.room.aggregating import reach_of_sum, step_sum
 from tacit.cleanroom.room.clipping import CANCELLING, MOST_WRITTEN, kept_shares
-from tacit.cleanroom.room.noising import Reach, noise_source, noised, on_grid, reach_of_step
+from tacit.cleanroom.room.noising import Reach, noise_source, noise_stddev, noised, on_grid, reach_of_step
 from tacit.cleanroom.wire import norms
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.blocks import Block, Layout
@@ -231,7 +231,7 @@ def test_the_same_question_about_the_same_labels_has_the_same_noise_and_about_ot
 def test_noise_has_the_agreed_law_and_lies_on_the_grid(terms: Terms) -> None:
     reach = Reach(0.7, 2.0**-24)
     sums = on_grid(np.linspace(-3, 3, 20_000), reach.grid)
-    answer, stddev = noised(sums, reach, terms, Simulation("noise"))
+    answer, stddev = noised(sums, reach, terms, Simulation("noise")), noise_stddev(reach, terms)
     drawn = answer - sums
     assert np.array_equal(np.rint(drawn / reach.grid) * reach.grid, drawn)
     scale = terms.noise_multiplier * reach.sensitivity
@@ -240,3 +240,24 @@ def test_noise_has_the_agreed_law_and_lies_on_the_grid(terms: Terms) -> None:
     assert kstest(drawn, law[0], law[1]).pvalue >= ALPHA
     # A twin with a tenth less noise: its distance of .02 to .03 is many times what 20,000 draws leave.
     assert kstest(0.9 * drawn, law[0], law[1]).pvalue < ALPHA
+
+
+@pytest.mark.parametrize("terms", [GAUSSIAN, LAPLACE], ids=["gaussian", "laplace"])
+def test_a_zero_has_no_sign(terms: Terms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums just below zero and just above lie on the same point of the grid. With noise that happens to be
+    zero, as here, answers must be the same in every bit; in floating point -0.0 + -0.0 would tell."""
+    for name in ("gaussian_steps", "laplace_steps"):
+        monkeypatch.setattr(noising, name, lambda count, *_: np.zeros(count, np.int64))
+    reach = Reach(0.7, 2.0**-24)
+    below, above = (on_grid(np.full(4, sign * 2.0**-30), reach.grid) for sign in (-1, 1))
+    assert below.tobytes() == above.tobytes()
+    for sums in (below, above, -above):
+        answer = noised(sums, reach, terms, Simulation(0))
+        assert not np.signbit(answer).any()
+        assert not np.signbit(answer.astype(np.float32)).any()
+
+
+@pytest.mark.parametrize("terms", [GAUSSIAN, LAPLACE], ids=["gaussian", "laplace"])
+def test_noise_is_not_made_of_floating_point_normals(terms: Terms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Simulation, "normal", lambda *_, **__: pytest.fail("drawn in floating point"))
+    noised(np.zeros(100), Reach(0.7, 2.0**-24), terms, Simulation(0))

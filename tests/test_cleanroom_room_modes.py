@@ -29,8 +29,8 @@ from cleanroom_rooms import (
     step_slabs,
     terms,
 )
-from tacit.cleanroom.room.counting import agreed_budget
 from tacit.cleanroom.room.flips import flipped
+from tacit.cleanroom.room.granting import agreed_budget
 from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.room.memory import MemoryLedger, MemoryRoomStore
 from tacit.cleanroom.room.party import Room
@@ -216,7 +216,7 @@ def test_other_numbers_of_points_are_another_exchange_and_another_release() -> N
     room.labels(*for_labels(agreed, named), peer=PLATFORM, now=NOW)
     wider = replace(agreed, most_ids=30)
     agreement = signed(agreed).amend(wider, Role.PLATFORM, PLATFORM_KEY).sign(Role.ROOM, ROOM_KEY)
-    assert agreed_budget(agreement).epsilon == 4
+    assert agreed_budget(agreement, lambda each: each == agreed).epsilon == 4
     room.amend(agreement, now=NOW)
     offered = np.frombuffer(room.exchange(None, peer=PLATFORM, now=NOW), np.uint8).reshape(-1, 32)
     assert len(offered) == 30

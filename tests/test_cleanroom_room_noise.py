@@ -74,7 +74,7 @@ def test_noise_has_the_agreed_law_and_is_the_same_again(agreed: Terms) -> None:
 def test_noise_is_added_to_sums_that_lie_on_its_grid(agreed: Terms, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the grid, digits of a sum would show through noise that has none of them."""
 
-    def noised_on_grid(sums: Doubles, reach: Reach, *given: Any) -> tuple[Doubles, float]:
+    def noised_on_grid(sums: Doubles, reach: Reach, *given: Any) -> Doubles:
         assert np.array_equal(sums, on_grid(sums, reach.grid))
         assert np.any(sums)
         seen.append(reach)

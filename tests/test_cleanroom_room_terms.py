@@ -29,7 +29,7 @@ from cleanroom_rooms import (
     step,
     terms,
 )
-from tacit.cleanroom.room.counting import agreed_budget, budget_before, line_of, release_name
+from tacit.cleanroom.room.counting import line_of, release_name
 from tacit.cleanroom.room.memory import MemoryLedger, MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.wire.amending import Agreement, Step
@@ -187,44 +187,6 @@ def test_what_decides_the_draws_names_the_release_and_nothing_else_does() -> Non
         terms(mode=Mode.STATISTIC, delta="1e-6"),
     ]
     assert len({release_name(each) for each in others}) == len(others)
-
-
-def test_only_what_needed_both_signatures_is_granted() -> None:
-    first = signed(terms(epsilon=3))
-    assert agreed_budget(first) == Budget.of(3)
-    tightened = first.amend(terms(epsilon=2), Role.ROOM, ROOM_KEY)
-    assert agreed_budget(tightened) == Budget.of(3)
-    assert agreed_budget(tightened.sign(Role.PLATFORM, PLATFORM_KEY)) == Budget.of(3)  # merely countersigned
-    longer = both(first, terms(epsilon=3, expires=3 * NOW))
-    assert agreed_budget(longer) == Budget.of(3)  # the draws stay the same
-    waiting = first.amend(terms(epsilon=5), Role.PLATFORM, PLATFORM_KEY)
-    assert agreed_budget(waiting) == Budget.of(3)
-    assert agreed_budget(waiting.sign(Role.ROOM, ROOM_KEY)) == Budget.of(8)
-    assert agreed_budget(both(longer, terms(epsilon=3, label_version=1))) == Budget.of(6)
-
-
-def test_a_later_end_does_not_pay_for_draws_that_a_tightening_made_fresh() -> None:
-    """Else the platform tightens by a hair, asks for "only a later end", and has every label flipped again."""
-    first = signed(terms(epsilon=3))
-    hair = first.amend(terms(epsilon=Fraction(2999, 1000)), Role.PLATFORM, PLATFORM_KEY)
-    longer = both(hair, terms(epsilon=Fraction(2999, 1000), expires=3 * NOW))
-    assert agreed_budget(longer) == Budget.of(3)
-    room = a_room(terms(epsilon=3))
-    step(room)
-    room.amend(longer, now=NOW)
-    with refused(Refusal.BUDGET):
-        step(room)
-    assert agreed_budget(both(longer, terms(epsilon=3))) == Budget.of(3)  # back to draws that are paid for
-    renewed = both(longer, terms(epsilon=Fraction(2999, 1000), expires=3 * NOW, label_version=1))
-    assert agreed_budget(renewed) == Budget.of("5.999")
-
-
-def test_what_a_step_adds_is_known_before_it_is_signed() -> None:
-    first = signed(terms(epsilon=3))
-    waiting = first.amend(terms(epsilon=5), Role.PLATFORM, PLATFORM_KEY)
-    assert budget_before(waiting) == agreed_budget(waiting) == Budget.of(3)
-    assert agreed_budget(waiting, proposed=True) == Budget.of(8)
-    assert budget_before(first) == Budget.NOTHING
 
 
 def test_flips_that_were_summed_can_be_handed_over_without_paying_again() -> None:

@@ -147,6 +147,7 @@ def test_an_agreement_from_proposal_to_amendments(table: Table, capsys: pytest.C
     looser = table.agree("platform", "--terms", table.terms(epsilon="2", expires="2027-07-01T00:00:00Z"))
     assert (looser["in_force"], looser["looser_in"], looser["waits_for"]) == (False, ["expires"], ["room"])
     assert looser["total"] == looser["total_before"] == {"epsilon": "3", "delta": "0"}
+    assert looser["total_if_nothing_left"] == {"epsilon": "2", "delta": "0"}
     assert table.agree("room")["in_force"]
 
     page = tacit(capsys, "agree", table.file)  # shown, in plain words
@@ -154,13 +155,14 @@ def test_an_agreement_from_proposal_to_amendments(table: Table, capsys: pytest.C
     assert "(2, 0)-differentially private per impression" in page
     assert "sums over labels that were flipped once" in page
     assert "step 2 is in force" in page
-    assert "All that may ever be released about one record's labels stays (ε = 3, δ = 0)." in page
+    stays = "(ε = 2, δ = 0) if nothing has left under earlier terms, else at most (ε = 3, δ = 0)"
+    assert f"All that may ever be released about one record's labels stays {stays}." in page
 
 
 def test_what_both_sign_for_in_all_is_said_before_they_sign(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Terms say 5 after 3: what was released at 3 cannot be taken back, so both sign for 8."""
+    """Terms say 5 after 3: what was released at 3 cannot be taken back, so both sign for up to 8."""
     first = table.agree("room", "--terms", table.terms())
     assert (first["total_before"]["epsilon"], first["total"]["epsilon"]) == ("0", "3")
     assert "labels, once it is signed: (ε = 3, δ = 0)." in tacit(capsys, "agree", table.file)
@@ -168,9 +170,10 @@ def test_what_both_sign_for_in_all_is_said_before_they_sign(
     more = table.agree("platform", "--terms", table.terms(epsilon="5"))
     assert (more["total_before"]["epsilon"], more["total"]["epsilon"]) == ("3", "8")
     page = tacit(capsys, "agree", table.file)
-    assert "labels: (ε = 3, δ = 0) before, (ε = 8, δ = 0) once it is signed." in page
+    after = "(ε = 5, δ = 0) if nothing has left under earlier terms, else at most (ε = 8, δ = 0)."
+    assert f"labels: (ε = 3, δ = 0) before; once it is signed, {after}" in page
     table.agree("room")
-    assert "(ε = 8, δ = 0) with this step." in tacit(capsys, "agree", table.file)
+    assert f"before; with this step, {after}" in tacit(capsys, "agree", table.file)
 
 
 def test_what_agree_refuses(table: Table, capsys: pytest.CaptureFixture[str]) -> None:

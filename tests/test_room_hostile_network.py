@@ -161,7 +161,13 @@ def test_garbage_for_a_request(
     assert Refusal.MALFORMED in said
 
 
-@pytest.mark.parametrize("stream", [[], [b""], [b"[]"], [b'{"after":true}'], [b'{"after":"1"}'], [b"1" * 9999]])
+@pytest.mark.parametrize(
+    "stream",
+    [
+        [], [b""], [b"[]"], [b'{"after":true}'], [b'{"after":"1"}'], [b'{"after":-1}'],
+        [b'{"after":9223372036854775808}'], [b"1" * 9999],
+    ],
+)  # fmt: skip
 def test_garbage_for_the_audit(parties: dict[str, Identity], address: str, stream: list[bytes]) -> None:
     with channel(address, parties["platform"]) as made:
         code, said = status(lambda: list(made.stream_stream("/tacit.Room/Audit")(iter(stream), timeout=5)))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tacit.cleanroom.wire.signing import PrivateKey
     from tacit.privacy.budget import Budget
 
+    Possible = tuple[Budget, Budget]
+
 
 def run(args: argparse.Namespace) -> int:
     from tacit.cleanroom.wire.amending import Agreement
@@ -91,7 +93,7 @@ def _read(path: Path) -> bytes:
 
 
 def _show(before: Agreement | None, after: Agreement, args: argparse.Namespace) -> int:
-    from tacit.cleanroom.room.counting import agreed_budget, budget_before
+    from tacit.cleanroom.room.granting import possible_budgets
     from tacit.cleanroom.wire.amending import loosened
 
     last, waits = after.steps[-1], after.waits_for
@@ -100,7 +102,8 @@ def _show(before: Agreement | None, after: Agreement, args: argparse.Namespace) 
     changed = [] if settled is None else [
         key for key, value in last.terms.as_json().items() if settled.as_json()[key] != value
     ]  # fmt: skip
-    statement, total = last.terms.statement(), (budget_before(after), agreed_budget(after, proposed=True))
+    statement = last.terms.statement()
+    total = possible_budgets(after.steps[:-1]), possible_budgets(after.steps)
     record = {
         "file": str(args.file),
         "written": before is not after and not args.dry_run,
@@ -109,8 +112,9 @@ def _show(before: Agreement | None, after: Agreement, args: argparse.Namespace) 
         "waits_for": [str(role) for role in waits],
         "changed": changed,
         "looser_in": list(looser),
-        "total_before": _amounts(total[0]),
-        "total": _amounts(total[1]),
+        "total_before": _amounts(total[0][1]),  # at most: what has left is in the room's ledger, not here
+        "total": _amounts(total[1][1]),
+        "total_if_nothing_left": _amounts(total[1][0]),
         "terms": last.terms.as_json(),
         "digest": last.terms.digest,
         "statement": statement.as_json(),
@@ -136,14 +140,22 @@ def _show(before: Agreement | None, after: Agreement, args: argparse.Namespace) 
     return 0
 
 
-def _of_the_total(before: Budget, after: Budget, *, is_first: bool, waits: bool) -> str:
-    """What both have signed for in all: fresh draws add to those before, which cannot be taken back."""
+def _of_the_total(before: Possible, after: Possible, *, is_first: bool, waits: bool) -> str:
+    """What may be released in all: fresh draws add to what has left, which only the room's ledger knows."""
+    what = "All that may ever be released about one record's labels"
     when = "once it is signed" if waits else "with this step"
     if is_first:
-        return f"All that may ever be released about one record's labels, {when}: {after}."
+        return f"{what}, {when}: {_shown_total(after)}."
     if before == after:
-        return f"All that may ever be released about one record's labels stays {after}."
-    return f"All that may ever be released about one record's labels: {before} before, {after} {when}."
+        return f"{what} stays {_shown_total(after)}."
+    return f"{what}: {_shown_total(before)} before; {when}, {_shown_total(after)}."
+
+
+def _shown_total(total: Possible) -> str:
+    least, most = total
+    if least == most:
+        return str(most)
+    return f"{least} if nothing has left under earlier terms, else at most {most}"
 
 
 def _amounts(budget: Budget) -> dict[str, str]:

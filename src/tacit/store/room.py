@@ -3,8 +3,9 @@
     store = SqlRoomStore.open("room.sqlite")
 
 What a stolen copy reveals: which tokens the platform asked about under noised terms and how often, digests of
-labels under the room's secret, the points of a private intersection, and the audit log. No label is here, and
-no sum before its noise.
+labels under the room's secret, the points of a private intersection, noised answers as they left, and the
+audit log. No label is here, and no sum before its noise. Under noised terms every answer is kept, 4 bytes a
+parameter: a request that comes again is answered from here.
 
 It writes ahead, and syncs before a commit returns (see `gather_database`): a count that was undone by a power
 cut after its answer left would be lost. An old copy that is put back would have forgotten counts, so a witness

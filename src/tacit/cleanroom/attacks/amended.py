@@ -1,4 +1,7 @@
-"""Tighten the agreement, which needs no second signature, and ask again: are labels flipped anew, for free?"""
+"""Tighten the agreement, which needs no second signature, and ask again: are labels flipped anew, for free?
+
+Or from what is left of the first budget, where the room has tightened by much before anything left: `SLACK`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from tacit.cleanroom.attacks.worlds import Records
 from tacit.privacy.randomness import Source
 
 TIMES = 5
+SLACK = 6
+"""So many times what is in force the first terms allowed: more than all the times together would cost."""
 
 
 def scores(target: Target, records: Records, source: Source) -> Scores:  # noqa: ARG001 (nothing is drawn)

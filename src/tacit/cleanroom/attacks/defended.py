@@ -18,14 +18,14 @@ from tacit.cleanroom.attacks.target import SURE_OF_ZERO, Asked, Floats, Logits, 
 from tacit.cleanroom.attacks.unit_vectors import BATCH, grid
 from tacit.cleanroom.attacks.worlds import Records, World, tokens_of
 from tacit.cleanroom.in_process import USUAL_DELTA, room_in_process
-from tacit.cleanroom.wire.agreement import Mode, Noise, Role, Terms
+from tacit.cleanroom.wire.agreement import MOST_DELTA, MOST_EPSILON, Mode, Noise, Role, Terms
 from tacit.cleanroom.wire.amending import Agreement
 from tacit.cleanroom.wire.codec import codec_named
 from tacit.cleanroom.wire.framing import MOST_SENT
 from tacit.cleanroom.wire.losses import Loss, slopes
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.requests import LabelsRequest, Purpose, StatisticRequest, StepRequest
-from tacit.cleanroom.wire.signing import new_key
+from tacit.cleanroom.wire.signing import PrivateKey, new_key
 from tacit.cleanroom.wire.slabs import (
     Slab,
     StatisticSlab,
@@ -70,19 +70,30 @@ class Protection:
 
 
 class Defended:
-    """A room with its own store, ledger and secret, and the platform that attacks it."""
+    """A room with its own store, ledger and secret, and the platform that attacks it.
 
-    def __init__(self, world: World, protection: Protection, source: Source) -> None:
+    With `slack`, both first signed for so many times the protection, and the room has tightened that to it.
+    """
+
+    def __init__(self, world: World, protection: Protection, source: Source, *, slack: int = 1) -> None:
         seed = source.bytes(SECRET_BYTES).hex()
+        agreed = protection.agreed()
+        first = {
+            "epsilon": min(slack * agreed["epsilon"], Fraction(MOST_EPSILON)),
+            "delta": min(slack * agreed["delta"], MOST_DELTA),
+        }
         self._link = room_in_process(
             tokens_of(world.records), world.labels, source=Simulation(seed), now=NOW, tasks=world.tasks,
-            **protection.agreed(),
+            **agreed | first,
         )  # fmt: skip
         self.terms = self._link.room.terms
         again = Simulation(seed)  # the keys of both, of which an attacker uses its own
         self._key, room_key = new_key(again), new_key(again)
-        agreed = Agreement.propose(self.terms)
-        self._agreement = agreed.sign(Role.PLATFORM, self._key).sign(Role.ROOM, room_key)
+        proposed = Agreement.propose(self.terms)
+        self._agreement = proposed.sign(Role.PLATFORM, self._key).sign(Role.ROOM, room_key)
+        tightened = replace(self.terms, epsilon=agreed["epsilon"], delta=agreed["delta"])
+        if tightened != self.terms:
+            self._amend(tightened, Role.ROOM, room_key)
         self._source = source
         self._asked = 0
 
@@ -138,7 +149,10 @@ class Defended:
     def tighten(self) -> None:
         """A little less epsilon, signed by the platform alone."""
         tighter = replace(self.terms, epsilon=self.terms.epsilon - TIGHTER)
-        self._agreement = self._agreement.amend(tighter, Role.PLATFORM, self._key)
+        self._amend(tighter, Role.PLATFORM, self._key)
+
+    def _amend(self, terms: Terms, role: Role, key: PrivateKey) -> None:
+        self._agreement = self._agreement.amend(terms, role, key)
         self._link.room.amend(self._agreement, now=NOW)
         self.terms = self._link.room.terms
 

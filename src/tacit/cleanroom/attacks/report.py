@@ -38,7 +38,7 @@ def shown(attack: Attack, protection: Protection, source: Callable[[str], Source
     success = attack.succeeds(source(f"{attack.name}, unsafe"))
     drawn = source(f"{attack.name}, ours")
     world = attack.world(drawn)
-    room = Defended(world, protection, drawn)
+    room = Defended(world, protection, drawn, slack=attack.slack)
     allowed = guarantee(room.terms.epsilon, room.terms.delta)
     outcome = Outcome.of(attack.guessing(world)(room, world.records, drawn), world)
     return Shown(attack, success, outcome, allowed)

@@ -51,6 +51,7 @@ class Attack:
     measure: Callable[[Scores, World], float]
     measured: str
     bar: float
+    slack: int = 1  # so many times what is in force our room's first terms allowed, before it tightened them
 
     def succeeds(self, source: Source) -> float:
         """How well it does against the unsafe one, which flips or adds noise for `CARELESS`, if it does."""
@@ -111,6 +112,8 @@ def attacks(clock: lookup_times.Clock, *, scale: float = 1.0) -> list[Attack]:
                lambda _: several_tasks.scores, accuracy, LABELS, 0.98),
         Attack("tighten the agreement, ask again", "labels flipped afresh", unsafe.flipping_afresh, coins(2048),
                lambda _: amended.scores, accuracy, LABELS, 0.99),
+        Attack("tighten what the room has tightened", "the first budget kept", unsafe.KeepingTheBudget,
+               coins(4096), lambda _: amended.scores, accuracy, LABELS, 0.99, slack=amended.SLACK),
         Attack("tokens that share a half", "flips keyed by half a token", unsafe.flipping_by_half_tokens,
                coins(4096), lambda _: half_tokens.scores, found, "positives found, none false", 0.85),
         Attack("average repeated sums", "noise without a count", unsafe.noised_for_one, coins(1024),

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.cleanroom.attacks.amended import SLACK
 from tacit.cleanroom.attacks.target import Asked, Floats, Logits, Tokens
 from tacit.cleanroom.attacks.worlds import Labels, Records, World, tokens_of
 from tacit.cleanroom.room.labels import LabelTable
@@ -20,7 +21,7 @@ from tacit.cleanroom.wire.losses import Loss, losses, slopes
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.statements import gaussian_multiplier
 from tacit.errors import RoomRefused
-from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, flip_labels
+from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, flip_labels, flip_tokens
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.randomness import Source
 
@@ -95,6 +96,30 @@ def flipping_afresh(world: World, epsilon: Fraction, source: Source) -> Publishe
         return response.sample_array(truth(named, task), source.words).astype(np.uint8)
 
     return Published(world, reads, keep=float(response.truth))
+
+
+class KeepingTheBudget(Published):
+    """Careless: labels are flipped once under each terms, and paid for, but from the budget of the first terms.
+    Those in force allow much less; who tightens them a little more has every label flipped again. UNSAFE."""
+
+    def __init__(self, world: World, epsilon: Fraction, source: Source) -> None:
+        self._epsilon, self._left = epsilon, SLACK * epsilon
+        self._response, self._secret = RandomizedResponse.for_epsilon(epsilon), source.bytes(SECRET_BYTES)
+        self._truth, self._tightened, self._paid = true_labels(world), 0, set[int]()
+        super().__init__(world, self._flipped, keep=float(self._response.truth))
+
+    def tighten(self) -> None:
+        self._tightened += 1
+
+    def _flipped(self, named: Tokens, task: int) -> Labels:
+        if self._tightened not in self._paid:
+            if self._left < self._epsilon:
+                raise RoomRefused(Refusal.BUDGET)
+            self._left -= self._epsilon
+            self._paid.add(self._tightened)
+        key = FlipKey(f"task-{task}", self._tightened)
+        flips = flip_tokens(self._truth(named, task), named, key, self._response, self._secret)
+        return flips.astype(np.uint8)
 
 
 def flipping_by_half_tokens(world: World, epsilon: Fraction, source: Source) -> Published:

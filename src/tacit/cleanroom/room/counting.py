@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 
 from tacit.cleanroom.room.store import Ledger
 from tacit.cleanroom.wire.agreement import Terms
-from tacit.cleanroom.wire.amending import Agreement, Step, loosened
 from tacit.cleanroom.wire.canonical import spell
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.statements import RECORD, RELATION
 from tacit.errors import BudgetExceeded, RoomRefused
-from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import cost_on
 
@@ -45,37 +42,6 @@ def release_name(terms: Terms) -> str:
 def line_of(terms: Terms) -> Line:
     """Where this collaboration's spending adds up: one record's labels, for all time."""
     return Line(terms.name, RECORD, RELATION)
-
-
-def agreed_budget(agreement: Agreement, *, proposed: bool = False) -> Budget:
-    """All that both have signed for together; `proposed`: as if a waiting last step were signed, too.
-
-    It is the sum of the budgets of the first terms and of all that loosen some AND change the draws, once for
-    each release that they name. A tightening adds nothing, whoever signed it. Neither does a loosening (a later
-    end, say) under which the draws stay what they were, even if these are draws that a tightening had made
-    fresh and that nobody has paid for: both signed the later end, not a second release.
-    """
-    agreement.verify(proposal=True)
-    return _signed_for(agreement.steps if proposed else agreement.settled)
-
-
-def budget_before(agreement: Agreement) -> Budget:
-    """What both had signed for before the last step."""
-    agreement.verify(proposal=True)
-    return _signed_for(agreement.steps[:-1])
-
-
-def _signed_for(steps: Iterable[Step]) -> Budget:
-    total, granted = Budget.NOTHING, set()
-    before: Terms | None = None
-    for step in steps:
-        name = release_name(step.terms)
-        fresh = before is None or (bool(loosened(before, step.terms)) and name != release_name(before))
-        if fresh and name not in granted:
-            granted.add(name)
-            total = total + step.terms.budget
-        before = step.terms
-    return total
 
 
 def ledger_key(terms: Terms, store: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.cleanroom.room.clipping import rounding_of_sum
+from tacit.cleanroom.room.gaussian import gaussian_steps
 from tacit.cleanroom.room.geometric import laplace_steps
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.blocks import Layout
@@ -31,8 +32,8 @@ COARSEST = 2.0**-10
 """What rounding and the grid may add to a sensitivity, as a share of it; beyond, a request is refused. So the
 grid that suits twice the sensitivity without them suits the final one."""
 
-_EXACT_BITS = 51  # sums and noise stay below 2^51 steps of the grid each, so that adding them is exact
-_FARTHEST = {Noise.GAUSSIAN: 16.0, Noise.LAPLACE: 256.0}  # deviations or scales that no noise exceeds
+_EXACT_BITS = 51  # sums stay below 2^51 steps of the grid, and so does noise, but next to never
+_FARTHEST = {Noise.GAUSSIAN: 16.0, Noise.LAPLACE: 256.0}  # deviations or scales that noise hardly ever exceeds
 _UP = 1 + 2.0**-40
 
 
@@ -96,7 +97,7 @@ def reach_of_statistic(terms: Terms, request: StatisticRequest) -> Reach:
 
 def on_grid(sums: Doubles, grid: float) -> Doubles:
     """Each number as the nearest multiple of the grid, a power of two."""
-    snapped: Doubles = np.rint(sums / grid) * grid
+    snapped: Doubles = np.rint(sums / grid) * grid + 0.0  # no -0.0: whether a zero has a sign would tell
     return snapped
 
 
@@ -110,25 +111,32 @@ def noise_source(secret: bytes, asked: bytes, sums: Doubles) -> Keyed:
     return Keyed(secret, b"tacit room, noise\n" + hashlib.sha256(asked).digest() + spelled)
 
 
-def noised(sums: Doubles, reach: Reach, terms: Terms, source: Source) -> tuple[Doubles, float]:
-    """Sums on the grid plus noise on the grid, and the noise's standard deviation.
+def noise_scale(reach: Reach, terms: Terms) -> Fraction:
+    """The deviation of Gaussian noise, or the scale of Laplace noise, that the terms ask for."""
+    return Fraction(terms.noise_multiplier) * Fraction(reach.sensitivity)
+
+
+def noise_stddev(reach: Reach, terms: Terms) -> float:
+    """The noise's standard deviation, which the platform is told."""
+    return float(noise_scale(reach, terms)) * (math.sqrt(2) if terms.noise is Noise.LAPLACE else 1.0)
+
+
+def noised(sums: Doubles, reach: Reach, terms: Terms, source: Source) -> Doubles:
+    """Sums on the grid plus noise on the grid.
 
     Guarantee:  one of the K releases of a record that `terms.statement` composes: Gaussian noise of
                 noise_multiplier times the sensitivity, or pure epsilon / K by Laplace noise.
     Neighbours: replace label, for one record.
-    Assumes:    `reach`; normals as `entropy` makes them. Sums are multiples of the grid and noise is rounded
-                to it, and their sum is exact: the result is that of adding ideal noise and rounding
-                afterwards, so that no digits of it tell about the sums.
+    Assumes:    `reach`; `gaussian.gaussian_steps`, `geometric.laplace_steps`. Sums are whole numbers of steps
+                of the grid, below 2^51, and noise is drawn in whole steps: what they add up to is exact, and
+                what floating point makes of that depends on nothing else.
     Source:     the Gaussian mechanism: Balle, Wang 2018 (arXiv 1805.06530), theorem 8; the Laplace mechanism:
                 Dwork, McSherry, Nissim, Smith 2006; traces of noise in floating point: Mironov 2012 (CCS).
     """
-    scale = Fraction(terms.noise_multiplier) * Fraction(reach.sensitivity)
-    if terms.noise is Noise.LAPLACE:
-        steps = laplace_steps(len(sums), scale / Fraction(reach.grid), source)
-        return sums + steps * reach.grid, math.sqrt(2) * float(scale)
-    stddev = float(scale) * _UP
-    drawn = source.normal(len(sums), dtype=np.float64, scale=stddev)
-    return sums + on_grid(drawn, reach.grid), stddev
+    drawn = laplace_steps if terms.noise is Noise.LAPLACE else gaussian_steps
+    steps = drawn(len(sums), noise_scale(reach, terms) / Fraction(reach.grid), source)
+    total: Doubles = (np.rint(sums / reach.grid).astype(np.int64) + steps) * np.float64(reach.grid)
+    return total
 
 
 def _refuse_coarse(added: float, sensitivity: float) -> None:

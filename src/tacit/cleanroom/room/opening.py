@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from tacit.cleanroom.room.counting import agreed_budget, ledger_key, line_of, release_name
+from tacit.cleanroom.room.counting import ledger_key, release_name
+from tacit.cleanroom.room.granting import grant
 from tacit.cleanroom.room.joining import ByPoint, ByToken, renamed
 from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.room.store import Kept, Ledger, RoomStore
@@ -123,7 +124,7 @@ def identity(kept: Kept, entropy: Source) -> str:
 
 
 def take_up(now: Opened, kept: Kept, ledger: Ledger, store: str) -> bool:
-    """Keep the agreement and grant what both signed; whether it is another than the one that was kept.
+    """Keep the agreement and grant what is agreed; whether it is another than the one that was kept.
 
     An agreement that does not continue the kept one is refused: an old file would undo a tightening. So is a
     store that does not know of a release that was paid for from it: it was put back, and counts are lost.
@@ -140,7 +141,7 @@ def take_up(now: Opened, kept: Kept, ledger: Ledger, store: str) -> bool:
                 "Restore the store, or agree on a new label version, to be paid again"
             )
         kept.keep(begun, b"")
-    ledger.grant(line_of(now.terms), agreed_budget(now.agreement))
+    grant(now.agreement, kept, ledger, store)
     now.put_in_force(kept)
     for key in now.agreement_keys:
         kept.keep(key, spelled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,6 +34,7 @@ from tacit.cleanroom.room.noising import (
     Doubles,
     Reach,
     noise_source,
+    noise_stddev,
     noised,
     on_grid,
     reach_of_statistic,
@@ -69,8 +70,10 @@ ENTRIES_AT_ONCE = 1000
 class Room:
     """Labels of one party, behind an agreement. Threads may share it.
 
-    Guarantee:  `terms.statement()` for each record's labels, by all that ever leaves, against a platform that
-                sends what it likes, adapts and asks for ever. By mode:
+    Guarantee:  `terms.statement()` for each record's labels, by all that leaves under the terms in force and
+                whatever one party makes of them alone, against a platform that sends what it likes, adapts and
+                asks for ever. What left before both signed for fresh draws, if anything did, adds to it: the
+                ledger's limit, `granting.agreed_budget`, is for all that ever leaves. By mode:
                 AGGREGATE  sums, with any loss, over labels flipped once: pure epsilon, any number of times.
                 RELEASE    the flipped labels themselves: pure epsilon, the same flips.
                 NOISED     sums over true labels, clipped and noised; each record in at most K of them:
@@ -143,12 +146,11 @@ class Room:
             arriving = Arriving(
                 request, slabs, lambda data: decode_slab(data, request.layout, codec, width), at.joining
             )
-            counting = self._counting("step", at, request)
-            sums = step_sum(request, arriving, self._labels_of(at, request, arriving, counting), at.terms)
-            reach = None if at.terms.mode.flips else reach_of_sum(request, arriving, at.terms)
-            sums, stddev = self._noised(at.terms, sums, reach, arriving.asked)
-            answer = sums.astype(np.float32)
-            receipt = self._settled("step", at, request, arriving, counting, answer, now)
+            answer, stddev, receipt = self._released(
+                "step", at, request, arriving, np.float32, now,
+                sums=lambda labels_of: step_sum(request, arriving, labels_of, at.terms),
+                reach=lambda: reach_of_sum(request, arriving, at.terms),
+            )  # fmt: skip
         return StepAnswer(answer, request.rows, stddev, receipt)
 
     def statistic(
@@ -162,11 +164,12 @@ class Room:
             arriving = Arriving(
                 request, slabs, lambda data: decode_statistic_slab(data, request, width), at.joining
             )
-            counting = self._counting(str(request.purpose), at, request)
             reach = None if at.terms.mode.flips else reach_of_statistic(at.terms, request)
-            sums = statistic_sums(request, arriving, self._labels_of(at, request, arriving, counting))
-            answer, stddev = self._noised(at.terms, sums, reach, arriving.asked)
-            receipt = self._settled(str(request.purpose), at, request, arriving, counting, answer, now)
+            answer, stddev, receipt = self._released(
+                str(request.purpose), at, request, arriving, np.float64, now,
+                sums=lambda labels_of: statistic_sums(request, arriving, labels_of),
+                reach=lambda: reach,
+            )  # fmt: skip
         return StatisticAnswer(answer, stddev, receipt)
 
     def labels(self, request: LabelsRequest, slabs: Iterable[bytes], *, peer: str, now: int) -> LabelsAnswer:
@@ -177,7 +180,7 @@ class Room:
             width = at.joining.token_bytes
             arriving = Arriving(request, slabs, lambda data: decode_token_slab(data, width), at.joining)
             answer = labels_in_order(arriving, self._labels_of(at, request, arriving, None))
-            receipt = self._settled("labels", at, request, arriving, None, answer, now)
+            answer, receipt = self._settled("labels", at, request, arriving, None, answer, np.uint8, now)
         return LabelsAnswer(answer, receipt)
 
     def exchange(self, points: bytes | None, *, peer: str, now: int) -> bytes:
@@ -231,9 +234,38 @@ class Room:
                 self._log.write(kept, "terms", now, told)
         return at
 
-    def _counting(self, kind: str, at: Opened, request: StepRequest | StatisticRequest) -> Counting | None:
-        """How a release of true labels is counted; None where labels are flipped, and any number may leave."""
-        return None if at.terms.mode.flips else Counting(kind, at, request, self._store)
+    def _released(
+        self,
+        kind: str,
+        at: Opened,
+        request: StepRequest | StatisticRequest,
+        arriving: Arriving[Any],
+        dtype: type[np.floating[Any]],
+        now: int,
+        *,
+        sums: Callable[[LabelsOf], Doubles],
+        reach: Callable[[], Reach | None],
+    ) -> tuple[NDArray[Any], float, Receipt]:
+        """What leaves, its noise's deviation, and the receipt: over flipped labels, any number of times; over
+        true ones, noised and counted. What was counted before leaves again as it was, without a look at labels.
+        """
+        counting = None if at.terms.mode.flips else Counting(kind, at, request, self._store)
+        labels_of = self._labels_of(at, request, arriving, counting)
+        answer, stddev = None, 0.0
+        if counting is not None and counting.was_counted:
+            for _, records in arriving:
+                counting.before_labels(arriving.asked, records)
+        else:
+            answer = sums(labels_of)
+        found = None if counting is None else reach()
+        if found is not None:
+            stddev = noise_stddev(found, at.terms)
+        if found is not None and answer is not None:
+            snapped = on_grid(answer, found.grid)
+            answer = noised(snapped, found, at.terms, noise_source(self._secret, arriving.asked, snapped))
+        made = None if answer is None else answer.astype(dtype)
+        left, receipt = self._settled(kind, at, request, arriving, counting, made, dtype, now)
+        return left, stddev, receipt
 
     def _labels_of(
         self, at: Opened, request: Request, arriving: Arriving[Any], counting: Counting | None
@@ -251,12 +283,6 @@ class Room:
 
         return labels_of
 
-    def _noised(self, terms: Terms, sums: Doubles, reach: Reach | None, asked: bytes) -> tuple[Doubles, float]:
-        if reach is None:  # over flipped labels: nothing to hide
-            return sums, 0.0
-        snapped = on_grid(sums, reach.grid)
-        return noised(snapped, reach, terms, noise_source(self._secret, asked, snapped))
-
     def _settled(
         self,
         kind: str,
@@ -264,15 +290,22 @@ class Room:
         request: Request,
         arriving: Arriving[Any],
         counting: Counting | None,
-        answer: NDArray[Any],
+        answer: NDArray[Any] | None,
+        dtype: type[np.number[Any]],
         now: int,
-    ) -> Receipt:
-        """Register, count, pay and log a release, in one transaction. The answer leaves only after it."""
-        spelled = hash_of(answer)
+    ) -> tuple[NDArray[Any], Receipt]:
+        """Register, count, pay and log a release, in one transaction. The answer leaves only after it.
+
+        Where one is kept, `answer` is None, or was computed while another call made the one that is.
+        """
         with self._store.transaction() as kept:
             at.refuse_replaced(kept)
             at.register_labels(kept)
-            counted = counting is not None and counting.count(kept, arriving.records, bytes.fromhex(spelled))
+            counted = False
+            if counting is not None:
+                spelled, counted = counting.count(kept, arriving.records, answer)
+                answer = np.frombuffer(spelled, dtype)
+            assert answer is not None, "it was computed, or is kept"
             if at.release not in self._paid:
                 # In the ledger's own transaction, before this one ends: a crash in between has paid for
                 # nothing, but nothing leaves unpaid.
@@ -288,11 +321,11 @@ class Room:
                 "mode": str(at.terms.mode),
                 "charged": str(at.terms.budget) if paid else "nothing",
                 "counted": counted,
-                "answer": spelled,
+                "answer": hash_of(answer),
             }
             receipt = self._log.write(kept, kind, now, told)
         self._paid.add(at.release)
-        return receipt
+        return answer, receipt
 
     @contextmanager
     def _refusing(self, what: str, request: Request | None, peer: str, now: int) -> Iterator[None]:

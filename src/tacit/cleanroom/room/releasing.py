@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from numpy.typing import NDArray
+
 from tacit.cleanroom.room.labels import Records
 from tacit.cleanroom.room.opening import Opened
 from tacit.cleanroom.room.store import Answered, Kept, RoomStore
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.requests import StatisticRequest, StepRequest
-from tacit.errors import RoomError, RoomRefused
+from tacit.errors import RoomRefused
 
 DIGEST_BYTES = 32
+Answer = NDArray[Any]
 
 
 class Counting:
@@ -17,6 +22,10 @@ class Counting:
 
     Ask `before_labels` for every slab: a record that has no release left, and a known run and number with other
     content, are refused there. Both can change until the end, so `count` decides again, for good.
+
+    What `was_counted` has an answer, which is kept and given again: labels are read for it no more. Computed
+    again, by another processor or library, a sum may round otherwise, and noise that is drawn from the sum
+    would not be the same; whether it is would depend on labels.
     """
 
     def __init__(
@@ -27,6 +36,11 @@ class Counting:
         self._asked: list[bytes] = []  # a digest of all that came, after each slab
         with store.reading() as looked:
             self._known = looked.answered(self._release, self._run, self._number)
+
+    @property
+    def was_counted(self) -> bool:
+        """Whether this run and number have an answer."""
+        return self._known is not None
 
     def before_labels(self, asked: bytes, records: Records) -> None:
         """Refuse a slab; `asked` is the digest of all that came, with it."""
@@ -44,18 +58,20 @@ class Counting:
         if self._known is None or not self._known.asked.startswith(b"".join(self._asked)):
             raise RoomRefused(Refusal.RECORD_EXHAUSTED)
 
-    def count(self, kept: Kept, records: Records, answer: bytes) -> bool:
-        """Count a release for each record, once for each run and number; whether it was counted now."""
-        made = Answered(b"".join(self._asked), answer)
+    def count(self, kept: Kept, records: Records, answer: Answer | None) -> tuple[bytes, bool]:
+        """What leaves, in bytes, and whether it was counted now: once for each run, number and record.
+
+        `answer` is None where labels were not read, since one is kept.
+        """
+        asked = b"".join(self._asked)
         known = kept.answered(self._release, self._run, self._number)
         if known is None:
+            assert answer is not None, "only what was counted comes without one"
             if not kept.count(self._release, records, self._most):
                 raise RoomRefused(Refusal.RECORD_EXHAUSTED)
-            kept.remember(self._release, self._run, self._number, made)
-            return True
-        if known.asked != made.asked:
+            known = Answered(asked, answer.tobytes())
+            kept.remember(self._release, self._run, self._number, known)
+            return known.answer, True
+        if known.asked != asked:
             raise RoomRefused(Refusal.CONFLICT)
-        if known.answer != made.answer:
-            # Another processor or library rounds otherwise, and the noise with it: two noises for one count.
-            raise RoomError("expected to compute the answer that was counted before, got another: it stays")
-        return False
+        return known.answer, False

@@ -17,10 +17,10 @@ from tacit.privacy.ledger.rules import Account, Reservation
 
 @dataclass(frozen=True)
 class Answered:
-    """A release that was made: digests of all that was asked and of what was answered."""
+    """A release that was made: digests of all that was asked, and what was answered."""
 
     asked: bytes  # of the request and its slabs up to the first, up to the second, and so on, one after another
-    answer: bytes
+    answer: bytes  # as it left
 
 
 class Looked(Protocol):

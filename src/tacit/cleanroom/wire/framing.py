@@ -15,7 +15,7 @@ MOST_MESSAGE_BYTES = 16 * 2**20
 SECTION_BYTES = 4  # before each section: how many bytes it has
 
 MOST_VALUE = 2.0**32
-"""The largest size of a number that is accepted. Two of them multiplied, times a slope of 2^15, added up over
+"""The largest size of a number that is accepted. Two of them multiplied, times a slope of 2^16, added up over
 2^31 rows of 2^16 pairs each, stay below the largest float32: no sum overflows, whatever a platform sends."""
 
 MOST_SENT = 2.0**31  # a sender keeps below, so that rounding never takes a good number beyond

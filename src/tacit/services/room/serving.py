@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import traceback
 from collections.abc import Awaitable, Callable, Iterable
-from pathlib import PurePath
 from typing import Any, Protocol
 
 import grpc
@@ -17,7 +15,8 @@ from tacit.cleanroom.wire.audit_log import Entry
 from tacit.cleanroom.wire.framing import MOST_MESSAGE_BYTES
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.requests import LabelsRequest, StatisticRequest, StepRequest
-from tacit.errors import RoomRefused, TacitError
+from tacit.errors import RoomRefused
+from tacit.services.one_line import in_one_line
 from tacit.services.room.pace import Pace
 from tacit.services.room.statuses import Stalled, status_of
 from tacit.services.room.streaming import Call, Places
@@ -200,16 +199,6 @@ def _after(message: bytes) -> int:
         after = json.loads(message)["after"] if len(message) < 100 else None
     except (ValueError, KeyError, TypeError):
         after = None
-    if not isinstance(after, int) or isinstance(after, bool):
-        raise RoomRefused(Refusal.MALFORMED, 'expected {"after": a whole number}')
+    if not isinstance(after, int) or isinstance(after, bool) or not 0 <= after < 2**63:
+        raise RoomRefused(Refusal.MALFORMED, 'expected {"after": a whole number from 0 on}')
     return after
-
-
-def in_one_line(error: BaseException) -> str:
-    """What went wrong and where; our own errors in their words, which hold no private value, others by kind."""
-    if isinstance(error, TacitError):
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "tacit" in PurePath(frame.filename).parts] or frames
-    where = f" at {PurePath(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
-    return f"unexpected {type(error).__name__}{where}"
