@@ -75,7 +75,7 @@ class World:
 def world(mode: Mode, rows: int = 600, **terms: Any) -> World:
     """A room that both have signed for, with small batches allowed."""
     data, tokens = examples(rows), tokens_of(rows)
-    given = {"smallest_batch": 32, "mode": mode} | terms
+    given: dict[str, Any] = {"smallest_batch": 32, "mode": mode} | terms
     link = room_in_process(
         tokens, data.labels(TASK)[:, None], source=Simulation("the room of a test"), now=NOW, **given
     )

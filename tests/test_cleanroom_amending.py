@@ -314,4 +314,4 @@ def test_a_purpose_is_part_of_a_signature() -> None:
     assert not signing.is_signed(public, given_for, "one", {"a": 2})
     assert not signing.is_signed(public, given_for[:-1], "one", {"a": 1})
     assert not signing.is_signed("0" * 64, given_for, "one", {"a": 1})
-    assert signing.public_key(signing.private_key(signing.secret_bytes(key))) == public
+    assert signing.public_key(signing.private_key(key.private_bytes_raw())) == public

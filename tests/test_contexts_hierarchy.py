@@ -57,16 +57,13 @@ levels = st.sampled_from(SMALL.levels())
 
 
 @given(levels, levels, levels)
-def test_join_and_meet_are_those_of_a_lattice(a: Levels, b: Levels, c: Levels) -> None:
-    join, meet = SMALL.join, SMALL.meet
-    assert join(a, a) == meet(a, a) == a
+def test_the_join_is_the_least_of_the_bounds(a: Levels, b: Levels, c: Levels) -> None:
+    join = SMALL.join
+    assert join(a, a) == a
     assert join(a, b) == join(b, a)
-    assert meet(a, b) == meet(b, a)
     assert join(a, join(b, c)) == join(join(a, b), c)
-    assert meet(a, meet(b, c)) == meet(meet(a, b), c)
-    assert join(a, meet(a, b)) == meet(a, join(a, b)) == a
-    assert is_coarser(a, b) == (join(a, b) == a) == (meet(a, b) == b)
-    if is_coarser(c, a) and is_coarser(c, b):  # the join is the least of the bounds
+    assert is_coarser(a, b) == (join(a, b) == a)
+    if is_coarser(c, a) and is_coarser(c, b):
         assert is_coarser(c, join(a, b))
 
 
@@ -78,10 +75,8 @@ def test_parents_are_the_covers(lattice: Lattice) -> None:
         above = {each for each in known if each != finer and is_coarser(each, finer)}
         covers = {each for each in above if not any(is_coarser(each, other) for other in above - {each})}
         assert set(lattice.parents(finer)) == covers
-        assert {each for each in known if lattice.covers(each, finer)} == covers
         for one in known:
             assert lattice.join(one, finer) in known
-            assert lattice.meet(one, finer) in known
 
 
 @pytest.mark.parametrize(

@@ -196,5 +196,5 @@ def test_a_bad_tree_file_is_refused_by_its_name_and_node(tmp_path: Path, tree: s
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no.toml: expected a hierarchy of contexts, got none \(no such file"):
+    with pytest.raises(BadInput, match=r"no.toml: expected a hierarchy of contexts here, got no such file"):
         reading.load(tmp_path / "no.toml")

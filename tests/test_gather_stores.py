@@ -15,7 +15,7 @@ from tacit.gather.server import store as server_store
 from tacit.gather.server.store import KeptJob, ServerStore
 from tacit.gather.simulate.memory import MemoryProxyStore
 from tacit.gather.wire.refusals import Refusal
-from tacit.store import gather_proxy, gather_server, gather_tables
+from tacit.store import gather_proxy, gather_tables
 
 FINAL = frozenset({Phase.OPEN, Phase.CLOSED})
 ServerPhase = server_store.Phase
@@ -302,8 +302,7 @@ def test_after_the_agreement_no_job_is_added(server: ServerStore) -> None:
 
 
 def test_streams_are_sorted_and_whole_across_pages(proxy: ProxyStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (gather_proxy, gather_server):
-        monkeypatch.setattr(module, "IDS_AT_ONCE", 5)
+    monkeypatch.setattr(gather_tables, "IDS_AT_ONCE", 5)
     monkeypatch.setattr(gather_tables, "TOTALS_AT_ONCE", 3)
     for size in (5, 7, 18):  # one whole page; not whole; whole again: 5, 12 and 30 in all
         numbers = random.Random(size).sample(range(10**9), size)
@@ -319,7 +318,7 @@ def test_streams_are_sorted_and_whole_across_pages(proxy: ProxyStore, monkeypatc
 
 
 def test_one_may_write_while_reading_a_stream(proxy: ProxyStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather_proxy, "IDS_AT_ONCE", 2)
+    monkeypatch.setattr(gather_tables, "IDS_AT_ONCE", 2)
     proxy.add_reports(reports(*range(6)))
     proxy.begin_job(DIGEST, 9)
     finish(proxy, 0, [0] * 6)

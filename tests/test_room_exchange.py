@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_of_the_platform_no_more_than_an_answer_has() -> None:
     ],
 )
 def test_of_a_closed_room_or_one_without_exchange_nothing(
-    agreed: dict[str, object], now: int, reason: Refusal
+    agreed: dict[str, Any], now: int, reason: Refusal
 ) -> None:
     tokens, labels = np.arange(16, dtype=np.uint8)[None], np.ones((1, 1), np.uint8)
     held = room_in_process(tokens, labels, source=Simulation("held"), now=4, **agreed)

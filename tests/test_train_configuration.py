@@ -192,10 +192,10 @@ def test_what_is_wrong_is_named(tmp_path: Path, said: dict[str, Any], expected: 
 
 
 def test_files_that_are_no_toml(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="expected a training configuration here, got nothing"):
+    with pytest.raises(BadInput, match="expected a training configuration here, got no such file"):
         load(tmp_path / "none.toml")
     (tmp_path / "torn.toml").write_text("data = [")
     with pytest.raises(BadInput, match=r"torn.toml: expected TOML, got"):
         load(tmp_path / "torn.toml")
-    with pytest.raises(BadInput, match="expected a training configuration, got"):
+    with pytest.raises(BadInput, match="expected a training configuration here, got is a directory"):
         read(tmp_path)

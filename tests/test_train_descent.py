@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from slow_descent import SlowDescent
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, SelfCheckFailed
 from tacit.kernels import training as kernels
@@ -19,7 +20,6 @@ from tacit.train.models.model import Part, Sums
 from tacit.train.sgd.descent import Clipping, Descent, NoiseForm, Settings
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.pending import PendingNoise
-from tacit.train.sgd.reference import SlowDescent
 from training_checks import small_examples, true_targets
 
 QUIET = Clipping(clip_norm=0.7, noise_multiplier=1e-6)  # clips most records and adds next to nothing

@@ -310,6 +310,6 @@ def test_every_extra_that_is_named_exists() -> None:
 
 
 def test_what_is_no_configuration_is_called_so(place: Path, capsys: Told) -> None:
-    assert "expected a training configuration, got something else (is a directory)" in refused(
+    assert "expected a training configuration here, got is a directory" in refused(
         capsys, "train", place / "log"
     )

@@ -16,11 +16,11 @@ from tacit.bench.choice_planning import planning
 from tacit.bench.measurement import Measurement, Track
 from tacit.bench.training_turns import Contestant, Seconds, take_turns
 from tacit.deliver.auction.choices import TopOf
+from tacit.deliver.auction.metrics import REACH
 from tacit.entropy import Entropy
 from tacit.kernels.choices import TopLaws, choose_by_pmf, choose_top, expected, flip_pmf
 from tacit.privacy.choice.nodes import unit_nodes
 
-CONFIDENCE = 1.96
 ERROR = 1e-3
 CHOOSING_BARS = {4: 1000.0, 15: 400.0, 100: 90.0}
 CRYPTOGRAPHIC_BAR, AUCTIONS_BAR, EXACT_BAR = 50.0, 20.0, 10_000.0
@@ -146,7 +146,7 @@ def exact(scale: Scale, size: int) -> list[Measurement]:
         {"exact": Contestant(exactly, requests), "draw": Contestant(one_draw, requests)}, scale.rounds
     )
     moments = expected(offsets, flip_pmf(offsets, flat, rates, unit_nodes), values)
-    needed = float(np.mean(moments[:, 1] - moments[:, 0] ** 2)) * (CONFIDENCE / ERROR) ** 2
+    needed = float(np.mean(moments[:, 1] - moments[:, 0] ** 2)) * (REACH / ERROR) ** 2
     ratio = needed * seconds["draw"].processor / seconds["exact"].processor
     settings = (
         f"expected share of the best of {size} uniform scores by permute-and-flip at epsilon {EPSILON:g}; "

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.room.memory import MemoryLedger, MemoryRoomStore
 from tacit.cleanroom.room.party import Room
+from tacit.cleanroom.room.store import Ledger
 from tacit.cleanroom.wire.agreement import Mode, Noise, Role, Terms
 from tacit.cleanroom.wire.amending import Agreement
 from tacit.cleanroom.wire.answers import Description, LabelsAnswer, StatisticAnswer, StepAnswer
@@ -66,12 +67,19 @@ class HeldRoom:
 
 
 def room_in_process(
-    tokens: NDArray[np.uint8], labels: NDArray[np.integer], *, source: Source, now: int = 1_000, **terms: Any
+    tokens: NDArray[np.uint8],
+    labels: NDArray[np.integer],
+    *,
+    source: Source,
+    now: int = 1_000,
+    ledger: Ledger | None = None,
+    **terms: Any,
 ) -> HeldRoom:
     """A fresh room with these labels, (n, tasks), by token, (n, 16); `terms` are those of the agreement.
 
-    Keys and the room's secret come from `source`, and both parties sign. Nothing is kept beyond the process:
-    what was released is forgotten with it, so a second room over the same labels is a second release.
+    Keys and the room's secret come from `source`, and both parties sign. Nothing is kept beyond the process,
+    unless a `ledger` is handed in: what was released is forgotten with it, so a second room over the same
+    labels is a second release.
     """
     platform_key, room_key = new_key(source), new_key(source)
     flips = Mode(terms.get("mode", Mode.AGGREGATE)).flips
@@ -91,7 +99,7 @@ def room_in_process(
         Agreement.propose(agreed).sign(Role.PLATFORM, platform_key).sign(Role.ROOM, room_key),
         LabelTable.of(tokens, labels, agreed.tasks),
         store=MemoryRoomStore(),
-        ledger=MemoryLedger(),
+        ledger=MemoryLedger() if ledger is None else ledger,
         secret=source.bytes(SECRET_BYTES),
         signing_key=room_key,
         entropy=source,

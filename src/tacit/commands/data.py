@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.commands.data_output import column_json, print_description, print_prepared, summary
-from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, progress_bar
+from tacit.commands.output import Subparsers, add_action, add_json_flag, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
     from tacit.data.log import Log
@@ -60,7 +60,7 @@ def add_parser(commands: Subparsers) -> None:
     add_json_flag(listing)
     listing.set_defaults(run=run_list)
 
-    describe = _action(actions, "describe", "statistics beside the published ones", DESCRIBE)
+    describe = add_action(actions, None, "describe", "statistics beside the published ones", DESCRIBE)
     describe.add_argument("name", metavar="NAME|PATH", help="a log's name; a path with --schema")
     describe.add_argument("path", metavar="PATH", nargs="?", help="the file or folder; none: make one up")
     describe.add_argument("--schema", metavar="TOML", help="the columns of a log of your own")
@@ -72,7 +72,7 @@ def add_parser(commands: Subparsers) -> None:
     add_json_flag(describe)
     describe.set_defaults(run=run_describe)
 
-    generate = _action(actions, "generate", "a calibrated synthetic log of any size", GENERATE)
+    generate = add_action(actions, None, "generate", "a calibrated synthetic log of any size", GENERATE)
     generate.add_argument("name", metavar="NAME", help="a log's name; see tacit data list")
     generate.add_argument("--rows", type=int, required=True, metavar="N")
     generate.add_argument("--out", type=Path, required=True, metavar="PATH", help="a file; for taobao a folder")
@@ -91,7 +91,7 @@ def add_parser(commands: Subparsers) -> None:
     add_json_flag(generate)
     generate.set_defaults(run=run_generate)
 
-    prepare = _action(actions, "prepare", "encode a log into memory-mapped columns", PREPARE)
+    prepare = add_action(actions, None, "prepare", "encode a log into memory-mapped columns", PREPARE)
     prepare.add_argument("name", metavar="NAME|PATH", help="a log's name; a path with --schema")
     prepare.add_argument("path", metavar="PATH", nargs="?", help="the file or folder")
     prepare.add_argument("--out", type=Path, required=True, metavar="FOLDER")
@@ -197,13 +197,6 @@ def run_prepare(args: argparse.Namespace) -> int:
     else:
         print_prepared(prepared)
     return 0
-
-
-def _action(actions: Any, name: str, summary: str, description: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    return parser
 
 
 def _add_bad_rows(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,14 @@ class Subparsers(Protocol):
     def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser: ...
 
 
+def add_action(
+    actions: Subparsers, examples: str | None, name: str, does: str, about: str
+) -> argparse.ArgumentParser:
+    """One action of a command with several; the examples, if any, stand below its own help."""
+    raw = argparse.RawDescriptionHelpFormatter
+    return actions.add_parser(name, help=does, description=about, epilog=examples, formatter_class=raw)
+
+
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for machines instead of a table")
 
@@ -80,3 +88,21 @@ def spinner(label: str) -> Iterator[None]:
         return
     with Console(stderr=True).status(label):
         yield
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each stage as it comes, told by its name, how much is done and of how much; none if piped."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def told(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=total)
+            progress.update(tasks[stage], completed=done, total=total)
+
+        yield told

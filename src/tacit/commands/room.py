@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from tacit.commands import room_agree, room_keys, room_serve, room_status, room_train, room_trial
-from tacit.commands.output import Subparsers, add_json_flag
+from tacit.commands.output import Subparsers, add_action, add_json_flag
 from tacit.commands.room_attack import add_attack
 
 ABOUT = """\
@@ -104,15 +105,16 @@ def add_parser(commands: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
+    action = partial(add_action, actions, EXAMPLES)
 
-    keys = _action(actions, "keys", "make the keys and certificates of both parties", KEYS)
+    keys = action("keys", "make the keys and certificates of both parties", KEYS)
     keys.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")
     _add_names(keys)
     keys.add_argument("--days", type=int, default=365, help="that certificates hold (default: %(default)s)")
     add_json_flag(keys)
     keys.set_defaults(run=room_keys.run)
 
-    agree = _action(actions, "agree", "propose, sign, amend or show an agreement", AGREE)
+    agree = action("agree", "propose, sign, amend or show an agreement", AGREE)
     agree.add_argument("file", type=Path, metavar="FILE", help="the agreement")
     agree.add_argument("--role", choices=("platform", "room"), help="who signs")
     agree.add_argument(
@@ -126,24 +128,24 @@ def add_parser(commands: Subparsers) -> None:
     add_json_flag(agree)
     agree.set_defaults(run=room_agree.run)
 
-    serve = _action(actions, "serve", "run the room", SERVE)
+    serve = action("serve", "run the room", SERVE)
     serve.add_argument("settings", type=Path, metavar="FILE", help="room.toml")
     serve.set_defaults(run=room_serve.run)
 
-    train = _action(actions, "train", "train an adapter through the room", TRAIN)
+    train = action("train", "train an adapter through the room", TRAIN)
     train.add_argument("settings", type=Path, metavar="FILE", help="platform.toml")
     train.add_argument("--dry-run", action="store_true", help="only estimate what it would cost")
     add_json_flag(train)
     train.set_defaults(run=room_train.run)
 
-    status = _action(actions, "status", "terms, remaining budget, audit log", STATUS)
+    status = action("status", "terms, remaining budget, audit log", STATUS)
     status.add_argument("settings", type=Path, metavar="FILE", help="platform.toml or room.toml")
     add_json_flag(status)
     status.set_defaults(run=room_status.run)
 
     add_attack(actions)
 
-    trial = _action(actions, "trial", "make everything for a trial on one machine", TRIAL)
+    trial = action("trial", "make everything for a trial on one machine", TRIAL)
     trial.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")
     trial.add_argument(
         "--rows", type=int, default=60_000, metavar="N", help="of the log (default: %(default)s)"
@@ -159,11 +161,6 @@ def add_parser(commands: Subparsers) -> None:
     trial.add_argument("--seed", type=int, default=1, help="of log and model (default: %(default)s)")
     add_json_flag(trial)
     trial.set_defaults(run=room_trial.run)
-
-
-def _action(actions: Subparsers, name: str, does: str, about: str) -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    return actions.add_parser(name, help=does, description=about, epilog=EXAMPLES, formatter_class=raw)
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from tacit.commands import serve_party, serve_rounds, serve_status
-from tacit.commands.output import Subparsers, add_json_flag
+from tacit.commands.output import Subparsers, add_action, add_json_flag
 
 ABOUT = """\
 Run a party that gathers statistics. Two parties make one system, and different people should run them:
@@ -92,8 +93,9 @@ def add_parser(commands: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
+    action = partial(add_action, actions, EXAMPLES)
 
-    keys = _action(actions, "keys", "make a trial set of settings, keys and secrets", KEYS)
+    keys = action("keys", "make a trial set of settings, keys and secrets", KEYS)
     keys.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")
     keys.add_argument("--proxy-port", type=int, default=8471, help="where the proxy listens (default: 8471)")
     keys.add_argument("--server-port", type=int, default=8472, help="where the server listens (default: 8472)")
@@ -105,11 +107,11 @@ def add_parser(commands: Subparsers) -> None:
             f"Run the {party}: {does}. Says in one line where it listens, then serves until it is asked to end "
             "(SIGTERM, Ctrl-C)."
         )
-        parser = _action(actions, party, does, about)
+        parser = action(party, does, about)
         parser.add_argument("settings", nargs="?", type=Path, metavar="FILE", help="its settings, in TOML")
         parser.set_defaults(run=serve_party.run_party, party=party)
 
-    enrol = _action(actions, "enrol", "print a device's name and key", ENROL)
+    enrol = action("enrol", "print a device's name and key", ENROL)
     enrol.add_argument("settings", type=Path, metavar="FILE", help="the proxy's settings, in TOML")
     enrol.add_argument(
         "device", nargs="?", metavar="DEVICE", help="its name, 32 hexadecimal digits (default: a new one)"
@@ -117,15 +119,14 @@ def add_parser(commands: Subparsers) -> None:
     add_json_flag(enrol)
     enrol.set_defaults(run=serve_party.run_enrol)
 
-    opening = _action(actions, "open", "open a round at both parties", OPEN)
+    opening = action("open", "open a round at both parties", OPEN)
     opening.add_argument("settings", type=Path, metavar="FILE", help="the server's settings, in TOML")
     opening.add_argument("round", type=Path, metavar="ROUND", help="what is asked and promised, in TOML")
     opening.add_argument("--dry-run", action="store_true", help="only say what would be opened")
     _add_parties(opening)
     opening.set_defaults(run=serve_rounds.run_open)
 
-    status = _action(
-        actions,
+    status = action(
         "status",
         "list a party's rounds, from its store",
         "List the rounds in a party's store: how far each is, how many reports wait or count, and whether its "
@@ -137,17 +138,12 @@ def add_parser(commands: Subparsers) -> None:
     add_json_flag(status)
     status.set_defaults(run=serve_status.run)
 
-    result = _action(actions, "result", "show what a round released", RESULT)
+    result = action("result", "show what a round released", RESULT)
     result.add_argument("settings", type=Path, metavar="FILE", help="the server's settings, in TOML")
     result.add_argument("name", metavar="DIGEST|TASK", help="the round's digest, or its task")
     result.add_argument("level", nargs="?", type=int, metavar="LEVEL", help="with a task: the round's level")
     _add_parties(result)
     result.set_defaults(run=serve_rounds.run_result)
-
-
-def _action(actions: Subparsers, name: str, does: str, about: str) -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    return actions.add_parser(name, help=does, description=about, epilog=EXAMPLES, formatter_class=raw)
 
 
 def _add_parties(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
 from tacit.deliver.auction.logs import LogNames
 from tacit.deliver.auction.rules import Charged, FirstPrice, PriceRule, Rules, SecondPrice
 from tacit.errors import BadInput
+from tacit.toml import read_toml
 from tacit.train.configuration.table import Table, said_under
 
 GENERATED = ("display", "search")
@@ -95,7 +95,7 @@ def load(path: str | Path) -> SimulationConfig:
     """The simulation that a TOML file describes; paths in it are relative to its folder."""
     place = Path(path)
     with said_under(str(path)):
-        return parse(_read(place), place.resolve().parent)
+        return parse(read_toml(place, "a simulation's configuration"), place.resolve().parent)
 
 
 def parse(record: Mapping[str, Any], folder: Path) -> SimulationConfig:
@@ -106,19 +106,6 @@ def parse(record: Mapping[str, Any], folder: Path) -> SimulationConfig:
     if charges is not None and isinstance(market, Logged) and market.names.campaign is None:
         raise BadInput("columns.campaign: expected the name of a column, for charges, got no such key")
     return SimulationConfig(market, rules, choosers, charges)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except OSError as problem:
-        reason = (problem.strerror or "").lower()
-        raise BadInput(f"expected a simulation's configuration here, got none ({reason})") from None
-    except UnicodeDecodeError:
-        raise BadInput("expected TOML, got a file that is no text") from None
-    except tomllib.TOMLDecodeError as problem:
-        raise BadInput(f"expected TOML, got {problem}") from None
 
 
 def _market(record: Mapping[str, Any], folder: Path) -> Logged | Generated:

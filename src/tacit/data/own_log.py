@@ -23,7 +23,6 @@ kind = "flag"
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from tacit.data.reading.layout import Layout, Raw
 from tacit.data.splits import Split
 from tacit.errors import BadInput
 from tacit.schema.columns import Column, Kind, LogSchema, Role
+from tacit.toml import read_toml
 
 TOP = {"name", "utc_offset_hours", "file", "columns", "split", "keep", "bins"}
 FILE = {"separator", "header", "quoted", "missing", "columns"}
@@ -61,16 +61,7 @@ def load(path: str | Path) -> Log:
     """The log that a TOML file describes."""
     place = str(path)
     try:
-        with Path(path).open("rb") as file:
-            record = tomllib.load(file)
-    except FileNotFoundError:
-        raise BadInput(f"expected a schema at {place}, got nothing there") from None
-    except OSError as problem:
-        raise BadInput(f"expected a schema at {place}, got {problem.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{place}: expected TOML, got {problem}") from None
-    try:
-        return _log(record, place)
+        return _log(read_toml(path, "a schema"), place)
     except BadInput as refusal:
         raise BadInput(f"{place}: {refusal}") from None
 

@@ -38,7 +38,8 @@ from tacit.gather.wire.questions import Question
 from tacit.gather.wire.rounds import MOST_CELLS, Round
 from tacit.services.announcing import Announced
 from tacit.services.parties import Parties
-from tacit.services.reading import Section, read_toml
+from tacit.services.reading import Section
+from tacit.toml import read_toml
 
 NEEDED = ("task", "scope", "level", "hours", "parties", "smallest_batch", "epsilon", "events", "levels")
 OPTIONAL = ("cells", "question", "delta", "each", "noise", "silent", "proof", "skew")
@@ -61,7 +62,7 @@ class Asked:
 def read(path: Path, parties: Parties, *, check: bytes, now: int) -> Asked:
     """The round that the file asks for, open from now; `check` is the hash of the parties' check key."""
     try:
-        return _asked(read_toml(path), parties, path.resolve().parent, check, now)
+        return _asked(read_toml(path, "settings"), parties, path.resolve().parent, check, now)
     except BadInput as refusal:
         raise BadInput(f"{path}: {refusal}") from None
 

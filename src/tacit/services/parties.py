@@ -17,8 +17,9 @@ from pathlib import Path
 from tacit.errors import BadInput
 from tacit.gather.wire.sealing import KEY_BYTES
 from tacit.services.addresses import url_of
-from tacit.services.reading import Section, read_toml
+from tacit.services.reading import Section
 from tacit.services.settings import expect_trust
+from tacit.toml import read_toml
 
 NAME = "parties.toml"
 
@@ -40,7 +41,7 @@ class Parties:
 
 def load(path: Path) -> Parties:
     try:
-        record, folder = read_toml(path), path.resolve().parent
+        record, folder = read_toml(path, "settings"), path.resolve().parent
         Section(record, "", ("proxy", "server"), folder)
         return Parties(*(_known(record, name, folder) for name in ("proxy", "server")))
     except BadInput as refusal:

@@ -5,23 +5,24 @@ Apart from `train.configuration.table`, which brings along what training needs: 
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tacit import expect
-from tacit.errors import BadInput
+from tacit.errors import BadInput, TacitError
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+@contextlib.contextmanager
+def naming(key: str) -> Iterator[None]:
+    """Say which setting it was that led to trouble."""
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        yield
+    except TacitError as trouble:
+        raise BadInput(f"{key}: {trouble}") from None
     except OSError as problem:
-        raise BadInput(f"expected settings here, got {(problem.strerror or 'nothing').lower()}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise BadInput(f"expected TOML, got {problem}") from None
+        raise BadInput(f"{key}: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None
 
 
 class Section:

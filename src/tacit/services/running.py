@@ -19,7 +19,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from tacit.entropy import Entropy
-from tacit.errors import BadInput, TacitError
+from tacit.errors import BadInput
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
 from tacit.gather.wire.sealing import SealingKey
@@ -29,6 +29,7 @@ from tacit.services.announcing import Questions
 from tacit.services.linking import HttpLink, HttpOperator, HttpRounds, SignedCalls, client_to
 from tacit.services.patience import patient
 from tacit.services.problems import LOG
+from tacit.services.reading import naming
 from tacit.services.settings import Listen, Settings
 from tacit.services.signing import Exchange, Gate, Party, derived
 from tacit.store.gather_proxy import SqlProxyStore
@@ -106,17 +107,6 @@ def _store(settings: Settings, opened: Callable[[str], Store]) -> Store:
 def _ledger(settings: Settings) -> LedgerStore:
     with naming("store.ledger"):
         return LedgerStore.open(settings.ledger, witness=settings.witness)
-
-
-@contextlib.contextmanager
-def naming(key: str) -> Iterator[None]:
-    """Say which setting it was that led to trouble."""
-    try:
-        yield
-    except TacitError as trouble:
-        raise BadInput(f"{key}: {trouble}") from None
-    except OSError as problem:
-        raise BadInput(f"{key}: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None
 
 
 def _calls(settings: Settings, *, called: Party, entropy: Entropy) -> SignedCalls:

@@ -43,8 +43,9 @@ from typing import Any
 from tacit import expect
 from tacit.errors import BadInput
 from tacit.services.addresses import is_here, url_of
-from tacit.services.reading import Section, read_toml
+from tacit.services.reading import Section
 from tacit.services.signing import SECRET_BYTES, Party
+from tacit.toml import read_toml
 
 VARIABLES = {Party.PROXY: "TACIT_PROXY_SETTINGS", Party.SERVER: "TACIT_SERVER_SETTINGS"}
 TOP = ("listen", "store", "secrets", "other", "pace")
@@ -126,7 +127,7 @@ def path_of(party: Party, given: Path | None) -> Path:
 def load(path: Path, party: Party) -> Settings:
     """Settings and the secrets they name; refuses unknown keys, and secrets that others may read."""
     try:
-        return _parsed(read_toml(path), party, path.resolve().parent)
+        return _parsed(read_toml(path, "settings"), party, path.resolve().parent)
     except BadInput as refusal:
         raise BadInput(f"{path}: {refusal}") from None
 
@@ -170,7 +171,7 @@ def _owner(record: Mapping[str, Any]) -> Party | None:
 def load_either(path: Path) -> Settings:
     """Settings of whichever party they are of."""
     try:
-        party = _owner(read_toml(path))
+        party = _owner(read_toml(path, "settings"))
     except BadInput as refusal:
         raise BadInput(f"{path}: {refusal}") from None
     return load(path, party or Party.PROXY)

@@ -13,7 +13,7 @@ row, and to finish one touches no report that was accepted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from sqlalchemy import (
@@ -40,7 +40,6 @@ from tacit.gather.wire.refusals import Refusal
 from tacit.store.gather_database import append_many, gather_kind, insert_many, read_among
 from tacit.store.gather_tables import (
     FORGET_AT_ONCE,
-    IDS_AT_ONCE,
     GatherStore,
     RowNumber,
     StoredRow,
@@ -172,15 +171,23 @@ class SqlProxyStore(GatherStore[Phase]):
             in_none = connection.execute(select(func.count()).where(later))
             return int(in_jobs.scalar_one()) + int(in_none.scalar_one())
 
-    def accepted_ids(self, digest: bytes) -> Iterator[bytes]:
-        last = b""
-        while True:
-            with self._database.reading() as connection:
-                page = _accepted_page(connection, self._row(connection, digest).number, last)
-            yield from page
-            if len(page) < IDS_AT_ONCE:
-                return
-            last = page[-1]
+    def _accepted_page(
+        self, connection: Connection, round_number: int, last: bytes, most: int
+    ) -> Sequence[bytes]:
+        """Of reports in begun jobs, none of them unfinished, and not refused."""
+        _, last_begun = _latest_job(connection, round_number)
+        refused = select(_REFUSED.c.number).where(_REFUSED.c.number == _REPORTS.c.number)
+        within = _REPORTS.c.number.between(_JOBS.c.first, _JOBS.c.last)
+        mine = _JOBS.c.round == round_number
+        unfinished = select(_JOBS.c.number).where(mine & _JOBS.c.total.is_(None) & within)
+        later = (_REPORTS.c.round == round_number) & (_REPORTS.c.report_id > last)
+        query = (
+            select(_REPORTS.c.report_id)
+            .where(later, _REPORTS.c.number <= last_begun, ~refused.exists(), ~unfinished.exists())
+            .order_by(_REPORTS.c.report_id)
+            .limit(most)
+        )
+        return connection.execute(query).scalars().all()
 
     def keep_share(self, digest: bytes, ids_hash: bytes, share: bytes) -> bytes:
         return self._keep_first(digest, ids_hash, share, before=Phase.CLOSED, after=Phase.AGREED)
@@ -295,18 +302,3 @@ def _refuse(connection: Connection, job: StoredRow, verdicts: bytes) -> None:
         (number, code) for number, code in zip(numbers, verdicts, strict=True) if code != Refusal.ACCEPTED
     ]
     insert_many(connection, _REFUSED, refused)
-
-
-def _accepted_page(connection: Connection, round_number: int, after: bytes) -> Sequence[bytes]:
-    """The next ids in sorted order: of reports in begun jobs, none of them unfinished, and not refused."""
-    _, last_begun = _latest_job(connection, round_number)
-    refused = select(_REFUSED.c.number).where(_REFUSED.c.number == _REPORTS.c.number)
-    within = _REPORTS.c.number.between(_JOBS.c.first, _JOBS.c.last)
-    mine = _JOBS.c.round == round_number
-    unfinished = select(_JOBS.c.number).where(mine & _JOBS.c.total.is_(None) & within)
-    query = (
-        select(_REPORTS.c.report_id)
-        .where(_REPORTS.c.round == round_number, _REPORTS.c.report_id > after, _REPORTS.c.number <= last_begun)
-        .where(~refused.exists(), ~unfinished.exists())
-    )
-    return connection.execute(query.order_by(_REPORTS.c.report_id).limit(IDS_AT_ONCE)).scalars().all()

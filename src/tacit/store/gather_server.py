@@ -9,16 +9,26 @@ are sums of masks. No device is named here, and nothing here is sealed to anybod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from sqlalchemy import Column, Integer, LargeBinary, SmallInteger, Table, delete, insert, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Table,
+    delete,
+    insert,
+    select,
+)
 
 from tacit.errors import Refused
 from tacit.gather.server.store import KeptJob, Phase, StoredRound
 from tacit.gather.wire.refusals import Refusal
 from tacit.store.gather_database import gather_kind, insert_many, read_among
-from tacit.store.gather_tables import FORGET_AT_ONCE, IDS_AT_ONCE, GatherStore, opened, tables_of
+from tacit.store.gather_tables import FORGET_AT_ONCE, GatherStore, opened, tables_of
 
 KIND = gather_kind("server", 0x7AC19)
 
@@ -103,18 +113,13 @@ class SqlServerStore(GatherStore[Phase]):
             )
         return KeptJob(job_hash, reply)
 
-    def accepted_ids(self, digest: bytes) -> Iterator[bytes]:
-        last = b""
-        while True:
-            with self._database.reading() as connection:
-                mine = _REPORTS.c.round == self._row(connection, digest).number
-                accepted = mine & (_REPORTS.c.report_id > last) & (_REPORTS.c.code == int(Refusal.ACCEPTED))
-                query = select(_REPORTS.c.report_id).where(accepted).order_by(_REPORTS.c.report_id)
-                page = connection.execute(query.limit(IDS_AT_ONCE)).scalars().all()
-            yield from page
-            if len(page) < IDS_AT_ONCE:
-                return
-            last = page[-1]
+    def _accepted_page(
+        self, connection: Connection, round_number: int, last: bytes, most: int
+    ) -> Sequence[bytes]:
+        later = (_REPORTS.c.round == round_number) & (_REPORTS.c.report_id > last)
+        accepted = later & (_REPORTS.c.code == int(Refusal.ACCEPTED))
+        query = select(_REPORTS.c.report_id).where(accepted).order_by(_REPORTS.c.report_id)
+        return connection.execute(query.limit(most)).scalars().all()
 
     def keep_result(self, digest: bytes, ids_hash: bytes, result: bytes) -> bytes:
         return self._keep_first(digest, ids_hash, result, before=Phase.AGREED, after=Phase.RELEASED)

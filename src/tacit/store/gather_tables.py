@@ -5,7 +5,8 @@ version 1   rounds, reports, jobs (and the proxy's uploads and refusals)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -100,7 +101,7 @@ def tables_of(party: str, other: str, phases: type[Choice], *job_columns: Column
     return Tables(party, other, metadata, version, rounds, jobs)
 
 
-class GatherStore(Generic[SomePhase]):
+class GatherStore(ABC, Generic[SomePhase]):
     """Rounds with their phases, and the streams over finished jobs: what both parties' stores do alike."""
 
     def __init__(self, database: GatherDatabase, tables: Tables, phases: type[SomePhase]) -> None:
@@ -148,6 +149,23 @@ class GatherStore(Generic[SomePhase]):
             if len(page) < TOTALS_AT_ONCE:
                 return
             last = page[-1].number
+
+    def accepted_ids(self, digest: bytes) -> Iterator[bytes]:
+        last = b""
+        while True:
+            with self._database.reading() as connection:
+                number = self._row(connection, digest).number
+                page = self._accepted_page(connection, number, last, IDS_AT_ONCE)
+            yield from page
+            if len(page) < IDS_AT_ONCE:
+                return
+            last = page[-1]
+
+    @abstractmethod
+    def _accepted_page(
+        self, connection: Connection, round_number: int, last: bytes, most: int
+    ) -> Sequence[bytes]:
+        """The first ids after `last` of a round's accepted reports, in sorted order."""
 
     def close(self) -> None:
         """Let go of the connections. What was acknowledged is on disk with or without this."""
@@ -210,7 +228,7 @@ class GatherStore(Generic[SomePhase]):
         """The number of a round that ended; one that still goes on must not be forgotten."""
         with self._database.reading() as connection:
             row = self._row(connection, digest)
-            if row.phase not in ("released", "too-few", "stopped"):
+            if row.phase not in FINAL_PHASES:
                 raise Refused(Refusal.CONFLICT, "only a round that has ended can be forgotten")
             return int(row.number)
 

@@ -105,9 +105,9 @@ class LabelDp:
 class DpSgd:
     """The whole model by DP-SGD.
 
-    Guarantee:  (epsilon, delta)-DP for the trained weights, all steps together. Neighbours: the private part
-    (sensitive features and label) of one `unit` replaced; public features, unit keys
-                and which records exist stay.
+    Guarantee:  (epsilon, delta)-DP for the trained weights, all steps together.
+    Neighbours: the private part (sensitive features and label) of one `unit` replaced; public features, unit
+                keys and which records exist stay.
     Assumes:    Poisson samples and their sizes stay secret; a unit's records are clipped as one (`unit`).
     Source:     Abadi et al. 2016 (arXiv 1607.00133); accounting: `privacy.accounting.pld`.
     """
@@ -130,9 +130,9 @@ class Hybrid:
     `k` 0 is DP-SGD alone, 1 is label DP alone, "auto" chooses from public quantities. With `frozen`, the second
     phase leaves the public tower as the first has made it.
 
-    Guarantee:  (epsilon, delta)-DP for everything that both phases let out, composed jointly. Neighbours: the
-    private part (sensitive features and label) of one `unit` replaced; public features, unit keys
-                and which records exist stay.
+    Guarantee:  (epsilon, delta)-DP for everything that both phases let out, composed jointly.
+    Neighbours: the private part (sensitive features and label) of one `unit` replaced; public features, unit
+                keys and which records exist stay.
     Assumes:    what `LabelDp` and `DpSgd` assume.
     Source:     Chua et al., AdKDD 2024 (arXiv 2401.15246), section 4; composed by PLD instead of by addition.
     """

@@ -28,11 +28,11 @@ from typing import Any
 
 from tacit import expect
 from tacit.cleanroom.wire import statements
-from tacit.cleanroom.wire.canonical import spell
+from tacit.cleanroom.wire.canonical import read_canonical, spell
 from tacit.cleanroom.wire.codec import CODECS
 from tacit.cleanroom.wire.intersection import POINT_BYTES
 from tacit.cleanroom.wire.modes import Join, Mode, Noise, Role
-from tacit.cleanroom.wire.signing import checked_public_key, read_canonical
+from tacit.cleanroom.wire.signing import checked_public_key
 from tacit.cleanroom.wire.tokens import TOKEN_BYTES
 from tacit.errors import BadInput
 from tacit.privacy.budget import Budget

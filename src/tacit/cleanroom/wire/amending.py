@@ -13,9 +13,9 @@ from typing import Any
 
 from tacit.cleanroom.wire import signing
 from tacit.cleanroom.wire.agreement import Role, Terms
-from tacit.cleanroom.wire.canonical import spell
+from tacit.cleanroom.wire.canonical import read_canonical, spell
 from tacit.cleanroom.wire.refusals import Refusal
-from tacit.cleanroom.wire.signing import PrivateKey, is_signed, read_canonical
+from tacit.cleanroom.wire.signing import PrivateKey, is_signed
 from tacit.errors import BadInput, RoomRefused
 
 START = "0" * 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn, TypeVar
 
 from tacit.cleanroom.wire.refusals import Refusal
@@ -28,15 +28,22 @@ def read(data: bytes | memoryview, keys: Collection[str], *, most: int = MOST_JS
     """The object that these bytes spell, with exactly these keys; another spelling of it is refused."""
     if len(data) > most:
         raise RoomRefused(Refusal.OVERSIZED, f"expected at most {most} bytes, got {len(data)}")
-    data = bytes(data)
-    try:
-        value = json.loads(data.decode("ascii"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
-        again = spell(value)
-    except (ValueError, RecursionError):  # UnicodeDecodeError, JSONDecodeError, an infinity, a deep nest
-        raise RoomRefused(Refusal.MALFORMED, "expected canonical JSON") from None
-    if again != data:
-        raise RoomRefused(Refusal.MALFORMED, "expected JSON in its canonical spelling")
+    value = made(lambda: read_canonical("a message", bytes(data), at_most=most))
     return fields(value, keys)
+
+
+def read_canonical(what: str, data: bytes, *, at_most: int) -> Any:
+    """The record that these bytes spell; refused unless they are its one spelling, and no longer than this."""
+    if len(data) > at_most:
+        raise BadInput(f"expected {what} of at most {at_most} bytes, got {len(data)}")
+    try:
+        record = json.loads(data.decode("ascii"), parse_constant=_no_constant)
+        same = spell(record) == data  # a key that stands twice is not spelled twice
+    except (ValueError, RecursionError):  # UnicodeDecodeError, JSONDecodeError, an infinity, a deep nest
+        raise BadInput(f"expected {what} as canonical JSON, got something else") from None
+    if not same:
+        raise BadInput(f"expected {what} as canonical JSON (sorted keys, no spaces), got another spelling")
+    return record
 
 
 def fields(value: Any, keys: Collection[str]) -> dict[str, Any]:
@@ -74,15 +81,6 @@ def finite(key: str, value: Any, *, at_least: float = -math.inf) -> float:
     if value < at_least:
         raise BadInput(f"expected {key} >= {at_least:g}, got less")
     return float(value)
-
-
-def _no_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in made:
-            raise ValueError(key)
-        made[key] = value
-    return made
 
 
 def _no_constant(word: str) -> NoReturn:

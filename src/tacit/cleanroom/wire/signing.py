@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -18,20 +17,6 @@ SIGNATURE_BYTES = 64
 PrivateKey = Ed25519PrivateKey
 
 
-def read_canonical(what: str, data: bytes, *, at_most: int) -> Any:
-    """The record that these bytes spell; refused unless they are its one spelling, and no longer than this."""
-    if len(data) > at_most:
-        raise BadInput(f"expected {what} of at most {at_most} bytes, got {len(data)}")
-    try:
-        record = json.loads(data.decode(), parse_constant=_no_constant)
-        same = spell(record) == data
-    except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are among them
-        raise BadInput(f"expected {what} as canonical JSON, got something else") from None
-    if not same:
-        raise BadInput(f"expected {what} as canonical JSON (sorted keys, no spaces), got another spelling")
-    return record
-
-
 def new_key(entropy: Source) -> PrivateKey:
     """A fresh private key."""
     return Ed25519PrivateKey.from_private_bytes(entropy.bytes(KEY_BYTES))
@@ -42,11 +27,6 @@ def private_key(secret: bytes) -> PrivateKey:
     if len(secret) != KEY_BYTES:
         raise BadInput(f"expected a private key of {KEY_BYTES} bytes, got {len(secret)}")
     return Ed25519PrivateKey.from_private_bytes(secret)
-
-
-def secret_bytes(key: PrivateKey) -> bytes:
-    """The 32 bytes that `private_key` reads, to be kept where nobody else reads them."""
-    return key.private_bytes_raw()
 
 
 def public_key(key: PrivateKey) -> str:
@@ -86,7 +66,3 @@ def _message(purpose: str, record: Any) -> bytes:
 
 def _is_hex(spelled: str, size: int) -> bool:
     return len(spelled) == 2 * size and all(digit in "0123456789abcdef" for digit in spelled)
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(name)

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from tacit import expect
 from tacit.gather.estimate.published import PublishedNoise
@@ -74,15 +73,6 @@ class Largest:
 
 def threshold(noise: PublishedNoise, nodes: int, false_expansions: float) -> int:
     """The least total that at most so many of so many empty nodes exceed, in the mean, by the exact law."""
-    share = _share(nodes, false_expansions)
-    return noise.threshold(share) if share < 0.5 else 0
-
-
-def normal_threshold(noise_sd: float, nodes: int, false_expansions: float) -> float:
-    """The same as if noise were normal; 4.3 standard deviations for one false expansion in 100,000."""
-    return float(noise_sd) * float(norm.isf(min(_share(nodes, false_expansions), 0.5)))
-
-
-def _share(nodes: int, false_expansions: float) -> float:
     expected = float(expect.positive("false_expansions", false_expansions))
-    return expected / expect.whole("nodes", nodes, at_least=1)
+    share = expected / expect.whole("nodes", nodes, at_least=1)
+    return noise.threshold(share) if share < 0.5 else 0

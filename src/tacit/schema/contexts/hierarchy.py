@@ -140,17 +140,9 @@ class Lattice:
         up = (tuple(value + (at == each) for at, value in enumerate(levels)) for each in range(len(levels)))
         return tuple(each for each in up if each in self._set) or (self._levels[-1],)
 
-    def covers(self, coarser: Levels, finer: Levels) -> bool:
-        """Whether the first is coarser than the second with nothing between them."""
-        return self._expect(coarser) in self.parents(finer)
-
     def join(self, one: Levels, other: Levels) -> Levels:
         """The finest levels at which what is said follows from either."""
         return tuple(map(max, self._expect(one), self._expect(other)))
-
-    def meet(self, one: Levels, other: Levels) -> Levels:
-        """The coarsest levels from which either follows."""
-        return tuple(map(min, self._expect(one), self._expect(other)))
 
     def at(self, context: Values[Any], levels: Levels) -> Node:
         return _node(self.attributes, context, self._expect(levels))

@@ -26,7 +26,6 @@ needs no line; an empty parent marks a root that has one.
 from __future__ import annotations
 
 import csv
-import tomllib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +36,7 @@ from tacit.schema.contexts.attributes import Attribute, SetOf, Steps
 from tacit.schema.contexts.hierarchy import Lattice, Sequence
 from tacit.schema.contexts.places import Cells, Decimals
 from tacit.schema.contexts.tree import Tree
+from tacit.toml import read_toml
 
 TOP = ("attribute", "sequence", "lattice")
 TREES = ("tree", "parent", "paths")
@@ -47,14 +47,7 @@ Made = TypeVar("Made")
 def load(path: str | Path) -> Sequence | Lattice:
     """The hierarchy that a TOML file describes; files named in it are relative to its folder."""
     try:
-        with Path(path).open("rb") as file:
-            record = tomllib.load(file)
-        return parse(record, Path(path).parent)
-    except OSError as problem:
-        reason = (problem.strerror or "").lower()
-        raise BadInput(f"{path}: expected a hierarchy of contexts, got none ({reason})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{path}: expected TOML, got {problem}") from None
+        return parse(read_toml(path, "a hierarchy of contexts"), Path(path).parent)
     except BadInput as refusal:
         raise BadInput(f"{path}: {refusal}") from None
 

@@ -24,6 +24,7 @@ from tacit.cleanroom.wire.signing import private_key
 from tacit.cleanroom.wire.tokens import token_key
 from tacit.entropy import Entropy
 from tacit.errors import BadInput, TacitError
+from tacit.services.reading import naming
 from tacit.services.room.files import read_agreement
 from tacit.services.room.looking import verified
 from tacit.services.room.pace import Pace
@@ -144,17 +145,6 @@ def alone(store: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-@contextlib.contextmanager
-def naming(key: str) -> Iterator[None]:
-    """Say which setting it was that led to trouble."""
-    try:
-        yield
-    except TacitError as trouble:
-        raise BadInput(f"{key}: {trouble}") from None
-    except OSError as problem:
-        raise BadInput(f"{key}: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None
 
 
 def log_lines() -> None:

@@ -72,10 +72,11 @@ from typing import Any
 from tacit import expect
 from tacit.cleanroom.wire.modes import Role
 from tacit.errors import BadInput
-from tacit.services.reading import Section, read_toml
+from tacit.services.reading import Section
 from tacit.services.room.certificates import check_pair, name_on
 from tacit.services.room.pace import Pace, Patience
 from tacit.services.settings import readable, secret_at
+from tacit.toml import read_toml
 
 TLS = ("authority", "certificate", "private_key")
 STORE = ("room", "ledger", "room_witness", "ledger_witness")
@@ -139,14 +140,14 @@ class PlatformSettings:
 def role_of(path: Path) -> Role:
     """Whose settings these are: only a platform's say where the room is."""
     with _naming(path):
-        record = read_toml(path)
+        record = read_toml(path, "settings")
     return Role.PLATFORM if "room" in record else Role.ROOM
 
 
 def load_room(path: Path) -> RoomSettings:
     """Settings of a room; refuses unknown keys, and secrets that others may read."""
     with _naming(path):
-        record, folder = read_toml(path), path.resolve().parent
+        record, folder = read_toml(path, "settings"), path.resolve().parent
         _refuse_other(record, Role.ROOM)
         section = _Sections(record, folder, Role.ROOM)
         listen = section("listen", ("host", "port"))
@@ -173,7 +174,7 @@ def load_room(path: Path) -> RoomSettings:
 def load_platform(path: Path) -> PlatformSettings:
     """Settings of a platform; refuses unknown keys, and secrets that others may read."""
     with _naming(path):
-        record, folder = read_toml(path), path.resolve().parent
+        record, folder = read_toml(path, "settings"), path.resolve().parent
         _refuse_other(record, Role.PLATFORM)
         section = _Sections(record, folder, Role.PLATFORM)
         agreement, secrets = section("agreement", ("file",)), section("secrets", ("token", "mask"))

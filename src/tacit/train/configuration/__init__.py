@@ -16,12 +16,12 @@ Unknown keys are refused, and so are keys that the chosen method would ignore.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from tacit.errors import BadInput
+from tacit.toml import read_toml
 from tacit.train.configuration import parts
 from tacit.train.configuration.keys import DP_SGD, KEYS, METHODS, keys_for, refuse_ignored
 from tacit.train.configuration.table import Table, said_under
@@ -46,17 +46,7 @@ def load(path: str | Path) -> TrainingConfig:
 
 def read(path: str | Path) -> dict[str, Any]:
     """The file's own words."""
-    try:
-        with Path(path).open("rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        raise BadInput("expected a training configuration here, got nothing") from None
-    except OSError as problem:
-        raise BadInput(
-            f"expected a training configuration, got something else ({(problem.strerror or '').lower()})"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise BadInput(f"expected TOML, got {problem}") from None
+    return read_toml(path, "a training configuration")
 
 
 def parse(record: Mapping[str, Any], place: Path, *, also: Collection[str] = ()) -> TrainingConfig:

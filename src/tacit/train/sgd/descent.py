@@ -44,9 +44,10 @@ class Clipping:
     """Each record's gradient is scaled to a norm of at most `clip_norm`, and the sum gets Gaussian noise.
 
     Guarantee:  each step is one Gaussian sum of `releases.SubsampledGaussian` if the batch is its Poisson
-    sample. Neighbours: one record's private part, or one group's if records are clipped in groups. Assumes:
-    no other use of the examples; the noise is drawn from a cryptographic source and stays secret, and so
-                does the number of records in the batch.
+                sample.
+    Neighbours: one record's private part, or one group's if records are clipped in groups.
+    Assumes:    no other use of the examples; the noise is drawn from a cryptographic source and stays secret,
+                and so does the number of records in the batch.
     Source:     Abadi et al. 2016 (arXiv 1607.00133), algorithm 1, with the expected batch size as divisor.
     """
 

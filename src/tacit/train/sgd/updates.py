@@ -59,7 +59,7 @@ class ReadRows:
         self.accumulator = np.zeros_like(weights)
         self.pulls: Floats | None = np.zeros(len(weights), np.float32)
         self._weights, self._rows, self._momentum = weights, rows, momentum
-        self._noise, self._lazy = noise, lazy
+        self._noise = noise
         self._waits = momentum > 0 or (noise is not None and lazy)
         stddev = noise.stddev if noise is not None and lazy else 0.0
         self._pending = PendingNoise(stddev, momentum)
