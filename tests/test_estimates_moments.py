@@ -24,7 +24,8 @@ from tacit.deliver.estimates import spread as spread_module
 from tacit.deliver.estimates.moments import MomentShrinkage
 from tacit.deliver.estimates.spread import corrected_spread, measured_spread
 from tacit.errors import BadInput
-from tacit.schema.statistics import Counts, Floats, LevelCounts
+from tacit.schema.contexts.hierarchy import Levels
+from tacit.schema.statistics import Counts, Floats, Integers, LevelCounts
 
 BELOW, ABOVE = (0,), (1,)
 SURELY = 10**9  # impressions of a parent whose rate is as good as known
@@ -171,3 +172,33 @@ def test_fitted_keeps_the_spread() -> None:
     assert_allclose(everything(fitted, counts, CONTEXT), everything(MomentShrinkage(), counts, CONTEXT))
     with pytest.raises(BadInput, match="expected a spread for every level"):
         everything(MomentShrinkage(spread={CONTEXT: 0.1}), counts, CONTEXT)
+
+
+def test_a_level_that_is_all_noise_does_not_hide_the_spread_above_it() -> None:
+    """24 ads, 12 contexts, 192 below them with three impressions an ad each, and noise of sd 8 on every count.
+
+    Below, both sums are noise, and their ratio anything; as a spread it took what ads differ by for itself.
+    """
+    top, middle, finest = ((2,), (1,), (0,))
+    ads, sd, rng = 24, 8.0, np.random.default_rng(3)
+    parent: dict[tuple[Levels, Levels], Integers] = {
+        (finest, middle): np.repeat(np.arange(12), 16),
+        (middle, top): np.zeros(12, np.int64),
+    }
+    for _ in range(20):
+        rates = np.clip(rng.normal(0.065, 0.038, ads), 0.01, 0.3)
+        clicks = rng.binomial(3, np.tile(rates, (192, 1))).astype(float)
+        others = 3.0 - clicks
+        by_level: dict[Levels, LevelCounts] = {}
+        for levels, group in ((finest, 1), (middle, 16), (top, 192)):
+            counted = [each.reshape(-1, group, ads).sum(axis=1) for each in (clicks, others)]
+            noisy = [each + rng.normal(0, sd, each.shape) for each in counted]
+            nodes = 192 // group
+            by_level[levels] = LevelCounts(
+                levels, nodes, ads, np.full(nodes, 3.0 * ads * group), np.arange(nodes + 1) * ads,
+                np.tile(np.arange(ads), nodes), noisy[0].ravel(), (noisy[0] + noisy[1]).ravel(), sd,
+            )  # fmt: skip
+        counts = Counts((finest, middle, top), by_level, parent)
+        spread = corrected_spread(counts, measured_spread(counts))
+        assert spread[finest] == 0.0
+        assert 0.3 < spread[top] / rates.var() < 3.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from weakref import WeakKeyDictionary
 
@@ -13,9 +14,10 @@ from tacit.deliver.estimates.frames import Pairs
 from tacit.deliver.estimates.moment_step import moment_step
 from tacit.deliver.estimates.noise import plain_residual
 from tacit.schema.contexts.hierarchy import Levels
-from tacit.schema.statistics import Counts, Floats, Integers
+from tacit.schema.statistics import Counts, Floats, Integers, LevelCounts
 
 PAIRS_AT_ONCE = 1_000_000
+NOTICEABLE = 4.0  # standard deviations of its noise that the scale of a spread must pass
 
 Spread = dict[Levels, float]
 
@@ -38,12 +40,15 @@ def measured_spread(counts: Counts) -> Spread:
 
     Exact counts without `shown` have a zero for every ad that is not listed. At the top those are counted in
     closed form; below, an ad takes part where it is listed at the node's (first) parent.
+
+    Where impressions are so noisy that the lower sum may be noise, the spread is 0: contexts are then taken to
+    be like their parents, which is what can be said of them.
     """
     found: Spread = {}
     no_excess = excess_variance(counts, dict.fromkeys(counts.levels, 0.0))
     for levels in reversed(counts.levels):
         level = counts.by_level[levels]
-        above, below = 0.0, 0.0
+        above, below, noise = 0.0, 0.0, _Noise(level)
         for keys in _measured_pairs(counts, levels):
             cells = Pairs(counts.ads).cells(level, keys)
             n = cells.opportunities(level)
@@ -51,11 +56,12 @@ def measured_spread(counts: Counts) -> Spread:
             e = cells.take(level.clicks) - rate * n
             above += float((e**2 - plain_residual(level, rate) - n * rate * (1 - rate)).sum())
             below += float(np.maximum(n**2 - level.opportunity_variance - n, 0.0).sum())
+            noise.add(n)
         n, unlisted = _unlisted_at_top(counts, levels)
         top = overall_rate(counts, levels)
         above += float((unlisted * ((top * n) ** 2 - n * top * (1 - top))).sum())
         below += float((unlisted * np.maximum(n**2 - n, 0.0)).sum())
-        found[levels] = max(above / below, 0.0) if below > 0 else 0.0
+        found[levels] = noise.ratio(above, below)
     return found
 
 
@@ -83,7 +89,7 @@ def _corrected(
 ) -> float:
     level, frame = counts.by_level[levels], Pairs(counts.ads)
     siblings = excess_variance(counts, {each: float(each == levels) for each in counts.levels}, keep=0.0)
-    above, below = 0.0, 0.0
+    above, below, noise = 0.0, 0.0, _Noise(level)
     for keys in _measured_pairs(counts, levels):
         cells = frame.cells(level, keys)
         n = cells.opportunities(level)
@@ -102,12 +108,31 @@ def _corrected(
         others = np.maximum(prior.variance - moved**2 * spread[levels] * shared, 0.0)
         above += float((e**2 - plain_residual(level, rate) - own - n**2 * others).sum())
         below += float(((1 - 2 * n * moved) * (squares - n) + squares * moved**2 * shared).sum())
+        noise.add(n)
     n, unlisted = _unlisted_at_top(counts, levels)
     top = overall_rate(counts, levels)
     more = np.minimum(excess[levels], top * (1 - top) * n**2) if len(n) else n
     above += float((unlisted * ((top * n) ** 2 - n * top * (1 - top) - more)).sum())
     below += float((unlisted * (n**2 - n)).sum())
-    return max(above / below, 0.0) if below > 0 else 0.0
+    return noise.ratio(above, below)
+
+
+class _Noise:
+    """How far noise in a level's impressions alone could move the lower sum: its variance, as of normals.
+
+    A square of variance v varies by 2 v^2, and by 4 m^2 v more around a mean of m.
+    """
+
+    def __init__(self, level: LevelCounts) -> None:
+        self._of_n, self._below = level.opportunity_variance, 0.0
+
+    def add(self, n: Floats) -> None:
+        squares = np.maximum(n**2 - self._of_n, 0.0)
+        self._below += float((2 * self._of_n**2 + 4 * squares * self._of_n).sum())
+
+    def ratio(self, above: float, below: float) -> float:
+        """above / below, at least 0; 0 where the lower may be noise, and their ratio anything."""
+        return max(above / below, 0.0) if below > NOTICEABLE * math.sqrt(self._below) else 0.0
 
 
 def _unlisted_at_top(counts: Counts, levels: Levels) -> tuple[Floats, Floats]:
