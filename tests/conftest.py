@@ -7,6 +7,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Started in the background, a shell leaves SIGINT ignored, and every process that a test starts inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests start some hundred processes: each would compile all of tacit anew where no bytecode is kept.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # In review the same examples every time, so that red means changed; `make check-slow` draws fresh ones.
 settings.register_profile("review", derandomize=True, deadline=None)

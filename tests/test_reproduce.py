@@ -1,4 +1,4 @@
-"""Studies: every one at toy size for real, their rules, their cache, and the command."""
+"""Studies: every one at toy size for real, their rules and their cache."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tacit.data.columns import Columns
 from tacit.data.synthetic import beside
 from tacit.errors import BadInput
 from tacit.privacy.calibration import Memory
-from tacit.studies import registry, verdicts
+from tacit.studies import verdicts
 from tacit.studies.encodings import Frequent, Hashed, KnownDomain, Selected
 from tacit.studies.logs import Ready, StudyLog, prepared, published_file
 from tacit.studies.origins import made_up
-from tacit.studies.registry import STUDIES, study
+from tacit.studies.registry import study
 from tacit.studies.results import read
 from tacit.studies.runs import Labelled, Runs
-from tacit.studies.study import Asked, Finding, Outcome, Scale
+from tacit.studies.study import Asked, Claim, Finding, Scale
 from tacit.studies.tasks import record_path, run_all
 from tacit.studies.training import Training
 from tacit.train.evaluation.auc import expected_auc
@@ -31,7 +31,6 @@ from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.settings import Learning
 from toy_studies import toy_studies
 
-OURS = [name for name in STUDIES if name.startswith("semi-sensitive")]
 SMALL_LOG = StudyLog("display-small", 1_500, 7, public=Hashed(500), sensitive=Hashed(500))
 PLAIN = Plain(Learning(epochs=1, batch=256))
 
@@ -69,17 +68,19 @@ def test_every_study_runs_at_toy_size_and_says_what_it_is(name: str, folder: Pat
     chosen = study(name)
     outcome = chosen.outcome(Asked(folder, Scale.TOY, seeds=1, processes=1))
 
-    assert {finding.id for finding in outcome.findings} == set(chosen.claims)
+    assert {finding.claim for finding in outcome.findings} == set(chosen.claims)
+    assert chosen.findings(folder) == outcome.findings, "what lies in the folder is enough to judge"
     assert all(finding.holds is None for finding in outcome.findings), "toy figures decide nothing"
     assert all(finding.rule and finding.seen for finding in outcome.findings)
     assert "synthetic" in outcome.note
     assert "1 seed" in outcome.note
     assert all(len(row) == len(outcome.columns) for row in outcome.rows)
     assert {file.suffix for file in outcome.files} == {".csv", ".svg", ".png", ".json"}
-    assert all(file.stat().st_size > 200 for file in outcome.files)
+    assert all(file.stat().st_size > 100 for file in outcome.files)
     table = read(folder, name)
-    assert set(table["seed"]) == {1}
-    assert all(isinstance(loss, float) and 0 < loss < 1 for loss in table["auc_loss"])
+    if name != "semi-sensitive-accounting":  # which trains nothing
+        assert set(table["seed"]) == {1}
+        assert all(isinstance(loss, float) and 0 < loss < 1 for loss in table["auc_loss"])
     assert json.loads((folder / f"{name}.json").read_text())["synthetic"] is True
     assert chosen.minutes[Scale.SMALL] > 0
 
@@ -88,7 +89,7 @@ def test_a_study_that_ran_before_trains_nothing(folder: Path, monkeypatch: pytes
     chosen, asked = study("semi-sensitive-hashing"), Asked(folder, Scale.TOY, seeds=1, processes=1)
     first = chosen.outcome(asked)
     monkeypatch.setattr(Training, "measure", lambda *_: pytest.fail("was done before"))
-    assert chosen.outcome(asked).rows == first.rows
+    assert [list(row) for row in chosen.run(asked).rows] == [list(row) for row in first.rows]
 
 
 def test_a_task_is_done_once_and_a_failed_one_leaves_no_record(cache: Path, tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_rules_hold_fail_or_stay_open() -> None:
 
 
 def test_findings_have_the_names_that_all_checks_have() -> None:
-    finding = Finding("S1", "words", "rule", "seen", None)
+    finding = Finding(Claim("S1", "figure 1", "words"), "rule", "seen", None)
     assert finding.as_json().keys() >= {"name", "value", "bar", "holds"}
     assert finding.verdict == "undecided"
 
@@ -236,61 +237,3 @@ def test_a_file_that_was_made_up_is_called_so(log: str, name: str, tmp_path: Pat
         record = json.loads((tmp_path / "out" / f"{name}.json").read_text())
         assert record["synthetic"] is ("synthetic" in outcome.note) is synthetic
         assert record["command"] == f"tacit reproduce {name} --scale toy --seeds 1 --data {tmp_path}"
-
-
-def test_the_command_prints_verdicts_for_people_and_machines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[Asked] = []
-
-    def run(request: Asked) -> Outcome:
-        asked.append(request)
-        request.track("training", 1, 2)
-        finding = Finding("S12", "log loss wants more", "a rule", "5 and 10", True)
-        return Outcome(("method", "loss"), [("RR", "1.0 ± 0.1")], [finding], [tmp_path / "x.csv"], "synthetic")
-
-    monkeypatch.setattr(
-        registry,
-        "study",
-        lambda name: replace(study(OURS[0]), name=name, run=run, seeds=dict.fromkeys(Scale, 4)),
-    )
-    assert main(["reproduce", "one", "two", "--json", "--out", str(tmp_path)]) == 0
-    records = json.loads(capsys.readouterr().out)
-    assert [(record["study"], record["name"], record["holds"]) for record in records] == [
-        ("one", "S12", True),
-        ("two", "S12", True),
-    ]
-    assert all(record.keys() >= {"value", "bar", "files", "note"} for record in records)
-    assert (asked[0].scale, asked[0].seeds, asked[0].out) == (Scale.SMALL, 4, tmp_path)
-    assert main(["reproduce", "one", "--scale", "toy", "--seeds", "3", "--processes", "1"]) == 0
-    told = capsys.readouterr().out
-    assert "S12 undecided (toy scale decides nothing): log loss wants more" in told
-    assert "rule: a rule" in told
-    assert "synthetic" in told
-    assert (asked[-1].scale, asked[-1].seeds, asked[-1].processes) == (Scale.TOY, 3, 1)
-
-
-def test_the_command_lists_and_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "--list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert [each["name"] for each in listed] == list(STUDIES)
-    assert main(["reproduce", "--list"]) == 0
-    listed = capsys.readouterr().out
-    assert "figure 3" in listed
-    assert " 0 min" not in listed
-    assert max(map(len, listed.splitlines())) <= 150
-    with pytest.raises(SystemExit):
-        main(["reproduce", "--help"])
-    assert "three folders: taobao" in capsys.readouterr().out
-    for wrong in (
-        [],
-        ["no-such-study"],
-        [OURS[0], "--data", str(tmp_path / "nothing")],
-        [OURS[0], "--seeds", "0"],
-        [OURS[0], "--processes", "0"],
-    ):
-        assert main(["reproduce", *wrong, "--out", str(tmp_path)]) == 2
-        refusal = capsys.readouterr().err
-        assert refusal.startswith("tacit reproduce: expected")
-        assert refusal.count("\n") == 1
-    assert not list(tmp_path.iterdir())

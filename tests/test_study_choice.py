@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tacit.deliver.auction.candidates import AuctionBlock, AuctionNames, PublicCandidates, Rates
-from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED, Greedy, NonPersonalised, TopOf
-from tacit.deliver.auction.market import Arm, measure
+from tacit.data.generators.generated import generator
+from tacit.deliver.auction.candidates import AuctionBlock, AuctionNames, Floats, PublicCandidates, Rates
+from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED, ChoiceRule, Greedy, NonPersonalised, TopOf
+from tacit.deliver.auction.market import Arm, Results, measure, private_scores
+from tacit.deliver.auction.metrics import values_of
 from tacit.deliver.auction.offers import offer
 from tacit.deliver.auction.rules import Charged, Rules, SecondPrice
+from tacit.deliver.exploration import Regret
 from tacit.deliver.incentives import Shading
 from tacit.deliver.planning.blocks import budget_rule, forecast_block, planned_rule
 from tacit.deliver.planning.budget import BudgetPolicy
 from tacit.deliver.planning.prior import Spread
+from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY
+from tacit.kernels.choices import expected
+from tacit.privacy.releases import ShuffledChoice
+from tacit.privacy.shuffling import epsilon
+from tacit.privacy.shuffling.clones import delta, standard
 from tacit.privacy.units import Window
-from tacit.studies.choice import budget, clipping, epsilons, pricing, shading
+from tacit.studies.choice import (
+    budget,
+    clipping,
+    cohorts,
+    epsilons,
+    exploration,
+    frontier,
+    pricing,
+    shading,
+    shuffling,
+    slots,
+)
 from tacit.studies.choice.contestants import (
     CLIPPED,
     EPSILONS,
@@ -32,7 +54,7 @@ from tacit.studies.choice.contestants import (
     planned,
 )
 from tacit.studies.choice.forecasts import Forecasts
-from tacit.studies.choice.lifts import above, above_zero, lift, none_above, share
+from tacit.studies.choice.lifts import Lifts, Pair, Part, above_zero, part_words, records
 from tacit.studies.choice.parts import every_other, mixed, of_sizes
 from tacit.studies.choice.setting import StudyMarket, markets
 from tacit.studies.registry import study
@@ -57,11 +79,16 @@ def display(folder: Path) -> StudyMarket:
     return markets(Asked(folder, Scale.TOY, seeds=1))[0]
 
 
-@pytest.mark.parametrize("name", toy_studies("choice-"))
+SIX_PANELS = "choice-gamma"  # longer to draw than to run; its verdicts have quick tests of their own
+
+
+@pytest.mark.parametrize(
+    "name", [*toy_studies("choice-", without={SIX_PANELS}), pytest.param(SIX_PANELS, marks=pytest.mark.slow)]
+)
 def test_every_study_runs_at_toy_size_and_says_what_it_is(name: str, folder: Path) -> None:
     chosen = study(name)
     outcome = chosen.outcome(Asked(folder, Scale.TOY, seeds=1, processes=1))
-    assert {finding.id for finding in outcome.findings} == set(chosen.claims)
+    assert {finding.claim for finding in outcome.findings} == set(chosen.claims)
     assert all(finding.holds is None for finding in outcome.findings), "toy figures decide nothing"
     assert all(finding.rule and finding.seen for finding in outcome.findings)
     assert "synthetic" in outcome.note
@@ -71,39 +98,83 @@ def test_every_study_runs_at_toy_size_and_says_what_it_is(name: str, folder: Pat
     assert read(folder, name)
     record = json.loads((folder / f"{name}.json").read_text())
     assert record["synthetic"] is True
-    assert [each["holds"] for each in record["parameters"]["verdicts"]] == [None] * len(outcome.findings)
+    assert record["parameters"]["scale"] == "toy"
+    assert chosen.findings(folder) == outcome.findings, "the folder is all that a verdict needs"
     assert all(finding.verdict == "undecided (toy scale decides nothing)" for finding in outcome.findings)
+
+
+def lifts_of(results: Results, *pairs: Pair, parts: Sequence[Part] = ()) -> Lifts:
+    return Lifts.of(records(results, {}, [(arm, {}) for arm in results.arms], pairs, parts=parts))
 
 
 def test_lifts_are_those_of_the_means_and_verdicts_follow_their_intervals(display: StudyMarket) -> None:
     results = contest(display, (RR,), (0.5, 30))
-    assert share(results, GREEDY, "welfare") == 1
-    assert share(results, NON_PERSONALISED, "welfare") == 0
-    found = lift(results, RR.at(0.5), "welfare")
+    lifts = lifts_of(results, (NON_PERSONALISED, GREEDY))
+    assert lifts.share(GREEDY, "welfare") == 1
+    assert lifts.share(NON_PERSONALISED, "welfare") == 0
+    found = lifts.lift(RR.at(0.5), "welfare")
     means = [results.mean(arm, "welfare") for arm in (RR.at(0.5), NON_PERSONALISED)]
     assert found.value == pytest.approx(100 * (means[0] / means[1] - 1))
-    assert above(results, GREEDY, NON_PERSONALISED, "welfare") is True
-    assert above(results, NON_PERSONALISED, GREEDY, "welfare") is False
-    assert above(results, NON_PERSONALISED, NON_PERSONALISED, "welfare") is None
+    assert lifts.mean(RR.at(0.5), "welfare") == means[0]
+    assert lifts.above(GREEDY, NON_PERSONALISED, "welfare") is True
+    assert lifts.above(NON_PERSONALISED, GREEDY, "welfare") is False
+    assert lifts.above(NON_PERSONALISED, NON_PERSONALISED, "welfare") is None
+    with pytest.raises(BadInput, match="expected a row of greedy over RR at 30 in welfare, got none"):
+        lifts.above(GREEDY, RR.at(30), "welfare")
     signs = {(1.0, 3.0): True, (-3.0, -1.0): False, (-3.0, 1.0): None, (-1.0, 3.0): None}
     for (low, high), verdict in signs.items():  # a mean below 0 alone decides nothing
         assert above_zero(Measured((low + high) / 2, low, high, 0.95)) is verdict
-    assert none_above(results, [RR.at(0.5)], "welfare") is True
-    assert none_above(results, [RR.at(0.5), GREEDY], "welfare") is False
+    assert lifts.none_above([RR.at(0.5)], "welfare") is True
+    assert lifts.none_above([RR.at(0.5), GREEDY], "welfare") is False
     assert results.mean(RR.at(30), "welfare") == pytest.approx(results.mean(GREEDY, "welfare"))
 
 
 def test_where_nothing_can_be_gained_nothing_is_decided(display: StudyMarket) -> None:
     nothing = mixed(display, 0.0)
     drawn = (RR, SCALED, CLIPPED, epsilons.GUMBEL)
-    results = contest(nothing, drawn, (*EPSILONS, epsilons.LIMIT))
-    assert share(results, RR.at(5), "clicks") is None
-    found = {finding.id: finding for finding in epsilons.judged(results, "x")}
-    assert found["R8"].holds is None
-    assert "nothing to gain" in found["R8"].seen
+    found_here = contest(nothing, drawn, (*EPSILONS, epsilons.LIMIT))
+    lifts = lifts_of(found_here, *epsilons.PAIRS, parts=epsilons.PARTS)
+    assert lifts.share(RR.at(5), "clicks") is None
+    (found,) = (finding for finding in epsilons.judged(lifts, "x") if finding.claim is epsilons.R8)
+    assert found.holds is None
+    assert "nothing to gain" in found.seen
     bounds = [clipped(bound) for bound in clipping.BOUNDS]
     results = contest(nothing, bounds, (clipping.LOW, clipping.HIGH, clipping.LIMIT))
-    assert "nothing to gain" in clipping.judged(results, "x")[0].seen
+    lifts = lifts_of(results, *clipping.PAIRS, parts=clipping.PARTS)
+    assert "nothing to gain" in clipping.judged(lifts, "x")[0].seen
+
+
+def test_a_part_of_the_greedy_gain_is_held_against_auction_by_auction(display: StudyMarket) -> None:
+    results = contest(display, (RR,), (3.0,))
+    arm, parts = RR.at(3.0), (0.0, 0.25, 0.95, 1.0)
+    lifts = lifts_of(results, (arm, GREEDY), parts=[(arm, part) for part in parts])
+    base, best, mine = (results.mean(each, "clicks") for each in (NON_PERSONALISED, GREEDY, arm))
+    for part in parts:
+        found = lifts.lift(arm, "clicks", over=part_words(part))
+        assert found.value == pytest.approx(100 * (mine - base - part * (best - base)) / base)
+    plain, none = lifts.lift(arm, "clicks"), lifts.lift(arm, "clicks", over=part_words(0.0))
+    assert none.value == pytest.approx(plain.value)
+    mine_of, best_of, base_of = (
+        by_auction(display, each) for each in (TopOf(3.0), Greedy(), NonPersonalised())
+    )
+    gaps = mine_of - 0.95 * best_of - 0.05 * base_of
+    error = gaps.std(ddof=1) / np.sqrt(len(gaps)) / base
+    wide = lifts.lift(arm, "clicks", over=part_words(0.95))
+    assert wide.high - wide.value == pytest.approx(196 * error)
+    assert [lifts.reaches(arm, part, "clicks") for part in (0.0, 1.0)] == [
+        above_zero(none),
+        above_zero(lifts.lift(arm, "clicks", over=part_words(1.0))),
+    ]
+
+
+def by_auction(market: StudyMarket, rule: ChoiceRule) -> Floats:
+    """(auctions,) expected clicks."""
+    found = []
+    for block in market.blocks:
+        offers = offer(block.public, Rules())
+        law = rule.pmf(offers, private_scores(block, offers))
+        found.append(expected(offers.offsets, law, values_of(block, offers))[:, 0])
+    return np.concatenate(found)
 
 
 def test_a_best_factor_at_the_end_of_the_grid_is_called_so() -> None:
@@ -225,10 +296,85 @@ def test_prices_by_other_models_change_who_pays_and_not_who_wins(display: StudyM
         assert results.mean(pricing.SERVER, "revenue") == pytest.approx(server.mean("x", "revenue"))
 
 
+SEEDED = ["choice-exploration", "choice-shading", "choice-slots", "contexts-greedy"]
+
+
+@pytest.mark.parametrize("name", [*SEEDED, pytest.param("choice-frontier", marks=pytest.mark.slow)])
+def test_all_seeds_that_are_recorded_were_used(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: set[int] = set()
+    _watch_seeds(monkeypatch, drawn)
+    study(name).run(Asked(tmp_path, Scale.TOY, seeds=2))
+    recorded = json.loads((tmp_path / f"{name}.json").read_text())["seeds"]
+    assert recorded == [1, 2] == sorted(drawn)
+
+
+def _watch_seeds(monkeypatch: pytest.MonkeyPatch, drawn: set[int]) -> None:
+    """Note the seeds of everything that these studies draw from."""
+    from tacit.data.generators.markets import Market
+    from tacit.studies.contexts import greedy
+
+    def generator_of(seed: int, *stream: int) -> np.random.Generator:
+        drawn.add(seed)
+        return generator(seed, *stream)
+
+    def auctions_of(self: Market, count: int, seed: int) -> Any:
+        drawn.add(seed)
+        return auctions(self, count, seed)
+
+    def simulation_of(seed: str) -> Simulation:
+        drawn.add(int(seed.split()[-1]))
+        return Simulation(seed)
+
+    auctions = Market.auctions
+    for module in (slots, frontier, greedy):
+        monkeypatch.setattr(module, "generator", generator_of)
+    monkeypatch.setattr(Market, "auctions", auctions_of)
+    monkeypatch.setattr(exploration, "Simulation", simulation_of)
+
+
+def test_every_seed_brings_requests_of_its_own_under_the_bound() -> None:
+    for make in frontier.SETTINGS.values():
+        one, other = make(Scale.TOY, 1), make(Scale.TOY, 2)
+        assert len(one) == len(other)
+        assert not np.array_equal(one[0].measuring[0], other[0].measuring[0])
+        assert np.array_equal(one[0].measuring, make(Scale.TOY, 1)[0].measuring)
+
+
+def test_what_seeds_leave_is_taken_together() -> None:
+    curves = [
+        Regret(np.array([1.0, 3.0]), np.array([0.3, 0.4])),
+        Regret(np.array([2.0, 5.0]), np.array([0.4, 0.3])),
+    ]
+    both = exploration.together(curves)
+    assert both.mean.tolist() == [1.5, 4.0]
+    assert both.standard_error == pytest.approx([0.25, 0.25])
+    factors, zeros = (0.5, 1.0), np.zeros(2)
+    few = Shading(factors, np.array([1.0, 2.0]), np.array([-1.0, 0.0]), np.array([0.3, 0.0]), 10)
+    many = Shading(factors, np.array([4.0, 2.0]), np.array([2.0, 0.0]), np.array([0.2, 0.0]), 30)
+    pooled = shading.together([few, many])
+    assert pooled.bidders == 40
+    assert pooled.gain.tolist() == [1.25, 0.0]
+    assert pooled.surplus.tolist() == [3.25, 2.0]
+    assert pooled.standard_error == pytest.approx([np.hypot(0.25 * 0.3, 0.75 * 0.2), 0.0])
+    assert shading.together([few]).standard_error.tolist() == (few.standard_error + zeros).tolist()
+
+
+def test_shading_is_over_all_blocks(tmp_path: Path) -> None:
+    outcome = study("choice-shading").outcome(Asked(tmp_path, Scale.TOY, seeds=2))
+    assert "100 auctions" in outcome.note
+    assert "2 seeds" in outcome.note
+
+
+def test_a_study_without_seeds_records_one(tmp_path: Path) -> None:
+    outcome = study("choice-shuffling").outcome(Asked(tmp_path, Scale.TOY, seeds=4))
+    assert json.loads((tmp_path / "choice-shuffling.json").read_text())["seeds"] == [1]
+    assert "1 seed" in outcome.note
+
+
 def test_the_exact_ends_meet_drawn_choices(display: StudyMarket) -> None:
     """Expectations against 200 drawn markets, within 5 standard errors of their mean: one in 1.7 million."""
-    from tacit.entropy import Simulation
-
     source = Simulation("study of choice")
     arm = {"x": Arm(TopOf(2.0))}
     exact = measure(display.blocks, arm).mean("x", "clicks")
@@ -250,3 +396,63 @@ def test_data_without_the_models_is_refused_by_what_is_lacking(tmp_path: Path) -
 def test_one_clipping_bound_is_a_multiple_of_the_median_score(display: StudyMarket) -> None:
     rule = CLIPPED.make(display, 5.0)
     assert rule.clip_micros == display.unit_micros  # type: ignore[attr-defined]
+
+
+def test_shuffling_bounds_are_ordered_and_the_closed_form_knows_where_it_ends() -> None:
+    assert shuffling.closed_form(5, 10_000) is None
+    for local, cohort in ((1, 1_000), (5, 100_000)):
+        best = epsilon(ShuffledChoice(Fraction(local), cohort), shuffling.DELTA)
+        numeric, closed = shuffling.numeric(local, cohort), shuffling.closed_form(local, cohort)
+        assert closed is not None
+        assert best < numeric < closed < local
+        assert delta(local, cohort, numeric, standard) <= shuffling.DELTA
+        assert delta(local, cohort, 0.999 * numeric, standard) > shuffling.DELTA
+
+
+def test_cohorts_are_counted_by_what_reports_share() -> None:
+    contexts = cohorts.Contexts.drawn(2, np.random.default_rng(1))
+    assert contexts.shares.sum() == pytest.approx(1)
+    today = np.zeros((2, 100), np.int64)
+    today[0, :2], today[1, 50] = (70, 40), 90  # two neighbours, and one elsewhere in the next epoch
+    shares = {way: cohorts.hidden(contexts, way, today, today, needed=60).share for way in cohorts.WAYS}
+    assert shares[cohorts.OWN] == pytest.approx(160 / 200)
+    assert shares[cohorts.UP] == shares[cohorts.ALL] == 1
+    assert cohorts.hidden(contexts, cohorts.ALL, today, today, needed=100).share == pytest.approx(110 / 200)
+
+
+def test_a_cut_by_traffic_is_fine_where_there_is_traffic_and_large_enough_everywhere() -> None:
+    contexts = cohorts.Contexts.drawn(2, np.random.default_rng(1))
+    traffic = 20_000 * contexts.shares
+    blocks = cohorts.cut_by_traffic(contexts, traffic, needed=500)
+    assert np.bincount(blocks, traffic).min() >= 500 + cohorts.SPARE * np.sqrt(500)
+    assert np.bincount(blocks).min() == 1, "a busy context has a menu of its own"
+    assert np.bincount(blocks).max() > 1
+    assert set(cohorts.cut_by_traffic(contexts, traffic, needed=20_001)) == {0}
+
+
+def test_slots_filled_in_turn_by_noisy_max() -> None:
+    draws = np.random.default_rng(1).random((3, slots.CANDIDATES))
+    np.testing.assert_allclose(slots.peeled_noisy_sums(draws, 1e-9), 3 * draws.mean(axis=1), rtol=1e-6)
+    best = np.sort(draws, axis=1)[:, -3:].sum(axis=1)
+    np.testing.assert_allclose(slots.peeled_noisy_sums(draws, 1e5), best, rtol=1e-6)
+    likes_two = np.zeros((1, slots.CANDIDATES))
+    likes_two[0, :2] = 1
+    expected, ways = 0.0, {2: 1.0}  # how likely so many of the two are left
+    for left in (15, 14, 13):
+        grown: dict[int, float] = {}
+        for liked, chance in ways.items():
+            taken = chance * permute_and_flip(left, liked)
+            expected += taken
+            grown[liked - 1] = grown.get(liked - 1, 0.0) + taken
+            grown[liked] = grown.get(liked, 0.0) + chance - taken
+        ways = grown
+    assert slots.peeled_noisy_sums(likes_two, 6.0)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def permute_and_flip(candidates: int, liked: int) -> float:
+    """How likely it takes one of the liked at epsilon 2: met in random order, the others kept with e^-1."""
+    found, nobody_yet = 0.0, 1.0
+    for left in range(candidates, 0, -1) if liked > 0 else ():
+        found += nobody_yet * min(1.0, liked / left)
+        nobody_yet *= max(0, left - liked) / left * (1 - np.exp(-1.0))
+    return found

@@ -12,11 +12,12 @@ from tacit.deliver.client.here import Here
 from tacit.deliver.client.history import History
 from tacit.schema.contexts.hierarchy import Node
 from tacit.studies.contexts.clustered import Tally, interval
-from tacit.studies.contexts.figures import falls, rises, within
+from tacit.studies.contexts.contest import Found, _record
+from tacit.studies.contexts.figures import falls, rises, stays, within
 from tacit.studies.contexts.own_history import Remembered
 from tacit.studies.contexts.private_choice import requests
-from tacit.studies.contexts.serving import Served, groups, sent
-from tacit.studies.contexts.setting import tallied, trials
+from tacit.studies.contexts.serving import Offers, Served, groups
+from tacit.studies.contexts.setting import sources
 from tacit.studies.contexts.trace import Trace
 from tacit.studies.contexts.trial import EXACT, LAST, Block, Trial
 from tacit.studies.study import Asked, Scale
@@ -36,11 +37,13 @@ def test_a_direction_is_decided_by_the_whole_interval(
 ) -> None:
     assert rises(measured(low, value, high)) is verdict
     assert falls(measured(-high, -value, -low)) is verdict
+    assert stays(measured(low, value, high)) is verdict, "but for an end at 0"
+    assert stays(measured(0, 0, high + 1)) is True
 
 
 def test_what_could_not_be_measured_decides_nothing() -> None:
     nothing = measured(math.nan, math.nan, math.nan)
-    assert rises(nothing) is falls(nothing) is within(nothing, 1) is None
+    assert rises(nothing) is falls(nothing) is stays(nothing) is within(nothing, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -71,8 +74,8 @@ def test_first_visits_and_repeats_are_told_apart() -> None:
         attributes=(),
         point=np.zeros((1, 2)),
     )
-    given = Served(np.array([[True], [False], [True]]), np.array([[True], [False], [False]]))
-    found = tallied(Trial(trace, np.arange(3)), given)
+    given = Served(np.array([[True], [False], [True]]), np.array([[True], [False], [False]]), bits=0.0)
+    found = Found.of(_record(Trial(trace, np.arange(3)), given))
     assert found.discovery.requests.tolist() == [1, 0]
     assert found.repeats.requests.tolist() == [1, 1]
     assert found.discovery.clicked.sum() == 1
@@ -94,16 +97,16 @@ def block(rate: list[list[float]], learnt: list[int], at: list[int]) -> Block:
 
 def test_the_server_weighs_contexts_by_how_often_they_were_seen() -> None:
     here = block([[0.9, 0.0], [0.0, 0.5], [0.0, 0.5]], [1, 5, 5], [0])
-    assert sent(here, np.arange(3), 1, 0.0).tolist() == [1]
-    assert sent(block([[0.9, 0.0], [0.0, 0.5]], [9, 1], [0]), np.arange(2), 1, 0.0).tolist() == [0]
+    assert Offers.of(here, np.arange(3)).sent(1, 0.0).tolist() == [1]
+    assert Offers.of(block([[0.9, 0.0], [0.0, 0.5]], [9, 1], [0]), np.arange(2)).sent(1, 0.0).tolist() == [0]
 
 
 def test_an_ad_below_the_floor_is_not_sent_and_one_at_it_is() -> None:
     here = block([[0.4, 0.3, 0.2]], [3], [0])
-    assert set(sent(here, np.arange(1), 3, 0.3).tolist()) == {0}  # in one context the best is enough
+    assert set(Offers.of(here, np.arange(1)).sent(3, 0.3).tolist()) == {0}  # in one context the best is enough
     other = block([[0.4, 0.0], [0.0, 0.3]], [3, 3], [0])
-    assert set(sent(other, np.arange(2), 3, 0.3).tolist()) == {0, 1}
-    assert set(sent(other, np.arange(2), 3, 0.31).tolist()) == {0}
+    assert set(Offers.of(other, np.arange(2)).sent(3, 0.3).tolist()) == {0, 1}
+    assert set(Offers.of(other, np.arange(2)).sent(3, 0.31).tolist()) == {0}
 
 
 def test_the_server_thinks_only_of_contexts_that_were_learnt_from() -> None:
@@ -135,7 +138,7 @@ def test_a_visited_place_that_was_not_sent_starts_from_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def trial() -> Trial:
-    return next(iter(trials(Asked(Path("unused"), Scale.TOY, seeds=1))))
+    return sources(Asked(Path("unused"), Scale.TOY, seeds=1))[0].trial()
 
 
 def test_the_levels_of_a_trial_are_the_paper_s(trial: Trial) -> None:

@@ -12,7 +12,7 @@ from tacit.errors import BadInput
 from tacit.studies import results
 from tacit.studies.contexts.clustered import interval
 from tacit.studies.contexts.greedy import histogram
-from tacit.studies.contexts.setting import trials
+from tacit.studies.contexts.setting import sources
 from tacit.studies.registry import study
 from tacit.studies.study import Asked, Scale
 
@@ -60,7 +60,7 @@ def test_a_threshold_at_which_nothing_is_shown_has_no_precision(tmp_path: Path) 
     asked = Asked(tmp_path / "out", Scale.TOY, seeds=1, data=own_log(tmp_path, DISCOVERERS))
     found = study("contexts-threshold").outcome(asked)
     table = results.read(tmp_path / "out", "contexts-threshold")
-    last = dict(zip(table["metric"], table["value"], strict=True))
+    last = {metric: value for metric, value in zip(table["metric"], table["value"], strict=True) if metric}
     assert last == {"precision": None, "coverage": 0.0}
     assert found.rows[-1] == ["0.9", "none", "0.00", "none", "0.00"]
 
@@ -76,7 +76,7 @@ def test_a_threshold_at_which_nothing_is_shown_has_no_precision(tmp_path: Path) 
 def test_a_log_that_is_too_small_is_refused_in_one_line(rows: int, said: str, tmp_path: Path) -> None:
     data = own_log(tmp_path, REGULARS, rows)
     with pytest.raises(BadInput, match=rf"visits.csv: .*{said}"):
-        list(trials(Asked(tmp_path, Scale.TOY, seeds=1, data=data)))
+        sources(Asked(tmp_path, Scale.TOY, seeds=1, data=data))[0].trial()
 
 
 def test_a_log_on_which_the_cut_has_nothing_to_draw_is_refused(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from tacit.studies.contexts.trace import trace_of
 from tacit.studies.contexts.trial import EXACT, LAST, Trial
 from tacit.studies.gather import noise
 from tacit.studies.gather.bids import REACH_KM, PublicBids
+from tacit.studies.gather.covered import nearly_all_kept
 from tacit.studies.gather.gathered import GatheredTrial, devices, gathered
-from tacit.studies.gather.kept import nearly_all_kept
-from tacit.studies.gather.setting import ONE_LEVEL, our_plan, paper_plan
+from tacit.studies.gather.setting import ONE_LEVEL, OurNoise, PaperNoise
 from tacit.studies.registry import study
 from tacit.studies.study import Asked, Scale
 from tacit.train.evaluation.estimates import Measured
@@ -102,11 +102,11 @@ def test_bids_are_by_kind_and_distance_alone() -> None:
 
 def test_the_published_noise_is_that_of_the_corollary() -> None:
     people = devices(trial())
-    plain = paper_plan(people, epsilon=1)
+    plain = PaperNoise(epsilon=1).plan(people)
     assert plain.noise.published_variance(people) == pytest.approx(math.ceil(6 * 16 * math.log(400)))
-    quarter = paper_plan(people, epsilon=1, away="0.75").noise.published_variance(people)
+    quarter = PaperNoise(epsilon=1, away=Fraction(3, 4)).plan(people).noise.published_variance(people)
     assert quarter == pytest.approx(4 * plain.noise.published_variance(people), rel=0.02)
-    ours = our_plan(people, epsilon=1, delta=Fraction(1, 100)).noise.published_variance(people)
+    ours = OurNoise(epsilon=1, delta=Fraction(1, 100)).plan(people).noise.published_variance(people)
     assert ours < plain.noise.published_variance(people) / 10
 
 
@@ -147,12 +147,13 @@ def test_delta_of_a_count_is_that_of_its_definition() -> None:
 
 def test_skellam_keeps_what_was_stated_and_rounded_shares_do_not(tmp_path: Path) -> None:
     found = study("gather-noise").outcome(Asked(tmp_path, Scale.SMALL, 1))
-    assert {each.id: each.holds for each in found.findings} == {"M13": False, "T12": True}
+    assert {each.claim.id: each.holds for each in found.findings} == {"M13": False, "T12": True}
 
 
 @pytest.mark.parametrize("name", toy_studies("gather-", without=("gather-noise", "gather-phases")))
 def test_a_study_runs_and_decides_nothing_at_toy_scale(name: str, tmp_path: Path) -> None:
     found = study(name).outcome(Asked(tmp_path, Scale.TOY, 1))
-    assert [each.id for each in found.findings] == list(study(name).claims)
+    assert [each.claim for each in found.findings] == list(study(name).claims)
+    assert study(name).findings(tmp_path) == found.findings  # the folder is enough
     assert {each.holds for each in found.findings} == {None}
     assert all(path.exists() for path in found.files)

@@ -27,8 +27,8 @@ from tacit.studies.gather.phases import (
     expected_phases,
     people_until,
 )
-from tacit.studies.gather.phases_study import Point, exponential, impractical
-from tacit.studies.gather.phases_walks import Walked, walk
+from tacit.studies.gather.phases_verdicts import Point, exponential, impractical
+from tacit.studies.gather.phases_walks import Walked, walk, words
 from tacit.studies.registry import study
 from tacit.studies.study import Asked, Scale
 
@@ -148,7 +148,7 @@ def test_churn_that_cannot_be_is_refused(away: float, stay_away: float | None) -
 def test_a_query_beyond_the_limit_is_said_to_take_more() -> None:
     walked = walk(SHI, 10**6, Churn(1e-3), queries=20, limit=50, draws=np.random.default_rng(1))
     assert walked.unanswered == 20
-    assert walked.words == "more than 50"
+    assert words(walked.mean, walked.standard_error, walked.unanswered) == "more than 50"
     assert expected_phases(SHI, 10**6, Churn(1e-2)) == math.inf
 
 
@@ -169,26 +169,55 @@ def points(times: float = 1.0, flat: float = 1.0) -> list[Point]:
         for protocol in PROTOCOLS:
             expected = expected_phases(protocol, people, Churn(1e-4))
             seen = expected * times if protocol in RIVALS else protocol.optimum * flat
-            made.append(Point(protocol, people, Churn(1e-4), expected, Walked(np.full(3, seen), 10**6, 0)))
+            walked = Walked(np.full(3, seen), 10**6, 0)
+            made.append(Point.of(protocol, people, Churn(1e-4), expected, walked))
     return made
 
 
 def test_verdicts_follow_their_rules() -> None:
     assert exponential(points()).holds is True
     assert exponential(points(flat=1.02)).holds is False
-    linear = [
-        replace(each, walked=Walked(np.full(3, each.people), 10**6, 0)) if each.protocol is SHI else each
-        for each in points()
-    ]
+    linear = [replace(each, mean=float(each.people)) if each.protocol is SHI else each for each in points()]
     assert exponential(linear).holds is False
     assert exponential(points()[: 2 * len(PROTOCOLS)]).holds is None  # too few points for a slope
-    assert impractical(points()).holds is False
-    assert impractical(points(times=10)).holds is True
+    assert impractical(points(), 23_000).holds is False
+    assert impractical(points(times=10), 23_000).holds is True
+
+
+def test_simulated_means_that_span_a_bar_decide_nothing() -> None:
+    def rough(share: float, times: float = 1.0, flat: float = 1.0) -> list[Point]:
+        return [replace(each, standard_error=share * each.mean) for each in points(times, flat)]
+
+    assert exponential(rough(0.001)).holds is True
+    assert exponential(rough(0.02, flat=1.02)).holds is None, "above the bar by less than its interval"
+    assert exponential(rough(0.5)).holds is None, "a slope that may be less steep"
+    assert impractical(rough(0.2, times=10), 23_000).holds is None
+    assert impractical(rough(0.001, times=10), 23_000).holds is True
+    given_up = [replace(each, unanswered=3) for each in points()]
+    assert impractical(given_up, 23_000).holds is None, "their mean is a lower bound"
+
+
+def test_protocols_that_were_not_run_decide_nothing() -> None:
+    slow = points(times=10)
+    without = [each for each in slow if each.protocol is not SHI]
+    assert impractical(without, 23_000).holds is None
+    assert f"{SHI.name} not run" in impractical(without, 23_000).seen
+    assert impractical([], 23_000).holds is None
+    assert impractical([each for each in points() if each.protocol is not SHI], 23_000).holds is False
+    assert exponential([each for each in points() if each.protocol is not COUNT]).holds is None
+    assert exponential([]).holds is None
+
+
+def test_a_point_is_the_same_after_a_table() -> None:
+    beyond = Point.of(SHI, 10**6, Churn(1e-2, stay_away=10), None, Walked(np.array([50, 50]), 50, unanswered=2))
+    for point in (*points(), beyond):
+        assert Point.of_row(point.row("away")) == point
 
 
 def test_the_study_leaves_its_files_and_decides_nothing_at_toy_scale(tmp_path: Path) -> None:
     found = study("gather-phases").outcome(Asked(tmp_path, Scale.TOY, seeds=1))
-    assert [finding.id for finding in found.findings] == ["M10", "M11"]
+    assert [finding.claim.id for finding in found.findings] == ["M10", "M11"]
+    assert study("gather-phases").findings(tmp_path) == found.findings  # the folder is enough
     assert all(finding.holds is None for finding in found.findings)
     assert all(place.exists() for place in found.files)
     table = results.read(tmp_path, "gather-phases")

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+import time
+import traceback
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
+from tacit.commands.output import Subparsers, add_json_flag, print_json
 from tacit.commands.places import check_folder
-from tacit.errors import BadInput
-from tacit.studies.registry import STUDIES
+from tacit.commands.reproduce_output import print_brief, print_list, print_outcome, spent
+from tacit.errors import BadInput, TacitError
+from tacit.studies import registry
 
 if TYPE_CHECKING:
-    from tacit.studies.study import Outcome, Study, Track
+    from tacit.studies.study import Asked, Outcome, Study, Track
 
 EVERYTHING = "all"
 DEFAULT_OUT = "reproduced"
+MOST_SEEDS, MOST_PROCESSES = 1_000, 256
 ABOUT = """\
 Run a paper's figure again: on a made-up log, or on published files that you have (--data). Leaves NAME.csv,
 NAME.svg, NAME.png and NAME.json in a folder, prints a table, and says of each published finding whether it
-holds here, by a rule that was fixed before. What is finished is kept in the folder's cache: the same command
-again does only what is missing or has changed, so an interrupted run goes on where it was."""
+holds here, by a rule that is said with it. A study is not run again while nothing has changed that it depends
+on, and finished work of one that was interrupted is kept in the folder's cache. All of them (all) end with a
+book: index.html in the folder."""
 EXAMPLES = """\
 examples:
   tacit reproduce --list
   tacit reproduce semi-sensitive-display
   tacit reproduce semi-sensitive-display --seeds 10 --out figures
   tacit reproduce semi-sensitive-search --data logs      # logs/criteo-search.tsv.gz, as published
+  tacit reproduce all
+  tacit reproduce --book                                 # only the book again, from what is there
 
 what --data DIR holds, as far as a study wants it; it says so if the marks there tell that it was made up:
   semi-sensitive-*  criteo-display, criteo-search (.txt, .csv, .tsv, these with .gz, or .parquet), as published
@@ -39,7 +46,8 @@ what --data DIR holds, as far as a study wants it; it says so if the marks there
   contexts-*        visits, or checkins_nyc
 
 Scales: toy is seconds and shows that it runs, small is minutes on two cores, full is hours. A finding that
-fails is a result, not an error: exit code 0."""
+fails is a result, not an error: exit code 0. With all, a study that cannot run does not keep the others from
+running: those that could not are listed at the end, exit code 1."""
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -52,6 +60,7 @@ def add_parser(commands: Subparsers) -> None:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="studies by name (see --list), or all")
     parser.add_argument("--list", action="store_true", help="list the studies and what they take")
+    parser.add_argument("--book", action="store_true", help="run nothing: write the book of what is there")
     parser.add_argument("--scale", choices=("toy", "small", "full"), default="small", help="default small")
     parser.add_argument(
         "--out", type=Path, default=Path(DEFAULT_OUT), metavar="DIR", help=f"default {DEFAULT_OUT}"
@@ -66,112 +75,132 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tacit import expect
-    from tacit.studies import registry
-    from tacit.studies.look import expect_matplotlib
-    from tacit.studies.study import Asked, Scale
-
     if args.list:
-        _list([registry.study(name) for name in STUDIES], as_json=args.json)
+        print_list([registry.study(name) for name in registry.STUDIES], as_json=args.json)
         return 0
-    expect_matplotlib()
+    if args.book:
+        if args.names:
+            raise BadInput(f"expected no study's name with --book, which runs none, got {args.names[0]!r}")
+        if not args.out.is_dir():
+            raise BadInput(f"--out: expected a folder that tacit reproduce made, got {args.out}")
+        place = str(_bound(args.out, {}))
+        if args.json:
+            print_json({"book": place})
+        else:
+            print(place)
+        return 0
     if not args.names:
         raise BadInput(f"expected a study's name or {EVERYTHING}, got none: see tacit reproduce --list")
-    if args.data is not None and not args.data.is_dir():
-        raise BadInput(f"expected a folder of published files, got {args.data}, which is none")
-    check_folder("--out", args.out)
-    chosen = [
-        registry.study(name) for name in (STUDIES if EVERYTHING in args.names else dict.fromkeys(args.names))
-    ]
-    scale = Scale(args.scale)
-    processes = expect.whole("processes", args.processes, at_least=1)
+    return _all(args) if EVERYTHING in args.names else _some(args)
+
+
+def _some(args: argparse.Namespace) -> int:
+    """Studies by name, each with its table."""
     records: list[dict[str, Any]] = []
-    for each in chosen:
-        seeds = each.seeds[scale] if args.seeds is None else expect.whole("seeds", args.seeds, at_least=1)
-        with _progress() as track:
-            outcome = each.outcome(Asked(args.out, scale, seeds, args.data, processes, track))
-        records += [_record(each, finding.as_json(), outcome) for finding in outcome.findings]
+    for study, asked in _requests(args, list(dict.fromkeys(args.names))):
+        with _progress("", study) as track:
+            outcome = study.outcome(asked(track))
+        records += _records(study, outcome)
         if not args.json:
-            _print(each, outcome)
+            print_outcome(study, outcome)
     if args.json:
         print_json(records)
     return 0
 
 
-def _record(study: Study, finding: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
-    return {
-        **finding,
-        "study": study.name,
-        "note": outcome.note,
-        "files": [str(file) for file in outcome.files],
-    }
+def _all(args: argparse.Namespace) -> int:
+    """Every study, a line each, whatever becomes of the others; and the book."""
+    began = time.monotonic()
+    records: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    requests = _requests(args, list(registry.STUDIES))
+    for number, (study, asked) in enumerate(requests, start=1):
+        at, started = f"study {number} of {len(requests)}", time.monotonic()
+        try:
+            with _progress(f"{at}, {spent(started - began)} so far: ", study) as track:
+                outcome = study.outcome(asked(track))
+        except Exception as problem:  # a refusal or a bug: either way the others go on
+            failed[study.name] = f"{type(problem).__name__}: {problem}"
+            if not isinstance(problem, TacitError):
+                traceback.print_exc()
+            print(f"tacit reproduce: {study.name} failed: {problem}", file=sys.stderr, flush=True)
+            continue
+        records += _records(study, outcome)
+        if not args.json:
+            print_brief(study, outcome, at, time.monotonic() - started, time.monotonic() - began)
+    for name, why in failed.items():
+        print(f"tacit reproduce: {name} has no new results: {why}", file=sys.stderr, flush=True)
+    place = _bound(args.out, failed)
+    if args.json:
+        print_json(records)
+    else:
+        print(f"\nthe book: {place}\nthe claims: tacit claims --results {args.out}")
+    return 1 if failed else 0
 
 
-def _print(study: Study, outcome: Outcome) -> None:
-    print_table(f"{study.title} ({study.place})", outcome.columns, outcome.rows, numbers=_numbers(outcome))
-    print(outcome.note)
-    for finding in outcome.findings:
-        print(f"{finding.id} {finding.verdict}: {finding.words}")
-        print(f"    seen: {finding.seen}\n    rule: {finding.rule}")
-    print(f"files: {', '.join(str(file) for file in outcome.files)}\n")
+class Request:
+    """What will be asked of a study, but for whom to tell how far it is."""
+
+    def __init__(self, args: argparse.Namespace, study: Study) -> None:
+        from tacit.studies.study import Scale
+
+        self.scale = Scale(args.scale)
+        own = study.seeds[self.scale]
+        self.seeds = own if args.seeds is None else _some_of("seeds", args.seeds, MOST_SEEDS)
+        self.processes = _some_of("processes", args.processes, MOST_PROCESSES)
+        self.out, self.data = args.out, args.data
+
+    def __call__(self, track: Track) -> Asked:
+        from tacit.studies.study import Asked
+
+        return Asked(self.out, self.scale, self.seeds, self.data, self.processes, track)
 
 
-def _numbers(outcome: Outcome) -> list[str]:
-    """The columns that hold figures."""
+def _some_of(name: str, value: int, most: int) -> int:
+    if not 1 <= value <= most:
+        raise BadInput(f"expected {name} to be a whole number from 1 to {most:,}, got {value}")
+    return value
+
+
+def _requests(args: argparse.Namespace, names: list[str]) -> list[tuple[Study, Request]]:
+    """All of it is checked before anything runs."""
+    from tacit.studies.look import expect_matplotlib
+
+    expect_matplotlib()
+    if args.data is not None and not args.data.is_dir():
+        raise BadInput(f"expected a folder of published files, got {args.data}, which is none")
+    check_folder("--out", args.out)
+    studies = [registry.study(name) for name in names]
+    return [(study, Request(args, study)) for study in studies]
+
+
+def _bound(out: Path, failed: Mapping[str, str]) -> Path:
+    """The book of all that lies in the folder; `failed` says why studies could not be made again."""
+    from tacit.studies.book import flaws, write_book
+    from tacit.studies.claims import read_or_stale
+
+    reads = [read_or_stale(registry.study(name), out, failed.get(name, "")) for name in registry.STUDIES]
+    for name, why in flaws(out, reads):
+        print(f"tacit reproduce: the book cannot show all of {name}: {why}", file=sys.stderr)
+    return write_book(out, reads)
+
+
+def _records(study: Study, outcome: Outcome) -> list[dict[str, Any]]:
+    files = [str(file) for file in outcome.files]
     return [
-        name
-        for at, name in enumerate(outcome.columns)
-        if all(not row[at] or row[at][0] in "-+.0123456789" for row in outcome.rows)
+        {
+            **finding.as_json(),
+            "verdict": finding.verdict,
+            "study": study.name,
+            "note": outcome.note,
+            "files": files,
+        }
+        for finding in outcome.findings
     ]
 
 
-def _list(studies: list[Study], *, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            [
-                {
-                    "name": each.name,
-                    "title": each.title,
-                    "paper": each.paper,
-                    "place": each.place,
-                    "claims": list(each.claims),
-                    "minutes": {str(scale): minutes for scale, minutes in each.minutes.items()},
-                    "seeds": {str(scale): seeds for scale, seeds in each.seeds.items()},
-                }
-                for each in studies
-            ]
-        )
-        return
-    for paper in dict.fromkeys(each.paper for each in studies):
-        print_table(
-            paper,
-            ("name", "what", "place", "small", "full"),
-            [
-                (
-                    each.name,
-                    each.title,
-                    each.place,
-                    _time(each.minutes.get("small")),  # type: ignore[call-overload]
-                    _time(each.minutes.get("full")),  # type: ignore[call-overload]
-                )
-                for each in studies
-                if each.paper == paper
-            ],
-            numbers=("small", "full"),
-        )
-
-
-def _time(minutes: float | None) -> str:
-    """About how long: < 1 min, 4 min, 5 h."""
-    if minutes is None:
-        return ""
-    if minutes < 1:
-        return "< 1 min"
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
-
-
 @contextmanager
-def _progress() -> Iterator[Track]:
+def _progress(before: str, study: Study) -> Iterator[Track]:
     """One line on stderr that says what is being done; quiet when stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -179,9 +208,9 @@ def _progress() -> Iterator[Track]:
     shown = sys.stderr.isatty()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as progress:
-        task = progress.add_task("", total=None)
+        task = progress.add_task(before + study.name, total=None)
 
         def track(label: str, done: int, total: int) -> None:
-            progress.update(task, description=label, completed=done, total=total)
+            progress.update(task, description=before + label, completed=done, total=total)
 
         yield track

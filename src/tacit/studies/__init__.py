@@ -1,7 +1,13 @@
 """The papers' tables and figures, one thin module each, and what they share.
 
-plotting        one look for all figures: lines over epsilon, bars
+study           what a study is: it measures, and judges the table that it left
+registry        the studies by name
 results         what a study leaves in a folder
+unchanged       whether it would come out as it lies there
+claims          every claim with what a folder of results says of it
+papers          the papers, and which studies and claims belong to which
+book            all of a folder as one page; book_study is a section of it
+plotting        one look for all figures: lines over epsilon, bars
 tasks           many measurements, each done once
 processes       where they are done: processes of one thread each
 records         what is done stays done: a record for each, on disk

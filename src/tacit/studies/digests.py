@@ -1,29 +1,42 @@
-"""Names for finished work: what was asked for, spelled out whole, and the code that did it."""
+"""Names for finished work: what was asked for, spelled out whole, and the code that did it.
+
+The code is the sources of some rooms, the compiled kernels, Python, and the libraries that compute.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import platform
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import cache
+from importlib import metadata
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tacit
+from tacit import kernels
 from tacit.errors import BadInput
 
 TRAINING = ("data", "schema", "kernels", "train", "entropy", "expect", "privacy")
 """The rooms whose code decides what a training gives."""
 
+LIBRARIES = ("numpy", "scipy", "dp-accounting", "torch")
+"""Of others, which compute."""
+
+JUDGING = frozenset({"studies/verdicts.py", "studies/semi_sensitive/frontier_verdicts.py"})
+"""Sources of rules alone: figures stay when they are edited. They count where one is a room by itself."""
+
 
 def digest(*texts: str, rooms: tuple[str, ...]) -> str:
-    """Sixteen hex digits; another text or changed code in one of the rooms gives others."""
-    named = hashlib.sha256(code(rooms).encode())
+    """Sixteen hex digits; another text, changed code in one of the rooms or another library gives others."""
+    named = hashlib.sha256(f"{code(rooms)}\n{installed()}\n".encode())
     for text in texts:
         named.update(f"{len(text)}:{text}".encode())
     return named.hexdigest()[:16]
@@ -76,7 +89,31 @@ def code(rooms: tuple[str, ...]) -> str:
         place = root / room
         sources = sorted(place.rglob("*")) if place.is_dir() else [place.with_suffix(".py")]
         for source in sources:
-            if source.suffix in (".py", ".cpp", ".h"):
+            name = source.relative_to(root).as_posix()
+            if source.suffix in (".py", ".cpp", ".h") and (name not in JUDGING or not place.is_dir()):
                 content = source.read_bytes()
-                named.update(f"{source.relative_to(root)} {len(content)} ".encode() + content)
+                named.update(f"{name} {len(content)} ".encode() + content)
     return named.hexdigest()
+
+
+@cache
+def installed() -> str:
+    """Python and the libraries by their versions, the compiled kernels by their bytes: a line for each.
+
+    Nothing is loaded to know it.
+    """
+    versions = (f"{name} {_version(name)}" for name in LIBRARIES)
+    return "\n".join([f"python {platform.python_version()}", *versions, *compiled(map(Path, kernels.__path__))])
+
+
+def compiled(folders: Iterable[Path]) -> list[str]:
+    """The extensions in some folders, each with its digest; where there are none, NumPy computes."""
+    found = (place for folder in folders for place in sorted(folder.glob(f"*{EXTENSION_SUFFIXES[-1]}")))
+    return [f"{place.name} {hashlib.sha256(place.read_bytes()).hexdigest()}" for place in found]
+
+
+def _version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "none"

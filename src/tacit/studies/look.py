@@ -163,6 +163,6 @@ def save(figure: Figure, path: Path, words: str) -> tuple[Path, Path]:
     spoken = f'<svg role="img" {svg[start + 5 : body]}\n <title>{html.escape(words)}</title>'
     places = path.with_name(f"{path.name}.svg"), path.with_name(f"{path.name}.png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    places[0].write_text(svg[:start] + spoken + svg[body:])
+    places[0].write_text(svg[:start] + spoken + svg[body:], encoding="utf-8")
     figure.savefig(places[1], format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
     return places

@@ -94,11 +94,19 @@ def line_figure(
 
 
 def bar_figure(
-    panels: Sequence[Bars], *, subtitle: str, x_label: str, y_label: str, path: Path, log_y: bool = False
+    panels: Sequence[Bars],
+    *,
+    subtitle: str,
+    x_label: str,
+    y_label: str,
+    path: Path,
+    log_y: bool = False,
+    share_y: bool = False,
 ) -> tuple[Path, Path]:
     """Write `path`.svg and `path`.png: histograms side by side, heights written out where they fit.
 
-    On a logarithmic axis a height of 0 has its place and no bar.
+    On a logarithmic axis a height of 0 has its place and no bar. With `share_y` equal heights look equal in all
+    panels, for figures that people compare across them.
     """
     if not panels:
         raise BadInput("expected at least one histogram, got none")
@@ -107,12 +115,13 @@ def bar_figure(
     with drawing() as figure:
         from matplotlib.lines import Line2D
 
-        columns, size, made = _axes(figure, len(panels), share_y=False)
+        columns, size, made = _axes(figure, len(panels), share_y)
+        every = [height for panel in panels for height in _heights(panel)]
         key: list[tuple[Artist, str]] = []
         for axes, panel in zip(made, panels, strict=True):
             places = np.arange(len(panel.labels))
             bars = axes.bar(places, panel.heights, width=0.76, color=ACCENT, zorder=2)
-            _set_bar_heights(axes, panel, log_y)
+            _set_bar_heights(axes, every if share_y else _heights(panel), log_y)
             if panel.published is not None:
                 axes.scatter(places, panel.published, edgecolors=INK, **HOLLOW)
                 key = [(bars.patches[0], "measured"), (Line2D([], [], **_diamond(INK)), "published")]
@@ -236,9 +245,12 @@ def _set_heights(axes: Axes, bottom: float, highest: float, room: float) -> None
     axes.set_yticks([round(float(tick), 12) for tick in ticks if bottom <= tick <= top])
 
 
-def _set_bar_heights(axes: Axes, panel: Bars, log_y: bool) -> None:
+def _heights(panel: Bars) -> list[float]:
+    return [*panel.heights, *(panel.published or ())]
+
+
+def _set_bar_heights(axes: Axes, every: Sequence[float], log_y: bool) -> None:
     """From zero, or from the power of ten below the least bar; with room for the figures above the bars."""
-    every = [*panel.heights, *(panel.published or ())]
     if log_y:
         axes.set_yscale("log")
         least = min(height for height in every if height > 0)

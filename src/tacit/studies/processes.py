@@ -85,7 +85,8 @@ def _limit_loaded() -> None:
     """A parent's own script is imported before us, and what it loads has counted the cores already."""
     if not MAPPED.exists():  # not Linux: the settings have to do
         return
-    loaded = {line.split(maxsplit=5)[5] for line in MAPPED.read_text().splitlines() if ".so" in line}
+    mapped = os.fsdecode(MAPPED.read_bytes())
+    loaded = {line.split(maxsplit=5)[5] for line in mapped.splitlines() if ".so" in line}
     for place in sorted(loaded):
         for part, setters in THREAD_SETTERS.items():
             if part in Path(place).name:

@@ -20,7 +20,7 @@ class Records:
     def of(self, digest: str) -> Record | None:
         """The record of this name; None if it is not there. One that cannot be read is to be made again."""
         try:
-            found = json.loads(self.path(digest).read_text())
+            found = json.loads(self.path(digest).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
         return found if isinstance(found, dict) else None
@@ -29,7 +29,7 @@ class Records:
         path = self.path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        with unfinished.open("w") as file:
+        with unfinished.open("w", encoding="utf-8") as file:
             file.write(json.dumps(record, indent=1) + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from tacit.errors import BadInput
-from tacit.studies.study import Study
+
+if TYPE_CHECKING:
+    from tacit.studies.study import Study
 
 STUDIES = {
     "semi-sensitive-display": "semi_sensitive.display",
@@ -15,6 +18,7 @@ STUDIES = {
     "semi-sensitive-size": "semi_sensitive.size",
     "semi-sensitive-hashing": "semi_sensitive.hashing",
     "semi-sensitive-clipping": "semi_sensitive.clipping",
+    "semi-sensitive-accounting": "semi_sensitive.accounting",
     "label-dp-users": "label_dp.users",
     "label-dp-epsilon": "label_dp.epsilons",
     "label-dp-units": "label_dp.units",
@@ -32,11 +36,13 @@ STUDIES = {
     "choice-gaps": "choice.gaps",
     "choice-mixing": "choice.mixing",
     "choice-exploration": "choice.exploration",
+    "choice-shuffling": "choice.shuffling",
     "choice-frontier": "choice.frontier",
     "choice-calibration": "choice.calibration",
     "choice-budget": "choice.budget",
     "choice-slots": "choice.slots",
     "choice-shading": "choice.shading",
+    "choice-cohorts": "choice.cohorts",
     "contexts-threshold": "contexts.thresholds",
     "contexts-ads": "contexts.ads_sent",
     "contexts-disclosure": "contexts.disclosure",

@@ -1,4 +1,4 @@
-"""What a study leaves behind: table, figure, settings, verdicts."""
+"""What a study leaves behind: table, figure, settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tacit.studies.filing import ENDINGS
 from tacit.studies.origins import made_up
 from tacit.studies.plotting import Panel, line_figure
 from tacit.studies.results import Settings, write
-from tacit.studies.study import Asked, Finding, Outcome, judged_at
+from tacit.studies.study import Asked, Outcome
+
+ONE_SEED = (1,)
+"""What a study used that draws once however many seeds are asked for, or that draws nothing."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,11 @@ class Axes:
     y_label: str
     ticks: Sequence[float] | None = None
     share_y: bool = False
+
+
+def seeds_of(asked: Asked) -> range:
+    """1, 2, ..., as many as were asked for."""
+    return range(1, asked.seeds + 1)
 
 
 def outcome(
@@ -37,29 +45,26 @@ def outcome(
     table: Sequence[Mapping[str, Any]],
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
-    findings: Sequence[Finding],
     panels: Sequence[Panel] = (),
     axes: Axes | None = None,
     draw: Callable[[Path, str], object] | None = None,
     used: Sequence[Path] | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> Outcome:
     """Write NAME.csv, .svg, .png and .json; lines in `panels` by `axes`, or `draw(path, subtitle)`.
 
-    `used` are the files and folders of `asked.data` that were read: whether those were made up is said.
+    `used` are the files and folders of `asked.data` that were read: whether those were made up is said. `seeds`
+    are those that were used, where that is not all that were asked for.
     """
     settings = Settings(
         name,
         data=data,
         synthetic=made_up(asked, used),
-        seeds=tuple(range(1, asked.seeds + 1)),
+        seeds=tuple(seeds_of(asked) if seeds is None else seeds),
         unit=unit,
         relation=relation,
         command=asked.command(name),
-        parameters={
-            **parameters,
-            "scale": str(asked.scale),
-            "verdicts": [finding.as_json() for finding in judged_at(asked.scale, findings)],
-        },
+        parameters={**parameters, "scale": str(asked.scale)},
     )
 
     def lines(path: Path, subtitle: str) -> object:
@@ -84,4 +89,4 @@ def outcome(
         draw=lambda path: chosen(path, settings.words),
     )
     files = [asked.out / f"{name}.{ending}" for ending in ENDINGS]
-    return Outcome(columns, rows, findings, files, settings.words)
+    return Outcome(columns, rows, files, settings.words)

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from tacit.errors import BadInput
 from tacit.expect import Choice
+from tacit.studies.results import Kept, complete
+from tacit.studies.unchanged import fingerprint
 
 
 class Scale(Choice):
@@ -61,27 +63,53 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A published finding and whether it was seen here. `rule` was written down before looking; `holds` is None
-    where this run cannot tell, and `why` says what keeps it from telling where that is not the figures."""
+class Claim:
+    """A finding as its paper has it, in our words; or one of our own, whose id starts with T.
+
+    `place` is where the paper says so (for ours: what it is held against), `published` the figure that it
+    prints, or "direction" where it claims no more than that.
+    """
 
     id: str
+    place: str
     words: str
+    published: str = "direction"
+
+    @property
+    def ours(self) -> bool:
+        return self.id.startswith("T")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim and whether it was seen here. `rule` was fixed before this run, when earlier trials were known;
+    `holds` is None where this run cannot tell. `why` says what keeps it from telling where that is not the
+    figures, and how little holding says where the rule asks for little. `where` names the part of the study's
+    data that it is about, if not all of it."""
+
+    claim: Claim
     rule: str
     seen: str
     holds: bool | None
+    where: str = ""
     why: str = ""
 
     @property
+    def found(self) -> str:
+        return {True: "holds", False: "fails", None: "undecided"}[self.holds]
+
+    @property
     def verdict(self) -> str:
-        found = {True: "holds", False: "fails", None: "undecided"}[self.holds]
-        return f"{found} ({self.why})" if self.why else found
+        return f"{self.found} ({self.why})" if self.why else self.found
 
     def as_json(self) -> dict[str, Any]:
         """With the names that every command's list of checks has: name, value, bar, holds."""
         return {
-            "name": self.id,
-            "finding": self.words,
+            "name": self.claim.id,
+            "finding": self.claim.words,
+            "place": self.claim.place,
+            "published": self.claim.published,
+            "where": self.where,
             "value": self.seen,
             "bar": self.rule,
             "holds": self.holds,
@@ -89,41 +117,83 @@ class Finding:
         }
 
 
-def judged_at(scale: Scale, findings: Sequence[Finding]) -> list[Finding]:
-    """The same findings; at toy scale undecided, whatever the figures say."""
-    if scale is not Scale.TOY:
-        return list(findings)
-    return [replace(finding, holds=None, why="toy scale decides nothing") for finding in findings]
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """What a study found: a table for people, verdicts, and the files it left."""
+    """What a study found: a table for people, the files it left, and the verdicts on them."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    findings: Sequence[Finding]
     files: Sequence[Path]
     note: str = ""  # what the data was, and over how many seeds
+    findings: Sequence[Finding] = ()
+    kept: bool = False  # nothing had changed since it was run, so it was read back
+
+
+def no_claims(kept: Kept) -> Sequence[Finding]:
+    """For a study that only shows."""
+    del kept
+    return ()
 
 
 @dataclass(frozen=True)
 class Study:
     """A module of `studies` that can be asked for by name.
 
-    Minutes are on two cores with the default seeds, measured at small scale and extrapolated at full.
+    `run` measures and leaves NAME.csv, .svg, .png and .json; `judge` looks at the table that was left, so a
+    verdict can be read again by anybody who has it. Minutes are on two cores with the default seeds, measured
+    at small scale and extrapolated at full.
     """
 
     name: str
     title: str
     paper: str
     place: str
-    claims: Sequence[str]
+    claims: Sequence[Claim]
     minutes: Mapping[Scale, float]
     seeds: Mapping[Scale, int]
     run: Callable[[Asked], Outcome] = field(repr=False)
+    judge: Callable[[Kept], Sequence[Finding]] = field(default=no_claims, repr=False)
 
     def outcome(self, asked: Asked) -> Outcome:
-        """Run it. At toy scale nothing is decided, whatever the figures say."""
-        found = self.run(asked)
-        return replace(found, findings=judged_at(asked.scale, found.findings))
+        """Run it, or read it back where nothing has changed since, and judge what lies there."""
+        mark = self._fingerprint(asked)
+        found = self._unchanged(asked.out, mark)
+        if found is None:
+            found = self.run(asked)
+            shown = {
+                "columns": list(found.columns),
+                "rows": [list(row) for row in found.rows],
+                "note": found.note,
+                "files": [str(file.relative_to(asked.out)) for file in found.files],
+            }
+            complete(asked.out, self.name, shown=shown, fingerprint=mark)
+        return replace(found, findings=self.findings(asked.out))
+
+    def findings(self, folder: Path) -> list[Finding]:
+        """Verdicts on the table in a folder."""
+        return self.verdicts(Kept.of(folder, self.name))
+
+    def verdicts(self, kept: Kept) -> list[Finding]:
+        """What a table says. At toy scale nothing is decided, whatever the figures are."""
+        found = self.judge(kept)
+        if Scale(kept.scale) is not Scale.TOY:
+            return list(found)
+        return [replace(each, holds=None, why="toy scale decides nothing") for each in found]
+
+    def _fingerprint(self, asked: Asked) -> str:
+        request = f"{asked.scale} scale, {asked.seeds} seeds"
+        return fingerprint(self.name, getattr(self.run, "__module__", ""), request, asked.data, asked.out)
+
+    def _unchanged(self, folder: Path, mark: str) -> Outcome | None:
+        """What lies there, if it is whole and a run would give the same."""
+        try:
+            kept = Kept.of(folder, self.name)
+        except (BadInput, OSError):
+            return None
+        shown = kept.settings.get("shown")
+        if kept.settings.get("fingerprint") != mark or not shown or not kept.has_figures(folder):
+            return None
+        files = [folder / name for name in shown["files"]]
+        if not all(file.exists() for file in files):
+            return None
+        return Outcome(shown["columns"], shown["rows"], files, shown["note"], kept=True)

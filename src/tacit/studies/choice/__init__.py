@@ -6,14 +6,15 @@ taobao          a prepared Taobao log and two click models as a market
 parts           auctions of some sizes, and devices that know less
 contestants     the mechanisms that are compared
 forecasts       public forecasts that arms share
-lifts           lifts with intervals over auctions, and rules for verdicts
+lifts           lifts with intervals over auctions, as tables have them, and rules for verdicts on them
+lines           lines and panels of lifts
 report          the table, figure and settings that a study leaves
 
 pricing         figures 2, 6        epsilons    figures 3a-c, 7a-c      clipping    figures 3d-f, 5, 7d-f
 gamma           figures 4, 8        auctions    figure 9                scores      figure 10
 candidates      figure 11           gaps        figure 12               mixing      figure 13
-exploration     appendix C
+shuffling       appendix B          exploration appendix C
 frontier        ours: under the bound for any mechanism
 calibration     ours: where RR and SNM spend the same
-budget, slots, shading   ours: ten requests, three slots, bidders
+budget, slots, shading, cohorts   ours: ten requests, three slots, bidders, who is really hidden
 """

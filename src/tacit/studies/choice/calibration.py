@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import time
 
-from tacit.deliver.auction.market import Results
 from tacit.privacy.choice.noise import Noise
 from tacit.studies.choice.contestants import EPSILONS, RR, Contestant, contest, scaled
-from tacit.studies.choice.lifts import (
-    LIFT_LABEL,
-    METRICS,
-    above,
-    arms_over,
-    cells,
-    panels_over,
-    records,
-    said,
-)
+from tacit.studies.choice.lifts import METRICS, Lifts, Pair, records
+from tacit.studies.choice.lines import LIFT_LABEL, arms_over, panels_over
 from tacit.studies.choice.report import Axes, outcome
 from tacit.studies.choice.setting import OURS, SEEDS, data_words, markets
-from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+from tacit.studies.results import Kept
+from tacit.studies.runs import words
+from tacit.studies.study import Asked, Claim, Finding, Outcome, Scale, Study
 from tacit.studies.verdicts import every
+
+T3 = Claim("T3", "SNM at its nominal rate", "calibrated exactly, SNM is better at the same epsilon")
+T4 = Claim("T4", "SNM, calibrated", "RR still beats SNM at higher epsilon where both spend the same")
 
 NAME = "choice-calibration"
 HIGH = 6
-PAIRS = {
+NOISES = {
     noise: (scaled(noise, f"{noise}, nominal"), scaled(noise, f"{noise}, exact", calibrated=True))
     for noise in (Noise.EXPONENTIAL, Noise.GUMBEL)
 }
-EVERYBODY: tuple[Contestant, ...] = (RR, *(each for pair in PAIRS.values() for each in pair))
+EVERYBODY: tuple[Contestant, ...] = (RR, *(each for pair in NOISES.values() for each in pair))
 SHOWN = ("clicks", "welfare")
+PAIRS: tuple[Pair, ...] = (
+    *((exact.at(e), nominal.at(e)) for nominal, exact in NOISES.values() for e in EPSILONS),
+    (RR.at(HIGH), NOISES[Noise.EXPONENTIAL][1].at(HIGH)),
+)
 
 
 def run(asked: Asked) -> Outcome:
     began = time.monotonic()
     found = markets(asked)
-    panels, table, rows, findings = [], [], [], []
+    panels, table, rows = [], [], []
     for at, market in enumerate(found):
         asked.track(f"{NAME}: {market.name}", at, len(found))
         results = contest(market, EVERYBODY, EPSILONS)
-        panels += panels_over(results, EVERYBODY, EPSILONS, SHOWN, market.name)
-        table += records(results, {"market": market.name}, arms_over(EVERYBODY, EPSILONS))
-        rows += [(market.name, each.at(5), *cells(results, each.at(5))) for each in EVERYBODY]
-        findings += _judged(results, market.name)
+        measured = records(results, {"market": market.name}, arms_over(EVERYBODY, EPSILONS), PAIRS)
+        table += measured
+        lifts = Lifts.of(measured)
+        panels += panels_over(lifts, EVERYBODY, EPSILONS, SHOWN, market.name)
+        rows += [(market.name, each.at(5), *lifts.cells(each.at(5))) for each in EVERYBODY]
     return outcome(
         NAME,
         asked,
@@ -52,35 +53,40 @@ def run(asked: Asked) -> Outcome:
         table=table,
         columns=("market", "choice", *(f"{name} +%" for name in METRICS.values())),
         rows=rows,
-        findings=findings,
         panels=panels,
         axes=Axes("epsilon", LIFT_LABEL, EPSILONS),
     )
 
 
-def _judged(results: Results, market: str) -> list[Finding]:
-    nominal, exact = PAIRS[Noise.EXPONENTIAL]
-    named = [RR.at(HIGH), nominal.at(HIGH), exact.at(HIGH)]
+def judge(kept: Kept) -> list[Finding]:
+    return [each for (market,), lifts in Lifts.by(kept, "market").items() for each in judged(lifts, market)]
+
+
+def judged(lifts: Lifts, market: str) -> list[Finding]:
+    nominal, exact = (each.at(HIGH) for each in NOISES[Noise.EXPONENTIAL])
+
+    def seen(arm: str, over: str) -> str:
+        return ", ".join(f"{METRICS[metric]} {words(lifts.lift(arm, metric, over=over))}%" for metric in SHOWN)
+
     return [
         Finding(
-            "T3",
-            f"with its noise calibrated exactly, SNM is better at the same epsilon ({market})",
+            T3,
             "scaled scores, both noises: CTR and welfare above those at the nominal rate at every epsilon, 95%",
-            f"at {HIGH}: CTR {said(results, named[1:], 'clicks')}; "
-            f"welfare {said(results, named[1:], 'welfare')}",
+            f"exponential at {HIGH}: {seen(exact, nominal)} over nominal",
             every(
-                above(results, better.at(e), worse.at(e), metric)
-                for worse, better in PAIRS.values()
+                lifts.above(better.at(e), worse.at(e), metric)
+                for worse, better in NOISES.values()
                 for e in EPSILONS
                 for metric in SHOWN
             ),
+            where=market,
         ),
         Finding(
-            "T4",
-            f"RR still beats SNM at higher epsilon where both spend the same ({market})",
+            T4,
             f"at epsilon {HIGH} CTR and welfare of RR are above those of exact SNM (exponential, scaled), 95%",
-            f"CTR: {said(results, named, 'clicks')}; welfare: {said(results, named, 'welfare')}",
-            every(above(results, named[0], named[2], metric) for metric in SHOWN),
+            f"RR over exact SNM: {seen(RR.at(HIGH), exact)}",
+            every(lifts.above(RR.at(HIGH), exact, metric) for metric in SHOWN),
+            where=market,
         ),
     ]
 
@@ -90,8 +96,9 @@ STUDY = Study(
     "RR and SNM where both spend the same epsilon",
     OURS,
     "beyond figure 3",
-    ("T3", "T4"),
-    {Scale.TOY: 0.2, Scale.SMALL: 0.5, Scale.FULL: 10.0},
+    (T3, T4),
+    {Scale.TOY: 0.1, Scale.SMALL: 0.1, Scale.FULL: 10.0},
     SEEDS,
     run,
+    judge,
 )

@@ -1,32 +1,144 @@
-"""Lifts over the non-personalised choice with intervals over auctions, and rules for verdicts on them."""
+"""Lifts of one arm over another, auctions paired, as a study's table has them; and rules for verdicts on them.
+
+A row is an arm, the arm that it is held against (mostly the non-personalised choice) and a metric. Figures are
+drawn and verdicts are found from these rows alone.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from tacit.deliver.auction.candidates import Floats
 from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
 from tacit.deliver.auction.market import Results
 from tacit.deliver.auction.metrics import KINDS, LEVEL, REACH
-from tacit.studies.choice.contestants import Contestant
-from tacit.studies.plotting import Mechanism, Panel, Series
+from tacit.errors import BadInput
+from tacit.studies.results import Kept
 from tacit.studies.runs import words
+from tacit.studies.verdicts import every
 from tacit.train.evaluation.estimates import Measured
 
 METRICS = {metric: kind.caption for metric, kind in KINDS.items()}
-TITLES = {metric: name if name.isupper() else name.capitalize() for metric, name in METRICS.items()}
 SHOWN = ("clicks", "surplus", "revenue")
-LIFT_LABEL = "over the non-personalised choice, %"
 
 Record = dict[str, Any]
+Pair = tuple[str, str]  # an arm, and what it is held against
+Part = tuple[str, float]  # an arm, and how much of the greedy gain it is held against
 
 
-def lift(results: Results, arm: str, metric: str, over: str = NON_PERSONALISED) -> Measured:
-    """By how many percent an arm is above another, auctions paired."""
-    value, error = results.lift(arm, over, metric)
-    return around(100 * value, 100 * error)
+def records(
+    results: Results,
+    labels: Record,
+    arms: Iterable[tuple[str, Record]],
+    pairs: Iterable[Pair] = (),
+    metrics: Sequence[str] = tuple(METRICS),
+    over: str = NON_PERSONALISED,
+    parts: Iterable[Part] = (),
+) -> list[Record]:
+    """Rows of a table: means an auction and lifts of each metric, of arms over one, of further pairs, and over
+    parts of the greedy gain."""
+    own = dict(arms)
+    asked = {pair: partial(results.lift, *pair) for pair in (*((arm, over) for arm in own), *pairs)}
+    asked |= {(arm, part_words(part)): partial(_beyond, results, arm, part) for arm, part in parts}
+    rows = []
+    for (arm, other), lift_in in asked.items():
+        for metric in metrics:
+            value, error = lift_in(metric)
+            found = around(100 * value, 100 * error)
+            row = {**labels, "arm": arm, **own.get(arm, {}), "over": other, "metric": METRICS[metric]}
+            lift = {"lift_percent": found.value, "low": found.low, "high": found.high}
+            rows.append({**row, "mean": results.mean(arm, metric), **lift})
+    return rows
+
+
+def part_words(part: float) -> str:
+    """What an arm is held against that should have so much of the greedy choice's gain."""
+    return f"{part:.0%} of the greedy gain"
+
+
+def _beyond(results: Results, arm: str, part: float, metric: str) -> tuple[float, float]:
+    """By how much an arm is above the non-personalised choice with so much of the greedy gain added, as a share
+    of the former, and its standard error; auctions are paired."""
+    weight = np.zeros(results.totals.columns)
+    for name, share in ((arm, 1.0), (GREEDY, -part), (NON_PERSONALISED, part - 1.0)):
+        weight[results.arms.index(name) * len(METRICS) + list(METRICS).index(metric)] += share
+    base = abs(results.mean(NON_PERSONALISED, metric))
+    variance = float(weight @ results.totals.covariance @ weight)
+    return float(weight @ results.totals.means) / base, math.sqrt(max(0.0, variance)) / base
+
+
+@dataclass(frozen=True)
+class Lifts:
+    """Lifts in percent by (arm, over, metric), and means an auction by (arm, metric)."""
+
+    found: Mapping[tuple[str, str, str], Measured]
+    means: Mapping[tuple[str, str], float]
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> Lifts:
+        found, means = {}, {}
+        for row in rows:
+            arm, over, metric = row["arm"], row["over"], row["metric"]
+            found[arm, over, metric] = Measured(row["lift_percent"], row["low"], row["high"], LEVEL)
+            means[arm, metric] = row["mean"]
+        return cls(found, means)
+
+    @classmethod
+    def by(cls, kept: Kept, *columns: str) -> dict[tuple[Any, ...], Lifts]:
+        """Those of every group of rows that agree in these columns, in the table's order."""
+        groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+        for row in kept.rows:
+            if row["arm"] is not None:  # a table may have other rows too
+                groups.setdefault(tuple(row[column] for column in columns), []).append(row)
+        return {key: cls.of(rows) for key, rows in groups.items()}
+
+    def lift(self, arm: str, metric: str, over: str = NON_PERSONALISED) -> Measured:
+        """By how many percent an arm is above another."""
+        key = arm, over, METRICS[metric]
+        if key not in self.found:
+            raise BadInput(f"expected a row of {arm} over {over} in {METRICS[metric]}, got none")
+        return self.found[key]
+
+    def mean(self, arm: str, metric: str) -> float:
+        """An auction's, as far as the table has rows of the arm."""
+        return self.means[arm, METRICS[metric]]
+
+    def above(self, arm: str, other: str, metric: str) -> bool | None:
+        """Whether an arm is above another, by the interval of the paired lift."""
+        return above_zero(self.lift(arm, metric, over=other))
+
+    def none_above(self, arms: Iterable[str], metric: str) -> bool | None:
+        """Whether no arm beats the non-personalised choice: all intervals below 0; one above 0 decides."""
+        above = [above_zero(self.lift(arm, metric)) for arm in arms]
+        return every(None if each is None else not each for each in above)
+
+    def share(self, arm: str, metric: str) -> float | None:
+        """How much of the greedy choice's gain over the non-personalised one an arm has; None where that gain
+        may be nothing, by its interval."""
+        if not self.above(GREEDY, NON_PERSONALISED, metric):
+            return None
+        return self.lift(arm, metric).value / self.lift(GREEDY, metric).value
+
+    def reaches(self, arm: str, part: float, metric: str) -> bool | None:
+        """Whether an arm has at least so much of the greedy gain, by its interval; undecided where there may be
+        nothing to gain."""
+        if not self.above(GREEDY, NON_PERSONALISED, metric):
+            return None
+        return above_zero(self.lift(arm, metric, over=part_words(part)))
+
+    def said(self, arms: Iterable[str], metric: str) -> str:
+        """Lifts over the non-personalised choice in words."""
+        return ", ".join(f"{arm} {words(self.lift(arm, metric))}%" for arm in arms)
+
+    def cells(self, arm: str) -> tuple[str, ...]:
+        """The same for a table for people: every metric."""
+        return tuple(words(self.lift(arm, metric)) for metric in METRICS)
 
 
 def around(value: float, error: float) -> Measured:
@@ -46,101 +158,5 @@ def above_zero(found: Measured) -> bool | None:
     return False if found.high < 0 else None
 
 
-def above(results: Results, arm: str, other: str, metric: str) -> bool | None:
-    """Whether an arm is above another, by the interval of the paired lift."""
-    return above_zero(lift(results, arm, metric, over=other))
-
-
-def none_above(results: Results, arms: Iterable[str], metric: str) -> bool | None:
-    """Whether no arm beats the non-personalised choice: all intervals below 0; one above 0 decides."""
-    found = [lift(results, arm, metric) for arm in arms]
-    if any(each.low > 0 for each in found):
-        return False
-    return True if all(each.high < 0 for each in found) else None
-
-
-def share(results: Results, arm: str, metric: str) -> float | None:
-    """How much of the greedy choice's gain over the non-personalised one an arm has; None where that gain may
-    be nothing, by its interval."""
-    if not above(results, GREEDY, NON_PERSONALISED, metric):
-        return None
-    base, best = results.mean(NON_PERSONALISED, metric), results.mean(GREEDY, metric)
-    return (results.mean(arm, metric) - base) / (best - base)
-
-
-def at_least(part: float | None, bound: float) -> bool | None:
-    """Whether a share is at least so much; undecided where there is nothing to gain."""
-    return None if part is None else part >= bound
-
-
 def share_words(part: float | None, digits: int = 0) -> str:
     return "nothing to gain" if part is None else f"{part:.{digits}%}"
-
-
-def said(results: Results, arms: Iterable[str], metric: str) -> str:
-    """Lifts in words."""
-    return ", ".join(f"{arm} {words(lift(results, arm, metric))}%" for arm in arms)
-
-
-def line(results: Results, contestant: Contestant, epsilons: Sequence[float], metric: str) -> Series:
-    return series(
-        contestant.name,
-        epsilons,
-        [lift(results, contestant.at(epsilon), metric) for epsilon in epsilons],
-        contestant.look,
-    )
-
-
-def greedy_line(results: Results, xs: Sequence[float], metric: str) -> Series:
-    """The end without privacy."""
-    found = lift(results, GREEDY, metric).value
-    return Series("greedy, no privacy", [min(xs), max(xs)], [found] * 2, mechanism=Mechanism.NON_PRIVATE)
-
-
-def panels_over(
-    results: Results,
-    contestants: Sequence[Contestant],
-    epsilons: Sequence[float],
-    metrics: Iterable[str],
-    market: str,
-) -> list[Panel]:
-    """One panel a metric: every contestant over epsilon, under the end without privacy."""
-    return [
-        Panel(
-            f"{TITLES[metric]}, {market}",
-            [
-                *(line(results, each, epsilons, metric) for each in contestants),
-                greedy_line(results, epsilons, metric),
-            ],
-        )
-        for metric in metrics
-    ]
-
-
-def arms_over(contestants: Iterable[Contestant], epsilons: Sequence[float]) -> list[tuple[str, Record]]:
-    """Every contestant at every epsilon, by the name of its arm and with what a table says of it."""
-    return [
-        (each.at(epsilon), {"mechanism": each.name, "epsilon": epsilon})
-        for each in contestants
-        for epsilon in epsilons
-    ]
-
-
-def series(name: str, xs: Sequence[float], found: Sequence[Measured], look: Mechanism) -> Series:
-    values, lows, highs = ([getattr(each, part) for each in found] for part in ("value", "low", "high"))
-    return Series(name, xs, values, lows, highs, mechanism=look)
-
-
-def records(results: Results, labels: Record, arms: Iterable[tuple[str, Record]]) -> list[Record]:
-    """Rows of a study's table: means an auction and lifts of each metric."""
-    rows = []
-    for arm, own in arms:
-        for metric, name in METRICS.items():
-            found = lift(results, arm, metric)
-            row = {**labels, "arm": arm, **own, "metric": name, "mean": results.mean(arm, metric)}
-            rows.append({**row, "lift_percent": found.value, "low": found.low, "high": found.high})
-    return rows
-
-
-def cells(results: Results, arm: str) -> tuple[str, ...]:
-    return tuple(words(lift(results, arm, metric)) for metric in METRICS)

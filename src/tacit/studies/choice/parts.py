@@ -12,13 +12,13 @@ from tacit.data.generators.markets import offsets_of
 from tacit.deliver.auction.candidates import AuctionBlock, AuctionNames, Event, Floats, PublicCandidates, Rates
 from tacit.studies.choice.setting import StudyMarket
 
-Kept = NDArray[np.bool_]  # one an auction
+Which = NDArray[np.bool_]  # one an auction
 
 
 def of_sizes(market: StudyMarket, least: int, most: int) -> StudyMarket:
     """The auctions with least to most candidates."""
 
-    def kept(block: AuctionBlock) -> Kept:
+    def kept(block: AuctionBlock) -> Which:
         sizes = np.diff(block.public.offsets)
         return (sizes >= least) & (sizes <= most)
 
@@ -46,12 +46,12 @@ def _between(own: Floats, server: Floats, alpha: float) -> Floats:
     return alpha * own + (1 - alpha) * server
 
 
-def _part(market: StudyMarket, kept: Callable[[AuctionBlock], Kept]) -> StudyMarket:
+def _part(market: StudyMarket, kept: Callable[[AuctionBlock], Which]) -> StudyMarket:
     blocks = tuple(_only(block, kept(block)) for block in market.blocks)
     return replace(market, blocks=blocks, whole=market.whole or market)
 
 
-def _only(block: AuctionBlock, kept: Kept) -> AuctionBlock:
+def _only(block: AuctionBlock, kept: Which) -> AuctionBlock:
     """Some auctions of a block, with all that is known of them."""
     public, sizes = block.public, np.diff(block.public.offsets)
     rows = np.repeat(kept, sizes)

@@ -18,43 +18,44 @@ from tacit.deliver.auction.metrics import METRICS, Totals, values_of
 from tacit.deliver.auction.offers import offer
 from tacit.deliver.auction.rules import Charged, Rules, SecondPrice
 from tacit.kernels.choices import expected
-from tacit.studies.choice.lifts import TITLES, above, lift
+from tacit.studies.choice.lifts import Lifts, Pair, Record, records
+from tacit.studies.choice.lines import TITLES
 from tacit.studies.choice.report import outcome
 from tacit.studies.choice.setting import PAPER, SEEDS, StudyMarket, data_words, markets
 from tacit.studies.plotting import Bars, bar_figure
+from tacit.studies.results import Kept
 from tacit.studies.runs import words
-from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+from tacit.studies.study import Asked, Claim, Finding, Outcome, Scale, Study
 from tacit.studies.verdicts import every
+
+R1 = Claim("R1", "figures 2, 6", "pricing without private data raises revenue and lowers surplus")
+R2 = Claim("R2", "figures 2, 6", "an uninformed click model raises prices further")
 
 NAME = "choice-pricing"
 DEVICE, SERVER, NOTHING = "device", "server", "uninformed"
 MODELS = (DEVICE, SERVER, NOTHING)
+SHOWN = ("revenue", "surplus")
+PAIRS: tuple[Pair, ...] = ((DEVICE, SERVER), (NOTHING, SERVER), (SERVER, NOTHING))  # besides over the device's
 
 
 def run(asked: Asked) -> Outcome:
     began = time.monotonic()
     found = markets(asked)
     table, rows, bars = [], [], []
-    findings: list[Finding] = []
     for at, market in enumerate(found):
         asked.track(f"{NAME}: {market.name}", at, len(found))
-        heights: dict[str, list[float]] = {"revenue": [], "surplus": []}
+        heights: dict[str, list[float]] = {metric: [] for metric in SHOWN}
         for charged in Charged:
-            results = _measured(market, charged)
+            labels = {"market": market.name, "charged": str(charged)}
+            arms: list[tuple[str, Record]] = [(model, {}) for model in MODELS]
+            measured = records(_measured(market, charged), labels, arms, PAIRS, SHOWN, over=DEVICE)
+            table += measured
+            lifts = Lifts.of(measured)
             for model in MODELS:
-                lifts = {metric: lift(results, model, metric, over=DEVICE) for metric in ("revenue", "surplus")}
-                labels = {"market": market.name, "charged": str(charged), "priced_by": model}
-                for metric, each in lifts.items():
-                    mean = results.mean(model, metric)
-                    row = {**labels, "metric": metric, "mean": mean, "lift_percent": each.value}
-                    table.append({**row, "low": each.low, "high": each.high})
-                cells = [words(each) for each in lifts.values()]
+                cells = [words(lifts.lift(model, metric, over=DEVICE)) for metric in SHOWN]
                 rows.append((market.name, f"per {charged}", model, *cells))
-            for metric in heights:
-                heights[metric] += [
-                    100 * results.mean(model, metric) / results.mean(DEVICE, metric) for model in MODELS[1:]
-                ]
-            findings += judged(results, f"{market.name}, charged per {charged}")
+            for metric, tall in heights.items():
+                tall += [100 + lifts.lift(model, metric, over=DEVICE).value for model in MODELS[1:]]
         labels_of_bars = [f"{model}\n{charged}" for charged in Charged for model in MODELS[1:]]
         bars += [
             Bars(f"{TITLES[metric]}, {market.name}", labels_of_bars, tall) for metric, tall in heights.items()
@@ -78,7 +79,6 @@ def run(asked: Asked) -> Outcome:
         table=table,
         columns=("market", "charged", "priced by", "revenue +%", "surplus +%"),
         rows=rows,
-        findings=findings,
         draw=draw,
     )
 
@@ -105,27 +105,21 @@ def _by_auction(block: AuctionBlock, arm: Arm, model: str, average: float) -> Fl
     return expected(offers.offsets, law, values_of(priced, offers))
 
 
-def judged(results: Results, where: str) -> list[Finding]:
-    def seen(model: str, over: str) -> str:
-        lifts = {metric: lift(results, model, metric, over=over) for metric in ("revenue", "surplus")}
-        return f"over {over}: " + ", ".join(f"{metric} {words(each)}%" for metric, each in lifts.items())
-
-    return [
-        Finding(
-            "R1",
-            f"pricing without private data raises revenue and lowers surplus ({where})",
-            "revenue above and surplus below those of prices by the device's rates, 95% over auctions",
-            seen(SERVER, DEVICE),
-            every([above(results, SERVER, DEVICE, "revenue"), above(results, DEVICE, SERVER, "surplus")]),
-        ),
-        Finding(
-            "R2",
-            f"an uninformed click model raises prices further ({where})",
-            "revenue above and surplus below those of prices by the server's rates, 95% over auctions",
-            seen(NOTHING, SERVER),
-            every([above(results, NOTHING, SERVER, "revenue"), above(results, SERVER, NOTHING, "surplus")]),
-        ),
-    ]
+def judge(kept: Kept) -> list[Finding]:
+    findings = []
+    for (market, charged), lifts in Lifts.by(kept, "market", "charged").items():
+        for claim, model, over in ((R1, SERVER, DEVICE), (R2, NOTHING, SERVER)):
+            revenue, surplus = (lifts.lift(model, metric, over=over) for metric in SHOWN)
+            findings.append(
+                Finding(
+                    claim,
+                    f"revenue above and surplus below those at prices by the {over}'s rates, 95% over auctions",
+                    f"{model} over {over}: revenue {words(revenue)}%, surplus {words(surplus)}%",
+                    every([lifts.above(model, over, "revenue"), lifts.above(over, model, "surplus")]),
+                    where=f"{market}, per {charged}",
+                )
+            )
+    return findings
 
 
 STUDY = Study(
@@ -133,8 +127,9 @@ STUDY = Study(
     "Revenue and surplus by what prices know",
     PAPER,
     "figures 2, 6",
-    ("R1", "R2"),
-    {Scale.TOY: 0.1, Scale.SMALL: 0.2, Scale.FULL: 2.0},
+    (R1, R2),
+    {Scale.TOY: 0.1, Scale.SMALL: 0.1, Scale.FULL: 2.0},
     SEEDS,
     run,
+    judge,
 )

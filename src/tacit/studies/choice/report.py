@@ -13,6 +13,7 @@ __all__ = ["Axes", "outcome"]
 
 
 def outcome(name: str, asked: Asked, **told: Any) -> Outcome:
-    """As `report.outcome`; where files are given, the log among them says whether it was made up."""
-    used = None if asked.data is None else [asked.data / LOG]
-    return report.outcome(name, asked, **{"unit": UNIT, "relation": RELATION, "used": used, **told})
+    """As `report.outcome`; where files are given, the log among them says whether it was made up, and its
+    auctions are one sample, however many seeds are asked for."""
+    given = {} if asked.data is None else {"used": [asked.data / LOG], "seeds": report.ONE_SEED}
+    return report.outcome(name, asked, **{"unit": UNIT, "relation": RELATION, **given, **told})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,19 +65,24 @@ def markets(asked: Asked) -> list[StudyMarket]:
     """Both made-up markets, or the logged one; seeds are further samples of auctions, counted together."""
     if asked.data is not None:
         return [_logged(asked.data)]
+    return list(_made_up(asked.scale, asked.seeds))
+
+
+@lru_cache(maxsize=1)  # studies that are run one after the other meet the same auctions
+def _made_up(scale: Scale, seeds: int) -> tuple[StudyMarket, ...]:
     makers = {"display-like": (Market.taobao_like(), 0.9), "search-like": (Market.search_like(), 0.33)}
-    return [
+    return tuple(
         StudyMarket(
             name,
             spread,
             tuple(
                 block
-                for seed in range(1, asked.seeds + 1)
-                for block in generated_blocks(market.auctions(AUCTIONS[asked.scale][name], seed))
+                for seed in range(1, seeds + 1)
+                for block in generated_blocks(market.auctions(AUCTIONS[scale][name], seed))
             ),
         )
         for name, (market, spread) in makers.items()
-    ]
+    )
 
 
 def data_words(found: list[StudyMarket]) -> str:

@@ -1,4 +1,7 @@
-"""All seeds of many arms: what each gains over the model as it was pre-trained, by the same seeds."""
+"""All seeds of many arms: what each gains over the model as it was pre-trained, by the same seeds.
+
+Measured once, and read again from the table that was left: verdicts come from there.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from tacit.studies.cleanroom import setting
 from tacit.studies.cleanroom.bases import Pretraining
 from tacit.studies.cleanroom.setting import NONE, Arm
 from tacit.studies.cleanroom.tuning import Tuning
+from tacit.studies.results import Kept
 from tacit.studies.runs import Floats, Labelled, Runs
 from tacit.studies.study import Asked
 from tacit.studies.tasks import run_all
@@ -27,15 +31,23 @@ class Measurements:
         wanted = list(dict.fromkeys(arms))
         every = list(dict.fromkeys([*(Arm(NONE, world=arm.world) for arm in wanted), *wanted]))
         seeds = range(1, asked.seeds + 1)
+        work = setting.WORK[asked.scale]
         logs = {(arm.world, seed): setting.log(asked, seed, arm.world) for arm in every for seed in seeds}
-        bases = [Pretraining(log, seed) for (_, seed), log in logs.items()]
+        bases = [Pretraining(log, work, seed) for (_, seed), log in logs.items()]
         run_all(bases, asked.cache, processes=asked.processes, track=asked.track, label="pre-training")
         labelled = [
-            Labelled({**asdict(arm), "seed": seed}, Tuning(logs[arm.world, seed], arm, seed))
+            Labelled({**asdict(arm), "seed": seed}, Tuning(logs[arm.world, seed], arm, work, seed))
             for seed in seeds
             for arm in every
         ]
         return cls(every, Runs.of(labelled, asked, "tuning"))
+
+    @classmethod
+    def kept(cls, kept: Kept) -> Measurements:
+        """From a study's table."""
+        rows = [(Arm.read(row), row) for row in kept.rows]
+        arms = list(dict.fromkeys(arm for arm, _ in rows))
+        return cls(arms, Runs([{**row, **asdict(arm)} for arm, row in rows]))
 
     def figures(self, arm: Arm, figure: str) -> Floats:
         return self._runs.figures(figure, **asdict(arm))

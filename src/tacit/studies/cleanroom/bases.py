@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit.studies.cleanroom import setting
+from tacit.studies.cleanroom.setting import Work
 from tacit.studies.digests import TRAINING, digest
 from tacit.studies.logs import Ready, StudyLog
 from tacit.studies.records import Record
@@ -28,33 +29,34 @@ class Pretraining:
     """Simulated, from a seed, as all of a study is."""
 
     log: StudyLog
+    work: Work
     seed: int
     rooms = LEARNING
 
     def measure(self, ready: Ready, memory: Memory) -> Record:
         del memory  # nothing is calibrated here
         began = time.perf_counter()
-        base_of(ready, self.seed)
+        base_of(ready, self.work, self.seed)
         return {"seconds": round(time.perf_counter() - began, 1)}
 
 
-def base_of(ready: Ready, seed: int) -> ConversionModel:
+def base_of(ready: Ready, work: Work, seed: int) -> ConversionModel:
     """The pre-trained model, made if it is not there yet."""
     from tacit.cleanroom.model.learning import pretrain
     from tacit.cleanroom.model.network import ConversionModel
 
-    path = _path(ready, seed)
+    path = _path(ready, work, seed)
     if not path.exists():
         sharing = Split.of(ready).sharing
         model = ConversionModel(sharing.settings(), seed=seed)
-        pretrain(model, sharing, settings=setting.pretraining(seed))
+        pretrain(model, sharing, settings=setting.pretraining(work, seed))
         model.save(path)
     return ConversionModel.load(path)
 
 
-def _path(ready: Ready, seed: int) -> Path:
+def _path(ready: Ready, work: Work, seed: int) -> Path:
     folder = ready.columns.folder
-    named = digest(str(seed), rooms=(*TRAINING, *LEARNING))
+    named = digest(f"{work.pretraining_batch} {seed}", rooms=(*TRAINING, *LEARNING))
     return folder.with_name(f"{folder.name}.base-{named}.safetensors")
 
 

@@ -1,4 +1,4 @@
-"""What every clean-room table leaves behind: figures by arm, the picture, the settings, the verdicts."""
+"""What every clean-room table leaves behind: figures by arm, the picture, the settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tacit.studies.cleanroom.setting import NO_PRIVACY, NONE, Arm
 from tacit.studies.plotting import Mechanism, Panel, Series
 from tacit.studies.report import Axes
 from tacit.studies.runs import Floats, mean, words
-from tacit.studies.study import Asked, Finding, Outcome
+from tacit.studies.study import Asked, Outcome
 
 COLUMNS = (
     "tuned", "world", "epsilon", "loss", "codec", "mode", "AUC gain, %", "predicted / observed",
@@ -19,12 +19,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def arm_rows(measured: Measurements, arms: Sequence[Arm] | None = None) -> list[tuple[str, ...]]:
-    """For people: a line for each arm, with intervals over seeds."""
-    return [_row(measured, arm) for arm in arms or measured.arms]
-
-
 def _row(measured: Measurements, arm: Arm) -> tuple[str, ...]:
+    """For people: an arm, with intervals over seeds."""
+
     def average(figure: str) -> float:
         return float(measured.figures(arm, figure).mean())
 
@@ -74,12 +71,10 @@ def outcome(
     *,
     began: float,
     measured: Measurements,
-    findings: Sequence[Finding],
     panels: Sequence[Panel],
     axes: Axes,
-    rows: Sequence[tuple[str, ...]] | None = None,
-    columns: Sequence[str] = COLUMNS,
 ) -> Outcome:
+    work = setting.WORK[asked.scale]
     worlds = dict.fromkeys(arm.world for arm in measured.arms)
     return report.outcome(
         name,
@@ -89,15 +84,14 @@ def outcome(
         began=began,
         data="; ".join(setting.data_words(asked, world) for world in worlds),
         parameters={
-            "rows": setting.ROWS[asked.scale],
-            "pre-training": repr(setting.pretraining(1)),
-            "tuning everything": repr(setting.tuning_all(1)),
-            "tuning adapters": repr(setting.plan(Arm(), seed=1)),
+            "rows": work.rows,
+            "pre-training": repr(setting.pretraining(work, seed=1)),
+            "tuning everything": repr(setting.tuning_all(work, seed=1)),
+            "tuning adapters": repr(setting.plan(Arm(), work, seed=1)),
         },
         table=measured.table(),
-        columns=columns,
-        rows=arm_rows(measured) if rows is None else rows,
-        findings=findings,
+        columns=COLUMNS,
+        rows=[_row(measured, arm) for arm in measured.arms],
         panels=panels,
         axes=axes,
     )

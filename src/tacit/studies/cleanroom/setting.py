@@ -2,12 +2,13 @@
 
 The log has eight advertisers who share their conversions and one who does not, a quarter of all clicks. World
 "value" gives that one effects of its own for single values, which only new embeddings can follow; in world
-"lowrank" a few directions tell it apart. Learning rates are those of trials on seeds 901 and 902, which no
-study reports.
+"lowrank" a few directions tell it apart. Learning rates and the batches of small scale are those of trials on
+seeds 901 and 902, which no study reports.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,39 +24,50 @@ OURS = "beside Li et al."
 VALUE, LOWRANK = "conversions-value", "conversions-lowrank"
 SENSITIVE = 8  # the advertiser that does not share
 TASK = "conversion"
-ROWS = {Scale.TOY: 9_000, Scale.SMALL: 500_000, Scale.FULL: 2_400_000}  # a quarter is the sensitive one's
 SEEDS = {Scale.TOY: 1, Scale.SMALL: 3, Scale.FULL: 5}
 NO_PRIVACY = 40.0  # an epsilon at which one label in 10^17 is flipped: the same path, and none of the noise
 
 DELTA = "1e-6"
-BATCH, EPOCHS = 1024, 2
+EPOCHS = 2
 RATE, RATES = 1e-3, {1: 5e-3}  # by rank
-NOISED_RATE = 1.0
+NOISED_RATE, NOISED_BATCH = 1.0, 1024
 
 ALL, NONE = "everything", "nothing"  # in place of a rank
 
 
+@dataclass(frozen=True)
+class Work:
+    """How much a scale is. Fewer rows learn in smaller batches, or there would be too few steps."""
+
+    rows: int  # a quarter is the sensitive advertiser's
+    pretraining_batch: int = 2048
+    batch: int = 1024
+
+
+WORK = {Scale.TOY: Work(9_000), Scale.SMALL: Work(140_000, 512, 288), Scale.FULL: Work(2_400_000)}
+
+
 def log(asked: Asked, seed: int, world: str = VALUE) -> StudyLog:
     asked.refuse_data("no published log has this form")
-    return StudyLog(world, ROWS[asked.scale], seed)
+    return StudyLog(world, WORK[asked.scale].rows, seed)
 
 
 def data_words(asked: Asked, world: str = VALUE) -> str:
-    sensitive = ROWS[asked.scale] // 4 // 1000
+    sensitive = WORK[asked.scale].rows // 4 // 1000
     kind = {VALUE: "own effects of values", LOWRANK: "low-rank differences"}[world]
     return f"conversions log with {kind}, {sensitive}k clicks of the sensitive advertiser"
 
 
-def pretraining(seed: int) -> LearnSettings:
+def pretraining(work: Work, seed: int) -> LearnSettings:
     from tacit.cleanroom.model.learning import LearnSettings
 
-    return LearnSettings(epochs=2, batch=2048, learning_rate=2e-3, one_cycle=True, seed=seed)
+    return LearnSettings(epochs=2, batch=work.pretraining_batch, learning_rate=2e-3, one_cycle=True, seed=seed)
 
 
-def tuning_all(seed: int) -> LearnSettings:
+def tuning_all(work: Work, seed: int) -> LearnSettings:
     from tacit.cleanroom.model.learning import FULL_TUNING
 
-    return replace(FULL_TUNING, seed=seed)
+    return replace(FULL_TUNING, batch=work.batch, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,21 @@ class Arm:
     releases: int = 1
     project: bool = False
 
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Arm:
+        """From a row of a table, where a column that has a word in it is all words."""
+        tuned = str(row["tuned"])
+        return cls(
+            int(tuned) if tuned.isdecimal() else tuned,
+            float(row["epsilon"]),
+            row["loss"],
+            row["codec"],
+            row["mode"],
+            row["world"],
+            int(row["releases"]),
+            str(row["project"]) == "True",
+        )
+
 
 def terms(arm: Arm) -> dict[str, Any]:
     """What the room agreed to, as far as it is not by default."""
@@ -85,7 +112,7 @@ def terms(arm: Arm) -> dict[str, Any]:
     return told
 
 
-def plan(arm: Arm, seed: int) -> Plan:
+def plan(arm: Arm, work: Work, seed: int) -> Plan:
     from tacit.cleanroom.platform.descending import Optimizer
     from tacit.cleanroom.platform.plans import Plan
     from tacit.cleanroom.wire.losses import Loss
@@ -95,7 +122,7 @@ def plan(arm: Arm, seed: int) -> Plan:
             task=TASK,
             loss=Loss.RAW,
             codec=arm.codec,
-            batch=BATCH,
+            batch=NOISED_BATCH,
             epochs=arm.releases,
             learning_rate=NOISED_RATE,
             one_cycle=False,
@@ -104,4 +131,4 @@ def plan(arm: Arm, seed: int) -> Plan:
             project=arm.project,
         )
     rate = RATES.get(arm.tuned, RATE) if isinstance(arm.tuned, int) else RATE
-    return Plan(TASK, Loss(arm.loss), arm.codec, BATCH, EPOCHS, rate, seed=seed)
+    return Plan(TASK, Loss(arm.loss), arm.codec, work.batch, EPOCHS, rate, seed=seed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.studies.cleanroom import setting
 from tacit.studies.cleanroom.bases import LEARNING, Split, base_of
-from tacit.studies.cleanroom.setting import ALL, NONE, SENSITIVE, TASK, Arm
+from tacit.studies.cleanroom.setting import ALL, NONE, SENSITIVE, TASK, Arm, Work
 from tacit.studies.logs import Ready, StudyLog
 from tacit.studies.records import Record
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tacit.cleanroom.in_process import HeldRoom
     from tacit.cleanroom.model.network import ConversionModel
+    from tacit.cleanroom.wire.blocks import Layout
     from tacit.privacy.calibration import Memory
 
 NAME = "tuned"
@@ -29,12 +30,13 @@ class Tuning:
 
     log: StudyLog
     arm: Arm
+    work: Work
     seed: int
     rooms = (*LEARNING, "cleanroom/platform", "cleanroom/room", "cleanroom/in_process")
 
     def measure(self, ready: Ready, memory: Memory) -> Record:
         del memory  # the room's own noise is calibrated in milliseconds
-        split, model = Split.of(ready), base_of(ready, self.seed)
+        split, model = Split.of(ready), base_of(ready, self.work, self.seed)
         whole = sum(each.numel() for each in model.parameters())
         began = time.perf_counter()
         logits, told = self._tuned(model, split)
@@ -56,7 +58,7 @@ class Tuning:
         if arm.tuned == NONE:
             return predict(model, split.test, TASK), _told()
         if arm.tuned == ALL:
-            tune_all(model, tuned, TASK, tuned.labels(TASK), setting.tuning_all(self.seed))
+            tune_all(model, tuned, TASK, tuned.labels(TASK), setting.tuning_all(self.work, self.seed))
             return predict(model, split.test, TASK), _told(sum(each.numel() for each in model.parameters()))
         before = predict(model, split.others, TASK)
         adapter = model.add_adapter(NAME, advertiser_key(SENSITIVE), int(arm.tuned), seed=self.seed)
@@ -66,10 +68,12 @@ class Tuning:
             model.remove_adapter(NAME)
             sent = (fitted.bytes_sent + fitted.bytes_received) / len(tuned)
             return fitted.head.logits(model, split.test), _told(len(fitted.sums), sent)
-        trained = train_adapter(model, NAME, tuned, tokens, link, setting.plan(arm, self.seed), run=NAME)
+        plan = setting.plan(arm, self.work, self.seed)
+        trained = train_adapter(model, NAME, tuned, tokens, link, plan, run=NAME)
         changed = int((predict(model, split.others, TASK) != before).sum())
         sent = trained.bytes_sent / trained.examples
-        return predict(model, split.test, TASK), _told(adapter.layout.parameters, sent, changed)
+        dense = _qsgd_bytes(adapter.layout, tokens.shape[1])
+        return predict(model, split.test, TASK), _told(adapter.layout.parameters, sent, changed, dense)
 
     def _room(self, split: Split) -> tuple[NDArray[np.uint8], HeldRoom]:
         from tacit.cleanroom.in_process import room_in_process
@@ -83,12 +87,24 @@ class Tuning:
         return named, link
 
 
-def _told(parameters: int = 0, bytes_an_example: float = 0.0, changed: int = 0) -> dict[str, Any]:
+def _told(
+    parameters: int = 0, bytes_an_example: float = 0.0, changed: int = 0, qsgd_bytes: float = 0.0
+) -> dict[str, Any]:
     return {
         "trained_parameters": parameters,
         "bytes_an_example": bytes_an_example,
+        "dense_qsgd_8_bytes": qsgd_bytes,
         "others_changed": changed,
     }
+
+
+def _qsgd_bytes(layout: Layout, token_bytes: int) -> float:
+    """What an example would be with its derivatives written out, 8 bits a number; headers not counted."""
+    from tacit.cleanroom.wire.codec import codec_named
+    from tacit.cleanroom.wire.slabs import LOGIT_BYTES
+
+    codec = codec_named("qsgd-8")
+    return token_bytes + LOGIT_BYTES + sum(codec.size(block, block.positions) for block in layout.blocks)
 
 
 def _quality(split: Split, logits: NDArray[np.floating]) -> dict[str, float]:

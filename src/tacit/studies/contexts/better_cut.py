@@ -7,8 +7,8 @@ minimum of users, a node with fewer is disclosed as the rest of the one above it
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,15 +16,19 @@ from tacit.deliver.disclosure.remainders import finest_cut_with_rests
 from tacit.deliver.disclosure.users import MinimumUsers
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.contexts.tree import ANYTHING, Tree
+from tacit.studies.contexts import tabled
 from tacit.studies.contexts.clustered import interval, measured, precision_at
-from tacit.studies.contexts.figures import cells, line, panels, rises, said
-from tacit.studies.contexts.serving import NOTHING, Arm
-from tacit.studies.contexts.setting import OURS, SEEDS, THRESHOLDS, Found, contest, outcome
+from tacit.studies.contexts.contest import Found, contest
+from tacit.studies.contexts.figures import line, panels, rises, said
+from tacit.studies.contexts.serving import NOTHING, THRESHOLDS, Arm
+from tacit.studies.contexts.setting import OURS, SEEDS, outcome, sources
 from tacit.studies.contexts.trace import Integers
 from tacit.studies.contexts.trial import LAST, Trial
 from tacit.studies.plotting import Mechanism
 from tacit.studies.report import Axes
-from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+from tacit.studies.results import Kept
+from tacit.studies.study import Asked, Claim, Finding, Outcome, Scale, Study
+from tacit.train.evaluation.estimates import Measured
 
 NAME = "contexts-cut"
 COARSE_AND_KIND = (4, 2, 1)
@@ -35,21 +39,41 @@ LINES = {WITH_ROOT: ROOTS, WITH_KIND: KINDS, MANY_ENOUGH: (COARSE_AND_KIND,)}
 USERS = 10
 COVERED = 0.3
 
+OFFERED = (WITH_KIND, MANY_ENOUGH)
+
+T10 = Claim(
+    "T10",
+    "figure 6, finer cell and root",
+    "bit for bit, a coarse cell and the kind of place are worth more than a finer cell and the kind's root",
+)
+
 Disclosed = tuple[str, Levels]
 
 
-def with_users(trial: Trial, levels: Levels) -> Integers:
+@dataclass(frozen=True)
+class WithUsers:
+    """People disclose a node that many are in, or else the rest of a coarser one, with the others like it."""
+
+    users: int
+
+    def __call__(self, trial: Trial, levels: Levels) -> Integers:
+        return with_users(trial, levels, self.users)
+
+
+def with_users(trial: Trial, levels: Levels, fewest: int) -> Integers:
     """(contexts,) what is disclosed under a minimum of users: nodes of these levels, or rests of coarser ones.
 
     A context that only the rest of everything would hold discloses nothing, and is NOTHING.
     """
     fine, coarse = trial.disclosed(levels), trial.disclosed(LAST)
     named = dict(zip((f"fine {each}" for each in fine), (f"coarse {each}" for each in coarse), strict=True))
-    tree = Tree([(ANYTHING, None), *((each, ANYTHING) for each in set(named.values())), *named.items()])
+    tree = Tree(
+        [(ANYTHING, None), *((each, ANYTHING) for each in dict.fromkeys(named.values())), *named.items()]
+    )
     users = {f"fine {node}": count for node, count in enumerate(trial.users(fine).tolist())}
     users |= {f"coarse {node}": count for node, count in enumerate(trial.users(coarse).tolist())}
     users[ANYTHING] = len(np.unique(trial.trace.user[trial.learnt]))
-    safe = MinimumUsers(tree, users, USERS)
+    safe = MinimumUsers(tree, users, fewest)
     cut = finest_cut_with_rests(tree, safe, safe.size)
     if cut is None:
         return np.full(len(fine), NOTHING)
@@ -59,39 +83,25 @@ def with_users(trial: Trial, levels: Levels) -> Integers:
     return of_node[fine]
 
 
-def bits(trial: Trial, disclosed: Integers) -> float:
-    share = np.bincount(trial.rows_of(disclosed) + 1) / trial.learnt.sum()  # NOTHING is one of them
-    share = share[share > 0]
-    return float(-(share * np.log2(share)).sum())
-
-
 def run(asked: Asked) -> Outcome:
     began = time.monotonic()
-    told: defaultdict[Disclosed, list[float]] = defaultdict(list)
-
-    def arms_of(trial: Trial) -> dict[Disclosed, Arm]:
-        several = {}
-        for name, levels in LINES.items():
-            disclose = with_users if name == MANY_ENOUGH else Trial.disclosed
-            for each in levels:
-                several[name, each] = Arm(each, disclose=disclose)
-                told[name, each].append(bits(trial, disclose(trial, each)))
-        return several
-
-    held = contest(asked, NAME, arms_of)
-    arms, bits_of = held.found, {each: float(np.mean(several)) for each, several in told.items()}
+    several = {
+        (name, each): Arm(each, disclose=WithUsers(USERS)) if name == MANY_ENOUGH else Arm(each)
+        for name, levels in LINES.items()
+        for each in levels
+    }
+    held = contest(asked, NAME, sources(asked), several)
+    arms, bits_of = held.found, held.bits
     at = precision_at(COVERED)
     table, rows = [], []
     for (name, levels), arm in arms.items():
         for part, tally in arm.parts().items():
             figure = measured(tally, at)
-            label = {
-                "disclosed": name,
-                "levels": str(levels),
-                "bits": bits_of[name, levels],
-                "requests": part,
-            }
-            table.append({**label, **cells(figure)})
+            table.append(
+                tabled.figure(
+                    figure, disclosed=name, levels=str(levels), bits=bits_of[name, levels], requests=part
+                )
+            )
             in_words = said(figure, otherwise="not reached")
             rows.append((name, str(levels), f"{bits_of[name, levels]:.1f}", part, in_words))
     return outcome(
@@ -100,10 +110,9 @@ def run(asked: Asked) -> Outcome:
         began=began,
         data=held.words,
         parameters={"thresholds": list(THRESHOLDS), "covered": COVERED, "minimum_users": USERS},
-        table=table,
+        table=[*table, *(tabled.contrast(above(name), _gained(arms, bits_of, name)) for name in OFFERED)],
         columns=("disclosed", "levels", "bits", "requests", f"precision at coverage {COVERED:g}"),
         rows=rows,
-        findings=[_worth_more(arms, bits_of, name) for name in (WITH_KIND, MANY_ENOUGH)],
         panels=panels(
             (
                 (
@@ -126,24 +135,49 @@ def run(asked: Asked) -> Outcome:
     )
 
 
-def _worth_more(arms: Mapping[Disclosed, Found], told: Mapping[Disclosed, float], name: str) -> Finding:
+def above(name: str) -> str:
+    return f"precision at coverage {COVERED:g}, {name} less the line of {WITH_ROOT}"
+
+
+def around(told: Mapping[Disclosed, float], name: str) -> tuple[Disclosed, Disclosed]:
+    """The two levels with a root that tell fewer and more bits than ours."""
+    ours = told[name, COARSE_AND_KIND]
+    roots = sorted((each for each in told if each[0] == WITH_ROOT), key=told.__getitem__)
+    fewer = max((each for each in roots if told[each] <= ours), key=told.__getitem__, default=roots[0])
+    more = min((each for each in roots if told[each] > ours), key=told.__getitem__, default=roots[-1])
+    return fewer, more
+
+
+def _gained(arms: Mapping[Disclosed, Found], told: Mapping[Disclosed, float], name: str) -> Measured:
     """Against the roots' line between the two levels that tell fewer and more bits."""
-    ours = (name, COARSE_AND_KIND)
-    roots = sorted(((WITH_ROOT, each) for each in ROOTS), key=told.__getitem__)
-    fewer = max((each for each in roots if told[each] <= told[ours]), key=told.__getitem__, default=roots[0])
-    more = min((each for each in roots if told[each] > told[ours]), key=told.__getitem__, default=roots[-1])
+    ours, (fewer, more) = (name, COARSE_AND_KIND), around(told, name)
     apart = told[more] - told[fewer]
     share = (told[ours] - told[fewer]) / apart if apart else np.nan  # no line between one level and itself
     at = precision_at(COVERED)
     of_ours, of_fewer, of_more = (at(*arms[each].everything.curves) for each in (ours, fewer, more))
-    gained = interval(of_ours - (1 - share) * of_fewer - share * of_more)
+    return interval(of_ours - (1 - share) * of_fewer - share * of_more)
+
+
+def judge(kept: Kept) -> list[Finding]:
+    written = {(name, str(each)): (name, each) for name, levels in LINES.items() for each in levels}
+    told = {
+        written[str(row["disclosed"]), str(row["levels"])]: float(row["bits"] or 0)
+        for row in kept.rows
+        if row["kind"] == tabled.FIGURE
+    }
+    return [_worth_more(kept, told, name) for name in OFFERED]
+
+
+def _worth_more(kept: Kept, told: Mapping[Disclosed, float], name: str) -> Finding:
+    gained, (fewer, more) = tabled.contrast_of(kept, above(name)), around(told, name)
     return Finding(
-        "T10",
-        f"bit for bit, a coarse cell and the {name} are worth more than a finer cell and its root",
+        T10,
         f"precision of {COARSE_AND_KIND} at coverage {COVERED:g} is above the line between the two levels "
         "with a root that tell fewer and more bits, whole interval over people",
-        f"{said(gained)} at {told[ours]:.1f} bits, between {told[fewer]:.1f} and {told[more]:.1f}",
+        f"{said(gained)} at {told[name, COARSE_AND_KIND]:.1f} bits, between {told[fewer]:.1f} and "
+        f"{told[more]:.1f}",
         rises(gained),
+        where=name,
     )
 
 
@@ -152,8 +186,9 @@ STUDY = Study(
     "What is worth disclosing, bit for bit",
     OURS,
     "beside figure 6",
-    ("T10",),
-    {Scale.TOY: 0.2, Scale.SMALL: 3.0, Scale.FULL: 90.0},
+    (T10,),
+    {Scale.TOY: 0.2, Scale.SMALL: 0.9, Scale.FULL: 90.0},
     SEEDS,
     run,
+    judge,
 )

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from tacit.studies.contexts.clustered import Tally, compared, coverage_at, measured, precision_at
-from tacit.studies.contexts.figures import cells, panels, rises, said, trade_off, within
-from tacit.studies.contexts.serving import Arm
-from tacit.studies.contexts.setting import (
-    PAPER,
-    SEEDS,
-    THRESHOLDS,
-    Found,
-    contest,
-    outcome,
-)
+from tacit.studies.contexts import tabled
+from tacit.studies.contexts.clustered import compared, coverage_at, measured, precision_at
+from tacit.studies.contexts.contest import Found, contest
+from tacit.studies.contexts.figures import panels, rises, said, stays, trade_off, within
+from tacit.studies.contexts.serving import THRESHOLDS, Arm
+from tacit.studies.contexts.setting import PAPER, SEEDS, outcome, sources
 from tacit.studies.contexts.trial import EXACT, LAST, QUERY_ALONE
 from tacit.studies.plotting import Mechanism
 from tacit.studies.report import Axes
-from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+from tacit.studies.results import Kept
+from tacit.studies.study import Asked, Claim, Finding, Outcome, Scale, Study
+from tacit.train.evaluation.estimates import Measured
 
 NAME = "contexts-disclosure"
 LIMITED = (1, 1, 1)
@@ -28,6 +25,17 @@ LOOKS = dict.fromkeys(LEVELS, Mechanism.DISCLOSURE) | {"client alone": Mechanism
 FEW, MANY = 10, 50
 COVERED, REACH = 0.4, 0.05
 PRECISE = 0.75
+AT_COVERAGE, AT_PRECISION = f"precision at coverage {COVERED:g}", f"coverage at precision {PRECISE:g}"
+STATISTICS = {AT_COVERAGE: precision_at(COVERED), AT_PRECISION: coverage_at(PRECISE)}
+
+M4 = Claim("M4", "figure 6", "disclosing (1,1,1) is about as good as disclosing everything")
+M5 = Claim("M5", "figure 6", "sending more ads buys back what a coarser disclosure costs")
+M6 = Claim(
+    "M6",
+    "section 5.3",
+    "server and client together cover more than the client alone, at the same precision",
+    "coverage .4 against .2 at precision .75; the rule tests the direction",
+)
 
 Arms = Mapping[tuple[str, int], Found]
 
@@ -35,19 +43,14 @@ Arms = Mapping[tuple[str, int], Found]
 def run(asked: Asked) -> Outcome:
     began = time.monotonic()
     several = {(name, ads): Arm(levels, ads) for ads in (FEW, MANY) for name, levels in LEVELS.items()}
-    held = contest(asked, NAME, lambda _: several)
+    held = contest(asked, NAME, sources(asked), several)
     arms = held.found
-    statistics = {
-        f"precision at coverage {COVERED:g}": precision_at(COVERED),
-        f"coverage at precision {PRECISE:g}": coverage_at(PRECISE),
-    }
     table, rows = [], []
     for (name, ads), arm in arms.items():
         for part, tally in arm.parts().items():
-            figures = {metric: measured(tally, statistic) for metric, statistic in statistics.items()}
+            figures = {metric: measured(tally, statistic) for metric, statistic in STATISTICS.items()}
             for metric, figure in figures.items():
-                label = {"disclosed": name, "ads": ads, "requests": part, "metric": metric}
-                table.append({**label, **cells(figure)})
+                table.append(tabled.figure(figure, disclosed=name, ads=ads, requests=part, metric=metric))
             in_words = (said(each, otherwise="not reached") for each in figures.values())
             rows.append((name, f"{ads}", part, *in_words))
     return outcome(
@@ -56,10 +59,9 @@ def run(asked: Asked) -> Outcome:
         began=began,
         data=held.words,
         parameters={"thresholds": list(THRESHOLDS), "levels": {k: list(v) for k, v in LEVELS.items()}},
-        table=table,
-        columns=("disclosed", "ads", "requests", *statistics),
+        table=[*table, *_contrasts(arms)],
+        columns=("disclosed", "ads", "requests", *STATISTICS),
         rows=rows,
-        findings=[_as_good(arms), _bought_back(arms), _against_client(arms)],
         panels=panels(
             (
                 f"{ads} ads, {title}",
@@ -72,43 +74,59 @@ def run(asked: Asked) -> Outcome:
     )
 
 
-def _tally(arms: Arms, name: str, ads: int) -> Tally:
-    return arms[name, ads].everything
+COMPARED = {
+    M4: (AT_COVERAGE, ("(1,1,1)", FEW), ("(0,0,0)", FEW)),
+    M5: (AT_COVERAGE, ("(4,2,2)", MANY), ("(0,0,0)", FEW)),
+    M6: (AT_PRECISION, ("(1,1,1)", FEW), ("client alone", FEW)),
+}
 
 
-def _as_good(arms: Arms) -> Finding:
-    at = precision_at(COVERED)
-    one, other = (_tally(arms, name, FEW) for name in ("(1,1,1)", "(0,0,0)"))
-    return Finding(
-        "M4",
-        "disclosing (1,1,1) is about as good as disclosing all",
-        f"with {FEW} ads, precision at coverage {COVERED:g} within {REACH:g} of it, whole interval over people",
-        f"{said(measured(one, at))} against {said(measured(other, at))}",
-        within(compared(one, other, at), REACH),
-    )
+def less(claim: Claim) -> str:
+    """The contrast that a claim is judged by."""
+    metric, *two = COMPARED[claim]
+    return f"{metric}, " + " less ".join(f"{name} with {ads} ads" for name, ads in two)
 
 
-def _bought_back(arms: Arms) -> Finding:
-    found = compared(_tally(arms, "(4,2,2)", MANY), _tally(arms, "(4,2,2)", FEW), precision_at(COVERED))
-    return Finding(
-        "M5",
-        "more ads buy back what less disclosure costs",
-        f"at (4,2,2) precision at coverage {COVERED:g} rises from {FEW} to {MANY} ads, whole interval",
-        said(found),
-        rises(found),
-    )
+def _contrasts(arms: Arms) -> Iterator[tabled.Row]:
+    for claim, (metric, one, other) in COMPARED.items():
+        found = compared(arms[one].everything, arms[other].everything, STATISTICS[metric])
+        yield tabled.contrast(less(claim), found)
 
 
-def _against_client(arms: Arms) -> Finding:
-    both, alone = _tally(arms, "(1,1,1)", FEW), _tally(arms, "client alone", FEW)
-    at = coverage_at(PRECISE)
-    return Finding(
-        "M6",
-        "server and client together cover twice as much as the client alone at precision .75 (.4 against .2)",
-        f"with {FEW} ads, (1,1,1) covers more than the query alone at precision {PRECISE:g}, whole interval",
-        f"{said(measured(both, at))} against {said(measured(alone, at))}",
-        rises(compared(both, alone, at)),
-    )
+def judge(kept: Kept) -> list[Finding]:
+    apart = {claim: tabled.contrast_of(kept, less(claim)) for claim in COMPARED}
+    return [
+        Finding(
+            M4,
+            f"with {FEW} ads, {AT_COVERAGE} within {REACH:g} of it, whole interval over people",
+            _seen(kept, M4, apart[M4]),
+            within(apart[M4], REACH),
+        ),
+        Finding(
+            M5,
+            f"{AT_COVERAGE} of (4,2,2) with {MANY} ads is not below that of (0,0,0) with {FEW}: the whole "
+            "interval over people is at 0 or above; fails where all of it is below",
+            f"{_seen(kept, M5, apart[M5])}; with {FEW} ads {_figure(kept, AT_COVERAGE, '(4,2,2)', FEW)}",
+            stays(apart[M5]),
+        ),
+        Finding(
+            M6,
+            f"with {FEW} ads, (1,1,1) covers more than the query alone, {AT_PRECISION}, whole interval",
+            _seen(kept, M6, apart[M6]),
+            rises(apart[M6]),
+        ),
+    ]
+
+
+def _seen(kept: Kept, claim: Claim, apart: Measured) -> str:
+    metric, *two = COMPARED[claim]
+    one, other = (_figure(kept, metric, *arm) for arm in two)
+    return f"{said(apart)}: {one} against {other}"
+
+
+def _figure(kept: Kept, metric: str, disclosed: str, ads: int) -> str:
+    found = tabled.figure_of(kept, disclosed=disclosed, ads=ads, requests="all", metric=metric)
+    return said(found, otherwise="not reached")
 
 
 STUDY = Study(
@@ -116,8 +134,9 @@ STUDY = Study(
     "Precision over coverage by what is disclosed",
     PAPER,
     "figure 6, section 5.3",
-    ("M4", "M5", "M6"),
-    {Scale.TOY: 0.1, Scale.SMALL: 2.0, Scale.FULL: 60.0},
+    (M4, M5, M6),
+    {Scale.TOY: 0.1, Scale.SMALL: 0.6, Scale.FULL: 60.0},
     SEEDS,
     run,
+    judge,
 )

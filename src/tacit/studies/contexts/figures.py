@@ -29,6 +29,12 @@ def falls(difference: Measured) -> bool | None:
     return rises(Measured(-difference.value, -difference.high, -difference.low, difference.level))
 
 
+def stays(difference: Measured) -> bool | None:
+    """Does not fall: the whole interval at 0 or above, or the whole of it below; else undecided."""
+    fell = falls(difference)
+    return None if fell is None else not fell
+
+
 def within(difference: Measured, reach: float) -> bool | None:
     """The whole interval within reach of 0; one that lies beyond it decides."""
     if math.isnan(difference.value):
@@ -36,11 +42,6 @@ def within(difference: Measured, reach: float) -> bool | None:
     if -reach <= difference.low and difference.high <= reach:
         return True
     return False if difference.low > reach or difference.high < -reach else None
-
-
-def cells(figure: Measured) -> dict[str, float | None]:
-    """For a table, with nothing in them where there was nothing to measure."""
-    return {**figure.as_json()} if math.isfinite(figure.value) else dict.fromkeys(figure.as_json())
 
 
 def said(figure: Measured, digits: int = 2, *, unit: str = "", otherwise: str = "none") -> str:

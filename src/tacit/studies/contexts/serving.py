@@ -13,9 +13,11 @@ from tacit.kernels.greedy import lazy_greedy
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.studies.contexts.trace import Flags, Integers
 from tacit.studies.contexts.trial import Block, Floats, Trial, coarse_for
+from tacit.studies.digests import room_of
 
 SUPPORT = 2  # the paper's: what an estimate needs
 PAPER_THRESHOLD, PAPER_ADS = 0.3, 10
+THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 NOTHING = -1  # disclosed: then nothing is sent
 
 Rescore = Callable[[int, Integers, Floats], tuple[Integers, Floats]]
@@ -28,21 +30,39 @@ class Arm:
 
     ads         how many are sent; a set for fewer ads is the beginning of that for more
     own         what the client knows by itself
+    thresholds  click-through rates below which no ad is sent, nor shown
     """
 
     levels: Levels
     ads: int = PAPER_ADS
     estimator: Estimator = field(default_factory=lambda: BackOff(SUPPORT))
-    own: Rescore | None = None
-    disclose: Callable[[Trial, Levels], Integers] = Trial.disclosed
+    own: Callable[[Trial], Rescore] | None = None
+    disclose: Callable[[Trial, Levels], Integers] = field(default_factory=lambda: AtLevels())
+    thresholds: tuple[float, ...] = THRESHOLDS
+
+    @property
+    def rooms(self) -> tuple[str, ...]:
+        return (*room_of(self.own), *room_of(self.disclose))
+
+    def on(self, trial: Trial) -> Served:
+        return serve(trial, self, self.thresholds)
+
+
+@dataclass(frozen=True)
+class AtLevels:
+    """Everybody discloses their context at the levels that were asked for."""
+
+    def __call__(self, trial: Trial, levels: Levels) -> Integers:
+        return trial.disclosed(levels)
 
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """(tests, thresholds)"""
+    """What each test was shown, (tests, thresholds), and how many bits people disclosed for it on average."""
 
     shown: Flags
-    clicked: Flags
+    clicked: Flags | Floats  # or chances of it
+    bits: float
 
 
 def serve(trial: Trial, arm: Arm, thresholds: Sequence[float]) -> Served:
@@ -51,15 +71,17 @@ def serve(trial: Trial, arm: Arm, thresholds: Sequence[float]) -> Served:
     shown, clicked = (np.zeros((len(trial.tests), len(thresholds)), bool) for _ in range(2))
     wanted = trial.trace.place[trial.tests]
     disclosed = arm.disclose(trial, arm.levels)
+    own = None if arm.own is None else arm.own(trial)
     for block in trial.blocks(coarse_for(arm.levels), arm.estimator):
         for group, tests in groups(block, disclosed):
+            offers = Offers.of(block, group)
             for at, threshold in enumerate(thresholds):
-                ads = sent(block, group, arm.ads, threshold)
+                ads = offers.sent(arm.ads, threshold)
                 for test, context in tests:
-                    picked = _picked(block, test, context, ads, threshold, arm.own)
+                    picked = _picked(block, test, context, ads, threshold, own)
                     if picked is not None:
                         shown[test, at], clicked[test, at] = True, picked == wanted[test]
-    return Served(shown, clicked)
+    return Served(shown, clicked, trial.bits(disclosed))
 
 
 def groups(block: Block, disclosed: Integers) -> Iterator[tuple[Integers, list[tuple[int, int]]]]:
@@ -88,15 +110,27 @@ def likelihood(block: Block, contexts: Integers) -> Floats:
     return likely
 
 
-def sent(block: Block, contexts: Integers, ads: int, threshold: float) -> Integers:
-    rates = block.rate[contexts]
-    values = np.ascontiguousarray(np.where(rates >= threshold, rates, 0.0).T)  # (ads, contexts)
-    weight = likelihood(block, contexts)
-    useful = np.flatnonzero(values.any(axis=1))
-    if not len(useful):
-        return useful
-    picked = lazy_greedy(np.ascontiguousarray(values[useful]), weight, min(ads, len(useful)))
-    return useful[picked.ads]
+@dataclass(frozen=True, eq=False)
+class Offers:
+    """The rates of all ads in some contexts, for as many choices among them as there are thresholds."""
+
+    rate: Floats  # (ads, contexts)
+    highest: Floats  # (ads,)
+    weight: Floats  # (contexts,)
+
+    @classmethod
+    def of(cls, block: Block, contexts: Integers) -> Offers:
+        rate = np.ascontiguousarray(block.rate[contexts].T)
+        return cls(rate, rate.max(axis=1), likelihood(block, contexts))
+
+    def sent(self, ads: int, threshold: float) -> Integers:
+        """The best so many ads for these contexts together; rates below the threshold are worth nothing."""
+        useful = np.flatnonzero((self.highest >= threshold) & (self.highest > 0))
+        if not len(useful):
+            return useful
+        rate = self.rate[useful]
+        picked = lazy_greedy(np.where(rate >= threshold, rate, 0.0), self.weight, min(ads, len(useful)))
+        return useful[picked.ads]
 
 
 def _picked(

@@ -83,7 +83,7 @@ def trace_of(batches: Iterable[pa.RecordBatch]) -> Trace:
         (
             Decimals("location"),
             SetOf(Steps("interest", tree), MOST_INTERESTS),
-            Steps("query", Tree([*tree.pairs, *((asked(kind), kind) for kind in set(kinds))])),
+            Steps("query", Tree([*tree.pairs, *((asked(kind), kind) for kind in dict.fromkeys(kinds))])),
         ),
         point,
         left_out=rows - table.num_rows,
@@ -106,17 +106,21 @@ def _requests(
     """Of every visit but a person's first: its row, where they were, what they liked, if it is a repeat."""
     here: dict[int, tuple[float, float]] = {}
     liked: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    most: defaultdict[int, list[str]] = defaultdict(list)
     seen: defaultdict[int, set[int]] = defaultdict(set)
     kept, location, interest, again = [], [], [], []
     for row, (person, to, kind) in enumerate(zip(user, place, kinds, strict=True)):
         if person in here:
-            most = sorted(liked[person].items(), key=lambda each: (-each[1], each[0]))[:MOST_INTERESTS]
             kept.append(row)
             location.append(here[person])
-            interest.append(tuple(sorted(each for each, _ in most)))
+            interest.append(tuple(sorted(most[person])))
             again.append(to in seen[person])
         here[person] = points[row]
-        liked[person][kind] += 1
+        counts = liked[person]
+        counts[kind] += 1
+        # Only this kind has risen, so no other can join the most frequent.
+        rivals = {*most[person], kind}
+        most[person] = sorted(rivals, key=lambda each: (-counts[each], each))[:MOST_INTERESTS]
         seen[person].add(to)
     return kept, location, interest, again
 

@@ -98,6 +98,12 @@ class Trial:
         pairs = np.unique(np.stack([node, self.trace.user[self.learnt]]), axis=1)
         return np.bincount(pairs[0], minlength=int(disclosed.max()) + 1)
 
+    def bits(self, disclosed: Integers) -> float:
+        """What a disclosure tells on average: the entropy of what each of the rows learnt from discloses."""
+        share = np.bincount(self.rows_of(disclosed) + 1) / self.learnt.sum()  # nothing, -1, is one of them
+        share = share[share > 0]
+        return float(-(share * np.log2(share)).sum())
+
     def blocks(self, levels: Levels, estimator: Estimator) -> list[Block]:
         """All tests, in blocks that hold whole nodes of these levels; made once for all arms."""
         if (levels, estimator) not in self._blocks:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import time
-from functools import partial
+from collections.abc import Iterator, Mapping
 
 from tacit.deliver.estimates.moments import MomentShrinkage
+from tacit.studies.contexts import tabled
 from tacit.studies.contexts.clustered import compared, coverage_at
+from tacit.studies.contexts.contest import Found, contest
 from tacit.studies.contexts.figures import panels, rises, said, trade_off
-from tacit.studies.contexts.setting import OURS, Found
-from tacit.studies.gather.kept import PRECISE_ENOUGH, coverages
-from tacit.studies.gather.setting import ONE_LEVEL, SEEDS, Gathering, contest, our_plan, outcome, parameters
+from tacit.studies.contexts.setting import OURS
+from tacit.studies.gather.covered import PRECISE_ENOUGH, coverages, covered, less
+from tacit.studies.gather.setting import (
+    ONE_LEVEL,
+    SEEDS,
+    Gathering,
+    OurNoise,
+    outcome,
+    parameters,
+    sources,
+    words,
+)
 from tacit.studies.plotting import Mechanism, Series
 from tacit.studies.report import Axes
-from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+from tacit.studies.results import Kept
+from tacit.studies.study import Asked, Claim, Finding, Outcome, Scale, Study
 
 NAME = "gather-bounds"
 TWO_LEVELS = ((4, 2, 2), *ONE_LEVEL)
@@ -26,44 +38,36 @@ EVENTS, MORE, LEVELS, SHRUNK = (
 )
 ARMS = {
     EXACT: Gathering(),
-    USUAL: Gathering(partial(our_plan, epsilon=1)),
-    EVENTS: Gathering(partial(our_plan, epsilon=1, each=4)),
-    MORE: Gathering(partial(our_plan, epsilon=1, events=16)),
-    LEVELS: Gathering(partial(our_plan, epsilon=1, levels=2), levels=TWO_LEVELS),
-    SHRUNK: Gathering(partial(our_plan, epsilon=1, levels=2), levels=TWO_LEVELS, estimator=MomentShrinkage()),
+    USUAL: Gathering(OurNoise(epsilon=1)),
+    EVENTS: Gathering(OurNoise(epsilon=1, each=4)),
+    MORE: Gathering(OurNoise(epsilon=1, events=16)),
+    LEVELS: Gathering(OurNoise(epsilon=1, levels=2), levels=TWO_LEVELS),
+    SHRUNK: Gathering(OurNoise(epsilon=1, levels=2), levels=TWO_LEVELS, estimator=MomentShrinkage()),
 }
-CLAIMS = (
-    ("T15", "one level of counts covers more than two that share the budget", USUAL, LEVELS),
-    ("T16", "counting a device once a cell covers more than counting all of its events", USUAL, EVENTS),
-    ("T17", "four events a device cover more than sixteen, whose noise is larger", USUAL, MORE),
-    ("T18", "shrinkage toward the context above covers more than backing off to it", SHRUNK, LEVELS),
+T15 = Claim("T15", "two levels", "one level of counts covers more than two that share the budget")
+T16 = Claim("T16", "all events", "counting a device once a cell covers more than counting all of its events")
+T17 = Claim("T17", "sixteen events", "four events a device cover more than sixteen, whose noise is larger")
+T18 = Claim(
+    "T18",
+    "back-off as in section 4.4",
+    "with noisy counts, shrinkage toward the context above covers more than backing off to it",
 )
+COMPARED = {T15: (USUAL, LEVELS), T16: (USUAL, EVENTS), T17: (USUAL, MORE), T18: (SHRUNK, LEVELS)}
 
 
 def run(asked: Asked) -> Outcome:
     began = time.monotonic()
-    held = contest(asked, NAME, ARMS)
+    held = contest(asked, NAME, sources(asked), ARMS)
     table, rows = coverages(held.found)
-    findings = []
-    for claim, words, better, worse in CLAIMS:
-        gained = compared(
-            held.found[better].everything, held.found[worse].everything, coverage_at(PRECISE_ENOUGH)
-        )
-        rule = (
-            f"coverage at precision {PRECISE_ENOUGH:g} rises from '{worse}' to '{better}', "
-            "whole interval over people"
-        )
-        findings.append(Finding(claim, words, rule, said(gained), rises(gained)))
     return outcome(
         NAME,
         asked,
         began=began,
-        data=held.words,
+        data=words(held),
         parameters=parameters(list(ARMS)),
-        table=table,
+        table=[*table, *_contrasts(held.found)],
         columns=("statistics at ε 1", f"coverage at precision {PRECISE_ENOUGH:g}"),
         rows=rows,
-        findings=findings,
         panels=panels(
             [("Statistics at ε 1, zero-out device", [_line(arm, found) for arm, found in held.found.items()])]
         ),
@@ -75,13 +79,35 @@ def _line(arm: str, found: Found) -> Series | None:
     return trade_off(arm, found.everything, Mechanism.NON_PRIVATE if arm == EXACT else Mechanism.OURS)
 
 
+def _contrasts(arms: Mapping[str, Found]) -> Iterator[tabled.Row]:
+    for better, worse in COMPARED.values():
+        gained = compared(arms[better].everything, arms[worse].everything, coverage_at(PRECISE_ENOUGH))
+        yield tabled.contrast(less(better, worse), gained)
+
+
+def judge(kept: Kept) -> list[Finding]:
+    return [_covers_more(kept, claim, *two) for claim, two in COMPARED.items()]
+
+
+def _covers_more(kept: Kept, claim: Claim, better: str, worse: str) -> Finding:
+    gained = tabled.contrast_of(kept, less(better, worse))
+    return Finding(
+        claim,
+        f"coverage at precision {PRECISE_ENOUGH:g} rises from '{worse}' to '{better}', whole interval over "
+        "people",
+        f"{said(gained)}: from {covered(kept, worse)} to {covered(kept, better)}",
+        rises(gained),
+    )
+
+
 STUDY = Study(
     NAME,
     "Bounds, levels and shrinkage for private statistics",
     OURS,
     "beside figure 7",
-    tuple(claim for claim, *_ in CLAIMS),
-    {Scale.TOY: 0.3, Scale.SMALL: 4.0, Scale.FULL: 90.0},
+    tuple(COMPARED),
+    {Scale.TOY: 0.3, Scale.SMALL: 0.7, Scale.FULL: 90.0},
     SEEDS,
     run,
+    judge,
 )

@@ -25,13 +25,25 @@ from tacit.studies.contexts.setting import PAPER
 from tacit.studies.contexts.trial import Floats
 from tacit.studies.gather.setting import outcome
 from tacit.studies.plotting import Mechanism, Panel, Series
-from tacit.studies.report import Axes
-from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+from tacit.studies.report import ONE_SEED, Axes
+from tacit.studies.results import Kept
+from tacit.studies.study import Asked, Claim, Finding, Outcome, Scale, Study
+from tacit.studies.verdicts import every
 
 NAME = "gather-noise"
 USERS, EVENTS, EPSILON, DELTA = 116_432, 4, 1.0, 0.01
 LEVELS = (1, 2)
+WITHOUT_ROUNDING = "delta of a run without rounding"
+EXACT = "exact arithmetic: only a bug could change it"
 FAINTEST = 1e-12  # below that, deltas are those of rounding and of what a law leaves out
+
+
+M13 = Claim(
+    "M13", "theorem 4.1, corollary 4.3", "Count's noise gives its stated guarantee", "δ .01 at ε 1, for example"
+)
+T12 = Claim(
+    "T12", "corollary 4.3, rounded shares", "Skellam shares of the same variance keep the stated guarantee"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +128,16 @@ def run(asked: Asked) -> Outcome:
         NAME,
         asked,
         began=began,
+        seeds=ONE_SEED,
         data=f"no data: {USERS:,} users, m = {EVENTS}, ε {EPSILON:g}, δ {DELTA:g} promised",
         parameters={
             "users": USERS,
             "events": EVENTS,
-            "delta of a run without rounding": {"corollary": whole[False], "proof": whole[True]},
+            WITHOUT_ROUNDING: {"corollary": whole[False], "proof": whole[True]},
         },
         table=table,
         columns=("noise", "levels", "mean", "sd", "chance of no noise", "δ of one count"),
         rows=rows,
-        findings=[_as_stated(found, whole), _skellam(found)],
         panels=[
             Panel(
                 f"{levels} level{'s' * (levels > 1)}",
@@ -137,13 +149,12 @@ def run(asked: Asked) -> Outcome:
     )
 
 
+FIGURES = ("mean", "sd", "chance of none", "delta of one count")
+Found = Mapping[tuple[str, int], Mapping[str, float]]  # by noise and levels, these figures
+
+
 def _figures(law: Summed) -> dict[str, float]:
-    return {
-        "mean": law.mean,
-        "sd": law.sd,
-        "chance of none": law.none(),
-        "delta of one count": law.delta(EPSILON, EVENTS),
-    }
+    return dict(zip(FIGURES, (law.mean, law.sd, law.none(), law.delta(EPSILON, EVENTS)), strict=True))
 
 
 def _line(scheme: str, law: Summed) -> Series:
@@ -158,39 +169,50 @@ def _whole_run(levels: int, *, half: bool) -> float:
     return gaussian_delta(math.sqrt(variance), math.sqrt(2 * levels) * EVENTS)
 
 
-def _as_stated(found: Mapping[tuple[str, int], Summed], whole: Mapping[bool, float]) -> Finding:
-    worst = {scheme: max(found[scheme, each].delta(EPSILON, EVENTS) for each in LEVELS) for scheme in SCHEMES}
-    off = found[DOWN, LEVELS[-1]]
-    return Finding(
-        "M13",
-        "Count's noise gives its stated guarantee",
-        f"with shares rounded to nearest and rounded down, a count that changes by m has δ <= {DELTA:g} at ε 1 "
-        "and noise of mean 0 and the stated variance, within 10%",
-        f"to nearest δ {worst[NEAREST]:.4g}; down δ {worst[DOWN]:.2g} but mean {off.mean:,.0f} and sd "
-        f"{off.sd:.0f} for {math.sqrt(_stated(LEVELS[-1])):.0f} stated; "
-        f"never rounded, a run has δ {whole[False]:.2g} by the corollary and {whole[True]:.2g} by its proof",
-        all(_keeps(law, levels) for (scheme, levels), law in found.items() if scheme != SKELLAM),
-    )
-
-
-def _keeps(law: Summed, levels: int) -> bool:
-    stated = abs(law.mean) < 1 and abs(law.sd**2 / _stated(levels) - 1) < 0.1
-    return stated and law.delta(EPSILON, EVENTS) <= DELTA
-
-
 def _stated(levels: int) -> float:
     return paper_variance(levels=levels, events=EVENTS, epsilon=EPSILON, delta=DELTA)
 
 
-def _skellam(found: Mapping[tuple[str, int], Summed]) -> Finding:
-    worst = max(found[SKELLAM, levels].delta(EPSILON, EVENTS) for levels in LEVELS)
+def judge(kept: Kept) -> list[Finding]:
+    found = {
+        (str(row["noise"]), int(row["levels"] or 0)): {name: float(row[name] or 0) for name in FIGURES}
+        for row in kept.rows
+    }
+    return [_as_stated(found, kept.settings["parameters"][WITHOUT_ROUNDING]), _skellam(found)]
+
+
+def _as_stated(found: Found, whole: Mapping[str, float]) -> Finding:
+    off = found[DOWN, LEVELS[-1]]
     return Finding(
-        "T12",
-        "Skellam shares of the same variance keep it",
-        f"δ <= {DELTA:g} at ε 1, mean 0 and the stated variance, for one and two levels",
-        f"δ {worst:.2g}",
-        all(_keeps(found[SKELLAM, levels], levels) for levels in LEVELS),
+        M13,
+        f"with shares rounded to nearest and rounded down, a count that changes by m has δ <= {DELTA:g} at ε 1 "
+        "and noise of mean 0 and the stated variance, within 10%",
+        f"nearest δ {_worst(found, NEAREST):.4g}; down δ {_worst(found, DOWN):.2g}, mean {off['mean']:,.0f}, "
+        f"sd {off['sd']:.0f} for {math.sqrt(_stated(LEVELS[-1])):.0f}; "
+        f"never rounded δ {whole['corollary']:.2g} by the corollary, {whole['proof']:.2g} by its proof",
+        every(_keeps(figures, levels) for (scheme, levels), figures in found.items() if scheme != SKELLAM),
+        why=EXACT,
     )
+
+
+def _skellam(found: Found) -> Finding:
+    return Finding(
+        T12,
+        f"a count that changes by m has δ <= {DELTA:g} at ε 1 and noise of mean 0 and the stated variance, "
+        "within 10%, for one and two levels",
+        f"δ {_worst(found, SKELLAM):.2g}",
+        every(_keeps(found[SKELLAM, levels], levels) for levels in LEVELS),
+        why=EXACT,
+    )
+
+
+def _worst(found: Found, scheme: str) -> float:
+    return max(found[scheme, levels]["delta of one count"] for levels in LEVELS)
+
+
+def _keeps(figures: Mapping[str, float], levels: int) -> bool:
+    stated = abs(figures["mean"]) < 1 and abs(figures["sd"] ** 2 / _stated(levels) - 1) < 0.1
+    return stated and figures["delta of one count"] <= DELTA
 
 
 STUDY = Study(
@@ -198,8 +220,9 @@ STUDY = Study(
     "Noise in rounded shares",
     PAPER,
     "theorem 4.1, corollary 4.3",
-    ("M13", "T12"),
+    (M13, T12),
     {Scale.TOY: 0.1, Scale.SMALL: 0.1, Scale.FULL: 0.1},
     {Scale.TOY: 1, Scale.SMALL: 1, Scale.FULL: 1},
     run,
+    judge,
 )

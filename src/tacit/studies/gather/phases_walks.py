@@ -34,11 +34,10 @@ class Walked:
     def standard_error(self) -> float:
         return float(self.phases.std(ddof=1) / np.sqrt(len(self.phases))) if len(self.phases) > 1 else np.inf
 
-    @property
-    def words(self) -> str:
-        if self.unanswered:
-            return f"more than {self.mean:,.0f}"
-        return f"{self.mean:,.2f} ± {1.96 * self.standard_error:.2g}"
+
+def words(mean: float, standard_error: float, unanswered: int) -> str:
+    """Mean phases with their interval at 95%."""
+    return f"more than {mean:,.0f}" if unanswered else f"{mean:,.2f} ± {1.96 * standard_error:.2g}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,41 +3,52 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 
+from tacit.studies.contexts import tabled
 from tacit.studies.contexts.clustered import compared, coverage_at, measured
-from tacit.studies.contexts.figures import cells, falls, panels, rises, said, trade_off
-from tacit.studies.contexts.setting import PAPER, Found
-from tacit.studies.gather.kept import NEARLY_ALL, kept_share, nearly_all_kept
+from tacit.studies.contexts.contest import Found, contest
+from tacit.studies.contexts.figures import falls, panels, rises, said, trade_off
+from tacit.studies.contexts.setting import PAPER
+from tacit.studies.gather.covered import (
+    NEARLY_ALL,
+    PRECISE_ENOUGH,
+    covered,
+    kept_share,
+    less,
+    nearly_all_kept,
+    share_of,
+)
 from tacit.studies.gather.setting import (
     PAPER_DELTA,
     SEEDS,
     Gathering,
-    contest,
-    our_plan,
+    OurNoise,
+    PaperNoise,
     outcome,
-    paper_plan,
     parameters,
+    sources,
+    words,
 )
 from tacit.studies.plotting import Mechanism
 from tacit.studies.report import Axes
-from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+from tacit.studies.results import Kept
+from tacit.studies.study import Asked, Claim, Finding, Outcome, Scale, Study
 
 NAME = "gather-epsilon"
 PRECISE = 0.6  # where the paper reads its figure
-PRECISIONS = (0.3, 0.45, PRECISE)
+PRECISIONS = (PRECISE_ENOUGH, 0.45, PRECISE)
 PUBLISHED = {"exact": 0.3, "paper": 0.1}  # coverage at that precision
 
 EXACT, PAPER_1, PAPER_HALF = "exact", "published noise, ε 1", "published noise, ε .5"
 OURS_1, OURS_HALF, OURS_SMALL = "ours, ε 1, δ .01", "ours, ε .5, δ .01", "ours, ε 1, δ small"
 ARMS = {
     EXACT: Gathering(),
-    PAPER_1: Gathering(partial(paper_plan, epsilon=1)),
-    PAPER_HALF: Gathering(partial(paper_plan, epsilon="0.5")),
-    OURS_1: Gathering(partial(our_plan, epsilon=1, delta=PAPER_DELTA)),
-    OURS_HALF: Gathering(partial(our_plan, epsilon="0.5", delta=PAPER_DELTA)),
-    OURS_SMALL: Gathering(partial(our_plan, epsilon=1)),
+    PAPER_1: Gathering(PaperNoise(epsilon=1)),
+    PAPER_HALF: Gathering(PaperNoise(epsilon="0.5")),
+    OURS_1: Gathering(OurNoise(epsilon=1, delta=PAPER_DELTA)),
+    OURS_HALF: Gathering(OurNoise(epsilon="0.5", delta=PAPER_DELTA)),
+    OURS_SMALL: Gathering(OurNoise(epsilon=1)),
 }
 LOOKS = {
     EXACT: Mechanism.NON_PRIVATE,
@@ -48,28 +59,40 @@ LOOKS = {
     OURS_SMALL: Mechanism.OURS,
 }
 
+M7 = Claim(
+    "M7",
+    "figure 7(a)",
+    "private statistics cost coverage",
+    "coverage .3 to .1 at precision .6; the rule tests the direction",
+)
+M8 = Claim("M8", "figure 7(a)", "whether epsilon is 1 or .5 makes a minor difference")
+T13 = Claim(
+    "T13",
+    "figure 7(a), published noise",
+    "exact accounting and counting devices, not events, cover more than the published noise at equal budget",
+)
+
 
 def run(asked: Asked) -> Outcome:
     began = time.monotonic()
-    held = contest(asked, NAME, ARMS)
+    held = contest(asked, NAME, sources(asked), ARMS)
     table, rows = [], []
     for arm, found in held.found.items():
         for part, tally in found.parts().items():
             figures = [measured(tally, coverage_at(precision)) for precision in PRECISIONS]
             for precision, figure in zip(PRECISIONS, figures, strict=True):
-                table.append({"statistics": arm, "requests": part, "precision": precision, **cells(figure)})
+                table.append(tabled.figure(figure, statistics=arm, requests=part, precision=precision))
             if part == "all":
                 rows.append((arm, *map(said, figures)))
     return outcome(
         NAME,
         asked,
         began=began,
-        data=held.words,
+        data=words(held),
         parameters={**parameters(list(ARMS)), "published": PUBLISHED},
-        table=table,
+        table=[*table, *_contrasts(held.found)],
         columns=("statistics", *(f"coverage at precision {precision:g}" for precision in PRECISIONS)),
         rows=rows,
-        findings=[_costs(held.found), _minor(held.found), _less_noise(held.found)],
         panels=panels(
             [
                 (
@@ -82,39 +105,48 @@ def run(asked: Asked) -> Outcome:
     )
 
 
-def _costs(arms: Mapping[str, Found]) -> Finding:
-    lost = compared(arms[PAPER_1].everything, arms[EXACT].everything, coverage_at(PRECISE))
-    values = [measured(arms[arm].everything, coverage_at(PRECISE)) for arm in (EXACT, PAPER_1)]
+def _contrasts(arms: Mapping[str, Found]) -> Iterator[tabled.Row]:
+    for one, other, precision in ((PAPER_1, EXACT, PRECISE), (OURS_1, PAPER_1, PRECISE_ENOUGH)):
+        apart = compared(arms[one].everything, arms[other].everything, coverage_at(precision))
+        yield tabled.contrast(less(one, other, precision), apart)
+    for half, whole in ((PAPER_HALF, PAPER_1), (OURS_HALF, OURS_1)):
+        yield tabled.contrast(share_of(half, whole), kept_share(arms[half].everything, arms[whole].everything))
+
+
+def judge(kept: Kept) -> list[Finding]:
+    return [_costs(kept), _minor(kept), _less_noise(kept)]
+
+
+def _costs(kept: Kept) -> Finding:
+    lost = tabled.contrast_of(kept, less(PAPER_1, EXACT, PRECISE))
+    before, after = (covered(kept, arm, PRECISE) for arm in (EXACT, PAPER_1))
     return Finding(
-        "M7",
-        "private statistics cost coverage",
+        M7,
         f"coverage at precision {PRECISE:g} falls from exact statistics to published noise at ε 1, whole "
         "interval over people",
-        f"{said(lost)}, from {said(values[0])} to {said(values[1])} (published .3 to .1)",
+        f"{said(lost)}: from {before} to {after}",
         falls(lost),
     )
 
 
-def _minor(arms: Mapping[str, Found]) -> Finding:
-    share = kept_share(arms[PAPER_HALF].everything, arms[PAPER_1].everything)
-    ours = kept_share(arms[OURS_HALF].everything, arms[OURS_1].everything)
+def _minor(kept: Kept) -> Finding:
+    share = tabled.contrast_of(kept, share_of(PAPER_HALF, PAPER_1))
+    ours = tabled.contrast_of(kept, share_of(OURS_HALF, OURS_1))
     return Finding(
-        "M8",
-        "ε 1 against .5 is a minor difference",
-        f"of the coverage at precision {PRECISIONS[0]:g} that ε 1 has, ε .5 keeps at least {NEARLY_ALL:.0%}, "
+        M8,
+        f"of the coverage at precision {PRECISE_ENOUGH:g} that ε 1 has, ε .5 keeps at least {NEARLY_ALL:.0%}, "
         "whole interval over people; fails if the whole interval is below",
         f"keeps {said(share, otherwise='nothing to keep')} (with our noise {said(ours, otherwise='nothing')})",
         nearly_all_kept(share),
     )
 
 
-def _less_noise(arms: Mapping[str, Found]) -> Finding:
-    gained = compared(arms[OURS_1].everything, arms[PAPER_1].everything, coverage_at(PRECISIONS[0]))
+def _less_noise(kept: Kept) -> Finding:
+    gained = tabled.contrast_of(kept, less(OURS_1, PAPER_1))
     return Finding(
-        "T13",
-        "exact accounting and counting devices, not events, cover more than published noise, same ε and δ",
-        f"coverage at precision {PRECISIONS[0]:g} rises, whole interval over people",
-        said(gained),
+        T13,
+        f"coverage at precision {PRECISE_ENOUGH:g} rises, whole interval over people",
+        f"{said(gained)}: from {covered(kept, PAPER_1)} to {covered(kept, OURS_1)}",
         rises(gained),
     )
 
@@ -124,8 +156,9 @@ STUDY = Study(
     "Precision and coverage with private statistics",
     PAPER,
     "figure 7(a)",
-    ("M7", "M8", "T13"),
-    {Scale.TOY: 0.2, Scale.SMALL: 3.0, Scale.FULL: 60.0},
+    (M7, M8, T13),
+    {Scale.TOY: 0.2, Scale.SMALL: 0.8, Scale.FULL: 60.0},
     SEEDS,
     run,
+    judge,
 )

@@ -7,14 +7,14 @@ for. The paper limits its descent to "1" as well. Where it asks about several, t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
+from typing import Protocol
 
 from tacit import expect
 from tacit.data.generators.visits import VisitsWorld
-from tacit.data.logs.visits import with_contexts
 from tacit.deliver.estimates.backing_off import BackOff
 from tacit.deliver.estimates.estimate import Estimator
 from tacit.gather.estimate.planning import NoiseBy, RunPlan, paper_variance, plan
@@ -25,10 +25,11 @@ from tacit.gather.wire.promises import Promise
 from tacit.privacy.noise.shares import SkellamShares
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.studies import report
-from tacit.studies.contexts.serving import Arm, serve
-from tacit.studies.contexts.setting import THRESHOLDS, Contest, Found, Met, read, tallied
-from tacit.studies.contexts.trace import trace_of
+from tacit.studies.contexts.contest import Contest, Source
+from tacit.studies.contexts.serving import THRESHOLDS, Arm, Served
+from tacit.studies.contexts.setting import City, VisitsFile
 from tacit.studies.contexts.trial import LAST, Trial
+from tacit.studies.digests import spelled
 from tacit.studies.gather.bids import PublicBids
 from tacit.studies.gather.gathered import devices, gathered
 from tacit.studies.study import Asked, Scale
@@ -42,88 +43,97 @@ ONE_LEVEL: tuple[Levels, ...] = ((3, 2, 1),)
 PAPER_EVENTS, PAPER_DELTA = 4, Fraction(1, 100)
 NEEDED = 10  # standard deviations of noise that a total must have before it is divided by
 FALSE_EXPANSIONS = 0.1
+ROOMS = ("gather", "privacy", "entropy", "expect", "studies/gather/bids", "studies/gather/gathered")
 
 outcome = partial(report.outcome, unit="device", relation="zero-out")
 
-Planned = Callable[[int], RunPlan]  # by the number of devices
+
+class Noise(Protocol):
+    """How a run's noise is planned: a frozen value."""
+
+    def plan(self, devices: int) -> RunPlan: ...
 
 
-def paper_plan(devices: int, *, epsilon: expect.Number, away: expect.Number = 0) -> RunPlan:
+@dataclass(frozen=True)
+class PaperNoise:
     """The noise of corollary 4.3, by users, for one level; whole-numbered, where the paper rounds shares."""
-    target = float(expect.exact("epsilon", epsilon))
-    variance = paper_variance(levels=1, events=PAPER_EVENTS, epsilon=target, delta=float(PAPER_DELTA))
-    noise = UserNoise(SkellamShares(Fraction(math.ceil(variance)), devices, expect.exact("away", away)))
-    return RunPlan(Promise(PAPER_EVENTS, PAPER_EVENTS, 1, Fraction(epsilon), PAPER_DELTA), noise)
+
+    epsilon: expect.Number
+    away: Fraction = Fraction(0)
+
+    def plan(self, devices: int) -> RunPlan:
+        target = float(expect.exact("epsilon", self.epsilon))
+        variance = paper_variance(levels=1, events=PAPER_EVENTS, epsilon=target, delta=float(PAPER_DELTA))
+        shares = SkellamShares(Fraction(math.ceil(variance)), devices, self.away)
+        promise = Promise(PAPER_EVENTS, PAPER_EVENTS, 1, Fraction(self.epsilon), PAPER_DELTA)
+        return RunPlan(promise, UserNoise(shares))
 
 
-def our_plan(
-    devices: int,
-    *,
-    epsilon: expect.Number,
-    delta: Fraction | None = None,
-    events: int = PAPER_EVENTS,
-    each: int = 1,
-    levels: int = 1,
-    by: NoiseBy = NoiseBy.USERS,
-    away: expect.Number = 0,
-) -> RunPlan:
+@dataclass(frozen=True)
+class OurNoise:
     """The least noise by exact accounting; by default devices are counted, and delta is far below 1 in them."""
-    return plan(
-        contribution=Contribution(events, each),
-        levels=levels,
-        parties=devices,
-        epsilon=epsilon,
-        delta=delta,
-        by=by,
-        silent=away,
-        large_delta=True,
-    )
+
+    epsilon: expect.Number
+    delta: Fraction | None = None
+    events: int = PAPER_EVENTS
+    each: int = 1
+    levels: int = 1
+    by: NoiseBy = NoiseBy.USERS
+    away: Fraction = Fraction(0)
+
+    def plan(self, devices: int) -> RunPlan:
+        return plan(
+            contribution=Contribution(self.events, self.each),
+            levels=self.levels,
+            parties=devices,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            by=self.by,
+            silent=self.away,
+            large_delta=True,
+        )
 
 
 @dataclass(frozen=True)
 class Gathering:
-    """An arm: how the counts are gathered, and the estimates made of them; without a plan they are exact."""
+    """An arm: how the counts are gathered, and the estimates made of them; without noise they are exact."""
 
-    plan: Planned | None = None
+    noise: Noise | None = None
     levels: tuple[Levels, ...] = ONE_LEVEL
     estimator: Estimator | None = None  # None: back off where a total is not well above its noise
 
-    def trial(self, exact: Trial, bids: PublicBids, seed: str) -> tuple[Trial, Estimator]:
-        if self.plan is None:
-            return exact, BackOff()
-        people = devices(exact)
-        run = self.plan(people)
-        support = AboveNoise(FALSE_EXPANSIONS)
+    @property
+    def rooms(self) -> tuple[str, ...]:
+        return ROOMS
+
+    def on(self, trial: Trial) -> Served:
+        """What people are shown, with noise of the arm's own."""
+        if self.noise is None:
+            return Arm(LAST, estimator=BackOff()).on(trial)
+        people = devices(trial)
+        run = self.noise.plan(people)
+        seed = f"{spelled(self)} {spelled(trial.tests)}"
+        known = gathered(trial, _bids(trial), run, self.levels, AboveNoise(FALSE_EXPANSIONS), seed)
         back_off = BackOff(NEEDED * run.published_sd(people))
-        return gathered(exact, bids, run, self.levels, support, seed), self.estimator or back_off
+        return Arm(LAST, estimator=self.estimator or back_off).on(known)
 
 
-def contest(asked: Asked, name: str, arms: Mapping[str, Gathering]) -> Contest[str]:
-    """All arms on each trace, with noise of their own."""
-    found: dict[str, list[Found]] = {}
-    met, people = Met(), 0
-    for at, exact in enumerate(trials(asked)):
-        met, people = met.beside(exact), people + devices(exact)
-        bids = PublicBids(exact)
-        for done, (arm, gathering) in enumerate(arms.items()):
-            asked.track(f"{name}: trace {at + 1}", done, len(arms))
-            trial, estimator = gathering.trial(exact, bids, f"{name} {at} {arm}")
-            served = serve(trial, Arm(LAST, estimator=estimator), THRESHOLDS)
-            found.setdefault(arm, []).append(tallied(trial, served))
-    together = {arm: Found.together(each) for arm, each in found.items()}
-    words = met.words(next(iter(together.values())))
-    return Contest(together, f"{words}; {people:,} devices counted")
+@lru_cache(maxsize=1)  # for the other arms on the same trial
+def _bids(trial: Trial) -> PublicBids:
+    return PublicBids(trial)
 
 
-def trials(asked: Asked) -> Iterator[Trial]:
+def sources(asked: Asked) -> Sequence[Source]:
     tests = TESTS[asked.scale]
     if asked.data is not None:
-        yield read(asked.data, tests * asked.seeds)
-        return
-    for seed in range(1, asked.seeds + 1):
-        world = VisitsWorld(seed, median_visits=MEDIAN_VISITS, visits_spread=VISITS_SPREAD)
-        drawn = world.batches(VISITS[asked.scale])
-        yield Trial.of(trace_of(with_contexts(each.batch) for each in drawn), tests, seed)
+        return [VisitsFile.within(asked.data, tests * asked.seeds)]
+    first = VisitsWorld(1, median_visits=MEDIAN_VISITS, visits_spread=VISITS_SPREAD)
+    worlds = [replace(first, seed=seed) for seed in range(1, asked.seeds + 1)]
+    return [City(world, VISITS[asked.scale], tests) for world in worlds]
+
+
+def words(held: Contest[str]) -> str:
+    return f"{held.words}; {held.met['devices']:,} devices counted"
 
 
 def parameters(arms: Sequence[str]) -> dict[str, object]:

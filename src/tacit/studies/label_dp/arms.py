@@ -11,7 +11,7 @@ import numpy as np
 from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind
 from tacit.studies.label_dp import setting
 from tacit.studies.records import Record
-from tacit.studies.runs import Floats, mean
+from tacit.studies.runs import Floats
 from tacit.studies.study import Asked
 from tacit.studies.tasks import run_all
 from tacit.studies.training import Training
@@ -19,6 +19,9 @@ from tacit.train.labels.mechanism import Correction
 
 if TYPE_CHECKING:
     from tacit.train.methods import Method
+
+FIGURES = ("auc_loss", "log_loss", "calibration_ratio")
+PERCENT = "relative_auc_loss_percent"  # against the same model without privacy, at the same seed
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,32 @@ class Arm:
     def training(self, asked: Asked, seed: int) -> Training:
         return Training(setting.log(asked, seed), setting.architecture(self.model), self.method, seed)
 
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What a table says of it."""
+        return {
+            "model": self.model,
+            "unit": str(self.unit),
+            "epsilon": self.epsilon,
+            "cap": self.cap,
+            "split": str(self.split),
+            "choice": str(self.choice),
+            "correction": str(self.correction),
+        }
+
+    @classmethod
+    def labelled(cls, row: Mapping[str, Any]) -> Arm:
+        """The arm that a row of a table is of."""
+        return cls(
+            UnitKind(row["unit"]),
+            row["epsilon"],
+            row["cap"],
+            Split(row["split"]),
+            CapChoice(row["choice"]),
+            Correction(row["correction"]),
+            row["model"],
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
@@ -70,6 +99,16 @@ class Measurements:
         found = run_all(tasks, asked.cache, processes=asked.processes, track=asked.track)
         return cls(wanted, seeds, {arm: found[place :: len(every)] for place, arm in enumerate(every)})
 
+    @classmethod
+    def read(cls, rows: Iterable[Mapping[str, Any]]) -> Measurements:
+        """From the rows that `rows` gave."""
+        found: dict[Arm, dict[int, Record]] = {}
+        for row in rows:
+            found.setdefault(Arm.labelled(row), {})[row["seed"]] = dict(row)
+        seeds = tuple(sorted({seed for by_seed in found.values() for seed in by_seed}))
+        by_arm = {arm: [by_seed[seed] for seed in seeds] for arm, by_seed in found.items()}
+        return cls(tuple(arm for arm in by_arm if arm.epsilon is not None), seeds, by_arm)
+
     def mean(self, arm: Arm, figure: str) -> float:
         return float(np.mean([record[figure] for record in self.by_arm[arm]]))
 
@@ -83,24 +122,11 @@ class Measurements:
         """The one with the least mean over the seeds; of equals the first."""
         return min(arms, key=lambda arm: float(self.percent(arm).mean()))
 
-    def table(self) -> dict[str, list[Any]]:
-        """A row for each arm, as plain columns."""
-        rows: list[dict[str, Any]] = []
-        for arm in self.arms:
-            loss = mean(self.percent(arm))
-            rows.append(
-                {
-                    "model": arm.model,
-                    "unit": str(arm.unit),
-                    "epsilon": arm.epsilon,
-                    "cap": arm.cap,
-                    "split": str(arm.split),
-                    "choice": str(arm.choice),
-                    "correction": str(arm.correction),
-                    "relative_auc_loss_percent": loss.value,
-                    "low": loss.low,
-                    "high": loss.high,
-                    **{name: self.mean(arm, name) for name in ("auc_loss", "log_loss", "calibration_ratio")},
-                }
-            )
-        return {name: [row[name] for row in rows] for name in rows[0]}
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each arm and seed, those without privacy first."""
+        found = []
+        for arm in sorted(self.by_arm, key=lambda arm: arm.epsilon is not None):
+            for seed, record, percent in zip(self.seeds, self.by_arm[arm], self.percent(arm), strict=True):
+                figures = {name: record[name] for name in FIGURES}
+                found.append({**arm.labels, "seed": seed, PERCENT: float(percent), **figures})
+        return found

@@ -9,19 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tacit.privacy.units import Split, Unit, UnitKind
+from tacit.studies import report
+from tacit.studies.filing import line
 from tacit.studies.label_dp import setting
-from tacit.studies.label_dp.arms import Arm, Measurements
-from tacit.studies.label_dp.report import Y_LABEL, line
+from tacit.studies.label_dp.arms import FIGURES, PERCENT, Arm, Measurements
+from tacit.studies.label_dp.report import RELATION, Y_LABEL
+from tacit.studies.label_dp.report import line as flipped_line
 from tacit.studies.logs import Ready, StudyLog
-from tacit.studies.plotting import Mechanism, Panel, Series, line_figure
+from tacit.studies.plotting import Panel
 from tacit.studies.records import Record
-from tacit.studies.results import Settings, write
 from tacit.studies.runs import Floats, mean, words
 from tacit.studies.study import Asked, Outcome, Scale, Study
 from tacit.studies.tasks import run_all
@@ -32,10 +33,13 @@ if TYPE_CHECKING:
     from tacit.privacy.calibration import Memory
 
 NAME = "label-dp-methods"
-EPSILONS = {Scale.TOY: (1, 4), Scale.SMALL: (0.5, 1, 2, 4, 8), Scale.FULL: (0.5, 1, 2, 4, 8)}
+EPSILONS = {Scale.TOY: (1, 4), Scale.SMALL: (0.5, 1, 4, 8), Scale.FULL: (0.5, 1, 2, 4, 8)}
 DELTA = "1e-6"
 PUBLISHED_RATE = 0.0674
-FIGURES = ("auc_loss", "log_loss", "calibration_ratio")
+HEADER = (
+    "epsilon", "RR, best K", "RR, %", "RR, predicted / observed", "statistic, %",
+    "statistic, predicted / observed", "better",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,69 +88,50 @@ def run(asked: Asked) -> Outcome:
         epsilon: 100 * (np.array([record["auc_loss"] for record in records[epsilon]]) / plain - 1)
         for epsilon in epsilons
     }
-    settings = Settings(
-        name=NAME,
-        data=setting.data_words(asked),
-        synthetic=setting.synthetic(asked),
-        seeds=measured.seeds,
-        unit="user",
-        relation="replace label",
-        command=asked.command(NAME),
-        parameters={"delta": DELTA, "rate": PUBLISHED_RATE, "caps": list(caps)},
-    )
     pairs = zip(epsilons, best, strict=True)
-    rows = [_row(measured, arm, losses[epsilon], records[epsilon]) for epsilon, arm in pairs]
-    header = (
-        "epsilon", "RR, best K", "RR, %", "RR, predicted / observed", "statistic, %",
-        "statistic, predicted / observed", "better",
-    )  # fmt: skip
-    panel = Panel("", [line("RR, best K", measured, best), _line(losses)])
-
-    def draw(path: Path) -> object:
-        subtitle = f"{settings.words}; delta 0 for RR, {DELTA} for the statistic"
-        return line_figure(
-            [panel], subtitle=subtitle, x_label="epsilon", y_label=Y_LABEL, path=path, log_x_ticks=epsilons
-        )
-
-    write(
-        asked.out,
-        settings,
-        _table(measured, best, records, losses),
-        minutes=(time.monotonic() - began) / 60,
-        draw=draw,
+    panel = Panel(
+        "",
+        [
+            flipped_line("RR, best K", measured, best),
+            line("one noisy statistic", epsilons, list(losses.values())),
+        ],
     )
-    files = [asked.out / f"{NAME}.{ending}" for ending in ("csv", "svg", "png", "json")]
-    return Outcome(header, rows, (), files, settings.words)
-
-
-def _table(
-    measured: Measurements,
-    best: Sequence[Arm],
-    records: Mapping[float, Sequence[Record]],
-    losses: Mapping[float, Floats],
-) -> dict[str, list[Any]]:
-    """A row for each epsilon and method."""
-    rows: list[tuple[Any, ...]] = []
-    for arm, (epsilon, loss) in zip(best, losses.items(), strict=True):
-        flipped = ("randomized response", arm.cap, measured.percent(arm), measured.by_arm[arm])
-        for name, cap, percent, some in (flipped, ("noisy statistic", None, loss, records[epsilon])):
-            figures = [float(np.mean([record[figure] for record in some])) for figure in FIGURES]
-            found = mean(percent)
-            rows.append((epsilon, name, cap, found.value, found.low, found.high, *figures))
-    columns = ("epsilon", "method", "cap", "relative_auc_loss_percent", "low", "high", *FIGURES)
-    return {column: [row[at] for row in rows] for at, column in enumerate(columns)}
-
-
-def _line(losses: dict[float, Floats]) -> Series:
-    found = [mean(each) for each in losses.values()]
-    return Series(
-        "one noisy statistic",
-        list(losses),
-        [each.value for each in found],
-        [each.low for each in found],
-        [each.high for each in found],
-        Mechanism.OURS,
+    return report.outcome(
+        NAME,
+        asked,
+        unit="user",
+        relation=f"{RELATION}; delta 0 for RR, {DELTA} for the statistic",
+        began=began,
+        data=setting.data_words(asked),
+        parameters={"delta": DELTA, "rate": PUBLISHED_RATE, "caps": list(caps)},
+        table=[
+            *({**row, "method": "randomized response"} for row in measured.rows()),
+            *_statistic_rows(measured.seeds, records, losses),
+        ],
+        columns=HEADER,
+        rows=[_row(measured, arm, losses[epsilon], records[epsilon]) for epsilon, arm in pairs],
+        panels=[panel],
+        axes=report.Axes("epsilon", Y_LABEL, epsilons),
+        used=setting.files(asked),
     )
+
+
+def _statistic_rows(
+    seeds: Sequence[int], records: Mapping[float, Sequence[Record]], losses: Mapping[float, Floats]
+) -> list[dict[str, Any]]:
+    """A row for each epsilon and seed; what an arm is labelled with besides is empty."""
+    return [
+        {
+            "method": "noisy statistic",
+            "unit": str(UnitKind.USER),
+            "epsilon": epsilon,
+            "seed": seed,
+            PERCENT: float(percent),
+            **{name: record[name] for name in FIGURES},
+        }
+        for epsilon in records
+        for seed, record, percent in zip(seeds, records[epsilon], losses[epsilon], strict=True)
+    ]
 
 
 def _row(measured: Measurements, arm: Arm, losses: Floats, records: Sequence[Record]) -> tuple[str, ...]:
@@ -166,6 +151,6 @@ def _row(measured: Measurements, arm: Arm, losses: Floats, records: Sequence[Rec
 STUDY = Study(
     NAME, "Randomized response beside one noisy statistic", setting.PAPER,
     "limitations and future directions",
-    (), {Scale.TOY: 0.2, Scale.SMALL: 8, Scale.FULL: 120},
-    {Scale.TOY: 2, Scale.SMALL: 5, Scale.FULL: 3}, run,
+    (), {Scale.TOY: 0.2, Scale.SMALL: 1.7, Scale.FULL: 120},
+    {Scale.TOY: 2, Scale.SMALL: 3, Scale.FULL: 3}, run,
 )  # fmt: skip

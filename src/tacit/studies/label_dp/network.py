@@ -7,7 +7,7 @@ import time
 from tacit.privacy.units import Split, UnitKind
 from tacit.studies.label_dp import setting
 from tacit.studies.label_dp.arms import Arm, Measurements
-from tacit.studies.label_dp.epsilons import PUBLISHED
+from tacit.studies.label_dp.epsilons import PLACE, PUBLISHED
 from tacit.studies.label_dp.report import line, outcome, published
 from tacit.studies.plotting import Panel
 from tacit.studies.study import Asked, Outcome, Scale, Study
@@ -47,6 +47,6 @@ def run(asked: Asked) -> Outcome:
 
 STUDY = Study(
     NAME, "The paper's network beside the factorization machine", setting.PAPER,
-    "Criteo Attribution, evaluation results", (), {Scale.TOY: 0.2, Scale.SMALL: 6, Scale.FULL: 90},
+    PLACE, (), {Scale.TOY: 0.2, Scale.SMALL: 0.6, Scale.FULL: 90},
     {Scale.TOY: 2, Scale.SMALL: 3, Scale.FULL: 2}, run,
 )  # fmt: skip

@@ -1,18 +1,18 @@
-"""What every label-DP figure leaves behind: the table, the lines over epsilon, the settings, the verdicts."""
+"""What every label-DP figure leaves behind: the table, the lines over epsilon, the settings."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tacit.studies import report
 from tacit.studies.label_dp import setting
 from tacit.studies.label_dp.arms import Arm, Measurements
-from tacit.studies.plotting import Mechanism, Panel, Series, line_figure
-from tacit.studies.results import Settings, write
+from tacit.studies.plotting import Mechanism, Panel, Series
 from tacit.studies.runs import mean, words
-from tacit.studies.study import Asked, Finding, Outcome, judged_at
+from tacit.studies.study import Asked, Outcome
 
+RELATION = "replace label"
 Y_LABEL = "AUC loss against non-private, %"
 HEADER = (
     "model", "unit", "epsilon", "cap", "split", "choice", "correction", "AUC loss against non-private, %",
@@ -47,48 +47,33 @@ def outcome(
     began: float,
     unit: str,
     panels: Sequence[Panel] = (),
-    draw: Callable[[Path], object] | None = None,
-    findings: Sequence[Finding] = (),
-    rows: Sequence[Arm] | None = None,
+    draw: Callable[[Path, str], object] | None = None,
+    shown: Sequence[Arm] | None = None,
     share_y: bool = True,
 ) -> Outcome:
-    """Write the study's files; `rows` are the arms that people are shown, all of them if None."""
-    settings = Settings(
-        name=name,
-        data=setting.data_words(asked),
-        synthetic=setting.synthetic(asked),
-        seeds=measured.seeds,
+    """Write the study's files; `shown` are the arms that people see in a table, all of them if None."""
+    ticks = sorted({float(x) for panel in panels for each in panel.series for x in each.columns[0]})
+    models = dict.fromkeys(arm.model for arm in measured.arms)
+    return report.outcome(
+        name,
+        asked,
         unit=unit,
-        relation="replace label",
-        command=asked.command(name),
+        relation=RELATION,
+        began=began,
+        data=setting.data_words(asked),
         parameters={
             "rows": setting.ROWS[asked.scale],
             "bins": setting.BINS[asked.scale],
-            "learning": {
-                model: repr(setting.learning(model))
-                for model in dict.fromkeys(arm.model for arm in measured.arms)
-            },
-            "verdicts": [finding.as_json() for finding in judged_at(asked.scale, findings)],
+            "learning": {model: repr(setting.learning(model)) for model in models},
         },
+        table=measured.rows(),
+        columns=HEADER,
+        rows=[_row(measured, arm) for arm in (measured.arms if shown is None else shown)],
+        panels=panels,
+        axes=report.Axes("epsilon", Y_LABEL, ticks, share_y),
+        draw=draw,
+        used=setting.files(asked),
     )
-    ticks = sorted({float(x) for panel in panels for each in panel.series for x in each.columns[0]})
-
-    def lines(path: Path) -> object:
-        return line_figure(
-            panels,
-            subtitle=settings.words,
-            x_label="epsilon",
-            y_label=Y_LABEL,
-            path=path,
-            log_x_ticks=ticks,
-            share_y=share_y,
-        )
-
-    minutes = (time.monotonic() - began) / 60
-    write(asked.out, settings, measured.table(), minutes=minutes, draw=draw or lines)
-    shown = [_row(measured, arm) for arm in (measured.arms if rows is None else rows)]
-    files = [asked.out / f"{name}.{ending}" for ending in ("csv", "svg", "png", "json")]
-    return Outcome(HEADER, shown, findings, files, settings.words)
 
 
 def _row(measured: Measurements, arm: Arm) -> tuple[str, ...]:

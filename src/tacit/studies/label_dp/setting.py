@@ -8,6 +8,7 @@ learnt (AUC loss without privacy .246 against .262 with the usual 1e-8).
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit.studies.encodings import Hashed
@@ -27,9 +28,9 @@ ROWS = {
     Scale.FULL: 16_468_027,
 }  # 36% are clicks
 BINS = {Scale.TOY: 1_000, Scale.SMALL: 80_000, Scale.FULL: 80_000}
-EPSILONS = {Scale.TOY: (1, 3, 4, 16), Scale.SMALL: (1, 2, 3, 4, 8, 16), Scale.FULL: (1, 2, 3, 4, 8, 16)}
-CAPS = {Scale.TOY: (1, 2), Scale.SMALL: (1, 2, 4, 8), Scale.FULL: (1, 2, 4, 8)}
-SEEDS = {Scale.TOY: 2, Scale.SMALL: 10, Scale.FULL: 3}
+EPSILONS = {Scale.TOY: (1, 3, 4, 16), Scale.SMALL: (1, 4, 8, 16), Scale.FULL: (1, 2, 3, 4, 8, 16)}
+CAPS = {Scale.TOY: (1, 2), Scale.SMALL: (1, 2, 4), Scale.FULL: (1, 2, 4, 8)}
+SEEDS = {Scale.TOY: 2, Scale.SMALL: 6, Scale.FULL: 3}
 FM, NETWORK = "fm", "network"
 
 
@@ -42,9 +43,14 @@ def log(asked: Asked, seed: int) -> StudyLog:
     return StudyLog(NAME, ROWS[asked.scale], seed, public=hashed, sensitive=Hashed(1))
 
 
+def files(asked: Asked) -> list[Path] | None:
+    """The published file, if that is the log."""
+    return [file] if (file := log(asked, 1).file) else None
+
+
 def synthetic(asked: Asked) -> bool:
     """Whether the log was made up, a published file's place notwithstanding."""
-    return made_up(asked, [file] if (file := log(asked, 1).file) else None)
+    return made_up(asked, files(asked))
 
 
 def data_words(asked: Asked) -> str:

@@ -59,7 +59,7 @@ def run(asked: Asked) -> Outcome:
     counts = {kind: [record[f"{kind} {count}"] for count in range(1, MOST + 1)] for kind in kinds}
     settings = Settings(
         NAME, setting.data_words(asked), setting.synthetic(asked), (1,), "unit", "counts of public keys",
-        asked.command(NAME), {"most": MOST},
+        asked.command(NAME), {"most": MOST, "scale": str(asked.scale)},
     )  # fmt: skip
 
     def draw(path: Path) -> object:
@@ -91,7 +91,7 @@ def run(asked: Asked) -> Outcome:
     kept = [f"kept at K = {cap}, %" for cap in (1, 2, 4, 8)]
     header = ("unit", "units", "mean", "largest", "with one, %", *kept)
     files = [asked.out / f"{NAME}.{ending}" for ending in ("csv", "svg", "png", "json")]
-    return Outcome(header, rows, (), files, _data(settings))
+    return Outcome(header, rows, files, _data(settings))
 
 
 def _sizes(counts: list[int]) -> list[tuple[int, int]]:
@@ -105,5 +105,5 @@ def _data(settings: Settings) -> str:
 
 STUDY = Study(
     NAME, "Units by their number of examples", setting.PAPER, "Criteo Attribution, statistics", (),
-    {Scale.TOY: 0.1, Scale.SMALL: 0.3, Scale.FULL: 4}, dict.fromkeys(Scale, 1), run,
+    {Scale.TOY: 0.1, Scale.SMALL: 0.1, Scale.FULL: 4}, dict.fromkeys(Scale, 1), run,
 )  # fmt: skip

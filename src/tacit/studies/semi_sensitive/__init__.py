@@ -6,5 +6,6 @@ display     figure 1 (FM)               search      figure 2 (FM)           netw
 split       figure 3: how epsilon is split over the two phases
 size        figure 4: a smaller sensitive vocabulary
 hashing     figure 5: bins against a vocabulary
-clipping    appendix A: which clip norm AUC and log loss want
+clipping    appendix A: which clip norm AUC and log loss want, and what a norm for each is worth
+accounting  ours: noise of the second phase, both phases accounted jointly or added up
 """

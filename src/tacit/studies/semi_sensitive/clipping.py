@@ -1,4 +1,4 @@
-"""Appendix A: AUC wants a smaller clip norm than log loss does.
+"""Appendix A: AUC wants a smaller clip norm than log loss does, so each should have its own.
 
 Clipping hits the rare class hardest, so a small norm ranks well and predicts too little.
 """
@@ -9,36 +9,37 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from tacit.studies.filing import file_results, line
 from tacit.studies.plotting import Mechanism, Panel, line_figure
 from tacit.studies.runs import Labelled, Runs, mean, words
+from tacit.studies.semi_sensitive.clipping_verdicts import BASE, MEASURES, S12, T28, judge
 from tacit.studies.semi_sensitive.recipe import (
     DISPLAY,
+    DISPLAY_LOG,
     PAPER,
     RELATION,
     SEEDS,
     UNIT,
     Recipe,
+    data_words,
     display_log,
     machine,
-    size_words,
 )
-from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
+from tacit.studies.study import Asked, Outcome, Scale, Study
 from tacit.studies.training import Training
-from tacit.studies.verdicts import FEWEST_SEEDS, below, every
 from tacit.train.methods import Method
 
 NAME = "semi-sensitive-clipping"
 EPSILON = 12
-NORMS = {Scale.TOY: (1, 10), Scale.SMALL: (1, 2, 5, 10, 20), Scale.FULL: (1, 2, 5, 10, 20, 40)}
+NORMS = {
+    Scale.TOY: (1.0, 10.0),
+    Scale.SMALL: (1.0, 2.0, 5.0, 10.0, 20.0),
+    Scale.FULL: (1.0, 2.0, 5.0, 10.0, 20.0, 40.0),
+}
 METHODS: dict[str, tuple[Mechanism, Callable[[Recipe], Method]]] = {
     "DP-SGD": (Mechanism.DP_SGD, lambda recipe: recipe.dp_sgd(EPSILON)),
     "Hybrid": (Mechanism.HYBRID, lambda recipe: recipe.hybrid(EPSILON)),
 }
-MEASURES = {"auc_loss": "AUC loss", "log_loss": "Log loss"}
-BASE = {"method": "non-private"}
 
 
 def run(asked: Asked) -> Outcome:
@@ -57,7 +58,7 @@ def run(asked: Asked) -> Outcome:
         asked,
         NAME,
         runs,
-        data=f"display log, {size_words(asked)}",
+        data=data_words(asked, DISPLAY_LOG),
         unit=UNIT,
         relation=RELATION,
         parameters={"epsilon": EPSILON, "clip_norms": list(norms)},
@@ -75,35 +76,10 @@ def run(asked: Asked) -> Outcome:
         for norm in norms
     ]
     columns = ("method", "clip norm", "AUC loss +%", "log loss +%", "predicted / observed")
-    findings = [judged(runs, name, norms) for name in METHODS]
-    return Outcome(columns, rows, findings, filed.files, f"Epsilon {EPSILON}. {filed.words}")
+    return Outcome(columns, rows, filed.files, f"Epsilon {EPSILON}. {filed.words}")
 
 
-def judged(runs: Runs, name: str, norms: tuple[int, ...]) -> Finding:
-    best = {
-        figure: min(norms, key=lambda c: float(np.mean(runs.figures(figure, method=name, clip_norm=c))))
-        for figure in MEASURES
-    }
-    ranking, logarithmic = best["auc_loss"], best["log_loss"]
-    verdict: bool | None = False
-    if logarithmic > ranking:
-        verdict = every(
-            below(
-                runs.figures(figure, method=name, clip_norm=own),
-                runs.figures(figure, method=name, clip_norm=other),
-            )
-            for figure, own, other in (("auc_loss", ranking, logarithmic), ("log_loss", logarithmic, ranking))
-        )
-    return Finding(
-        "S12",
-        f"log loss wants a larger clip norm than AUC ({name}, FM, display)",
-        "the best norm for log loss is larger, and each beats the other on its own figure, 95% over seeds",
-        f"best for AUC {ranking:g}, for log loss {logarithmic:g}",
-        verdict if len(runs.figures("auc_loss", **BASE)) >= FEWEST_SEEDS else None,
-    )
-
-
-def _draw(runs: Runs, norms: tuple[int, ...], subtitle: str, path: Path) -> None:
+def _draw(runs: Runs, norms: tuple[float, ...], subtitle: str, path: Path) -> None:
     panels = []
     for figure, title in MEASURES.items():
         lines = []
@@ -127,8 +103,9 @@ STUDY = Study(
     "AUC loss and log loss over the clip norm",
     PAPER,
     "appendix A",
-    ("S12",),
-    {Scale.TOY: 0.2, Scale.SMALL: 3.0, Scale.FULL: 240.0},
+    (S12, T28),
+    {Scale.TOY: 0.2, Scale.SMALL: 0.8, Scale.FULL: 240.0},
     SEEDS,
     run,
+    judge,
 )

@@ -12,8 +12,8 @@ from tacit.studies.filing import file_results, line
 from tacit.studies.logs import StudyLog
 from tacit.studies.plotting import Mechanism, Panel, Series, line_figure
 from tacit.studies.runs import Floats, Labelled, Runs, mean, words
-from tacit.studies.semi_sensitive.recipe import EPSILONS, RELATION, UNIT, Recipe
-from tacit.studies.study import Asked, Finding, Outcome
+from tacit.studies.semi_sensitive.recipe import RELATION, UNIT, Recipe
+from tacit.studies.study import Asked, Outcome
 from tacit.studies.training import Training
 from tacit.train.methods import Method
 from tacit.train.models.model import Architecture
@@ -54,7 +54,7 @@ class Frontier:
     worlds: Sequence[World]
     published: Sequence[Published] = ()
 
-    def run(self, asked: Asked, judge: Callable[[Runs, Sequence[int]], Sequence[Finding]]) -> Outcome:
+    def run(self, asked: Asked) -> Outcome:
         began = time.monotonic()
         runs = Runs.of(list(self._trainings(asked)), asked, f"{self.name}: training")
         filed = file_results(
@@ -68,8 +68,7 @@ class Frontier:
             began=began,
             draw=lambda path, subtitle: self.draw(runs, subtitle, path),
         )
-        findings = judge(runs, EPSILONS[asked.scale])
-        return Outcome(*self.table(runs), findings, filed.files, filed.words)
+        return Outcome(*self.table(runs), filed.files, filed.words)
 
     def _trainings(self, asked: Asked) -> Sequence[Labelled]:
         every = []

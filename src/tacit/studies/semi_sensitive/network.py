@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from tacit.studies.results import Kept
 from tacit.studies.runs import Runs
 from tacit.studies.semi_sensitive.frontier import DP_SGD, HYBRID, RR, Frontier, Published, World
-from tacit.studies.semi_sensitive.frontier_verdicts import Judge
-from tacit.studies.semi_sensitive.recipe import NETWORK, PAPER, SEEDS, display_log, network, size_words
+from tacit.studies.semi_sensitive.frontier_verdicts import S2, S3, S5, Judge
+from tacit.studies.semi_sensitive.recipe import (
+    DISPLAY_LOG,
+    NETWORK,
+    PAPER,
+    SEEDS,
+    data_words,
+    display_log,
+    network,
+)
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 
 NAME = "semi-sensitive-network"
@@ -20,22 +27,18 @@ def run(asked: Asked) -> Outcome:
     epsilons = EPSILONS[asked.scale]
     frontier = Frontier(
         NAME,
-        f"display log, {size_words(asked)}",
+        data_words(asked, DISPLAY_LOG),
         network(asked.scale),
         NETWORK,
         [World(WORLD, lambda seed: display_log(asked, seed), epsilons, (RR, DP_SGD, HYBRID))],
         PUBLISHED,
     )
-    return frontier.run(asked, lambda runs, _: judged(runs, epsilons))
+    return frontier.run(asked)
 
 
-def judged(runs: Runs, epsilons: Sequence[int]) -> list[Finding]:
-    judge = Judge(runs, WORLD, epsilons, "MLP, display")
-    return [
-        judge.hybrid_wins("S2"),
-        judge.cheaper_privacy(),
-        judge.gap_halved("S5", "6.3% and 3.2% published"),
-    ]
+def judge(kept: Kept) -> list[Finding]:
+    display = Judge(Runs(kept.rows), WORLD, "MLP: display log only")
+    return [display.hybrid_wins(S2), display.cheaper_privacy(), display.gap_halved(S5)]
 
 
 STUDY = Study(
@@ -43,8 +46,9 @@ STUDY = Study(
     "AUC loss and log loss over epsilon, display log, two-tower network",
     PAPER,
     "figure 1",
-    ("S2", "S3", "S5"),
-    {Scale.TOY: 0.2, Scale.SMALL: 12.0, Scale.FULL: 4000.0},
+    (S2, S3, S5),
+    {Scale.TOY: 0.2, Scale.SMALL: 2.3, Scale.FULL: 4000.0},
     SEEDS,
     run,
+    judge,
 )

@@ -1,8 +1,8 @@
 """What these studies train: logs, models, and settings that were chosen on seeds that are never reported.
 
-Every choice below was made by AUC loss on worlds of seed 901, and the studies report seeds 1, 2, ...: first the
-model without privacy, then noisy labels, then DP-SGD (rate, epochs, batch, clip norm, penalty at epsilon 12 and
-1), and last the Hybrid's share k at each epsilon, out of .25 and .5.
+Every choice below was made by AUC loss on 500,000 rows of worlds of seed 901, and the studies report seeds 1, 2
+and so on: first the model without privacy, then noisy labels, then DP-SGD (rate, epochs, batch, clip norm,
+penalty at epsilon 12 and 1), and last the Hybrid's share k at each epsilon, out of .25 and .5.
 """
 
 from __future__ import annotations
@@ -28,18 +28,26 @@ PAPER = (
 UNIT, RELATION = "impression", "replace one (sensitive features and label)"
 DELTA = "1e-6"
 EPSILONS = {Scale.TOY: (12,), Scale.SMALL: (1, 4, 8, 12), Scale.FULL: (1, 4, 8, 12)}
-ROWS = {Scale.TOY: 2_000, Scale.SMALL: 500_000, Scale.FULL: 5_000_000}  # of which four fifths train
+DISPLAY_LOG, SEARCH_LOG = "display-small", "search-small"
+ROWS = {  # of which four fifths train; pairs of values, which tell much in the search log, need more of them
+    DISPLAY_LOG: {Scale.TOY: 2_000, Scale.SMALL: 200_000, Scale.FULL: 5_000_000},
+    SEARCH_LOG: {Scale.TOY: 2_000, Scale.SMALL: 320_000, Scale.FULL: 5_000_000},
+}
 SEEDS = {Scale.TOY: 1, Scale.SMALL: 3, Scale.FULL: 10}
-BASE_RATES = {"display-small": 0.2562, "search-small": 0.108}  # taken to be public, as published
-PUBLISHED_LOGS = {"display-small": "criteo-display", "search-small": "criteo-search"}
+BASE_RATES = {DISPLAY_LOG: 0.2562, SEARCH_LOG: 0.108}  # taken to be public, as published
+PUBLISHED_LOGS = {DISPLAY_LOG: "criteo-display", SEARCH_LOG: "criteo-search"}
 NO_RARE_SIGNAL = 0.0
 
 
-def size_words(asked: Asked) -> str:
-    """How many rows were trained on, for a subtitle."""
+def data_words(asked: Asked, *logs: str) -> str:
+    """Which logs, and how many of their rows were trained on, for a subtitle."""
+    return " and ".join(f"{name.removesuffix('-small')} log, {_size_words(asked, name)}" for name in logs)
+
+
+def _size_words(asked: Asked, name: str) -> str:
     if asked.data is not None:
         return "from a file"
-    rows = ROWS[asked.scale] * 4 // 5
+    rows = ROWS[name][asked.scale] * 4 // 5
     return f"{rows // 1000}k rows" if rows < 1_000_000 else f"{rows // 1_000_000}M rows"
 
 
@@ -58,18 +66,18 @@ def display_log(
     asked: Asked, seed: int, rare_signal: float | None = None, sensitive: Sensitive | None = None
 ) -> StudyLog:
     """The display log; its sensitive values come from a list that is known, unless another way is asked for."""
-    return _log(asked, "display-small", seed, rare_signal, sensitive or KnownDomain())
+    return _log(asked, DISPLAY_LOG, seed, rare_signal, sensitive or KnownDomain())
 
 
 def search_log(asked: Asked, seed: int, rare_signal: float | None = None) -> StudyLog:
     """The search log, hashed as in the paper."""
-    return _log(asked, "search-small", seed, rare_signal, Hashed(50_000))
+    return _log(asked, SEARCH_LOG, seed, rare_signal, Hashed(50_000))
 
 
 def _log(asked: Asked, name: str, seed: int, rare_signal: float | None, sensitive: Sensitive) -> StudyLog:
-    public = Hashed(100_000) if name == "search-small" else None
+    public = Hashed(100_000) if name == SEARCH_LOG else None
     if asked.data is None:
-        made = StudyLog(name, ROWS[asked.scale], seed, rare_signal, sensitive=sensitive)
+        made = StudyLog(name, ROWS[name][asked.scale], seed, rare_signal, sensitive=sensitive)
         return made if public is None else replace(made, public=public)
     if rare_signal is not None:
         raise BadInput("expected a made-up log to set how much rare values tell, got published files")
@@ -117,13 +125,13 @@ DISPLAY = Recipe(
     plain=Learning(epochs=4, rate=0.005, decay=Decay.COSINE, penalty=2e-4),
     labels=Learning(epochs=4, rate=0.005, decay=Decay.COSINE, penalty=1e-4),
     private=PrivateLearning(
-        epochs=10, batch=8192, clip_norm=5.0, penalty=4e-4, start_rate=BASE_RATES["display-small"]
+        epochs=10, batch=8192, clip_norm=5.0, penalty=4e-4, start_rate=BASE_RATES[DISPLAY_LOG]
     ),
     shares={1: 0.5, 4: 0.25, 8: 0.25, 12: 0.25},
 )
 SEARCH = replace(
     DISPLAY,
-    private=replace(DISPLAY.private, start_rate=BASE_RATES["search-small"]),
+    private=replace(DISPLAY.private, start_rate=BASE_RATES[SEARCH_LOG]),
     shares={1: 0.5, 4: 0.5, 8: 0.5, 12: 0.25},
 )
 _SMALL_STEPS = Learning(epochs=4, rate=0.001, decay=Decay.COSINE, optimizer=Adam(epsilon=3e-4))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from tacit.studies.results import Kept
 from tacit.studies.runs import Runs
 from tacit.studies.semi_sensitive.frontier import Frontier, World
-from tacit.studies.semi_sensitive.frontier_verdicts import Judge
+from tacit.studies.semi_sensitive.frontier_verdicts import S1, S3, S6, S7, S8, Judge
 from tacit.studies.semi_sensitive.recipe import (
     EPSILONS,
     PAPER,
     SEARCH,
+    SEARCH_LOG,
     SEEDS,
+    data_words,
     machine,
     search_log,
-    size_words,
 )
 from tacit.studies.study import Asked, Finding, Outcome, Scale, Study
 
@@ -25,22 +25,22 @@ WORLD = "sponsored search"
 def run(asked: Asked) -> Outcome:
     frontier = Frontier(
         NAME,
-        f"search log, {size_words(asked)}",
+        data_words(asked, SEARCH_LOG),
         machine(asked.scale),
         SEARCH,
         [World(WORLD, lambda seed: search_log(asked, seed), EPSILONS[asked.scale])],
     )
-    return frontier.run(asked, judged)
+    return frontier.run(asked)
 
 
-def judged(runs: Runs, epsilons: Sequence[int]) -> list[Finding]:
-    judge = Judge(runs, WORLD, epsilons, "FM, search")
+def judge(kept: Kept) -> list[Finding]:
+    search = Judge(Runs(kept.rows), WORLD, "search")
     return [
-        judge.hybrid_wins("S1"),
-        judge.cheaper_privacy(),
-        judge.no_gain_at_one(),
-        judge.plateau(),
-        judge.freezing_costs(),
+        search.hybrid_wins(S1),
+        search.cheaper_privacy(),
+        search.no_gain_at_one(),
+        search.plateau(),
+        search.freezing_costs(),
     ]
 
 
@@ -49,8 +49,9 @@ STUDY = Study(
     "AUC loss and log loss over epsilon, search log, factorization machine",
     PAPER,
     "figure 2",
-    ("S1", "S3", "S6", "S7", "S8"),
-    {Scale.TOY: 0.2, Scale.SMALL: 7.0, Scale.FULL: 450.0},
+    (S1, S3, S6, S7, S8),
+    {Scale.TOY: 0.2, Scale.SMALL: 2.5, Scale.FULL: 450.0},
     SEEDS,
     run,
+    judge,
 )

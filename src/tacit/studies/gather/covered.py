@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
+from tacit.studies.contexts import tabled
 from tacit.studies.contexts.clustered import Floats, Tally, compared, coverage_at, measured
-from tacit.studies.contexts.figures import cells, said
-from tacit.studies.contexts.setting import Found
+from tacit.studies.contexts.contest import Found
+from tacit.studies.contexts.figures import said
+from tacit.studies.results import Kept
 from tacit.train.evaluation.estimates import Measured
 
 PRECISE_ENOUGH = 0.3
@@ -22,17 +23,31 @@ def kept_share(one: Tally, other: Tally) -> Measured:
     return compared(one, other, coverage_at(PRECISE_ENOUGH), by=_ratio)
 
 
-def coverages(arms: Mapping[str, Found]) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+def coverages(arms: Mapping[str, Found]) -> tuple[list[tabled.Row], list[tuple[str, str]]]:
     """A table of all arms and parts, and rows for people of all requests."""
-    table: list[dict[str, Any]] = []
+    table: list[tabled.Row] = []
     rows = []
     for arm, found in arms.items():
         for part, tally in found.parts().items():
             figure = measured(tally, coverage_at(PRECISE_ENOUGH))
-            table.append({"statistics": arm, "requests": part, "precision": PRECISE_ENOUGH, **cells(figure)})
+            table.append(tabled.figure(figure, statistics=arm, requests=part, precision=PRECISE_ENOUGH))
             if part == "all":
                 rows.append((arm, said(figure)))
     return table, rows
+
+
+def less(one: str, other: str, precision: float = PRECISE_ENOUGH) -> str:
+    """The contrast of two arms."""
+    return f"coverage at precision {precision:g}, {one} less {other}"
+
+
+def share_of(one: str, other: str) -> str:
+    return f"coverage at precision {PRECISE_ENOUGH:g}, {one} as a share of {other}"
+
+
+def covered(kept: Kept, arm: str, precision: float = PRECISE_ENOUGH) -> str:
+    """An arm's figure in words."""
+    return said(tabled.figure_of(kept, statistics=arm, requests="all", precision=precision))
 
 
 def nearly_all_kept(share: Measured) -> bool | None:

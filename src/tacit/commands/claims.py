@@ -1,0 +1,163 @@
+"""`tacit claims`: every published finding, and ours, with what the results say of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.commands.output import Subparsers, add_json_flag, print_json
+from tacit.errors import BadInput
+from tacit.studies import registry
+from tacit.studies.papers import OURS, PAPERS, paper_of_claim
+
+if TYPE_CHECKING:
+    from tacit.studies.claims import Judged, Read
+
+WIDTH = 100
+ABOUT = """\
+Every finding of the papers in our words, with the published figure, ours, the data, and a verdict: holds,
+fails, undecided or not tested. Then what tacit does beyond the papers. Verdicts are computed now, from the
+tables in a folder of results, by the rule that is printed with each claim. Rules were fixed before this run;
+earlier trials were known. Without --results these are the results that come with tacit."""
+EXAMPLES = f"""\
+examples:
+  tacit claims
+  tacit claims --paper hardt
+  tacit reproduce all && tacit claims --results reproduced
+
+papers:
+{chr(10).join(f"  {paper.name:<6} {paper.short}, {paper.title}" for paper in PAPERS)}
+  {OURS:<6} beyond the papers
+
+A claim with several findings (markets, models, studies) fails if one fails, holds if all hold and none of its
+studies is missing, and is undecided otherwise. "The rule tests the direction" means that the published figure
+itself is not tested. A finding that fails is a result, not an error: exit code 0. Tables and settings that were
+edited are refused."""
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "claims",
+        help="every published finding, ours beside it, and whether it holds",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        help="a folder that tacit reproduce made; default: those recorded",
+    )
+    names = [paper.name for paper in PAPERS]
+    parser.add_argument("--paper", choices=[*names, OURS], metavar="NAME", help="only of one paper: see below")
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tacit.studies.claims import RECORDED, judged, read
+
+    if args.results is not None and not args.results.is_dir():
+        raise BadInput(f"--results: expected a folder that tacit reproduce made, got {args.results}")
+    folder = args.results or RECORDED
+    reads = [read(registry.study(name), folder) for name in registry.STUDIES]
+    for stale in (each for each in reads if each.stale):
+        print(f"tacit claims: {_stale(stale)}", file=sys.stderr)
+    chosen = [each for each in judged(reads) if args.paper in (None, _paper_name(each))]
+    if args.json:
+        print_json([record for each in chosen for record in _records(each)])
+    else:
+        print("\n".join(_listing(chosen)))
+    return 0
+
+
+def _stale(read: Read) -> str:
+    return (
+        f"{read.study.name}: its table is not what this version reads ({read.stale}); "
+        f"run {read.command} --out DIR again"
+    )
+
+
+def _paper_name(judged: Judged) -> str:
+    paper = paper_of_claim(judged.claim)
+    return paper.name if paper else OURS
+
+
+def _records(judged: Judged) -> list[dict[str, Any]]:
+    """One for each finding; one that says how to make some where there is none."""
+    claim = judged.claim
+    about = {
+        "name": claim.id,
+        "finding": claim.words,
+        "paper": _paper_name(judged),
+        "place": claim.place,
+        "published": claim.published,
+        "claim_verdict": judged.verdict,
+    }
+    if not judged.heard:
+        could = judged.silent[0]
+        nothing = dict.fromkeys(("value", "bar", "holds", "data"))
+        told = {"verdict": judged.verdict, "where": "", "study": could.study.name, "command": could.command}
+        return [{**about, **nothing, **told}]
+    return [
+        {
+            **about,
+            **each.finding.as_json(),
+            "verdict": each.finding.verdict,
+            "data": each.data,
+            "study": each.read.study.name,
+            "command": each.read.command,
+        }
+        for each in judged.heard
+    ]
+
+
+def _listing(chosen: Sequence[Judged]) -> Iterator[str]:
+    from tacit.studies.claims import tally
+
+    for paper in (*PAPERS, None):
+        group = [each for each in chosen if paper_of_claim(each.claim) is paper]
+        if group:
+            yield from _wrapped(paper.cited if paper else "Beyond the papers, and what each is held against")
+            yield ""
+            for each in group:
+                yield from _told(each)
+                yield ""
+    published = [each for each in chosen if not each.claim.ours]
+    ours = [each for each in chosen if each.claim.ours]
+    if published:
+        yield f"{len(published)} published: {tally(published)}"
+    if ours:
+        yield f"{len(ours)} of ours: {tally(ours)}"
+
+
+def _told(judged: Judged) -> Iterator[str]:
+    """Id, verdict and words; then what was published; then each rule with its findings; then the data."""
+    claim = judged.claim
+    yield from _wrapped(f"{claim.id:<4} {judged.verdict:<10}  {claim.words}", deeper=5)
+    where = f"against: {claim.place}" if claim.ours else f"published: {claim.published} ({claim.place})"
+    yield from _wrapped(where, indent=5)
+    for rule, found in judged.by_rule:
+        yield from _wrapped(f"rule: {rule}", indent=5, deeper=2)
+        for each in found:
+            yield from _wrapped(f"{judged.mark(each)}: {each.words}", indent=5, deeper=2)
+    for data in dict.fromkeys(f"data: {each.data} [{each.read.study.name}]" for each in judged.heard):
+        yield from _wrapped(data, indent=5, deeper=2)
+    for read in judged.missing:
+        yield from _wrapped(f"{'more' if judged.heard else 'to test it'}: {read.command}", indent=5, deeper=2)
+
+
+def _wrapped(text: str, *, indent: int = 0, deeper: int = 0) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + deeper),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,167 @@
+"""A page needs nothing but itself: well formed, escaped, with ids of its own and no way out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from page_reader import Seen, assert_self_contained
+from tacit.errors import BadInput
+from tacit.pages import (
+    Block,
+    Board,
+    Chip,
+    Code,
+    Details,
+    Facts,
+    Figure,
+    Flow,
+    Link,
+    Prose,
+    Ruling,
+    Section,
+    Table,
+    Verdict,
+    Verdicts,
+    colours,
+    page,
+)
+from tacit.pages.colours import LEAST_CONTRAST, contrast, lifted
+from tacit.studies import look
+
+SVG = """<?xml version="1.0" encoding="utf-8" standalone="no"?>
+<!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN" "http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd">
+<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="300pt" height="150pt"
+ viewBox="0 0 300 150">
+ <title>what it shows</title>
+ <metadata><rdf xmlns="http://example.org">none</rdf></metadata>
+ <defs><style type="text/css">*{stroke: red}</style>
+  <clipPath id="clip"><rect width="9" height="9"/></clipPath><path id="dot" d="M 0 1.23456"/></defs>
+ <g id="axes"><use xlink:href="#dot" clip-path="url(#clip)" style="fill: #0072B2; stroke: #fbfaf8"/>
+  <text style="fill: #1b1f24">#0072B2 &lt;</text></g>
+</svg>
+"""
+
+
+NASTY = "<script>alert('x')</script> & \"quoted\""
+EVERYTHING: list[Block | Section] = [
+    Prose(f"A `code` and *weight* and 2 * 3 * 4. {NASTY}\n\nA second paragraph."),
+    Table(
+        ("arm", "revenue"),
+        [(NASTY, "1.0"), (Link("there", "r1"), Verdict("fails on 1 of 3"))],
+        numbers=("revenue",),
+        caption=NASTY,
+        strong={(0, 1)},
+    ),
+    Figure(SVG, "one"),
+    Figure(SVG, NASTY),
+    Facts([("12", NASTY, "a note"), ("€ 3", "charged", "")]),
+    Flow([("gather", NASTY, "ε 1"), ("train", "b", "")]),
+    Code(f"$ tacit {NASTY}"),
+    Details(NASTY, [Prose("folded")]),
+    Verdicts([Ruling("R1", NASTY, Verdict("holds"), [("seen", NASTY)], id="r1")]),
+    Board([("a paper", [Chip("R1", Verdict("not tested"), NASTY, "r1")])]),
+    Section(NASTY, [Prose("deeper")], id="deeper"),
+]
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return page(NASTY, f"{NASTY} lead", [Section("A part", EVERYTHING)], footer=NASTY, contents=True)
+
+
+def test_a_page_of_everything_is_well_formed_and_needs_nothing_else(html: str) -> None:
+    seen = assert_self_contained(html)
+    assert {"a-part", "deeper", "r1", "f1-clip", "f2-clip"} <= set(seen.ids)
+    assert {"#r1", "#deeper"} <= set(seen.links)
+
+
+def test_every_text_is_escaped_wherever_it_stands(html: str) -> None:
+    wanted = (
+        12  # title twice, lead, footer, prose, table, figure, facts, flow, code, ruling twice, section twice
+    )
+    assert Seen(html).text.count("<script>alert('x')</script>") >= wanted
+
+
+def test_marks_are_code_and_emphasis_and_nothing_else(html: str) -> None:
+    assert "<code>code</code> and <em>weight</em> and 2 * 3 * 4" in html
+    assert "<p>A second paragraph.</p>" in html
+
+
+def test_a_table_sets_numbers_right_and_the_best_in_bold(html: str) -> None:
+    assert '<td class="number"><strong>1.0</strong></td>' in html
+    assert '<span class="verdict fails">fails on 1 of 3</span>' in html
+
+
+def test_a_figure_is_drawn_in_the_colours_of_the_page(html: str) -> None:
+    drawing = re.findall(r"<svg.*?</svg>", html, re.DOTALL)[1]
+    assert 'href="#f2-dot"' in drawing
+    assert "url(#f2-clip)" in drawing
+    assert "fill: var(--c-0072b2, #0072b2); stroke: var(--paper)" in drawing
+    assert "fill: var(--ink)" in drawing
+    assert ">#0072B2 &lt;</text>" in drawing, "text is text"
+    assert "M 0 1.23" in drawing
+    assert "max-width: 400px" in drawing
+    assert not re.search(r"metadata|stroke: red", drawing)
+    assert f"--c-0072b2: {lifted('#0072b2')}" in html, "on dark paper"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<script>1</script>",
+        "<foreignObject/>",
+        "<a href='#x'/>",
+        "<image href='x.png'/>",
+        "<use href='https://example.org/#a'/>",
+        "<g onclick='x()'/>",
+        "<g style='fill: url(https://example.org)'/>",
+        "<g style='fill: url(#a) url(//example.org)'/>",
+        "<unclosed>",
+    ],
+)
+def test_a_figure_that_could_load_or_run_is_refused(part: str) -> None:
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1">{part}</svg>'
+    with pytest.raises(BadInput, match="expected a figure"):
+        page("t", "l", [Section("a", [Figure(svg, "")])])
+
+
+@pytest.mark.parametrize(
+    ("blocks", "said"),
+    [
+        ([Table(("a",), [(Link("x", "nowhere"),)])], "links to sections"),
+        ([Section("a", [])], "own id, got 'a' twice"),
+        ([Section("b", [], id="Not an id")], "small letters"),
+        ([Figure("<p/>", "")], "element 'p'"),
+        ([Figure('<svg xmlns="http://www.w3.org/2000/svg"/>', "")], "a viewBox"),
+        (["text"], "a block of a page, got str"),
+        ([Table(("a",), [(3,)])], "got int"),  # type: ignore[list-item]
+    ],
+)
+def test_what_would_not_work_is_refused(blocks: list[Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        page("t", "l", [Section("a", blocks)])
+
+
+def test_a_table_refuses_rows_and_columns_that_do_not_fit() -> None:
+    with pytest.raises(BadInput, match="rows of 2 cells, got one of 1"):
+        Table(("a", "b"), [("1",)])
+    with pytest.raises(BadInput, match="got 'c'"):
+        Table(("a", "b"), [], numbers=("c",))
+
+
+def test_figures_and_pages_have_one_look() -> None:
+    for name in ("INK", "MUTED", "RULE", "PAPER", "ACCENT"):
+        assert getattr(colours, name) == getattr(look, name)
+    html = page("t", "l", [])
+    for colour, name in colours.SHARED.items():
+        assert f"{name}: {colour}" in html, "the style sheet says the same"
+    assert f"--paper: {colours.DARK_PAPER}" in html
+    assert f"--ink: {colours.DARK_INK}" in html
+
+
+@pytest.mark.parametrize("style", look.STYLES.values(), ids=lambda style: style.colour)
+def test_every_line_stands_out_on_dark_paper(style: look.Style) -> None:
+    assert contrast(lifted(style.colour.lower()), colours.DARK_PAPER) >= LEAST_CONTRAST
