@@ -8,7 +8,7 @@ BUILD_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/tac
 .PHONY: quickstart test check check-slow bench clean FORCE
 
 quickstart: $(VENV)/.run
-	@$(BIN)/tacit audit
+	@$(BIN)/tacit quickstart
 
 test: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -27,7 +27,8 @@ check-slow: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/tacit bench
 
-# The constraints file pins everything, build tools included, so a fresh machine gets what we tested.
+# The constraints file pins everything, build tools included, so a fresh machine gets what we tested. torch comes first,
+# by its exact version: another spelling may fetch gigabytes of accelerator packages.
 PIP_INSTALL = PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 $(VENV)/.venv:
@@ -41,10 +42,10 @@ $(VENV)/.modules: $(VENV)/.venv FORCE
 
 $(VENV)/.run: $(VENV)/.venv $(BUILD_INPUTS)
 	@echo "installing tacit into $(VENV) (once)"
-	$(PIP_INSTALL) --editable .
+	$(PIP_INSTALL) torch==2.13.0
+	$(PIP_INSTALL) --editable ".[train,studies]"
 	@touch $@
 
-# torch first, by its exact version: another spelling may fetch gigabytes of accelerator packages.
 $(VENV)/.dev: $(VENV)/.venv $(BUILD_INPUTS)
 	@echo "installing tacit and its test tools into $(VENV) (once)"
 	$(PIP_INSTALL) torch==2.13.0

@@ -29,7 +29,7 @@ from tacit.store.answers import RememberedAnswers
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     st.floats(math.log(0.01), math.log(50)),
     st.floats(-4, 0),

@@ -109,7 +109,7 @@ def test_the_server_is_the_mean_of_the_device(log: tuple[pa.Table, pa.Table]) ->
         assert device[part].mean() == pytest.approx(server[part].mean(), rel=0.03)
 
 
-@pytest.mark.parametrize("learnable", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("learnable", [0.0, pytest.param(0.5, marks=pytest.mark.slow), 1.0])
 def test_a_share_of_what_the_device_knows_is_by_segment_and_category(learnable: float) -> None:
     """What the device adds to the public log-odds is alike within a segment and category, by that share.
 
@@ -158,7 +158,13 @@ def test_side_tables() -> None:
         assert column(profiles, name).max() == highest
     for name in ("pvalue_level", "new_user_class_level "):
         assert 0 < profiles[name].null_count < profiles.num_rows
-    assert world.side_tables()["ad_feature"].equals(TaobaoWorld(seed=1).side_tables()["ad_feature"])
+
+
+def test_side_tables_are_the_same_again() -> None:
+    again, other = (TaobaoWorld(seed=seed, ads=4000, people=5000).side_tables() for seed in (7, 8))
+    for name, table in SMALL.side_tables().items():
+        assert table.equals(again[name])
+        assert not table.equals(other[name])
 
 
 def test_rows_point_into_the_side_tables_and_the_price_drives_the_bid() -> None:

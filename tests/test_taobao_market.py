@@ -88,8 +88,8 @@ def test_a_study_says_of_a_made_up_log_that_it_is(folder: Path, tmp_path: Path) 
     for synthetic in (True, False):
         place = data / "taobao" / MANIFEST
         place.write_text(json.dumps({**json.loads(place.read_text()), "synthetic": synthetic}))
-        outcome = study("choice-candidates").outcome(Asked(tmp_path, seeds=1, data=data))
-        record = json.loads((tmp_path / "choice-candidates.json").read_text())
+        outcome = study("choice-candidates").outcome(Asked(tmp_path / "out", seeds=1, data=data))
+        record = json.loads((tmp_path / "out" / "choice-candidates.json").read_text())
         assert record["synthetic"] is synthetic
         assert ("synthetic, Taobao-like (" in outcome.note) is synthetic
         assert record["command"].endswith(f"--data '{data}'")

@@ -17,8 +17,8 @@ from tacit import __version__
 from tacit.errors import TacitError
 
 COMMANDS = (
-    "account", "audit", "bench", "contexts", "data", "evaluate", "explain", "gather", "ledger", "reproduce",
-    "room", "serve", "simulate", "sweep", "train",
+    "account", "audit", "bench", "claims", "contexts", "data", "evaluate", "explain", "gather", "ledger",
+    "quickstart", "reproduce", "room", "serve", "simulate", "sweep", "train",
 )  # fmt: skip
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130

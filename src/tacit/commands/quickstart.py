@@ -1,0 +1,99 @@
+"""`tacit quickstart`: one simulated day end to end, a table, and a page."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, spinner, stages
+from tacit.commands.places import check_folder
+from tacit.errors import BadInput
+
+if TYPE_CHECKING:
+    from tacit.store.ledger import LedgerStore
+
+DEFAULT_OUT, LEDGER = "quickstart", "ledger.sqlite"
+LARGEST_SEED = 2**63 - 1  # kernels and torch hold it in 64 bits
+ABOUT = """\
+One day of tacit in a made-up town: statistics gathered from devices, click models under label DP and the
+Hybrid, an adapter learnt in a clean room, candidates for generalised contexts, private choices on devices, and
+exact charges; one ledger for all of it. Beside it the same day without privacy, and without personalisation.
+Prints a table and leaves DIR/index.html, a page with figures, and DIR/ledger.sqlite. About a minute."""
+EXAMPLES = """\
+examples:
+  tacit quickstart
+  tacit quickstart --scale 4 --seed 2 --out larger
+  tacit ledger show --ledger quickstart/ledger.sqlite
+
+Everything is synthetic, and drawn from the seed: the same seed gives the same day, but for some last digits on
+another processor. It is a study, so it promises nothing; what each stage would promise is in the ledger. The
+code is src/tacit/pipeline.py."""
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "quickstart",
+        help="one simulated day end to end: a table and a page",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(DEFAULT_OUT), metavar="DIR", help=f"default {DEFAULT_OUT}"
+    )
+    parser.add_argument(
+        "--scale", type=int, default=1, metavar="N", help="so many times the people and the log; default 1"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the town and all draws; default 1")
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from tacit import expect
+    from tacit.studies.look import expect_matplotlib
+
+    scale, seed = expect.whole("scale", args.scale, at_least=1), expect.whole("seed", args.seed, at_least=0)
+    if seed > LARGEST_SEED:
+        raise BadInput(f"expected seed to be a whole number of at most 2^63 - 1, got {seed}")
+    check_folder("--out", args.out)
+    expect_matplotlib()
+    if find_spec("torch") is None:
+        raise BadInput("expected torch for the clean room, got none: pip install 'tacit[train]'")
+    with spinner("starting"):
+        from tacit.data.generators.town import Town
+        from tacit.pipeline import Privacy
+        from tacit.studies.day.comparing import compare
+        from tacit.studies.day.report import report
+        from tacit.studies.day.telling import COLUMNS, as_json, summary, table
+    usual = Town(seed=seed)
+    town = replace(usual, people=scale * usual.people, logged=scale * usual.logged, clicks=scale * usual.clicks)
+    args.out.mkdir(parents=True, exist_ok=True)
+    with stages() as told, _ledger(args.out) as ledger:
+        found = compare(town, Privacy(), ledger, seed, told)
+    page = args.out / "index.html"
+    page.write_text(report(found, f"tacit quickstart --scale {scale} --seed {seed}"), encoding="utf-8")
+    if args.json:
+        print_json(as_json(found))
+        return 0
+    print_table(f"One day of tacit (synthetic, seed {seed})", COLUMNS, table(found), numbers=COLUMNS[1:])
+    print(f"{summary(found)}\nThe page: {page}")
+    return 0
+
+
+@contextmanager
+def _ledger(out: Path) -> Iterator[LedgerStore]:
+    """A new ledger, put into the folder when the day is over: another day there is another study."""
+    from tacit.store.ledger import LedgerStore
+
+    with TemporaryDirectory() as folder:
+        yield LedgerStore.open(Path(folder) / LEDGER)
+        for file in Path(folder).iterdir():
+            shutil.copy(file, out / file.name)

@@ -1,0 +1,390 @@
+"""READ FIRST: one simulated day of tacit, from what devices count to what advertisers pay.
+
+    day = run_day(Town(), Privacy(), ledger, Simulation(1))   # gather, train, clean room, deliver, bill
+    other = run_day(Town(), None, ledger, Simulation(1))      # the same day without privacy, to compare with
+
+`run_day` has one line a stage; each stage is a function below it, a few lines that call the room which does the
+work. `tacit quickstart` runs it and draws what came out. The town is made up: nobody's data is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from tacit.bill.charges import Charges, charge
+from tacit.cleanroom.in_process import room_in_process
+from tacit.cleanroom.model.learning import LearnSettings, predict, pretrain, tune_adapter
+from tacit.cleanroom.model.network import ConversionModel
+from tacit.cleanroom.platform.plans import Plan as AdapterPlan
+from tacit.cleanroom.platform.training import train_adapter
+from tacit.cleanroom.room.store import Ledger
+from tacit.cleanroom.wire.tokens import token_key, tokens
+from tacit.data.generators import town as places
+from tacit.data.generators.town import (
+    ADS,
+    ADVERTISERS,
+    DISCLOSED,
+    SECRETIVE,
+    Moments,
+    Shown,
+    Town,
+    disclosed_moments,
+)
+from tacit.deliver.auction.candidates import AuctionBlock, AuctionNames, PublicCandidates, Rates
+from tacit.deliver.auction.choices import ChoiceRule, Greedy
+from tacit.deliver.auction.market import Arm, choose_block, impressions
+from tacit.deliver.candidates.answering import CandidateServer
+from tacit.deliver.candidates.payments import Bid
+from tacit.deliver.estimates.moments import MomentShrinkage
+from tacit.deliver.planning.blocks import planned_rule
+from tacit.deliver.planning.prior import Spread
+from tacit.errors import LedgerConflict
+from tacit.gather.client.contributions import Event
+from tacit.gather.estimate.planning import plan as plan_counts
+from tacit.gather.estimate.universe import public_nodes
+from tacit.gather.simulate.descending import count_on_devices
+from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.simulate.world import Books
+from tacit.gather.wire.contribution import Contribution
+from tacit.gather.wire.promises import RELATION as ZERO_OUT
+from tacit.privacy.budget import Budget
+from tacit.privacy.ledger.guarantee import Guarantee
+from tacit.privacy.ledger.lines import Line
+from tacit.privacy.randomness import Source
+from tacit.privacy.relations import Relation
+from tacit.privacy.units import Unit, UnitKind
+from tacit.schema.contexts.hierarchy import Node
+from tacit.schema.contexts.nodes import ContextNodes
+from tacit.schema.impressions import Impressions
+from tacit.schema.statistics import Counts
+from tacit.town import PURCHASE, click_examples, purchase_examples
+from tacit.train.estimator import Estimator
+from tacit.train.methods import Hybrid, LabelDp, Method, Plain
+from tacit.train.models.factorization_machine import LogisticRegression
+from tacit.train.models.model import Part
+from tacit.train.settings import Learning, PrivateLearning
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Told = Callable[[str, int, int], None]
+"""Hears what is being done, and how much of how much of it is done."""
+
+CANDIDATES = 6  # that a device is sent
+VALUE_MICROS = 4_000_000  # of a purchase, to every advertiser
+DELTA = "1e-6"
+WORTH_ASKING = Spread(0.5)  # how far apart ads are for one person, guessed low: too low a guess is safe
+ADAPTER = ADVERTISERS[SECRETIVE].lower()
+LEVELS = 3  # exact, disclosed, anywhere
+
+LEARNING = Learning(epochs=6, rate=0.02)
+
+LOG = Line("click log", Unit(UnitKind.IMPRESSION), Relation.REPLACE_ONE)
+DEVICES = Line("clicks on devices", Unit(UnitKind.DEVICE), ZERO_OUT)
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What each stage may tell, as epsilon.
+
+    counts  of a device's events, by statistics
+    labels  of an impression's label, by the server's click model
+    hybrid  of an impression's label and sensitive features, by the devices' click model
+    room    of a purchase that its advertiser does not share
+    choice  of what only the device knows, by one choice; `wallet`: by all of its choices in the day
+
+    A device that counts and chooses spends `counts` and `wallet`: the two add up.
+    """
+
+    counts: Fraction = Fraction(4)
+    labels: Fraction = Fraction(4)
+    hybrid: Fraction = Fraction(8)
+    room: Fraction = Fraction(3)
+    choice: Fraction = Fraction(2)
+    wallet: Fraction = Fraction(6)
+
+    @property
+    def log(self) -> Budget:
+        """Both click models learn from one log: what they tell of an impression adds up."""
+        return Budget.of(self.labels + self.hybrid, DELTA)
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Clicks and impressions by context and ad, and the contexts by name."""
+
+    nodes: ContextNodes
+    counts: Counts
+
+
+@dataclass(frozen=True, eq=False)
+class Menus:
+    """What the server answers to a disclosed context: the same ads, bids and rates to everybody who discloses
+    it. Rows are `nodes`, columns are places: (nodes, CANDIDATES)."""
+
+    nodes: tuple[str, ...]
+    ads: Integers
+    bid_micros: Integers
+    rates: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A day's visits: which ads were shown, what came of them, and what is owed. `click_rate` is the mean true
+    rate of what was shown, `worth_micros` what purchases are worth that follow in expectation."""
+
+    menu: Integers
+    ad: Integers
+    clicked: NDArray[np.bool_]
+    charges: Charges
+    click_rate: float
+    worth_micros: float
+    epsilon_spent: Floats  # by visit; on the devices
+
+
+@dataclass(frozen=True, eq=False)
+class Day:
+    """All that came of one day. The models may be asked again: for another rule of choosing, say."""
+
+    statistics: Statistics
+    server: Estimator
+    device: Estimator
+    purchases: ConversionModel
+    menus: Menus
+    served: Served
+
+
+def untold(what: str, done: int, total: int) -> None:
+    """For whoever does not want to know."""
+    del what, done, total
+
+
+def run_day(town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold) -> Day:
+    """One day, a line a stage. Without `privacy` everything is exact, and the ledger is left alone.
+
+    Guarantee:  that of each stage, as `privacy` says and `ledger` has it written down; what devices spend on
+                choices stays with them.
+    Neighbours: by line of the ledger: one device's events set to zero; one impression's label and sensitive
+                features replaced; one purchase replaced. By choice: any two states of one device.
+    Assumes:    a `source` that is an `Entropy`: with a `Simulation` it is a study, and promises nothing. A
+                shuffler that cannot tell which request a report belongs to. Clicks, and purchases of those who
+                share them, are not covered.
+    Source:     the stages' own.
+    """
+    statistics = count_clicks(town, privacy, ledger, source, told)
+    if privacy is not None:
+        ledger.grant(LOG, privacy.log)
+    server = train_for_server(town, privacy, ledger, source, told)
+    device = train_for_devices(town, privacy, ledger, source, told)
+    purchases = learn_purchases(town, privacy, ledger, source, told)
+    menus = choose_candidates(town, statistics, server, purchases, told)
+    rule: ChoiceRule = Greedy() if privacy is None else planned_rule(WORTH_ASKING, privacy.choice)
+    served = serve(town, menus, device, rule, source, told, wallet=None if privacy is None else privacy.wallet)
+    return Day(statistics, server, device, purchases, menus, served)
+
+
+def count_clicks(
+    town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold
+) -> Statistics:
+    """Gather: yesterday's impressions and clicks by context and ad, through a proxy and a server."""
+    shown = town.yesterday()
+    if privacy is None:
+        columns = dict(zip(("place", "doing"), zip(*shown.moments.contexts(), strict=True), strict=True))
+        nodes = ContextNodes.of(town.hierarchy, columns)
+        return Statistics(nodes, Counts.of_rows(nodes, shown.ad, ADS, shown.happened))
+    nodes = public_nodes(town.hierarchy, {"place": places.QUARTERS, "doing": places.ACTIVITIES})
+    run = plan_counts(
+        contribution=Contribution(events=4, each=1), levels=LEVELS, parties=town.people, epsilon=privacy.counts
+    )
+    events = [[Event(*each) for each in own] for own in shown.by_person(town.people)]
+    proxy_ledger = MemoryLedger()  # the proxy is another organisation, and has its own
+    for each in (proxy_ledger, ledger):
+        each.grant(DEVICES, run.cost)
+    books = Books(MemoryProxyStore(), MemoryServerStore(), proxy_ledger, ledger)
+    counts = count_on_devices(
+        "yesterday", nodes, ADS, run, events, books, source, scope=DEVICES.scope,
+        told=lambda done, total: told("counting on devices", done, total),
+    )  # fmt: skip
+    return Statistics(nodes, counts)
+
+
+def train_for_server(
+    town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold
+) -> Estimator:
+    """Train the click model that ranks and prices: public features, labels flipped once."""
+    part = Plain(LEARNING, Part.TRUNCATED)
+    method = part if privacy is None else LabelDp(privacy.labels, learning=LEARNING)
+    return _trained("server's click model", method, town, ledger, source, told)
+
+
+def train_for_devices(
+    town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold
+) -> Estimator:
+    """Train the click model that devices choose by: sensitive features too, by the Hybrid."""
+    noisy = PrivateLearning(epochs=10, batch=4096, clip_norm=1.0)
+    method: Method = Plain(LEARNING)
+    if privacy is not None:
+        method = Hybrid(privacy.hybrid, DELTA, k=0.125, label_learning=LEARNING, learning=noisy)
+    return _trained("devices' click model", method, town, ledger, source, told)
+
+
+def learn_purchases(
+    town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold
+) -> ConversionModel:
+    """Clean room: a conversion model of those who share, and an adapter for the one who does not.
+
+    Purchases that are shared are read as they are, by agreement: nothing protects them here.
+    """
+    clicks = purchase_examples(town.purchases())
+    shared = clicks.select(clicks.advertiser != SECRETIVE)
+    own = clicks.of_advertiser(SECRETIVE)
+    model = ConversionModel(clicks.settings(dim=4, tower=(16,)), seed=town.seed)
+    pretrain(model, shared, settings=LearnSettings(epochs=4, batch=512, learning_rate=1e-2, seed=town.seed))
+    model.add_adapter(ADAPTER, advertiser=SECRETIVE, rank=4, seed=town.seed)
+    learning = AdapterPlan(task=PURCHASE, batch=512, epochs=6, learning_rate=1e-2, seed=town.seed)
+    if privacy is None:
+        tune_adapter(model, ADAPTER, own, PURCHASE, own.labels(PURCHASE), learning.learning)
+        return model
+    named = tokens(own.records, token_key(source.bytes(32), ADAPTER))
+    room = room_in_process(
+        named, own.labels(PURCHASE)[:, None], source=source, ledger=ledger,
+        name=f"{ADAPTER}-purchases", tasks=(PURCHASE,), epsilon=privacy.room,
+    )  # fmt: skip
+    train_adapter(
+        model, ADAPTER, own, named, room, learning, run="monday",
+        progress=lambda at: told("learning in the clean room", at.step, at.steps),
+    )  # fmt: skip
+    return model
+
+
+def choose_candidates(
+    town: Town, statistics: Statistics, server: Estimator, purchases: ConversionModel, told: Told = untold
+) -> Menus:
+    """Deliver, the server's part: a few ads for each context that can be disclosed.
+
+    Made of what was released above, and of shared purchases, which bids follow: of nothing else.
+    """
+    everywhere, ads = disclosed_moments(), np.arange(ADS)
+    each, ad = np.repeat(np.arange(len(everywhere.person)), ADS), np.tile(ads, len(everywhere.person))
+    rows = Moments(*(column[each] for column in everywhere))
+    rates = server.predict(click_examples(Shown(rows, ad, np.zeros(len(ad), bool)))).reshape(-1, ADS)
+    bought = predict(purchases, purchase_examples(Shown(rows, ad, np.zeros(len(ad), bool))), PURCHASE)
+    bids = np.floor(VALUE_MICROS * expit(bought)).astype(np.int64).reshape(-1, ADS)
+    nodes = [town.hierarchy.at(context, DISCLOSED) for context in everywhere.contexts()]
+    listed = [Bid(int(ad), node, int(bids[at, ad])) for at, node in enumerate(nodes) for ad in ads]
+    answering = CandidateServer(statistics.nodes, statistics.counts, MomentShrinkage(), listed)
+    chosen = []
+    for at, node in enumerate(nodes):
+        chosen.append(_candidates(answering, node))
+        told("choosing candidates", at + 1, len(nodes))
+    sent, row = np.array(chosen), np.arange(len(nodes))[:, None]
+    return Menus(tuple(map(str, nodes)), sent, bids[row, sent], rates.astype(np.float64)[row, sent])
+
+
+def serve(
+    town: Town,
+    menus: Menus,
+    device: Estimator,
+    rule: ChoiceRule,
+    source: Source,
+    told: Told = untold,
+    *,
+    wallet: Fraction | None,
+) -> Served:
+    """Deliver, the devices' part, and bill: each chooses by what only it knows; what was shown is shuffled, and
+    charged exactly, at prices that hold no private data.
+
+    `wallet` is what a device may spend in the day, None where nobody counts: more is refused before anything is
+    drawn. A click is reported as it is, and no epsilon covers it.
+    """
+    moments = _shuffled(town.today(), source)
+    visits = len(moments.person)
+    menu = moments.disclosed
+    ads = menus.ads[menu]
+    told("choosing on devices", 0, visits)
+    rows = Moments(*(np.repeat(column, CANDIDATES) for column in moments))
+    known = device.predict(click_examples(Shown(rows, ads.ravel(), np.zeros(ads.size, bool))))
+    true = town.click_rates(moments, ads)
+    names = AuctionNames(np.array(menus.nodes)[menu])  # all that a report says of its request
+    public = PublicCandidates(
+        np.arange(visits + 1) * CANDIDATES, menus.bid_micros[menu].ravel(), Rates(menus.rates[menu].ravel()),
+        campaign=ads.ravel(), names=names,
+    )  # fmt: skip
+    block = AuctionBlock(public, Rates(known.astype(np.float64)), Rates(true.ravel()), moments.person)
+    arm = Arm(rule)
+    offers, chosen = choose_block(block, arm, source.words, epsilon_left=wallet)
+    reported = impressions(block, arm.rules, offers.shown(chosen))
+    told("choosing on devices", visits, visits)
+    ad = reported.campaign
+    rates = town.click_rates(moments, ad)
+    clicked = _happen(rates, source)
+    return Served(
+        menu=menu,
+        ad=ad,
+        clicked=clicked,
+        charges=charge(_for_advertisers(reported), clicked),
+        click_rate=float(rates.mean()),
+        worth_micros=VALUE_MICROS * float((rates * town.buy_rates(moments, ad)).sum()),
+        epsilon_spent=rule.epsilon(offers),
+    )
+
+
+def _candidates(answering: CandidateServer, node: Node) -> list[int]:
+    """The ads that earn most over the contexts below a node; then those that are worth most on average, which
+    a person may still like best."""
+    earning = answering.answer(node, CANDIDATES).selection.ads.tolist()
+    values = answering.values(node)
+    others = values.ads[np.argsort(-values.first_gains, kind="stable")].tolist()
+    return sorted(list(dict.fromkeys(earning + others))[:CANDIDATES])
+
+
+def _trained(what: str, method: Method, town: Town, ledger: Ledger, source: Source, told: Told) -> Estimator:
+    """Plan, pay, and only then train."""
+    examples = click_examples(town.log())
+    estimator = Estimator(LogisticRegression(), method, source=source, simulated=not source.fit_for_release)
+    plan = estimator.plan(examples)
+    steps = sum(phase.schedule.steps for phase in plan.phases)
+    before = np.cumsum([0, *(phase.schedule.steps for phase in plan.phases)])
+    with _paid(ledger, what, plan.charge):
+        estimator.fit(
+            examples, plan, lambda at: told(f"training the {what}", int(before[at.phase]) + at.step, steps)
+        )
+    return estimator
+
+
+@contextmanager
+def _paid(ledger: Ledger, key: str, cost: Guarantee | None) -> Iterator[None]:
+    """Reserve before, commit after; without a cost nothing is promised, and nothing is paid.
+
+    A release that the ledger knows already is refused: made again, with fresh noise, it would be another.
+    """
+    if cost is None:
+        yield
+        return
+    if ledger.reserve(key, LOG, cost, f"train the {key}").resumed:
+        raise LedgerConflict(f"{key}: expected a ledger that has not paid for it yet, got one that has")
+    yield
+    ledger.commit(key)
+
+
+def _shuffled(moments: Moments, source: Source) -> Moments:
+    """In an order that tells nothing: as they leave a shuffler."""
+    order = np.argsort(source.words(len(moments.person)), kind="stable")
+    return Moments(*(column[order] for column in moments))
+
+
+def _for_advertisers(shown: Impressions) -> Impressions:
+    """The same, owed by advertisers instead of ads; codes below 0 are no campaign."""
+    setter = np.where(shown.setter >= 0, shown.setter // places.ADS_EACH, shown.setter)
+    return replace(shown, campaign=shown.campaign // places.ADS_EACH, setter=setter)
+
+
+def _happen(rates: Floats, source: Source) -> NDArray[np.bool_]:
+    """What people did, made up."""
+    return source.words(len(rates)) < (rates * 2.0**64).astype(np.uint64)

@@ -1,0 +1,168 @@
+"""The page of a day."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tacit import __version__
+from tacit.data.generators.town import ADVERTISERS
+from tacit.pages import Code, Facts, Figure, Flow, Prose, Section, Table, page
+from tacit.pipeline import CANDIDATES
+from tacit.studies.day import figures
+from tacit.studies.day.comparing import SHUFFLED_DELTA, Compared
+from tacit.studies.day.telling import COLUMNS, SHY, most_spent, share, summary, table, words
+
+NOT_PROTECTED = """\
+The *disclosed context* is disclosed: district and kind of activity go to the server with every request, and so
+does that somebody asked. A *click* is reported and billed as it is, and depends on the person: no ε here covers
+it. *Purchases of advertisers who share them* are read as they are, and bids follow them. A person behind
+several reports tells more than one report does. Whoever shuffles must not be able to tell which request a
+report belongs to. Proxy and server *together* could read what devices counted. Training hides neither public
+features nor that an impression was logged at all. Platform and room keep ledgers of their own; this simulation
+has one for both."""
+SPENT = ("who is protected", "spent ε", "δ")
+
+
+def report(found: Compared, command: str) -> str:
+    """All of it, with figures; `command` is what anybody would type to get the same."""
+    return page(
+        "One day of tacit",
+        _lead(found),
+        [
+            Section("What came of it", [_facts(found), Prose(summary(found)), _table(found)]),
+            Section("The day", [Prose(_day(found)), _stages(found)]),
+            Section("What the choice's ε buys", [Figure(figures.frontier(found), _frontier_words(found))]),
+            Section("What was learnt", [Figure(figures.learnt(found), _learnt_words(found))]),
+            Section("Who pays", [Figure(figures.charged(found), _charged_words(found))]),
+            Section("What was spent", [_spent(found), Prose(_shuffled_words(found))]),
+            Section("What is not protected", [Prose(NOT_PROTECTED)]),
+            Section("Again", [Code(command), Prose("One seed gives one town, one noise and one bill.")]),
+        ],
+        footer=f"tacit {__version__}, `tacit quickstart`; all data synthetic",
+    )
+
+
+def _lead(found: Compared) -> str:
+    return (
+        f"A made-up town of {found.town.people:,} people, {len(ADVERTISERS)} advertisers and "
+        f"{len(found.tacit.served.ad):,} visits, from what devices count to what advertisers pay. *All data "
+        "here is synthetic*, and one seed is one town: another would give other figures."
+    )
+
+
+def _facts(found: Compared) -> Facts:
+    served, public = found.tacit.served, found.impersonal
+    lines = len(served.charges.impressions)
+    return Facts(
+        [
+            (f"{served.click_rate:.1%}", "click-through rate", f"{public.click_rate:.1%} unpersonalised"),
+            (
+                "none" if found.clicks_kept is None else share(found.clicks_kept),
+                "of personalisation's clicks kept",
+                f"{share(found.worth_kept)} of its worth",
+            ),
+            (f"€ {served.charges.total_micros / 1e6:,.2f}", "charged, to the micro", f"{lines:,} lines add up"),
+            (
+                f"ε ≤ {most_spent(found):g}",
+                "a device's choices in a day",
+                f"{_hidden(found):.2g} a report, shuffled",
+            ),
+        ]
+    )
+
+
+def _table(found: Compared) -> Table:
+    return Table(
+        COLUMNS,
+        table(found),
+        COLUMNS[1:],
+        "Synthetic. Both other days are of the same town and seed; without privacy, menus are exact, too.",
+    )
+
+
+def _stages(found: Compared) -> Flow:
+    town, privacy = found.town, found.privacy
+    impression = f"ε {float(privacy.labels):g} + {float(privacy.hybrid):g} an impression"
+    return Flow(
+        [
+            (
+                "Gather",
+                f"{town.people:,} devices, a proxy and a server",
+                f"ε {float(privacy.counts):g} a device",
+            ),
+            ("Train", f"two click models, {town.logged:,} impressions", impression),
+            ("Clean room", f"an adapter for {SHY}", f"ε {float(privacy.room):g} a purchase"),
+            (
+                "Deliver",
+                f"{CANDIDATES} candidates; the device chooses",
+                f"ε {float(privacy.choice):g} a choice",
+            ),
+            ("Bill", "shuffled impressions, clicks as they are", "clicks: no ε"),
+        ]
+    )
+
+
+def _spent(found: Compared) -> Table:
+    own, both = most_spent(found), most_spent(found) + float(found.privacy.counts)
+    return Table(
+        SPENT,
+        [
+            *((words(each), f"{each.epsilon:.4g}", f"{each.delta:.2g}") for each in found.spent),
+            ("what a device knows, by its choices (kept on the device)", f"{own:g}", "0"),
+            ("one device in all: its counted events and its choices", f"{both:g}", f"{found.device_delta:.2g}"),
+        ],
+        SPENT[1:],
+        "One ledger. What is counted on devices and chosen on them is the same people's, and adds up; the log, "
+        "and the purchases, are of others.",
+    )
+
+
+def _hidden(found: Compared) -> float:
+    """The median over reports that depend on something private."""
+    told = found.shuffled[found.shuffled > 0]
+    return float(np.median(told)) if len(told) else 0.0
+
+
+def _day(found: Compared) -> str:
+    return (
+        "Yesterday's clicks are counted on people's devices, through a proxy and a server that see none of "
+        "them. A publisher's log trains two click models: one for the server, from public features and labels "
+        "that were flipped once; one for devices, from what only they know too. A shop that shares no "
+        f"purchases learns in a clean room. For each of {len(found.tacit.menus.nodes)} contexts that can be "
+        "disclosed the server picks a few ads, at prices that hold nothing of the visitor; each device chooses "
+        "among them, and what was shown is shuffled and charged."
+    )
+
+
+def _frontier_words(found: Compared) -> str:
+    return (
+        f"The day used ε = {float(found.privacy.choice):g} a choice. The same models and menus at other ε; "
+        "where a request has nothing to win, nothing is spent."
+    )
+
+
+def _learnt_words(found: Compared) -> str:
+    points = 100 * (found.learnt.rates_off - found.learnt_exactly.rates_off)
+    return (
+        "Click-through rates of every ad in every context that can be disclosed, by the gathered statistics, "
+        f"in twelve groups by their true rate. Noise costs {points:.1f} points: shrinkage pulls what it hides "
+        "towards the mean."
+    )
+
+
+def _charged_words(found: Compared) -> str:
+    total = sum(found.tacit.served.charges.by_campaign.values())
+    return (
+        f"Whole micros, a line a click; the lines of tacit's day add up to {total:,} micros exactly. Prices "
+        "are second prices of public scores: none depends on what only a device knows."
+    )
+
+
+def _shuffled_words(found: Compared) -> str:
+    return (
+        "A report says its menu, the ad that was shown, and whether it was clicked. Among the day's other "
+        f"reports of the same menu, one choice at ε = {float(found.privacy.choice):g} tells about "
+        f"ε = {_hidden(found):.2g} (median; δ = {SHUFFLED_DELTA:g}; the click is not covered). A person with "
+        "several reports there tells up to as many times that. Only reports that share menu, prices and "
+        "mechanism count as crowd, and one's own do not."
+    )
