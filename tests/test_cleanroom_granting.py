@@ -29,15 +29,17 @@ from cleanroom_rooms import (
     step,
     terms,
 )
-from tacit.cleanroom.room.counting import charge, ledger_key, line_of, release_name
+from tacit.cleanroom.room.counting import can_pay, charge, ledger_key, line_of, release_name
 from tacit.cleanroom.room.granting import agreed_budget, possible_budgets
+from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.room.memory import MemoryLedger, MemoryRoomStore
-from tacit.cleanroom.room.opening import opened, take_up
+from tacit.cleanroom.room.opening import identity, opened, take_up
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.amending import Agreement, loosened
 from tacit.cleanroom.wire.modes import Mode, Role
 from tacit.cleanroom.wire.refusals import Refusal
+from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
 from tacit.privacy.budget import Budget
 from tacit.store.ledger import LedgerStore
@@ -283,6 +285,44 @@ def test_a_release_that_was_reserved_and_never_left_is_no_budget_for_others(tmp_
     room.amend(agreement, now=NOW)
     step(room)
     room.amend(by(Role.PLATFORM, agreement, of("0.4")), now=NOW)
+    with refused(Refusal.BUDGET):
+        step(room)
+
+
+def taken_up(agreement: Agreement, store: MemoryRoomStore, name: str, ledger: Any) -> None:
+    with store.transaction() as kept:
+        take_up(opened(agreement, some_table(), bytes(32)), kept, ledger, name)
+
+
+def test_what_others_reserved_and_never_spent_is_no_budget_for_one(tmp_path: Path) -> None:
+    """A store dies with a reservation, its successor finds 3 spent, and the operator then settles that 3 as
+    never having left. What both sign for next is all there is: the 3 do not come back as slack."""
+    ledger = LedgerStore.open(tmp_path / "ledger.sqlite")
+    first, old, new = signed(of(3)), MemoryRoomStore(), MemoryRoomStore()
+    taken_up(first, old, "old", ledger)
+    ledger.reserve(ledger_key(of(3), "old"), line_of(of(3)), of(3).budget, "died before it left")
+    taken_up(first, new, "new", ledger)
+    ledger.abort(ledger_key(of(3), "old"), certain=True)
+    more = both(first, of(5))
+    taken_up(more, new, "new", ledger)
+    charge(of(5), ledger, "new")
+    taken_up(by(Role.PLATFORM, more, of("2.9")), new, "new", ledger)
+    account = ledger.account(line_of(of(3)))
+    assert account is not None
+    assert account.limit.budget == account.used.budget == Budget.of(5)
+    assert not can_pay(of("2.9"), ledger, "new")
+
+
+def test_a_settled_reservation_is_refused_before_a_label_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, store = LedgerStore.open(tmp_path / "ledger.sqlite"), MemoryRoomStore()
+    room = a_room(terms(), store=store, ledger=ledger)
+    with store.transaction() as kept:
+        name = identity(kept, Simulation("not needed"))
+    ledger.reserve(ledger_key(terms(), name), line_of(terms()), terms().budget, "a crash")
+    ledger.abort(ledger_key(terms(), name), certain=True)
+    monkeypatch.setattr(LabelTable, "look_up", lambda *_: pytest.fail("a label was read"))
     with refused(Refusal.BUDGET):
         step(room)
 

@@ -29,7 +29,7 @@ from cleanroom_rooms import (
     step,
     terms,
 )
-from tacit.cleanroom.room import aggregating, party
+from tacit.cleanroom.room import aggregating, party, releasing
 from tacit.cleanroom.room.auditing import REFUSALS_A_MINUTE
 from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.room.memory import MemoryLedger, MemoryRoomStore
@@ -37,6 +37,7 @@ from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.wire.audit_log import check_receipt, verify
 from tacit.cleanroom.wire.modes import Role
 from tacit.cleanroom.wire.refusals import Refusal
+from tacit.errors import RoomRefused
 
 # --- counting
 
@@ -101,6 +102,17 @@ def test_an_answer_is_given_again_as_it_was_without_a_look_at_labels(monkeypatch
     again = step(room)
     assert np.array_equal(first.sum, again.sum)
     assert first.noise_stddev == again.noise_stddev
+
+
+def test_answers_are_kept_up_to_a_bound_and_none_is_computed_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers' names are counted like records, so that a platform is not short of them: disks are."""
+    room = a_room(noised_terms(releases_per_record=9))
+    first = step(room)
+    monkeypatch.setattr(releasing, "MOST_KEPT_BYTES", first.sum.nbytes)
+    monkeypatch.setattr(LabelTable, "look_up", lambda *_: pytest.fail("a label was read"))
+    with pytest.raises(RoomRefused, match="keeps at most"):
+        step(room, number=1)
+    assert np.array_equal(step(room).sum, first.sum)  # what is kept is still given again
 
 
 def test_of_two_calls_at_once_the_first_answer_counts(monkeypatch: pytest.MonkeyPatch) -> None:

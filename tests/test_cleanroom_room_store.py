@@ -217,7 +217,7 @@ def test_no_label_and_no_sum_is_in_the_file(tmp_path: Path) -> None:
         keys = {row[0].split("/")[0] for row in connection.execute("SELECT key FROM room_values")}
     connection.close()
     assert used == {1}
-    assert keys == {"agreement", "begun", "found", "labels", "paid", "store", "terms"}
+    assert keys == {"agreement", "begun", "bytes", "found", "labels", "paid", "store", "terms"}
 
 
 # --- dying

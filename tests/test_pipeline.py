@@ -306,20 +306,24 @@ def test_the_table_has_each_day_s_own_figures(found: Compared) -> None:
     rows = {row[0]: row[1:] for row in table(found)}
     assert {name.split(":")[0] for name in rows} == {"learnt", "shown", "charged", "spent"}
     days = (found.tacit.served, found.exact.served, found.impersonal)
-    assert rows["shown: click-through rate"] == tuple(f"{day.click_rate:.1%}" for day in days)
+    assert rows["shown: true click-through rate"] == tuple(f"{day.click_rate:.1%}" for day in days)
     assert rows["charged: €, exactly"] == tuple(f"{day.charges.total_micros / 1e6:,.6f}" for day in days)
     learnt, exactly = found.learnt, found.learnt_exactly
     assert rows["learnt: devices' click model, AUC"][:2] == (
         f"{learnt.device_auc:.3f}",
         f"{exactly.device_auc:.3f}",
     )
-    assert rows["spent: click log (impression, replace-one)"] == ("ε = 11.99", "everything", "ε = 4")
-    assert rows["spent: one device, counted and choosing"] == ("ε ≤ 10", "everything", "ε = 4")
+    assert rows["spent: click log (impression, replace-one)"] == ("ε = 11.99, δ = 1e-06", "everything", "ε = 4")
+    assert rows["spent: one device, counted and choosing"] == (
+        "ε ≤ 10, δ = 1e-06",
+        "everything",
+        "ε = 4, δ = 1e-06",
+    )
     private, exact, public = (day.click_rate for day in days)
     assert found.clicks_kept == pytest.approx((private - public) / (exact - public))
     worth, most, least = (day.worth_micros for day in days)
     assert found.worth_kept == pytest.approx((worth - least) / (most - least))
-    for figure in (f"{100 * private:.1f} are clicked", f"{100 * exact:.1f} without privacy"):
+    for figure in (f"{100 * private:.1f} are clicked on average", f"{100 * exact:.1f} without privacy"):
         assert figure in summary(found)
 
 
@@ -358,11 +362,14 @@ def test_the_crowd_of_a_report_is_its_menu_s(found: Compared) -> None:
         pytest.skip("nothing was worth asking a device for in this town")
     everybody = amplified.epsilon(ShuffledChoice(found.privacy.choice, int(private.sum())), SHUFFLED_DELTA)
     assert found.shuffled[private].min() > everybody
-    menu = found.tacit.served.menu
-    for at in np.unique(menu[private]).tolist():
-        others = int((private & (menu == at)).sum()) - (SMALL.visits_each - 1)  # one's own are no crowd
+    served = found.tacit.served
+    for menu, clicked in {*zip(served.menu[private].tolist(), served.clicked[private].tolist(), strict=True)}:
+        alike = (
+            private & (served.menu == menu) & (served.clicked == clicked)
+        )  # the click travels with the choice
+        others = int(alike.sum()) - (SMALL.visits_each - 1)  # one's own are no crowd
         release = ShuffledChoice(found.privacy.choice, max(1, others))
-        assert found.shuffled[private & (menu == at)][0] == amplified.epsilon(release, SHUFFLED_DELTA)
+        assert (found.shuffled[alike] == amplified.epsilon(release, SHUFFLED_DELTA)).all()
 
 
 class _Ids(HTMLParser):
@@ -410,7 +417,8 @@ def test_machines_are_told_the_same(found: Compared) -> None:
     assert [each["name"] for each in records[:3]] == ["tacit", "without privacy", "without personalisation"]
     assert all(each["synthetic"] for each in records[:3])
     assert records[0]["charged_micros"] == found.tacit.served.charges.total_micros
-    assert [each["name"] for each in records[3:]] == [f"spent: {each.line.scope}" for each in found.spent]
+    assert [each["name"] for each in records[3:-2]] == [f"spent: {each.line.scope}" for each in found.spent]
+    assert [each["epsilon"] for each in records[-2:]] == [6, 10]
     json.dumps(records, allow_nan=False)
 
 

@@ -298,10 +298,10 @@ def serve(
     wallet: Fraction | None,
 ) -> Served:
     """Deliver, the devices' part, and bill: each chooses by what only it knows; what was shown is shuffled, and
-    charged exactly, at prices that hold no private data.
+    charged exactly, at prices that depend on nothing only a device knows.
 
-    `wallet` is what a device may spend in the day, None where nobody counts: more is refused before anything is
-    drawn. A click is reported as it is, and no epsilon covers it.
+    `wallet` is what a device may spend in this call, which is its whole day; None where nobody counts. More is
+    refused before anything is drawn. A click is reported as it is, and no epsilon covers it.
     """
     moments = _shuffled(town.today(), source)
     visits = len(moments.person)

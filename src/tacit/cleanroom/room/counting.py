@@ -11,7 +11,7 @@ from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.statements import RECORD, RELATION
 from tacit.errors import BudgetExceeded, RoomRefused
 from tacit.privacy.ledger.lines import Line
-from tacit.privacy.ledger.rules import cost_on
+from tacit.privacy.ledger.rules import State, cost_on
 
 
 def release_name(terms: Terms) -> str:
@@ -53,9 +53,14 @@ def ledger_key(terms: Terms, store: str) -> str:
 
 
 def can_pay(terms: Terms, ledger: Ledger, store: str) -> bool:
-    """Whether the release is paid for, or could be now; a look that changes nothing."""
-    if ledger.reservation(ledger_key(terms, store)) is not None:
-        return True
+    """Whether the release is paid for, or could be now; a look that changes nothing.
+
+    A reservation that was settled as never having left (`tacit ledger settle`) can neither be used nor made
+    again under its key.
+    """
+    reservation = ledger.reservation(ledger_key(terms, store))
+    if reservation is not None:
+        return reservation.state is not State.ABORTED
     line = line_of(terms)
     account = ledger.account(line)
     return account is not None and (account.used + cost_on(line, terms.budget)).fits(account.limit)
@@ -72,4 +77,7 @@ def charge(terms: Terms, ledger: Ledger, store: str) -> None:
 
 
 def unpaid() -> RoomRefused:
-    return RoomRefused(Refusal.BUDGET, "the agreed budget was spent under other terms, or from another store")
+    return RoomRefused(
+        Refusal.BUDGET,
+        "it was spent under other terms or from another store, or settled; agree on a new version",
+    )

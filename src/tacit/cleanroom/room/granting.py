@@ -90,7 +90,7 @@ def grant(agreement: Agreement, kept: Kept, ledger: Ledger, store: str) -> None:
 
     def paid(terms: Terms) -> bool:
         reservation = ledger.reservation(ledger_key(terms, store))
-        return reservation is not None and reservation.state is not State.ABORTED
+        return reservation is not None and reservation.state is not State.ABORTED  # as in `counting.can_pay`
 
     agreed = agreed_budget(agreement, paid, _found(agreement, kept, used, paid))
     ledger.grant(line, agreed if used.fits(agreed) else used)
@@ -116,10 +116,21 @@ def _found(agreement: Agreement, kept: Kept, used: Budget, paid: Paid) -> Found:
     key = f"found/{agreement.in_force.name}"
     known = kept.find(key)
     if known is None:
-        spent = used.less(sum(_spent(agreement.settled, paid).values(), Budget.NOTHING))
+        spent = _others(agreement, used, paid)
         steps = len(agreement.settled) if spent != Budget.NOTHING else 0
         known = spell({"epsilon": str(spent.epsilon), "delta": str(spent.delta), "steps": steps})
         kept.keep(key, known)
     record = json.loads(known)
-    spent = Budget(Fraction(record["epsilon"]), Fraction(record["delta"]))
-    return Found(spent if spent.fits(used) else used, record["steps"])  # less is there if the ledger was lost
+    found = Budget(Fraction(record["epsilon"]), Fraction(record["delta"]))
+    # Less is there now if a reservation of theirs was settled as never having left, or the ledger was lost.
+    # What this store spent itself is not theirs: counted as such, it would be a budget nobody signed for.
+    return Found(_least(found, _others(agreement, used, paid)), record["steps"])
+
+
+def _others(agreement: Agreement, used: Budget, paid: Paid) -> Budget:
+    """What was spent on the line by others than this store."""
+    return used.less(sum(_spent(agreement.settled, paid).values(), Budget.NOTHING))
+
+
+def _least(one: Budget, other: Budget) -> Budget:
+    return Budget(min(one.epsilon, other.epsilon), min(one.delta, other.delta))

@@ -147,7 +147,7 @@ class Room:
                 request, slabs, lambda data: decode_slab(data, request.layout, codec, width), at.joining
             )
             answer, stddev, receipt = self._released(
-                "step", at, request, arriving, np.float32, now,
+                "step", at, request, arriving, request.layout.parameters, np.float32, now,
                 sums=lambda labels_of: step_sum(request, arriving, labels_of, at.terms),
                 reach=lambda: reach_of_sum(request, arriving, at.terms),
             )  # fmt: skip
@@ -166,7 +166,7 @@ class Room:
             )
             reach = None if at.terms.mode.flips else reach_of_statistic(at.terms, request)
             answer, stddev, receipt = self._released(
-                str(request.purpose), at, request, arriving, np.float64, now,
+                str(request.purpose), at, request, arriving, request.cells + request.features, np.float64, now,
                 sums=lambda labels_of: statistic_sums(request, arriving, labels_of),
                 reach=lambda: reach,
             )  # fmt: skip
@@ -240,6 +240,7 @@ class Room:
         at: Opened,
         request: StepRequest | StatisticRequest,
         arriving: Arriving[Any],
+        entries: int,
         dtype: type[np.floating[Any]],
         now: int,
         *,
@@ -249,7 +250,8 @@ class Room:
         """What leaves, its noise's deviation, and the receipt: over flipped labels, any number of times; over
         true ones, noised and counted. What was counted before leaves again as it was, without a look at labels.
         """
-        counting = None if at.terms.mode.flips else Counting(kind, at, request, self._store)
+        size = entries * np.dtype(dtype).itemsize
+        counting = None if at.terms.mode.flips else Counting(kind, at, request, self._store, size)
         labels_of = self._labels_of(at, request, arriving, counting)
         answer, stddev = None, 0.0
         if counting is not None and counting.was_counted:

@@ -8,12 +8,16 @@ from numpy.typing import NDArray
 
 from tacit.cleanroom.room.labels import Records
 from tacit.cleanroom.room.opening import Opened
-from tacit.cleanroom.room.store import Answered, Kept, RoomStore
+from tacit.cleanroom.room.store import Answered, Kept, Looked, RoomStore
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.requests import StatisticRequest, StepRequest
 from tacit.errors import RoomRefused
 
 DIGEST_BYTES = 32
+MOST_KEPT_BYTES = 2**34
+"""Of answers, for one release: 10,000 steps of an adapter with 400,000 parameters. A platform can name records
+that nobody has, and be answered as often as it has names, so counts of releases bound nothing here."""
+
 Answer = NDArray[Any]
 
 
@@ -29,13 +33,17 @@ class Counting:
     """
 
     def __init__(
-        self, kind: str, at: Opened, request: StepRequest | StatisticRequest, store: RoomStore
+        self, kind: str, at: Opened, request: StepRequest | StatisticRequest, store: RoomStore, size: int
     ) -> None:
+        """`size`: how many bytes the answer will have."""
         self._release, self._most, self._store = at.release, at.terms.releases_per_record, store
         self._run, self._number = f"{kind} {request.run}", request.number
         self._asked: list[bytes] = []  # a digest of all that came, after each slab
         with store.reading() as looked:
             self._known = looked.answered(self._release, self._run, self._number)
+            if self._known is None and self._bytes_kept(looked) + size > MOST_KEPT_BYTES:
+                said = f"the room keeps at most {MOST_KEPT_BYTES} bytes of answers under these terms"
+                raise RoomRefused(Refusal.OVERSIZED, f"{said}: agree on a new version")
 
     @property
     def was_counted(self) -> bool:
@@ -71,7 +79,15 @@ class Counting:
                 raise RoomRefused(Refusal.RECORD_EXHAUSTED)
             known = Answered(asked, answer.tobytes())
             kept.remember(self._release, self._run, self._number, known)
+            kept.keep(self._bytes_key, str(self._bytes_kept(kept) + len(known.answer)).encode())
             return known.answer, True
         if known.asked != asked:
             raise RoomRefused(Refusal.CONFLICT)
         return known.answer, False
+
+    @property
+    def _bytes_key(self) -> str:
+        return f"bytes/{self._release}"
+
+    def _bytes_kept(self, looked: Looked) -> int:
+        return int(looked.find(self._bytes_key) or 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,7 @@ class Compared:
     learnt: Learnt
     learnt_exactly: Learnt
     frontier: Sequence[tuple[float, Served]]
-    shuffled: Floats  # by visit: epsilon of the report within its batch
+    shuffled: Floats  # by visit: epsilon of the choice in its report, among those that look like it
     spent: Sequence[Spent]
 
     @property
@@ -159,14 +160,16 @@ def _bought(town: Town, clicks: int) -> NDArray[np.bool_]:
 
 
 def _shuffled(town: Town, served: Served, local: Fraction) -> Floats:
-    """What one report tells among those of its day and menu; nothing where it depended on nothing private.
+    """What the choice in one report tells among those of its day; nothing where nothing private decided it.
 
-    A person may have several reports there: their own others are no crowd. What all of them tell together is
-    more: up to as many times as there are.
+    Reports hide each other only if they agree in all that travels with the choice: the menu, and whether it was
+    clicked. What the click itself tells is not in this. A person may have several reports there: their own
+    others are no crowd, and what all of them tell together is more: up to as many times as there are, at a
+    larger delta.
     """
     found = np.zeros(len(served.menu))
-    for menu in np.unique(served.menu).tolist():
-        members = (served.menu == menu) & (served.epsilon_spent > 0)
+    for menu, clicked in product(np.unique(served.menu).tolist(), (False, True)):
+        members = (served.menu == menu) & (served.clicked == clicked) & (served.epsilon_spent > 0)
         others = int(members.sum()) - (town.visits_each - 1)
         if members.any():
             release = ShuffledChoice(local, max(1, others))

@@ -10,16 +10,17 @@ from tacit.pages import Code, Facts, Figure, Flow, Prose, Section, Table, page
 from tacit.pipeline import CANDIDATES
 from tacit.studies.day import figures
 from tacit.studies.day.comparing import SHUFFLED_DELTA, Compared
-from tacit.studies.day.telling import COLUMNS, SHY, most_spent, share, summary, table, words
+from tacit.studies.day.telling import COLUMNS, SHY, both, most_spent, share, summary, table, words
 
 NOT_PROTECTED = """\
 The *disclosed context* is disclosed: district and kind of activity go to the server with every request, and so
 does that somebody asked. A *click* is reported and billed as it is, and depends on the person: no ε here covers
 it. *Purchases of advertisers who share them* are read as they are, and bids follow them. A person behind
-several reports tells more than one report does. Whoever shuffles must not be able to tell which request a
-report belongs to. Proxy and server *together* could read what devices counted. Training hides neither public
-features nor that an impression was logged at all. Platform and room keep ledgers of their own; this simulation
-has one for both."""
+several reports tells more than one report does. *Measures* of how well things went (AUC, true rates), both
+other days, and choices at other ε are those of a study: on real people each would be a release. Whoever
+shuffles must not be able to tell which request a report belongs to. Proxy and server *together* could read what
+devices counted. Training hides neither public features nor that an impression was logged at all. Platform and
+room keep ledgers of their own; this simulation has one for both."""
 SPENT = ("who is protected", "spent ε", "δ")
 
 
@@ -65,7 +66,7 @@ def _facts(found: Compared) -> Facts:
             (
                 f"ε ≤ {most_spent(found):g}",
                 "a device's choices in a day",
-                f"{_hidden(found):.2g} a report, shuffled",
+                f"{_hidden(found)[0]:.2g} a report, shuffled; {_hidden(found)[1]:.2g} at worst",
             ),
         ]
     )
@@ -76,7 +77,7 @@ def _table(found: Compared) -> Table:
         COLUMNS,
         table(found),
         COLUMNS[1:],
-        "Synthetic. Both other days are of the same town and seed; without privacy, menus are exact, too.",
+        "Synthetic. True rates are known because the town is made up. Without privacy, menus are exact, too.",
     )
 
 
@@ -103,13 +104,17 @@ def _stages(found: Compared) -> Flow:
 
 
 def _spent(found: Compared) -> Table:
-    own, both = most_spent(found), most_spent(found) + float(found.privacy.counts)
+    own, in_all = most_spent(found), both(found)
     return Table(
         SPENT,
         [
             *((words(each), f"{each.epsilon:.4g}", f"{each.delta:.2g}") for each in found.spent),
-            ("what a device knows, by its choices (kept on the device)", f"{own:g}", "0"),
-            ("one device in all: its counted events and its choices", f"{both:g}", f"{found.device_delta:.2g}"),
+            ("what a device knows, by its choices (any two states; kept on the device)", f"{own:g}", "0"),
+            (
+                "one device in all: its counted events and its choices",
+                f"{in_all:g}",
+                f"{found.device_delta:.2g}",
+            ),
         ],
         SPENT[1:],
         "One ledger. What is counted on devices and chosen on them is the same people's, and adds up; the log, "
@@ -117,10 +122,10 @@ def _spent(found: Compared) -> Table:
     )
 
 
-def _hidden(found: Compared) -> float:
-    """The median over reports that depend on something private."""
+def _hidden(found: Compared) -> tuple[float, float]:
+    """The median and the worst over reports that depend on something private."""
     told = found.shuffled[found.shuffled > 0]
-    return float(np.median(told)) if len(told) else 0.0
+    return (float(np.median(told)), float(told.max())) if len(told) else (0.0, 0.0)
 
 
 def _day(found: Compared) -> str:
@@ -159,10 +164,12 @@ def _charged_words(found: Compared) -> str:
 
 
 def _shuffled_words(found: Compared) -> str:
+    median, worst = _hidden(found)
     return (
-        "A report says its menu, the ad that was shown, and whether it was clicked. Among the day's other "
-        f"reports of the same menu, one choice at ε = {float(found.privacy.choice):g} tells about "
-        f"ε = {_hidden(found):.2g} (median; δ = {SHUFFLED_DELTA:g}; the click is not covered). A person with "
-        "several reports there tells up to as many times that. Only reports that share menu, prices and "
-        "mechanism count as crowd, and one's own do not."
+        "A report says its menu, the ad that was shown, and whether it was clicked. Reports hide each other "
+        "only if they agree in menu, prices, mechanism and click, and one's own do not count. Among those of "
+        f"the day a choice at ε = {float(found.privacy.choice):g} tells about ε = {median:.2g} (median; "
+        f"{worst:.2g} at worst, δ = {SHUFFLED_DELTA:g}); a person with several such reports tells up to as "
+        "many times that, at a larger δ. This is of the choice, taking the click as given: what a click says "
+        "of its person no ε covers, neither this one nor the choice's own."
     )

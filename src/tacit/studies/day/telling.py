@@ -23,21 +23,26 @@ def table(found: Compared) -> list[tuple[str, ...]]:
         (f"learnt: purchases of {SHY}, AUC", *_three(learnt.purchase_auc, exactly.purchase_auc)),
         ("learnt: rates by context, off by (points)", *_off(learnt.rates_off, exactly.rates_off)),
         ("shown: impressions", *(f"{len(day.ad):,}" for day in days)),
-        ("shown: click-through rate", *(f"{day.click_rate:.1%}" for day in days)),
-        ("shown: worth to advertisers, €", *(f"{day.worth_micros / 1e6:,.0f}" for day in days)),
+        ("shown: true click-through rate", *(f"{day.click_rate:.1%}" for day in days)),
+        ("shown: true worth to advertisers, €", *(f"{day.worth_micros / 1e6:,.0f}" for day in days)),
         ("charged: clicks", *(f"{len(day.charges.impressions):,}" for day in days)),
         ("charged: €, exactly", *(f"{day.charges.total_micros / 1e6:,.6f}" for day in days)),
         *(
             (
                 f"spent: {words(each)}",
-                _epsilon(each.epsilon),
+                _spent(each.epsilon, each.delta),
                 "everything",
-                _epsilon(_impersonally(found, each)),
+                _spent(*_impersonally(found, each)),
             )
             for each in found.spent
         ),
         ("spent: a device's choices, a day", f"ε ≤ {most_spent(found):g}", "everything", "nothing"),
-        ("spent: one device, counted and choosing", f"ε ≤ {_device(found):g}", "everything", _counted(found)),
+        (
+            "spent: one device, counted and choosing",
+            f"ε ≤ {both(found):g}, δ = {found.device_delta:.0e}",
+            "everything",
+            _spent(float(found.privacy.counts), found.device_delta),
+        ),
     ]
 
 
@@ -64,7 +69,11 @@ def as_json(found: Compared) -> list[dict[str, Any]]:
         }
         for each in found.spent
     ]
-    return [*records, *lines]
+    device = [
+        {"name": "spent: a device's choices", "epsilon": most_spent(found), "delta": 0.0},
+        {"name": "spent: one device in all", "epsilon": both(found), "delta": found.device_delta},
+    ]
+    return [*records, *lines, *device]
 
 
 def most_spent(found: Compared) -> float:
@@ -72,13 +81,21 @@ def most_spent(found: Compared) -> float:
     return float(found.privacy.wallet)
 
 
+def both(found: Compared) -> float:
+    """The same people count and choose: what one device spends on both adds up. Of its events nothing is left
+    in a neighbour (zero-out), of what it chooses by anything may be other. Were events replaced by others, the
+    counts would cost twice as much."""
+    return float(found.privacy.counts + found.privacy.wallet)
+
+
 def summary(found: Compared) -> str:
     """What privacy cost, in two sentences."""
     rate, public, exact = (day.click_rate for day in (found.tacit.served, found.impersonal, found.exact.served))
     return (
-        f"Of every hundred ads {100 * rate:.1f} are clicked: {100 * public:.1f} without personalisation, "
-        f"{100 * exact:.1f} without privacy. Of what personalisation adds in this town, privacy keeps "
-        f"{share(found.clicks_kept)} of the clicks and {share(found.worth_kept)} of the worth to advertisers."
+        f"Of every hundred ads {100 * rate:.1f} are clicked on average: {100 * public:.1f} without "
+        f"personalisation, {100 * exact:.1f} without privacy. Of what personalisation adds in this town, "
+        f"privacy keeps {share(found.clicks_kept)} of the clicks and {share(found.worth_kept)} of the worth to "
+        "advertisers."
     )
 
 
@@ -95,22 +112,13 @@ def _off(tacit: float, exact: float) -> tuple[str, str, str]:
     return f"{100 * tacit:.1f}", f"{100 * exact:.1f}", f"{100 * tacit:.1f}"
 
 
-def _epsilon(epsilon: float) -> str:
-    return f"ε = {epsilon:.4g}"
+def _spent(epsilon: float, delta: float) -> str:
+    return f"ε = {epsilon:.4g}, δ = {delta:.0e}" if delta else f"ε = {epsilon:.4g}"
 
 
-def _device(found: Compared) -> float:
-    """The same people count and choose: what one device spends on both adds up."""
-    return float(found.privacy.counts + found.privacy.wallet)
-
-
-def _counted(found: Compared) -> str:
-    return _epsilon(float(found.privacy.counts))
-
-
-def _impersonally(found: Compared, spent: Spent) -> float:
+def _impersonally(found: Compared, spent: Spent) -> tuple[float, float]:
     """What the same line would have spent if devices chose nothing: their model would not be needed."""
-    return float(found.privacy.labels) if spent.line == LOG else spent.epsilon
+    return (float(found.privacy.labels), 0.0) if spent.line == LOG else (spent.epsilon, spent.delta)
 
 
 def _measures(day: Served) -> dict[str, Any]:
