@@ -51,7 +51,7 @@ def test_made_up_data_is_called_so_even_where_a_study_forgets(tiny: Tiny) -> Non
     tiny.studies["gather-tiny"] = study
     study.outcome(tiny.asked())
     html = bound(tiny)
-    assert "<caption>9 rows (synthetic)</caption>" in html
+    assert '<p class="caption">9 rows (synthetic)</p>' in html
     assert "<figcaption>Synthetic data." in html
 
 

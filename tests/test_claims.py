@@ -123,6 +123,12 @@ def test_help_does_not_say_that_nothing_was_known(capsys: pytest.CaptureFixture[
     assert "fixed before this run;\nearlier trials were known" in capsys.readouterr().out
 
 
+def test_a_folder_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "something.json").write_text("{}")
+    assert main(["claims", "--results", str(tmp_path)]) == 2
+    assert "expected a folder with results of tacit reproduce" in capsys.readouterr().err
+
+
 def test_claims_are_counted() -> None:
     assert tally([heard(True), heard(False), heard(False, True), heard(None)]) == (
         "1 holds, 2 fail, 1 undecided, 0 not tested"
@@ -161,7 +167,8 @@ def test_the_list_says_figure_data_and_verdict(tiny: Tiny, capsys: pytest.Captur
 
 
 def test_one_paper_can_be_asked_for(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["claims", "--paper", "ours", "--results", str(tiny.out.parent)]) == 0
+    tiny.study("choice-tiny").outcome(tiny.asked())
+    assert main(["claims", "--paper", "ours", "--results", str(tiny.out)]) == 0
     told = capsys.readouterr().out
     assert "T1" in told
     assert "R1" not in told

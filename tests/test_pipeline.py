@@ -399,7 +399,7 @@ def test_the_command_leaves_a_page_and_a_ledger(
     monkeypatch.setattr(comparing, "MEASURED_BY", 5_000)
     out = tmp_path / "day"
     out.mkdir()
-    (out / "ledger.sqlite").write_text("of another study")
+    (out / "day.sqlite").write_text("of another study")
     assert main(["quickstart", "--out", str(out)]) == 0
     assert "without personalisation" in capsys.readouterr().out
     text = (out / "index.html").read_text()
@@ -408,8 +408,15 @@ def test_the_command_leaves_a_page_and_a_ledger(
     assert len(read.headings) == 8
     assert not read.outside, "the page needs nothing but itself"
     assert "synthetic" in text
-    assert main(["ledger", "show", "--ledger", str(out / "ledger.sqlite"), "--json"]) == 0
+    assert main(["ledger", "show", "--ledger", str(out / "day.sqlite"), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["lines"]) == 3
+
+
+def test_another_s_page_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "index.html").write_text("<h1>Our firm</h1>")
+    assert main(["quickstart", "--out", str(tmp_path)]) == 2
+    assert "got another's" in capsys.readouterr().err
+    assert [place.name for place in tmp_path.iterdir()] == ["index.html"]
 
 
 def test_machines_are_told_the_same(found: Compared) -> None:

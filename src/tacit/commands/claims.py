@@ -65,6 +65,10 @@ def run(args: argparse.Namespace) -> int:
     if args.results is not None and not args.results.is_dir():
         raise BadInput(f"--results: expected a folder that tacit reproduce made, got {args.results}")
     folder = args.results or RECORDED
+    if not any((folder / f"{name}.json").exists() for name in registry.STUDIES):
+        raise BadInput(
+            f"--results: expected a folder with results of tacit reproduce, got {folder} without any"
+        )
     reads = [read(registry.study(name), folder) for name in registry.STUDIES]
     for stale in (each for each in reads if each.stale):
         print(f"tacit claims: {_stale(stale)}", file=sys.stderr)

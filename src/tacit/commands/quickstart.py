@@ -19,18 +19,20 @@ from tacit.errors import BadInput
 if TYPE_CHECKING:
     from tacit.store.ledger import LedgerStore
 
-DEFAULT_OUT, LEDGER = "quickstart", "ledger.sqlite"
+TITLE = "One day of tacit"
+
+DEFAULT_OUT, LEDGER, PAGE = "quickstart", "day.sqlite", "index.html"
 LARGEST_SEED = 2**63 - 1  # kernels and torch hold it in 64 bits
 ABOUT = """\
 One day of tacit in a made-up town: statistics gathered from devices, click models under label DP and the
 Hybrid, an adapter learnt in a clean room, candidates for generalised contexts, private choices on devices, and
 exact charges; one ledger for all of it. Beside it the same day without privacy, and without personalisation.
-Prints a table and leaves DIR/index.html, a page with figures, and DIR/ledger.sqlite. About a minute."""
+Prints a table and leaves DIR/index.html, a page with figures, and DIR/day.sqlite, its ledger; in a minute."""
 EXAMPLES = """\
 examples:
   tacit quickstart
   tacit quickstart --scale 4 --seed 2 --out larger
-  tacit ledger show --ledger quickstart/ledger.sqlite
+  tacit ledger show --ledger quickstart/day.sqlite
 
 Everything is synthetic, and drawn from the seed: the same seed gives the same day, but for some last digits on
 another processor. It is a study, so it promises nothing; what each stage would promise is in the ledger. The
@@ -64,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if seed > LARGEST_SEED:
         raise BadInput(f"expected seed to be a whole number of at most 2^63 - 1, got {seed}")
     check_folder("--out", args.out)
+    _refuse_others_page(args.out / PAGE)
     expect_matplotlib()
     if find_spec("torch") is None:
         raise BadInput("expected torch for the clean room, got none: pip install 'tacit[train]'")
@@ -78,14 +81,20 @@ def run(args: argparse.Namespace) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     with stages() as told, _ledger(args.out) as ledger:
         found = compare(town, Privacy(), ledger, seed, told)
-    page = args.out / "index.html"
+    page = args.out / PAGE
     page.write_text(report(found, f"tacit quickstart --scale {scale} --seed {seed}"), encoding="utf-8")
     if args.json:
         print_json(as_json(found))
         return 0
-    print_table(f"One day of tacit (synthetic, seed {seed})", COLUMNS, table(found), numbers=COLUMNS[1:])
+    print_table(f"{TITLE} (synthetic, seed {seed})", COLUMNS, table(found), numbers=COLUMNS[1:])
     print(f"{summary(found)}\nThe page: {page}")
     return 0
+
+
+def _refuse_others_page(page: Path) -> None:
+    """An earlier day is replaced; whatever else lies there is not ours to lose."""
+    if page.exists() and TITLE.encode() not in page.read_bytes():
+        raise BadInput(f"--out: expected a folder of an earlier quickstart or a new one, got another's {page}")
 
 
 @contextmanager

@@ -76,12 +76,12 @@ class Markup:
                 text = f"<strong>{text}</strong>" if (down, across) in block.strong else text
                 cells.append(f"<td{right[across]}>{text}</td>")
             rows.append(f"<tr>{''.join(cells)}</tr>")
-        caption = f"<caption>{marked(block.caption)}</caption>" if block.caption else ""
+        caption = f'<p class="caption">{marked(block.caption)}</p>\n' if block.caption else ""
         body = "\n".join(rows)
         # A wide table scrolls in its own box, which the keyboard must be able to reach.
         label = escape(block.caption or f"Table of {', '.join(block.columns)}")
         return (
-            f'<div class="wide" tabindex="0" role="region" aria-label="{label}"><table>{caption}\n'
+            f'{caption}<div class="wide" tabindex="0" role="region" aria-label="{label}"><table>\n'
             f"<thead><tr>{header}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
         )
 

@@ -252,8 +252,8 @@ class LedgerStore:
             if head.sequence > 0:
                 raise LedgerRolledBack(
                     f"the ledger at {self._database.name} has {head.sequence} entries but no witness at "
-                    f"{self._witness.path}, so it may be an old copy that lacks spending; "
-                    "see `tacit ledger accept --help`"
+                    f"{self._witness.path}, so it may be an old copy that lacks spending. "
+                    "Is the witness elsewhere: --witness. Is it lost: see `tacit ledger accept --help`"
                 )
         elif not _contains(connection, known):
             raise LedgerRolledBack(

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tacit.errors import BadInput
+from tacit.expect import nearest
 
 if TYPE_CHECKING:
     from tacit.studies.study import Study
@@ -68,6 +69,8 @@ STUDIES = {
 def study(name: str) -> Study:
     """The study of this name."""
     if name not in STUDIES:
-        raise BadInput(f"expected a study named {', '.join(STUDIES)}, got {name!r}")
+        raise BadInput(
+            f"expected a study's name (tacit reproduce --list), got {name!r}{nearest(name, STUDIES)}"
+        )
     found: Study = import_module(f"tacit.studies.{STUDIES[name]}").STUDY
     return found
