@@ -44,17 +44,25 @@ def test_wide_noise_is_normal_and_its_last_digits_tell_nothing(scale: Fraction) 
     assert_matches_pmf(Counter((steps % 16).tolist()), dict.fromkeys(range(16), 1 / 16))
 
 
-def test_two_neighbouring_draws_lie_on_no_rings() -> None:
-    """Pairs made by Box and Muller from a radius of 52 digits have a whole number behind -exp(-r^2 / 2) 2^52:
-    of ours, what remains of it is spread evenly. Radii are taken where a float can tell."""
-    scale = 2.0**44
-    x, y = gaussian_steps(2_000_000, Fraction(scale), Simulation("rings")).reshape(2, -1) / scale
-    small = x**2 + y**2 < 2.0**-8
-    remains = -np.expm1(-(x[small] ** 2 + y[small] ** 2) / 2) * 2.0**52 % 1
-    assert small.sum() > 1000
-    assert kstest(remains, "uniform").pvalue >= ALPHA
-    rings = (np.floor(-np.expm1(-(x[small] ** 2 + y[small] ** 2) / 2) * 2.0**52) + 0.5) % 1
-    assert kstest(rings, "uniform").pvalue < ALPHA  # the twin
+def beyond_rings(deviations: np.ndarray, apart: int) -> np.ndarray:
+    """What is left of (1 - exp(-r^2 / 2)) 2^52 beyond a whole number, for pairs of draws so far apart in their
+    order. Pairs made by Box and Muller from radii of 52 digits have a half there. Only small radii: of others a
+    float tells no such digits."""
+    pairs = deviations[: len(deviations) // (2 * apart) * 2 * apart].reshape(-1, 2, apart)
+    squares = (pairs**2).sum(axis=1).ravel()
+    return np.asarray(-np.expm1(-squares[squares < 2.0**-8] / 2) * 2.0**52 % 1)
+
+
+def test_two_draws_lie_on_no_rings_and_normals_in_floating_point_do() -> None:
+    """The twin is the noise of training on the same grid, whose pairs stand 512 apart."""
+    count, scale = 2_000_000, Fraction(2**50 - 1)
+    steps = gaussian_steps(count, scale, Simulation("rings")) / float(scale)
+    for apart in (1, 512, count // 2):
+        remains = beyond_rings(steps, apart)
+        assert len(remains) > 1000
+        assert kstest(remains, "uniform").pvalue >= ALPHA
+    normals = np.rint(Simulation("rings").normal(count, dtype=np.float64) * float(scale)) / float(scale)
+    assert kstest(beyond_rings(normals, 512), "uniform").pvalue < ALPHA
 
 
 @pytest.mark.parametrize("bits", [1, 20, 46])
