@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.studies.runs import words
 from tacit.studies.verdicts import at_most, below, between, every, no_better
+from tacit.train.evaluation.estimates import Measured
 
 BASE = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
 WOBBLE = np.array([0.1, -0.1, 0.2, -0.2, 0.1, -0.1])
@@ -63,3 +65,10 @@ def test_between_is_decided_by_the_whole_interval() -> None:
     assert between(BASE, 1.6, 2.0) is False
     assert between(BASE, 0.5, 1.0) is False
     assert between(BASE[:2], 0.0, 9.0) is None
+
+
+def test_a_lopsided_interval_is_told_by_its_ends() -> None:
+    """-.16 ± .10 would say that it ends below 0, and it does not."""
+    assert words(Measured(-0.165, -0.181, 0.016, 0.95)) == "-0.17 [-0.18, 0.02]"
+    assert words(Measured(3.52, 3.21, 3.83, 0.95)) == "3.52 ± 0.31"
+    assert words(Measured(1.0, 1.0, 1.0, 0.95)) == "1.00"

@@ -20,6 +20,8 @@ from tacit.train.evaluation.seeds import over_seeds, paired_seeds
 Floats = NDArray[np.float64]
 Labels = Mapping[str, Any]
 
+LOPSIDED = 0.25  # of half its width, from the middle of an interval
+
 
 @dataclass(frozen=True)
 class Labelled:
@@ -84,8 +86,11 @@ def difference(a: Floats, b: Floats) -> Measured:
 
 
 def words(measured: Measured, digits: int = 2) -> str:
-    """A mean with half the width of its interval: 3.52 ± .31."""
+    """A mean with half the width of its interval, 3.52 ± .31; or with both ends, where it is so far from the
+    middle that half the width would say that the interval ends where it does not."""
     reach = (measured.high - measured.low) / 2
     if reach == 0 or not np.isfinite(reach):
         return f"{measured.value:.{digits}f}"
+    if abs(measured.value - (measured.low + measured.high) / 2) > LOPSIDED * reach:
+        return f"{measured.value:.{digits}f} [{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
     return f"{measured.value:.{digits}f} ± {reach:.{digits}f}"
