@@ -76,10 +76,19 @@ def test_composed_gaussians_match_the_closed_form_from_above(
 
 
 def test_the_librarys_own_composition_falls_below_the_truth() -> None:
-    """Why there is a composition of our own: the twin that must be caught."""
-    pld = library.from_gaussian_mechanism(316.0, value_discretization_interval=1e-5).self_compose(100_000)
-    exact = exact_gaussian_epsilon(316.0 / math.sqrt(100_000), 1e-12)
-    assert pld.get_epsilon_for_delta(1e-12) < exact * 0.999
+    """Why there is a composition of our own: the twin that must be caught.
+
+    Its error is the rounding of a Fourier transform, whose size and sign are the processor's: of these four,
+    one machine puts the third below the truth, and another the other three.
+    """
+
+    def falls_below(noise: float, count: int, interval: float) -> bool:
+        pld = library.from_gaussian_mechanism(noise, value_discretization_interval=interval).self_compose(count)
+        exact = exact_gaussian_epsilon(noise / math.sqrt(count), 1e-12)
+        return bool(pld.get_epsilon_for_delta(1e-12) < exact * 0.999)
+
+    trials = [(100.0, 10_000, 1e-4), (200.0, 100_000, 1e-5), (316.0, 100_000, 1e-5), (400.0, 100_000, 1e-5)]
+    assert any(falls_below(*trial) for trial in trials)
 
 
 @pytest.mark.parametrize(
