@@ -13,7 +13,7 @@ import pytest
 
 from ledger_places import COST, LINE, WEEKS, Place, begun, pay
 from tacit.commands import ledger
-from tacit.errors import LedgerError, LedgerRolledBack, TacitError
+from tacit.errors import LedgerError, LedgerRolledBack, ReservationTaken, TacitError
 
 GRANT = ["grant", "--scope", "clicks", "--unit", "user", "--relation", "replace-one"]
 
@@ -125,6 +125,35 @@ def test_accept_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
         call("accept", "--help")
     assert done.value.code == 0
     assert "that spending is forgotten" in capsys.readouterr().out
+
+
+def test_hand_over_and_settle(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    store, where = begun(place), ("--ledger", place.where, "--witness", str(place.witness))
+    for key in ("model-1", "model-2"):
+        store.reserve(key, LINE, COST, "a test")
+    store.claim("model-1", "lost")
+    assert [each["stage"] for each in shown(capsys, *where)["unsettled"]] == ["claimed", "reserved"]
+    with pytest.raises(SystemExit):
+        call("hand-over", "model-1", *where)  # nobody says so without saying why
+    capsys.readouterr()
+    assert call("hand-over", "model-1", "model-2", "--machine-lost", *where) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "model-1: handed over: the next run that claims it goes on",
+        "model-2: nobody holds it",
+    ]
+    store.claim("model-1", "next")
+    store.make("model-1", "next", "digest")
+    with pytest.raises(ReservationTaken, match="has made its release"):
+        call("hand-over", "model-1", "--machine-lost", *where)
+    assert shown(capsys, *where)["unsettled"][0]["stage"] == "made"
+    store.claim("model-2", "run")
+    assert call("settle", "model-1", "--left", *where) == 0
+    assert call("settle", "model-2", "--never-left", *where) == 0
+    assert shown(capsys, *where)["unsettled"] == []
+    with pytest.raises(SystemExit) as done:
+        call("hand-over", "--help")
+    assert done.value.code == 0
+    assert "What you risk" in capsys.readouterr().out
 
 
 def test_the_grammar_needs_nothing_heavy() -> None:

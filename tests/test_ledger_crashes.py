@@ -191,4 +191,4 @@ def test_an_upgrade_happens_wholly_or_not_at_all(sqlite_place: Place, tmp_path: 
     assert sqlite_place.sql("SELECT version FROM ledger_version") == [(1,)]
     assert sqlite_place.sql("SELECT name FROM sqlite_master WHERE name = 'ledger_renewals'") == []
     assert sqlite_place.open().verify().head.sequence == 7
-    assert sqlite_place.sql("SELECT version FROM ledger_version") == [(2,)]
+    assert sqlite_place.sql("SELECT version FROM ledger_version") == [(3,)]

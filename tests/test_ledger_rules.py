@@ -17,26 +17,17 @@ from tacit.errors import (
     LedgerCorrupt,
     LedgerError,
     RelationMismatch,
+    ReservationTaken,
     UnknownLine,
     UnknownReservation,
 )
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.amount import NOTHING, Amount
 from tacit.privacy.ledger.chain import START, Entry, append, decode, encode, replay
+from tacit.privacy.ledger.events import Accepted, Claimed, Committed, Event, Granted, Made
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Line, Series
-from tacit.privacy.ledger.rules import (
-    Accepted,
-    Account,
-    Change,
-    Committed,
-    Event,
-    Granted,
-    Ledger,
-    Renewal,
-    State,
-    cost_on,
-)
+from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, State, cost_on
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Unit, UnitKind, Window
 
@@ -54,29 +45,39 @@ class Step:
     key: str
     line: Line
     amount: Amount
+    attempt: str | None = None
+    after: str = "x"
 
     def on(self, ledger: Ledger) -> Change:
         calls: dict[str, Callable[[], Change]] = {
             "grant": lambda: ledger.grant(self.line, self.amount),
             "renew": lambda: ledger.renew(WEEKS, self.amount),
             "reserve": lambda: ledger.reserve(self.key, self.line, self.amount, "a test"),
-            "commit": lambda: ledger.commit(self.key),
-            "abort": lambda: ledger.abort(self.key),
+            "claim": lambda: ledger.claim(self.key, self.attempt or "w", after=[self.after]),
+            "make": lambda: ledger.make(self.key, self.attempt or "w", self.after),
+            "hand_over": lambda: ledger.hand_over(self.key),
+            "commit": lambda: ledger.commit(self.key, self.attempt),
+            "abort": lambda: ledger.abort(self.key, self.attempt),
+            "settle": lambda: ledger.commit(self.key, certain=True),
         }
         return calls[self.what]()
 
 
+KINDS = ["grant", "renew", "reserve", "reserve", "reserve", "claim", "claim", "make", "make", "hand_over",
+         "commit", "abort", "settle"]  # fmt: skip
 amounts = st.builds(Amount, st.integers(1, 9), st.integers(0, 4))
 steps = st.lists(
     st.builds(
         Step,
-        st.sampled_from(["grant", "renew", "reserve", "reserve", "reserve", "commit", "abort"]),
+        st.sampled_from(KINDS),
         st.sampled_from(["a", "b", "c", "d"]),
         st.sampled_from(LINES),
         amounts,
+        st.sampled_from([None, "x", "y"]),
+        st.sampled_from(["x", "y", "z"]),
     ),
     max_size=30,
-)
+)  # fmt: skip
 
 
 @dataclass
@@ -87,6 +88,8 @@ class Model:
     weekly: list[Amount] = field(default_factory=list)
     asked: dict[str, tuple[Line, Amount]] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
+    holders: dict[str, str] = field(default_factory=dict)
+    releases: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # by whom, and what
 
     def total(self, line: Line, *states: str) -> Amount:
         total = NOTHING
@@ -127,13 +130,57 @@ class Model:
         self.states[step.key] = "reserved"
         return None
 
+    def claim(self, step: Step) -> type[LedgerError] | None:
+        key, attempt = step.key, step.attempt or "w"
+        if key not in self.states or self.states[key] == "aborted":
+            return UnknownReservation
+        if self.states[key] == "committed" or self.releases.get(key):
+            return ReservationTaken
+        if self.holders.get(key, attempt) not in (attempt, step.after):
+            return ReservationTaken
+        self.holders[key] = attempt
+        return None
+
+    def make(self, step: Step) -> type[LedgerError] | None:
+        key, made = step.key, (step.attempt or "w", step.after)
+        if key not in self.states or self.states[key] == "aborted":
+            return UnknownReservation
+        if self.releases.get(key) == [made]:
+            return None
+        if self.releases.get(key) or self.states[key] == "committed":
+            return ReservationTaken
+        if self.holders.get(key, made[0]) != made[0]:
+            return ReservationTaken
+        self.holders[key] = made[0]
+        self.releases.setdefault(key, []).append(made)
+        return None
+
+    def hand_over(self, step: Step) -> type[LedgerError] | None:
+        if self.states.get(step.key, "aborted") == "aborted":
+            return UnknownReservation
+        if self.states[step.key] == "committed" or self.releases.get(step.key):
+            return ReservationTaken
+        self.holders.pop(step.key, None)
+        return None
+
     def commit(self, step: Step) -> type[LedgerError] | None:
-        return self.settle(step.key, "committed")
+        if step.key in self.states:
+            if self.holders.get(step.key) != step.attempt:
+                return ReservationTaken
+            if step.key in self.holders and not self.releases.get(step.key):
+                return LedgerConflict
+        return self.settled(step.key, "committed")
+
+    def settle(self, step: Step) -> type[LedgerError] | None:
+        return self.settled(step.key, "committed")
 
     def abort(self, step: Step) -> type[LedgerError] | None:
-        return self.settle(step.key, "aborted")
+        allowed = self.holders.get(step.key) == step.attempt and not self.releases.get(step.key)
+        if self.states.get(step.key, "aborted") != "aborted" and not allowed:
+            return ReservationTaken
+        return self.settled(step.key, "aborted")
 
-    def settle(self, key: str, state: str) -> type[LedgerError] | None:
+    def settled(self, key: str, state: str) -> type[LedgerError] | None:
         if self.states.get(key) not in ("reserved", state):
             return UnknownReservation
         self.states[key] = state
@@ -179,6 +226,11 @@ def test_the_rules_do_what_the_model_does(sequence: list[Step]) -> None:
         assert account.reserved == model.total(line, "reserved")
         assert account.used.fits(account.limit)
     assert {key: str(kept.state) for key, kept in ledger.reservations.items()} == model.states
+    for key, kept in ledger.reservations.items():
+        made = model.releases.get(key, [])
+        assert len(made) <= 1, "a reservation leads to one release"
+        assert [kept.release] * (kept.release is not None) == [release for _, release in made]
+        assert (kept.attempt is None) == (key not in model.holders)
 
 
 @given(steps)
@@ -212,15 +264,21 @@ def test_every_edit_of_the_chain_is_caught(sequence: list[Step], data: st.DataOb
         replay(edited)
 
 
+HELD = run([Step("grant", "", ALL_TIME, Amount(9)), Step("reserve", "a", ALL_TIME, Amount(6)),
+            Step("claim", "a", ALL_TIME, Amount(1), "x")])[1]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "events",
     [
         [Granted(ALL_TIME, Amount(5)), Granted(ALL_TIME, Amount(5))],
         [Committed("never-reserved")],
+        [*HELD, Claimed("a", "f" * 64, None)],
+        [*HELD, Made("a", "f" * 64, "model")],
         [Granted(ALL_TIME, Amount(5)), *run([Step("grant", "", ALL_TIME, Amount(9)),
                                              Step("reserve", "a", ALL_TIME, Amount(6))])[1][1:]],
     ],
-    ids=["twice", "out of nothing", "over the limit"],
+    ids=["twice", "out of nothing", "claimed by two", "made by another", "over the limit"],
 )  # fmt: skip
 def test_a_well_made_chain_of_impossible_events_is_caught(events: list[Event]) -> None:
     with pytest.raises(LedgerCorrupt, match=f"entry {len(events)}"):
@@ -277,6 +335,16 @@ def test_an_aborted_key_gives_no_permission() -> None:
     assert ledger.reservations["a"].state is State.ABORTED
     with pytest.raises(LedgerConflict, match="new key"):
         ledger.reserve("a", ALL_TIME, Amount(3), "a test")
+
+
+def test_the_ledger_does_not_show_what_an_attempt_presents() -> None:
+    _, events = run([Step("grant", "", ALL_TIME, Amount(9)), Step("reserve", "a", ALL_TIME, Amount(6))])
+    ledger = replay(chained(events)).ledger
+    for change in (ledger.claim("a", "token-1"), ledger.make("a", "token-1", "model")):
+        assert "token-1" not in encode(change.events[0])
+        assert change.reservation is not None
+        with pytest.raises(ReservationTaken):
+            ledger.after(change).make("a", str(change.reservation.attempt), "model")
 
 
 def test_spending_rounds_up_and_limits_round_down() -> None:

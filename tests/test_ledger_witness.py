@@ -233,7 +233,7 @@ def test_a_version_1_ledger_is_brought_up_to_date_and_loses_nothing(place: Place
     place.load_version_1()
     old = place.sql("SELECT * FROM ledger_entries ORDER BY sequence")
     store = place.open()
-    assert place.sql("SELECT version FROM ledger_version") == [(2,)]
+    assert place.sql("SELECT version FROM ledger_version") == [(3,)]
     assert place.sql("SELECT * FROM ledger_entries ORDER BY sequence") == old
     ledger = store.verify().ledger
     assert {key: str(kept.state) for key, kept in ledger.reservations.items()} == {
@@ -258,7 +258,7 @@ def test_an_edited_version_1_ledger_is_refused_and_left_as_it_is(place: Place) -
     assert place.sql("SELECT version FROM ledger_version") == [(1,)]
 
 
-@pytest.mark.parametrize("version", [0, -1, 3, 99])
+@pytest.mark.parametrize("version", [0, -1, 4, 99])
 def test_a_version_from_the_future_is_refused(place: Place, version: int) -> None:
     begun(place)
     place.sql(f"UPDATE ledger_version SET version = {version}")

@@ -21,6 +21,7 @@ TacitError
     ├── BudgetExceeded       the line cannot pay; carries line, asked, spent, reserved, remaining
     ├── UnknownReservation   commit or abort of something that is not reserved
     ├── LedgerConflict       the same key asked for something else before
+    │   └── ReservationTaken another attempt holds the reservation, or has made its release
     ├── LedgerCorrupt        the stored ledger does not check out: torn, edited, or of an unknown version
     └── LedgerRolledBack     the stored ledger is older than what its witness has seen
 """
@@ -156,6 +157,10 @@ class UnknownReservation(LedgerError, KeyError):
 
 class LedgerConflict(LedgerError):
     """A key that was used before came back with another amount or line."""
+
+
+class ReservationTaken(LedgerConflict):
+    """A reservation leads to one release, and another attempt is making it or has made it."""
 
 
 class LedgerCorrupt(LedgerError):

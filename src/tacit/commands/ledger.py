@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tacit.privacy.ledger.amount import Amount
     from tacit.privacy.ledger.chain import History
     from tacit.privacy.ledger.lines import Line, Series
+    from tacit.privacy.ledger.rules import Reservation
 
 DEFAULT_LEDGER = "tacit-ledger.sqlite"
 
@@ -30,6 +31,16 @@ examples:
 
 Names of scopes, keys and purposes are kept for ever and shown to everybody who may read the ledger: never put a
 person's data into them."""
+
+HAND_OVER = """\
+Let another run claim what a lost one holds. A reservation leads to one release: the run that took it up holds
+it, and copies of that run, or older checkpoints of it, are refused. When the machine that held it is gone for
+good, this frees the reservation, and the next run that asks for it (from an older checkpoint, say) goes on,
+alone. It is refused once a model was made.
+
+If the lost run is not lost after all, it is refused from then on, unless it is the first to ask. What you risk
+is what somebody may have taken from that machine by hand: a checkpoint of the lost run and the model of the one
+that goes on are together more than was paid for. The ledger keeps a note that you did it."""
 
 ACCEPT = """\
 Take a ledger as complete although its witness is missing, torn, or has seen entries that the ledger lacks.
@@ -93,6 +104,19 @@ def add_parser(commands: Subparsers) -> None:
     _add_place(settle)
     settle.set_defaults(run=run_settle)
 
+    hand_over = actions.add_parser(
+        "hand-over",
+        help="let another run go on in the place of one that is lost",
+        description=HAND_OVER,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    hand_over.add_argument("keys", nargs="+", metavar="KEY", help="the reservation's keys: all of one release")
+    hand_over.add_argument(
+        "--machine-lost", action="store_true", required=True, help="the run that held them will never go on"
+    )
+    _add_place(hand_over)
+    hand_over.set_defaults(run=run_hand_over)
+
     accept = actions.add_parser(
         "accept",
         help="take a ledger as complete without its witness",
@@ -130,7 +154,7 @@ def run_show(args: argparse.Namespace) -> int:
         rows = [_cells(renewal, (*place, "limit")) for renewal in shown["renewals"]]
         print_table("Each window that opens gets", (*place, "limit"), rows, numbers=("limit",))
     if shown["unsettled"]:
-        columns = ("key", "purpose", *place, "reserved")
+        columns = ("key", "purpose", *place, "reserved", "stage")
         rows = [_cells(reservation, columns) for reservation in shown["unsettled"]]
         title = "Reserved and not settled: commit what has left, abort only what never did"
         print_table(title, columns, rows, numbers=("reserved",))
@@ -163,11 +187,24 @@ def run_settle(args: argparse.Namespace) -> int:
     from tacit.store.ledger import LedgerStore
 
     store = LedgerStore.open_existing(args.ledger, witness=args.witness)
-    settled = store.commit(args.key) if args.left else store.abort(args.key, certain=True)
+    settle = store.commit if args.left else store.abort
+    settled = settle(args.key, certain=True)
     if args.json:
         print_json({"key": settled.key, "state": str(settled.state), "amount": _numbers(settled.amount)})
     else:
         print(f"{settled.state} {settled.key}: {settled.amount} on line {settled.line}")
+    return 0
+
+
+def run_hand_over(args: argparse.Namespace) -> int:
+    from tacit.store.ledger import LedgerStore
+
+    freed = LedgerStore.open_existing(args.ledger, witness=args.witness).hand_over(args.keys)
+    if args.json:
+        print_json({"keys": args.keys, "freed": [not each.resumed for each in freed]})
+    for each in () if args.json else freed:
+        happened = "nobody holds it" if each.resumed else "handed over: the next run that claims it goes on"
+        print(f"{each.key}: {happened}")
     return 0
 
 
@@ -254,6 +291,7 @@ def _shown(history: History) -> dict[str, Any]:
                 "purpose": reservation.purpose,
                 **_place(reservation.line.series, reservation.line.window),
                 "reserved": _numbers(reservation.amount),
+                "stage": _stage(reservation),
             }
             for reservation in ledger.reservations.values()
             if reservation.state == "reserved"
@@ -261,6 +299,13 @@ def _shown(history: History) -> dict[str, Any]:
         "entries": history.head.sequence,
         "hash": history.head.hash,
     }
+
+
+def _stage(reservation: Reservation) -> str:
+    """How far whoever works on it has come."""
+    if reservation.release is not None:
+        return "made"
+    return "reserved" if reservation.attempt is None else "claimed"
 
 
 def _order(line: Line) -> tuple[str, str, str, int]:

@@ -3,15 +3,17 @@
     ledger = LedgerStore.open("tacit-ledger.sqlite")
     ledger.grant(line, Budget.of(4, "1e-6"))
     ledger.reserve("clicks/model-7", line, guarantee, purpose="train the click model")
-    ...                                                  # make the release, and only then let it out
-    ledger.commit("clicks/model-7")
+    ledger.claim("clicks/model-7", attempt)              # a token of this attempt's own: nobody else goes on
+    ...                                                  # make the release
+    ledger.make("clicks/model-7", attempt, digest)       # and only then let it out
+    ledger.commit("clicks/model-7", attempt)
 
 The rules are in `tacit.privacy.ledger.rules`; this file decides nothing about budgets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,9 +26,10 @@ from tacit.errors import BadInput, LedgerConflict, LedgerCorrupt, LedgerError, L
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.amount import Amount
 from tacit.privacy.ledger.chain import Head, History, append, replay
+from tacit.privacy.ledger.events import Accepted
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Line, Series, named
-from tacit.privacy.ledger.rules import Accepted, Account, Change, Ledger, Renewal, Reservation, cost_on
+from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation, cost_on
 from tacit.store import rows, schema
 from tacit.store.database import Database, SqliteFile, database_at
 from tacit.store.witness import Witness
@@ -118,22 +121,44 @@ class LedgerStore:
         """
         return self.reserve_all([Request(key, line, cost, purpose)])[0]
 
-    def commit(self, key: str) -> Reservation:
-        """The release left. Doing it twice is fine."""
-        return _made(self._decide(lambda ledger: ledger.commit(key), key=named("key", key)).reservation)
+    def claim(self, key: str, attempt: str, *, after: Collection[str] = ()) -> Reservation:
+        """Take a reservation up, so that nobody else makes its release; ReservationTaken if somebody does.
 
-    def abort(self, key: str, *, certain: bool = False) -> Reservation:
+        `attempt` is a token that nobody can guess and no other attempt uses (`secrets.token_hex(16)`). Whoever
+        goes on from something that was kept, such as a checkpoint, takes a new one, and presents under `after`
+        those that were kept with it. Doing it twice is fine.
+        """
+        return self.claim_all([key], attempt, after=after)[0]
+
+    def make(self, key: str, attempt: str, release: str) -> Reservation:
+        """Say what this attempt has made, before it leaves: the digest of the one release. Only once.
+
+        The same attempt may say the same again. Anybody else, and any other release, is refused.
+        """
+        return self.make_all([key], attempt, release)[0]
+
+    def commit(self, key: str, attempt: str | None = None, *, certain: bool = False) -> Reservation:
+        """The release left. Doing it twice is fine.
+
+        What was claimed is committed by its attempt, once it has said what it made; `certain` says that
+        somebody has looked.
+        """
+        return self.commit_all([key], attempt, certain=certain)[0]
+
+    def abort(self, key: str, attempt: str | None = None, *, certain: bool = False) -> Reservation:
         """The release never left and never will. Doing it twice is fine.
 
-        Only who made the reservation knows that: a resumed one may have been released by the run that made it.
-        `certain` says that somebody has looked.
+        Only who made the reservation knows that, or the attempt that holds it and has made nothing: a resumed
+        one may have been released by the run that made it. `certain` says that somebody has looked.
         """
-        if key not in self._made_here and not certain:
-            raise LedgerConflict(
-                f"the reservation {key!r} was not made here, and whoever made it may have let the release out; "
-                "abort it with certain=True (`tacit ledger settle KEY --never-left`) if you know it did not"
-            )
-        return _made(self._decide(lambda ledger: ledger.abort(key), key=named("key", key)).reservation)
+        return self.abort_all([key], attempt, certain=certain)[0]
+
+    def hand_over(self, keys: Sequence[str]) -> list[Reservation]:
+        """Let one other attempt claim what a lost one holds; refused once a release was made.
+
+        Whoever held it and still runs is refused from here on, unless it is the first to claim it again.
+        """
+        return self._decide_each(keys, lambda key, ledger: ledger.hand_over(key))
 
     def verify(self) -> History:
         """Recompute the chain and all totals from the entries; raises LedgerCorrupt or LedgerRolledBack."""
@@ -151,10 +176,32 @@ class LedgerStore:
         self._made_here |= {reservation.key for reservation in reservations if not reservation.resumed}
         return reservations
 
-    def commit_all(self, keys: Sequence[str]) -> list[Reservation]:
+    def claim_all(self, keys: Sequence[str], attempt: str, *, after: Collection[str] = ()) -> list[Reservation]:
+        """Claim all reservations of one release, or none."""
+        return self._decide_each(keys, lambda key, ledger: ledger.claim(key, attempt, after=after))
+
+    def make_all(self, keys: Sequence[str], attempt: str, release: str) -> list[Reservation]:
+        """Say what was made, for all reservations of one release or none."""
+        return self._decide_each(keys, lambda key, ledger: ledger.make(key, attempt, release))
+
+    def commit_all(
+        self, keys: Sequence[str], attempt: str | None = None, *, certain: bool = False
+    ) -> list[Reservation]:
         """Commit several reservations, all or none."""
-        decisions = [_Decision(partial(_committing, named("key", key)), key) for key in keys]
-        return [_made(change.reservation) for change in self._decide_all(decisions)]
+        return self._decide_each(keys, lambda key, ledger: ledger.commit(key, attempt, certain=certain))
+
+    def abort_all(
+        self, keys: Sequence[str], attempt: str | None = None, *, certain: bool = False
+    ) -> list[Reservation]:
+        """Abort several reservations, all or none."""
+        for key in keys:
+            if attempt is None and key not in self._made_here and not certain:
+                raise LedgerConflict(
+                    f"the reservation {key!r} was not made here, and whoever made it may have let the release "
+                    "out; abort it with certain=True (`tacit ledger settle KEY --never-left`) if you know it "
+                    "did not"
+                )
+        return self._decide_each(keys, lambda key, ledger: ledger.abort(key, attempt, certain=certain))
 
     def reservation(self, key: str) -> Reservation | None:
         """What is reserved or settled under this key, if anything."""
@@ -165,6 +212,10 @@ class LedgerStore:
         """The line's limit and totals; None where nothing was granted and no window has opened."""
         with self._reading() as connection:
             return rows.around(connection, key=None, line=line).accounts.get(line)
+
+    def _decide_each(self, keys: Sequence[str], decide: Callable[[str, Ledger], Change]) -> list[Reservation]:
+        decisions = [_Decision(partial(decide, named("key", key)), key) for key in keys]
+        return [_made(change.reservation) for change in self._decide_all(decisions)]
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -192,7 +243,7 @@ class LedgerStore:
                     rows.append(connection, entry)
                     head = entry.head
                 if change.events:
-                    rows.save(connection, change)
+                    rows.save(connection, change, head.sequence)
                 changes.append(change)
         # Even if nothing was new: an earlier attempt may have died between its commit and its witness.
         self._witness.advance(head)
@@ -227,6 +278,11 @@ class LedgerStore:
                     f"the {part} stored at {self._database.name} are not what its entries add up to: "
                     "something was edited"
                 )
+        if rows.places(connection) != history.entries_by_key:
+            raise LedgerCorrupt(
+                f"the reservations stored at {self._database.name} do not point to their entries: "
+                "something was edited"
+            )
         return history
 
     def _refuse_missing(self) -> None:
@@ -261,10 +317,6 @@ class LedgerStore:
                 f"{known.sequence} as its witness saw it: it was put back to an older state, and spending is "
                 "missing. Restore the latest copy, or see `tacit ledger accept --help`"
             )
-
-
-def _committing(key: str, ledger: Ledger) -> Change:
-    return ledger.commit(key)
 
 
 def _reserving(request: Request) -> _Decision:

@@ -9,7 +9,19 @@ from sqlalchemy import Connection, RowMapping, Select, Table, insert, select, up
 
 from tacit.errors import LedgerCorrupt
 from tacit.privacy.ledger.amount import Amount
-from tacit.privacy.ledger.chain import START, Entry, Head, follows, line_of, line_text, series_of, series_text
+from tacit.privacy.ledger.chain import (
+    START,
+    Entry,
+    Head,
+    decode,
+    follows,
+    is_whole,
+    line_of,
+    line_text,
+    series_of,
+    series_text,
+)
+from tacit.privacy.ledger.events import Aborted, Claimed, Committed, Event, HandedOver, Made, Reserved
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation, State
 from tacit.store import schema
@@ -30,10 +42,12 @@ def everything(connection: Connection) -> Ledger:
 
 
 def around(connection: Connection, *, key: str | None = None, line: Line | None = None) -> Ledger:
-    """Only what matters for a decision about this key or line."""
-    reservations = _records(
-        connection, select(schema.reservations).where(schema.reservations.c.key == key), _reservation
-    )
+    """Only what matters for a decision about this key or line. A reservation must be what its entries say."""
+    query = select(schema.reservations).where(schema.reservations.c.key == key)
+    found = _records(connection, query, lambda row: (_reservation(row), row["first_entry"], row["last_entry"]))
+    for each in found:
+        _check_entries(connection, *each)
+    reservations = [reservation for reservation, *_ in found]
     touched = {reservation.line for reservation in reservations} | ({line} if line else set())
     texts = [line_text(each) for each in touched]
     series = [series_text(each.series) for each in touched]
@@ -46,6 +60,13 @@ def around(connection: Connection, *, key: str | None = None, line: Line | None 
         {reservation.key: reservation for reservation in reservations},
         {renewal.series: renewal for renewal in renewals},
     )
+
+
+def places(connection: Connection) -> dict[str, tuple[int, int]]:
+    """For each reservation the entry that made it, and the last one about it."""
+    table = schema.reservations
+    found = connection.execute(select(table.c.key, table.c.first_entry, table.c.last_entry))
+    return {key: (first, last) for key, first, last in found}
 
 
 def chain(connection: Connection) -> Iterator[Entry]:
@@ -79,8 +100,8 @@ def append(connection: Connection, entry: Entry) -> None:
     )
 
 
-def save(connection: Connection, change: Change) -> None:
-    """Store the records that a decision left behind."""
+def save(connection: Connection, change: Change, last: int) -> None:
+    """Store the records that a decision left behind; `last` is the entry that says so."""
     if change.account is not None:
         account = change.account
         totals = {**_row("limit", account.limit), **_row("spent", account.spent)}
@@ -89,11 +110,55 @@ def save(connection: Connection, change: Change) -> None:
     if change.reservation is not None:
         reservation = change.reservation
         values = {"line": line_text(reservation.line), **_row("asked", reservation.amount)}
-        values |= {"purpose": reservation.purpose, "state": str(reservation.state)}
+        values |= {"purpose": reservation.purpose, "state": str(reservation.state), "last_entry": last}
+        values |= {"attempt": reservation.attempt, "release": reservation.release}
+        if isinstance(change.events[-1], Reserved):
+            values["first_entry"] = last
         _put(connection, schema.reservations, {"key": reservation.key}, values)
     if change.renewal is not None:
         named = {"series": series_text(change.renewal.series)}
         _put(connection, schema.renewals, named, _row("limit", change.renewal.limit))
+
+
+def _check_entries(connection: Connection, reservation: Reservation, first: int, last: int) -> None:
+    """Hold a reservation to the entry that made it and the last about it: each whole and in its place."""
+    at = {first, first + 1, last, last + 1}
+    found = connection.execute(select(schema.entries).where(schema.entries.c.sequence.in_(at)))
+    entries = {row.sequence: Entry(*row) for row in found}
+    for sequence in (first, last):
+        entry, following = entries.get(sequence), entries.get(sequence + 1)
+        linked = following is None or (entry is not None and following.previous == entry.hash)
+        if entry is None or not is_whole(entry) or not linked:
+            raise LedgerCorrupt(
+                f"entry {sequence} is not whole or not followed by the next: something was edited"
+            )
+    made, latest = decode(entries[first].contents), decode(entries[last].contents)
+    if made != _reserved(reservation) or not _is_left_by(latest, reservation):
+        raise LedgerCorrupt(
+            f"the reservation {reservation.key!r} is not what its entries say: something was edited"
+        )
+
+
+def _reserved(reservation: Reservation) -> Reserved:
+    return Reserved(reservation.key, reservation.line, reservation.amount, reservation.purpose)
+
+
+def _is_left_by(event: Event, reservation: Reservation) -> bool:
+    """Whether this event, the last one about a reservation, leaves it as it is."""
+    key, state = reservation.key, reservation.state
+    holds = (state, reservation.attempt, reservation.release)
+    match event:
+        case Reserved() | HandedOver():
+            return event.key == key and holds == (State.RESERVED, None, None)
+        case Claimed():
+            return event.key == key and holds == (State.RESERVED, event.attempt, None)
+        case Made():
+            return event.key == key and holds == (State.RESERVED, event.attempt, event.release)
+        case Committed():
+            return event.key == key and state is State.COMMITTED
+        case Aborted():
+            return event.key == key and state is State.ABORTED
+    return False
 
 
 def _put(connection: Connection, table: Table, named: dict[str, str], values: dict[str, Any]) -> None:
@@ -115,8 +180,8 @@ def _account(row: RowMapping) -> Account:
 
 
 def _reservation(row: RowMapping) -> Reservation:
-    state = State(row["state"])
-    return Reservation(row["key"], line_of(row["line"]), _amount("asked", row), row["purpose"], state)
+    asked, held = (row["key"], line_of(row["line"]), _amount("asked", row)), (row["attempt"], row["release"])
+    return Reservation(*asked, row["purpose"], State(row["state"]), *held)
 
 
 def _renewal(row: RowMapping) -> Renewal:

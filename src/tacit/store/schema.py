@@ -4,6 +4,7 @@ The database is a second wall: no line can hold more than its limit, even if the
 
 version 1   lines, reservations, entries
 version 2   and renewals: a limit for every window of a series
+version 3   reservations say which attempt holds them, what it made, and which entries are about them
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    text,
     update,
 )
 
 from tacit.errors import LedgerCorrupt
+from tacit.privacy.ledger.chain import decode
 
-VERSION = 2
+VERSION = 3
 
 metadata = MetaData()
 
@@ -67,6 +70,10 @@ reservations = Table(
     *_amount("asked"),
     Column("purpose", Text, nullable=False),
     Column("state", Text, CheckConstraint("state IN ('reserved', 'committed', 'aborted')"), nullable=False),
+    Column("attempt", Text),
+    Column("release", Text),
+    Column("first_entry", BigInteger, nullable=False, server_default="0"),
+    Column("last_entry", BigInteger, nullable=False, server_default="0"),
 )
 
 entries = Table(
@@ -135,4 +142,21 @@ def _add_renewals(connection: Connection) -> None:
     renewals.create(connection)
 
 
-_STEPS: Mapping[int, Callable[[Connection], None]] = {1: _add_renewals}
+def _add_attempts(connection: Connection) -> None:
+    for column in ("attempt TEXT", "release TEXT", *(f"{at} BIGINT NOT NULL DEFAULT 0" for at in _PLACES)):
+        connection.execute(text(f"ALTER TABLE {reservations.name} ADD COLUMN {column}"))
+    places: dict[str, tuple[int, int]] = {}
+    for sequence, contents in connection.execute(
+        select(entries.c.sequence, entries.c.contents).order_by(entries.c.sequence)
+    ):
+        key = getattr(decode(contents), "key", None)
+        if key is not None:
+            places[key] = (places.get(key, (sequence,))[0], sequence)
+    for key, place in places.items():
+        connection.execute(
+            update(reservations).where(reservations.c.key == key).values(dict(zip(_PLACES, place, strict=True)))
+        )
+
+
+_PLACES = ("first_entry", "last_entry")
+_STEPS: Mapping[int, Callable[[Connection], None]] = {1: _add_renewals, 2: _add_attempts}

@@ -15,21 +15,20 @@ from typing import Any
 
 from tacit.errors import LedgerCorrupt, TacitError
 from tacit.privacy.ledger.amount import Amount
-from tacit.privacy.ledger.lines import Line, Series
-from tacit.privacy.ledger.rules import (
+from tacit.privacy.ledger.events import (
     Aborted,
     Accepted,
-    Account,
-    Change,
+    Claimed,
     Committed,
     Event,
     Granted,
-    Ledger,
-    Renewal,
+    HandedOver,
+    Made,
     Renewed,
-    Reservation,
     Reserved,
 )
+from tacit.privacy.ledger.lines import Line, Series
+from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Unit, UnitKind, Window
 
@@ -66,6 +65,9 @@ class History:
     ledger: Ledger
     head: Head
     entries_by_line: dict[Line, int]
+    entries_by_key: dict[
+        str, tuple[int, int]
+    ]  # of each reservation: the entry that made it, and the last about it
 
 
 def append(head: Head, event: Event) -> Entry:
@@ -76,8 +78,12 @@ def append(head: Head, event: Event) -> Entry:
 
 def follows(head: Head, entry: Entry) -> bool:
     """Whether the entry is whole and stands right after `head`."""
-    whole = entry.hash == _hash(entry.sequence, entry.previous, entry.contents)
-    return whole and (entry.sequence, entry.previous) == (head.sequence + 1, head.hash)
+    return is_whole(entry) and (entry.sequence, entry.previous) == (head.sequence + 1, head.hash)
+
+
+def is_whole(entry: Entry) -> bool:
+    """Whether the entry hashes to what it says."""
+    return entry.hash == _hash(entry.sequence, entry.previous, entry.contents)
 
 
 def replay(entries: Iterable[Entry]) -> History:
@@ -87,6 +93,7 @@ def replay(entries: Iterable[Entry]) -> History:
     renewals: dict[Series, Renewal] = {}
     ledger = Ledger(accounts, reservations, renewals)
     counts: dict[Line, int] = {}
+    places: dict[str, tuple[int, int]] = {}
     head = START
     for entry in entries:
         if not follows(head, entry):
@@ -106,10 +113,12 @@ def replay(entries: Iterable[Entry]) -> History:
             accounts[change.account.line] = change.account
             counts[change.account.line] = counts.get(change.account.line, 0) + 1
         if change.reservation:
-            reservations[change.reservation.key] = change.reservation
+            key = change.reservation.key
+            reservations[key] = change.reservation
+            places[key] = (places.get(key, (entry.sequence,))[0], entry.sequence)
         if change.renewal:
             renewals[change.renewal.series] = change.renewal
-    return History(ledger, head, counts)
+    return History(ledger, head, counts, places)
 
 
 def _decided_again(ledger: Ledger, event: Event) -> Change:
@@ -120,10 +129,16 @@ def _decided_again(ledger: Ledger, event: Event) -> Change:
             return ledger.renew(series, limit)
         case Reserved(key, line, amount, purpose):
             return ledger.reserve(key, line, amount, purpose)
+        case Claimed(key, attempt, after):
+            return ledger.claimed(key, attempt, () if after is None else (after,))
+        case Made(key, attempt, release):
+            return ledger.made(key, attempt, release)
+        case HandedOver(key):
+            return ledger.hand_over(key)
         case Committed(key):
-            return ledger.commit(key)
+            return ledger.commit(key, certain=True)
         case Aborted(key):
-            return ledger.abort(key)
+            return ledger.abort(key, certain=True)
         case Accepted():
             return Change()
 
@@ -143,6 +158,12 @@ def encode(event: Event) -> str:
         case Reserved(key, line, amount, purpose):
             record = {"key": key, "line": _line_record(line), "amount": _amount_record(amount)}
             return _json({"kind": "reserve", "purpose": purpose, **record})
+        case Claimed(key, attempt, after):
+            return _json({"kind": "claim", "key": key, "attempt": attempt, "after": after})
+        case Made(key, attempt, release):
+            return _json({"kind": "make", "key": key, "attempt": attempt, "release": release})
+        case HandedOver(key):
+            return _json({"kind": "hand-over", "key": key})
         case Committed(key):
             return _json({"kind": "commit", "key": key})
         case Aborted(key):
@@ -226,6 +247,9 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], Event]] = {
     "grant": lambda r: Granted(_line(r["line"]), _amount(r["limit"])),
     "renew": lambda r: Renewed(_series(r["series"]), _amount(r["limit"])),
     "reserve": lambda r: Reserved(r["key"], _line(r["line"]), _amount(r["amount"]), r["purpose"]),
+    "claim": lambda r: Claimed(r["key"], r["attempt"], r["after"]),
+    "make": lambda r: Made(r["key"], r["attempt"], r["release"]),
+    "hand-over": lambda r: HandedOver(r["key"]),
     "commit": lambda r: Committed(r["key"]),
     "abort": lambda r: Aborted(r["key"]),
     "accept": lambda r: Accepted(r["lost"]),

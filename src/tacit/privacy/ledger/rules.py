@@ -2,17 +2,40 @@
 
 Each decision looks at a `Ledger` (all of it, or only the rows that matter) and returns a `Change`, or raises
 before anything changed. What happened is written down as events; `chain` replays them.
+
+A reservation leads to at most one release. Whoever works on it is an attempt: it claims the reservation with a
+token of its own, and says once, before anything leaves, what it has made. The ledger keeps digests of tokens:
+reading it lets nobody present one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from tacit.errors import BadInput, BudgetExceeded, LedgerConflict, UnknownLine, UnknownReservation
+from tacit.errors import (
+    BadInput,
+    BudgetExceeded,
+    LedgerConflict,
+    ReservationTaken,
+    UnknownLine,
+    UnknownReservation,
+)
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.amount import NOTHING, Amount
+from tacit.privacy.ledger.events import (
+    Aborted,
+    Claimed,
+    Committed,
+    Event,
+    Granted,
+    HandedOver,
+    Made,
+    Renewed,
+    Reserved,
+)
 from tacit.privacy.ledger.guarantee import Guarantee, convert
 from tacit.privacy.ledger.lines import Line, Series, named
 
@@ -66,18 +89,27 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Reservation:
-    """One release, under the key that names it. `resumed`: the key was there before this call."""
+    """One release, under the key that names it. `resumed`: the key was there before this call.
+
+    `attempt` is the digest of the token that holds it, and `release` what that attempt has made: both None for
+    a reservation that nobody has claimed.
+    """
 
     key: str
     line: Line
     amount: Amount
     purpose: str
     state: State = State.RESERVED
+    attempt: str | None = None
+    release: str | None = None
     resumed: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         named("key", self.key)
         named("purpose", self.purpose)
+        for what in ("attempt", "release"):
+            if getattr(self, what) is not None:
+                named(what, getattr(self, what))
 
 
 @dataclass(frozen=True)
@@ -90,46 +122,6 @@ class Renewal:
     def __post_init__(self) -> None:
         if self.series.unit.window is None:
             raise BadInput(f"expected a unit with a window to renew, got {self.series.unit}")
-
-
-@dataclass(frozen=True)
-class Granted:
-    line: Line
-    limit: Amount
-
-
-@dataclass(frozen=True)
-class Renewed:
-    series: Series
-    limit: Amount
-
-
-@dataclass(frozen=True)
-class Reserved:
-    key: str
-    line: Line
-    amount: Amount
-    purpose: str
-
-
-@dataclass(frozen=True)
-class Committed:
-    key: str
-
-
-@dataclass(frozen=True)
-class Aborted:
-    key: str
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """Somebody took this history as true although its witness was missing or knew more; `lost` says which."""
-
-    lost: str
-
-
-Event = Granted | Renewed | Reserved | Committed | Aborted | Accepted
 
 
 @dataclass(frozen=True)
@@ -150,7 +142,8 @@ class Ledger:
                 epsilon <= limit.epsilon and delta <= limit.delta; reserving what does not fit is refused.
     Neighbours: the line's relation, for one of the line's units in the line's window.
     Assumes:    each release meets the (epsilon, delta) it was reserved with, given all earlier ones; one key
-                names one release, drawn once; only releases that never left are aborted; the releases of one
+                names one release, drawn once (who claims a reservation, and lets nothing out before `make` has
+                returned, is held to that); only releases that never left are aborted; the releases of one
                 dataset are all on lines of one scope.
     Source:     basic composition: Dwork, Roth, The Algorithmic Foundations of DP (2014), Theorem B.1; that the
                 amounts may be chosen as one goes: Rogers, Roth, Ullman, Vadhan 2016 (arXiv 1605.08294).
@@ -184,7 +177,7 @@ class Ledger:
         asked = Reservation(key, line, amount, purpose)
         earlier = self.reservations.get(key)
         if earlier is not None:
-            if replace(earlier, state=State.RESERVED) != asked:
+            if replace(earlier, state=State.RESERVED, attempt=None, release=None) != asked:
                 raise LedgerConflict(
                     f"key {key!r} was used before for {earlier.amount} on line {earlier.line}, purpose "
                     f"{earlier.purpose!r}; it came back for {amount} on line {line}, purpose {purpose!r}"
@@ -200,12 +193,85 @@ class Ledger:
             reservation=asked,
         )
 
-    def commit(self, key: str) -> Change:
-        """The release left: what was reserved is now spent, for good."""
+    def claim(self, key: str, attempt: str, *, after: Collection[str] = ()) -> Change:
+        """Take a reservation up, or take it on from one of the attempts `after`: compare and swap.
+
+        All of them are tokens that only their holder knows. It is refused while another attempt holds the
+        reservation, and for ever once a release was made.
+        """
+        return self.claimed(key, digest_of(attempt), {digest_of(each) for each in after})
+
+    def claimed(self, key: str, attempt: str, after: Collection[str | None]) -> Change:
+        """`claim` by the digests that the ledger keeps."""
+        reservation = self._unsettled(key)
+        held = reservation.attempt
+        if reservation.release is not None:
+            raise _made_before(key)
+        if held == attempt:
+            return Change(reservation=replace(reservation, resumed=True))
+        if held is not None and held not in after:
+            raise _held_by_another(key)
+        return Change((Claimed(key, attempt, held),), reservation=replace(reservation, attempt=attempt))
+
+    def make(self, key: str, attempt: str, release: str) -> Change:
+        """Say what the attempt has made, by its digest, before anybody else sees it. This happens once.
+
+        The same attempt may say the same again, also after it was committed. A reservation that nobody holds
+        is claimed by it.
+        """
+        return self.made(key, digest_of(attempt), release)
+
+    def made(self, key: str, attempt: str, release: str) -> Change:
+        """`make` by the digest that the ledger keeps."""
+        named("release", release)
+        reservation = self._known(key)
+        if reservation.state is not State.ABORTED and (reservation.attempt, reservation.release) == (
+            attempt,
+            release,
+        ):
+            return Change(reservation=replace(reservation, resumed=True))
+        self._unsettled(key)
+        if reservation.release is not None:
+            raise _made_before(key)
+        if reservation.attempt not in (None, attempt):
+            raise _held_by_another(key)
+        return Change(
+            (Made(key, attempt, release),),
+            reservation=replace(reservation, attempt=attempt, release=release),
+        )
+
+    def hand_over(self, key: str) -> Change:
+        """The attempt that holds the reservation is lost for good: one other may claim it, once.
+
+        The lost one, should it live, can do so too; whoever is first goes on alone.
+        """
+        reservation = self._unsettled(key)
+        if reservation.release is not None:
+            raise _made_before(key)
+        if reservation.attempt is None:
+            return Change(reservation=replace(reservation, resumed=True))
+        return Change((HandedOver(key),), reservation=replace(reservation, attempt=None))
+
+    def commit(self, key: str, attempt: str | None = None, *, certain: bool = False) -> Change:
+        """The release left: what was reserved is now spent, for good.
+
+        Where the reservation was claimed, only its attempt says so, and only of what it has made; `certain` is
+        for somebody who settles what a run left behind.
+        """
+        reservation = self._known(key)
+        if not certain:
+            _refuse_other(reservation, attempt)
+            if reservation.attempt is not None and reservation.release is None:
+                raise LedgerConflict(f"expected what was made under key {key!r} to be said first, got a commit")
         return self._settle(key, State.COMMITTED)
 
-    def abort(self, key: str) -> Change:
+    def abort(self, key: str, attempt: str | None = None, *, certain: bool = False) -> Change:
         """The release never left and never will: what was reserved is free again."""
+        reservation = self._known(key)
+        if not certain and reservation.state is not State.ABORTED:
+            _refuse_other(reservation, attempt)
+            if reservation.release is not None:
+                raise _made_before(key)
         return self._settle(key, State.ABORTED)
 
     def after(self, change: Change) -> Ledger:
@@ -225,10 +291,22 @@ class Ledger:
             raise UnknownLine(f"no budget was granted on line {line}; grant one first")
         return Account(line, renewal.limit), (Granted(line, renewal.limit),)
 
-    def _settle(self, key: str, state: State) -> Change:
+    def _known(self, key: str) -> Reservation:
         reservation = self.reservations.get(key)
         if reservation is None:
             raise UnknownReservation(f"nothing is reserved under key {key!r}")
+        return reservation
+
+    def _unsettled(self, key: str) -> Reservation:
+        reservation = self._known(key)
+        if reservation.state is State.COMMITTED:
+            raise _made_before(key)
+        if reservation.state is State.ABORTED:
+            raise UnknownReservation(f"expected key {key!r} to be reserved, got {reservation.state}")
+        return reservation
+
+    def _settle(self, key: str, state: State) -> Change:
+        reservation = self._known(key)
         if reservation.state is state:
             return Change(reservation=replace(reservation, resumed=True))
         if reservation.state is not State.RESERVED:
@@ -240,6 +318,31 @@ class Ledger:
         else:
             account, event = account.abort(reservation.amount), Aborted(key)
         return Change((event,), account=account, reservation=replace(reservation, state=state))
+
+
+def digest_of(attempt: str) -> str:
+    """How the ledger calls an attempt: nobody who reads it there can present the token."""
+    return hashlib.sha256(f"attempt\n{named('attempt', attempt)}".encode()).hexdigest()
+
+
+def _refuse_other(reservation: Reservation, attempt: str | None) -> None:
+    mine = None if attempt is None else digest_of(attempt)
+    if reservation.attempt != mine:
+        raise _held_by_another(reservation.key)
+
+
+def _held_by_another(key: str) -> ReservationTaken:
+    return ReservationTaken(
+        f"another process took up what is reserved as {key}, and at most one may go on; if that one is lost "
+        "for good, see `tacit ledger hand-over --help`"
+    )
+
+
+def _made_before(key: str) -> ReservationTaken:
+    return ReservationTaken(
+        f"another process took up what is reserved as {key} and has made its release: one more would be "
+        "another release, under a key of its own"
+    )
 
 
 def cost_on(line: Line, cost: Guarantee | Budget) -> Amount:
