@@ -176,6 +176,29 @@ def test_a_token_is_not_kept(place: Place) -> None:
     refused(lambda: store.make("model-1", str(found(place).attempt), "digest"))
 
 
+def test_a_release_that_is_made_once(place: Place) -> None:
+    store, request = begun(place), Request("model-1", LINE, COST, "a test")
+    with store.once(request) as attempt:
+        refused(lambda: place.open().claim("model-1", "another"))
+        attempt.made("digest")
+        assert found(place).state is State.RESERVED
+    assert (found(place).state, found(place).release) == (State.COMMITTED, "digest")
+    entered = []
+    with pytest.raises(ReservationTaken, match="got model-1"), place.open().once(request):
+        entered.append(True)
+    assert not entered
+    with pytest.raises(OSError, match="no disk"), store.once(Request("model-2", LINE, COST, "a test")):
+        raise OSError("no disk")
+    assert found(place, "model-2").state is State.RESERVED
+    store.reserve("model-3", LINE, COST, "a test")  # by somebody who may have released it
+    with pytest.raises(ReservationTaken), store.once(Request("model-3", LINE, COST, "a test")):
+        entered.append(True)
+    with store.once(*(Request(f"model-{name}", LINE, COST, "a test") for name in (4, 5))):
+        pass
+    assert {found(place, f"model-{name}").state for name in (4, 5)} == {State.COMMITTED}
+    assert not entered
+
+
 # Rivals for one reservation, each from the same copy.
 
 

@@ -95,7 +95,7 @@ def test_a_model_that_was_saved_before_the_crash_is_not_trained_again(
 ) -> None:
     """Training once more would let out a second model for one payment."""
     with monkeypatch.context() as patch:
-        patch.setattr(Payment, "commit", lambda _: (_ for _ in ()).throw(OSError("no disk")))
+        patch.setattr(Payment, "commit", lambda *_: (_ for _ in ()).throw(OSError("no disk")))
         assert "try again with --resume" in refused(capsys, "train", dp_sgd(place))
     weights = (place / "model" / "weights.safetensors").read_bytes()
     assert str(reservations(place)["model-1"].state) == "reserved"

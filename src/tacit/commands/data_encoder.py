@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tacit.commands.output import progress_bar
-from tacit.errors import BadInput, TacitError
+from tacit.errors import BadInput, ReservationTaken, TacitError
 
 if TYPE_CHECKING:
     from tacit.data.encoding.counting import Tally
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tacit.data.encoding.selection import Selection
     from tacit.data.log import Log
     from tacit.data.splits import Split
+    from tacit.store.attempts import Attempt
 
 PART_NAMES = {2: ("train", "test"), 3: ("train", "validation", "test")}
 
@@ -70,9 +71,11 @@ def chosen_encoder(args: argparse.Namespace, log: Log, path: str) -> Iterator[En
     elif selection is None:
         yield Encoder.of(log.schema, public, sensitive_vocabulary(log.schema, {}, None, Entropy()))
     else:
-        with _paid(args, selection):
+        with _paid(args, selection) as attempt:
             sensitive = sensitive_vocabulary(log.schema, tallies, selection, Entropy())
-            yield Encoder.of(log.schema, public, sensitive, selection)
+            selected = Encoder.of(log.schema, public, sensitive, selection)
+            attempt.made(selected.digest)
+            yield selected
 
 
 def _refuse_payment(args: argparse.Namespace) -> None:
@@ -119,14 +122,14 @@ def _selection(args: argparse.Namespace, log: Log) -> Selection | None:
 
 
 @contextmanager
-def _paid(args: argparse.Namespace, selection: Selection) -> Iterator[None]:
+def _paid(args: argparse.Namespace, selection: Selection) -> Iterator[Attempt]:
     """Reserve, and commit once what was selected is on disk. If that fails it stays reserved."""
     from tacit.privacy.budget import Budget
     from tacit.privacy.ledger.guarantee import Guarantee
     from tacit.privacy.ledger.lines import Line
     from tacit.privacy.relations import Relation
     from tacit.privacy.units import Unit, UnitKind
-    from tacit.store.ledger import LedgerStore
+    from tacit.store.ledger import LedgerStore, Request
 
     unit = Unit(UnitKind.IMPRESSION)
     line = Line(args.scope, unit, Relation.REPLACE_ONE)
@@ -134,22 +137,29 @@ def _paid(args: argparse.Namespace, selection: Selection) -> Iterator[None]:
     promise = Guarantee(budget, unit, Relation.REPLACE_ONE, sensitive_features=True)
     ledger = LedgerStore.open_existing(args.ledger, witness=args.witness)
     key = f"{args.scope}/vocabulary/{args.select_key or args.out.name}"
-    purpose = f"select {selection.fields} fields' sensitive values"
-    if ledger.reserve(key, line, promise, purpose=purpose).resumed:
+    request = Request(key, line, promise, f"select {selection.fields} fields' sensitive values")
+    stays = f"the selection stays reserved in the ledger as {key}; see tacit ledger settle --help"
+    with _said_what_else(key), ledger.once(request) as attempt:
+        try:
+            yield attempt
+        except (TacitError, OSError) as problem:
+            raise BadInput(f"{problem} ({stays})") from None
+        except KeyboardInterrupt:
+            print(f"tacit data: {stays}", file=sys.stderr)
+            raise
+
+
+@contextmanager
+def _said_what_else(key: str) -> Iterator[None]:
+    """A selection that was begun before is refused with what to do instead."""
+    try:
+        yield
+    except ReservationTaken:
         raise BadInput(
             f"expected a key that the ledger does not know, got {key}: a selection was begun under it, and "
             "drawing it again would be another release. Use --encoder with the columns it made, or name "
             "another --select-key"
-        )
-    stays = f"the selection stays reserved in the ledger as {key}; see tacit ledger settle --help"
-    try:
-        yield
-    except (TacitError, OSError) as problem:
-        raise BadInput(f"{problem} ({stays})") from None
-    except KeyboardInterrupt:
-        print(f"tacit data: {stays}", file=sys.stderr)
-        raise
-    ledger.commit(key)
+        ) from None
 
 
 def _shares(text: str) -> dict[str, str]:

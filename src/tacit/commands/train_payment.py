@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,9 @@ class Payment:
     """What a training costs, one request for each line: a unit with a time window has one a window.
 
     With `drawn_once` the release is the noisy labels themselves. They are the same whenever they are asked for,
-    so a training that finds them paid for goes on without paying. Any other release is of one run: once that is
-    known, the purpose names it (`of_run`), and what another run reserved under the same key is not taken.
+    so a training that finds them paid for goes on without paying, and several may: nobody claims them. Any
+    other release is of one run: once that is known, the purpose names it (`of_run`), and what another run
+    reserved under the same key is not taken. Of the copies of a run one goes on, the one that claims it.
     """
 
     store: LedgerStore
@@ -103,13 +105,20 @@ class Payment:
             if (known.line, known.amount) == (request.line, cost_on(request.line, request.cost)):
                 raise _taken(known)
 
-    def commit(self) -> None:
-        self.store.commit_all(self.keys)
+    def claim(self, attempt: str, after: Collection[str]) -> None:
+        """Take up what is reserved, so that no copy of this run does: see `Checkpoints.hold`."""
+        self.store.claim_all(self.keys, attempt, after=after)
 
-    def give_back(self) -> None:
+    def make(self, attempt: str, release: str) -> None:
+        """The one-way step before a model is put in its place: this one, and no other."""
+        self.store.make_all(self.keys, attempt, release)
+
+    def commit(self, attempt: str | None = None) -> None:
+        self.store.commit_all(self.keys, attempt)
+
+    def give_back(self, attempt: str | None = None) -> None:
         """Nothing left, and nothing ever will."""
-        for key in self.keys:
-            self.store.abort(key)
+        self.store.abort_all(self.keys, attempt)
 
     def as_json(self) -> dict[str, Any]:
         return {"lines": [str(request.line) for request in self.requests], "keys": self.keys}

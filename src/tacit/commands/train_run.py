@@ -1,5 +1,5 @@
-"""Carries out a planned training: claim a checkpoint folder, pay, train, say that the model is made, put
-it in its place, commit; in this order alone."""
+"""Carries out a planned training: claim a checkpoint folder, reserve, claim what is reserved, train, say that
+the model is made, put it in its place, commit; in this order alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tacit.commands.train_output import shown_progress
 from tacit.commands.train_payment import Payment
 from tacit.commands.train_placing import put_in_place, saved_run
 from tacit.commands.train_plan import Planned, check_out
-from tacit.errors import BadInput, SelfCheckFailed, TacitError
+from tacit.errors import BadInput, ReservationTaken, SelfCheckFailed, TacitError
 
 if TYPE_CHECKING:
     from tacit.train.checkpoints import Checkpoints
@@ -59,17 +59,18 @@ def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overw
                 check_out(config, overwrite=overwrite)
             if chosen.secret is not None and config.ledger.secret is not None:
                 keep_secret(config.ledger.secret, chosen.secret)
-            paid = None if payment is None else _pay(chosen, payment, made=keeper.made)
+            paid = None if payment is None else _pay(chosen, payment, keeper)
         except BaseException:
             keeper.release() if begun else keeper.discard()
             raise
         if not keeper.made:
             model = _trained(chosen, payment, keeper, told, begun=begun)
             _finish(keeper, _stays(payment), lambda: _stage(chosen, payment, model, keeper))
+        _finish(keeper, _stays(payment), lambda: _say_made(payment, keeper))
         if not there:
             place = partial(put_in_place, keeper.staged, config.out, overwrite=overwrite)
             _finish(keeper, _stays(payment), place)
-        _finish(keeper, _stays(payment), lambda: None if payment is None else payment.commit())
+        _finish(keeper, _stays(payment), lambda: None if payment is None else payment.commit(keeper.token))
         if config.onnx is not None:
             _finish(keeper, _is_there(chosen, payment), lambda: _export(chosen, overwrite))
         keeper.discard()
@@ -87,17 +88,32 @@ def _refuse_lost(chosen: Planned, payment: Payment | None, keeper: Checkpoints) 
     )
 
 
-def _pay(chosen: Planned, payment: Payment, *, made: bool) -> str:
+def _pay(chosen: Planned, payment: Payment, keeper: Checkpoints) -> str:
     from tacit.train.plan import LabelPhase
 
-    if made:  # so what it cost was reserved
+    if keeper.made:  # so what it cost was reserved
         payment.refuse_unless_reserved()
         return "reserved before, by the run that made the model"
     for phase in chosen.plan.phases:
         if isinstance(phase, LabelPhase) and phase.labelling is not None:
             behind = Labelled.of(chosen.examples, phase.labelling.allocation)
             chosen.noisy_labels.refuse_changed(payment, chosen.config.ledger, behind)
-    return payment.reserve()
+    said = payment.reserve()
+    if not payment.drawn_once:
+        keeper.hold(payment.claim)
+    return said
+
+
+def _say_made(payment: Payment | None, keeper: Checkpoints) -> None:
+    """To the ledger, which takes it once. (Folders that were begun before there were tokens have none.)"""
+    if payment is None or payment.drawn_once or keeper.token is None:
+        return
+    assert keeper.release_digest is not None, "a model that was made has one"
+    try:
+        payment.make(keeper.token, keeper.release_digest)
+    except ReservationTaken:
+        keeper.unmake()  # it is not the one that was paid for, and nobody may see it
+        raise
 
 
 def _trained(
@@ -132,6 +148,9 @@ def _trained(
                 speed=config.speed, simulated=seed is not None,
             )  # fmt: skip
             return run.go(count, keeper)
+    except ReservationTaken:
+        keeper.release()
+        raise
     except SelfCheckFailed as problem:
         keeper.discard()
         raise SelfCheckFailed(f"{problem}{_stays(payment)}") from None
@@ -160,7 +179,7 @@ def _give_up(keeper: Checkpoints, payment: Payment | None, problem: BaseExceptio
         raise problem
     if payment.drawn_once:
         raise BadInput(f"{_said(problem)}{_stays(payment)}") from None
-    payment.give_back()
+    payment.give_back(keeper.token)
     raise BadInput(
         f"{_said(problem)} (before the first step: nothing was spent; name another ledger.key for the next "
         "attempt)"
@@ -172,6 +191,9 @@ def _finish(keeper: Checkpoints, standing: str, act: Callable[[], object]) -> No
     there is by now, and how the ledger stands."""
     try:
         act()
+    except ReservationTaken:
+        keeper.release()
+        raise
     except (TacitError, OSError) as problem:
         keeper.release()
         raise BadInput(f"{_said(problem)}{standing}; try again with --resume") from None

@@ -2,11 +2,11 @@
 
     ledger = LedgerStore.open("tacit-ledger.sqlite")
     ledger.grant(line, Budget.of(4, "1e-6"))
-    ledger.reserve("clicks/model-7", line, guarantee, purpose="train the click model")
-    ledger.claim("clicks/model-7", attempt)              # a token of this attempt's own: nobody else goes on
-    ...                                                  # make the release
-    ledger.make("clicks/model-7", attempt, digest)       # and only then let it out
-    ledger.commit("clicks/model-7", attempt)
+    with ledger.once(Request("clicks/model-7", line, guarantee, "train the click model")):
+        ...                                              # make the release
+    ...                                                  # and only then let it out
+
+Whoever goes on after a crash does the same in steps: reserve, claim, make, commit.
 
 The rules are in `tacit.privacy.ledger.rules`; this file decides nothing about budgets.
 """
@@ -15,45 +15,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from tacit.errors import BadInput, LedgerConflict, LedgerCorrupt, LedgerError, LedgerRolledBack
+from tacit.errors import (
+    BadInput,
+    LedgerConflict,
+    LedgerCorrupt,
+    LedgerError,
+    LedgerRolledBack,
+)
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.amount import Amount
 from tacit.privacy.ledger.chain import Head, History, append, replay
 from tacit.privacy.ledger.events import Accepted
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Line, Series, named
-from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation, cost_on
+from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation
 from tacit.store import rows, schema
+from tacit.store.attempts import Attempt, Decision, Request
 from tacit.store.database import Database, SqliteFile, database_at
 from tacit.store.witness import Witness
 
+__all__ = ["LedgerStore", "Request"]
+
 Record = TypeVar("Record")
-
-
-@dataclass(frozen=True)
-class Request:
-    """One reservation to be made: what a release costs on one line."""
-
-    key: str
-    line: Line
-    cost: Guarantee | Budget
-    purpose: str
-
-
-@dataclass(frozen=True)
-class _Decision:
-    """A rule to apply, and what of the ledger it needs to see."""
-
-    decide: Callable[[Ledger], Change]
-    key: str | None = None
-    line: Line | None = None
 
 
 class LedgerStore:
@@ -121,6 +110,20 @@ class LedgerStore:
         """
         return self.reserve_all([Request(key, line, cost, purpose)])[0]
 
+    @contextmanager
+    def once(self, *requests: Request) -> Iterator[Attempt]:
+        """Make one release, and never again: reserved before the block, made and spent once it has ended.
+
+        Let nothing out before the end, or before `Attempt.made`. Where these keys are known already the block
+        is not entered (ReservationTaken). A block that raises leaves the reservation as it is; settle it with
+        `tacit ledger settle`.
+        """
+        attempt = Attempt(self, [request.key for request in requests])
+        reserving = [request.decision(new=True) for request in requests]
+        self._decide_all([*reserving, *map(attempt.claiming, attempt.keys)])
+        yield attempt
+        attempt.commit()
+
     def claim(self, key: str, attempt: str, *, after: Collection[str] = ()) -> Reservation:
         """Take a reservation up, so that nobody else makes its release; ReservationTaken if somebody does.
 
@@ -171,7 +174,7 @@ class LedgerStore:
 
     def reserve_all(self, requests: Sequence[Request]) -> list[Reservation]:
         """Reserve on several lines, all or none: a release that reads several windows pays each of them."""
-        changes = self._decide_all([_reserving(request) for request in requests])
+        changes = self._decide_all([request.decision() for request in requests])
         reservations = [_made(change.reservation) for change in changes]
         self._made_here |= {reservation.key for reservation in reservations if not reservation.resumed}
         return reservations
@@ -214,7 +217,7 @@ class LedgerStore:
             return rows.around(connection, key=None, line=line).accounts.get(line)
 
     def _decide_each(self, keys: Sequence[str], decide: Callable[[str, Ledger], Change]) -> list[Reservation]:
-        decisions = [_Decision(partial(decide, named("key", key)), key) for key in keys]
+        decisions = [Decision(partial(decide, named("key", key)), key) for key in keys]
         return [_made(change.reservation) for change in self._decide_all(decisions)]
 
     @contextmanager
@@ -227,9 +230,9 @@ class LedgerStore:
     def _decide(
         self, decide: Callable[[Ledger], Change], *, key: str | None = None, line: Line | None = None
     ) -> Change:
-        return self._decide_all([_Decision(decide, key, line)])[0]
+        return self._decide_all([Decision(decide, key, line)])[0]
 
-    def _decide_all(self, decisions: Sequence[_Decision]) -> list[Change]:
+    def _decide_all(self, decisions: Sequence[Decision]) -> list[Change]:
         """Decide one after the other in one transaction: if one is refused, none has happened."""
         self._refuse_missing()
         changes = []
@@ -317,12 +320,6 @@ class LedgerStore:
                 f"{known.sequence} as its witness saw it: it was put back to an older state, and spending is "
                 "missing. Restore the latest copy, or see `tacit ledger accept --help`"
             )
-
-
-def _reserving(request: Request) -> _Decision:
-    amount = cost_on(request.line, request.cost)
-    key, line, purpose = named("key", request.key), request.line, request.purpose
-    return _Decision(lambda ledger: ledger.reserve(key, line, amount, purpose), key, line)
 
 
 def _at(kind: type[LedgerStore], where: str | Path, witness: str | Path | None) -> LedgerStore:

@@ -7,9 +7,14 @@ Why going on is no second release. A checkpoint holds weights and what the optim
 random: the run that goes on draws new batches and new noise. Steps that were taken after the checkpoint are
 lost; nobody saw them, and what a run shows while it goes (steps, expected counts, the epsilon of a plan) does
 not depend on private data. So what leaves in the end came from exactly the planned number of steps, each with
-fresh noise. This assumes that what ended the run had nothing to do with private data, and that the folder is
-not copied: two runs from one checkpoint would be two releases. It is readable by its owner alone, and goes when
-the model is there and paid for.
+fresh noise. This assumes that what ended the run had nothing to do with private data. The folder is readable by
+its owner alone, and goes when the model is there and paid for.
+
+Two runs from copies of one folder would be two releases, so a run that is paid for holds its payment by a token
+(`hold`), and changes it whenever it starts and whenever it keeps a checkpoint. The next token is on the disk
+before it is exchanged: a run that dies between the two finds both, and one of them is the one that counts. A
+copy has tokens that somebody else has exchanged already, and is refused when it starts; made in the very moment
+of an exchange, whichever of the two exchanges its token first goes on, and the other is refused at its next.
 
 The finished model waits in the folder until the folder says, on the disk, that it was made; only then is it put
 in its place. A run that was made never trains again, whoever has moved its model meanwhile.
@@ -24,7 +29,7 @@ import shutil
 import time
 import uuid
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -35,7 +40,7 @@ from tacit.data.manifest import read_manifest
 from tacit.data.placing import to_disk
 from tacit.errors import BadInput
 from tacit.train.configuration.values import Keeping
-from tacit.train.digests import file_digest, record_digest
+from tacit.train.digests import file_digest, folder_digest, record_digest
 from tacit.train.models.model import Model
 from tacit.train.run import Mark
 from tacit.train.sgd.descent import Descent
@@ -45,6 +50,8 @@ from tacit.train.targets import Floats
 VERSION = 2
 MANIFEST = "checkpoint.json"
 START = Mark(0, 0)
+
+Exchange = Callable[[str, Collection[str]], object]  # a new token for any of those that are presented, or raise
 
 
 def folder_beside(out: Path) -> Path:
@@ -63,6 +70,8 @@ class Kept:
     file_digest: str | None = None
     taken: Mapping[str, int] | None = None  # by update: the steps that its moments have seen
     made: bool = False  # the model is whole, and may be in its place: this run never trains again
+    tokens: tuple[str, ...] = ()  # the payment is held by one of these, the last one most likely
+    release: str | None = None  # the digest of the model that was made
 
 
 class Checkpoints:
@@ -72,6 +81,7 @@ class Checkpoints:
         self.folder, self._keeping, self._training = folder_beside(out), keeping, training
         self._lock: IO[bytes] | None = None
         self._kept: Kept | None = None
+        self._exchange: Exchange | None = None
         self._stop, self._since, self._last = False, 0, time.monotonic()
 
     def claim(self, *, resume: bool) -> bool:
@@ -137,9 +147,29 @@ class Checkpoints:
         """Whether this run has made its model. Training again would be a second one for one payment."""
         return self._current.made
 
+    @property
+    def release_digest(self) -> str | None:
+        """Of the model that was made, as `note_made` found it."""
+        return self._current.release
+
+    @property
+    def token(self) -> str | None:
+        """What holds the payment, once `hold` has returned; None where nothing is held."""
+        return self._current.tokens[-1] if self._current.tokens else None
+
+    def hold(self, exchange: Exchange) -> None:
+        """Hold what was paid from here on, alone: `exchange` is asked now, and at every checkpoint."""
+        self._exchange = exchange
+        self._exchanged(self._current)
+
     def note_made(self) -> None:
         """To be said when the model is staged, before anybody can see it in its place."""
-        self._write(replace(self._current, made=True))
+        self._write(replace(self._current, made=True, release=folder_digest(self.staged)))
+
+    def unmake(self) -> None:
+        """The model that is staged may not leave: somebody else's did."""
+        shutil.rmtree(self.staged, ignore_errors=True)
+        self._write(replace(self._current, made=False, release=None))
 
     def ask_to_stop(self) -> None:
         """Keep a checkpoint after the step that is being taken, and end as on Ctrl-C."""
@@ -163,7 +193,7 @@ class Checkpoints:
             os.fsync(file.fileno())
         taken = {each: update.steps for each, update in _updates(descent).items() if hasattr(update, "steps")}
         digest = file_digest(self.folder / name)
-        self._write(Kept(self._training, self.run, mark, name, digest, taken))
+        self._exchanged(replace(self._current, mark=mark, file=name, file_digest=digest, taken=taken))
         for old in self.folder.glob("state-*.npz"):
             if old.name != name:
                 old.unlink()
@@ -198,6 +228,16 @@ class Checkpoints:
         assert self._kept is not None, "claim comes first"
         return self._kept
 
+    def _exchanged(self, kept: Kept) -> None:
+        """Write the folder's record, and hold the payment by a new token where there is one to hold."""
+        if self._exchange is None:
+            self._write(kept)
+            return
+        token, known = uuid.uuid4().hex, kept.tokens
+        self._write(replace(kept, tokens=(*known, token)))  # before it counts: a run that dies here has both
+        self._exchange(token, known)
+        self._kept = replace(kept, tokens=(token,))  # said on the disk with the next one
+
     def _write(self, kept: Kept) -> None:
         record = {
             "version": VERSION,
@@ -208,6 +248,8 @@ class Checkpoints:
             "file_digest": kept.file_digest,
             "taken": dict(kept.taken or {}),
             "made": kept.made,
+            "tokens": list(kept.tokens),
+            "release": kept.release,
         }
         record["digest"] = record_digest(record)
         draft = self.folder / f"{MANIFEST}.new"
@@ -238,6 +280,8 @@ def _read(folder: Path) -> Kept:
         record["file_digest"],
         record["taken"],
         record["made"],
+        tuple(record.get("tokens", ())),  # none in folders of runs that began before there were any
+        record.get("release"),
     )
 
 

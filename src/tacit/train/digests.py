@@ -18,3 +18,8 @@ def record_digest(record: Mapping[str, Any]) -> str:
 def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_digest(folder: Path) -> str:
+    """Of every file that is in a folder, by name."""
+    return record_digest({path.name: file_digest(path) for path in sorted(folder.iterdir())})
