@@ -30,13 +30,14 @@ from tacit.errors import (
 )
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.amount import Amount
-from tacit.privacy.ledger.chain import Head, History, append, replay
+from tacit.privacy.ledger.chain import Head, History, append
 from tacit.privacy.ledger.events import Accepted
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Line, Series, named
 from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation
 from tacit.store import rows, schema
 from tacit.store.attempts import Attempt, Decision, Request
+from tacit.store.checked import EVERY, Checked, CheckedFile, since, whole
 from tacit.store.database import Database, SqliteFile, database_at
 from tacit.store.witness import Witness
 
@@ -49,8 +50,9 @@ class LedgerStore:
     """A durable ledger. Each method holds the ledger alone and returns after all is on disk and witnessed."""
 
     def __init__(self, database: Database, witness: Witness) -> None:
-        self._database, self._witness = database, witness
+        self._database, self._witness, self._kept = database, witness, CheckedFile(witness.path)
         self._made_here: set[str] = set()
+        self._kept_at: int | None = None  # the entry up to which all was checked when it was last kept
 
     @classmethod
     def open(cls, where: str | Path, *, witness: str | Path | None = None) -> LedgerStore:
@@ -75,7 +77,8 @@ class LedgerStore:
         store = _at(cls, where, witness)
         store._refuse_missing()
         with store._database.transaction() as connection:
-            head = store._checked(connection, make=False).head
+            store._current_tables(connection, make=False)
+            head = store._whole(connection).head
             try:
                 known = store._witness.read()
                 lost = "no witness" if known is None else f"witnessed entry {known.sequence} {known.hash}"
@@ -167,9 +170,12 @@ class LedgerStore:
         """Recompute the chain and all totals from the entries; raises LedgerCorrupt or LedgerRolledBack."""
         self._refuse_missing()
         with self._database.transaction() as connection:
-            history = self._checked(connection, make=False)
+            self._current_tables(connection, make=False)
+            history = self._whole(connection)
             self._refuse_rollback(connection, history.head)
         self._witness.advance(history.head)
+        self._kept_at = 0
+        self._keep(Checked.of(history))
         return history
 
     def reserve_all(self, requests: Sequence[Request]) -> list[Reservation]:
@@ -250,6 +256,8 @@ class LedgerStore:
                 changes.append(change)
         # Even if nothing was new: an earlier attempt may have died between its commit and its witness.
         self._witness.advance(head)
+        if self._kept_at is not None and head.sequence - self._kept_at >= EVERY:
+            self._check_on()
         return changes
 
     def _begin(self, *, make: bool) -> None:
@@ -258,13 +266,42 @@ class LedgerStore:
         elif not self._database.exists():
             self._refuse_lost()
         with self._database.transaction() as connection:
-            history = self._checked(connection, make=make)
-            self._refuse_rollback(connection, history.head)
-        self._witness.advance(history.head)
+            checked = self._checked(connection, make=make)
+            self._refuse_rollback(connection, checked.head)
+        self._witness.advance(checked.head)
+        self._keep(checked)
 
-    def _checked(self, connection: Connection, *, make: bool) -> History:
-        """Everything that is stored, checked from the pages up; older versions are brought up to date."""
+    def _check_on(self) -> None:
+        """What came since the last check: so that whoever opens a long ledger next finds little to do."""
+        with self._database.transaction() as connection:
+            checked = self._checked(connection, make=False)
+            self._refuse_rollback(connection, checked.head)
+        self._keep(checked)
+
+    def _keep(self, checked: Checked) -> None:
+        """Only what held, and was found behind the witness."""
+        if checked.head.sequence - (self._kept_at or 0) >= EVERY:
+            self._kept.write(checked)
+            self._kept_at = checked.head.sequence
+
+    def _checked(self, connection: Connection, *, make: bool) -> Checked:
+        """All that is stored, or all that was not checked before; older versions are brought up to date."""
+        current = self._current_tables(connection, make=make)
+        known = self._kept.read() if current else None
+        found = None if known is None else since(connection, known, self._database.name)
+        if known is None or found is None:
+            self._kept_at = 0
+            return Checked.of(self._whole(connection))
+        self._kept_at = known.head.sequence
+        return found
+
+    def _whole(self, connection: Connection) -> History:
+        """Everything that is stored, checked from the pages up."""
         self._database.check_pages(connection)
+        return whole(connection, self._database.name)
+
+    def _current_tables(self, connection: Connection, *, make: bool) -> bool:
+        """Whether they were of the current version already; if not, they are now."""
         found = schema.stored_version(connection)
         if found is None:
             self._refuse_lost()
@@ -274,19 +311,7 @@ class LedgerStore:
         else:
             schema.upgrade(connection, found)
         schema.refuse_other_tables(connection)
-        history, stored = replay(rows.chain(connection)), rows.everything(connection)
-        for part in ("accounts", "reservations", "renewals"):
-            if getattr(stored, part) != getattr(history.ledger, part):
-                raise LedgerCorrupt(
-                    f"the {part} stored at {self._database.name} are not what its entries add up to: "
-                    "something was edited"
-                )
-        if rows.places(connection) != history.entries_by_key:
-            raise LedgerCorrupt(
-                f"the reservations stored at {self._database.name} do not point to their entries: "
-                "something was edited"
-            )
-        return history
+        return found == schema.VERSION
 
     def _refuse_missing(self) -> None:
         if not self._database.exists():

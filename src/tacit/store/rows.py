@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, RowMapping, Select, Table, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, select, update
 
 from tacit.errors import LedgerCorrupt
 from tacit.privacy.ledger.amount import Amount
@@ -44,10 +44,10 @@ def everything(connection: Connection) -> Ledger:
 def around(connection: Connection, *, key: str | None = None, line: Line | None = None) -> Ledger:
     """Only what matters for a decision about this key or line. A reservation must be what its entries say."""
     query = select(schema.reservations).where(schema.reservations.c.key == key)
-    found = _records(connection, query, lambda row: (_reservation(row), row["first_entry"], row["last_entry"]))
-    for each in found:
-        _check_entries(connection, *each)
-    reservations = [reservation for reservation, *_ in found]
+    found = _records(connection, query, lambda row: (_reservation(row), _place(row)))
+    for each, place in found:
+        _check_entries(connection, each, *place)
+    reservations = [reservation for reservation, _ in found]
     touched = {reservation.line for reservation in reservations} | ({line} if line else set())
     texts = [line_text(each) for each in touched]
     series = [series_text(each.series) for each in touched]
@@ -69,8 +69,33 @@ def places(connection: Connection) -> dict[str, tuple[int, int]]:
     return {key: (first, last) for key, first, last in found}
 
 
-def chain(connection: Connection) -> Iterator[Entry]:
-    for row in connection.execute(select(schema.entries).order_by(schema.entries.c.sequence)):
+def open_or_later(connection: Connection, after: int) -> tuple[Ledger, dict[str, tuple[int, int]]]:
+    """The totals as they are stored; of the reservations, those not settled or with an entry after this one."""
+    table = schema.reservations
+    query = select(table).where((table.c.state == str(State.RESERVED)) | (table.c.last_entry > after))
+    found = _records(
+        connection, query, lambda row: (_reservation(row), (row["first_entry"], row["last_entry"]))
+    )
+    accounts = _records(connection, select(schema.lines), _account)
+    renewals = _records(connection, select(schema.renewals), _renewal)
+    ledger = Ledger(
+        {account.line: account for account in accounts},
+        {reservation.key: reservation for reservation, _ in found},
+        {renewal.series: renewal for renewal in renewals},
+    )
+    return ledger, {reservation.key: place for reservation, place in found}
+
+
+def sizes(connection: Connection) -> tuple[int, int]:
+    """How many entries there are, and how many reservations."""
+    counts = (select(func.count()).select_from(table) for table in (schema.entries, schema.reservations))
+    entries, reservations = (connection.execute(count).scalar_one() for count in counts)
+    return entries, reservations
+
+
+def chain(connection: Connection, after: int = 0) -> Iterator[Entry]:
+    table = schema.entries
+    for row in connection.execute(select(table).where(table.c.sequence > after).order_by(table.c.sequence)):
         yield Entry(*row)
 
 
@@ -182,6 +207,10 @@ def _account(row: RowMapping) -> Account:
 def _reservation(row: RowMapping) -> Reservation:
     asked, held = (row["key"], line_of(row["line"]), _amount("asked", row)), (row["attempt"], row["release"])
     return Reservation(*asked, row["purpose"], State(row["state"]), *held)
+
+
+def _place(row: RowMapping) -> tuple[int, int]:
+    return row["first_entry"], row["last_entry"]
 
 
 def _renewal(row: RowMapping) -> Renewal:

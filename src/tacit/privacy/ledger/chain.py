@@ -60,14 +60,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class History:
-    """What a chain of entries amounts to."""
+    """What a chain of entries amounts to. `entries_by_key` has the entry that made a reservation and the last
+    one about it."""
 
     ledger: Ledger
     head: Head
     entries_by_line: dict[Line, int]
-    entries_by_key: dict[
-        str, tuple[int, int]
-    ]  # of each reservation: the entry that made it, and the last about it
+    entries_by_key: dict[str, tuple[int, int]]
 
 
 def append(head: Head, event: Event) -> Entry:
@@ -86,15 +85,16 @@ def is_whole(entry: Entry) -> bool:
     return entry.hash == _hash(entry.sequence, entry.previous, entry.contents)
 
 
-def replay(entries: Iterable[Entry]) -> History:
+BEGINNING = History(Ledger(), START, {}, {})
+
+
+def replay(entries: Iterable[Entry], after: History = BEGINNING) -> History:
     """Check every link and decide every event again; raises LedgerCorrupt at the first that does not hold."""
-    accounts: dict[Line, Account] = {}
-    reservations: dict[str, Reservation] = {}
-    renewals: dict[Series, Renewal] = {}
+    accounts: dict[Line, Account] = dict(after.ledger.accounts)
+    reservations: dict[str, Reservation] = dict(after.ledger.reservations)
+    renewals: dict[Series, Renewal] = dict(after.ledger.renewals)
     ledger = Ledger(accounts, reservations, renewals)
-    counts: dict[Line, int] = {}
-    places: dict[str, tuple[int, int]] = {}
-    head = START
+    counts, places, head = dict(after.entries_by_line), dict(after.entries_by_key), after.head
     for entry in entries:
         if not follows(head, entry):
             raise LedgerCorrupt(
