@@ -53,7 +53,7 @@ class Payment:
         """Whether it could be reserved, in words; raises what reserving would raise. Nothing is written."""
         from tacit.privacy.ledger.rules import cost_on
 
-        ledger, new = self.store.verify().ledger, 0
+        ledger, new = self.store.around(self.requests), 0
         for request in self.requests:
             known = ledger.reservations.get(request.key)
             purpose = request.purpose

@@ -222,6 +222,14 @@ class LedgerStore:
         with self._reading() as connection:
             return rows.around(connection, key=None, line=line).accounts.get(line)
 
+    def around(self, requests: Sequence[Request]) -> Ledger:
+        """All that decides about these keys and lines: enough to see what reserving them would do."""
+        found = Ledger()
+        with self._reading() as connection:
+            for request in requests:
+                found = found.joined(rows.around(connection, key=request.key, line=request.line))
+        return found
+
     def _decide_each(self, keys: Sequence[str], decide: Callable[[str, Ledger], Change]) -> list[Reservation]:
         decisions = [Decision(partial(decide, named("key", key)), key) for key in keys]
         return [_made(change.reservation) for change in self._decide_all(decisions)]

@@ -282,6 +282,14 @@ class Ledger:
             {**self.renewals, renewal.series: renewal} if renewal else self.renewals,
         )
 
+    def joined(self, other: Ledger) -> Ledger:
+        """What either holds, where both are parts of one ledger."""
+        return Ledger(
+            {**self.accounts, **other.accounts},
+            {**self.reservations, **other.reservations},
+            {**self.renewals, **other.renewals},
+        )
+
     def _open(self, line: Line) -> tuple[Account, tuple[Event, ...]]:
         account = self.accounts.get(line)
         if account is not None:
