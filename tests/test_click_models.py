@@ -29,6 +29,7 @@ from tacit.train.configuration import parse
 from tacit.train.estimator import Estimator
 from tacit.train.examples import Examples, History
 from tacit.train.methods import READS_ALL, DpSgd, Hybrid, LabelDp, Method, Plain
+from tacit.train.models.abilities import sensitive_columns
 from tacit.train.models.din import Din
 from tacit.train.models.fnn import Fnn
 from tacit.train.models.model import Architecture, Model, Part, Sums
@@ -318,3 +319,19 @@ def test_a_history_helps_where_it_tells_something(
 ) -> None:
     """Four worlds gave gains of .07 to .11 with likings of people's own, and of -.05 to .004 without."""
     assert least < gain(tmp_path, personal) < most
+
+
+# What they read
+
+
+def test_a_history_is_read_as_sensitive_where_it_is_although_its_values_are_public() -> None:
+    """A log may have no sensitive field but a sensitive history: a model that attends to it reads it."""
+    encoder = small_encoder()
+    assert sensitive_columns(DIN, Part.WHOLE, encoder) == ("age", "seen_topic", "seen_shop")
+    assert sensitive_columns(FNN, Part.TRUNCATED, encoder) == ()
+    columns = [each for each in encoder.columns if each.name not in ("age", "seen_shop")]
+    public = Column("seen_shop", {Role.PUBLIC}, Kind.SEQUENCE, vocabulary="shop")
+    label = Column("clicked", {Role.LABEL}, Kind.FLAG)
+    without = Encoder.of(LogSchema("small", (*columns, public, label)), Hashing(11), Hashing(6))
+    assert without.fields(Role.SENSITIVE) == ()
+    assert sensitive_columns(DIN, Part.WHOLE, without) == ("seen_topic",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from tacit.train.evaluation import measures
 from tacit.train.evaluation.auc import auc
 from tacit.train.evaluation.outcomes import LEAST_STANDARD_ERRORS, Outcomes
 from tacit.train.examples import Examples
-from tacit.train.models.saving import load
+from tacit.train.models.model import Part
+from tacit.train.models.saving import load, save
 from train_command_logs import called_synthetic, granted, prepared, written
 
 Told = pytest.CaptureFixture[str]
@@ -28,13 +30,15 @@ Told = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log, and two models of it: one that has learned something, and one that has not."""
+    """A log, and models of it: one that has learned something, the same without what it knows of sensitive
+    features, and one that has learned nothing."""
     place = tmp_path_factory.mktemp("evaluate")
     prepared(place)
     for out, rate in (("good", 0.05), ("idle", 1e-9)):
         said = {"data": "log", "out": out, "model": {"name": "logistic"}, "privacy": {"method": "plain"}}
         config = written(place / f"{out}.toml", {**said, "descent": {"epochs": 4, "batch": 32, "rate": rate}})
         assert main(["train", str(config), "--json"]) == 0
+    save(place / "public", replace(load(place / "good"), part=Part.TRUNCATED))
     return place
 
 
@@ -119,15 +123,15 @@ def test_exact_figures_of_sensitive_features_are_called_a_release_too(place: Pat
     assert main(["evaluate", str(place / "good"), str(place / "log"), "--labels-are-public"]) == 0
     assert FEATURES in " ".join(capsys.readouterr().out.split())
     manifest = json.loads((place / "log" / "columns.json").read_text())
-    said = {"data": "log", "out": "public", "model": {"name": "logistic"}}
+    said = {"data": "log", "out": "truncated", "model": {"name": "logistic"}}
     said |= {"privacy": {"method": "label-dp", "epsilon": 1}, "ledger": {"secret": "other.secret"}}
     called_synthetic(place / "log")
     assert main(["train", str(written(place / "public.toml", said)), "--json"]) == 0
     (place / "log" / "columns.json").write_text(json.dumps(manifest))
     capsys.readouterr()
-    public = told(capsys, place, "--labels-are-public", model="public")["notes"]  # reads public features alone
+    public = told(capsys, place, "--labels-are-public", model="truncated")["notes"]
     assert not any(FEATURES in note for note in public)
-    beside = told(capsys, place, "--labels-are-public", "--baseline", str(place / "good"), model="public")
+    beside = told(capsys, place, "--labels-are-public", "--baseline", str(place / "good"), model="truncated")
     assert FEATURES in beside["notes"][1]
 
 
@@ -135,11 +139,76 @@ def test_noisy_labels_are_paid_for_on_the_line_that_was_asked_for(place: Path, c
     granted(place / "ledger.sqlite", "replace-one", "5", delta="0")
     capsys.readouterr()
     assert "no budget was granted on line shop (impression, replace-label)" in refused(
-        capsys, place, *noisy(place)
+        capsys, place, *noisy(place), model="public"
     )
-    told(capsys, place, *noisy(place), "--relation", "replace-one")
+    told(capsys, place, *noisy(place), "--relation", "replace-one", model="public")
     assert spent(place) == 3
     assert "expected --labels noisy with --relation" in refused(capsys, place, "--relation", "replace-one")
+
+
+def alone(place: Path) -> int:
+    """A test row that a public value singles out; its sensitive bin is what an attacker is after."""
+    public = np.load(place / "log" / "public.npy")
+    row = int(Examples.of(Columns.open(place / "log"), "test").rows(np.arange(1))[0])
+    unused = set(range(load(place / "good").model.sizes.public_rows)) - set(public.ravel().tolist())
+    public[row] = min(unused)
+    np.save(place / "log" / "public.npy", public)
+    return row
+
+
+def crafted(place: Path, row: int, bins: range) -> None:
+    """A model that scores this row highest, and higher still if its sensitive bin is among these."""
+    saved = load(place / "good")
+    table, public = saved.model.tables["table"], saved.model.sizes.public_rows
+    table[:], saved.model.dense["bias"][:] = 0, 0
+    table[np.load(place / "log" / "public.npy")[row, 0], 0] = 5
+    table[public + bins.start : public + bins.stop, 0] = 1
+    save(place / "crafted", saved, overwrite=True)
+
+
+def found_bin(capsys: Told, place: Path, row: int, *arguments: str) -> int:
+    """By halves: each evaluation tells whether the row's sensitive bin is among those that a model marks."""
+    first, past = 0, load(place / "good").model.sizes.sensitive_rows
+    while past - first > 1:
+        middle = (first + past) // 2
+        crafted(place, row, range(first, middle))
+        record = told(capsys, place, *noisy(place), "--calibration", *arguments, model="crafted")
+        inside = record["calibration"][-1]["highest"] > 1 / (1 + np.exp(-5.5))
+        first, past = (first, middle) if inside else (middle, past)
+    return first
+
+
+@pytest.mark.parametrize("lines", [("replace-one",), ("replace-one", "replace-label")])
+def test_a_line_that_protects_features_pays_for_no_model_that_reads_them(
+    place: Path, capsys: Told, lines: tuple[str, ...]
+) -> None:
+    """After one payment, figures over the same flips are free; of crafted models they would find a row's
+    sensitive value by halves, exactly. So would they on a line of labels beside it."""
+    for line in lines:
+        granted(place / "ledger.sqlite", line, "5", delta="0")
+    row = alone(place)
+    capsys.readouterr()
+    if lines == ("replace-one",):
+        told(capsys, place, *noisy(place), "--relation", "replace-one", model="public")
+        assert spent(place) == 3
+    crafted(place, row, range(5))
+    said = refused(capsys, place, *noisy(place), "--relation", lines[-1], model="crafted")
+    assert "crafted: expected a model that reads public features alone" in said
+    assert "got one that reads age" in said
+    beside = ["--relation", lines[-1], "--baseline", str(place / "crafted")]
+    said = refused(capsys, place, *noisy(place), *beside, model="public")
+    assert "crafted: expected a model that reads public features alone" in said
+    assert len(state(place)) == (1 if lines == ("replace-one",) else 0)
+
+
+def test_on_a_line_of_labels_alone_features_are_not_protected(place: Path, capsys: Told) -> None:
+    """What the refusals are for: here the attack works, as the note says."""
+    granted(place / "ledger.sqlite", "replace-label", "5", delta="0")
+    row = alone(place)
+    capsys.readouterr()
+    assert found_bin(capsys, place, row) == np.load(place / "log" / "sensitive.npy")[row, 0]
+    record = told(capsys, place, *noisy(place), model="crafted")
+    assert "for labels alone" in record["notes"][1]
 
 
 def test_changed_labels_are_not_measured_from_a_second_ledger(place: Path, capsys: Told) -> None:

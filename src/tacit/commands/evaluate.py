@@ -23,7 +23,9 @@ user, where the log has users), and against a baseline on the same rows.
 With the true labels the figures are exact. On private labels an exact figure is itself a release: keep it to
 those who may see the labels. Of a model that reads sensitive features it is a release about these as well, also
 where labels are public: keep it to those who may see the features. --labels noisy flips the labels once within
-a budget of their own, measures on the flips, and costs nothing more however often it is repeated."""
+a budget of their own, measures on the flips, and costs nothing more however often it is repeated. That holds
+for models of public features. Figures of a model that reads sensitive ones are exact about these, flips or not:
+a scope whose ledger protects features (a line of another relation than replace-label) refuses them."""
 
 EXAMPLES = """\
 examples:
@@ -81,7 +83,7 @@ def add_parser(commands: Subparsers) -> None:
     noisy.add_argument(
         "--relation",
         choices=("replace-label", "replace-one"),
-        help="the line that pays: of labels (default), or of releases that read all features",
+        help="the line that pays: of labels (default), or one that protects features too: public ones only",
     )
     noisy.add_argument("--secret", type=Path, metavar="PATH", help="the file that keys flips; made if absent")
     add_json_flag(parser)
@@ -183,7 +185,7 @@ def _about_exact(args: argparse.Namespace, models: list[Saved], examples: Exampl
     if examples.synthetic:
         return (MADE_UP,)
     labels = AGREED if args.labels_are_public else EXACT
-    return (labels, EXACT_FEATURES) if any(reads_sensitive(model) for model in models) else (labels,)
+    return (labels, EXACT_FEATURES) if any(map(sensitive_reads, models)) else (labels,)
 
 
 @contextmanager
@@ -195,10 +197,11 @@ def said_with(standing: str) -> Iterator[None]:
         raise BadInput(f"{refusal}{standing}") from None
 
 
-def reads_sensitive(model: Saved) -> bool:
-    from tacit.train.models.model import Part
+def sensitive_reads(model: Saved) -> tuple[str, ...]:
+    """The sensitive columns that its predictions depend on."""
+    from tacit.train.models.abilities import sensitive_columns
 
-    return model.part is not Part.TRUNCATED and model.model.sizes.sensitive_fields > 0
+    return sensitive_columns(model.model.architecture, model.part, model.encoder)
 
 
 def _bins(outcomes: Outcomes, predicted: Any) -> Any:

@@ -1,18 +1,23 @@
-"""Labels for measuring that are flipped once, paid for once, and read as often as one likes."""
+"""Labels for measuring that are flipped once, paid for once, and read as often as one likes.
+
+Figures over flips are free only as far as everything else that they are made of is public. What a model says of
+a row is exact about the features that it reads, so a model of sensitive ones is measured where nobody promised
+to protect features, and nowhere else: by halves, some ten crafted models would find a row's sensitive value.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tacit import expect
-from tacit.commands.evaluate import reads_sensitive, said_with
+from tacit.commands.evaluate import said_with, sensitive_reads
 from tacit.commands.places import check_writable, in_words
 from tacit.commands.train_flips import Labelled, NoisyLabels
 from tacit.commands.train_granting import Asker
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
 
     from tacit.commands.train_payment import Payment
     from tacit.privacy.allocation import Allocation
+    from tacit.store.ledger import LedgerStore
     from tacit.train.models.saving import Saved
     from tacit.train.targets import Targets
 
@@ -59,7 +65,7 @@ class Flips:
     allocation: Allocation
     every: Examples
     ledger: LedgerPlace
-    reads_sensitive: bool
+    reads: Mapping[str, tuple[str, ...]]  # the sensitive columns that each model reads, by its place
 
     @property
     def examples(self) -> Examples:
@@ -94,6 +100,16 @@ class Flips:
                 "--epsilon; nothing was spent"
             )
 
+    def refuse_sensitive(self, line: str) -> None:
+        """Refuse models that read features which this line of the ledger protects."""
+        for place, columns in self.reads.items():
+            if columns:
+                raise BadInput(
+                    f"{place}: expected a model that reads public features alone, since line {line} protects "
+                    f"the others, got one that reads {', '.join(columns)}: of these figures are exact, flips "
+                    "or not; --labels true measures it for those who may see them"
+                )
+
     def measured(self) -> Measured:
         """Pay, flip, and commit; or read flips that were paid for before."""
         if self.ledger.path is None:
@@ -102,7 +118,7 @@ class Flips:
         paid, key = payment.reserve(), payment.keys[0]
         unit = self.noisy.privacy.unit
         notes = [f"measured on labels flipped at ε = {float(self.epsilon):g} per {unit}; ledger: {paid}"]
-        notes += [LABELS_ALONE] if self.reads_sensitive else []
+        notes += [LABELS_ALONE] if any(self.reads.values()) else []
         try:
             targets = self._targets()
             payment.commit()
@@ -163,8 +179,11 @@ def checked_flips(args: argparse.Namespace, models: list[Saved], examples: Examp
         examples, privacy.unit, cap, key=flips, secret=noisy.secret, now=int(time.time())
     )
     labelled = Labelled.of(examples, allocation)  # refused here if they are not 0 or 1
-    sensitive = any(reads_sensitive(model) for model in models)
-    chosen = Flips(noisy, labelled, allocation, examples, ledger, sensitive)
+    places = [args.model, *([] if args.baseline is None else [args.baseline])]
+    reads = {str(place): sensitive_reads(model) for place, model in zip(places, models, strict=True)}
+    chosen = Flips(noisy, labelled, allocation, examples, ledger, reads)
+    if ledger.relation not in (None, Relation.REPLACE_LABEL):
+        chosen.refuse_sensitive(f"{ledger.scope} ({privacy.unit}, {ledger.relation})")
     chosen.refuse_what_would_tell_nothing()
     return chosen
 
@@ -188,12 +207,23 @@ def _payment(chosen: Flips) -> Payment:
     statement = PrivacyStatement.of(
         [release], unit=noisy.privacy.unit, relation=Relation.REPLACE_LABEL, delta=0
     )
-    # The flips themselves read no feature; only what is measured with them may.
-    charge = statement.guarantee(sensitive_features=False)
+    charge = statement.guarantee(sensitive_features=any(chosen.reads.values()))
     payment = label_payment(noisy, ledger, chosen.every, charge, Asker("--ledger"))
+    if charge.sensitive_features:
+        for line in _protecting_features(payment.store, str(ledger.scope)):
+            chosen.refuse_sensitive(line)
     keep_secret(ledger.secret, noisy.secret)
     noisy.refuse_changed(payment, ledger, chosen.labelled)
     return payment
+
+
+def _protecting_features(store: LedgerStore, scope: str) -> list[str]:
+    """The scope's lines whose promise covers more than labels."""
+    known = store.verify().ledger
+    series = {line.series for line in known.accounts} | set(known.renewals)
+    return sorted(
+        str(each) for each in series if each.scope == scope and each.relation is not Relation.REPLACE_LABEL
+    )
 
 
 def _ledger(args: argparse.Namespace, examples: Examples) -> LedgerPlace:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tacit.data.encoding.encoder import Encoder
 from tacit.errors import BadInput
+from tacit.schema.columns import Role
 from tacit.train.examples import Examples
 from tacit.train.models.din import Din
 from tacit.train.models.fnn import Fnn
@@ -14,6 +16,16 @@ def own_part(shape: Architecture) -> Part | None:
     if isinstance(shape, Fnn):
         return Part.TRUNCATED
     return Part.WHOLE if isinstance(shape, Din) else None
+
+
+def sensitive_columns(shape: Architecture, part: Part, encoder: Encoder) -> tuple[str, ...]:
+    """The sensitive columns that a prediction reads: fields of the sensitive side, and histories that are
+    sensitive although they share a public field's values. What it says of a row is a release about these."""
+    if part is Part.TRUNCATED:
+        return ()
+    public = {column.name for column in encoder.columns if Role.PUBLIC in column.roles}
+    histories = shape.history if isinstance(shape, Din) else ()
+    return (*encoder.fields(Role.SENSITIVE), *(name for name in histories if name not in public))
 
 
 def expect_method(shape: Architecture, method: str) -> None:
