@@ -167,6 +167,32 @@ def test_losses_are_integrated_as_mpmath_does() -> None:
     assert replaced * (1 - 1e-6) <= found <= replaced * 1.002
 
 
+def planar_delta(one: complex, other: complex, noise: float, share: float, growth: float) -> float:
+    """A record that joins with `one` against `other`, in the plane that these and the origin span."""
+    line = np.linspace(-1 - 7 * noise, 1 + 7 * noise, 220)
+    place = line[:, None] + 1j * line
+    away, upper, lower = (np.exp(-(np.abs(place - w) ** 2) / (2 * noise**2)) for w in (0, one, other))
+    gain = (1 - share) * (1 - growth) * away + share * (upper - growth * lower)
+    return float(np.maximum(gain, 0).sum() * (line[1] - line[0]) ** 2 / (2 * np.pi * noise**2))
+
+
+@pytest.mark.parametrize(("noise", "share"), [(0.7, 0.1), (1.3, 0.6), (2.5, 1.0)])
+def test_of_all_replaced_records_opposite_ones_are_the_worst(noise: float, share: float) -> None:
+    """Neyman and Pearson, on half-spaces of equal mass; a record that is 3% too long is caught."""
+    draw = np.random.default_rng(7)
+    records = np.sqrt(draw.random(16)) * np.exp(2j * np.pi * draw.random(16))
+    pairs = [(1, -1j), (1, -0.9), (1, 0), (0.7 + 0.7j, -1), *zip(records[::2], records[1::2], strict=True)]
+    for threshold in (-0.3, 0.0, 0.5, 1.5):
+        growth = math.exp(threshold)
+        worst = delta(SubsampledGaussian(noise, share, 1), epsilon=max(threshold, 0), relation=REPLACE)
+        if threshold < 0:  # the accountant answers from 0 on; below, by the integral itself
+            worst = planar_delta(1, -1, noise, share, growth)
+        assert planar_delta(1, -1, noise, share, growth) == pytest.approx(worst, rel=2e-3, abs=1e-7)
+        for one, other in pairs:
+            assert planar_delta(one, other, noise, share, growth) <= worst * (1 + 1e-4) + 1e-9
+        assert planar_delta(1.03, -1.03, noise, share, growth) > worst * (1 + 1e-3)
+
+
 def composed_flips_delta(response: RandomizedResponse, count: int, threshold: float) -> float:
     """Exact: the loss of k binary flips is (2 j - k) epsilon with binomial chances."""
     t, e = mpmath.mpf(response.truth.numerator) / response.truth.denominator, mpmath.exp(threshold)

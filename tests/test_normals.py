@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,12 @@ def test_tails_reach_beyond_eleven_sigma(dtype: type[np.floating]) -> None:
     given = [furthest(dtype, word) for word in (0, 2**20, 2**40, 2**60, 2**62, 2**63, 2**64 - 1)]
     assert given == sorted(given, reverse=True)
     assert len(set(given)) == len(given)
+
+
+def test_the_docs_say_how_far_the_tails_reach() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "guarantees.md").read_text()
+    single, double = (math.floor(10 * furthest(each, 0)) / 10 for each in (np.float32, np.float64))
+    assert f"floating point; tails to {single} standard deviations, {double} in double precision" in page
 
 
 @Types

@@ -111,7 +111,8 @@ class _Source(ABC):
 
         `scale` rounds up to the array's type, never down. These are floating-point normals, for the noise of
         training: they do not hide what the rounding of a sum gives away, and their tail ends at 11.5 scales
-        (1e-29 of probability each). Counts take the exact discrete laws in `privacy` instead.
+        (12.7 in double precision; beyond it are 1e-29 of all pairs). Counts take the exact discrete laws in
+        `privacy` instead.
         """
         if out is None:
             if shape is None:

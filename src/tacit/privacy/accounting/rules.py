@@ -1,7 +1,7 @@
 """Which releases the accountant has a proof for, under which relations, and for groups of records where.
 
-Guarantee:  what is `readable` has a pair in `losses` that dominates it; anything else raises, before a number
-            is computed.
+Guarantee:  what is `readable` has a pair in `losses` that is proved to dominate it, at the source that the pair
+            names or in its own docstring; anything else raises, before a number is computed.
 Neighbours: as named by the caller. A release that states a relation is read under that one alone.
 Assumes:    what each record in `releases` says about itself.
 Source:     composition: Zhu, Dong, Wang 2022 (arXiv 2106.08567); the pairs: `losses`, `gaussian`, `counts`.
