@@ -35,6 +35,7 @@ from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.wire.amending import Agreement, Step
 from tacit.cleanroom.wire.modes import Mode, Role
 from tacit.cleanroom.wire.refusals import Refusal
+from tacit.cleanroom.wire.statements import standing, statement_after
 from tacit.errors import BadInput, RoomError
 from tacit.privacy.budget import Budget
 
@@ -211,6 +212,32 @@ def test_tightened_terms_after_a_release_are_not_paid_until_both_renew() -> None
     room.amend(again, now=NOW)
     step(room)
     assert room.describe(peer=PLATFORM, now=NOW).remaining.epsilon_spent == 5
+
+
+def test_statements_say_what_was_released_under_earlier_terms_and_what_may_still_be() -> None:
+    room, agreement = a_room(terms(epsilon=3)), signed(terms(epsilon=3))
+
+    def said() -> tuple[str, tuple[str, ...]]:
+        remaining = room.describe(peer=PLATFORM, now=NOW).remaining
+        return standing(room.terms, remaining), statement_after(room.terms, remaining).not_protected
+
+    assert said()[0].startswith(
+        "Nothing was released so far. Under the terms in force, (ε = 3, δ = 0) may still"
+    )
+    step(room)
+    so_far = "What was released so far is {} about one record's labels, under all terms ever in force."
+    three = so_far.format("(ε = 3, δ = 0)")
+    only = " No more may be: under the terms in force leaves only what is paid for already."
+    assert said() == (three + only, room.terms.statement().not_protected)
+    tightened = agreement.amend(terms(epsilon="0.5"), Role.ROOM, ROOM_KEY)
+    room.amend(tightened, now=NOW)  # its own statement speaks of (0.5, 0), and nothing of it ever leaves
+    assert said()[0] == three + only
+    assert "earlier terms as well: in all, (ε = 3, δ = 0) was released" in said()[1][-1]
+    room.amend(both(tightened, terms(epsilon="0.5", label_version=1)), now=NOW)
+    assert said()[0] == f"{three} Under the terms in force, (ε = 0.5, δ = 0) may still be released."
+    step(room)
+    assert said()[0].startswith(so_far.format("(ε = 3.5, δ = 0)"))
+    assert "in all, (ε = 3.5, δ = 0) was released" in said()[1][-1]
 
 
 def test_terms_that_are_no_longer_in_force_are_refused() -> None:

@@ -152,7 +152,8 @@ def test_an_agreement_from_proposal_to_amendments(table: Table, capsys: pytest.C
 
     page = tacit(capsys, "agree", table.file)  # shown, in plain words
     assert "Allows more than before in: expires. Only both together can do that." in page
-    assert "(2, 0)-differentially private per impression" in page
+    assert "What may leave under these terms is (2, 0)-differentially private per impression" in page
+    assert "was released is" not in page, "the agreement does not know: (3, 0) may have left before"
     assert "sums over labels that were flipped once" in page
     assert "step 2 is in force" in page
     stays = "(ε = 2, δ = 0) if nothing has left under earlier terms, else at most (ε = 3, δ = 0)"
@@ -305,6 +306,8 @@ def test_train_then_status(served: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (after["remaining"]["epsilon_left"], after["remaining"]["epsilon_spent"]) == ("0", "3")
     assert after["audit"]["receipts"] > 3
     page = tacit(capsys, "status", settings)
+    assert "What was released so far is (ε = 3, δ = 0) about one record's labels" in page
+    assert "What may leave under these terms is (3, 0)-differentially private per impression" in page
     assert "all in place" in page
     assert "Not protected" in page
     own = json.loads(tacit(capsys, "status", served / "room/room.toml", "--json"))

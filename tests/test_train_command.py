@@ -112,6 +112,7 @@ def test_a_dry_run_and_an_explanation_change_nothing(place: Path, capsys: Told) 
     page = capsys.readouterr().out
     assert "not begun. Nothing is spent." in page
     assert "What would be promised" in page
+    assert "What would be released is (" in page
     assert files(place) == before
 
 

@@ -163,7 +163,7 @@ def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
     elif plan.statement is None:
         page += [_filled(NO_PROMISE)]
     else:
-        page += ["What would be promised:", "", plan.statement.as_text()]
+        page += ["What would be promised:", "", plan.statement.as_text("What would be released")]
         page += [*_warned(record["few"]), *_warned(record["warning"])]
         page += ["", _tuning(ledger=chosen.config.ledger.path is not None)]
     return record, page

@@ -95,6 +95,7 @@ def _read(path: Path) -> bytes:
 def _show(before: Agreement | None, after: Agreement, args: argparse.Namespace) -> int:
     from tacit.cleanroom.room.granting import possible_budgets
     from tacit.cleanroom.wire.amending import loosened
+    from tacit.cleanroom.wire.statements import UNDER_THESE
 
     last, waits = after.steps[-1], after.waits_for
     settled = after.steps[-2].terms if len(after.steps) > 1 else None
@@ -128,7 +129,7 @@ def _show(before: Agreement | None, after: Agreement, args: argparse.Namespace) 
     ]
     print_table(f"Agreement {last.terms.name}, step {last.serial}", ("term", "value", ""), rows)
     print(f"What leaves the room: {last.terms.mode.words}.\n")
-    print(statement.as_text())
+    print(statement.as_text(UNDER_THESE))
     print()
     if looser:
         print(f"Allows more than before in: {', '.join(looser)}. Only both together can do that.")

@@ -24,6 +24,7 @@ HOLDS, BROKEN = 0, 1
 
 def run(args: argparse.Namespace) -> int:
     from tacit.cleanroom.wire.modes import Role
+    from tacit.cleanroom.wire.statements import UNDER_THESE, standing
     from tacit.services.room import settings
 
     role = settings.role_of(args.settings)
@@ -42,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(record)
     else:
-        _show(record, statement.as_text())
+        so_far = "" if remaining is None else f"{standing(terms, remaining)}\n\n"
+        _show(record, f"{so_far}{statement.as_text(UNDER_THESE)}")
     return HOLDS if audit["holds"] else BROKEN
 
 

@@ -114,19 +114,21 @@ class PrivacyStatement:
             "window_origin": None if window is None else window.origin,
         }
 
-    def as_text(self) -> str:
-        """A page that a person who is not an engineer can read."""
+    def as_text(self, what: str = "What was released") -> str:
+        """A page that a person who is not an engineer can read. It is about releases that were made, unless
+        `what` says otherwise."""
         epsilon, delta = shown_up(self.epsilon), shown_up(self.delta, 3)
         changed = self.relation.plain.format(unit=self.unit)
         factor = shown_up(math.exp(self.epsilon), 3) if self.epsilon < 300 else "astronomically many"
+        concluded = f"Whatever somebody concludes from {what[0].lower()}{what[1:]}, they would have concluded"
         meaning = (
-            f"Take a dataset in which {changed}. Whatever somebody concludes from what was released, they "
-            f"would have concluded from that one too, at most {factor} times (e^{epsilon}) less or more often"
+            f"Take a dataset in which {changed}. {concluded} "
+            f"from that one too, at most {factor} times (e^{epsilon}) less or more often"
             + (f", up to a remainder of probability {delta}." if self.delta else ".")
         )
         window = self.unit.window
         lines = [
-            f"What was released is ({epsilon}, {delta})-differentially private per {self.unit}.",
+            f"{what} is ({epsilon}, {delta})-differentially private per {self.unit}.",
             *([f"Windows of {window} are counted from second {window.origin} on."] if window else []),
             "",
             textwrap.fill(meaning, 100),

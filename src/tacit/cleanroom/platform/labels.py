@@ -17,6 +17,7 @@ from tacit.cleanroom.platform.sending import Tokens, token_slabs
 from tacit.cleanroom.wire.agreement import Mode
 from tacit.cleanroom.wire.answers import Receipt
 from tacit.cleanroom.wire.requests import LabelsRequest
+from tacit.cleanroom.wire.statements import statement_after
 from tacit.errors import BadInput
 from tacit.privacy.statement import PrivacyStatement
 
@@ -48,7 +49,7 @@ def ask_for_labels(tokens: Tokens, link: RoomLink, *, task: str, run: str) -> Re
         slabs.size + len(request.to_bytes()),
         sum(len(chunk) for chunk in answer.to_chunks()),
         answer.receipt,
-        terms.statement(),
+        statement_after(terms, link.describe().remaining),
     )
 
 

@@ -20,6 +20,7 @@ from tacit.cleanroom.platform.sending import Examples, Tokens, statistic_slabs
 from tacit.cleanroom.wire.agreement import Mode
 from tacit.cleanroom.wire.answers import Receipt
 from tacit.cleanroom.wire.requests import Purpose, StatisticRequest
+from tacit.cleanroom.wire.statements import statement_after
 from tacit.errors import BadInput
 from tacit.privacy.statement import PrivacyStatement
 
@@ -86,7 +87,7 @@ def fit_statistic(
     effects = fit(
         answer.sums, answer.noise_stddev, phi, logits.astype(np.float64), bias=cells.bias, prior=prior
     )
-    chosen, statement = model.adapter(adapter), terms.statement()
+    chosen, statement = model.adapter(adapter), statement_after(terms, link.describe().remaining)
     head = StatisticHead(
         model.digest,
         chosen.advertiser,

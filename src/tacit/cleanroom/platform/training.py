@@ -31,6 +31,7 @@ from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.answers import Receipt, Remaining
 from tacit.cleanroom.wire.codec import codec_named
 from tacit.cleanroom.wire.requests import StepRequest
+from tacit.cleanroom.wire.statements import statement_after
 from tacit.errors import BadInput
 from tacit.privacy.statement import PrivacyStatement
 from tacit.train.evaluation.estimates import Measured
@@ -113,7 +114,7 @@ def train_adapter(
     crossed = done.bytes_sent + done.bytes_received - begun.bytes_sent - begun.bytes_received
     return Trained(
         done.step, done.bytes_sent, done.bytes_received, done.examples, computing, waiting,
-        crossed / waiting if waiting > 0 else None, done.receipts, described.terms.statement(),
+        crossed / waiting if waiting > 0 else None, done.receipts, statement_after(described.terms, remaining),
     )  # fmt: skip
 
 

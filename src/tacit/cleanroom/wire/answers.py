@@ -16,6 +16,7 @@ from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.requests import LabelsRequest, StatisticRequest, StepRequest
 from tacit.errors import BadInput, RoomRefused
+from tacit.privacy.budget import Budget
 
 CHUNK_BYTES = 2**20
 SIGNATURE_BYTES = 64
@@ -137,6 +138,14 @@ class Remaining:
     epsilon_spent: Fraction
     delta_spent: Fraction
     releases_per_record: int
+
+    @property
+    def spent(self) -> Budget:
+        return Budget(self.epsilon_spent, self.delta_spent)
+
+    @property
+    def left(self) -> Budget:
+        return Budget(self.epsilon_left, self.delta_left)
 
     def as_json(self) -> dict[str, Any]:
         amounts = {key: str(getattr(self, key)) for key in _AMOUNTS}

@@ -7,13 +7,14 @@ one record; features, and which records there are, are the same in both.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tacit import expect
 from tacit.cleanroom.wire.modes import Join, Mode, Noise
-from tacit.privacy.budget import rounded_up
+from tacit.privacy.budget import Budget, rounded_up
 from tacit.privacy.calibration import least_noise
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import Composed, GaussianStatistic, NoisyLabels, Release
@@ -22,7 +23,9 @@ from tacit.privacy.units import Unit, UnitKind
 
 if TYPE_CHECKING:
     from tacit.cleanroom.wire.agreement import Terms
+    from tacit.cleanroom.wire.answers import Remaining
 
+UNDER_THESE = "What may leave under these terms"
 RECORD = Unit(UnitKind.IMPRESSION)
 RELATION = Relation.REPLACE_LABEL
 
@@ -46,6 +49,28 @@ def statement(terms: Terms) -> PrivacyStatement:
         delta=terms.delta,
         also_not_protected=not_protected(terms),
     )
+
+
+def statement_after(terms: Terms, remaining: Remaining) -> PrivacyStatement:
+    """The same for who holds what left under these terms, once the room has said what was spent in all:
+    whatever left under earlier terms adds to it, and is named."""
+    stated, spent = statement(terms), remaining.spent
+    if spent.fits(terms.budget):
+        return stated
+    earlier = f"what left under earlier terms as well: in all, {spent} was released about one record's labels"
+    return replace(stated, not_protected=(*stated.not_protected, earlier))
+
+
+def standing(terms: Terms, remaining: Remaining) -> str:
+    """What was released so far, under all terms that were ever in force, and what may still be; in words."""
+    spent, left = remaining.spent, remaining.left
+    if spent == Budget.NOTHING:
+        said = "Nothing was released so far."
+    else:
+        said = f"What was released so far is {spent} about one record's labels, under all terms ever in force."
+    if terms.budget.fits(left):
+        return f"{said} Under the terms in force, {terms.budget} may still be released."
+    return f"{said} No more may be: under the terms in force leaves only what is paid for already."
 
 
 def release(terms: Terms) -> Release:
