@@ -13,13 +13,14 @@ from tacit.cleanroom.room.memory import MemoryLedger, MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.amending import Agreement
+from tacit.cleanroom.wire.answers import Begun
 from tacit.cleanroom.wire.blocks import Block, Layout
 from tacit.cleanroom.wire.codec import codec_named
 from tacit.cleanroom.wire.derivatives import BlockDerivatives, Factors
 from tacit.cleanroom.wire.losses import Loss
 from tacit.cleanroom.wire.modes import Mode, Role
 from tacit.cleanroom.wire.refusals import Refusal
-from tacit.cleanroom.wire.requests import LabelsRequest, Purpose, StatisticRequest, StepRequest
+from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, Purpose, StatisticRequest, StepRequest
 from tacit.cleanroom.wire.signing import private_key, public_key
 from tacit.cleanroom.wire.slabs import (
     Slab,
@@ -210,6 +211,23 @@ def step(room: Room, **changes: Any) -> Any:
     first, rows = changes.pop("first", 0), changes.pop("rows", 32)
     request, slabs = honest_step(room.terms, rows, first=first, **changes)
     return room.step(request, slabs, peer=PLATFORM, now=NOW)
+
+
+def begin(
+    room: Room,
+    run: str,
+    *,
+    releases: int,
+    tokens: NDArray[np.uint8] | None = None,
+    peer: str = PLATFORM,
+    **changes: Any,
+) -> Begun:
+    """A run that sets releases of the table's first 32 records aside, or of these."""
+    named = some_tokens(32) if tokens is None else tokens
+    _, slabs = for_labels(room.terms, named)
+    known: dict[str, Any] = {"training": "00" * 32, "task": room.terms.tasks[0], "rows": len(named)}
+    request = BeginRequest(room.terms.digest, run, releases=releases, **{**known, **changes})
+    return room.begin(request, slabs, peer=peer, now=NOW)
 
 
 def some_parts(**given: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.answers import (
+    Begun,
     Description,
     LabelsAnswer,
     Receipt,
@@ -22,7 +23,7 @@ from tacit.cleanroom.wire.audit_log import Entry, append
 from tacit.cleanroom.wire.blocks import Block, Layout
 from tacit.cleanroom.wire.losses import Loss
 from tacit.cleanroom.wire.refusals import Refusal
-from tacit.cleanroom.wire.requests import LabelsRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.errors import RoomRefused
 from tacit.privacy.ledger.chain import START
 
@@ -88,6 +89,12 @@ class Echo:
         assert now > 0
         assert list(slabs)
         return LabelsAnswer(np.arange(request.rows).astype(np.uint8) % 2, RECEIPT)
+
+    def begin(self, request: BeginRequest, slabs: Iterable[bytes], *, peer: str, now: int) -> Begun:
+        self._enter(peer)
+        assert now > 0
+        assert list(slabs)
+        return Begun(request.releases, RECEIPT)
 
     def exchange(self, points: bytes | None, *, peer: str, now: int) -> bytes:
         self._enter(peer)

@@ -19,9 +19,9 @@ from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.store import Ledger
 from tacit.cleanroom.wire.agreement import Mode, Noise, Role, Terms
 from tacit.cleanroom.wire.amending import Agreement
-from tacit.cleanroom.wire.answers import Description, LabelsAnswer, StatisticAnswer, StepAnswer
+from tacit.cleanroom.wire.answers import Begun, Description, LabelsAnswer, StatisticAnswer, StepAnswer
 from tacit.cleanroom.wire.audit_log import Entry
-from tacit.cleanroom.wire.requests import LabelsRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.cleanroom.wire.signing import new_key, public_key
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES
 from tacit.privacy.randomness import Source
@@ -58,6 +58,10 @@ class HeldRoom:
         asked = LabelsRequest.from_bytes(request.to_bytes())
         answer = self.room.labels(asked, slabs, peer=self.peer, now=self.clock())
         return LabelsAnswer.from_chunks(answer.to_chunks(), request)
+
+    def begin(self, request: BeginRequest, slabs: Iterable[bytes]) -> Begun:
+        asked = BeginRequest.from_bytes(request.to_bytes())
+        return Begun.from_bytes(self.room.begin(asked, slabs, peer=self.peer, now=self.clock()).to_bytes())
 
     def exchange(self, points: bytes | None) -> bytes:
         return self.room.exchange(points, peer=self.peer, now=self.clock())

@@ -47,7 +47,7 @@ from tacit.store.witness import Watched, Witness
 KIND = Kind("room store", 0x7AC1B, RoomError, RoomError)
 REMEDY = "put the newest one back, or agree on a new label_version and begin with a new store"
 WATCHED = Watched("room store", RoomError, RoomError, RoomError, REMEDY)
-VERSION = 1
+VERSION = 2  # 1 had no `room_held`
 
 # Records fall on pages all over the tree, so pages should be small.
 PAGE_BYTES = 4096
@@ -77,8 +77,17 @@ _COUNTS = Table(
     Column("used", Integer, CheckConstraint("used >= 1"), nullable=False),
     sqlite_with_rowid=False,
 )
+_HELD = Table(
+    "room_held",  # what runs have set aside: it is among the counts
+    _METADATA,
+    Column("run", Integer, primary_key=True, autoincrement=False),
+    Column("record", LargeBinary, primary_key=True),
+    Column("left", Integer, CheckConstraint('"left" >= 0'), nullable=False),
+    Column("used", Integer, CheckConstraint("used >= 0"), nullable=False),
+    sqlite_with_rowid=False,
+)
 _RELEASES = Table(
-    "room_releases",  # short numbers for long names: there is a row of counts for every record
+    "room_releases",  # short numbers for long names, also of runs: there is a row of counts for every record
     _METADATA,
     Column("number", Integer, primary_key=True),
     Column("release", Text, nullable=False, unique=True),
@@ -97,6 +106,17 @@ _COUNT = (
     "ON CONFLICT (release, record) DO UPDATE SET used = used + 1 WHERE used < ?"
 )
 
+_NAME = 'INSERT INTO room_held (run, record, "left", used) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING'
+_COUNT_HELD = (
+    "INSERT INTO room_counts (release, record, used) "
+    'SELECT ?, record, ? - used - "left" FROM room_held WHERE run = ? AND used + "left" < ? '
+    "ON CONFLICT (release, record) DO UPDATE SET used = room_counts.used + excluded.used"
+)
+_MOST_HELD = (
+    "SELECT max(counts.used) FROM room_held AS held JOIN room_counts AS counts "
+    "ON counts.release = ? AND counts.record = held.record WHERE held.run = ?"
+)
+_USE = 'UPDATE room_held SET "left" = "left" - 1, used = used + 1 WHERE run = ? AND record = ? AND "left" >= 1'
 
 _NUMBER = select(_RELEASES.c.number).where(_RELEASES.c.release == bindparam("release"))
 
@@ -124,6 +144,23 @@ class _Look:
         used_up = f"SELECT 1 FROM room_counts WHERE used >= {int(most)} AND release = ? AND record IN"
         return not list(read_among(self._connection, used_up, number, _each(records)))
 
+    def most_used(self, release: str, records: Records) -> int:
+        number = self._connection.execute(_NUMBER, {"release": release}).scalar()
+        used = "SELECT max(used) FROM room_counts WHERE release = ? AND record IN"
+        if number is None:
+            return 0
+        return max(
+            (row[0] or 0 for row in read_among(self._connection, used, number, _each(records))), default=0
+        )
+
+    def holds(self, release: str, run: str, records: Records) -> bool:
+        number = self._connection.execute(_NUMBER, {"release": _run(release, run)}).scalar()
+        if number is None:
+            return False
+        held = 'SELECT count(*) FROM room_held WHERE "left" > 0 AND run = ? AND record IN'
+        found = sum(row[0] for row in read_among(self._connection, held, number, _each(records)))
+        return bool(found == len(records))
+
 
 class _Transaction(_Look):
     """`Kept`, on one connection."""
@@ -131,6 +168,44 @@ class _Transaction(_Look):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self.appended: Head | None = None  # the last entry that this transaction wrote
+
+    def hold(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
+        number, of_run, sql = (
+            self._number(release),
+            self._number(_run(release, run)),
+            self._connection.exec_driver_sql,
+        )
+        sql(_NAME, [(of_run, record) for record in _each(records)])
+        sql(_COUNT_HELD, (number, releases, of_run, releases))
+        sql('UPDATE room_held SET "left" = ? - used WHERE run = ?', (releases, of_run))
+        return int(sql(_MOST_HELD, (number, of_run)).scalar() or 0) <= most
+
+    def use(self, release: str, run: str, records: Records) -> bool:
+        number = self._number(_run(release, run))
+        rows = [(number, record) for record in _each(records)]
+        return not rows or self._connection.exec_driver_sql(_USE, rows).rowcount == len(rows)
+
+    def hand_back(self, release: str, run: str) -> int:
+        number, of_run, sql = (
+            self._number(release),
+            self._number(_run(release, run)),
+            self._connection.exec_driver_sql,
+        )
+        given = int(sql('SELECT sum("left") FROM room_held WHERE run = ?', (of_run,)).scalar() or 0)
+        # A count of nothing is no row: what nobody has used goes, and so do the run's own rows for it.
+        held = 'SELECT record FROM room_held WHERE run = ? AND "left" > 0'
+        less = '(SELECT "left" FROM room_held WHERE run = ? AND record = room_counts.record)'
+        sql(
+            f"DELETE FROM room_counts WHERE release = ? AND record IN ({held}) AND used <= {less}",
+            (number, of_run, of_run),
+        )
+        sql(
+            f"UPDATE room_counts SET used = used - {less} WHERE release = ? AND record IN ({held})",
+            (of_run, number, of_run),
+        )
+        sql("DELETE FROM room_held WHERE run = ? AND used = 0", (of_run,))
+        sql('UPDATE room_held SET "left" = 0 WHERE run = ?', (of_run,))
+        return given
 
     def keep(self, key: str, value: bytes) -> None:
         row = insert(_VALUES).values(key=key, value=value)
@@ -172,6 +247,10 @@ class _Transaction(_Look):
         return int(self._connection.execute(_NUMBER, {"release": release}).scalar_one())
 
 
+def _run(release: str, run: str) -> str:
+    return f"{release}, run {run}"
+
+
 def _each(records: Records) -> list[bytes]:
     spelled = records.tobytes()
     return [spelled[start : start + TOKEN_BYTES] for start in range(0, len(spelled), TOKEN_BYTES)]
@@ -193,7 +272,7 @@ class SqlRoomStore:
             raise BadInput("expected the path of a room store, got the URL of a server")
         database = GatherDatabase(where, KIND, PAGE_BYTES)
         present = database.table_names()
-        if present and present != set(_METADATA.tables):
+        if present and present | {_HELD.name} != set(_METADATA.tables):
             tables = ", ".join(sorted(present)[:5])
             raise RoomError(f"expected a room store or nothing at {database.name}, got tables {tables}")
         database.make_ready()
@@ -201,6 +280,9 @@ class SqlRoomStore:
             found = connection.exec_driver_sql("PRAGMA user_version").scalar()
             if found == 0 and not inspect(connection).get_table_names():
                 _METADATA.create_all(connection, checkfirst=False)
+                connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+            elif found == 1:
+                _HELD.create(connection)
                 connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
             elif found != VERSION:
                 raise RoomError(f"expected a room store of version {VERSION} at {database.name}, got {found}")

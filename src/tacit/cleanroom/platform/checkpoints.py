@@ -30,6 +30,7 @@ class Progressed:
     """Steps that are done, and what they sent, received and were given receipts for.
 
     `steps_an_epoch` is how the run cuts its rows into batches: terms that are tightened later do not change it.
+    `begun`: what it needs was set aside for it in the room, before its first step.
     """
 
     steps_an_epoch: int
@@ -38,6 +39,7 @@ class Progressed:
     bytes_received: int = 0
     examples: int = 0
     receipts: tuple[Receipt, ...] = ()
+    begun: bool = False
 
 
 def keep(path: Path, training: str, progressed: Progressed, descent: Descent) -> None:
@@ -71,7 +73,7 @@ def restore(path: Path, training: str, descent: Descent) -> Progressed | None:
     receipts = tuple(
         Receipt(sequence, digest, bytes.fromhex(sig)) for sequence, digest, sig in state["receipts"]
     )
-    told = {each.name: state[each.name] for each in fields(Progressed)}
+    told = {each.name: state[each.name] for each in fields(Progressed) if each.name in state}
     return Progressed(**(told | {"receipts": receipts}))
 
 

@@ -25,12 +25,12 @@ from tacit.cleanroom.platform.descending import Descent, Floats
 from tacit.cleanroom.platform.link import RoomLink
 from tacit.cleanroom.platform.plans import Plan, rows_of, steps_an_epoch
 from tacit.cleanroom.platform.projecting import project
-from tacit.cleanroom.platform.sending import Examples, Tokens, as_decoded, step_slabs
+from tacit.cleanroom.platform.sending import Examples, Tokens, as_decoded, step_slabs, token_slabs
 from tacit.cleanroom.wire import canonical
-from tacit.cleanroom.wire.agreement import Terms
-from tacit.cleanroom.wire.answers import Receipt, Remaining
+from tacit.cleanroom.wire.agreement import Mode, Terms
+from tacit.cleanroom.wire.answers import Description, Receipt, Remaining
 from tacit.cleanroom.wire.codec import codec_named
-from tacit.cleanroom.wire.requests import StepRequest
+from tacit.cleanroom.wire.requests import BeginRequest, StepRequest
 from tacit.cleanroom.wire.statements import statement_after
 from tacit.errors import BadInput
 from tacit.privacy.statement import PrivacyStatement
@@ -91,9 +91,12 @@ def train_adapter(
     """
     described = link.describe()
     run_of = _Run(model, adapter, examples, tokens, link, plan, run, described.terms)
-    digest = run_of.digest() if checkpoint else ""
+    digest = run_of.digest() if checkpoint or _sets_aside(described) else ""
     done = run_of.begun(checkpoint, digest)
     model.set_adapter_values(adapter, run_of.descent.values)
+    if _sets_aside(described) and done.step < run_of.steps and (done.begun or not done.step):
+        run_of.begin(digest)
+        done = replace(done, begun=True)
     remaining, computing, waiting, begun = described.remaining, 0.0, 0.0, done
     for number in range(begun.step, run_of.steps):
         started = stopwatch()
@@ -187,6 +190,12 @@ class _Run:
         }
         return hashlib.sha256(canonical.spell(told)).hexdigest()
 
+    def begin(self, digest: str) -> None:
+        """Have the room set aside what all steps need: another run that begins meanwhile leaves it alone."""
+        terms, plan = self.terms, self.plan
+        request = BeginRequest(terms.digest, self.run, digest, plan.epochs, plan.task, len(self.tokens))
+        self.link.begin(request, token_slabs(self.tokens))
+
     def step(self, number: int, stopwatch: Stopwatch) -> _Step:
         """Derivatives, the room's sum, and the step that follows from it."""
         chosen = rows_of(self.plan, len(self.examples), self.steps_an_epoch, number)
@@ -218,6 +227,11 @@ class _Run:
             logits, tokens, self.link, self.terms, task=self.plan.task, run=self.run, number=number
         )
         return found.log_loss
+
+
+def _sets_aside(described: Description) -> bool:
+    """Whether releases are counted, by a room that can set them aside: those of version 1 cannot."""
+    return described.terms.mode is Mode.NOISED and described.room_version != "1"
 
 
 def _digest_of(examples: Examples) -> str:

@@ -18,7 +18,7 @@ from tacit.cleanroom.wire.framing import MOST_MESSAGE_BYTES
 from tacit.cleanroom.wire.losses import slopes
 from tacit.cleanroom.wire.modes import Mode
 from tacit.cleanroom.wire.refusals import Refusal
-from tacit.cleanroom.wire.requests import LabelsRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.cleanroom.wire.slabs import Slab, StatisticSlab, TokenSlab
 from tacit.errors import RoomRefused
 
@@ -43,7 +43,11 @@ class Arriving(Generic[SomeSlab]):
     """The slabs of one request, checked as they come. Once all have come, `records` and `asked` are whole."""
 
     def __init__(
-        self, request: Request, slabs: Iterable[bytes], decode: Callable[[bytes], SomeSlab], joining: Joining
+        self,
+        request: Request | BeginRequest,
+        slabs: Iterable[bytes],
+        decode: Callable[[bytes], SomeSlab],
+        joining: Joining,
     ) -> None:
         self._rows, self._slabs, self._decode, self._joining = request.rows, slabs, decode, joining
         self._asked = hashlib.sha256(request.to_bytes())

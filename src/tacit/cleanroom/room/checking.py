@@ -7,7 +7,7 @@ from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.losses import Loss
 from tacit.cleanroom.wire.modes import Mode
 from tacit.cleanroom.wire.refusals import Refusal
-from tacit.cleanroom.wire.requests import LabelsRequest, Purpose, StatisticRequest, StepRequest
+from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, Purpose, StatisticRequest, StepRequest
 from tacit.errors import RoomRefused
 
 MOST_PARAMETERS = 2**24
@@ -35,6 +35,12 @@ def check_labels(request: LabelsRequest, terms: Terms, peer: str, now: int) -> N
     _check(request, terms, peer, now, allowed=terms.mode is Mode.RELEASE)
 
 
+def check_begin(request: BeginRequest, terms: Terms, peer: str, now: int) -> None:
+    _check(request, terms, peer, now, allowed=terms.mode is Mode.NOISED)
+    if request.releases > (most := terms.releases_per_record):
+        raise RoomRefused(Refusal.NOT_AGREED, f"expected at most the agreed {most} releases of a record")
+
+
 def refuse_stranger(terms: Terms, peer: str) -> None:
     if peer != terms.platform:
         raise RoomRefused(Refusal.FOREIGN)
@@ -47,7 +53,7 @@ def refuse_closed(terms: Terms, now: int) -> None:
         raise RoomRefused(Refusal.EXPIRED)
 
 
-def _check(request: Request, terms: Terms, peer: str, now: int, *, allowed: bool) -> None:
+def _check(request: Request | BeginRequest, terms: Terms, peer: str, now: int, *, allowed: bool) -> None:
     refuse_stranger(terms, peer)
     if request.agreement != terms.digest:
         raise RoomRefused(Refusal.UNKNOWN_AGREEMENT, "other terms are in force")

@@ -28,6 +28,7 @@ class _State:
     values: dict[str, bytes] = field(default_factory=dict)
     answered: dict[tuple[str, str, int], Answered] = field(default_factory=dict)
     counts: dict[str, dict[bytes, int]] = field(default_factory=dict)  # by release, then by record
+    held: dict[tuple[str, str], dict[bytes, tuple[int, int]]] = field(default_factory=dict)  # left, and used
     entries: list[Entry] = field(default_factory=list)
 
 
@@ -56,14 +57,51 @@ class _Transaction:
         return all(counted.get(each, before.get(each, 0)) < most for each in _each(records))
 
     def count(self, release: str, records: Records, most: int) -> bool:
-        before = self._state.counts.get(release, {})
-        counted = self.changes.counts.setdefault(release, {})
         within = True
         for record in _each(records):
-            used = counted.get(record, before.get(record, 0)) + 1
-            counted[record] = used
-            within &= used <= most
+            within &= self._counted(release, record, 1) <= most
         return within
+
+    def most_used(self, release: str, records: Records) -> int:
+        counted, before = self.changes.counts.get(release, {}), self._state.counts.get(release, {})
+        return max((counted.get(each, before.get(each, 0)) for each in _each(records)), default=0)
+
+    def holds(self, release: str, run: str, records: Records) -> bool:
+        held = self._held(release, run)
+        return all(held.get(each, (0, 0))[0] > 0 for each in _each(records))
+
+    def hold(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
+        held, within = dict(self._held(release, run)), True
+        for record in _each(records):
+            left, used = held.get(record, (0, 0))
+            within &= self._counted(release, record, releases - used - left) <= most
+            held[record] = (releases - used, used)
+        self.changes.held[release, run] = held
+        return within
+
+    def use(self, release: str, run: str, records: Records) -> bool:
+        held, within = dict(self._held(release, run)), True
+        for record in _each(records):
+            left, used = held.get(record, (0, 0))
+            within &= left > 0
+            held[record] = (left - 1, used + 1)
+        self.changes.held[release, run] = held
+        return within
+
+    def hand_back(self, release: str, run: str) -> int:
+        held = self._held(release, run)
+        for record, (left, _) in held.items():
+            self._counted(release, record, -left)
+        self.changes.held[release, run] = {record: (0, used) for record, (_, used) in held.items()}
+        return sum(left for left, _ in held.values())
+
+    def _held(self, release: str, run: str) -> dict[bytes, tuple[int, int]]:
+        return self.changes.held.get((release, run), self._state.held.get((release, run), {}))
+
+    def _counted(self, release: str, record: bytes, more: int) -> int:
+        counted, before = self.changes.counts.setdefault(release, {}), self._state.counts.get(release, {})
+        counted[record] = counted.get(record, before.get(record, 0)) + more
+        return counted[record]
 
     def head(self) -> Head:
         entries = self.changes.entries or self._state.entries
@@ -129,6 +167,7 @@ class MemoryRoomStore:
             self._state.answered |= changes.answered
             for release, counted in changes.counts.items():
                 self._state.counts.setdefault(release, {}).update(counted)
+            self._state.held |= changes.held
             self._state.entries += changes.entries
 
     @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.cleanroom.room import holding
 from tacit.cleanroom.room.aggregating import (
     Arriving,
     LabelsOf,
@@ -20,6 +21,7 @@ from tacit.cleanroom.room.aggregating import (
 )
 from tacit.cleanroom.room.auditing import AuditLog
 from tacit.cleanroom.room.checking import (
+    check_begin,
     check_labels,
     check_statistic,
     check_step,
@@ -45,6 +47,7 @@ from tacit.cleanroom.room.store import Ledger, RoomStore
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.amending import Agreement
 from tacit.cleanroom.wire.answers import (
+    Begun,
     Description,
     LabelsAnswer,
     Receipt,
@@ -56,14 +59,14 @@ from tacit.cleanroom.wire.audit_log import Entry, hash_of
 from tacit.cleanroom.wire.codec import codec_named
 from tacit.cleanroom.wire.intersection import matched
 from tacit.cleanroom.wire.refusals import Refusal
-from tacit.cleanroom.wire.requests import LabelsRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.cleanroom.wire.signing import PrivateKey, public_key
 from tacit.cleanroom.wire.slabs import decode_slab, decode_statistic_slab, decode_token_slab
 from tacit.errors import BadInput, RoomError, RoomRefused
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES
 from tacit.privacy.randomness import Source
 
-ROOM_VERSION = "1"
+ROOM_VERSION = "2"  # 1 did not know Begin
 ENTRIES_AT_ONCE = 1000
 
 
@@ -182,6 +185,21 @@ class Room:
             answer = labels_in_order(arriving, self._labels_of(at, request, arriving, None))
             answer, receipt = self._settled("labels", at, request, arriving, None, answer, np.uint8, now)
         return LabelsAnswer(answer, receipt)
+
+    def begin(self, request: BeginRequest, slabs: Iterable[bytes], *, peer: str, now: int) -> Begun:
+        """Set releases of these records aside for a run, all or none; see `holding`."""
+        at = self._open
+        with self._refusing("begin", request, peer, now):
+            check_begin(request, at.terms, peer, now)
+            width, most = at.joining.token_bytes, at.terms.releases_per_record
+            arriving = Arriving(request, slabs, lambda data: decode_token_slab(data, width), at.joining)
+            records = np.concatenate([records for _, records in arriving])
+            with self._store.transaction() as kept:
+                at.refuse_replaced(kept)
+                holding.begin(kept, at.release, request, records, most, now)
+                told = {"peer": peer, "request": request.digest, "run": request.run, "rows": request.rows}
+                receipt = self._log.write(kept, "begin", now, {**told, "releases": request.releases})
+        return Begun(request.releases, receipt)
 
     def exchange(self, points: bytes | None, *, peer: str, now: int) -> bytes:
         """Private set intersection: without points, the room's; with the platform's answer to them, nothing.
@@ -330,7 +348,9 @@ class Room:
         return answer, receipt
 
     @contextmanager
-    def _refusing(self, what: str, request: Request | None, peer: str, now: int) -> Iterator[None]:
+    def _refusing(
+        self, what: str, request: Request | BeginRequest | None, peer: str, now: int
+    ) -> Iterator[None]:
         """Write refusals down on their way out."""
         try:
             yield

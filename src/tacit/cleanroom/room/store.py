@@ -34,6 +34,12 @@ class Looked(Protocol):
     def has_left(self, release: str, records: Records, most: int) -> bool:
         """Whether each of these records could be counted once more without having more than `most`."""
 
+    def most_used(self, release: str, records: Records) -> int:
+        """Of the record that was counted most: how often, with what is set aside for runs."""
+
+    def holds(self, release: str, run: str, records: Records) -> bool:
+        """Whether the run has at least one of each of these records left of what was set aside for it."""
+
 
 class Kept(Looked, Protocol):
     """One transaction. All that it changes is kept together when it ends well, and nothing of it otherwise."""
@@ -49,6 +55,22 @@ class Kept(Looked, Protocol):
 
         False where one of them would have more than `most`: then the transaction must be given up, by raising.
         """
+
+    def hold(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
+        """Set aside for a run so many releases of each of these distinct records, less those it has used: they
+        are counted now.
+
+        False where one of them would have more than `most`: then the transaction must be given up, by raising.
+        """
+
+    def use(self, release: str, run: str, records: Records) -> bool:
+        """Take one release of each of these distinct records from what was set aside for the run.
+
+        False where one of them has none: then the transaction must be given up, by raising.
+        """
+
+    def hand_back(self, release: str, run: str) -> int:
+        """No longer count what a run has set aside and not used; how many releases of single records it is."""
 
     def head(self) -> Head:
         """Where the audit log stands."""

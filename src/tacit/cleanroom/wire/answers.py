@@ -130,6 +130,25 @@ class LabelsAnswer:
 
 
 @dataclass(frozen=True)
+class Begun:
+    """The run has these many releases of each of its records to itself, those that it has used among them."""
+
+    releases: int
+    receipt: Receipt
+
+    def to_bytes(self) -> bytes:
+        return canonical.spell({"kind": "begun", "releases": self.releases, "receipt": self.receipt.as_json()})
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Begun:
+        told = canonical.read(data, ("kind", "releases", "receipt"), most=MOST_HEADER_BYTES)
+        if told["kind"] != "begun":
+            raise RoomRefused(Refusal.MALFORMED, "expected an answer of kind begun")
+        releases = canonical.made(lambda: canonical.whole("releases", told["releases"], at_least=1))
+        return cls(releases, Receipt.from_json(told["receipt"]))
+
+
+@dataclass(frozen=True)
 class Remaining:
     """What of the agreed budget is left. Nothing here depends on labels, or on which records were used."""
 

@@ -145,6 +145,25 @@ class LabelsRequest(_Request):
         _check(self)
 
 
+@dataclass(frozen=True)
+class BeginRequest(_Request):
+    """That a run begins, or goes on: for every record that is sent, `releases` are set aside for its steps."""
+
+    agreement: str
+    run: str
+    training: str  # hex digest of all that decides what the run will send
+    releases: int
+    task: str
+    rows: int
+
+    KIND = "begin"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        canonical.digest("training", self.training)
+        canonical.whole("releases", self.releases, at_least=1)
+
+
 def _check(request: Any) -> None:
     canonical.digest("agreement", request.agreement)
     canonical.name("run", request.run)

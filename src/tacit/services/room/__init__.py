@@ -12,6 +12,7 @@ Methods of the service `tacit.Room`, bytes in and bytes out (the messages of `cl
 
     Describe   nothing -> terms, what remains, the head of the audit log
     Step, Statistic, Labels   the request, then slabs -> the answer, in chunks
+    Begin      the request, then slabs of tokens -> how many releases of each record the run has to itself
     Exchange   points, in chunks -> points, in chunks (private set intersection)
     Audit      from which entry on -> entries
 """

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import grpc
 
-from tacit.cleanroom.wire.answers import Description, LabelsAnswer, StatisticAnswer, StepAnswer
+from tacit.cleanroom.wire.answers import Begun, Description, LabelsAnswer, StatisticAnswer, StepAnswer
 from tacit.cleanroom.wire.audit_log import Entry, hash_of
 from tacit.cleanroom.wire.framing import MOST_MESSAGE_BYTES
-from tacit.cleanroom.wire.requests import LabelsRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.errors import AuditBroken, RoomError
 from tacit.services.room.files import Given
 from tacit.services.room.pace import Patience
@@ -89,6 +89,9 @@ class RemoteRoom:
         answer = LabelsAnswer.from_chunks(self._call("Labels", slabs, first=request.to_bytes()), request)
         self._received(Given(answer.receipt, request.digest, hash_of(answer.labels)))
         return answer
+
+    def begin(self, request: BeginRequest, slabs: Iterable[bytes]) -> Begun:
+        return Begun.from_bytes(b"".join(self._call("Begin", slabs, first=request.to_bytes())))
 
     def exchange(self, points: bytes | None) -> bytes:
         return b"".join(self._call("Exchange", list(chunks(points or b""))))

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import grpc
 
-from tacit.cleanroom.wire.answers import Description, LabelsAnswer, StatisticAnswer, StepAnswer
+from tacit.cleanroom.wire.answers import Begun, Description, LabelsAnswer, StatisticAnswer, StepAnswer
 from tacit.cleanroom.wire.audit_log import Entry
 from tacit.cleanroom.wire.framing import MOST_MESSAGE_BYTES
 from tacit.cleanroom.wire.refusals import Refusal
-from tacit.cleanroom.wire.requests import LabelsRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.errors import RoomRefused
 from tacit.services.one_line import in_one_line
 from tacit.services.room.pace import Pace
@@ -53,6 +53,7 @@ class Party(Protocol):
     def labels(
         self, request: LabelsRequest, slabs: Iterable[bytes], *, peer: str, now: int
     ) -> LabelsAnswer: ...
+    def begin(self, request: BeginRequest, slabs: Iterable[bytes], *, peer: str, now: int) -> Begun: ...
     def exchange(self, points: bytes | None, *, peer: str, now: int) -> bytes: ...
     def audit(self, after: int, *, peer: str) -> list[Entry]: ...
 
@@ -70,6 +71,7 @@ class RoomService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 "Step": self._step,
                 "Statistic": self._statistic,
                 "Labels": self._labels,
+                "Begin": self._begin,
                 "Exchange": self._exchange,
                 "Audit": self._audit,
             }.items()
@@ -134,6 +136,13 @@ class RoomService(grpc.GenericRpcHandler):  # type: ignore[misc]
             lambda: room.labels(request, call.messages(), peer=peer, now=self._clock())
         )
         return answer.to_chunks()
+
+    async def _begin(self, peer: str, call: Call) -> Iterable[bytes]:
+        request, room = BeginRequest.from_bytes(await _first(call)), self._room
+        answer = await self._places.work(
+            lambda: room.begin(request, call.messages(), peer=peer, now=self._clock())
+        )
+        return [answer.to_bytes()]
 
     async def _exchange(self, peer: str, call: Call) -> Iterable[bytes]:
         def work() -> bytes:
