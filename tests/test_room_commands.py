@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from room_network import NOW, listening
-from tacit.cleanroom.wire.modes import Mode
+from tacit.cleanroom.wire.amending import Agreement
+from tacit.cleanroom.wire.modes import Mode, Role
+from tacit.cleanroom.wire.signing import private_key
 from tacit.cli import main
 from tacit.commands.room_keys import extra_installed
 from tacit.data.columns import Columns
@@ -27,10 +30,13 @@ from tacit.data.encoding.tokens import keys
 from tacit.entropy import Entropy
 from tacit.errors import BadInput, RoomRefused
 from tacit.services.room import trial
+from tacit.services.room.calling import RemoteRoom
+from tacit.services.room.files import read_agreement
 from tacit.services.room.running import alone, open_room
 from tacit.services.room.settings import load_room
+from tacit.services.settings import secret_at
 
-ACTIONS = ("keys", "agree", "serve", "train", "status", "trial", "attack")
+ACTIONS = ("keys", "agree", "serve", "train", "runs", "status", "trial", "attack")
 TERMS = """\
 name = "spring"
 epsilon = {epsilon}
@@ -402,3 +408,63 @@ def tacit_waiting(capsys: pytest.CaptureFixture[str], settings: Path) -> str:
     lines = err.splitlines()
     assert all(line.startswith("waiting for the room at 127.0.0.1:1: ") for line in lines[:-1])
     return lines[-1]
+
+
+# Runs that compete
+
+
+@pytest.fixture
+def noised(made: Path, tmp_path: Path) -> Iterator[Path]:
+    """A trial of mode noised whose room runs in this process, with two platforms that hold the same keys."""
+    folder = Path(shutil.copytree(made, tmp_path / "trial"))
+    terms = read_agreement("agreement", folder / "room/agreement.json").in_force
+    changed = replace(terms, mode=Mode.NOISED, delta=Fraction(1, 10**6), releases_per_record=3)
+    agreement = Agreement.propose(changed)
+    for role in Role:
+        secret = secret_at("signing", folder / str(role) / f"{role}.signing")
+        agreement = agreement.sign(role, private_key(secret))
+    for place in ("room", "platform"):
+        (folder / place / "agreement.json").write_bytes(agreement.to_bytes())
+    settings = load_room(folder / "room/room.toml")
+    with listening(open_room(settings), settings.identity) as place:
+        toml = folder / "platform/platform.toml"
+        toml.write_text(toml.read_text().replace("127.0.0.1:1", place))
+        toml.write_text(re.sub("batch = .*", "batch = 64\nepochs = 3", toml.read_text()))
+        shutil.copytree(folder / "platform", folder / "second")
+        edited(folder / "second/platform.toml", 'name = "', 'name = "second-')
+        yield folder
+
+
+def test_of_competing_runs_the_first_ends_and_the_others_cost_nothing(
+    noised: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process in the same folder, and another run from another folder, both while the first trains."""
+    first, said = noised / "platform/platform.toml", []
+    step, went = RemoteRoom.step, iter(range(10**6))
+
+    def racing(self: RemoteRoom, request: Any, slabs: Any) -> Any:
+        if next(went) == 2:
+            for other in (first, noised / "second/platform.toml"):
+                assert main(["room", "train", str(other)]) == 2
+                said.append(capsys.readouterr().err)
+        return step(self, request, slabs)
+
+    monkeypatch.setattr(RemoteRoom, "step", racing)
+    assert main(["room", "train", str(first), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["steps"] > 6
+    assert "run.folder: expected a folder that no other run is using, got" in said[0]
+    assert "needs 3 releases of each record, 0 of 3 are left; first holds 3" in said[1]
+    assert said[1].count("\n") == 1
+    assert not (noised / "second/adapter.safetensors").exists()
+
+    room = noised / "room/room.toml"
+    listed = json.loads(tacit(capsys, "runs", room, "--json"))["runs"]
+    assert [(each["releases"], each["handed_back"]) for each in listed.values()] == [(3, False)]
+    (name,) = listed
+    assert json.loads(tacit(capsys, "runs", room, "--hand-back", name, "--json"))["handed_back"] == 0
+    assert "handed back" in tacit(capsys, "runs", room)
+    assert "expected a run that began here, got 'nobody'" in tacit(
+        capsys, "runs", room, "--hand-back", "nobody", code=2
+    )
+    assert json.loads(tacit(capsys, "status", first, "--json"))["audit"]["holds"]

@@ -6,7 +6,15 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from tacit.commands import room_agree, room_keys, room_serve, room_status, room_train, room_trial
+from tacit.commands import (
+    room_agree,
+    room_keys,
+    room_runs,
+    room_serve,
+    room_status,
+    room_train,
+    room_trial,
+)
 from tacit.commands.output import Subparsers, add_action, add_json_flag
 from tacit.commands.room_attack import add_attack
 
@@ -18,6 +26,7 @@ advertiser, joins them by keyed tokens and lets out only what both signed, with 
   agree    propose, sign or amend the agreement; says in plain words what it promises
   serve    the room: takes derivatives, gives back sums
   train    the platform: trains an adapter for one advertiser through the room
+  runs     which runs have set releases aside in the room, and handing back what one did not use
   status   terms, what remains of the budget, and whether the room's audit log holds
   attack   what a malicious platform can learn: from the protocol without noise, and from ours
   trial    everything for a trial on one machine, on made-up data"""
@@ -81,6 +90,16 @@ step that was answered is not asked for again, and one whose answer was lost cou
 At the end it saves the adapter (safetensors), prints what came of it, and checks the room's audit log against
 the receipts that it was given."""
 
+RUNS = """\
+List the runs that set releases aside in this room, for its operator. In mode noised a run names its records
+when it begins, and has the room set aside what it needs of each: another run that would need the same is
+refused at once, and costs nothing.
+
+  --hand-back RUN   free what RUN has set aside and not used, because it was given up. If it goes on after all,
+                    it takes what it still needs again, as long as it is there; what it has used stays used.
+
+The room may be running."""
+
 STATUS = """\
 Terms, the promise in plain words, what remains of the budget, and whether the audit log holds.
 
@@ -137,6 +156,12 @@ def add_parser(commands: Subparsers) -> None:
     train.add_argument("--dry-run", action="store_true", help="only estimate what it would cost")
     add_json_flag(train)
     train.set_defaults(run=room_train.run)
+
+    runs = action("runs", "runs that set releases aside, and handing back", RUNS)
+    runs.add_argument("settings", type=Path, metavar="FILE", help="room.toml")
+    runs.add_argument("--hand-back", metavar="RUN", help="free what this run has set aside and not used")
+    add_json_flag(runs)
+    runs.set_defaults(run=room_runs.run)
 
     status = action("status", "terms, remaining budget, audit log", STATUS)
     status.add_argument("settings", type=Path, metavar="FILE", help="platform.toml or room.toml")

@@ -25,14 +25,15 @@ def run(args: argparse.Namespace) -> int:
 
     found = settings.load_platform(args.settings)
     with extra_installed():
-        from tacit.services.room import link_checks, naming, platform, runs
+        from tacit.services.room import files, link_checks, naming, platform, runs
 
         ready = platform.ready(found)
     if (why := ready.terms.why_closed(int(time.time()))) is not None:
         print(f"the agreement is not open: {why}; its room refuses to start", file=sys.stderr, flush=True)
     if args.dry_run:
         return _show_cost(runs.cost(ready, found).as_json(), args)
-    with _watching() as (watch, waiting):
+    taken = f"expected a folder that no other run is using, got {found.folder}: wait for it, or name another"
+    with files.alone(found.folder / ".running", "run.folder", taken), _watching() as (watch, waiting):
         with link_checks.link_to(found, ready.terms, waiting, patience=found.patience.at_first) as link:
             link_checks.described(link, ready.terms)
         with link_checks.link_to(found, ready.terms, waiting) as link:

@@ -1,10 +1,12 @@
-"""An agreement as a file, and the receipts that a platform keeps."""
+"""An agreement as a file, the receipts that a platform keeps, and a folder that one process has to itself."""
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,6 +16,24 @@ from tacit.cleanroom.wire.answers import Receipt
 from tacit.cleanroom.wire.audit_log import Entry, check_receipt
 from tacit.errors import AuditBroken, BadInput, TacitError
 from tacit.services.settings import readable
+
+
+@contextmanager
+def alone(lock: Path, key: str, refusal: str) -> Iterator[None]:
+    """Hold this lock file while nobody else does; who comes second is refused with the key and these words."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as problem:
+        raise BadInput(f"{key}: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(f"{key}: {refusal}") from None
+        yield
+    finally:
+        os.close(held)
 
 
 def read_agreement(key: str, path: Path) -> Agreement:

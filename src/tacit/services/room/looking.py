@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tacit.cleanroom.room.counting import line_of
+from tacit.cleanroom.room import holding
+from tacit.cleanroom.room.auditing import AuditLog
+from tacit.cleanroom.room.counting import line_of, release_name
+from tacit.cleanroom.room.holding import HeldRun
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.answers import Remaining
 from tacit.cleanroom.wire.audit_log import verify
-from tacit.errors import AuditBroken
+from tacit.cleanroom.wire.signing import private_key
+from tacit.errors import AuditBroken, BadInput
 from tacit.privacy.ledger.chain import START, Head
 from tacit.services.room.files import read_agreement
 from tacit.services.room.settings import RoomSettings
@@ -24,6 +28,30 @@ def verified(store: SqlRoomStore) -> Head:
     while portion := store.entries(head.sequence, AT_ONCE):
         head = verify(portion, after=head)
     return head
+
+
+def held_runs(settings: RoomSettings) -> dict[str, HeldRun]:
+    """The runs that began under the terms in force, by name."""
+    release = release_name(read_agreement("agreement.file", settings.agreement).in_force)
+    if not settings.store.exists():
+        return {}
+    store = SqlRoomStore.open(settings.store, witness=settings.room_witness)
+    with store.reading() as looked:
+        return holding.runs(looked, release)
+
+
+def hand_back(settings: RoomSettings, run: str, now: int) -> int:
+    """Free what a run has set aside and not used, and write it to the audit log; the room may be running."""
+    terms = read_agreement("agreement.file", settings.agreement).in_force
+    release = release_name(terms)
+    if run not in held_runs(settings):
+        raise BadInput(f"--hand-back: expected a run that began here, got {run!r}; without it, all are listed")
+    store = SqlRoomStore.open(settings.store, witness=settings.room_witness)
+    log = AuditLog(store, private_key(settings.signing))
+    with store.transaction() as kept:
+        given = holding.hand_back(kept, release, run)
+        log.write(kept, "hand back", now, {"run": run, "release": release, "releases": given})
+    return given
 
 
 def look(settings: RoomSettings) -> tuple[Terms, Remaining | None, dict[str, Any]]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import logging
-import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import grpc
@@ -25,6 +23,7 @@ from tacit.cleanroom.wire.tokens import token_key
 from tacit.entropy import Entropy
 from tacit.errors import BadInput, TacitError
 from tacit.services.reading import naming
+from tacit.services.room import files
 from tacit.services.room.files import read_agreement
 from tacit.services.room.looking import verified
 from tacit.services.room.pace import Pace
@@ -127,24 +126,10 @@ async def listen(
         await asyncio.to_thread(service.close)  # a worker that still reads needs this loop to hear of the end
 
 
-@contextlib.contextmanager
-def alone(store: Path) -> Iterator[None]:
+def alone(store: Path) -> AbstractContextManager[None]:
     """One process a store: the room holds what is released in memory while it decides."""
-    try:
-        store.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(f"{store}.serving", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as problem:
-        raise BadInput(f"store.room: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BadInput(
-                f"store.room: expected a store that nobody else serves, got {store}, which another room runs on"
-            ) from None
-        yield
-    finally:
-        os.close(lock)
+    taken = f"expected a store that nobody else serves, got {store}, which another room runs on"
+    return files.alone(Path(f"{store}.serving"), "store.room", taken)
 
 
 def log_lines() -> None:
