@@ -18,9 +18,9 @@ from tacit.store.ledger import LedgerStore
 from tacit.store.room import SqlRoomStore
 
 AGREED = noised_terms(noise="laplace", delta=0)  # whose noise needs no calibration
-LEDGER_MOMENTS = ("before the ledger reserves", "before the ledger commits", "after the ledger committed")
+LEDGER_MOMENTS = ("before the ledger reserves", "before the ledger swaps", "after the ledger swapped")
 COMMIT_MOMENTS = ("before the commit", "after the commit")
-WRITES = 7
+WRITES = 8
 """Statements of a first release that write; a test sees to it that these are all."""
 
 
@@ -44,11 +44,11 @@ def dying(folder: str, moment: str) -> None:
     ledger: Any = room._ledger
     if moment == "before the ledger reserves":
         ledger.reserve = die
-    elif moment == "before the ledger commits":
-        ledger.commit = die
-    elif moment == "after the ledger committed":
-        commit = ledger.commit
-        ledger.commit = lambda key: die(commit(key))
+    elif moment == "before the ledger swaps":
+        ledger.claim = die
+    elif moment == "after the ledger swapped":
+        claim = ledger.claim
+        ledger.claim = lambda *given, after: die(claim(*given, after=after))
     elif moment == "before the commit":
         # The first transaction only looks whether the labels are known.
         _count_down(store._database._writer, "commit", 2, lambda *_: True)

@@ -178,7 +178,7 @@ def test_whoever_signs_what_and_asks_when_nothing_leaves_that_nobody_signed_for(
         passed.add(release_name(now))
         if asks:
             try:
-                charge(now, ledger, "store")
+                charge(now, ledger, "store", "labels")
             except RoomRefused:
                 assert passed & bought, "only what took the place of a paid release is refused"
         new = _used(ledger).less(spent)
@@ -243,7 +243,7 @@ def test_a_limit_below_what_was_used_pays_for_nothing_and_stops_nobody(ledger: A
     """Another store, or an older version, has spent more than this agreement knows of."""
     charged = of(3, label_version=7)
     ledger.grant(line_of(charged), Budget.of(9))
-    charge(charged, ledger, "another")
+    charge(charged, ledger, "another", "labels")
     store = MemoryRoomStore()
     room = a_room(of(2), ledger=ledger, store=store)
     with refused(Refusal.BUDGET):
@@ -305,7 +305,7 @@ def test_what_others_reserved_and_never_spent_is_no_budget_for_one(tmp_path: Pat
     ledger.abort(ledger_key(of(3), "old"), certain=True)
     more = both(first, of(5))
     taken_up(more, new, "new", ledger)
-    charge(of(5), ledger, "new")
+    charge(of(5), ledger, "new", "labels")
     taken_up(by(Role.PLATFORM, more, of("2.9")), new, "new", ledger)
     account = ledger.account(line_of(of(3)))
     assert account is not None

@@ -214,6 +214,7 @@ def test_after_a_release_refusals_are_alike_too() -> None:
         room.step(request, slabs, peer=PLATFORM, now=NOW)
         found = [outcome(room, hostile) for hostile in later]
         state = kept(store, labels=False)
+        state["values"] = {key: value for key, value in state["values"].items() if "holder/" not in key}
         # Digests of released answers do differ: they are of noise that was drawn for these labels.
         state["answered"] = {name: each.asked for name, each in state["answered"].items()}
         events = [{k: v for k, v in entry.event.items() if k != "answer"} for entry in state.pop("entries")]

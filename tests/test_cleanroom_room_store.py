@@ -7,13 +7,24 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cleanroom_rooms import PLATFORM, some_tokens
+from cleanroom_rooms import (
+    NOW,
+    PLATFORM,
+    a_room,
+    for_labels,
+    honest_step,
+    noised_terms,
+    some_table,
+    some_tokens,
+    terms,
+)
 from cleanroom_store_children import (
     AGREED,
     COMMIT_MOMENTS,
@@ -24,10 +35,11 @@ from cleanroom_store_children import (
     release,
     rival,
 )
-from tacit.cleanroom.room.counting import line_of, release_name
+from tacit.cleanroom.room.counting import ledger_key, line_of, release_name
 from tacit.cleanroom.room.memory import MemoryRoomStore
 from tacit.cleanroom.room.store import Answered
 from tacit.cleanroom.wire.audit_log import append, verify
+from tacit.cleanroom.wire.modes import Mode
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.errors import BadInput, RoomError, RoomRefused
 from tacit.privacy.ledger.chain import START
@@ -217,7 +229,7 @@ def test_no_label_and_no_sum_is_in_the_file(tmp_path: Path) -> None:
         keys = {row[0].split("/")[0] for row in connection.execute("SELECT key FROM room_values")}
     connection.close()
     assert used == {1}
-    assert keys == {"agreement", "begun", "bytes", "found", "labels", "paid", "store", "terms"}
+    assert keys == {"agreement", "begun", "bytes", "found", "holder", "labels", "paid", "store", "terms"}
 
 
 # --- dying
@@ -254,7 +266,9 @@ def test_a_release_that_dies_anywhere_is_counted_at_most_once_and_can_be_had_aga
     assert not (tmp_path / "answer").exists()
     found = counts(tmp_path)
     assert found in ([], [1] * 32), "all or none"
-    assert bool(found) == (moment == "after the commit")
+    assert bool(found) == (
+        moment in ("before the ledger swaps", "after the ledger swapped", "after the commit")
+    )
     room = durable_room(tmp_path)
     assert np.array_equal(release(room).sum, uninterrupted)
     assert counts(tmp_path) == [1] * 32
@@ -339,3 +353,72 @@ def test_a_witness_kept_elsewhere_is_used(tmp_path: Path) -> None:
         kept.append(append(kept.head(), {"kind": "first"}))
         head = kept.head()
     assert Witness(elsewhere, WATCHED).read() == head
+
+
+# --- copies
+
+
+def copied(folder: Path, place: Path) -> Path:
+    """The store with its witness, as in a snapshot of the machine; the ledger is elsewhere, and one."""
+    place.mkdir()
+    for each in folder.glob("room.sqlite*"):
+        shutil.copy(each, place)
+    return place
+
+
+def room_at(place: Path, ledger: Path, agreed: Any, table: Any = None) -> Any:
+    store = SqlRoomStore.open(place / "room.sqlite")
+    return a_room(agreed, table, store=store, ledger=LedgerStore.open(ledger / "ledger.sqlite"))
+
+
+def test_of_copies_of_a_store_one_goes_on(tmp_path: Path) -> None:
+    agreed = noised_terms(noise="laplace", delta=0, releases_per_record=3)
+    room = room_at(tmp_path, tmp_path, agreed)
+    ask = partial(honest_step, agreed)
+    room.step(*ask(number=0), peer=PLATFORM, now=NOW)
+    early = copied(tmp_path, tmp_path / "early")
+    room.step(*ask(number=1), peer=PLATFORM, now=NOW)
+    late, later = copied(tmp_path, tmp_path / "late"), copied(tmp_path, tmp_path / "later")
+    with pytest.raises(
+        RoomError, match="another copy of this store has counted releases that it knows nothing"
+    ):
+        room_at(early, tmp_path, agreed)
+    same = room_at(late, tmp_path, agreed)  # as the original stands: whoever counts first goes on
+    same.step(*ask(number=1), peer=PLATFORM, now=NOW)  # what is kept is kept in both, and is the same
+    same.step(*ask(number=2), peer=PLATFORM, now=NOW)
+    with pytest.raises(RoomError, match="another copy"):
+        room.step(*ask(number=2, run="other"), peer=PLATFORM, now=NOW)
+    with pytest.raises(RoomError, match="another copy"):
+        room_at(later, tmp_path, agreed)
+    used = LedgerStore.open_existing(tmp_path / "ledger.sqlite").account(line_of(agreed))
+    assert used is not None
+    assert used.used.budget == agreed.budget
+
+
+def test_a_copy_from_before_the_first_release_makes_none_of_its_own(tmp_path: Path) -> None:
+    room = room_at(tmp_path, tmp_path, AGREED)
+    early = copied(tmp_path, tmp_path / "early")
+    both = room, room_at(early, tmp_path, AGREED)
+    release(both[0])
+    with pytest.raises(RoomError, match="another copy"):
+        release(both[1], run="other")
+    ledger = LedgerStore.open_existing(tmp_path / "ledger.sqlite")
+    ledger.hand_over([ledger_key(AGREED, both[0]._store_id)])  # its machine is lost, says the operator
+    release(both[1], run="other")
+    with pytest.raises(RoomError, match="another copy"):
+        release(both[0], first=32, number=5)
+
+
+def test_a_copy_flips_no_other_labels(tmp_path: Path) -> None:
+    """Flips of the same labels are the same from every copy; of others they would be more than was paid for."""
+    agreed = terms(mode=Mode.RELEASE)
+    room = room_at(tmp_path, tmp_path, agreed)
+    early = copied(tmp_path, tmp_path / "early")
+    changed = copied(tmp_path, tmp_path / "changed")
+    first = room.labels(*for_labels(agreed, some_tokens(64)), peer=PLATFORM, now=NOW)
+    same = room_at(early, tmp_path, agreed)
+    again = same.labels(*for_labels(agreed, some_tokens(64)), peer=PLATFORM, now=NOW)
+    assert np.array_equal(first.labels, again.labels)
+    other = room_at(changed, tmp_path, agreed, some_table(seed="others"))
+    with pytest.raises(RoomRefused, match=Refusal.LABELS_CHANGED.words):
+        other.labels(*for_labels(agreed, some_tokens(64)), peer=PLATFORM, now=NOW)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import secrets
 
-from tacit.cleanroom.room.store import Ledger
+from tacit.cleanroom.room.store import Kept, Ledger, Looked, RoomStore
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.canonical import spell
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.statements import RECORD, RELATION
-from tacit.errors import BudgetExceeded, RoomRefused
+from tacit.errors import BudgetExceeded, ReservationTaken, RoomError, RoomRefused
 from tacit.privacy.ledger.lines import Line
-from tacit.privacy.ledger.rules import State, cost_on
+from tacit.privacy.ledger.rules import Reservation, State, cost_on
+
+MOST_TOKENS = 64
+"""That a store keeps: more calls are never between their count and its confirmation."""
 
 
 def release_name(terms: Terms) -> str:
@@ -66,14 +71,73 @@ def can_pay(terms: Terms, ledger: Ledger, store: str) -> bool:
     return account is not None and (account.used + cost_on(line, terms.budget)).fits(account.limit)
 
 
-def charge(terms: Terms, ledger: Ledger, store: str) -> None:
-    """Pay for the release that these terms name, once however often it is called; BUDGET where it cannot be."""
+def charge(terms: Terms, ledger: Ledger, store: str, drawn_from: str) -> None:
+    """Pay for the release that these terms name, once however often it is called; BUDGET where it cannot be.
+
+    `drawn_from` is a digest of what flips are drawn from. Flips are the same whenever they are drawn from the
+    same, and then they were made once: a copy of the store with other labels, or other points exchanged, would
+    make others, and is refused. Sums that are counted stay reserved instead: see `confirm`.
+    """
     key = ledger_key(terms, store)
     try:
-        ledger.reserve(key, line_of(terms), terms.budget, f"clean room {terms.name}")
+        reservation = ledger.reserve(key, line_of(terms), terms.budget, f"clean room {terms.name}")
     except BudgetExceeded:
         raise unpaid() from None
-    ledger.commit(key)
+    if not terms.mode.flips or _is_of_old(reservation):
+        return
+    try:
+        ledger.make(key, f"store {store}", drawn_from)
+    except ReservationTaken:
+        said = "the ledger knows flips of others from a copy of this store; agree on a new version"
+        raise RoomRefused(Refusal.LABELS_CHANGED, said) from None
+    ledger.commit(key, f"store {store}")
+
+
+def renew(kept: Kept, release: str) -> None:
+    """Another token for a store that has counted a release: kept with the count, confirmed before that leaves.
+
+    It decides nothing that leaves. Copies of a store must not draw the same one, so it is not drawn from what
+    the room was handed.
+    """
+    tokens = [*_tokens(kept, release), secrets.token_hex(16)][-MOST_TOKENS:]
+    kept.keep(f"holder/{release}", spell(tokens))
+
+
+def confirm(terms: Terms, store: RoomStore, ledger: Ledger, store_id: str) -> None:
+    """Refuse to go on where another copy of this store has counted a release meanwhile.
+
+    Guarantee:  of copies of one store, whoever made them and when, one at most counts and answers on from where
+                they part: every count takes a token that the ledger swaps for the one before, and an answer
+                leaves after that. What copies answer alike was counted before they parted.
+    Neighbours: as of the releases that are counted.
+    Assumes:    the ledger is one, and is not put back to an older state together with its witness.
+    Source:     compare and swap: `privacy.ledger.rules.Ledger.claim`.
+    """
+    release, key = release_name(terms), ledger_key(terms, store_id)
+    with store.reading() as looked:
+        tokens = _tokens(looked, release)
+    if terms.mode.flips or not tokens:
+        return
+    try:
+        ledger.claim(key, tokens[-1], after=tokens[:-1])
+    except ReservationTaken:
+        known = ledger.reservation(key)
+        if known is not None and _is_of_old(known):
+            return
+        raise RoomError(
+            "another copy of this store has counted releases that it knows nothing of: that one alone goes on; "
+            f"if it is lost for good, see `tacit ledger hand-over --help`, for {key}"
+        ) from None
+
+
+def _tokens(looked: Looked, release: str) -> list[str]:
+    found = looked.find(f"holder/{release}")
+    return [] if found is None else [str(each) for each in json.loads(found)]
+
+
+def _is_of_old(reservation: Reservation) -> bool:
+    """Whether it was paid for when rooms did not say yet who they are: then nobody can tell copies apart."""
+    return reservation.state is State.COMMITTED and reservation.attempt is None
 
 
 def unpaid() -> RoomRefused:

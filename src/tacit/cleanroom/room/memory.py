@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -134,9 +134,17 @@ class MemoryLedger:
         with self._lock:
             return self._settled(self._now.reserve(key, line, cost_on(line, cost), purpose))
 
-    def commit(self, key: str) -> Reservation:
+    def claim(self, key: str, attempt: str, *, after: Collection[str] = ()) -> Reservation:
         with self._lock:
-            return self._settled(self._now.commit(key))
+            return self._settled(self._now.claim(key, attempt, after=after))
+
+    def make(self, key: str, attempt: str, release: str) -> Reservation:
+        with self._lock:
+            return self._settled(self._now.make(key, attempt, release))
+
+    def commit(self, key: str, attempt: str | None = None) -> Reservation:
+        with self._lock:
+            return self._settled(self._now.commit(key, attempt))
 
     def reservation(self, key: str) -> Reservation | None:
         return self._now.reservations.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from functools import cached_property
 
@@ -56,6 +57,12 @@ class Opened:
     @property
     def exchange_key(self) -> str:
         return f"exchange/{self.release}"
+
+    def drawn_from(self, kept: Kept) -> str:
+        """A digest of what flips are drawn from: the labels, and under which names records go. Without the
+        room's secret it tells nothing."""
+        digests = b"".join(self.label_digests[key] for key in sorted(self.label_digests))
+        return hashlib.sha256(digests + (kept.find(self.exchange_key) or b"")).hexdigest()
 
     def joined(self, store: RoomStore) -> LabelTable:
         """The labels by record, as the platform's tokens lead to them; refused before points were exchanged."""

@@ -28,7 +28,7 @@ from tacit.cleanroom.room.checking import (
     refuse_closed,
     refuse_stranger,
 )
-from tacit.cleanroom.room.counting import can_pay, charge, line_of, unpaid
+from tacit.cleanroom.room.counting import can_pay, charge, confirm, line_of, renew, unpaid
 from tacit.cleanroom.room.flips import flipped
 from tacit.cleanroom.room.joining import points_of
 from tacit.cleanroom.room.labels import LabelTable, Records
@@ -90,7 +90,8 @@ class Room:
     Neighbours: replace label, for one record: its labels of all tasks. Which records have labels in the table,
                 beyond those that differ, is the same in both.
     Assumes:    `secret` is 32 uniform bytes that never leave; the store and the ledger keep what they have
-                acknowledged, and are neither copied nor put back to an older state; labels of one window and
+                acknowledged, and the ledger is neither copied nor put back to an older state (of copies of a
+                store, old ones among them, one at most goes on: `counting.confirm`); labels of one window and
                 version do not change (a changed table is refused). `entropy` never gives two stores the same
                 id. A call is held to the dates at its beginning, `now`: one that began in time may end after
                 the terms have expired. What the room learns of the platform, and the time that it takes, are
@@ -250,6 +251,7 @@ class Room:
             if take_up(at, kept, self._ledger, self._store_id):
                 told = {"terms": at.terms.digest, "steps": len(agreement.steps), "mode": str(at.terms.mode)}
                 self._log.write(kept, "terms", now, told)
+        confirm(at.terms, self._store, self._ledger, self._store_id)  # a copy is better noticed now than later
         return at
 
     def _released(
@@ -329,7 +331,9 @@ class Room:
             if at.release not in self._paid:
                 # In the ledger's own transaction, before this one ends: a crash in between has paid for
                 # nothing, but nothing leaves unpaid.
-                charge(at.terms, self._ledger, self._store_id)
+                charge(at.terms, self._ledger, self._store_id, at.drawn_from(kept))
+            if counted:
+                renew(kept, at.release)
             paid = kept.find(f"paid/{at.release}") is None
             if paid:
                 kept.keep(f"paid/{at.release}", str(at.terms.budget).encode())
@@ -344,6 +348,8 @@ class Room:
                 "answer": hash_of(answer),
             }
             receipt = self._log.write(kept, kind, now, told)
+        if counting is not None:
+            confirm(at.terms, self._store, self._ledger, self._store_id)
         self._paid.add(at.release)
         return answer, receipt
 
