@@ -111,14 +111,15 @@ def an_upload(
 
 
 class Recorded(SealingKey):
-    """A key that remembers what was derived from it: a party derives secrets for noise alone."""
+    """A key that remembers what noise was derived from it. (Names for the ledger are, too.)"""
 
     def __init__(self, private: X25519PrivateKey) -> None:
         super().__init__(private)
         self.drawn: list[bytes] = []
 
     def derived(self, label: bytes) -> bytes:
-        self.drawn.append(label)
+        if b" noise " in label:
+            self.drawn.append(label)
         return super().derived(label)
 
 

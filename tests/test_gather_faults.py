@@ -46,7 +46,7 @@ FORGED = an_upload(ROUND, 9, [1, 1, 1], Simulation(9), tag=bytes(32)).to_bytes()
 
 WRITES = {
     "add_reports", "begin_job", "finish_job", "keep_share", "keep_job", "keep_result", "set_phase",
-    "reserve", "commit",
+    "reserve", "make", "commit",
 }  # fmt: skip
 
 Trouble = Callable[[], str]
@@ -93,9 +93,11 @@ class PaidFor(Recorded):
         return found
 
     def derived(self, label: bytes) -> bytes:
-        kept = self.ledger.reservation(self.ledger_key)
-        assert kept is not None, "noise was drawn before it was paid for"
-        assert kept.state is State.RESERVED, "noise was drawn for a release that had left"
+        if b" noise " in label:
+            kept = self.ledger.reservation(self.ledger_key)
+            assert kept is not None, "noise was drawn before it was paid for"
+            assert kept.release is not None, "noise was drawn before the ledger knew for which sum"
+            assert kept.state is State.RESERVED, "noise was drawn for a release that had left"
         return super().derived(label)
 
 

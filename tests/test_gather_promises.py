@@ -339,8 +339,8 @@ def test_what_a_ledger_still_has_as_reserved_has_not_left() -> None:
     """The share is kept, and the process dies before its payment is final: nobody gets it before that."""
 
     class Dying(MemoryLedger):
-        def commit(self, key: str) -> Reservation:
-            raise OSError(key)
+        def commit(self, key: str, attempt: str | None = None) -> Reservation:
+            raise OSError(key, attempt)
 
     ledger = Dying()
     world = ready(proxy_ledger=ledger)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,12 +32,13 @@ from tacit.entropy import Simulation
 from tacit.errors import BudgetExceeded, NotYet, SelfCheckFailed, TooFew
 from tacit.gather.proxy.store import Phase
 from tacit.gather.server.store import Phase as ServerPhase
-from tacit.gather.simulate.memory import MemoryProxyStore
+from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore
 from tacit.gather.wire.closing import Agreement, NoisyShare, Receipt
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.jobs import Job
 from tacit.gather.wire.noise import UserNoise
 from tacit.gather.wire.refusals import Refusal
+from tacit.gather.wire.releases import _purpose
 from tacit.gather.wire.sealing import Role
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.rules import State
@@ -287,17 +290,46 @@ def test_a_ledger_that_cannot_pay_stops_the_round_until_it_can(party: str) -> No
     expect_exact(world, ROWS)
 
 
+@pytest.mark.parametrize("died", [False, True])
 @pytest.mark.parametrize("party", ["proxy", "server"])
-def test_a_party_that_lost_what_it_released_does_not_draw_again(party: str) -> None:
+def test_a_party_that_was_copied_makes_the_same_release_or_none(party: str, died: bool) -> None:
+    """Its store was put back to before the round, or a copy of it was started; its ledger is one. `died`: the
+    first had paid, and died before its payment was final."""
     first = World(a_round())
+    ledger: Any = first.proxy_ledger if party == "proxy" else first.server_ledger
+    commit = ledger.commit
+    if died:
+        ledger.commit = None
     first.report(ROWS)
-    first.drive()
-    kept = {"proxy_ledger": first.proxy_ledger} if party == "proxy" else {"server_ledger": first.server_ledger}
-    world = World(a_round(), **kept)
+    with suppress(TypeError):
+        first.drive()
+    ledger.commit = commit
+    assert states(first)[party == "server"] is (State.RESERVED if died else State.COMMITTED)
+
+    kept = {f"{party}_ledger": ledger}
+    others = World(a_round(), **kept)
+    others.report([*ROWS, [0, 0, 1]])
+    with pytest.raises(SelfCheckFailed, match="released before, of other reports"):
+        others.drive()
+    assert not (others.proxy_key if party == "proxy" else others.server_key).drawn
+    same = World(a_round(), **kept)
+    same.report(ROWS)
+    assert same.drive() is Phase.RELEASED
+    if not died:
+        assert same.server_store.result(same.digest) == first.server_store.result(first.digest)
+
+
+def test_a_party_whose_round_was_paid_for_without_a_name_does_not_draw_again() -> None:
+    """As ledgers were before they knew what a payment was used for."""
+    ledger, round = MemoryLedger(), a_round()
+    ledger.grant(round.line, Budget.of(64, "1e-6"))
+    ledger.reserve(f"{round.key}/proxy", round.line, round.cost, _purpose(round))
+    ledger.commit(f"{round.key}/proxy")
+    world = World(round, proxy_ledger=ledger)
     world.report(ROWS)
-    with pytest.raises(SelfCheckFailed, match="released before"):
+    with pytest.raises(SelfCheckFailed, match="kept nothing of it"):
         world.drive()
-    assert not (world.proxy_key if party == "proxy" else world.server_key).drawn
+    assert not world.proxy_key.drawn
 
 
 def test_the_result_is_settled_before_it_is_given_out(world: World) -> None:

@@ -15,7 +15,7 @@ from tacit.gather.wire.drawing import content_hash, noise_words, own_noise
 from tacit.gather.wire.jobs import MOST_ENTRIES, Job, JobReply
 from tacit.gather.wire.opening import Opening, open_parts
 from tacit.gather.wire.refusals import Refusal
-from tacit.gather.wire.releases import Payer, ledger_key, pay, summed
+from tacit.gather.wire.releases import Payer, pay, settle, summed
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import Role, SealingKey
 
@@ -34,9 +34,10 @@ class Proxy:
     Assumes:    the proxy follows this code and keeps its key from the server, now and later: its noise follows
                 from it (`drawing`); devices keep to what the round promises of them, which is *enforced* only
                 where the round has `bounds`, by both parties (`settled` here); with user noise, at most the
-                stated fraction leaves its noise out. Store, ledger and witness are not put back to an older
-                state all at once: a restored proxy that then agrees on *another* set of the same round makes a
-                second release, which nobody pays for. Keep the witness apart from the store.
+                stated fraction leaves its noise out. The ledger is not put back to an older state together with
+                its witness: a proxy restored alone, or copied, makes the same release or none (`pay`).
+                One whose ledger forgot as well could agree on *another* set of the same round, and make a
+                second release, which nobody pays for. Keep the witness apart.
     Source:     the laws in `privacy.noise`; the agreement on the set before the release: DAP
                 (draft-ietf-ppm-dap), with SHA-256 over the sorted ids.
 
@@ -183,12 +184,13 @@ class Proxy:
             raise Refused(Refusal.CONFLICT, "the server has another set of reports")
         round, kept = self._rounds.of(digest).round, self._store.share(digest)
         if kept is None:
-            pay(self._ledger, round, Role.PROXY)
             total = summed(round, self._store.totals(digest))
-            words = noise_words(self._key, Role.PROXY, round, content_hash(round, mine.ids_hash, total))
+            content = content_hash(round, mine.ids_hash, total)
+            pay(self._ledger, round, Role.PROXY, self._key, content)
+            words = noise_words(self._key, Role.PROXY, round, content)
             share = round.group.to_bytes(round.group.add(total, own_noise(round, mine.count, words)))
             kept = self._store.keep_share(digest, mine.ids_hash, share)
-        self._ledger.commit(ledger_key(round, Role.PROXY))
+        settle(self._ledger, round, Role.PROXY, self._key)
         return NoisyShare(digest, mine.ids_hash, kept)
 
     def released(self, receipt: Receipt) -> None:

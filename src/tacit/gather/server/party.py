@@ -12,7 +12,7 @@ from tacit.gather.wire.forms import Form, form_of
 from tacit.gather.wire.jobs import Job
 from tacit.gather.wire.opening import Opening, open_parts
 from tacit.gather.wire.refusals import Refusal
-from tacit.gather.wire.releases import Payer, ledger_key, pay, summed
+from tacit.gather.wire.releases import Payer, pay, settle, summed
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import Role, SealingKey
 
@@ -31,9 +31,10 @@ class Server:
     Assumes:    the server follows this code and keeps its key from the proxy, now and later: its noise follows
                 from it (`drawing`); devices keep to what the round promises of them, which is *enforced* only
                 where the round has `bounds`, by both parties (`decide` here); with user noise, at most the
-                stated fraction leaves its noise out. Store, ledger and witness are not put back to an older
-                state all at once: a restored server that then agrees on *another* set of the same round makes
-                a second release, which nobody pays for. Keep the witness apart from the store.
+                stated fraction leaves its noise out. The ledger is not put back to an older state together with
+                its witness: a server restored alone, or copied, makes the same release or none (`pay`).
+                One whose ledger forgot as well could agree on *another* set of the same round, and make a
+                second release, which nobody pays for. Keep the witness apart.
     Source:     the laws in `privacy.noise`; the agreement on the set before the release: DAP
                 (draft-ietf-ppm-dap), with SHA-256 over the sorted ids.
 
@@ -148,16 +149,17 @@ class Server:
         if theirs.ids_hash != mine.ids_hash:
             raise Refused(Refusal.CONFLICT, "the share is of another set of reports")
         if phase is Phase.AGREED:
-            pay(self._ledger, round, Role.SERVER)
             total = summed(round, self._store.totals(theirs.digest))
             # By the server's own sum alone: a proxy that could change what decides would have many draws.
-            words = noise_words(self._key, Role.SERVER, round, content_hash(round, mine.ids_hash, total))
+            content = content_hash(round, mine.ids_hash, total)
+            pay(self._ledger, round, Role.SERVER, self._key, content)
+            words = noise_words(self._key, Role.SERVER, round, content)
             noisy = round.group.add(total, own_noise(round, mine.count, words))
             noisy = round.group.add(noisy, proxy_share)
             variance = float(round.noise.published_variance(mine.count))
             result = Result(theirs.digest, mine.count, round.group.lift(noisy), variance)
             self._store.keep_result(theirs.digest, mine.ids_hash, result.to_bytes())
-        self._ledger.commit(ledger_key(round, Role.SERVER))
+        settle(self._ledger, round, Role.SERVER, self._key)
         return Receipt(theirs.digest, mine.ids_hash, accepted=True).to_bytes()
 
     def result(self, digest: bytes, now: int) -> Result:
@@ -169,7 +171,7 @@ class Server:
         kept = self._store.result(digest)
         assert kept is not None  # the phase says so
         # A crash may have come between keeping the result and settling its payment.
-        self._ledger.commit(ledger_key(round, Role.SERVER))
+        settle(self._ledger, round, Role.SERVER, self._key)
         return Result.from_bytes(kept)
 
     def _settled_phase(self, round: Round) -> Phase:

@@ -275,9 +275,13 @@ class MemoryLedger:
         with self._lock:
             return self._settled(self.now.reserve(key, line, cost_on(line, cost), purpose))
 
-    def commit(self, key: str) -> Reservation:
+    def make(self, key: str, attempt: str, release: str) -> Reservation:
         with self._lock:
-            return self._settled(self.now.commit(key))
+            return self._settled(self.now.make(key, attempt, release))
+
+    def commit(self, key: str, attempt: str | None = None) -> Reservation:
+        with self._lock:
+            return self._settled(self.now.commit(key, attempt))
 
     def reservation(self, key: str) -> Reservation | None:
         return self.now.reservations.get(key)
