@@ -248,6 +248,91 @@ def test_noisy_labels_are_paid_for_once(place: Path, capsys: Told) -> None:
     assert spent(place) == 3
 
 
+def paid(place: Path, capsys: Told) -> dict[str, Any]:
+    """Flips of epsilon 3 out of 5, paid for; the secret is the same in every run of a test."""
+    granted(place / "ledger.sqlite", "replace-label", "5", delta="0")
+    (place / "flips.secret").write_bytes(bytes(range(32)))
+    (place / "flips.secret").chmod(0o600)
+    capsys.readouterr()
+    return dict(told(capsys, place, *noisy(place), model="public"))
+
+
+def test_a_copied_folder_measures_on_the_same_flips(place: Path, capsys: Told, tmp_path: Path) -> None:
+    first = paid(place, capsys)
+    copy = Path(shutil.copytree(place, tmp_path / "copy"))
+    (copy / "ledger.sqlite").unlink()
+    ledger = ["--ledger", str(place / "ledger.sqlite")]
+    again = told(capsys, copy, *noisy(copy), *ledger, model="public")
+    assert (again["auc_loss"], again["log_loss"]) == (first["auc_loss"], first["log_loss"])
+    assert spent(place) == 3
+
+
+def test_another_secret_is_another_release(place: Path, capsys: Told) -> None:
+    paid(place, capsys)
+    other = [*noisy(place), "--secret", str(place / "other.secret")]
+    assert "budget exceeded" in refused(capsys, place, *other, model="public")
+    (place / "flips.secret").write_bytes(bytes(32))  # replaced where it was
+    assert "budget exceeded" in refused(capsys, place, *noisy(place), model="public")
+    assert spent(place) == 3
+
+
+def swapped(place: Path, *, other_labels: bool) -> None:
+    """The log in another order: two of its test rows changed places, with the same or with other labels."""
+    rows = Examples.of(Columns.open(place / "log"), "test").rows(np.arange(124))
+    labels = np.load(place / "log" / "label.npy")
+    first = rows[0]
+    (second,) = [row for row in rows[1:] if (labels[row] != labels[first]) == other_labels][:1]
+    for name in ("public", "sensitive", "label", "user", "time"):
+        column = np.load(place / "log" / f"{name}.npy")
+        column[[first, second]] = column[[second, first]]
+        np.save(place / "log" / f"{name}.npy", column)
+
+
+@pytest.mark.parametrize("other_labels", [False, True])
+def test_another_order_of_rows_is_another_release(place: Path, capsys: Told, other_labels: bool) -> None:
+    """Flips hang on a row's place: in another order, the same people would be flipped once more."""
+    paid(place, capsys)
+    swapped(place, other_labels=other_labels)
+    assert "labels that have changed since" in refused(capsys, place, *noisy(place), model="public")
+    assert spent(place) == 3
+
+
+def test_some_of_the_rows_are_another_release(place: Path, capsys: Told) -> None:
+    paid(place, capsys)
+    lines = (place / "shop.csv").read_text().splitlines()
+    (place / "shop.csv").write_text("\n".join(lines[:300]) + "\n")
+    command = ["data", "prepare", str(place / "shop.csv"), "--schema", str(place / "shop.toml")]
+    command += ["--out", str(place / "log"), "--overwrite", "--encoder", str(place / "good"), "--json"]
+    assert main(command) == 0
+    capsys.readouterr()
+    assert "budget exceeded" in refused(capsys, place, *noisy(place), model="public")
+    assert "budget exceeded" in refused(capsys, place, *noisy(place), "--part", "train", model="public")
+    assert spent(place) == 3
+
+
+def test_copies_that_begin_at_once_with_other_labels_do_not_both_flip(
+    place: Path, capsys: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have looked into their own register and found nothing; the ledger decides."""
+    copy = Path(shutil.copytree(place, tmp_path / "copy"))
+    for each in (place, copy):
+        (each / "flips.secret").write_bytes(bytes(range(32)))
+        (each / "flips.secret").chmod(0o600)
+    np.save(copy / "log" / "label.npy", 1 - np.load(copy / "log" / "label.npy"))
+    granted(place / "ledger.sqlite", "replace-label", "5", delta="0")
+    capsys.readouterr()
+    reserve, ledger = Payment.reserve, ["--ledger", str(place / "ledger.sqlite")]
+
+    def racing(payment: Payment, *given: Any) -> str:
+        monkeypatch.setattr(Payment, "reserve", reserve)
+        told(capsys, copy, *noisy(copy), *ledger, model="public")
+        return reserve(payment, *given)
+
+    monkeypatch.setattr(Payment, "reserve", racing)
+    assert "labels that have changed since" in refused(capsys, place, *noisy(place), model="public")
+    assert spent(place) == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

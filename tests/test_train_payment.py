@@ -14,7 +14,9 @@ from tacit.commands import train_run
 from tacit.commands.train_payment import Payment
 from tacit.data.columns import Columns
 from tacit.train.checkpoints import Checkpoints, folder_beside
+from tacit.train.configuration import configured
 from tacit.train.examples import Examples
+from tacit.train.models.model import Part
 from tacit.train.models.saving import load
 from tacit.train.run import Run
 from train_command_logs import (
@@ -298,3 +300,21 @@ def test_explain_does_not_claim_that_lines_are_added_up(place: Path, capsys: Tol
     page = " ".join(capsys.readouterr().out.split())
     assert "tacit ledger show" not in page, "there is none"
     assert "without a ledger, nobody does that sum" in page
+
+
+def test_flips_do_not_pay_for_a_model_of_features_that_a_line_protects(
+    place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an architecture that reads sensitive features, and has no part without them: weights tell of them."""
+    monkeypatch.setattr(configured, "own_part", lambda _: Part.WHOLE)
+    said = refused(capsys, "train", label_dp(place))
+    assert "since line shop (impression, replace-one) protects the others, got one that reads sensitive" in said
+    assert reservations(place) == {}
+    (place / "ledger.sqlite").unlink()
+    (place / "ledger.sqlite.witness").unlink()
+    granted(
+        place / "ledger.sqlite", "replace-label", "8", delta="0"
+    )  # nobody promised to protect features here
+    capsys.readouterr()
+    record = told(capsys, "train", label_dp(place))
+    assert any("which this model reads" in gap for gap in record["statement"]["not_protected"])

@@ -19,12 +19,12 @@ import numpy as np
 from tacit import expect
 from tacit.commands.evaluate import said_with, sensitive_reads
 from tacit.commands.places import check_writable, in_words
-from tacit.commands.train_flips import Labelled, NoisyLabels
+from tacit.commands.train_flips import Labelled, NoisyLabels, changed
 from tacit.commands.train_granting import Asker
 from tacit.commands.train_payment import label_payment
 from tacit.data.columns import Columns
 from tacit.entropy import Entropy
-from tacit.errors import BadInput, TacitError
+from tacit.errors import BadInput, ReservationTaken, TacitError
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.relations import Relation
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from tacit.commands.train_payment import Payment
     from tacit.privacy.allocation import Allocation
-    from tacit.store.ledger import LedgerStore
     from tacit.train.models.saving import Saved
     from tacit.train.targets import Targets
 
@@ -114,8 +113,11 @@ class Flips:
         """Pay, flip, and commit; or read flips that were paid for before."""
         if self.ledger.path is None:
             return Measured(self._outcomes(self._targets()), (MADE_UP,), "")
-        payment = _payment(self)
-        paid, key = payment.reserve(), payment.keys[0]
+        payment, drawn_from = _payment(self)
+        try:
+            paid, key = payment.reserve(drawn_from), payment.keys[0]
+        except ReservationTaken:
+            raise changed(self.noisy.flips.version) from None
         unit = self.noisy.privacy.unit
         notes = [f"measured on labels flipped at ε = {float(self.epsilon):g} per {unit}; ledger: {paid}"]
         notes += [LABELS_ALONE] if any(self.reads.values()) else []
@@ -200,7 +202,8 @@ def _users(examples: Examples) -> NDArray[Any] | None:
     return examples.key("user") if "user" in examples.public_keys else None
 
 
-def _payment(chosen: Flips) -> Payment:
+def _payment(chosen: Flips) -> tuple[Payment, str]:
+    """What the flips cost, and a digest of what they are drawn from."""
     noisy, ledger = chosen.noisy, chosen.ledger
     assert ledger.secret is not None
     release = FlipLabels().release(chosen.allocation, chosen.epsilon)
@@ -208,22 +211,10 @@ def _payment(chosen: Flips) -> Payment:
         [release], unit=noisy.privacy.unit, relation=Relation.REPLACE_LABEL, delta=0
     )
     charge = statement.guarantee(sensitive_features=any(chosen.reads.values()))
-    payment = label_payment(noisy, ledger, chosen.every, charge, Asker("--ledger"))
-    if charge.sensitive_features:
-        for line in _protecting_features(payment.store, str(ledger.scope)):
-            chosen.refuse_sensitive(line)
+    asker = Asker("--ledger")
+    payment = label_payment(noisy, ledger, chosen.every, charge, asker, chosen.refuse_sensitive)
     keep_secret(ledger.secret, noisy.secret)
-    noisy.refuse_changed(payment, ledger, chosen.labelled)
-    return payment
-
-
-def _protecting_features(store: LedgerStore, scope: str) -> list[str]:
-    """The scope's lines whose promise covers more than labels."""
-    known = store.verify().ledger
-    series = {line.series for line in known.accounts} | set(known.renewals)
-    return sorted(
-        str(each) for each in series if each.scope == scope and each.relation is not Relation.REPLACE_LABEL
-    )
+    return payment, noisy.refuse_changed(payment, ledger, chosen.labelled)
 
 
 def _ledger(args: argparse.Namespace, examples: Examples) -> LedgerPlace:

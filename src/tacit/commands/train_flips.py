@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import BadInput
+from tacit.train.secret_file import keyed_token
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,13 +29,21 @@ class Labelled:
     records: NDArray[Any]
     allocation: Allocation
     groups: NDArray[Any] | None  # each row's unit; None where every row is its own
+    examples: Examples
 
     @classmethod
     def of(cls, examples: Examples, allocation: Allocation) -> Labelled:
         from tacit.train.grouping import groups_of
 
         groups = groups_of(examples, allocation.unit)
-        return cls(examples.labels, examples.key("row"), allocation, groups)
+        return cls(examples.labels, examples.key("row"), allocation, groups, examples)
+
+
+def changed(version: int) -> BadInput:
+    return BadInput(
+        "labels.version: expected a higher one for labels that have changed since they were flipped, "
+        f"or whose rows are of other people now, got {version}; a new version is a new release, and is paid for"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +62,19 @@ class NoisyLabels:
         facts = [repr(privacy.unit), str(cap.impressions), cap.choice, cap.split]
         return self._named(f"{scope}/labels", *facts, str(Fraction(privacy.epsilon)), self.spelled)
 
-    def refuse_changed(self, payment: Payment, ledger: LedgerPlace, behind: Labelled) -> None:
-        """Flips must be of the labels that they were drawn from, of the same rows of the same people, whichever
-        ledger pays for them.
+    @property
+    def attempt(self) -> str:
+        """Who flips them, to the ledger: whoever has the secret, and so makes the same flips."""
+        return keyed_token(self.secret)
 
-        A row's flip depends on its label, its law and the secret. Releases under other caps and budgets may
-        share laws, so all of them are of one set of labels.
+    def refuse_changed(self, payment: Payment, ledger: LedgerPlace, behind: Labelled) -> str:
+        """Flips must be of the labels that they were drawn from, of the same rows of the same people, whichever
+        ledger pays for them. What they are drawn from comes back as a digest, for the ledger.
+
+        A row's flip depends on its place, its label, its law and the secret. Releases under other caps and
+        budgets may share laws, so all of them are of one set of labels. In another order the same people would
+        be flipped once more, so what stands in each row is looked at too: its keys, and what an encoder makes
+        of its features.
         """
         from tacit.train.secret_file import FlipRegister
 
@@ -73,18 +89,20 @@ class NoisyLabels:
             )
         allocation = behind.allocation
         shares = [allocation.kept, allocation.divisor, *([] if behind.groups is None else [behind.groups])]
+        truth, shared = register.digest(behind.records, behind.labels), register.digest(behind.records, *shares)
+        keys, features = register.digests_of_rows(behind.examples)
+        encoder = behind.examples.encoder_digest
         same = register.agrees(
             {
-                self._named(f"{ledger.scope}/truth"): register.digest(behind.records, behind.labels),
-                key: register.digest(behind.records, *shares),
+                self._named(f"{ledger.scope}/truth"): truth,
+                self._named(f"{ledger.scope}/keys"): keys,
+                self._named(f"{ledger.scope}/rows", encoder): features,
+                key: shared,
             }
         )
         if not same:
-            raise BadInput(
-                "labels.version: expected a higher one for labels that have changed since they were flipped, "
-                f"or whose rows are of other people now, got {self.flips.version}; a new version is a new "
-                "release, and is paid for"
-            )
+            raise changed(self.flips.version)
+        return f"{truth}{shared}{keys}"
 
     def _named(self, kind: str, *facts: str) -> str:
         from tacit.train.secret_file import secret_name

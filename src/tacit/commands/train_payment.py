@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -28,15 +28,17 @@ class Payment:
     """What a training costs, one request for each line: a unit with a time window has one a window.
 
     With `drawn_once` the release is the noisy labels themselves. They are the same whenever they are asked for,
-    so a training that finds them paid for goes on without paying, and several may: nobody claims them. Any
-    other release is of one run: once that is known, the purpose names it (`of_run`), and what another run
-    reserved under the same key is not taken. Of the copies of a run one goes on, the one that claims it.
+    so a training that finds them paid for goes on without paying, and several may: whoever has the secret is
+    one `attempt` to the ledger, and makes them of the same labels (`reserve`), or is refused. Any other release
+    is of one run: once that is known, the purpose names it (`of_run`), and what another run reserved under the
+    same key is not taken. Of the copies of a run one goes on, the one that claims it.
     """
 
     store: LedgerStore
     requests: tuple[Request, ...]
     drawn_once: bool
     how_to_grant: str  # the command that opens its line
+    attempt: str | None = None  # of labels that are drawn once: who flips them
 
     @property
     def keys(self) -> list[str]:
@@ -65,8 +67,9 @@ class Payment:
             ledger, new = ledger.after(change), new + bool(change.events)
         return "there is room" if new else "reserved or paid for already"
 
-    def reserve(self) -> str:
-        """Set it aside; in words, what that meant."""
+    def reserve(self, drawn_from: str | None = None) -> str:
+        """Set it aside; in words, what that meant. Labels that are drawn once are made with it: `drawn_from` is
+        a digest of what they are flips of, and of anything else they would be another release."""
         from tacit.privacy.ledger.rules import State
 
         if not self.drawn_once:
@@ -76,12 +79,20 @@ class Payment:
         committed = [each for each in made if each.state is State.COMMITTED]
         earlier = any(each.resumed for each in made)
         if self.drawn_once:
+            self._say_drawn(drawn_from)
             if len(committed) == len(made):
                 return "paid for before: the same noisy labels, read again"
             return "reserved before: the same noisy labels" if earlier else "reserved"
         if committed:
             raise _taken(committed[0])
         return "reserved before, by the run that goes on" if earlier else "reserved"
+
+    def _say_drawn(self, drawn_from: str | None) -> None:
+        """Not of what was paid for before ledgers kept it."""
+        assert self.attempt is not None, "labels that are drawn once have one"
+        keys = [key for key in self.keys if not _is_of_old(self.store.reservation(key))]
+        if keys and drawn_from is not None:
+            self.store.make_all(keys, self.attempt, drawn_from)
 
     def refuse_unless_reserved(self) -> None:
         """For a model that was made: its own run has paid for it, or is about to."""
@@ -114,7 +125,12 @@ class Payment:
         self.store.make_all(self.keys, attempt, release)
 
     def commit(self, attempt: str | None = None) -> None:
-        self.store.commit_all(self.keys, attempt)
+        if not self.drawn_once:
+            self.store.commit_all(self.keys, attempt)
+            return
+        for key in self.keys:
+            if not _is_of_old(self.store.reservation(key)):
+                self.store.commit(key, self.attempt)
 
     def give_back(self, attempt: str | None = None) -> None:
         """Nothing left, and nothing ever will."""
@@ -122,6 +138,11 @@ class Payment:
 
     def as_json(self) -> dict[str, Any]:
         return {"lines": [str(request.line) for request in self.requests], "keys": self.keys}
+
+
+def _is_of_old(known: Reservation | None) -> bool:
+    """Whether it was settled when ledgers did not keep who made what."""
+    return known is not None and known.state == "committed" and known.attempt is None
 
 
 def _taken(known: Reservation) -> BadInput:
@@ -155,14 +176,44 @@ def payment_for(planned: Planned) -> Payment | None:
 
 
 def label_payment(
-    labels: NoisyLabels, ledger: LedgerPlace, examples: Examples, charge: Guarantee, asker: Asker
+    labels: NoisyLabels,
+    ledger: LedgerPlace,
+    examples: Examples,
+    charge: Guarantee,
+    asker: Asker,
+    refuse_sensitive: Callable[[str], None] | None = None,
 ) -> Payment:
-    """What it costs to flip labels once; nothing if the ledger knows these flips already."""
+    """What it costs to flip labels once; nothing if the ledger knows these flips already.
+
+    What is made of flips and of sensitive features tells of these exactly, so where a line of the scope
+    protects features it is refused, whichever line would pay.
+    """
     assert ledger.scope is not None, "checked when the configuration was read"
     purpose = f"flip labels by {labels.spelled}"
     cost = aimed(charge, labels.privacy)
     store, key = opened(ledger, cost, asker), labels.key(ledger.scope)
-    return _payment(store, ledger, examples, cost, key, purpose, drawn_once=True)
+    for line in _protecting_features(store, ledger.scope) if charge.sensitive_features else ():
+        (refuse_sensitive or _refuse_sensitive)(line)
+    paid = _payment(store, ledger, examples, cost, key, purpose, drawn_once=True)
+    return replace(paid, attempt=labels.attempt)
+
+
+def _protecting_features(store: LedgerStore, scope: str) -> list[str]:
+    """The scope's lines whose promise covers more than labels."""
+    from tacit.privacy.relations import Relation
+
+    known = store.verify().ledger
+    series = {line.series for line in known.accounts} | set(known.renewals)
+    return sorted(
+        str(each) for each in series if each.scope == scope and each.relation is not Relation.REPLACE_LABEL
+    )
+
+
+def _refuse_sensitive(line: str) -> None:
+    raise BadInput(
+        f"ledger.scope: expected a model that reads public features alone, since line {line} protects the "
+        "others, got one that reads sensitive ones: its weights would tell of them, flips or not"
+    )
 
 
 def aimed(charge: Guarantee, privacy: Privacy) -> Guarantee:

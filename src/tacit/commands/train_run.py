@@ -94,11 +94,12 @@ def _pay(chosen: Planned, payment: Payment, keeper: Checkpoints) -> str:
     if keeper.made:  # so what it cost was reserved
         payment.refuse_unless_reserved()
         return "reserved before, by the run that made the model"
+    drawn_from = None
     for phase in chosen.plan.phases:
         if isinstance(phase, LabelPhase) and phase.labelling is not None:
             behind = Labelled.of(chosen.examples, phase.labelling.allocation)
-            chosen.noisy_labels.refuse_changed(payment, chosen.config.ledger, behind)
-    said = payment.reserve()
+            drawn_from = chosen.noisy_labels.refuse_changed(payment, chosen.config.ledger, behind)
+    said = payment.reserve(drawn_from)
     if not payment.drawn_once:
         keeper.hold(payment.claim)
     return said

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tacit.data.placing import to_disk
 from tacit.errors import BadInput
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+from tacit.train.examples import CHUNK, Examples
 
 OTHERS = 0o077  # permissions that are not the owner's
 
@@ -63,6 +64,11 @@ def secret_name(secret: bytes) -> str:
     return hashlib.blake2b(b"name", key=secret, digest_size=8, person=b"tacit-secret").hexdigest()
 
 
+def keyed_token(secret: bytes) -> str:
+    """How a ledger knows who flips with this secret: nobody else can say it, and it tells nothing about it."""
+    return hashlib.blake2b(b"attempt", key=secret, digest_size=16, person=b"tacit-secret").hexdigest()
+
+
 class FlipRegister:
     """What was behind each release of flips, as digests that only the secret's owner can make.
 
@@ -99,6 +105,20 @@ class FlipRegister:
             keyed.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
         return keyed.hexdigest()
 
+    def digests_of_rows(self, examples: Examples) -> tuple[str, str]:
+        """Of which rows belong together by their keys, whatever these are called, and when; and of what an encoder
+        made of each row's features, some rows at a time."""
+        columns = [
+            _in_order(examples.key(name)) for name in sorted(examples.keys) if name not in ("row", "time")
+        ]
+        times = [examples.key("time")] if "time" in examples.keys else []
+        features = hashlib.blake2b(key=self._secret, digest_size=16, person=b"tacit-row-ids")
+        for first in range(0, len(examples), CHUNK):
+            rows = examples.rows(np.arange(first, min(first + CHUNK, len(examples)), dtype=np.int64))
+            for ids in (examples.public, examples.sensitive):
+                features.update(np.asarray(ids).take(rows, axis=0).tobytes())
+        return self.digest(*columns, *times), features.hexdigest()
+
     def _read(self) -> dict[str, str]:
         try:
             found: dict[str, str] = json.loads(self._path.read_text())
@@ -107,6 +127,12 @@ class FlipRegister:
         except ValueError:
             raise BadInput(f"{self._path}: expected the register of flipped labels, got a torn one") from None
         return found
+
+
+def _in_order(names: NDArray[Any]) -> NDArray[Any]:
+    """The same for other names: each becomes the number of those that came before it."""
+    _, first, which = np.unique(names, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[which]
 
 
 def _write_private(path: Path, content: bytes) -> None:
