@@ -11,6 +11,7 @@ from scipy.stats import chi2
 
 from tacit.entropy import Simulation
 from tacit.errors import SelfCheckFailed
+from tacit.kernels.training import never_closer_to_zero
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Part
 from tacit.train.sgd import pending
@@ -18,6 +19,9 @@ from tacit.train.sgd.descent import Clipping, Descent, NoiseForm, Settings
 from tacit.train.sgd.noise import Noise, blocks
 from tacit.train.sgd.optimizers import Sgd
 from tacit.train.sgd.pending import PendingNoise
+from tacit.train.sgd.schedule import Schedule
+from tacit.train.sgd.updates import add_noise
+from tacit.train.sgd.witness import Owed, Witness
 from training_checks import small_examples, true_targets
 
 ALPHA = 1e-9
@@ -100,34 +104,79 @@ def test_every_weight_gets_the_noise_of_every_step(
     assert chi2.sf(squares * variance / without, found.size) < ALPHA
 
 
-def test_noise_is_looked_at_as_it_comes() -> None:
-    honest = Noise(Simulation(1), 3.0)
-    array = np.linspace(-5, 5, 5000, dtype=np.float32)
+def add_often(source: Simulation, stddev: float = 3.0, start: float = 5.0) -> None:
+    noise, watch = Noise(source, stddev), Witness(stddev, 1.0, 1.0).noise_of("weights", 1)
+    array = np.linspace(-start, start, 5000, dtype=np.float32)
     for step in range(40):
-        honest.draw_unit(100)
-        honest.add_to(array, 0.1, look=step % 3 == 0)
+        add_noise(noise, watch, array, 0.1, look=step % 3 == 0)
+
+
+def test_noise_is_looked_at_as_it_comes() -> None:
+    add_often(Simulation(1))
     for wrong in (0.0, 0.9, 1.1, float("nan")):
-        for often in (_draw_often, _add_often):
-            with pytest.raises(SelfCheckFailed, match="mean square"):
-                often(Noise(_Scaled(wrong), 3.0))
-
-
-def _draw_often(noise: Noise) -> None:
-    for _ in range(400):
-        noise.draw_unit(5000)
-
-
-def _add_often(noise: Noise) -> None:
-    array = np.zeros(5000, np.float32)
-    for _ in range(400):
-        noise.add_to(array)
+        with pytest.raises(SelfCheckFailed, match="variance that was paid for"):
+            add_often(_Scaled(wrong))
 
 
 def test_noise_far_below_the_weights_rounding_is_let_through() -> None:
-    noise = Noise(Simulation(1), 1e-9)  # what it does to weights of 1000 is all rounding, and no sign of wrong
-    weights = np.full(5000, 1000, np.float32)
-    for _ in range(20):
-        noise.add_to(weights)
+    add_often(Simulation(1), 1e-9, start=1000)  # it is all rounding, and no sign of wrong
+    add_often(Simulation(1), 1e-4, start=1000)  # and here a good part of it
+
+
+SCHEDULES = [*range(1, 12), *range(12, 1100, 97), 300, 941, 1023, 1024, 1025, 1100]
+
+
+def run_through(steps: int, momentum: float) -> None:
+    """A schedule of so many steps, whose every start is checked in every step near the end."""
+    law, watch = PendingNoise(0.3, momentum), Witness(0.3, 1.0, 1.0).noise_of("weights", 1, momentum)
+    schedule = Schedule(0.7, steps)
+    for step in range(steps):
+        law.advance(schedule.at(step))
+        watch.step(schedule.at(step))
+        if law.full or step >= steps - 4 or step % 100 == 0:
+            watch.check_factors(never_closer_to_zero(law.factors if momentum else law.weight_factors), 1.0)
+        if law.full:
+            law.begin()
+            watch.settled()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_no_schedule_raises_a_false_alarm(momentum: float) -> None:
+    for steps in SCHEDULES:
+        run_through(steps, momentum)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_no_schedule_at_all_raises_a_false_alarm(momentum: float) -> None:
+    for steps in range(1, 1101):
+        run_through(steps, momentum)
+
+
+def test_what_rows_are_owed_is_exact_at_every_schedule() -> None:
+    """Against sums that are rounded once, at the ends of all cosines of 1 to 1,100 steps."""
+    for steps in range(1, 1101):
+        rates = 0.35 * (1 + np.cos(np.pi * np.arange(steps) / steps))
+        owed, squares = Owed.after(rates, 0.0).weights, np.square(rates).tolist()
+        for start in {0, (steps + 1) // 2, max(1, steps - 2), steps}:
+            exact = math.fsum(squares[max(start - 1, 0) :])
+            assert abs(owed[start] - exact) <= 1e-12 * exact
+    # The twin that must fail: differences of running sums, of which too little is left in the end.
+    running = np.concatenate([[0.0], np.cumsum(np.square(rates))])
+    assert abs((running[steps] - running[steps - 1]) - rates[-1] ** 2) > 1e-3 * rates[-1] ** 2
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_what_rows_are_owed_in_sums_is_what_they_are_owed_step_by_step(momentum: float) -> None:
+    law, owed = PendingNoise(1.0, momentum), Owed.after(np.array(RATES), momentum)
+    for rate in RATES:
+        law.advance(rate)
+    for start in range(len(RATES) + 1):
+        covariance = unrolled(RATES if start == 0 else RATES[start - 1 :], momentum, 1.0)
+        found = [[owed.velocities[start], owed.both[start]], [owed.both[start], owed.weights[start]]]
+        np.testing.assert_allclose(found, covariance, rtol=1e-12)
+    np.testing.assert_allclose(owed.decays, law.decay, rtol=1e-12)
+    np.testing.assert_allclose(owed.drifts, law.drift, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("size", "at_once"), [(0, 4), (3, 4), (100, 4), (1000, 10)])

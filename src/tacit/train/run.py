@@ -8,8 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from tacit.errors import BadInput, EntropyMisuse
+from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.randomness import Source
+from tacit.privacy.releases import SubsampledGaussian, leaves
 from tacit.train.examples import Examples
 from tacit.train.labels.noisy import LEAST_RATE, base_rate, labels_for
 from tacit.train.models.model import Model
@@ -17,6 +18,7 @@ from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
 from tacit.train.settings import Speed
 from tacit.train.sgd.descent import Descent, Settings
 from tacit.train.sgd.sampling import Places, poisson_sample, shuffled_epochs
+from tacit.train.sgd.witness import FALSE_ALARM, BatchWatch, Witness
 from tacit.train.targets import Head, Targets
 
 DEFAULT_SPEED = Speed()
@@ -127,7 +129,34 @@ class Run:
             penalty=learning.penalty,
             microbatch=self.speed.microbatch,
         )
-        return Descent(self.model, settings, self.source)
+        return Descent(self.model, settings, self.source, self._witness(phase))
+
+    def _paid(self, phase: PrivatePhase) -> SubsampledGaussian:
+        """The release that was paid for this phase: what it is held to, whatever the phase itself says."""
+        private = [each for each in self.plan.phases if isinstance(each, PrivatePhase)]
+        paid = [
+            leaf.release
+            for release in self.plan.releases
+            for leaf in leaves(release)
+            if isinstance(leaf.release, SubsampledGaussian)
+        ]
+        if len(paid) != len(private):
+            raise SelfCheckFailed(
+                f"plan: expected a release for each of {len(private)} private phases, got {len(paid)}"
+            )
+        return paid[next(place for place, each in enumerate(private) if each is phase)]
+
+    def _witness(self, phase: Phase) -> Witness | None:
+        if not isinstance(phase, PrivatePhase):
+            return None
+        paid = self._paid(phase)
+        expected = self._records(phase) * paid.sampling_probability
+        return Witness(paid.noise_multiplier, phase.learning.clip_norm, expected, alpha=self._alarm)
+
+    @property
+    def _alarm(self) -> float:
+        """The chance of a false alarm: of each private phase half for its noise, half for its samples."""
+        return FALSE_ALARM / (2 * sum(isinstance(phase, PrivatePhase) for phase in self.plan.phases))
 
     def _targets(self, phase: Phase) -> Targets:
         if isinstance(phase, LabelPhase) and phase.labelling is not None:
@@ -164,8 +193,12 @@ class Run:
                 yield step, places, None
             return
         members = None if phase.groups is None else _Members(phase.groups)
+        paid, records = self._paid(phase), self._records(phase)
+        watch = BatchWatch(records, paid.sampling_probability, paid.steps, alpha=self._alarm)
+        watch.begin(done)
         for step in range(done, steps):
-            sample = poisson_sample(self._records(phase), phase.sampling_probability, self.source.words)
+            sample = poisson_sample(records, phase.sampling_probability, self.source.words)
+            watch.sampled(len(sample))
             if members is None:
                 yield step, sample, None
             else:

@@ -21,6 +21,9 @@ from tacit.train.targets import Floats
 TOLERANCE = 1e-3
 """Both sides are float32 sums of different order; a forgotten term is off by percents."""
 
+ULPS = 8 * float(np.finfo(np.float32).eps)
+TINY = 1e-37  # kernels take smaller numbers for 0
+
 MOST_MEMBERS = 16  # of a group that is looked at; of larger ones the smallest is taken
 CANDIDATES = 4  # rows of a record that are tried for one that no other record reads
 
@@ -33,6 +36,17 @@ def expect_close(
     rounding = 1e-5 * (scale + float(size.max()))
     close = np.abs(found - expected) <= rounding + TOLERANCE * size  # np.allclose takes ten times as long
     if not math.isfinite(rounding) or not close.all():  # what is not finite is not close
+        raise SelfCheckFailed(f"{what}, got another; the run was stopped and nothing leaves")
+
+
+def expect_moved(
+    what: str, found: NDArray[np.floating], was: NDArray[np.float64], move: NDArray[np.float64]
+) -> None:
+    """Stop unless numbers went from where they were by this move: to within a part of the move itself, however
+    small it is beside the numbers, and their rounding."""
+    rounding = ULPS * (np.abs(was) + np.abs(move)) + TINY
+    close = np.abs(found - was - move) <= TOLERANCE * np.abs(move) + rounding
+    if not close.all():
         raise SelfCheckFailed(f"{what}, got another; the run was stopped and nothing leaves")
 
 

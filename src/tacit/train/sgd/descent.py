@@ -20,6 +20,7 @@ from tacit.train.sgd.noise import Noise
 from tacit.train.sgd.optimizers import Optimizer, Sgd, name_of
 from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.updates import ReadRows, Update, WholeTable
+from tacit.train.sgd.witness import NoiseWatch, Witness
 from tacit.train.targets import Floats, Targets
 
 MICROBATCH = 16384
@@ -87,23 +88,37 @@ class Settings:
 
 
 class Descent:
-    """Steps over one model's trained part. Between `settle` and the next step its weights may be looked at."""
+    """Steps over one model's trained part. Between `settle` and the next step its weights may be looked at.
 
-    def __init__(self, model: Model, settings: Settings, source: Source) -> None:
+    A private one is held to its `witness`: to the numbers that were paid for, or else to those of the settings.
+    """
+
+    def __init__(
+        self, model: Model, settings: Settings, source: Source, witness: Witness | None = None
+    ) -> None:
         self.model, self.settings, self.taken = model, settings, 0
-        self._source = source
-        noise = None
-        if settings.clipping is not None:
-            noise = Noise(source, settings.clipping.noise_stddev / settings.expected_batch)
-        part = settings.part
+        self._source, self._witness = source, None
+        noise, part, clipping = None, settings.part, settings.clipping
+        if clipping is not None:
+            noise = Noise(source, clipping.noise_stddev / settings.expected_batch)
+            self._witness = witness or Witness(
+                clipping.noise_multiplier, clipping.clip_norm, settings.expected_batch
+            )
+        trained, dense = model.trained_rows(part), model.trained_dense(part)
+        parameters = len(trained) + len(dense)
+
+        def watch(name: str) -> NoiseWatch | None:
+            momentum = settings.optimizer.momentum if isinstance(settings.optimizer, Sgd) else 0.0
+            return None if self._witness is None else self._witness.noise_of(name, parameters, momentum)
+
         self.tables = {
-            name: table_update(model.tables[name], rows, settings, noise, model.penalised_from)
-            for name, rows in model.trained_rows(part).items()
+            name: table_update(model.tables[name], rows, settings, noise, watch(name), model.penalised_from)
+            for name, rows in trained.items()
         }
         self.dense: dict[str, Update] = {}
-        for name in model.trained_dense(part):
+        for name in dense:
             column = model.dense[name].reshape(-1, 1)
-            self.dense[name] = WholeTable(column, slice(0, len(column)), settings.optimizer, noise)
+            self.dense[name] = WholeTable(column, slice(0, len(column)), settings.optimizer, noise, watch(name))
         self._sums = Sums(
             {name: update.accumulator for name, update in self.tables.items()},
             {name: u.accumulator.reshape(model.dense[name].shape) for name, u in self.dense.items()},
@@ -140,16 +155,19 @@ class Descent:
             self.tables[name].prepare(read)
         passed = model.forward(ids, part)
         residual = targets.residual(passed.scores, at)
-        private = self.settings.clipping is not None
-        if private:
-            residual = self._clipped(passed, residual, ids, groups, look=first == 0)
+        if self._witness is not None:
+            clipped, norms = self._clipped(passed, residual, ids, groups, self._witness, look=first == 0)
         elif not np.isfinite(residual).all():
             raise BadInput(
                 "expected finite scores, got others: the training diverged; try a lower learning rate"
             )
-        coefficients = residual / np.float32(self.settings.expected_batch)
+        else:
+            clipped = residual
+        coefficients = clipped / np.float32(self.settings.expected_batch)
         probe = None
-        if private and first == 0:
+        if self._witness is not None:
+            self._witness.check_clipped(residual, norms, coefficients)
+        if self._witness is not None and first == 0:
             record = self._source.uniform_below(len(at))
             probe = Probe.on(model, ids, part, record, coefficients[record], self._sums)
         passed.accumulate(coefficients, self._sums)
@@ -157,29 +175,42 @@ class Descent:
             probe.check(model, self._sums)
 
     def _clipped(
-        self, passed: Pass, residual: Floats, ids: TableIds, groups: Places | None, *, look: bool
-    ) -> Floats:
-        """The residuals, scaled so that each record's (or group's) gradient keeps within the bound."""
+        self,
+        passed: Pass,
+        residual: Floats,
+        ids: TableIds,
+        groups: Places | None,
+        witness: Witness,
+        *,
+        look: bool,
+    ) -> tuple[Floats, Floats]:
+        """The residuals, scaled so that each record's (or group's) gradient keeps within the bound; and those
+        gradients' norms before, by example."""
         assert self.settings.clipping is not None
         clip_norm = np.float32(self.settings.clipping.clip_norm)
+        own = None
         if groups is None:
             squares = passed.squared_norms(residual)
         else:
-            dense_groups = groups - groups[0] if len(groups) else groups
-            squares = passed.squared_norms_grouped(residual, dense_groups)
+            own = groups - groups[0] if len(groups) else groups
+            squares = passed.squared_norms_grouped(residual, own)
         if not np.isfinite(squares).all():
             raise SelfCheckFailed("clipping: expected finite gradient norms, got others; nothing leaves")
         norms = np.sqrt(squares)
         scale = (CLIP_MARGIN * clip_norm / np.maximum(norms, clip_norm)).astype(np.float32)
         if look and len(norms):
-            chosen = self._source.uniform_below(len(norms))
-            own = None if groups is None else dense_groups
-            check_clipping(self.model, ids, self.settings.part, residual, norms, scale, clip_norm, own, chosen)
-        return residual * (scale if groups is None else scale[dense_groups])
+            chosen, bound = self._source.uniform_below(len(norms)), np.float32(witness.clip_norm)
+            check_clipping(self.model, ids, self.settings.part, residual, norms, scale, bound, own, chosen)
+        return (residual * scale, norms) if own is None else (residual * scale[own], norms[own])
 
 
 def table_update(
-    weights: Floats, rows: slice, settings: Settings, noise: Noise | None, penalised_from: int = 0
+    weights: Floats,
+    rows: slice,
+    settings: Settings,
+    noise: Noise | None,
+    watch: NoiseWatch | None,
+    penalised_from: int = 0,
 ) -> Update:
     """The cheapest update that does what was asked for."""
     optimizer = settings.optimizer
@@ -187,7 +218,9 @@ def table_update(
         settings.penalty if weights.shape[1] > penalised_from else 0.0
     )  # where there is no embedding, none
     if not isinstance(optimizer, Sgd) or penalty:
-        return WholeTable(weights, rows, optimizer, noise, penalty=penalty, penalised_from=penalised_from)
+        return WholeTable(
+            weights, rows, optimizer, noise, watch, penalty=penalty, penalised_from=penalised_from
+        )
     form = settings.noise_form
     if form is NoiseForm.AUTO:
         # A row costs one draw for each time that it is read, or one a step: waiting pays while few rows are
@@ -195,8 +228,8 @@ def table_update(
         large = (rows.stop - rows.start) * 0.25 > settings.expected_batch
         form = NoiseForm.LAZY if large else NoiseForm.DENSE
     if noise is not None and form is NoiseForm.DENSE and optimizer.momentum:
-        return WholeTable(weights, rows, optimizer, noise)
-    return ReadRows(weights, rows, optimizer.momentum, noise, lazy=form is NoiseForm.LAZY)
+        return WholeTable(weights, rows, optimizer, noise, watch)
+    return ReadRows(weights, rows, optimizer.momentum, noise, watch, lazy=form is NoiseForm.LAZY)
 
 
 def _microbatches(count: int, most: int, groups: NDArray[np.int64] | None) -> Iterator[slice]:

@@ -36,7 +36,6 @@ class PendingNoise:
         size = MOST_STARTS + 1
         self._decay, self._drift = np.ones(size), np.zeros(size)  # the first column of P
         self._vv, self._vw, self._ww = np.zeros(size), np.zeros(size), np.zeros(size)
-        self._squared_rates = [0.0]  # of all steps up to each
 
     @property
     def full(self) -> bool:
@@ -58,14 +57,9 @@ class PendingNoise:
         self._drift[open_starts] -= moved * self._decay[open_starts]
         self._decay[open_starts] *= momentum
         self.steps += 1
-        self._squared_rates.append(self._squared_rates[-1] + rate**2)
         new = self.steps
         self._decay[new], self._drift[new] = 1.0, 0.0
         self._vv[new], self._vw[new], self._ww[new] = variance, -variance * rate, variance * rate**2
-
-    def squared_rates(self, start: int) -> float:
-        """The sum of the squared rates of the steps whose noise a row with this start is owed."""
-        return self._squared_rates[self.steps] - self._squared_rates[max(start - 1, 0)]
 
     @property
     def decay(self) -> NDArray[np.float64]:

@@ -12,15 +12,27 @@ import math
 from typing import Protocol, assert_never
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tacit.errors import BadInput, SelfCheckFailed
+from tacit.errors import BadInput
 from tacit.kernels import training as kernels
 from tacit.train.examples import Ids
-from tacit.train.sgd.checks import expect_close
-from tacit.train.sgd.noise import BLOCK, STRIDE, Noise, blocks
+from tacit.train.sgd.checks import expect_moved
+from tacit.train.sgd.noise import BLOCK, Noise, blocks
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.pending import PendingNoise
+from tacit.train.sgd.witness import STRIDE, NoiseWatch, due
 from tacit.train.targets import Floats
+
+Doubles = NDArray[np.float64]
+
+
+def add_noise(noise: Noise, watch: NoiseWatch, array: Floats, factor: float = 1.0, *, look: bool) -> None:
+    """array += factor * noise, for a flat array, in place; with a look at how far some of it moved."""
+    before = watch.before_adding(array) if look else None
+    noise.add_to(array, factor)
+    if before is not None:
+        watch.added(array, before, factor)
 
 
 class Update(Protocol):
@@ -52,14 +64,23 @@ class ReadRows:
     added to the whole table (dense, without momentum), or there is none."""
 
     def __init__(
-        self, weights: Floats, rows: slice, momentum: float, noise: Noise | None, *, lazy: bool
+        self,
+        weights: Floats,
+        rows: slice,
+        momentum: float,
+        noise: Noise | None,
+        watch: NoiseWatch | None = None,
+        *,
+        lazy: bool,
     ) -> None:
         if noise is not None and not lazy and momentum:
             raise BadInput("expected lazy noise for row-wise SGD with momentum, got dense noise")
+        if (noise is None) != (watch is None):
+            raise BadInput("expected noise and who watches it, got one without the other")
         self.accumulator = np.zeros_like(weights)
         self.pulls: Floats | None = np.zeros(len(weights), np.float32)
         self._weights, self._rows, self._momentum = weights, rows, momentum
-        self._noise = noise
+        self._noise, self._watch = noise, watch
         self._waits = momentum > 0 or (noise is not None and lazy)
         stddev = noise.stddev if noise is not None and lazy else 0.0
         self._pending = PendingNoise(stddev, momentum)
@@ -80,12 +101,14 @@ class ReadRows:
         kernels.apply_rows(self._weights, self.accumulator, read, rate, keep, self.pulls)
         if self._waits:
             self._pending.advance(rate)
+            if self._watch is not None:
+                self._watch.step(rate)
             if self._pending.full:
                 self.settle()
-        elif self._noise is not None:
+        elif self._noise is not None and self._watch is not None:
             weights = self._weights[self._rows].reshape(-1)
             for block, look in blocks(len(weights), 4 * BLOCK, self._step):
-                self._noise.add_to(weights[block], rate, look=look)
+                add_noise(self._noise, self._watch, weights[block], rate, look=look)
         self._reads, self._step = 0, self._step + 1
 
     def settle(self) -> None:
@@ -93,6 +116,8 @@ class ReadRows:
             return
         self._catch_up(range(self._rows.start, self._rows.stop), next_step=False)
         self._pending.begin()
+        if self._watch is not None:
+            self._watch.settled()
         self._since[:] = 0
 
     @property
@@ -110,38 +135,25 @@ class ReadRows:
             factors[:, 0] *= keep
         decay, drift = (pending.decay * keep).astype(np.float32), pending.drift.astype(np.float32)
         owed = kernels.never_closer_to_zero(factors)
+        watch = self._watch if self._watch is not None and self._watch.waits else None
+        if next_step and not due(self._step):
+            watch = None
+        if watch is not None:
+            watch.check_factors(owed, keep)
         now = pending.steps + 1  # the step to come, from which these rows will wait next
         at_once = max(1, BLOCK // (width * (2 if self._momentum else 1)))
         for first in range(0, len(rows), at_once):
             some = rows[first : first + at_once]
-            normals, paid = None, None
+            normals = None
             if self._noise is not None:
                 shape = (2, len(some), width) if self._momentum else (len(some), width)
                 normals = self._noise.draw_unit(math.prod(shape)).reshape(shape)
-                place = self._step * STRIDE % len(some)  # another row in every step
-                drawn = normals.reshape(-1, len(some), width)[:, place]
-                row = int(some[place])
-                paid = row, self._paid(row, drift, owed, drawn)
+            before = None
+            if watch is not None:
+                before = watch.before_paying(some, self._since, self._weights, velocity)
             kernels.catch_up(self._weights, velocity, some, self._since, 0, now, decay, drift, owed, normals)
-            if paid is not None:
-                row, expected = paid
-                expect_close("noise: expected a row to get what it is owed", self._weights[row], expected)
-
-    def _paid(self, row: int, drift: Floats, owed: Floats, drawn: Floats) -> Floats:
-        """A row's weights once it is paid; stops where it is owed less than the plain sum of its steps' noise.
-
-        Momentum only adds to that sum, so the squared rates alone are a floor that needs no covariance.
-        """
-        start, pending = int(self._since[row]), self._pending
-        factors = owed[start, 1:] if self._momentum else owed[start, :1]
-        floor = pending.noise_stddev**2 * pending.squared_rates(start)
-        if not float(np.sum(np.square(factors, dtype=np.float64))) >= 0.999 * floor:
-            raise SelfCheckFailed(
-                "noise: expected a row to be owed the noise of its steps, got less; nothing leaves"
-            )
-        moved = drift[start] * self.accumulator[row] if self._momentum else np.float32(0)
-        weights: Floats = self._weights[row] + moved + factors @ drawn
-        return weights
+            if watch is not None and before is not None:
+                watch.paid(before, self._weights, velocity, keep)
 
 
 class WholeTable:
@@ -154,14 +166,18 @@ class WholeTable:
         rows: slice,
         optimizer: Optimizer,
         noise: Noise | None,
+        watch: NoiseWatch | None = None,
         *,
         penalty: float = 0.0,
         penalised_from: int = 0,
     ) -> None:
+        if (noise is None) != (watch is None):
+            raise BadInput("expected noise and who watches it, got one without the other")
         self.accumulator = np.zeros_like(weights)
         self.pulls: Floats | None = None
         self._penalised = slice(penalised_from, None)
-        self._weights, self._rows, self._optimizer, self._noise = weights, rows, optimizer, noise
+        self._weights, self._rows, self._optimizer = weights, rows, optimizer
+        self._noise, self._watch = noise, watch
         self._penalty = penalty
         kept = {Sgd: (), RmsProp: ("second",), Adam: ("first", "second"), Yogi: ("first", "second")}[
             type(optimizer)
@@ -177,18 +193,20 @@ class WholeTable:
         rows_at_once = max(1, BLOCK // self._weights.shape[1])
         for block, look in blocks(self._rows.stop - self._rows.start, rows_at_once, self._steps):
             rows = slice(self._rows.start + block.start, self._rows.start + block.stop)
-            if self._noise is None:
+            if self._noise is None or self._watch is None:
                 self._change(rows, rate)
                 continue
-            self._noise.add_to(self.accumulator[rows].reshape(-1), look=look)
+            add_noise(self._noise, self._watch, self.accumulator[rows].reshape(-1), look=look)
             if not look:
                 self._change(rows, rate)
                 continue
             row = rows.start + self._steps * STRIDE % (rows.stop - rows.start)  # another one in every step
             expected = self._stepped_row(row, rate)
             self._change(rows, rate)
-            found = self._weights[row] if isinstance(self._optimizer, Sgd) else self._moments["second"][row]
-            expect_close("noise: expected a row to take its step with its noise", found, expected)
+            for name, (was, move) in expected.items():
+                array = self._weights if name == "weights" else self._moments[name]
+                what = f"noise: expected the {name} of a row to take its step with its noise"
+                expect_moved(what, array[row], was, move)
 
     def settle(self) -> None:
         """Nothing is ever owed."""
@@ -208,19 +226,26 @@ class WholeTable:
     def steps(self, taken: int) -> None:
         self._steps = taken
 
-    def _stepped_row(self, row: int, rate: float) -> Floats:
-        """What a step must make of a row: of its weights for SGD, else of its second moment, in textbook
-        form."""
-        gradient = self.accumulator[row].copy()
-        gradient[self._penalised] += np.float32(self._penalty) * self._weights[row, self._penalised]
+    def _stepped_row(self, row: int, rate: float) -> dict[str, tuple[Doubles, Doubles]]:
+        """What a step must make of a row, in textbook form: of its weights and moments, from where they go and
+        how far."""
+        gradient, weights = self.accumulator[row].astype(np.float64), self._weights[row].astype(np.float64)
+        gradient[self._penalised] += self._penalty * weights[self._penalised]
         if isinstance(self._optimizer, Sgd):
-            moved: Floats = self._weights[row] - np.float32(rate) * gradient
-            return moved
-        second, square, beta2 = self._moments["second"][row], np.square(gradient), self._optimizer.beta2
-        kept: Floats = np.float32(beta2) * second + np.float32(1 - beta2) * square
+            return {"weights": (weights, -rate * gradient)}
+        beta1, beta2 = getattr(self._optimizer, "beta1", 0.0), self._optimizer.beta2
+        kept = {name: moment[row].astype(np.float64) for name, moment in self._moments.items()}
+        square, old = gradient**2, kept["second"]
+        moves = {"second": (beta2 * old, (1 - beta2) * square)}
         if isinstance(self._optimizer, Yogi):
-            kept = second - np.float32(1 - beta2) * np.sign(second - square) * square
-        return kept
+            moves["second"] = old, -(1 - beta2) * np.sign(old - square) * square
+        mean, root = gradient, moves["second"][0] + moves["second"][1]
+        if "first" in kept:
+            moves["first"] = beta1 * kept["first"], (1 - beta1) * gradient
+            mean = (moves["first"][0] + moves["first"][1]) / (1 - beta1**self._steps)
+            root = root / (1 - beta2**self._steps)
+        move = -rate * mean / (np.sqrt(root) + self._optimizer.epsilon)
+        return {**moves, "weights": (weights, move)}
 
     def _change(self, rows: slice, rate: float) -> None:
         weights, gradient = self._weights[rows].reshape(-1), self.accumulator[rows].reshape(-1)

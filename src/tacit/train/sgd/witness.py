@@ -1,0 +1,285 @@
+"""What a private run is held to while it goes: the release that was paid for, worked out apart from the code
+that draws.
+
+A run with too little noise, a sampler that reads more than it says, or records that are clipped too late looks
+like a very good run. So the run is watched from outside: how far weights really moved beside how far the noise
+of a release must move them, how many records were sampled beside how many should be, and each record's part of
+a sum beside what its norm allows. A run that differs ends, and nothing leaves.
+
+Guarantee:  an honest run is ended with a probability of at most `FALSE_ALARM`, all of its tests together.
+Neighbours: those of the release. Noise that is looked at is independent of all records, and so are the numbers
+            of sampled records where their total is public (replace-one), so that honest verdicts tell nothing;
+            a stop adds at most `FALSE_ALARM` to delta.
+Assumes:    the release's numbers are those that were paid for; verdicts and their counts are of draws alone.
+Source:     chi-square and binomial tails, exact; their tests over time: `tallies`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from tacit.errors import SelfCheckFailed
+from tacit.train.examples import Ids
+from tacit.train.sgd.tallies import CountTally, SquareTally, binomial_tails
+from tacit.train.targets import Floats
+
+FALSE_ALARM = 1e-9
+"""The chance that an honest run is ended, per run."""
+
+LOOKED_AT = 2**12  # weights of a block that dense noise was added to
+LOOKED_AT_LAZY = 2**11  # weights of rows that were paid what they are owed
+EVERY_STEP, LATER = 16, 16  # all of the first steps are looked at, and one in so many later ones
+STRIDE = 7919  # a prime: where it is looked goes round the whole table
+BEGINNING = 8  # draws that two blocks do not share by chance, not even to within a thousandth
+EPS = float(np.finfo(np.float32).eps)
+ROUGHEST = 0.02  # of the noise: where a weight's own rounding is more, its move tells nothing
+CLOSE = 1e-3
+
+Reals = NDArray[np.floating]
+
+
+class Witness:
+    """Watches the noise and the clipping of one private phase.
+
+    `noise_multiplier` is the release's, in units of `clip_norm`; sums are divided by `expected_batch`.
+    """
+
+    def __init__(
+        self,
+        noise_multiplier: float,
+        clip_norm: float,
+        expected_batch: float,
+        *,
+        alpha: float = FALSE_ALARM,
+    ) -> None:
+        self.noise_stddev = noise_multiplier * clip_norm / expected_batch
+        self.clip_norm, self.expected_batch = clip_norm, expected_batch
+        self._alpha = alpha
+
+    def noise_of(self, parameter: str, parameters: int, momentum: float = 0.0) -> NoiseWatch:
+        """Watch one of so many parameters, with an equal share of the chance of a false alarm."""
+        return NoiseWatch(parameter, self.noise_stddev, momentum, self._alpha / parameters)
+
+    def check_clipped(self, residual: Floats, norms: Floats, coefficients: Floats) -> None:
+        """Stop unless each example's part of the sum is what its (or its group's) norm leaves of it."""
+        bound = np.float32(self.clip_norm)
+        expected = residual * (bound / np.maximum(norms, bound)) / np.float32(self.expected_batch)
+        off = np.abs(coefficients - expected)
+        if not (off <= np.float32(1e-4) * np.abs(expected) + np.float32(1e-30)).all():
+            raise SelfCheckFailed(
+                f"clipping: expected gradients scaled to norms of at most {self.clip_norm:g}, got others; the "
+                "run was stopped and nothing leaves"
+            )
+
+
+@dataclass(frozen=True)
+class Before:
+    """A flat array before noise is added to it: its beginning, and a stretch that goes round the array."""
+
+    places: tuple[slice, slice]
+    values: tuple[Floats, Floats]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a table before they are paid what they are owed."""
+
+    rows: Ids | slice
+    starts: Ids
+    weights: Floats
+    velocity: Floats | None
+
+
+def due(step: int) -> bool:
+    """Whether step 0, 1, ... is looked at: by its number alone, so short runs are seen and long ones cheap."""
+    return step < EVERY_STEP or step % LATER == 0
+
+
+class NoiseWatch:
+    """The noise of one parameter, as it arrives in its weights (or in the sum that its optimizer is given)."""
+
+    def __init__(self, parameter: str, stddev: float, momentum: float, alpha: float) -> None:
+        self.stddev, self._momentum = stddev, momentum
+        each = alpha / 2 if momentum else alpha
+        self._weights = SquareTally(f"the noise of {parameter}", each)
+        self._velocity = SquareTally(f"the noise in the velocity of {parameter}", each)
+        self._looks, self._began = 0, np.empty(0, np.float32)
+        self._rates, self._steps = np.empty(64), 0
+        self._law: Owed | None = None
+
+    def before_adding(self, array: Floats) -> Before:
+        first = self._looks * STRIDE % max(1, len(array) - LOOKED_AT)  # elsewhere every time
+        places = slice(0, BEGINNING), slice(first, first + LOOKED_AT)
+        self._looks += 1
+        return Before(places, (array[places[0]].copy(), array[places[1]].copy()))
+
+    def added(self, array: Floats, before: Before, factor: float = 1.0) -> None:
+        """Stop unless `array` has moved by fresh noise of this factor's share of the standard deviation."""
+        stddev = self.stddev * factor
+        began, moved = (
+            (array[place] - was) / np.float32(stddev)
+            for place, was in zip(before.places, before.values, strict=True)
+        )
+        self._expect_fresh(began, float(np.abs(before.values[0]).max(initial=0.0)) * EPS / stddev)
+        self._tally(self._weights, moved, np.abs(before.values[1]) / np.float32(stddev))
+
+    def step(self, rate: float) -> None:
+        """A step was taken whose noise rows are owed."""
+        if self._steps == len(self._rates):
+            self._rates = np.concatenate([self._rates, np.empty_like(self._rates)])
+        self._rates[self._steps] = rate
+        self._steps += 1
+        self._law = None
+
+    def settled(self) -> None:
+        """All rows were paid."""
+        self._steps, self._law = 0, None
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows are owed anything."""
+        return self._steps > 0
+
+    @property
+    def owed(self) -> Owed:
+        if self._law is None:
+            self._law = Owed.after(self._rates[: self._steps], self._momentum)
+        return self._law
+
+    def check_factors(self, factors: Floats, keep: float) -> None:
+        """Stop unless the factors by which rows are paid, by start, give the variances that they are owed."""
+        law, exact = self.owed, factors.astype(np.float64)
+        weights, velocity = law.weights * self.stddev**2, law.velocities * (keep * self.stddev) ** 2
+        if not self._momentum:
+            close = np.abs(exact[:, 0] ** 2 - weights) <= CLOSE * weights
+        else:
+            a, b, c = exact.T
+            both = law.both * keep * self.stddev**2
+            close = np.abs(a * a - velocity) <= CLOSE * velocity
+            close &= np.abs(b * b + c * c - weights) <= CLOSE * weights
+            close &= np.abs(a * b - both) <= CLOSE * np.abs(both)
+        if not close.all():
+            raise SelfCheckFailed(
+                "noise: expected rows to be owed the noise of the steps that they waited, got another; the run "
+                "was stopped and nothing leaves"
+            )
+
+    def before_paying(self, rows: Ids | range, since: Ids, weights: Floats, velocity: Floats | None) -> Rows:
+        count = max(1, LOOKED_AT_LAZY // weights.shape[1])
+        first = self._looks * STRIDE % max(1, len(rows) - count)
+        self._looks += 1
+        some = rows[first : first + count]
+        place: Ids | slice = slice(some.start, some.stop) if isinstance(some, range) else some
+        speed = None if velocity is None else velocity[place].copy()
+        return Rows(place, since[place].copy(), weights[place].copy(), speed)
+
+    def paid(self, before: Rows, weights: Floats, velocity: Floats | None, keep: float) -> None:
+        """Stop unless these rows moved by noise of the variance that each is owed, and by their velocity."""
+        law, starts = self.owed, before.starts
+        stddev = (np.sqrt(law.weights) * self.stddev).astype(np.float32)[starts, None]
+        moved, size = weights[before.rows] - before.weights, np.abs(before.weights)
+        if before.velocity is not None:
+            drift = law.drifts.astype(np.float32)[starts, None] * before.velocity
+            moved -= drift
+            size += 2 * np.abs(drift)
+        self._tally(self._weights, moved / stddev, size / stddev)
+        if before.velocity is None or velocity is None:
+            return
+        stddev = (np.sqrt(law.velocities) * self.stddev * keep).astype(np.float32)[starts, None]
+        kept = (law.decays * keep).astype(np.float32)[starts, None] * before.velocity
+        self._tally(self._velocity, (velocity[before.rows] - kept) / stddev, 2 * np.abs(kept) / stddev)
+
+    def _tally(self, tally: SquareTally, moved: Reals, size: Reals) -> None:
+        """Moves in units of their noise, of numbers as large as `size` of it: they are known to a few units in
+        the last place of that, and not looked at where this would hide too much."""
+        rounding = np.float32(EPS) * size.ravel()
+        fine = rounding <= ROUGHEST
+        if fine.all():
+            tally.add(moved.ravel(), rounding)
+        else:
+            tally.add(moved.ravel()[fine], rounding[fine])
+
+    def _expect_fresh(self, began: Floats, rounding: float) -> None:
+        if len(began) < BEGINNING or not rounding <= 0.01:
+            return
+        last, self._began = self._began, began.copy()
+        if len(last) and np.all(np.abs(last - began) <= 1e-3 + 2 * rounding):
+            raise SelfCheckFailed("noise: expected fresh draws, got the last ones again; the run was stopped")
+
+
+@dataclass(frozen=True)
+class Owed:
+    """What rows are owed by when they were last up to date, in units of one step's noise.
+
+    By start: 0 for rows that have waited through all steps, j > 0 for those that step j read, which are owed
+    that step's noise too. Written as sums over the steps, of terms of one sign: nothing cancels, so each is
+    right to a few 1e-13 of itself at any schedule. (`pending` brings variances up to date step by step.)
+    """
+
+    weights: NDArray[np.float64]  # variances
+    velocities: NDArray[np.float64]
+    both: NDArray[np.float64]  # covariances: a velocity's noise goes against its weight's
+    decays: NDArray[np.float64]  # what is left of a velocity that a row had
+    drifts: NDArray[np.float64]  # how far it has moved the weight
+
+    @classmethod
+    def after(cls, rates: NDArray[np.float64], momentum: float) -> Owed:
+        """After one or more steps of these rates.
+
+        A unit of noise in step i moves the weight, in the end, by -(r_i + momentum r_(i+1) + momentum^2 r_(i+2)
+        + ...), and leaves momentum^(steps - i) of the velocity.
+        """
+        backwards = rates[::-1]
+        effects = lfilter([1.0], [1.0, -momentum], backwards) if momentum else backwards
+        left = momentum ** np.arange(len(rates), dtype=np.float64)  # of a velocity, the last step first
+
+        def by_start(terms: NDArray[np.float64]) -> NDArray[np.float64]:
+            sums = np.cumsum(terms)[::-1]
+            return np.concatenate([sums[:1], sums])  # start 0 is owed all steps, and so is start 1
+
+        return cls(
+            weights=by_start(effects**2),
+            velocities=by_start(left**2),
+            both=-by_start(left * effects),
+            decays=momentum ** np.arange(len(rates), -1.0, -1.0),
+            drifts=-momentum * np.concatenate([effects[::-1], [0.0]]),
+        )
+
+
+class BatchWatch:
+    """The samples of one private phase: of `records`, each joins a step with the release's probability.
+
+    Their sizes are secret: they are counted here and told nobody. Both tests are of how many joined, over all
+    steps, and of how often a size was close to the expected one (batches of a fixed size always are).
+    """
+
+    def __init__(
+        self, records: int, sampling_probability: float, steps: int, *, alpha: float = FALSE_ALARM
+    ) -> None:
+        self._steps, self._taken = steps, 0
+        share, expected = sampling_probability, records * sampling_probability
+        self._members = CountTally(f"records sampled with probability {share:.4g}", records, share, alpha / 2)
+        reach = math.floor(0.3 * math.sqrt(expected * (1 - share)))
+        self._middle = round(expected) - reach, round(expected) + reach
+        below, _ = binomial_tails(self._middle[0] - 1, records, share) if self._middle[0] else (0.0, 1.0)
+        within, _ = binomial_tails(self._middle[1], records, share)
+        self._close = CountTally("Poisson samples, whose sizes differ", 1, within - below, alpha / 2)
+
+    def begin(self, taken: int) -> None:
+        """So many steps were taken before, by a run that this one goes on from."""
+        self._taken = taken
+
+    def sampled(self, size: int) -> None:
+        """Stop where a step is one too many, or sizes are not those of the sampler that was accounted for."""
+        self._taken += 1
+        if self._taken > self._steps:
+            raise SelfCheckFailed(
+                f"sampling: expected {self._steps} steps, which were paid for, got one more; nothing leaves"
+            )
+        self._members.add(size)
+        self._close.add(self._middle[0] <= size <= self._middle[1])
