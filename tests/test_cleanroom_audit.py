@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from tacit.privacy.audit.case import Case
 
 
 @pytest.mark.parametrize("case", audit.cases(), ids=lambda case: case.name)
-def test_every_claim_holds_and_every_twin_is_caught(case: Case) -> None:
+def test_every_claim_holds_and_a_tenth_less_noise_is_caught(case: Case) -> None:
     verdict = case.verdict(Simulation(f"few {case.name}"), audit.FEW_TRIALS)
+    assert verdict.sees, f"claimed {case.claimed}, caught at {verdict.caught_at} with {verdict.weak_bound}"
     assert verdict.kept, f"claimed {case.claimed}, found {verdict.bound}"
     assert verdict.bound > 0.5 * case.claimed, "the event is one that tells: the bound is not idle"
     assert verdict.twin_caught, f"claimed {case.claimed}, the twin's bound is {verdict.twin_bound}"
@@ -43,7 +45,7 @@ def test_a_room_that_counts_each_task_by_itself_is_found_out(monkeypatch: pytest
             name,
             lambda kept, release, *given, honest=honest: honest(kept, f"{release} {asked[-1]}", *given),
         )
-    assert case.bound(audit.FEW_TRIALS, Simulation("by task")) > case.claimed
+    assert case.look(Fraction(1), audit.FEW_TRIALS, Simulation("by task")) > case.claimed
 
 
 def test_the_audit_command_has_these_cases() -> None:

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from exact_tests import assert_matches_pmf
 from label_examples import IMPRESSION, KEY, MECHANISMS, SECRET, examples_of, told
 from tacit.data.splits import Rows
-from tacit.entropy import Simulation
 from tacit.errors import BadInput
-from tacit.privacy.audit.case import Case
 from tacit.privacy.budget import exp_rounded_down
 from tacit.privacy.mechanisms.memoised import FlipKey, flip_labels
 from tacit.privacy.mechanisms.one_hot_laplace import OneHotLaplace
@@ -23,7 +21,6 @@ from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedRespon
 from tacit.privacy.mechanisms.top_response import TopResponse
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Cap
-from tacit.train.labels import audit
 from tacit.train.labels.best_bins import best_bins
 from tacit.train.labels.classes import Bins
 from tacit.train.labels.ends import STEPS, FlipEnds
@@ -348,16 +345,6 @@ def test_bad_ends_are_refused() -> None:
         FlipEnds(-1, 1, Head.POISSON)
     with pytest.raises(BadInput, match="column label: expected numbers"):
         told([np.nan], FlipEnds(0, 1))
-
-
-# The audit's cases.
-
-
-@pytest.mark.parametrize("case", audit.cases(), ids=lambda case: case.name)
-def test_every_claim_holds_and_every_twin_is_caught(case: Case) -> None:
-    verdict = case.verdict(Simulation(f"audit {case.name}"))
-    assert verdict.kept, f"claimed {case.claimed}, found {verdict.bound}"
-    assert verdict.twin_caught, f"claimed {case.claimed}, the twin's bound is {verdict.twin_bound}"
 
 
 def test_a_whole_unit_of_flips_by_a_prior_keeps_to_its_epsilon_exactly() -> None:

@@ -1,4 +1,4 @@
-"""The statistic's promise: exact sensitivities by brute force, noise as stated, refusals, and its audit."""
+"""The statistic's promise: exact sensitivities by brute force, noise as stated, and refusals."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from exact_tests import ALPHA
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.accounting import epsilon as epsilon_of
-from tacit.privacy.audit.case import Case
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Unit, UnitKind, Window
 from tacit.train.statistic import NoisyStatistic
-from tacit.train.statistic.audit import cases
 from tacit.train.statistic.plan import Plan
 from tacit.train.statistic.prior import Prior
 from tacit.train.statistic.release import Released, release
@@ -219,10 +217,3 @@ def test_sums_are_exact_and_no_digit_of_the_result_lies_off_the_grid() -> None:
 
 def _reordered(plan: Plan, ids: NDArray[np.int32], order: NDArray[np.int64]) -> Plan:
     return replace(plan, cells=plan.tables.rows(ids[order]), weights=plan.weights[order])
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_the_audit_holds_and_catches_its_twins(case: Case) -> None:
-    verdict = case.verdict(Simulation(f"audit {case.name}"), 100_000)
-    assert verdict.kept, f"claimed {case.claimed}, found {verdict.bound}"
-    assert verdict.twin_caught, f"claimed {case.claimed}, the twin's bound is {verdict.twin_bound}"

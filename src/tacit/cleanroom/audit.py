@@ -18,24 +18,39 @@ from tacit.cleanroom.attacks.defended import Defended, Protection
 from tacit.cleanroom.attacks.target import Floats
 from tacit.cleanroom.attacks.unit_vectors import read
 from tacit.cleanroom.attacks.worlds import World, tokens_of
-from tacit.cleanroom.wire.agreement import Mode, Noise
+from tacit.cleanroom.wire.agreement import MOST_EPSILON, Mode, Noise
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.requests import Purpose
 from tacit.cleanroom.wire.statements import release
 from tacit.errors import RoomRefused
 from tacit.privacy.audit.bounds import empirical_epsilon
-from tacit.privacy.audit.case import FALSE_ALARM, Case, Draws, Hits, claim, empirical
+from tacit.privacy.audit.case import (
+    FALSE_ALARM,
+    Case,
+    Draws,
+    Hits,
+    Law,
+    Seen,
+    claim,
+    empirical,
+    gaussian_law,
+)
+from tacit.privacy.audit.catalogue import response_law
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, flip_tokens
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.randomness import Source
 from tacit.privacy.relations import Relation
+from tacit.privacy.releases import Composed, GaussianStatistic
 
 LABEL = Relation.REPLACE_LABEL
 DELTA = 0.05  # large on purpose: an event as rare as a real delta would need billions of draws
 MOST_DELTA = Fraction(1, 1000)  # that terms may have: the noise is for it, the claim is then taken at DELTA
 
-FEW_TRIALS = 50_000
-"""With so many draws every twin is caught: events are chosen for them. Each is a record that really travels."""
+FEW_TRIALS = 30_000
+"""With so many draws all is caught that must be: events are chosen for them. Each is a record that travels."""
+
+LAPLACE_REACH = 1.6
+"""From about so many scales on, how often noise reaches tells the most about it."""
 
 Look = Callable[[Defended, World, int], Floats]
 """`look(room, world, time)`: what the room says of each record, about 1 for a label of 1 and 0 for a 0."""
@@ -58,7 +73,6 @@ def cases() -> list[Case]:
         _gaussian(
             "a room's noised sum, a record once",
             Platform(noised, (by_step,)),
-            Platform(replace(noised, epsilon=Fraction(5)), (by_step,)),
         ),
         _gaussian(
             "a room's noised sums, a record twice, over two tasks",
@@ -68,7 +82,6 @@ def cases() -> list[Case]:
         _laplace(
             "a room's metric with Laplace noise",
             Platform(laplace, (by_metric,)),
-            Platform(replace(laplace, epsilon=Fraction(6, 5)), (by_metric,)),
         ),
         _gaussian(
             "a room's one statistic",
@@ -119,61 +132,90 @@ class Platform:
                 break
         return given
 
+    def at(self, share: Fraction) -> Platform:
+        """The same before a room that has signed for a larger epsilon."""
+        epsilon = min(round(self.protection.epsilon / share, 9), Fraction(MOST_EPSILON))  # as terms write it
+        return replace(self, protection=replace(self.protection, epsilon=epsilon))
+
+    @property
+    def noise(self) -> float:
+        return self.protection.example_terms().noise_multiplier
+
     def draws(self, event: Callable[[list[Floats]], Hits]) -> Draws:
-        def draw(neighbour: bool, trials: int, source: Source) -> Hits:
-            return event(self.answers(0 if neighbour else 1, trials, source))
+        """Noise: how far each answer is from the label."""
+
+        def draw(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+            label = 0 if neighbour else 1
+            given = self.at(share).answers(label, trials, source)
+            return Seen(event(given), np.concatenate(given) - label)
 
         return draw
 
 
 def _flips_by_token() -> Case:
-    """One label per trial, read twice; the event: both reads say 1."""
-    response = RandomizedResponse.for_epsilon(1)
+    """One label per trial, read twice; the event: both reads say 1. Noise: the first one lies."""
 
     def twice(second_version: int) -> Draws:
-        def draw(neighbour: bool, trials: int, source: Source) -> Hits:
+        def draw(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+            response = RandomizedResponse.for_epsilon(1 / share)
             secret, names = source.bytes(SECRET_BYTES), tokens_of(np.arange(trials))
             labels = np.full(trials, 0 if neighbour else 1)
             keys = (FlipKey("audit", 0), FlipKey("audit", 0, second_version))
             first, second = (flip_tokens(labels, names, key, response, secret) for key in keys)
-            hits: Hits = (first == 1) & (second == 1)
-            return hits
+            return Seen((first == 1) & (second == 1), first != labels)
 
         return draw
 
-    claimed = claim(response.release, LABEL, 0)
-    return empirical("flips by token, read twice", LABEL, claimed, draws=twice(0), twin_draws=twice(1))
+    claimed = claim(RandomizedResponse.for_epsilon(1).release, LABEL, 0)
+    return empirical(
+        "flips by token, read twice", LABEL, claimed, draws=twice(0), law=response_law(1), twin_draws=twice(1)
+    )
 
 
 def _flipping(name: str, honest: Platform, twin: Platform) -> Case:
-    """The event: every look says 1."""
+    """The event: every look says 1. Noise: the first look lies."""
 
-    def all_say_one(given: list[Floats]) -> Hits:
-        hits: Hits = np.all([each > 0.5 for each in given], axis=0)
-        return hits
+    def flipped(platform: Platform) -> Draws:
+        def draw(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+            label = 0 if neighbour else 1
+            given = [each > 0.5 for each in platform.at(share).answers(label, trials, source)]
+            return Seen(np.all(given, axis=0), given[0] != bool(label))
+
+        return draw
 
     claimed = claim(release(honest.protection.example_terms()), LABEL, 0)
-    draws, twin_draws = honest.draws(all_say_one), twin.draws(all_say_one)
-    return empirical(name, LABEL, claimed, draws=draws, twin_draws=twin_draws)
+    law = response_law(int(honest.protection.epsilon))
+    return empirical(name, LABEL, claimed, draws=flipped(honest), law=law, twin_draws=flipped(twin))
 
 
-def _laplace(name: str, honest: Platform, twin: Platform) -> Case:
+def _laplace(name: str, honest: Platform) -> Case:
     """The event: the noisy label is 1 or more, from where on it tells the most."""
 
     def at_least_one(given: list[Floats]) -> Hits:
         hits: Hits = given[0] >= 1.0
         return hits
 
-    claimed = claim(release(honest.protection.example_terms()), LABEL, 0)
-    draws, twin_draws = honest.draws(at_least_one), twin.draws(at_least_one)
-    return empirical(name, LABEL, claimed, draws=draws, twin_draws=twin_draws)
+    scale = honest.noise
+    reach = LAPLACE_REACH * scale
+
+    def claimed_at(share: Fraction) -> float:
+        return claim(release(honest.at(share).protection.example_terms()), LABEL, 0)
+
+    law = Law(reach, lambda share: math.exp(-reach / (scale * float(share))), claimed_at)
+    return empirical(name, LABEL, claimed_at(Fraction(1)), draws=honest.draws(at_least_one), law=law)
 
 
-def _gaussian(name: str, honest: Platform, twin: Platform) -> Case:
+def _gaussian(name: str, honest: Platform, twin: Platform | None = None) -> Case:
     """The event: all looks together, with the noise of one, lie above what few draws tell the most by."""
-    terms = honest.protection.example_terms()
-    claimed = claim(release(terms), LABEL, DELTA)
-    noise, shift = terms.noise_multiplier, math.sqrt(terms.releases_per_record)
+
+    releases = honest.protection.releases_per_record
+    claimed = claim(release(honest.protection.example_terms()), LABEL, DELTA)
+    noise, shift = honest.noise, math.sqrt(releases)
+
+    def with_less(share: Fraction) -> float:
+        """What sums with this share of the noise would have to claim."""
+        one = GaussianStatistic(noise * float(share), 1.0, LABEL)
+        return claim(Composed((one,), releases), LABEL, DELTA)
 
     def told(above: float) -> float:
         hits, others = (round(FEW_TRIALS * norm.sf((above - mean) / noise)) for mean in (shift, 0.0))
@@ -185,4 +227,12 @@ def _gaussian(name: str, honest: Platform, twin: Platform) -> Case:
         hits: Hits = np.sum(given, axis=0) / math.sqrt(len(given)) > above
         return hits
 
-    return empirical(name, LABEL, claimed, delta=DELTA, draws=honest.draws(large), twin_draws=twin.draws(large))
+    return empirical(
+        name,
+        LABEL,
+        claimed,
+        delta=DELTA,
+        draws=honest.draws(large),
+        law=gaussian_law(noise, with_less),  # its grid is so fine that its law is as good as continuous
+        twin_draws=None if twin is None else twin.draws(large),
+    )

@@ -1,4 +1,4 @@
-"""`tacit audit`: every mechanism against its claim, and a weak twin of each that must be caught."""
+"""`tacit audit`: every mechanism against its claim, and how little of a weakening of each is caught."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 ABOUT = """\
 Check that every mechanism keeps its word. Where the outputs can be enumerated the worst epsilon is computed
-exactly; where not, it is bounded from below by sampling (Clopper-Pearson). Each mechanism has a twin that is
-deliberately too weak: an audit that does not catch it has no power, and fails."""
+exactly. Where not, it is bounded from below by sampling: by how often an event comes up on two neighbours, and
+by how far the noise reaches. The same look then judges weaker mechanisms, with a share of their noise (or of
+1 / epsilon) left: "caught at" is the largest share that was caught. Some have a twin with another mistake."""
 
 EPILOG = """\
-exit code 0: every claim holds and every twin is caught; 1: a violation, or a twin that slipped through.
+exit code 0: every claim holds, and every weakening was caught that must be (a share of .95 where outputs can be
+enumerated, of .9 where not); 1: a violation, or an audit without that power.
 An honest mechanism is accused with probability at most 1e-9 per case."""
 
 
@@ -46,7 +48,7 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument(
         "--trials",
         type=int,
-        help="draws per dataset for empirical bounds; with fewer, twins may slip through (default 200000)",
+        help="draws per dataset for empirical bounds; with fewer, less is caught (default 200000)",
     )
     parser.add_argument("--seed", type=int, help="draw from a simulation with this seed, to repeat a run")
     add_json_flag(parser)
@@ -56,7 +58,7 @@ def add_parser(commands: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from tacit import expect
     from tacit.entropy import Entropy, Simulation
-    from tacit.privacy.audit.case import TRIALS
+    from tacit.privacy.audit.case import SHARES, TRIALS
 
     trials = TRIALS if args.trials is None else expect.whole("--trials", args.trials, at_least=1)
     source = Entropy() if args.seed is None else Simulation(args.seed)
@@ -67,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         return 1 if failed else 0
     print_table(
         "claims against what the mechanisms do",
-        ("mechanism", "neighbours", "claimed ε", "δ", "found ε", "twin's ε", "verdict"),
+        ("mechanism", "neighbours", "claimed ε", "δ", "found ε", "caught at", "twin's ε", "verdict"),
         [
             (
                 verdict.case.name,
@@ -75,18 +77,25 @@ def run(args: argparse.Namespace) -> int:
                 f"{verdict.case.claimed:.4f}",
                 f"{verdict.case.delta:g}",
                 f"{'=' if verdict.case.method == 'exact' else '≥'} {_shown(verdict.bound)}",
-                _shown(verdict.twin_bound),
+                "-" if verdict.caught_at is None else f"{float(verdict.caught_at):g}",
+                "-" if verdict.twin_bound is None else _shown(verdict.twin_bound),
                 _words(verdict),
             )
             for verdict in verdicts
         ],
-        numbers=("claimed ε", "δ", "found ε", "twin's ε"),
+        numbers=("claimed ε", "δ", "found ε", "caught at", "twin's ε"),
     )
-    print("=  exact, by enumeration    ≥  at least, by sampling    twin: the same claim, deliberately too weak")
+    print(
+        "=  exact, by enumeration    ≥  at least, by sampling\n"
+        "caught at: the largest share of its noise, or of 1/ε, with which the mechanism was caught, of "
+        f"{', '.join(f'{float(share):g}' for share in SHARES)}\n"
+        "twin: the same claim, with a mistake of another kind"
+    )
     if failed:
         print(f"{len(failed)} of {len(verdicts)} failed: {', '.join(v.case.name for v in failed)}")
     else:
-        print(f"all {len(verdicts)} claims hold, and all {len(verdicts)} weak twins were caught")
+        least = min(verdict.caught_at for verdict in verdicts if verdict.caught_at is not None)
+        print(f"all {len(verdicts)} claims hold, and each is caught with {float(least):g} of its noise or less")
     return 1 if failed else 0
 
 
@@ -97,7 +106,9 @@ def all_cases() -> list[Case]:
 def _words(verdict: Verdict) -> str:
     if not verdict.kept:
         return "VIOLATED"
-    return "holds" if verdict.twin_caught else "no power: twin missed"
+    if not verdict.twin_caught:
+        return "no power: twin missed"
+    return "holds" if verdict.sees else "no power: less noise missed"
 
 
 def _record(verdict: Verdict) -> dict[str, Any]:
@@ -110,8 +121,10 @@ def _record(verdict: Verdict) -> dict[str, Any]:
         "relation": case.relation,
         "delta": case.delta,
         "method": case.method,
-        "twin_value": _finite(verdict.twin_bound),
-        "twin_caught": verdict.twin_caught,
+        "caught_at": None if verdict.caught_at is None else float(verdict.caught_at),
+        "caught_value": _finite(verdict.weak_bound),
+        "twin_value": None if verdict.twin_bound is None else _finite(verdict.twin_bound),
+        "twin_caught": None if verdict.twin_bound is None else verdict.twin_caught,
     }
 
 

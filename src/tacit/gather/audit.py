@@ -26,10 +26,12 @@ from tacit.gather.wire.promises import Promise
 from tacit.gather.wire.releases import summed
 from tacit.gather.wire.rounds import CHECK_BYTES, DIGEST_BYTES, MOST_CELLS, Round
 from tacit.gather.wire.sealing import SealingKey
-from tacit.privacy.accounting.counts import shift_atoms
-from tacit.privacy.audit.case import Case, Draws, Hits, claim, empirical
+from tacit.privacy.audit.case import Case, Seen, claim, discrete_law, empirical
+from tacit.privacy.audit.catalogue import telling_count
 from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
 from tacit.privacy.noise.shares import SkellamShares
+from tacit.privacy.noise.skellam import Skellam
+from tacit.privacy.noise.symmetric import SymmetricLaw
 from tacit.privacy.randomness import Source
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import DiscreteGaussianCounts, NoisyCounts, SkellamCounts
@@ -42,45 +44,44 @@ VARIANCE = Fraction(4)
 
 
 def cases() -> list[Case]:
-    """The twins have noise of half the variance."""
+    """Weaker noise is given to the real devices and the real proxy, by the round."""
     return [
         _case(
             "a gathered count, as its server sees it, noise by servers",
             lambda variance: DiscreteGaussianCounts((1,), Relation.ZERO_OUT, variance),
             lambda variance: ServerNoise(DiscreteGaussian(variance)),
+            DiscreteGaussian,
         ),
         _case(
             f"a gathered count, noise by {PARTIES} users of whom {PARTIES - ANSWERED} is away and one tells",
             lambda variance: SkellamCounts((1,), Relation.ZERO_OUT, variance),
             lambda variance: UserNoise(SkellamShares(variance, PARTIES, Fraction(1, PARTIES))),
+            Skellam,
         ),
     ]
 
 
-def _case(name: str, release: Callable[[Fraction], NoisyCounts], noise: Callable[[Fraction], Noise]) -> Case:
-    claimed = claim(release(VARIANCE), Relation.ZERO_OUT, DELTA)
-    draws, twin = (
-        _seen(noise(variance), _telling(release(variance), claimed)) for variance in (VARIANCE, VARIANCE / 2)
-    )
-    return empirical(name, Relation.ZERO_OUT, claimed, delta=DELTA, draws=draws, twin_draws=twin)
+def _case(
+    name: str,
+    release: Callable[[Fraction], NoisyCounts],
+    noise: Callable[[Fraction], Noise],
+    left: Callable[[Fraction], SymmetricLaw],
+) -> Case:
+    def claimed_at(share: Fraction) -> float:
+        return claim(release(VARIANCE * share**2), Relation.ZERO_OUT, DELTA)
 
+    claimed = claimed_at(Fraction(1))
+    at_least = telling_count(release(VARIANCE), 1, claimed)
 
-def _telling(release: NoisyCounts, claimed: float) -> int:
-    """From where on a count tells more than the claim."""
-    losses, _ = shift_atoms(release, 1)
-    return 1 + int(np.flatnonzero(losses >= claimed)[0]) - (len(losses) - 1) // 2
-
-
-def _seen(noise: Noise, at_least: int) -> Draws:
-    """The event: what the server sees of the count is large."""
-
-    def draws(neighbour: bool, trials: int, source: Source) -> Hits:
+    def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+        """The event: what the server sees of the count is large."""
         sizes = [min(MOST_CELLS, trials - start) for start in range(0, trials, MOST_CELLS)]
-        seen = [_server_view(noise, cells, 0 if neighbour else 1, source) for cells in sizes]
-        hits: Hits = np.concatenate(seen) >= at_least
-        return hits
+        count, added = 0 if neighbour else 1, noise(VARIANCE * share**2)
+        seen = np.concatenate([_server_view(added, cells, count, source) for cells in sizes])
+        return Seen(seen >= at_least, seen - count)
 
-    return draws
+    law = discrete_law(lambda share: left(VARIANCE * share**2), claimed_at)
+    return empirical(name, Relation.ZERO_OUT, claimed, delta=DELTA, draws=draws, law=law)
 
 
 def _server_view(noise: Noise, cells: int, count: int, source: Source) -> Integers:

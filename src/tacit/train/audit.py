@@ -2,21 +2,24 @@
 
 One training holds as many worlds as there are trials: each world is a record (or a user) with table rows that
 nobody else reads, so that every world is a trial of its own, and one run of the real trainer is many runs of
-the mechanism. What the auditor looks at is the sum of a world's weights in the direction that its gradient can
-move them in.
+the mechanism. The auditor sees what the claim is for, every step: how far a world's weights moved in the
+direction that its gradient can move them in, and how far they moved otherwise, which is noise alone.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, norm
+from scipy.stats import norm
 
 from tacit.data.splits import Rows
-from tacit.privacy.audit.case import Case, Draws, Hits, claim, empirical
+from tacit.privacy.audit.case import Case, Seen, claim, empirical, gaussian_law
 from tacit.privacy.randomness import Source
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import SubsampledGaussian
@@ -28,24 +31,30 @@ from tacit.train.sgd.optimizers import Sgd
 from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.targets import Targets
 
+Moves = NDArray[np.float32]
+
 DELTA = 0.05
 FIELDS = 16
 """Rows of a world. The bias is common to all, and takes 1 of 1 + FIELDS parts of a squared gradient norm
 away."""
 
-STEPS, SHARE, NOISE = 3, 0.3, 1.0
+STEPS, SAMPLING, NOISE = 3, 0.3, 1.0
 RATE = 1e-6  # so small that the common bias stays where it is, and every gradient is clipped in every step
 
 
 def cases() -> list[Case]:
-    lazy, dense = World(NoiseForm.LAZY), World(NoiseForm.DENSE)
     return [
+        # The twins' samplers read a third more records than they say.
         _case(
             f"DP-SGD, {STEPS} steps, lazy noise",
-            lazy,
-            World(NoiseForm.LAZY, noise=0.85 * NOISE, share=1.15 * SHARE),
+            World(NoiseForm.LAZY),
+            World(NoiseForm.LAZY, sampling=1.3 * SAMPLING),
         ),
-        _case(f"DP-SGD, {STEPS} steps, dense noise", dense, World(NoiseForm.DENSE, share=1.3 * SHARE)),
+        _case(
+            f"DP-SGD, {STEPS} steps, dense noise",
+            World(NoiseForm.DENSE),
+            World(NoiseForm.DENSE, sampling=1.3 * SAMPLING),
+        ),
         _case(
             f"DP-SGD, {STEPS} steps, a user of 2 clipped as one",
             World(NoiseForm.LAZY, records=2, together=True),
@@ -56,16 +65,15 @@ def cases() -> list[Case]:
 
 @dataclass(frozen=True)
 class World:
-    """How the trainer is run: the claim is of `NOISE` and `SHARE`, whatever a twin really does."""
+    """How the trainer is run: the claim is of `NOISE` and `SAMPLING`, whatever it really does."""
 
     form: NoiseForm
-    noise: float = NOISE
-    share: float = SHARE
+    sampling: float = SAMPLING
     records: int = 1
     together: bool = False
 
-    def weights(self, label: int, trials: int, source: Source) -> NDArray[np.float64]:
-        """How far each world's rows have moved in the end, in units of the clip norm."""
+    def moves(self, share: Fraction, label: int, trials: int, source: Source) -> Iterator[Moves]:
+        """By how much each world's rows moved in each step, in units of the clip norm: (trials, rows)."""
         reads = self.records * FIELDS
         count = trials * self.records
         examples = Examples(
@@ -75,49 +83,55 @@ class World:
             at=Rows(slice(0, count)),
         )
         model = LogisticRegression().build(examples.sizes, source.normal)
-        settings = Settings(Part.WHOLE, Sgd(), 1.0, Clipping(1.0, self.noise), self.form)
+        settings = Settings(Part.WHOLE, Sgd(), 1.0, Clipping(1.0, NOISE * float(share)), self.form)
         descent, targets = Descent(model, settings, source), Targets(np.full(count, label, np.float32))
         for _ in range(STEPS):
-            world = poisson_sample(trials, self.share, source.words)
+            before = model.table.copy()
+            world = poisson_sample(trials, self.sampling, source.words)
             places = (world[:, None] * self.records + np.arange(self.records)).ravel()
             groups = np.repeat(np.arange(len(world)), self.records) if self.together else None
             descent.step(examples, targets, places, RATE, groups)
-        descent.settle()
-        moved: NDArray[np.float64] = model.table.reshape(trials, reads).sum(axis=1, dtype=np.float64)
-        return moved / (RATE * math.sqrt(reads))
+            descent.settle()
+            yield (model.table - before).reshape(trials, reads) / np.float32(RATE)
+
+    def draws(self, share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+        """The event: all steps together are more likely by the claim's odds with the one label than the other.
+
+        Noise: what two rows of a world moved by apart, since its gradient moves all alike.
+        """
+        losses, noise = np.zeros(trials), []
+        for moved in self.moves(share, 0 if neighbour else 1, trials, source):
+            losses += log_odds(moved.sum(axis=1, dtype=np.float64) / math.sqrt(moved.shape[1]))
+            noise.append(((moved[:, ::2] - moved[:, 1::2]) / np.float32(math.sqrt(2))).ravel())
+        return Seen(losses > _claimed(Fraction(1)), np.concatenate(noise))
+
+
+def log_odds(moved: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much more likely one step's move is with a label of 1 than with 0: it goes up or down by about 1 if
+    the world was sampled, and not at all if not."""
+    reach = math.sqrt(FIELDS / (FIELDS + 1))
+
+    def likelihood(sign: int) -> NDArray[np.float64]:
+        sampled, left_out = norm.pdf(moved, sign * reach, NOISE), norm.pdf(moved, 0, NOISE)
+        density: NDArray[np.float64] = SAMPLING * sampled + (1 - SAMPLING) * left_out
+        return density
+
+    odds: NDArray[np.float64] = np.log(likelihood(1) / likelihood(-1))
+    return odds
+
+
+@cache
+def _claimed(share: Fraction) -> float:
+    return claim(SubsampledGaussian(NOISE * float(share), SAMPLING, STEPS), Relation.REPLACE_ONE, DELTA)
 
 
 def _case(name: str, honest: World, twin: World) -> Case:
-    release = SubsampledGaussian(NOISE, SHARE, STEPS)
-    claimed = claim(release, Relation.REPLACE_ONE, DELTA)
-    above = _most_telling_threshold(claimed)
     return empirical(
         name,
         Relation.REPLACE_ONE,
-        claimed,
+        _claimed(Fraction(1)),
         delta=DELTA,
-        draws=_draws(honest, above),
-        twin_draws=_draws(twin, above),
+        draws=honest.draws,
+        law=gaussian_law(NOISE, _claimed),
+        twin_draws=twin.draws,
     )
-
-
-def _draws(world: World, above: float) -> Draws:
-    def draw(neighbour: bool, trials: int, source: Source) -> Hits:
-        hits: Hits = world.weights(0 if neighbour else 1, trials, source) > above
-        return hits
-
-    return draw
-
-
-def _most_telling_threshold(claimed: float) -> float:
-    """Of the sum of an honest world: it moves by up to 1 each time that it is sampled, up or down by its
-    label."""
-    joined = np.arange(STEPS + 1)
-    chances = binom.pmf(joined, STEPS, SHARE)
-    reach = math.sqrt(FIELDS / (FIELDS + 1))
-
-    def tail(above: float, sign: int) -> float:
-        return float(chances @ norm.sf((above - sign * reach * joined) / (NOISE * math.sqrt(STEPS))))
-
-    thresholds = np.arange(-2.0, 6.0, 0.02)
-    return float(max(thresholds, key=lambda above: tail(above, 1) - math.exp(claimed) * tail(above, -1)))

@@ -1,9 +1,10 @@
-"""The epsilon that a mechanism has at least: exact from its rows, or bounded from draws."""
+"""The epsilon that a mechanism has at least: exact from its rows, or bounded from draws, by how often an event
+comes up on two neighbours or by how far the noise reaches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import permutations
 
@@ -13,6 +14,8 @@ from tacit.errors import BadInput
 from tacit.privacy.budget import log_rounded_up
 
 Row = Sequence[Fraction]
+
+THOUSAND = 1000
 
 
 def exact_epsilon(rows: Sequence[Row], delta: Fraction = Fraction(0)) -> float:
@@ -56,3 +59,19 @@ def empirical_epsilon(hits: int, neighbour_hits: int, trials: int, *, delta: flo
     if neighbour_hits < trials:
         high = float(beta.ppf(1 - alpha / 2, neighbour_hits + 1, trials - neighbour_hits))
     return math.log((low - delta) / high) if low > delta else -math.inf
+
+
+def most_share(reached: int, draws: int, chance: Callable[[Fraction], float], *, alpha: float) -> Fraction:
+    """The most of its noise that a mechanism can have, in thousandths and at most 2, from how often the noise
+    reached a bound that was fixed beforehand; too small with probability at most alpha.
+
+    `chance` is exact: how often the noise reaches it where a share of the noise is left, rising with the share.
+    """
+    if not 0 <= reached <= draws or draws <= 0:
+        raise BadInput(f"expected a count within 0..{draws}, got {reached}")
+    most = 1.0 if reached == draws else float(beta.ppf(1 - alpha, reached + 1, draws - reached))
+    low, high = 1, 2 * THOUSAND
+    while low < high:  # the least share that is not too little for what was seen
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if chance(Fraction(middle, THOUSAND)) < most else (low, middle)
+    return Fraction(low, THOUSAND)

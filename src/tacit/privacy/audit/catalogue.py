@@ -1,9 +1,9 @@
-"""Every mechanism of `privacy/`, each beside a twin that is too weak for the same claim."""
+"""Every mechanism of `privacy/`, and how each can be weaker than the same claim allows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -15,13 +15,26 @@ from scipy.stats import binom, norm
 
 from tacit.privacy.accounting.counts import shift_atoms
 from tacit.privacy.audit.bounds import Row
-from tacit.privacy.audit.case import Case, Draws, Hits, claim, empirical, exact
+from tacit.privacy.audit.case import (
+    Case,
+    Draws,
+    Hits,
+    Law,
+    Seen,
+    claim,
+    discrete_law,
+    empirical,
+    exact,
+    flips_law,
+    gaussian_law,
+)
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, flip_labels
 from tacit.privacy.mechanisms.partition_selection import PartitionSelection
 from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse
 from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.privacy.noise.shares import PolyaShares, SkellamShares
+from tacit.privacy.noise.skellam import Skellam
 from tacit.privacy.noise.symmetric import SymmetricLaw
 from tacit.privacy.randomness import Source
 from tacit.privacy.relations import Relation
@@ -50,44 +63,53 @@ def cases() -> list[Case]:
 
 def _flips() -> list[Case]:
     binary, five = RandomizedResponse.for_epsilon(1), RandomizedResponse.for_epsilon(2, classes=5)
-    third = RandomizedResponse.for_epsilon(Fraction(1, 3))
+    third, label = RandomizedResponse.for_epsilon(Fraction(1, 3)), Relation.REPLACE_LABEL
+    flipping = RandomizedResponse.for_epsilon
     return [
         exact(
             "randomized response, 2 classes",
-            Relation.REPLACE_LABEL,
-            claim(binary.release, Relation.REPLACE_LABEL, 0),
-            rows=lambda: _answer_rows(binary),
-            twin_rows=lambda: _answer_rows(RandomizedResponse.for_epsilon("1.0001")),
+            label,
+            claim(binary.release, label, 0),
+            rows=lambda share: _answer_rows(flipping(1 / share)),
         ),
         exact(
             "randomized response, 5 classes",
-            Relation.REPLACE_LABEL,
-            claim(five.release, Relation.REPLACE_LABEL, 0),
-            rows=lambda: _answer_rows(five),
-            twin_rows=lambda: _answer_rows(RandomizedResponse.for_epsilon("2.0001", classes=5)),
+            label,
+            claim(five.release, label, 0),
+            rows=lambda share: _answer_rows(flipping(2 / share, classes=5)),
         ),
         exact(
             "a user's labels, cap 3, epsilon/K each",
-            Relation.REPLACE_LABEL,
-            claim(Composed((third.release,), 3), Relation.REPLACE_LABEL, 0),
-            rows=lambda: _vector_rows(third, 3),
+            label,
+            claim(Composed((third.release,), 3), label, 0),
+            rows=lambda share: _vector_rows(flipping(1 / (3 * share)), 3),
             twin_rows=lambda: _vector_rows(third, 4),  # one label too many was kept
         ),
         exact(
             "a user's labels, cap 3, epsilon/K_i each",
-            Relation.REPLACE_LABEL,
-            claim(SplitLabels(Fraction(1), 3), Relation.REPLACE_LABEL, 0),
-            rows=lambda: _vector_rows(RandomizedResponse.for_epsilon(Fraction(1, 2)), 2),
-            twin_rows=lambda: _vector_rows(RandomizedResponse.for_epsilon(Fraction(1, 2)), 3),  # miscounted
+            label,
+            claim(SplitLabels(Fraction(1), 3), label, 0),
+            rows=lambda share: _vector_rows(flipping(1 / (2 * share)), 2),
+            twin_rows=lambda: _vector_rows(flipping(Fraction(1, 2)), 3),  # miscounted
         ),
         empirical(
             "memoised flips, read twice",
-            Relation.REPLACE_LABEL,
-            claim(binary.release, Relation.REPLACE_LABEL, 0),
+            label,
+            claim(binary.release, label, 0),
             draws=_two_reads(second_version=0),
+            law=response_law(1),
             twin_draws=_two_reads(second_version=1),  # a fresh flip that nobody paid for
         ),
     ]
+
+
+def response_law(epsilon: int) -> Law:
+    """Of randomized response between two answers: how often it lies."""
+
+    def lie(share: Fraction) -> float:
+        return float(RandomizedResponse.for_epsilon(epsilon / share).lie)
+
+    return flips_law(lie, lambda share: float(epsilon / share))
 
 
 def _answer_rows(response: RandomizedResponse) -> list[Row]:
@@ -122,30 +144,32 @@ def _vector_rows(response: RandomizedResponse, labels: int) -> list[Row]:
 
 
 def _two_reads(*, second_version: int) -> Draws:
-    """One label per trial, read under two keys; the event: both reads say 1."""
-    response = RandomizedResponse.for_epsilon(1)
+    """One label per trial, read under two keys; the event: both reads say 1. Noise: the first one lies."""
 
-    def draws(neighbour: bool, trials: int, source: Source) -> Hits:
+    def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+        response = RandomizedResponse.for_epsilon(1 / share)
         secret, records = source.bytes(SECRET_BYTES), np.arange(trials)
         labels = np.full(trials, 0 if neighbour else 1)
         keys = (FlipKey("audit", 0), FlipKey("audit", 0, second_version))
         first, second = (flip_labels(labels, records, key, response, secret) for key in keys)
-        hits: Hits = (first == 1) & (second == 1)
-        return hits
+        return Seen((first == 1) & (second == 1), first != labels)
 
     return draws
 
 
 def _selection() -> list[Case]:
-    rule, bolder = (PartitionSelection(Fraction(1), Fraction(1, d)) for d in (1000, 500))
+    rule = PartitionSelection(Fraction(1), Fraction(1, 1000))
+
+    def rows(units: int, share: Fraction) -> list[Row]:
+        return _keep_rows(PartitionSelection(rule.epsilon / share, rule.delta / share), units)
+
     return [
         exact(
             f"partition selection, {units} against {units + 1} users",
             Relation.ADD_REMOVE,
             float(rule.epsilon),
             delta=rule.delta,
-            rows=partial(_keep_rows, rule, units),
-            twin_rows=partial(_keep_rows, bolder, units),
+            rows=partial(rows, units),
         )
         for units in (0, 4)
     ]
@@ -169,79 +193,118 @@ def _keep_rows(rule: PartitionSelection, units: int) -> list[Row]:
 
 def _counts() -> list[Case]:
     add = Relation.ADD_REMOVE
-    laplace = DiscreteLaplaceCounts((1,), add, Fraction(1))
-    gaussian = DiscreteGaussianCounts((2,), add, Fraction(9))
     return [
-        _on_counts("discrete Laplace on a count", laplace, [DiscreteLaplace(Fraction(1))],
-                   twin=[DiscreteLaplace(Fraction(9, 10))], delta=0.0),
-        _on_counts("discrete Gaussian on a count", gaussian, [DiscreteGaussian(Fraction(9))],
-                   twin=[DiscreteGaussian(Fraction(7))], delta=LOOSE_DELTA),
-    ]  # fmt: skip
+        _on_counts(
+            "discrete Laplace on a count",
+            lambda share: DiscreteLaplaceCounts((1,), add, share),
+            lambda share: [DiscreteLaplace(share)],
+            DiscreteLaplace,
+            delta=0.0,
+        ),
+        _on_counts(
+            "discrete Gaussian on a count",
+            lambda share: DiscreteGaussianCounts((2,), add, 9 * share**2),
+            lambda share: [DiscreteGaussian(9 * share**2)],
+            lambda share: DiscreteGaussian(9 * share**2),
+            delta=LOOSE_DELTA,
+        ),
+    ]
 
 
 def _shares() -> list[Case]:
     zero = Relation.ZERO_OUT
-    skellam, polya = SkellamShares(Fraction(4), PARTIES), PolyaShares(Fraction(1), PARTIES)
     most = PARTIES * 4 // 5  # the twin: a fifth of the parties leaves its noise out, and nobody covers for them
+
+    def skellam(share: Fraction) -> SkellamShares:
+        return SkellamShares(4 * share**2, PARTIES)
+
+    def polya(share: Fraction) -> PolyaShares:
+        return PolyaShares(share, PARTIES)
+
     return [
-        _on_counts(f"Skellam shares of {PARTIES} parties", SkellamCounts((2,), zero, skellam.variance),
-                   [skellam.share] * PARTIES, twin=[skellam.share] * most, delta=LOOSE_DELTA),
-        _on_counts(f"Polya shares of {PARTIES} parties", DiscreteLaplaceCounts((1,), zero, polya.scale),
-                   [polya.share] * PARTIES, twin=[polya.share] * most, delta=0.0),
-    ]  # fmt: skip
+        _on_counts(
+            f"Skellam shares of {PARTIES} parties",
+            lambda share: SkellamCounts((2,), zero, 4 * share**2),
+            lambda share: [skellam(share).share] * PARTIES,
+            lambda share: Skellam(4 * share**2),
+            twin=lambda share: [skellam(share).share] * most,
+            delta=LOOSE_DELTA,
+        ),
+        _on_counts(
+            f"Polya shares of {PARTIES} parties",
+            lambda share: DiscreteLaplaceCounts((1,), zero, share),
+            lambda share: [polya(share).share] * PARTIES,
+            DiscreteLaplace,
+            twin=lambda share: [polya(share).share] * most,
+            delta=0.0,
+        ),
+    ]
+
+
+Laws = Callable[[Fraction], Sequence[SymmetricLaw]]
 
 
 def _on_counts(
     name: str,
-    release: NoisyCounts,
-    laws: Sequence[SymmetricLaw],
+    release: Callable[[Fraction], NoisyCounts],
+    laws: Laws,
+    together: Callable[[Fraction], SymmetricLaw],
     *,
-    twin: Sequence[SymmetricLaw],
+    twin: Laws | None = None,
     delta: float,
 ) -> Case:
     """A count that differs by the release's change; the event is the one that tells the most at the claim."""
-    claimed = claim(release, release.relation, delta)
-    (change,) = release.changes
-    losses, _ = shift_atoms(release, change)
+    honest = release(Fraction(1))
+    claimed = claim(honest, honest.relation, delta)
+    (change,) = honest.changes
     at_least = change
-    if not isinstance(release, DiscreteLaplaceCounts):  # whose loss is largest from `change` on
-        at_least += int(np.flatnonzero(losses >= claimed)[0]) - (len(losses) - 1) // 2
+    if not isinstance(honest, DiscreteLaplaceCounts):  # whose loss is largest from `change` on
+        at_least = telling_count(honest, change, claimed)
+
+    def shifted(laws: Laws) -> Draws:
+        """A count of `change` against one of 0, with noise of all laws; the event: the noisy count is large."""
+
+        def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+            noise = np.sum([law.sample_array(trials, source.words) for law in laws(share)], axis=0)
+            return Seen((0 if neighbour else change) + noise >= at_least, noise)
+
+        return draws
+
     return empirical(
         name,
-        release.relation,
+        honest.relation,
         claimed,
         delta=delta,
-        draws=_shifted(laws, change=change, at_least=at_least),
-        twin_draws=_shifted(twin, change=change, at_least=at_least),
+        draws=shifted(laws),
+        law=discrete_law(together, lambda share: claim(release(share), honest.relation, delta)),
+        twin_draws=None if twin is None else shifted(twin),
     )
 
 
-def _shifted(laws: Sequence[SymmetricLaw], *, change: int, at_least: int) -> Draws:
-    """A count of `change` against one of 0, with noise of all laws; the event: the noisy count is large."""
-
-    def draws(neighbour: bool, trials: int, source: Source) -> Hits:
-        count = 0 if neighbour else change
-        noise = sum(law.sample_array(trials, source.words) for law in laws)
-        hits: Hits = np.asarray(count + noise) >= at_least
-        return hits
-
-    return draws
+def telling_count(release: NoisyCounts, change: int, claimed: float) -> int:
+    """From where on a noisy count, of `change` or next door 0, tells more than is claimed."""
+    losses, _ = shift_atoms(release, change)
+    return change + int(np.flatnonzero(losses >= claimed)[0]) - (len(losses) - 1) // 2
 
 
 def _gaussians() -> list[Case]:
-    statistic = GaussianStatistic(1.0, 1.0, Relation.REPLACE_LABEL)
-    step = SubsampledGaussian(noise_multiplier=0.7, sampling_probability=0.2, steps=1)
     label, bolder = (RandomizedResponse.for_epsilon(epsilon) for epsilon in ("1", "1.25"))
-    both = Composed((step, label.release))
     removed, replaced = Relation.ADD_REMOVE, Relation.REPLACE_ONE
+
+    def step(share: Fraction) -> SubsampledGaussian:
+        return SubsampledGaussian(noise_multiplier=0.7 * float(share), sampling_probability=0.2, steps=1)
+
     return [
-        _on_sums("one Gaussian statistic", statistic, Relation.REPLACE_LABEL, Sums(1.0), Sums(0.9)),
+        _on_sums("one Gaussian statistic",
+                 lambda share: GaussianStatistic(float(share), 1.0, Relation.REPLACE_LABEL),
+                 Relation.REPLACE_LABEL, Sums(1.0)),
         _on_sums("DP-SGD step, a record removed", step, removed, Sums(0.7, 0.2), Sums(0.7, 0.26)),
-        _on_sums("DP-SGD step, a user of 3 removed", Grouped(step, 3), removed,
+        _on_sums("DP-SGD step, a user of 3 removed", lambda share: Grouped(step(share), 3), removed,
                  Sums(0.7, 0.2, records=3), Sums(0.7, 0.2, records=4)),
         _on_sums("DP-SGD step, a record replaced", step, replaced,
-                 Sums(0.7, 0.2, other=-1.0), Sums(0.6, 0.2, other=-1.0)),
-        _on_sums("DP-SGD step beside a flipped label", both, replaced,
+                 Sums(0.7, 0.2, other=-1.0), Sums(0.7, 0.26, other=-1.0)),
+        _on_sums("DP-SGD step beside a flipped label",
+                 lambda share: Composed((step(share), label.release)), replaced,
                  Sums(0.7, 0.2, other=-1.0, label=label), Sums(0.7, 0.2, other=-1.0, label=bolder)),
     ]  # fmt: skip
 
@@ -265,29 +328,45 @@ class Sums:
         return float(chances @ norm.sf((above - joined * each) / self.noise)) * told
 
     def draws(self, above: float) -> Draws:
-        def draw(neighbour: bool, trials: int, source: Source) -> Hits:
+        def draw(left: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
             threshold = np.uint64(min(round(self.share * 2**64), 2**64 - 1))
             joins = (source.words(trials * self.records).reshape(self.records, trials) < threshold).sum(axis=0)
-            total = joins * (self.other if neighbour else 1.0) + self.noise * source.normal(trials)
-            hits: Hits = total > above
+            noise = self.noise * float(left) * source.normal(trials)
+            told: Hits = joins * (self.other if neighbour else 1.0) + noise > above
             if self.label is not None:
                 truth = np.full(trials, 0 if neighbour else 1)
-                hits = hits & (self.label.sample_array(truth, source.words) == 1)
-            return hits
+                told = told & (self.label.sample_array(truth, source.words) == 1)
+            return Seen(told, noise)
 
         return draw
 
 
-def _on_sums(name: str, release: Release, relation: Relation, honest: Sums, twin: Sums) -> Case:
+def _on_sums(
+    name: str,
+    release: Callable[[Fraction], Release],
+    relation: Relation,
+    honest: Sums,
+    twin: Sums | None = None,
+) -> Case:
     """The event is the threshold that tells the most about the honest sum at the claim."""
-    claimed = claim(release, relation, LOOSE_DELTA)
+
+    def claimed_at(share: Fraction) -> float:
+        return claim(release(share), relation, LOOSE_DELTA)
+
+    claimed = claimed_at(Fraction(1))
 
     def told(above: float) -> float:
         return honest.tail(False, above) - math.exp(claimed) * honest.tail(True, above)
 
     above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
     return empirical(
-        name, relation, claimed, delta=LOOSE_DELTA, draws=honest.draws(above), twin_draws=twin.draws(above)
+        name,
+        relation,
+        claimed,
+        delta=LOOSE_DELTA,
+        draws=honest.draws(above),
+        law=gaussian_law(honest.noise, claimed_at),
+        twin_draws=None if twin is None else twin.draws(above),
     )
 
 
@@ -301,7 +380,7 @@ def _shuffled() -> list[Case]:
             Relation.REPLACE_ONE,
             claim(release, Relation.REPLACE_ONE, float(delta)),
             delta=delta,
-            rows=lambda: _shuffled_rows(response, cohort),
+            rows=lambda share: _shuffled_rows(RandomizedResponse.for_epsilon(2 / share), cohort),
             twin_rows=lambda: _shuffled_rows(response, cohort // 4),  # the others had another menu
         )
     ]

@@ -1,9 +1,11 @@
-"""The private choices of this package, each beside a twin that is too weak for the same claim."""
+"""The private choices of this package, and how each can be weaker than the same claim allows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate, pairwise, permutations, product
 
 import numpy as np
@@ -16,7 +18,7 @@ from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.noisy_max import NoisyMax
 from tacit.privacy.choice.ranked import TopChoice
 from tacit.privacy.choice.scores import Clipped, Scaled, ScoreRule
-from tacit.privacy.choice.worst_case import nominal_rate
+from tacit.privacy.choice.worst_case import nominal_rate, worst_case_epsilon
 from tacit.privacy.mechanisms.randomized_response import WHOLE
 from tacit.privacy.relations import Relation
 
@@ -25,6 +27,7 @@ Scores = tuple[float, ...]
 EPSILON = 5
 CANDIDATES = 4
 PUBLIC, BOUND = (1.0, 0.9, 0.8, 0.4), 0.25
+ROUNDING = 1e-7  # of a worst case in doubles, which whole numbers of words come close to
 
 
 def cases() -> list[Case]:
@@ -33,46 +36,46 @@ def cases() -> list[Case]:
 
 
 def _ranked() -> list[Case]:
-    response = TopChoice.for_epsilon(2, CANDIDATES, CANDIDATES, 1)
-    subset = TopChoice.for_epsilon(2, 5, 5, 2)
-    truncated = TopChoice.for_epsilon(2, 5, 3, 1)
-    uneven = TopChoice.for_epsilon(1, 5, 5, 3)
-    assert uneven.spare  # words that do not divide by 3 go to the public best
+    def top(epsilon: int, *shape: int) -> Callable[[Fraction], TopChoice]:
+        return lambda share: TopChoice.for_epsilon(epsilon / share, *shape)
+
+    response, subset = top(2, CANDIDATES, CANDIDATES, 1), top(2, 5, 5, 2)
+    truncated, uneven = top(2, 5, 3, 1), top(1, 5, 5, 3)
+    assert uneven(Fraction(1)).spare  # words that do not divide by 3 go to the public best
     return [
         _case(
             f"randomized response by private rank, {CANDIDATES} candidates, ties included",
             2,
-            rows=lambda: _rows(response, _levels(CANDIDATES)),
+            rows=lambda share: _rows(response(share), _levels(CANDIDATES)),
             twin_rows=lambda: _tied_rows(2, _levels(CANDIDATES)),
         ),
         _case(
             "the private best 2 of 5 candidates",
             2,
-            rows=lambda: _rows(subset, _rankings(5)),
+            rows=lambda share: _rows(subset(share), _rankings(5)),
             twin_rows=lambda: _as_many_as_are_good_rows(2, _levels(5)),
         ),
         _case(
             "the private best 1 of the public best 3 of 5",
             2,
-            rows=lambda: _rows(truncated, _rankings(5)),
-            twin_rows=lambda: _rows(TopChoice.for_epsilon("2.0001", 5, 3, 1), _rankings(5)),
+            rows=lambda share: _rows(truncated(share), _rankings(5)),
         ),
         _case(
             "the private best 3 of 5 candidates, with words left over",
             1,
-            rows=lambda: _rows(uneven, _rankings(5)),
-            twin_rows=lambda: _rows(TopChoice.for_epsilon("1.0001", 5, 5, 3), _rankings(5)),
+            rows=lambda share: _rows(uneven(share), _rankings(5)),
         ),
     ]
 
 
 def _contests() -> list[Case]:
-    """Nominal rates. The twin has the rate epsilon / Delta, which is for scores that all move the same way."""
+    """Nominal rates, which spend less than they say: held to their exact worst case. The twin has the rate
+    epsilon / Delta, which is for scores that all move the same way."""
     rules: dict[str, ScoreRule] = {"scaled": Scaled(CANDIDATES), "clipped": Clipped(PUBLIC, BOUND)}
     return [
         _contest_case(
             f"noisy max, {noise}, {name} scores",
-            NoisyMax.nominal(noise, rule, EPSILON),
+            partial(NoisyMax.nominal, noise, rule),
             NoisyMax(noise, rule, 2 * nominal_rate(rule, EPSILON)),
         )
         for name, rule in rules.items()
@@ -86,22 +89,34 @@ def _calibrated() -> list[Case]:
     return [
         _contest_case(
             f"noisy max, {noise}, scaled scores, calibrated",
-            NoisyMax.calibrated(noise, rule, EPSILON),
+            partial(NoisyMax.calibrated, noise, rule),
             NoisyMax(noise, rule, NoisyMax.calibrated(noise, Scaled(2), EPSILON).rate),
         )
         for noise in Noise
     ]
 
 
-def _contest_case(name: str, honest: NoisyMax, twin: NoisyMax) -> Case:
+def _contest_case(name: str, at: Callable[[Fraction], NoisyMax], twin: NoisyMax) -> Case:
+    honest = at(Fraction(EPSILON))
     inputs = _corners(honest.rule)
-    return _case(name, EPSILON, rows=lambda: _rows(honest, inputs), twin_rows=lambda: _rows(twin, inputs))
+    return _case(
+        name,
+        EPSILON,
+        rows=lambda share: _rows(at(EPSILON / share), inputs),
+        twin_rows=lambda: _rows(twin, inputs),
+        stated=worst_case_epsilon(honest.noise, honest.rule, honest.rate) * (1 + ROUNDING),
+    )
 
 
 def _case(
-    name: str, claimed: float, *, rows: Callable[[], Sequence[Row]], twin_rows: Callable[[], Sequence[Row]]
+    name: str,
+    claimed: float,
+    *,
+    rows: Callable[[Fraction], Sequence[Row]],
+    twin_rows: Callable[[], Sequence[Row]] | None = None,
+    stated: float = math.inf,
 ) -> Case:
-    return exact(name, Relation.REPLACE_ONE, claimed, rows=rows, twin_rows=twin_rows)
+    return exact(name, Relation.REPLACE_ONE, claimed, rows=rows, twin_rows=twin_rows, stated=stated)
 
 
 def _rankings(count: int) -> list[Scores]:

@@ -1,17 +1,19 @@
-"""Floors and slates for `tacit audit`, each beside a twin that is too weak for the same claim.
+"""Floors and slates for `tacit audit`, and how each can be weaker than the same claim allows.
 
 The twins make the mistake that this room invites: something that must be public is read off the private scores.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate, pairwise, permutations, product
 
 import numpy as np
 
-from tacit.privacy.audit.bounds import Row
+from tacit.privacy.audit.bounds import Row, exact_epsilon
 from tacit.privacy.audit.case import Case, claim, exact
 from tacit.privacy.choice.floors import Floors
 from tacit.privacy.choice.slates.overlap import OverlapSlates
@@ -32,7 +34,8 @@ def cases() -> list[Case]:
 
 
 def _floors(bits: int) -> Case:
-    law = Floors.nearest(1, FLOORS, bits)
+    def law(share: Fraction) -> Floors:
+        return Floors.nearest(1 / share, FLOORS, bits)
 
     def careless(scores: Scores) -> Floors:
         """Planned on the private scores: the floors follow the private ranking."""
@@ -41,45 +44,66 @@ def _floors(bits: int) -> Case:
 
     return _case(
         f"optimal choice by floors of {bits} bits, 4 candidates",
-        lambda: _rows(4, lambda scores: _floors_row(law, scores)),
+        lambda share: _rows(4, partial(_floors_row, law(share))),
         lambda: _rows(4, lambda scores: _floors_row(careless(scores), scores)),
     )
 
 
 def _slates() -> list[Case]:
-    overlap = OverlapSlates.for_epsilon(1, 5, 2, top=3, needed=2)
-    best = TopSlates.for_epsilon(1, 5, 2, favoured=3)
-    peeled, rash = PeeledSlates.for_epsilon(1, 4, 2), PeeledSlates.for_epsilon(2, 4, 2)
-
     def as_many_as_are_good(scores: Scores) -> OverlapSlates:
         return OverlapSlates.for_epsilon(1, 5, 2, top=2 if scores[0] == 4 else 3, needed=2)
 
     def as_many_slates_as_are_good(scores: Scores) -> TopSlates:
         return TopSlates.for_epsilon(1, 5, 2, favoured=1 if scores[0] == 4 else 3)
 
+    def peeled(share: Fraction) -> PeeledSlates:
+        return PeeledSlates.for_epsilon(1 / share, 4, 2)
+
     return [
         _case(
             "overlap slates, 2 slots of 5",
-            lambda: _rows(5, lambda scores: _overlap_row(overlap, scores)),
+            lambda share: _rows(
+                5, partial(_overlap_row, OverlapSlates.for_epsilon(1 / share, 5, 2, top=3, needed=2))
+            ),
             lambda: _rows(5, lambda scores: _overlap_row(as_many_as_are_good(scores), scores)),
         ),
         _case(
             "top slates, 2 slots of 5",
-            lambda: _rows(5, lambda scores: _top_row(best, scores)),
+            lambda share: _rows(5, partial(_top_row, TopSlates.for_epsilon(1 / share, 5, 2, favoured=3))),
             lambda: _rows(5, lambda scores: _top_row(as_many_slates_as_are_good(scores), scores)),
         ),
         _case(
             "peeled slates, 2 slots of 4",
-            lambda: _rows(4, lambda scores: _peeled_row(peeled, scores)),
-            lambda: _rows(4, lambda scores: _peeled_row(rash, scores)),  # all of epsilon in every slot
+            lambda share: _rows(4, partial(_peeled_row, peeled(share))),
+            lambda: _rows(4, partial(_peeled_row, peeled(Fraction(1, 2)))),  # all of epsilon in every slot
+            # The order of slots is not told, so it spends less than its slots do: by definition, this much.
+            stated=exact_epsilon(_rows(4, partial(_peeled_by_definition, peeled(Fraction(1))))),
         ),
     ]
 
 
-def _case(name: str, rows: Callable[[], list[Row]], twin_rows: Callable[[], list[Row]]) -> Case:
+def _case(
+    name: str,
+    rows: Callable[[Fraction], list[Row]],
+    twin_rows: Callable[[], list[Row]],
+    stated: float = math.inf,
+) -> Case:
     relation = Relation.REPLACE_ONE
     claimed = claim(LocalChoice(Fraction(1)), relation, 0)
-    return exact(name, relation, claimed, rows=rows, twin_rows=twin_rows)
+    return exact(name, relation, claimed, rows=rows, twin_rows=twin_rows, stated=stated)
+
+
+def _peeled_by_definition(law: PeeledSlates, scores: Scores) -> Row:
+    """Randomized response for the best, then among the rest for the best of them; the two in no order."""
+    one, two = law.responses
+    number = {tuple(slate): place for place, slate in enumerate(slates(law.candidates, law.slots).tolist())}
+    row = [Fraction(0)] * len(number)
+    for first, second in permutations(range(law.candidates), 2):
+        rest = [place for place in range(law.candidates) if place != first]
+        best, next_best = (max(places, key=lambda place: scores[place]) for places in (range(4), rest))
+        chance = one.pmf(best)[first] * two.pmf(rest.index(next_best))[rest.index(second)]
+        row[number[min(first, second), max(first, second)]] += chance
+    return row
 
 
 def _rows(candidates: int, row: Callable[[Scores], Row]) -> list[Row]:

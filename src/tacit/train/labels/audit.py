@@ -1,8 +1,9 @@
-"""The label mechanisms of this package, each beside a twin that is too weak for the same claim."""
+"""The label mechanisms of this package, and how each can be weaker than the same claim allows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
 from math import prod
@@ -10,7 +11,7 @@ from math import prod
 import numpy as np
 
 from tacit.privacy.audit.bounds import Row
-from tacit.privacy.audit.case import Case, Draws, Hits, claim, empirical, exact
+from tacit.privacy.audit.case import Case, Draws, Seen, claim, discrete_law, empirical, exact
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, words_for
 from tacit.privacy.mechanisms.one_hot_laplace import OneHotLaplace
 from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse
@@ -34,8 +35,7 @@ def _tops() -> list[Case]:
             f"response among the likeliest {top} of 5 classes",
             LABEL,
             claimed,
-            rows=lambda top=top: _top_rows(TopResponse.for_epsilon(1, top, 5)),  # type: ignore[misc]
-            twin_rows=lambda top=top: _top_rows(TopResponse.for_epsilon("1.0001", top, 5)),  # type: ignore[misc]
+            rows=lambda share, top=top: _top_rows(TopResponse.for_epsilon(1 / share, top, 5)),  # type: ignore[misc]
         )
         for top in (2, 3, 5)
     ]
@@ -58,17 +58,21 @@ def _top_rows(response: TopResponse) -> list[Row]:
 
 
 def _reports() -> list[Case]:
-    early, final = (RandomizedResponse.for_epsilon(share) for share in (Fraction(1, 4), Fraction(3, 4)))
-    whole = RandomizedResponse.for_epsilon(1)
+    def early(share: Fraction) -> RandomizedResponse:
+        return RandomizedResponse.for_epsilon(Fraction(1, 4) / share)
+
+    def final(share: Fraction) -> RandomizedResponse:
+        return RandomizedResponse.for_epsilon(Fraction(3, 4) / share)
+
+    whole, paid = RandomizedResponse.for_epsilon(1), Fraction(1)
     return [
         exact(
             "a label reported early and again when final",
             LABEL,
-            claim(Composed((early.release, final.release)), LABEL, 0),
-            rows=lambda: _report_rows((early, final)),
-            twin_rows=lambda: _report_rows(
-                (early, whole)
-            ),  # the final report was not made to pay for the early one
+            claim(Composed((early(paid).release, final(paid).release)), LABEL, 0),
+            rows=lambda share: _report_rows((early(share), final(share))),
+            # The final report was not made to pay for the early one.
+            twin_rows=lambda: _report_rows((early(paid), whole)),
         )
     ]
 
@@ -91,29 +95,38 @@ def _report_rows(responses: Sequence[RandomizedResponse]) -> list[Row]:
 
 def _laplace() -> list[Case]:
     noise = OneHotLaplace.for_epsilon(1, 3)
-    one_sided = OneHotLaplace(2 * noise.epsilon, noise.classes, noise.steps)  # as if one place changed, not two
+
+    def at(share: Fraction) -> OneHotLaplace:
+        return replace(noise, epsilon=noise.epsilon / share)
+
+    def one_sided(share: Fraction) -> OneHotLaplace:
+        """As if one place changed, not two."""
+        return at(share / 2)
+
     return [
         empirical(
             "Laplace noise on one-hot labels, memoised",
             LABEL,
             claim(NoisyLabels(noise.epsilon, 1, "Laplace noise"), LABEL, 0),
-            draws=_told_apart(noise),
+            draws=_told_apart(at),
+            law=discrete_law(lambda share: at(share).law, lambda share: float(at(share).epsilon)),
             twin_draws=_told_apart(one_sided),
         )
     ]
 
 
-def _told_apart(noise: OneHotLaplace) -> Draws:
+def _told_apart(at: Callable[[Fraction], OneHotLaplace]) -> Draws:
     """A label of 1 against one of 0; the event: place 1 is at its step or above, and place 0 at 0 or below."""
 
-    def draws(neighbour: bool, trials: int, source: Source) -> Hits:
-        labels = np.full(trials, 0 if neighbour else 1)
+    def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+        noise, labels = at(share), np.full(trials, 0 if neighbour else 1)
         words = words_for(
             np.arange(trials), labels, FlipKey("audit", 0),
             mechanism=(str(noise.scale),), count=noise.classes, secret=source.bytes(SECRET_BYTES),
         )  # fmt: skip
         reports = noise.report(labels, words, lambda _: lambda: source.uniform_below(WHOLE))
-        hits: Hits = (reports[:, 1] >= noise.steps) & (reports[:, 0] <= 0)
-        return hits
+        told = (reports[:, 1] >= noise.steps) & (reports[:, 0] <= 0)
+        reports[np.arange(trials), labels] -= noise.steps
+        return Seen(told, reports)
 
     return draws

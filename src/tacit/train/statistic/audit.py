@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 from scipy.stats import norm
 
-from tacit.privacy.audit.case import Case, Draws, Hits, claim, empirical
+from tacit.privacy.audit.case import Case, Draws, Hits, Seen, claim, empirical, gaussian_law
 from tacit.privacy.randomness import Source
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import GaussianStatistic
@@ -31,7 +32,7 @@ def cases() -> list[Case]:
     """All cases. Claims come from the accountant, never from here, so that it is audited too."""
     alone, user = World(cell=(0,), unit=UnitKind.IMPRESSION), World(cell=(0, 0, 1), unit=UnitKind.USER)
     return [
-        _case("one noisy statistic, an impression", alone, replace(alone, noise=0.85 * NOISE)),
+        _case("one noisy statistic, an impression", alone),
         # The twin takes a user's rows for as many people: none is weighed down.
         _case("one noisy statistic, a user of 3 rows", user, replace(user, taken_for=UnitKind.IMPRESSION)),
     ]
@@ -43,11 +44,10 @@ class World:
 
     cell: tuple[int, ...]
     unit: UnitKind
-    noise: float = NOISE
     taken_for: UnitKind | None = None
 
-    def plan(self, trials: int) -> Plan:
-        """A real plan over the rows of all worlds, with cells of their own, that claims noise of `NOISE`."""
+    def plan(self, trials: int, noise: float = NOISE) -> Plan:
+        """A real plan over the rows of all worlds, with cells of their own, that adds so much noise."""
         rows, width = len(self.cell), 1 + max(self.cell)
         ids = (np.arange(trials)[:, None] * width + np.array(self.cell)).reshape(-1, 1)
         apart = (self.taken_for or self.unit) is UnitKind.IMPRESSION
@@ -57,31 +57,42 @@ class World:
         norms = unit_norms(cells, shares, units)
         weights = unit_weights(norms, 1.0)
         most = sensitivity(norms, weights)
-        described = GaussianStatistic(self.noise * most, most, Relation.REPLACE_LABEL)
+        described = GaussianStatistic(noise * most, most, Relation.REPLACE_LABEL)
         return Plan(tables, cells, shares, weights[units], Unit(self.unit), described, DELTA, Prior(), rank=0)
 
     def draws(self, above: float) -> Draws:
         direction = np.bincount(self.cell) / np.linalg.norm(np.bincount(self.cell))
 
-        def draw(neighbour: bool, trials: int, source: Source) -> Hits:
-            plan = self.plan(trials)
+        def draw(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+            plan = self.plan(trials, NOISE * float(share))
             labels = np.full(plan.cells.rows, 0 if neighbour else 1)
             released = release(plan, labels, source, simulated=not source.fit_for_release)
-            hits: Hits = released.sums.reshape(trials, -1) @ direction > above
-            return hits
+            told: Hits = released.sums.reshape(trials, -1) @ direction > above
+            noise = released.sums.ravel() / plan.release.sensitivity  # without labels there is nothing else
+            return Seen(told, noise if neighbour else np.empty(0))
 
         return draw
 
 
-def _case(name: str, honest: World, twin: World) -> Case:
+def _case(name: str, honest: World, twin: World | None = None) -> Case:
     """The event is the threshold that tells the most, at the claim, about a move by the sensitivity of 1."""
     relation = Relation.REPLACE_LABEL
-    claimed = claim(GaussianStatistic(NOISE, 1.0, relation), relation, DELTA)
+
+    def claimed_at(share: Fraction) -> float:
+        return claim(GaussianStatistic(NOISE * float(share), 1.0, relation), relation, DELTA)
+
+    claimed = claimed_at(Fraction(1))
 
     def told(above: float) -> float:
         return float(norm.sf((above - 1) / NOISE) - math.exp(claimed) * norm.sf(above / NOISE))
 
     above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
     return empirical(
-        name, relation, claimed, delta=DELTA, draws=honest.draws(above), twin_draws=twin.draws(above)
+        name,
+        relation,
+        claimed,
+        delta=DELTA,
+        draws=honest.draws(above),
+        law=gaussian_law(NOISE, claimed_at),
+        twin_draws=None if twin is None else twin.draws(above),
     )
