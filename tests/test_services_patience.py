@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from service_certificates import a_certificate
+from storms import Slow, Storm, Target, asked, storming
 from tacit.services.answering import in_pieces
 from tacit.services.patience import patient
+from tacit.services.problems import HANDLERS, LastResort
+from tacit.services.running import ACCEPTED_AT_ONCE, QUEUE_MOST
 from tacit.services.settings import Pace
 
 HALF_A_HEAD = b"POST /rounds HTTP/1.1\r\nHost: x\r\nX: "
 HALF_A_BODY = b"PUT /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc"
 WHOLE = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
+LONG_ANSWER = bytes(2**26)
 LARGE = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -32,23 +42,46 @@ async def echo(request: Request) -> Response:
 
 
 async def large(_request: Request) -> Response:
-    return in_pieces(Response(bytes(2**26)))
+    return in_pieces(Response(LONG_ANSWER))
 
 
-APP = Starlette(routes=[Route("/echo", echo, methods=["GET", "PUT"]), Route("/large", large)])
+async def work(_request: Request) -> Response:
+    await asyncio.sleep(1.5)
+    return Response()
+
+
+async def health(_request: Request) -> Response:
+    return Response(b"well")
+
+
+APP = Starlette(
+    routes=[
+        Route("/echo", echo, methods=["GET", "PUT"]),
+        Route("/large", large),
+        Route("/work", work),
+        Route("/healthz", health),
+    ],
+    exception_handlers=HANDLERS,
+    middleware=[Middleware(LastResort)],
+)
 
 
 @contextmanager
-def served(**pace: int) -> Iterator[tuple[uvicorn.Server, int]]:
+def served(
+    most_an_address: int | None = None, tls: ssl.SSLContext | None = None, **pace: int
+) -> Iterator[tuple[uvicorn.Server, int]]:
+    protocol = patient(Pace(**pace), most_an_address=most_an_address, tls=tls)
     config = uvicorn.Config(
-        APP, http=patient(Pace(**pace)), lifespan="off", log_config=None, access_log=False,
-        timeout_graceful_shutdown=0,
+        APP, http=protocol, lifespan="off", log_config=None, log_level="critical", access_log=False,
+        timeout_graceful_shutdown=5, backlog=ACCEPTED_AT_ONCE,
     )  # fmt: skip
     server = uvicorn.Server(config)
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
+        wait_until(lambda: server.started)
+        listening.listen(QUEUE_MOST)
         yield server, listening.getsockname()[1]
     finally:
         server.should_exit = True
@@ -98,7 +131,6 @@ def test_a_request_that_does_not_end_is_dropped(connected: Connect, said: bytes)
         wait_until(lambda: len(server.server_state.connections) == 100)
         assert not ended(held[0])
         assert 0.2 < wait_until(lambda: all(map(ended, held))) < 5
-        assert not server.server_state.connections
         assert httpx.put(f"http://127.0.0.1:{port}/echo", content=b"still here", trust_env=False).text
 
 
@@ -149,31 +181,139 @@ def test_who_does_not_read_the_answer_is_dropped() -> None:
 
 def test_a_long_answer_comes_whole() -> None:
     with served() as (_, port):
-        assert httpx.get(f"http://127.0.0.1:{port}/large", trust_env=False).content == bytes(2**26)
+        assert httpx.get(f"http://127.0.0.1:{port}/large", trust_env=False).content == LONG_ANSWER
 
 
-def test_a_new_connection_takes_the_place_of_the_one_that_asked_longest(connected: Connect) -> None:
-    with served(connections_most=20, head_seconds=600, body_seconds=600) as (server, port):
-        sending = connected(port, HALF_A_BODY)
-        wait_until(lambda: len(server.server_state.connections) == 1)
+def words_of(connection: socket.socket) -> bytes:
+    """All that the other side says until it ends; a reset is an error."""
+    connection.setblocking(True)
+    said = b""
+    while got := connection.recv(65536):
+        said += got
+    return said
+
+
+def expect_busy(said: bytes) -> None:
+    head, _, body = said.partition(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    assert lines[0] == b"http/1.1 503 service unavailable"
+    assert b"retry-after: 1" in lines
+    assert b"connection: close" in lines
+    assert json.loads(body)["type"] == "tacit:busy"
+
+
+@pytest.mark.parametrize("said", [HALF_A_HEAD, HALF_A_BODY, b""])
+def test_a_new_connection_takes_the_place_of_the_one_that_is_furthest_behind(
+    connected: Connect, said: bytes
+) -> None:
+    with served(connections_most=20, head_seconds=600, body_seconds=600) as (_, port):
         held = []
-        for number in range(30):
-            held.append(connected(port, HALF_A_HEAD))
-            wait_until(lambda: len(server.server_state.connections) == min(2 + len(held) - 1, 20))
-            time.sleep(0.002 if number < 20 else 0)
-        wait_until(lambda: sum(map(ended, held)) == 11)
-        assert all(map(ended, held[:11])), "not the oldest"
-        assert not ended(sending), "a request that is being sent was dropped for one that is not"
+        for _ in range(30):
+            held.append(connected(port, said))
+            time.sleep(0.01)  # until it is heard
+        for each in held[:10]:
+            expect_busy(words_of(each))
+        assert not any(map(ended, held[10:])), "not the oldest"
         for _ in range(5):  # and whoever asks at once is answered
             assert httpx.put(f"http://127.0.0.1:{port}/echo", content=b"x", trust_env=False).text == "x"
-        assert len(server.server_state.connections) <= 20
 
 
-def test_where_all_are_at_work_a_new_connection_is_dropped(connected: Connect) -> None:
-    with served(connections_most=3, head_seconds=600, body_seconds=600) as (server, port):
-        held = [connected(port, HALF_A_BODY) for _ in range(3)]
-        wait_until(lambda: len(server.server_state.connections) == 3)
+def test_who_sends_fast_enough_stays_where_others_dribble(connected: Connect) -> None:
+    """It came first, and takes the longest; what it has sent counts as the time that it needs."""
+    with served(connections_most=10, head_seconds=600, body_seconds=600) as (_, port):
+        steady = connected(port, b"PUT /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 8000\r\n\r\n")
+        steady.sendall(bytes(4000))
+        time.sleep(0.1)
+        for _ in range(30):
+            connected(port, HALF_A_BODY)
+            time.sleep(0.005)
+        steady.sendall(bytes(4000))
+        answer = b""
+        while not answer.endswith(bytes(8000)) and (got := steady.recv(65536)):
+            answer += got
+        assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+def test_where_all_are_at_work_the_newcomer_is_told_so(connected: Connect) -> None:
+    with served(connections_most=3) as (_, port):
+        held = [connected(port, b"GET /work HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
         time.sleep(0.2)  # until what they said is read
-        late = connected(port, b"")
-        wait_until(lambda: ended(late))
+        expect_busy(words_of(connected(port, WHOLE)))
+        answer = httpx.put(f"http://127.0.0.1:{port}/echo", content=bytes(500_000), trust_env=False)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).text == "well"
+        silent = [connected(port, b"") for _ in range(20)]  # nor can they use up what is kept for this
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).text == "well"
+        wait_until(lambda: sum(map(ended, silent)) >= 10)
         assert not any(map(ended, held))
+
+
+def test_one_address_takes_no_more_than_its_places(connected: Connect) -> None:
+    with served(connections_most=100, most_an_address=3) as (_, port):
+        held = [connected(port, b"GET /work HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+        time.sleep(0.2)
+        expect_busy(words_of(connected(port, WHOLE)))
+        target = Target(port, short="/echo")
+        assert asked(target, "127.0.0.2", "/echo") == 200
+        assert not any(map(ended, held))
+
+
+def test_a_body_that_is_refused_unread_does_not_cost_the_caller_the_answer(connected: Connect) -> None:
+    """Closed with bytes unread a connection is reset, and what was said on it lost."""
+    with served() as (_, port):
+        for said in (
+            b"no request at all\r\n\r\n",
+            b"PUT /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n",
+        ):
+            connection = connected(port, said)
+            if said.startswith(b"PUT"):
+                connection.sendall(b"Content-Length: 5000000\r\n\r\n")
+            time.sleep(0.1)
+            connection.sendall(bytes(100_000))
+            assert words_of(connection)[9:10] == b"4"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"], ids=["apart", "same address"])
+@pytest.mark.parametrize("kind", [kind for kind in Slow if kind is not Slow.HANDSHAKE])
+def test_a_small_storm_shuts_nobody_out(kind: Slow, address: str) -> None:
+    """More slow strangers than there are places, who come back at once: honest callers are answered all the
+    same, and who is sent away is told so."""
+    with served(connections_most=50, most_an_address=40) as (_, port):
+        target = Target(port, short="/echo", long="/large", upload="/echo")
+        storm = Storm(target, kind, count=60, addresses=("127.0.0.2",))
+        with storming(storm):
+            answers = [asked(target, address, "/echo", b"x") for _ in range(20)]
+            if kind in (Slow.HEAD, Slow.BODY, Slow.SILENT):
+                wait_until(lambda: storm.ends["503"] >= 20)
+        assert answers == [200] * 20
+        assert storm.made >= 60
+        assert storm.ends["reset"] == 0
+        assert set(storm.ends) <= {"503", "closed"}
+
+
+@pytest.mark.parametrize("kind", [Slow.HANDSHAKE, Slow.BODY])
+def test_a_small_storm_on_tls_shuts_nobody_out(tmp_path: Path, kind: Slow) -> None:
+    """A connection counts, and can be ended, before TLS is agreed on it."""
+    certificate, key = tmp_path / "it.crt", tmp_path / "it.key"
+    a_certificate(certificate, key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with served(connections_most=20, tls=context) as (server, port):
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        target = Target(port, short="/echo", upload="/echo", tls=trusting)
+        storm = Storm(target, kind, count=30, addresses=("127.0.0.1",), again_seconds=0.3)
+        with storming(storm):
+            answers = [asked(target, "127.0.0.1", "/echo", b"x") for _ in range(10)]
+            assert len(server.server_state.connections) < 60
+        assert answers == [200] * 10
+
+
+def test_a_handshake_that_does_not_end_is_dropped(tmp_path: Path, connected: Connect) -> None:
+    certificate, key = tmp_path / "it.crt", tmp_path / "it.key"
+    a_certificate(certificate, key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with served(head_seconds=1, tls=context) as (server, port):
+        held = [connected(port, said) for said in (b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n")]
+        wait_until(lambda: all(map(ended, held)))
+        wait_until(lambda: not server.server_state.connections)

@@ -1,75 +1,148 @@
 """Connections that are not waited for beyond measure: a deadline for each step, and never more than so many.
 
-Whoever opens a connection holds some memory and a file of this process until it ends. Three steps have a time
-of their own, counted from where the step began, however often a few more bytes come in between:
+Whoever opens a connection holds some memory and a file of this process until it ends. Each step has a time of
+its own, counted from where the step began, however often a few more bytes come in between:
 
-    asking      from the connection, or the answer before, to the end of a request's head
+    agreeing    on TLS, where it is spoken
+    asking      from there, or the answer before, to the end of a request's head
     sending     from there to the end of its body
     answering   from there until the answer is written, which a caller that does not read can hold up
 
-A step that takes longer ends the connection without a word. Where there are as many connections as there may
-be, a new one takes the place of the one that has been asking the longest: those that never finish their request
-push out each other. (While TLS is being agreed on a connection is not ours yet; asyncio gives that 60 s.)
+A step that takes longer ends the connection, with 408. Where there are as many connections as there may be, in
+all or from one address, the one that is furthest behind ends for the newcomer, with 503 and Retry-After; see
+`places` for who that is. Where all are at work it is the newcomer that is told so: only /healthz is still
+answered. No word is said where none would be understood: before TLS is agreed, in the middle of an answer, and
+between two requests, where HTTP lets either side end a connection.
+
+After its last words a connection is still read for a moment. Closed with bytes unread it would be reset, and
+the words lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from http import HTTPStatus
 from typing import Any
 
+import h11
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tacit import expect
+from tacit.services.places import LEAST_BYTES_PER_SECOND, Places, neighbourhood
+from tacit.services.problems import Busy, problem, problem_of
 from tacit.services.settings import Pace
+
+HEALTH = "/healthz"
+NEWCOMER_SECONDS = 1.0
+LAST_WORDS_SECONDS = 2.0
+ENDING_SECONDS = 0.2  # the same, once the service is ending
 
 
 class Step(expect.Choice):
     """What a connection is waited for."""
 
+    AGREEING = "agreeing"
     ASKING = "asking"
     SENDING = "sending"
     ANSWERING = "answering"
 
 
-def patient(pace: Pace) -> type[H11Protocol]:
-    """The protocol of one connection, with these deadlines."""
+def reserve_of(most: int) -> int:
+    """Connections beyond the limit that are let in to be told so."""
+    return max(4, most // 16)
+
+
+def last_words_of(most: int) -> int:
+    """Connections that are read for a moment after they were told to go."""
+    return max(8, most // 8)
+
+
+def patient(
+    pace: Pace, *, tls: ssl.SSLContext | None = None, most_an_address: int | None = None
+) -> type[H11Protocol]:
+    """The protocol of one connection, with these deadlines and limits; `tls`: it is agreed on first."""
     seconds = {
+        Step.AGREEING: pace.head_seconds,
         Step.ASKING: pace.head_seconds,
         Step.SENDING: pace.body_seconds,
         Step.ANSWERING: pace.answer_seconds,
     }
+    places: Places[Patient] = Places(pace.connections_most, most_an_address, reserve_of(pace.connections_most))
+    parting: dict[Patient, None] = {}  # read for a moment more, in the order in which they were told to go
 
     class Patient(H11Protocol):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
+            self.address, self.is_beyond, self.is_parting = "", False, False
             self.step: tuple[Step, object] | None = None  # with the request that it belongs to
             self.ends: asyncio.TimerHandle | None = None
+            self.began, self.moved = 0.0, 0  # of the step: when, and bytes since
+            self.paused_with = 0  # bytes to be written when writing was paused
+            self.agreement: asyncio.Task[None] | None = None
+            self.early: list[bytes] = []
+
+        # A connection begins.
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if len(self.connections) > pace.connections_most:
-                asking = [each for each in self.connections if isinstance(each, Patient) and each.is_asking]
-                # Within the step all deadlines are equally long: the first to end began first.
-                longest = min(asking, key=lambda each: each.ends.when() if each.ends else 0.0, default=self)
-                longest.drop()
+            self.address = neighbourhood(transport.get_extra_info("peername"))
+            entered = places.enter(self)
+            self.is_beyond = entered.beyond
+            if entered.beyond:
+                self.app = _only_health(self.app)
+            if entered.leaves is not None:
+                entered.leaves.part(BUSY)
+            if tls is None:
+                self.made(transport)
+                return
+            self.transport = transport
+            self.connections.add(self)
+            self.begin(Step.AGREEING, None)
+            self.agreement = self.loop.create_task(self.agree(transport, tls))
+
+        async def agree(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+            try:
+                secure = await self.loop.start_tls(
+                    transport, self, context, server_side=True, ssl_handshake_timeout=pace.head_seconds
+                )
+            except OSError:  # no agreement, or it went away; nobody else says so
+                self.connection_lost(None)
+                return
+            if secure is not None and not self.is_parting:
+                self.made(secure)
+                early, self.early = self.early, []
+                for data in early:
+                    self.data_received(data)
+
+        def made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(_Heard(transport, self))  # type: ignore[arg-type]
             self.watch()
 
+        # It goes on.
+
         def data_received(self, data: bytes) -> None:
+            if self.is_parting:
+                return
+            if self.flow is None:  # TLS was agreed a moment ago, and `made` is still to come
+                self.early.append(data)
+                return
             super().data_received(data)
             self.watch()
+            self.moved += len(data)  # of the step that it led to: a head often comes with all of its body
+
+        def pause_writing(self) -> None:
+            self.paused_with = self.transport.get_write_buffer_size()
+            super().pause_writing()
+
+        def resume_writing(self) -> None:
+            self.moved += max(0, self.paused_with - self.transport.get_write_buffer_size())
+            super().resume_writing()
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
             self.watch()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self.ends is not None:
-                self.ends.cancel()
-            super().connection_lost(exc)
-
-        @property
-        def is_asking(self) -> bool:
-            return self.step is not None and self.step[0] is Step.ASKING
 
         def watch(self) -> None:
             """Begin a new deadline where a new step has begun, and only there."""
@@ -77,16 +150,129 @@ def patient(pace: Pace) -> type[H11Protocol]:
                 step = Step.ASKING
             else:
                 step = Step.SENDING if self.cycle.more_body else Step.ANSWERING
-            if self.step == (step, self.cycle):
-                return
+            if self.step != (step, self.cycle) and not self.is_parting:
+                self.begin(step, self.cycle)
+
+        def begin(self, step: Step, request: object) -> None:
             if self.ends is not None:
                 self.ends.cancel()
-            self.step = step, self.cycle
-            self.ends = self.loop.call_later(seconds[step], self.drop)
+            self.step, self.began, self.moved = (step, request), self.loop.time(), 0
+            self.ends = self.loop.call_later(seconds[step], self.part, SLOW)
 
-        def drop(self) -> None:
-            """At once, with whatever was to be written: the other side may never read it."""
-            self.connections.discard(self)  # now, not when the loop comes round: others may arrive before that
-            self.transport.abort()
+        def keeps_waiting_since(self) -> tuple[bool, float] | None:
+            if self.step is None or (self.step[0] is Step.ANSWERING and not self.flow.write_paused):
+                return None
+            # Who has said nothing yet is given a moment more than who has begun, and sends no more.
+            moment = NEWCOMER_SECONDS if self.cycle is None else 0.0
+            return not self.is_idle, self.began + moment + self.moved / LEAST_BYTES_PER_SECOND
+
+        @property
+        def is_idle(self) -> bool:
+            """Answered, and nothing of a next request has come."""
+            if self.cycle is None or not self.cycle.response_complete:
+                return False
+            return not self.moved or self.conn.their_state is h11.SEND_BODY
+
+        # It ends.
+
+        def part(self, words: bytes) -> None:
+            """Give the place up, after these words where they can be understood."""
+            if self.is_parting:
+                return
+            cycle, is_idle = self.cycle, self.is_idle
+            in_an_answer = cycle is not None and cycle.response_started and not cycle.response_complete
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True  # whatever the app still says is for nobody
+                cycle.message_event.set()
+            if self.flow is None and self.agreement is not None:
+                self.agreement.cancel()
+                self.connection_lost(None)
+                return
+            if is_idle:
+                self.transport.close()  # or heard out, where it still sends what was refused unread
+                self.go()
+                return
+            if in_an_answer:
+                self.go()
+                self.transport.abort()
+                return
+            self.transport.write(words)
+            self.hear_out()
+
+        def hear_out(self) -> None:
+            """Read on for a moment, so that the last words arrive."""
+            self.go()
+            self.flow.resume_reading()
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+            parting[self] = None
+            self.ends = self.loop.call_later(LAST_WORDS_SECONDS, self.transport.abort)
+            if len(parting) > last_words_of(pace.connections_most):
+                next(iter(parting)).transport.abort()
+
+        def go(self) -> None:
+            """Hold no place any more; now, not when the loop comes round: others may arrive before that."""
+            self.is_parting = True
+            self._unset_keepalive_if_required()
+            if self.ends is not None:
+                self.ends.cancel()
+            if self.flow is not None:
+                self.flow.resume_writing()
+            places.leave(self)
+
+        def shutdown(self) -> None:
+            """The service is ending: only who we are at work for is still waited for."""
+            if self.is_parting:
+                self.transport.abort()
+            elif self.is_idle or self.keeps_waiting_since() is None:
+                super().shutdown()
+            else:
+                self.part(BUSY)
+                self.loop.call_later(ENDING_SECONDS, self.transport.abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.go()
+            parting.pop(self, None)
+            super().connection_lost(exc)
 
     return Patient
+
+
+class _Heard:
+    """A transport that is closed only when nothing more can come in: until then it is heard out."""
+
+    def __init__(self, transport: asyncio.Transport, connection: Any) -> None:
+        self._transport, self._connection = transport, connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._connection.is_parting or self._transport.is_closing()
+
+    def close(self) -> None:
+        unheard = self._connection.conn.their_state in (h11.SEND_BODY, h11.ERROR)
+        if unheard and not self.is_closing():
+            self._connection.hear_out()
+        else:
+            self._transport.close()
+
+
+def _only_health(app: ASGIApp) -> ASGIApp:
+    async def answering(scope: Scope, receive: Receive, send: Send) -> None:
+        known = scope["type"] != "http" or scope["path"] == HEALTH
+        await (app if known else problem_of(Busy()))(scope, receive, send)
+
+    return answering
+
+
+def _spelled(answer: Response) -> bytes:
+    """A whole answer as it is sent, for a connection whose request may not even have begun."""
+    answer.headers["connection"] = "close"
+    head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
+    head += [name + b": " + value for name, value in answer.raw_headers]
+    return b"\r\n".join([*head, b"", bytes(answer.body)])
+
+
+BUSY = _spelled(problem_of(Busy()))
+SLOW = _spelled(problem("slow", 408, "the request did not come to its end in time"))

@@ -7,8 +7,10 @@ import contextlib
 import fcntl
 import logging
 import os
+import resource
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,10 +29,10 @@ from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
 from tacit.services.announcing import Questions
 from tacit.services.linking import HttpLink, HttpOperator, HttpRounds, SignedCalls, client_to
-from tacit.services.patience import patient
+from tacit.services.patience import last_words_of, patient, reserve_of
 from tacit.services.problems import LOG
 from tacit.services.reading import naming
-from tacit.services.settings import Listen, Settings
+from tacit.services.settings import Listen, Pace, Settings
 from tacit.services.signing import Exchange, Gate, Party, derived
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore
@@ -38,6 +40,9 @@ from tacit.store.ledger import LedgerStore
 
 CHECK_LABEL = "the point at which proofs are checked"
 FINISH_SECONDS = 10
+QUEUE_MOST = 2048  # connections that wait in the kernel until they are accepted
+ACCEPTED_AT_ONCE = 32  # so that who has come is heard before many more have
+OTHER_FILES = 150  # stores, ledger, the other party, standard streams
 
 
 def clock() -> int:
@@ -137,6 +142,7 @@ APPS = {Party.PROXY: proxy_app, Party.SERVER: server_app}
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; requests under way are answered first."""
     _log_lines()
+    _allow_files(settings.pace)
     listening = _listening(settings.listen)  # before the stores: a second one on the port stops here
     with contextlib.closing(listening), _alone(settings):
         _serve(settings, listening)
@@ -146,20 +152,47 @@ def _serve(settings: Settings, listening: socket.socket) -> None:
     app = APPS[settings.party](settings)
     config = uvicorn.Config(
         app,
-        http=patient(settings.pace),
+        http=patient(settings.pace, tls=_tls(settings.listen), most_an_address=_most_an_address(settings)),
         ws="none",
+        backlog=ACCEPTED_AT_ONCE,
         log_config=None,
         log_level=logging.ERROR,  # below, strangers who send nonsense could fill the disk line by line
         access_log=False,  # it would write down every device's address
         proxy_headers=False,  # nobody here asks for an address
         server_header=False,
-        ssl_certfile=settings.listen.certificate,
-        ssl_keyfile=settings.listen.private_key,
         timeout_graceful_shutdown=FINISH_SECONDS,
     )
     scheme = "http" if settings.listen.certificate is None else "https"
     address = f"{scheme}://{_written(settings.listen.host)}:{listening.getsockname()[1]}"
     _Announcing(config, f"tacit {settings.party} listens on {address}").run(sockets=[listening])
+
+
+def _tls(listen: Listen) -> ssl.SSLContext | None:
+    """Agreed on by `patient` itself: a connection counts, and can be ended, from its first moment."""
+    if listen.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(listen.certificate, listen.private_key)
+    return context
+
+
+def _most_an_address(settings: Settings) -> int | None:
+    """None behind a reverse proxy: all connections have its address, and it must limit those of others."""
+    return None if settings.listen.behind_tls else settings.pace.address_connections_most
+
+
+def _allow_files(pace: Pace) -> None:
+    """As many open files as there may be connections, which the system's first word is often too few for."""
+    most = pace.connections_most
+    needed = most + reserve_of(most) + last_words_of(most) + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise BadInput(
+            f"pace.connections_most: expected a system that lets a process open {needed} files (ulimit -Hn), "
+            f"got {hard}"
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 @contextlib.contextmanager
@@ -196,6 +229,8 @@ class _Announcing(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for each in sockets or []:
+            each.listen(QUEUE_MOST)  # asyncio has one number for the queue and for what it accepts at once
         print(self._line, flush=True)
 
     @contextlib.contextmanager
@@ -213,7 +248,7 @@ class _Announcing(uvicorn.Server):
 def _listening(listen: Listen) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-        return socket.create_server((listen.host, listen.port), family=family, backlog=2048)
+        return socket.create_server((listen.host, listen.port), family=family, backlog=QUEUE_MOST)
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()  # of a name that nobody knows, too
         place = f"{_written(listen.host)}:{listen.port}"

@@ -84,6 +84,7 @@ class Pace:
     commit_most: int = 500  # uploads stored at once
     held_bytes_most: int = 128 * 2**20  # of uploads held in memory; more are told to come again
     connections_most: int = 800  # at the same time, each of them a file of the process
+    address_connections_most: int = 200  # of them from one address (of IPv6: one /64); without behind_tls only
     head_seconds: int = 10  # for a request to say what it wants
     body_seconds: int = 60  # for the rest of it
     answer_seconds: int = 120  # for the answer to be made and read
@@ -137,19 +138,26 @@ def _parsed(record: Mapping[str, Any], party: Party, folder: Path) -> Settings:
     _refuse_others(record, party)
     store = Section(record, "store", STORE[party], folder)
     secrets = Section(record, "secrets", SECRETS[party], folder)
+    pace = Section(record, "pace", [each.name for each in fields(Pace)], folder).given()
+    listen = _listen(Section(record, "listen", LISTEN, folder))
+    if listen.behind_tls and "address_connections_most" in pace:
+        raise BadInput(
+            "pace.address_connections_most: expected no such key with behind_tls = true, got one: every "
+            "connection then has the reverse proxy's address, and it has to limit those of others"
+        )
     witness = store.file_if_any("witness")
     if witness is None and store.place("ledger").startswith("postgresql"):
         raise BadInput("store.witness: expected a path, which a ledger in PostgreSQL needs, got no such key")
     return Settings(
         party=party,
-        listen=_listen(Section(record, "listen", LISTEN, folder)),
+        listen=listen,
         gathered=store.place("gathered"),
         ledger=store.place("ledger"),
         witness=None if witness is None else str(witness),
         questions=store.file("questions") if party is Party.PROXY else None,
         keep_days=store.whole("keep_days", at_most=36_500, default=KEEP_DAYS),
         other=_other(Section(record, "other", OTHER, folder)),
-        pace=Pace(**Section(record, "pace", [each.name for each in fields(Pace)], folder).given()),
+        pace=Pace(**pace),
         secrets={key: secret_at(f"secrets.{key}", secrets.file(key)) for key in SECRETS[party]},
     )
 

@@ -1,0 +1,98 @@
+"""A thousand slow connections against the services as they run: honest callers keep 95% of their requests."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service_certificates import a_certificate
+from service_processes import Launcher, Parties, some_parties
+from service_worlds import GRANTED, a_round
+from storms import Slow, Storm, Target, asked, storming
+from tacit.services.announcing import Announced
+from tacit.services.signing import Party
+
+STRANGERS, SECONDS = 1_000, 8
+HERE, THERE = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    made = Launcher(tmp_path_factory.mktemp("launcher"))
+    yield made
+    made.end()
+
+
+def honest_answers(target: Target, address: str, path: str) -> Counter[int]:
+    """What four callers at a time are told, on a new connection each time."""
+    end = time.monotonic() + SECONDS
+
+    def ask(_number: int) -> Counter[int]:
+        found: Counter[int] = Counter()
+        while time.monotonic() < end:
+            found[asked(target, address, path)] += 1
+            time.sleep(0.02)
+        return found
+
+    with ThreadPoolExecutor(4) as callers:
+        return sum(callers.map(ask, range(4)), Counter())
+
+
+def with_tls(folder: Path, party: Party) -> ssl.SSLContext:
+    a_certificate(folder / f"{party}.crt", folder / f"{party}.key")
+    settings = folder / f"{party}.toml"
+    spelled = settings.read_text()
+    for key in ("certificate", "private_key"):
+        spelled = spelled.replace(f"# {key}", key)
+    settings.write_text(spelled)
+    return ssl.create_default_context(cafile=str(folder / f"{party}.crt"))
+
+
+def an_open_round(parties: Parties) -> str:
+    """Its digest, in hexadecimal."""
+    now = parties.clock()
+    round = a_round(*parties.public(), opens=now, closes=now + 3_600)
+    parties.grant(round, GRANTED)
+    with httpx.Client(trust_env=False) as client:
+        parties.operator(client).open_round(Announced(round))
+    return round.digest.hex()
+
+
+def storm_on(target: Target, kind: Slow, address: str, path: str) -> None:
+    storm = Storm(target, kind, STRANGERS, THERE, again_seconds=2)
+    with storming(storm, most_seconds=60):
+        answers = honest_answers(target, address, path)
+    print(f"{kind}; honest at {address}: {dict(answers)}; strangers: {storm.made} made, {dict(storm.ends)}")
+    assert answers.total() >= 20
+    assert answers[200] >= 0.95 * answers.total()
+    assert storm.made >= STRANGERS
+    assert storm.ends["reset"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("address", [HERE, THERE[0]], ids=["apart", "same address"])
+@pytest.mark.parametrize("kind", [kind for kind in Slow if kind is not Slow.HANDSHAKE])
+def test_a_storm_on_the_proxy(launcher: Launcher, tmp_path: Path, kind: Slow, address: str) -> None:
+    with some_parties(launcher, tmp_path) as parties:
+        parties.start(Party.SERVER, Party.PROXY)
+        digest, port = an_open_round(parties), int(parties.urls[Party.PROXY].rpartition(":")[2])
+        upload = f"/rounds/{digest}/reports/{'00' * 16}"
+        storm_on(Target(port, short="/rounds", long="/rounds", upload=upload), kind, address, "/rounds")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("address", [HERE, THERE[0]], ids=["apart", "same address"])
+@pytest.mark.parametrize("kind", list(Slow))
+def test_a_storm_on_the_server(launcher: Launcher, tmp_path: Path, kind: Slow, address: str) -> None:
+    with some_parties(launcher, tmp_path) as parties:
+        tls = with_tls(tmp_path, Party.SERVER) if kind is Slow.HANDSHAKE else None
+        parties.start(Party.SERVER)
+        port = int(parties.urls[Party.SERVER].rpartition(":")[2])
+        storm_on(Target(port, long="/healthz", upload="/jobs", tls=tls), kind, address, "/healthz")
