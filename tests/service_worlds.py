@@ -159,6 +159,8 @@ class World:
 
     def __init__(self, folder: Path, **pace: int) -> None:
         self.now = OPENS
+        self.proxy_now: int | None = None  # by its own clock, where that is wrong
+        self.server_now: int | None = None
         self.pace = Pace(**{"commit_wait_ms": 2, "look_every_ms": 5, **pace})
         self.keys = {party: SealingKey.generate() for party in (Party.PROXY, Party.SERVER)}
         self.proxy_store, self.server_store = ProxyStore(), ServerStore()
@@ -181,14 +183,21 @@ class World:
     def clock(self) -> int:
         return self.now
 
+    def clock_of(self, party: Party) -> Callable[[], int]:
+        def clock() -> int:
+            wrong = {Party.PROXY: self.proxy_now, Party.SERVER: self.server_now}.get(party)
+            return self.now if wrong is None else wrong
+
+        return clock
+
     def calls(self, caller: Party, called: Party, secret: bytes = PAIR) -> SignedCalls:
         url = PROXY_URL if called is Party.PROXY else SERVER_URL
         exchange = Exchange.between(secret, caller=caller, called=called)
-        return SignedCalls(self.client, url, exchange, entropy=Entropy(), clock=self.clock)
+        return SignedCalls(self.client, url, exchange, entropy=Entropy(), clock=self.clock_of(caller))
 
     def gate(self, caller: Party, called: Party, secret: bytes = PAIR) -> Gate:
         exchange = Exchange.between(secret, caller=caller, called=called)
-        return Gate(exchange, tolerance_seconds=60, began=0)
+        return Gate(exchange, tolerance_seconds=60, began=self.clock_of(called)())
 
     def start_proxy(self, *, pair: bytes = PAIR) -> None:
         """(Re)start the proxy on what its store holds."""
@@ -200,7 +209,8 @@ class World:
             proxy, self.proxy_store, self.proxy_ledger, self._questions,
             HttpLink(self.calls(Party.PROXY, Party.SERVER, pair)),
             self.gate(Party.SERVER, Party.PROXY),
-            enrolment_secret=ENROLMENT, clock=self.clock, pace=self.pace, keep_days=KEEP_DAYS,
+            enrolment_secret=ENROLMENT, clock=self.clock_of(Party.PROXY), timer=lambda: float(self.now),
+            entropy=Simulation("pauses"), pace=self.pace, keep_days=KEEP_DAYS,
         )  # fmt: skip
         self._start("proxy.test", app)
 
@@ -209,7 +219,8 @@ class World:
         app = server_service.app(
             server, self.server_store, self.server_ledger,
             HttpRounds(self.calls(Party.SERVER, Party.PROXY)), self.gate(Party.PROXY, Party.SERVER),
-            self.gate(Party.OPERATOR, Party.SERVER, OPERATOR), clock=self.clock, keep_days=KEEP_DAYS,
+            self.gate(Party.OPERATOR, Party.SERVER, OPERATOR), clock=self.clock_of(Party.SERVER),
+            keep_days=KEEP_DAYS,
         )  # fmt: skip
         self._start("server.test", app)
 

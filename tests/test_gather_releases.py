@@ -77,6 +77,31 @@ def test_the_server_looks_at_its_own_clock(world: World) -> None:
     assert world.agree(world.proxy.counted(world.digest).to_bytes())
 
 
+def test_a_round_that_a_wrong_clock_closed_is_opened_again_by_a_right_one(world: World) -> None:
+    world.report(ROWS[:3])
+    world.drive(DURING)
+    world.server_now = DURING
+    assert world.drive(AFTER) is Phase.CLOSED  # by the proxy's clock, which is ahead
+    assert world.proxy.take([world.upload(8, ROWS[0])], DURING) == [Refusal.TOO_LATE]
+    assert world.drive(DURING) is Phase.OPEN
+    assert world.proxy.take([world.upload(8, ROWS[0])], DURING) == [Refusal.ACCEPTED]
+    world.server_now = None
+    assert world.drive(AFTER) is Phase.RELEASED
+    assert world.server.result(world.digest, AFTER).count == 4
+    assert len(set(world.proxy_key.drawn)) == len(set(world.server_key.drawn)) == 1
+    assert world.drive(DURING) is Phase.RELEASED
+
+
+def test_what_the_server_agreed_to_is_not_opened_again(world: World) -> None:
+    """Also where the proxy never heard of it, and its clock says that the round is open."""
+    world.report(ROWS)
+    world.drive(DURING)
+    world.server.agree(world.proxy.agreement(world.digest, AFTER).to_bytes(), AFTER)
+    assert world.proxy.phase(world.digest) is Phase.CLOSED
+    assert world.drive(DURING) is Phase.RELEASED
+    assert world.proxy.take([world.upload(9, ROWS[0])], DURING) == [Refusal.TOO_LATE]
+
+
 def test_a_share_is_not_given_for_a_round_that_is_still_open(world: World) -> None:
     world.report(ROWS)
     world.drive(DURING)
@@ -95,7 +120,7 @@ def test_too_few_is_final_and_not_the_same_as_not_yet(world: World) -> None:
             world.server.result(world.digest, AFTER)
         assert (few.value.count, few.value.smallest) == (2, 3)
         with pytest.raises(TooFew):
-            world.proxy.agreement(world.digest, AFTER)
+            world.proxy.noisy_share(world.digest, world.proxy.agreement(world.digest, AFTER))
         world.restart()
     assert world.proxy.take([world.upload(8, ROWS[0])], DURING) == [Refusal.TOO_LATE]
     assert refusal(world.job, Job(world.digest, 5, entries(world, 8)).to_bytes()) is Refusal.CLOSED
@@ -118,12 +143,10 @@ def test_the_smallest_batch_counts_aggregated_reports(world: World) -> None:
     assert few.value.count == 2
 
 
-def test_a_server_that_was_not_told_of_too_few_is_told_again(world: World) -> None:
+def test_too_few_is_not_final_before_the_server_knows(world: World) -> None:
     world.report(ROWS[:2])
     world.server_now = CLOSES - 1
-    with pytest.raises(NotYet):
-        world.drive()
-    assert world.proxy.phase(world.digest) is Phase.TOO_FEW
+    assert world.drive() is Phase.CLOSED
     world.server_now = None
     assert world.drive() is Phase.TOO_FEW
     assert world.server.phase(world.digest) is ServerPhase.TOO_FEW

@@ -113,6 +113,20 @@ def test_phases_go_where_they_may(proxy: ProxyStore, stores: Stores) -> None:
     assert stores.proxy().round(DIGEST) == StoredRound(b"body", Phase.CLOSED)
 
 
+def test_reports_are_found_in_any_phase_and_nothing_is_kept_by_it(proxy: ProxyStore) -> None:
+    proxy.add_reports(reports(1, 2))
+    changed, elsewhere = report(1, upload_hash=bytes(32)), report(1, digest=OTHER)
+    looked_for = [report(2), report(3), changed, elsewhere, report(1)]
+    expected = [Added.SAME, Added.NOT_OPEN, Added.NOT_OPEN, Added.NOT_OPEN, Added.SAME]
+    assert proxy.find_reports(looked_for) == expected
+    assert proxy.find_reports([]) == []
+    proxy.set_phase(DIGEST, Phase.CLOSED, only_from=frozenset({Phase.OPEN}))
+    assert proxy.find_reports(looked_for) == expected
+    proxy.set_phase(DIGEST, Phase.OPEN, only_from=frozenset({Phase.CLOSED}))
+    assert proxy.add_reports(reports(3)) == [Added.NEW]
+    assert proxy.waiting(DIGEST) == 3
+
+
 def test_the_first_share_wins(proxy: ProxyStore, stores: Stores) -> None:
     keep = proxy.keep_share
     assert refused(lambda: keep(DIGEST, b"hash", b"share")) is Refusal.CONFLICT

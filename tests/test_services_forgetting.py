@@ -62,6 +62,18 @@ def test_each_settled_round_is_forgotten_once_after_its_days() -> None:
     assert store.forgotten == ["early", "late", "stuck"]
 
 
+def test_a_clock_that_was_ahead_keeps_no_round_from_being_forgotten() -> None:
+    first, later = closing_on(0, "first"), closing_on(3, "later")
+    store, clock = Store({first: Phase.RELEASED}), Clock()
+    forgetting = Forgetting(store, clock=clock, keep_days=30)
+    for clock.day in (1_000, 1):
+        forgetting.look()
+    store.phases[later] = Phase.RELEASED  # opened and settled after that
+    for clock.day in (32, 34):
+        forgetting.look()
+    assert store.forgotten[-1] == "later"
+
+
 def test_in_a_real_store_the_share_stays_and_the_devices_go(tmp_path: Path) -> None:
     store, round = SqlProxyStore.open(tmp_path / "proxy.sqlite"), closing_on(0, "real")
     store.open_round(round.digest, round.task, round.level, round.to_bytes())

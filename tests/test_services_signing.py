@@ -62,7 +62,7 @@ def test_nothing_of_it_can_be_changed() -> None:
         exchange(secret=OTHER_SECRET),
         exchange(Party.SERVER, Party.PROXY),
         exchange(Party.OPERATOR, Party.SERVER),
-        Exchange(exchange().responses, exchange().requests),
+        Exchange(Party.PROXY, Party.SERVER, exchange().responses, exchange().requests),
     ],
 )
 def test_only_the_caller_of_this_direction_passes(by: Exchange) -> None:

@@ -163,12 +163,14 @@ def _server(args: argparse.Namespace) -> tuple[Settings, Parties]:
 @contextmanager
 def _operator(settings: Settings, parties: Parties) -> Iterator[HttpOperator]:
     """Calls to the server as its operator; what fails on the way is said in one line."""
-    from tacit.services.linking import LinkFailed, client_to
+    from tacit.services.linking import ClocksDiffer, LinkFailed, OtherFailed, client_to
     from tacit.services.running import operator_calls
 
     try:
         with client_to(parties.server.trust, settings.pace.timeout_seconds) as client:
             yield operator_calls(settings, client, parties.server.url)
+    except (ClocksDiffer, OtherFailed) as problem:
+        raise GatherError(str(problem)) from None
     except LinkFailed as problem:
         where = parties.server.url
         raise GatherError(f"expected an answer from the server at {where}, got none: {problem}") from None

@@ -13,7 +13,7 @@ from tacit.errors import Refused
 from tacit.gather.wire.refusals import Refusal
 from tacit.services.holding import Held
 from tacit.services.problems import problem_of
-from tacit.services.signing import SIGNATURE, Gate
+from tacit.services.signing import SIGNATURE, Gate, WrongTime
 
 Clock = Callable[[], int]
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -41,13 +41,16 @@ async def body_within(request: Request, most: int, held: Held | None = None) -> 
 
 
 def signed(gate: Gate, clock: Clock, decide: Callable[[Request, bytes], Awaitable[Response]]) -> Endpoint:
-    """An endpoint for requests that pass the gate. Its answers are signed, refusals and failures too: only the
-    refusal of a stranger is not."""
+    """An endpoint for requests that pass the gate. Its answers are signed, refusals and failures too, and where
+    only a request's time is wrong; the refusal of a stranger is not."""
 
     async def endpoint(request: Request) -> Response:
         query = request.scope["query_string"].decode("latin-1")
         path = request.scope["path"] + (f"?{query}" if query else "")
-        nonce, digest = gate.admit(request.method, path, request.headers, clock())
+        try:
+            nonce, digest = gate.admit(request.method, path, request.headers, clock())
+        except WrongTime as wrong:
+            return _signed_by(gate, wrong.nonce, problem_of(wrong))
         try:
             body = await body_within(request, MOST_MESSAGE_BYTES)
             if not hmac.compare_digest(hashlib.sha256(body).hexdigest(), digest):
@@ -55,9 +58,12 @@ def signed(gate: Gate, clock: Clock, decide: Callable[[Request, bytes], Awaitabl
             response = await decide(request, body)
         except Exception as error:  # whatever it was, the caller must know that it comes from us
             response = problem_of(error)
-        response.headers[SIGNATURE] = gate.exchange.response_signature(
-            nonce, response.status_code, bytes(response.body)
-        )
-        return response
+        return _signed_by(gate, nonce, response)
 
     return endpoint
+
+
+def _signed_by(gate: Gate, nonce: str, response: Response) -> Response:
+    signature = gate.exchange.response_signature(nonce, response.status_code, bytes(response.body))
+    response.headers[SIGNATURE] = signature
+    return response

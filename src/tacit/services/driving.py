@@ -1,14 +1,28 @@
-"""The proxy's background work: rounds that closed, or have enough reports waiting, go as far as they can."""
+"""The proxy's background work: rounds that closed, or have enough reports waiting, go as far as they can.
+
+A link may lose messages, be slow, or be down, and trouble with one round must not cost the others their time:
+
+    a message that gets no answer     sent once more at once, if the link answered before it
+    a round whose message is lost     left where it is until the next look; the other rounds are looked at
+    a look in which nothing came back a longer pause before the next one, up to half a minute
+    a look in which something did     the usual pause: whatever else was lost, the link works
+    a round that cannot go on         a pause of its own, longer each time: no budget, say
+
+Pauses are counted by a timer that no one sets, not by the clock, and drawn from their second half, so that
+parties that failed together do not return together.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from tacit.entropy import Entropy, Simulation
 from tacit.errors import TacitError
 from tacit.gather.proxy.driving import Link, drive
 from tacit.gather.proxy.party import Proxy
-from tacit.gather.proxy.store import ProxyStore
+from tacit.gather.proxy.store import Phase, ProxyStore
 from tacit.gather.wire.rounds import Round
 from tacit.services.admitting import Clock
 from tacit.services.linking import LinkFailed
@@ -16,7 +30,11 @@ from tacit.services.live import SETTLED, LiveRounds
 from tacit.services.one_line import in_one_line
 from tacit.services.problems import LOG
 
-LONGEST_PAUSE_SECONDS = 30
+LONGEST_PAUSE_SECONDS = 30.0
+FAILURES_THAT_TELL = 2  # in a row, with no answer at all: then the other rounds' messages would fail, too
+
+Timer = Callable[[], float]
+"""Seconds since some moment, which only go forward."""
 
 
 class Driver:
@@ -30,35 +48,62 @@ class Driver:
         link: Link,
         *,
         clock: Clock,
+        timer: Timer,
+        entropy: Entropy | Simulation,
         enough: int,
         every_seconds: float,
     ) -> None:
         self._proxy, self._store, self._live, self._clock = proxy, store, live, clock
+        self._timer, self._entropy = timer, entropy
         self._enough, self._every_seconds = enough, every_seconds
-        self._troubled: dict[bytes, tuple[int, int]] = {}  # when to try again, and the pause before it
+        self._troubled: dict[bytes, tuple[float, float]] = {}  # when to try again, and the pause before it
+        self._losses: dict[bytes, int] = {}  # looks that ended in a lost message, since one did not
+        self._pause = every_seconds
         self._ended = asyncio.Event()
-        self._link = _UntilEnded(link, self._ended)
+        self._link = _Insistent(link, self._ended)
 
     def due(self, now: int) -> list[Round]:
-        """Rounds that are not settled, and closed by now or have enough reports waiting."""
-        return [
+        """Rounds that are not settled, and closed by now, or begun to close, or have enough reports waiting.
+
+        Those whose messages got lost come last: what was too much for the link does not hold up the others.
+        """
+        awake = self._timer()
+        due = [
             each
             for each in self._live.all()
-            if now >= self._troubled.get(each.digest, (0, 0))[0]
-            and (now >= each.closes + each.skew or self._store.waiting(each.digest) >= self._enough)
+            if awake >= self._troubled.get(each.digest, (awake, 0.0))[0] and self._is_due(each, now)
         ]
+        return sorted(due, key=lambda each: self._losses.get(each.digest, 0))
 
-    def look(self) -> bool:
-        """One look at all rounds; whether the server was in reach."""
+    def _is_due(self, round: Round, now: int) -> bool:
+        if now >= round.closes + round.skew or self._store.waiting(round.digest) >= self._enough:
+            return True
+        # Closed, and yet not over by the clock, which was wrong then or is wrong now: the server will say.
+        stored = self._store.round(round.digest)
+        return stored is not None and stored.phase is not Phase.OPEN
+
+    def look(self) -> float:
+        """One look at all rounds; the seconds until the next."""
+        lost: list[OSError] = []
+        before = self._link.answered
         for round in self.due(self._clock()):
             try:
                 self._drive(round)
-            except OSError as problem:  # the link is down: so it is for the other rounds
-                if not self._ended.is_set():
-                    said = problem if isinstance(problem, LinkFailed) else type(problem).__name__
-                    LOG.warning("the server is out of reach, will try again: %s", said)
-                return False
-        return True
+                self._losses.pop(round.digest, None)
+            except OSError as problem:
+                lost.append(problem)
+                self._losses[round.digest] = self._losses.get(round.digest, 0) + 1
+                if self._link.answered == before and len(lost) >= FAILURES_THAT_TELL:
+                    break
+        works = not lost or self._link.answered > before
+        self._tell(lost)
+        self._pause = self._every_seconds if works else min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        return self._jittered(self._pause) if lost else self._pause
+
+    def _tell(self, lost: Sequence[OSError]) -> None:
+        if lost and not self._ended.is_set():
+            said = str(lost[0]) if isinstance(lost[0], LinkFailed) else type(lost[0]).__name__
+            LOG.warning("the server did not answer for %d round(s), will try again: %s", len(lost), said)
 
     def _drive(self, round: Round) -> None:
         """Bring one round as far as it goes. Its trouble is its own: other rounds do not wait for it."""
@@ -66,25 +111,29 @@ class Driver:
         try:
             phase = drive(self._proxy, self._link, round.digest, self._clock(), most=self._enough)
         except TacitError as problem:  # no budget, say, or other reports at the server: somebody has to look
-            pause = min(2 * self._troubled.get(round.digest, (0, 1))[1], LONGEST_PAUSE_SECONDS)
-            self._troubled[round.digest] = self._clock() + pause, pause
+            pause = min(2 * self._troubled.get(round.digest, (0.0, 1.0))[1], LONGEST_PAUSE_SECONDS)
+            self._troubled[round.digest] = self._timer() + self._jittered(pause), pause
             LOG.error("%s cannot go on, will try again: %s", round.key, in_one_line(problem))
             return
         self._troubled.pop(round.digest, None)
+        if phase is Phase.OPEN and before is Phase.CLOSED:
+            LOG.warning("%s takes reports again: it was closed by a clock that was wrong", round.key)
         if phase in SETTLED:
             self._live.settle(round)  # the server knows, too
             if phase is not before:
                 LOG.info("%s is settled: %s", round.key, phase)
 
+    def _jittered(self, pause: float) -> float:
+        return pause * (0.5 + self._entropy.uniform_below(1 << 16) / (1 << 17))
+
     async def run(self) -> None:
         pause = self._every_seconds
         while not self._ended.is_set():
             try:
-                reached = await asyncio.to_thread(self.look)
+                pause = await asyncio.to_thread(self.look)
             except Exception as problem:  # whatever it is, the next look may do better
                 LOG.error("%s", in_one_line(problem))
-                reached = False
-            pause = self._every_seconds if reached else min(2 * pause, LONGEST_PAUSE_SECONDS)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), pause)
 
@@ -93,22 +142,42 @@ class Driver:
         self._ended.set()
 
 
-class _UntilEnded:
-    """A link that is down once the service is to end, so that no round keeps it from ending."""
+class _Insistent:
+    """A link that sends a lost message once more while it works otherwise, and counts its answers.
+
+    It is down once the service is to end, so that no round keeps it from ending.
+    """
 
     def __init__(self, link: Link, ended: asyncio.Event) -> None:
-        self._to, self._ended = link, ended
-
-    def _link(self) -> Link:
-        if self._ended.is_set():
-            raise LinkFailed("this service is ending")
-        return self._to
+        self._link, self._ended = link, ended
+        self._works, self.answered = False, 0
 
     def job(self, body: bytes) -> bytes:
-        return self._link().job(body)
+        return self._sent(self._link.job, body)
 
     def agree(self, body: bytes) -> bytes:
-        return self._link().agree(body)
+        return self._sent(self._link.agree, body)
 
     def share(self, body: bytes) -> bytes:
-        return self._link().share(body)
+        return self._sent(self._link.share, body)
+
+    def _sent(self, send: Callable[[bytes], bytes], body: bytes) -> bytes:
+        insist, self._works = self._works, False
+        try:
+            reply = self._once(send, body)
+        except OSError:
+            if not insist:
+                raise
+            reply = self._once(send, body)
+        return reply
+
+    def _once(self, send: Callable[[bytes], bytes], body: bytes) -> bytes:
+        if self._ended.is_set():
+            raise LinkFailed("this service is ending")
+        try:
+            reply = send(body)
+        except TacitError:  # an answer, if not the one that was hoped for
+            self._works, self.answered = True, self.answered + 1
+            raise
+        self._works, self.answered = True, self.answered + 1
+        return reply

@@ -65,7 +65,7 @@ class Forgetting:
                 self._store.forget(round.digest)
                 self._unsettled.discard(round.digest)
                 done += 1
-        self._forgotten_before = max(before, self._forgotten_before)
+        self._forgotten_before = before  # earlier than the last one where the clock was set back
         return done
 
     async def run(self) -> None:

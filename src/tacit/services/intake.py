@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from tacit.errors import Refused
 from tacit.gather.proxy.intake import ANSWERS, admitted
 from tacit.gather.proxy.known import Known, KnownRounds
 from tacit.gather.proxy.party import Proxy
-from tacit.gather.proxy.store import NewReport, Phase, ProxyStore, StoredRound
+from tacit.gather.proxy.store import NewReport, ProxyStore, StoredRound
 from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.uploads import digest_of
@@ -105,13 +104,9 @@ class Intake:
     def _too_late(self, reports: Sequence[NewReport]) -> Sequence[Refusal]:
         """Whether they came in time once before: a device whose answer got lost is told of its report.
 
-        The rounds have closed by the clock, and now close for good: then the store takes none of these, and
-        says which it has.
+        Nothing is changed by it: the round is over by the clock, which may be wrong.
         """
-        for digest in {each.digest for each in reports}:
-            with suppress(Refused):  # it is further than that already
-                self._store.set_phase(digest, Phase.CLOSED, only_from=frozenset({Phase.OPEN}))
-        return [ANSWERS[each] for each in self._store.add_reports(reports)] if reports else []
+        return [ANSWERS[each] for each in self._store.find_reports(reports)] if reports else []
 
 
 class _OneRound(KnownRounds):

@@ -26,11 +26,27 @@ from tacit.services.problems import NotGranted, refusal_name
 from tacit.services.signing import NONCE_BYTES, Exchange
 
 MSGPACK = "application/msgpack"
+MOST_TITLE = 300
 REFUSALS = {refusal_name(each): each for each in Refusal}
 
 
 class LinkFailed(ConnectionError):
     """No answer, or none that is known to come from the other party."""
+
+
+class OtherFailed(LinkFailed):
+    """The other party answered, and says that it failed."""
+
+
+class ClocksDiffer(LinkFailed):
+    """The other party refuses to listen: its clock is so many seconds ahead of ours (or behind: negative)."""
+
+    def __init__(self, exchange: Exchange, seconds: int) -> None:
+        way = "ahead" if seconds > 0 else "behind"
+        super().__init__(
+            f"expected the clocks of {exchange.caller} and {exchange.called} to agree, got the "
+            f"{exchange.called}'s {abs(seconds):,} s {way}"
+        )
 
 
 def client_to(trust: Path | None, timeout_seconds: float) -> httpx.Client:
@@ -94,10 +110,32 @@ class SignedCalls:
                 "expected a signed answer, got another: compare the secrets and the clocks of both parties"
             )
         if answer.status >= 500:
-            raise LinkFailed(f"the other party failed with status {answer.status}")
+            raise OtherFailed(f"the {self._exchange.called} answered: {_title(answer)}")
+        if (theirs := _time_told(answer)) is not None:
+            raise ClocksDiffer(self._exchange, theirs - self._clock())
         if answer.status >= 400:
             raise refused(answer.body)
         return answer.body
+
+
+def _title(answer: Answer) -> str:
+    """What a problem says in its title, as one short line."""
+    try:
+        title = str(json.loads(answer.body)["title"])
+    except (ValueError, KeyError, TypeError):
+        title = f"status {answer.status}"
+    return " ".join(title.split())[:MOST_TITLE]
+
+
+def _time_told(answer: Answer) -> int | None:
+    """The other party's time, where it refused ours."""
+    if answer.status != 401:
+        return None
+    try:
+        problem = json.loads(answer.body)
+        return int(problem["now"]) if problem["type"] == "tacit:wrong-time" else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def refused(body: bytes) -> TacitError:

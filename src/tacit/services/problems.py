@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tacit.errors import BudgetExceeded, NotYet, Refused, TacitError, TooFew, UnknownLine
 from tacit.gather.wire.refusals import Refusal
 from tacit.services.one_line import in_one_line
+from tacit.services.signing import WrongTime
 
 LOG = logging.getLogger("tacit.services")
 
@@ -63,7 +64,7 @@ class NotGranted(TacitError):
 
 
 class OtherUnreachable(TacitError):
-    """What was asked needs the other party, which does not answer now."""
+    """What was asked needs the other party, which does not answer now; its words say why."""
 
 
 def refusal_name(refusal: Refusal) -> str:
@@ -81,6 +82,10 @@ def problem_of(error: Exception) -> Response:
     match error:
         case NotGranted():
             return problem("not-granted", 403, str(error), **error.as_json())
+        case WrongTime(now=now):
+            answer = problem("wrong-time", 401, "the clock here says something else", now=now)
+            answer.headers["connection"] = "close"  # its body was not read
+            return answer
         case Refused(reason=reason):
             answer = problem(refusal_name(reason), STATUS[reason], reason.words)
             if reason in UNREAD:
@@ -105,7 +110,7 @@ def problem_of(error: Exception) -> Response:
             answer.headers["connection"] = "close"  # its body may not have been read
             return answer
         case OtherUnreachable():
-            return problem("other-unreachable", 502, "the other party does not answer: ask again")
+            return problem("other-unreachable", 502, str(error))
         case ClientDisconnect():  # nobody is there to read this
             return problem("gone", 400, "the body never came to its end")
         case HTTPException(status_code=status):

@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tacit.entropy import Entropy, Simulation
 from tacit.errors import Refused
 from tacit.gather.proxy.driving import Link
 from tacit.gather.proxy.party import Proxy
@@ -33,7 +34,7 @@ from tacit.gather.wire.sealing import Role
 from tacit.services.admitting import Clock, body_within, signed
 from tacit.services.announcing import Announced, Questions
 from tacit.services.answering import in_pieces
-from tacit.services.driving import Driver
+from tacit.services.driving import Driver, Timer
 from tacit.services.forgetting import DAY_SECONDS, Forgetting
 from tacit.services.granting import Accounts, expect_granted
 from tacit.services.intake import Intake
@@ -60,6 +61,8 @@ def app(
     *,
     enrolment_secret: bytes,
     clock: Clock,
+    timer: Timer,
+    entropy: Entropy | Simulation,
     pace: Pace,
     keep_days: int,
 ) -> Starlette:
@@ -73,9 +76,12 @@ def app(
         every_seconds = pace.look_every_ms / 1000
         return [
             intake.batcher,
-            Driver(proxy, store, live, link, clock=clock, enough=pace.job_reports, every_seconds=every_seconds),
+            Driver(
+                proxy, store, live, link, clock=clock, timer=timer, entropy=entropy,
+                enough=pace.job_reports, every_seconds=every_seconds,
+            ),
             Forgetting(store, clock=clock, keep_days=keep_days),
-        ]
+        ]  # fmt: skip
 
     routes = [
         Route("/healthz", _health, methods=["GET"]),

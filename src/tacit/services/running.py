@@ -73,6 +73,8 @@ def proxy_app(settings: Settings) -> Starlette:
         _gate(settings, "pair", caller=Party.SERVER),
         enrolment_secret=secrets["enrolment"],
         clock=clock,
+        timer=time.monotonic,
+        entropy=entropy,
         pace=pace,
         keep_days=settings.keep_days,
     )

@@ -38,7 +38,7 @@ from tacit.services.announcing import Announced
 from tacit.services.answering import in_pieces
 from tacit.services.forgetting import Forgetting
 from tacit.services.granting import Accounts, expect_granted
-from tacit.services.linking import MSGPACK
+from tacit.services.linking import MSGPACK, ClocksDiffer, LinkFailed
 from tacit.services.problems import HANDLERS, LastResort, OtherUnreachable
 from tacit.services.proxy import background, from_path
 from tacit.services.recent import Recent
@@ -126,8 +126,11 @@ async def _open(
     await asyncio.to_thread(server.open_round, announced.round)
     try:
         await asyncio.to_thread(proxy.open_round, announced)
-    except OSError:
-        raise OtherUnreachable from None
+    except ClocksDiffer as problem:
+        raise OtherUnreachable(str(problem)) from None
+    except OSError as problem:
+        said = str(problem) if isinstance(problem, LinkFailed) else type(problem).__name__
+        raise OtherUnreachable(f"the proxy does not answer it ({said}): ask again") from None
     return JSONResponse({"digest": announced.round.digest.hex()}, 201)
 
 

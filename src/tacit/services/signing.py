@@ -14,8 +14,8 @@ can withhold them, but can neither change nor repeat them.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import hmac
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -52,13 +52,15 @@ def derived(secret: bytes, label: str) -> bytes:
 class Exchange:
     """The keys of all requests from one party to another, and of the answers to them."""
 
+    caller: Party
+    called: Party
     requests: bytes = field(repr=False)
     responses: bytes = field(repr=False)
 
     @classmethod
     def between(cls, secret: bytes, *, caller: Party, called: Party) -> Exchange:
         way = f"{caller} calls {called}"
-        return cls(derived(secret, f"request, {way}"), derived(secret, f"response, {way}"))
+        return cls(caller, called, derived(secret, f"request, {way}"), derived(secret, f"response, {way}"))
 
     def request_headers(self, method: str, path: str, body: bytes, *, now: int, nonce: bytes) -> dict[str, str]:
         """What to send along; `path` is as the other side will see it, with its query."""
@@ -81,18 +83,34 @@ def _signature(key: bytes, *parts: str) -> str:
     return hmac.new(key, spelled, hashlib.sha256).hexdigest()
 
 
+class WrongTime(Refused):
+    """Who holds the key signed this, but at another time than ours: `now` here, `nonce` of the request.
+
+    It may be told so. A request that somebody held back, and hands over late, gets no more than that.
+    """
+
+    def __init__(self, nonce: str, now: int) -> None:
+        self.nonce, self.now = nonce, now
+        super().__init__(Refusal.UNAUTHENTICATED)
+
+
 class Gate:
     """Lets a signed request in once.
 
     Nonces are remembered for as long as their request's time would pass. They are forgotten when the process
     ends, so what was signed before it began is refused; where the caller's clock is ahead, a request from just
     before a restart could be repeated just after it, and gets the answer that is already kept.
+
+    Our own clock may be wrong, and be set right. What had expired by it stays so, unless it goes back by more
+    than the tolerance: then all begins anew at that second, as if the process did. Nonces of a time that is
+    still to come are kept until it has.
     """
 
     def __init__(self, exchange: Exchange, *, tolerance_seconds: int, began: int) -> None:
         self.exchange = exchange
-        self._tolerance, self._began = tolerance_seconds, began
-        self._seen: OrderedDict[str, int] = OrderedDict()  # nonce -> the last second at which it would pass
+        self._tolerance, self._began, self._latest = tolerance_seconds, began, began
+        self._seen: set[str] = set()
+        self._expiring: list[tuple[int, str]] = []  # a heap: the last second at which a nonce would pass
 
     def admit(self, method: str, path: str, headers: Mapping[str, str], now: int) -> tuple[str, str]:
         """The nonce of a request, and the hash that its body must have; Refused(UNAUTHENTICATED) otherwise."""
@@ -104,15 +122,20 @@ class Gate:
         if len(nonce) != 2 * NONCE_BYTES or not time.isdecimal():
             raise Refused(Refusal.UNAUTHENTICATED)
         signed = int(time)
-        if abs(now - signed) > self._tolerance or signed < self._began:
+        if now < self._latest - self._tolerance:
+            self._began = self._latest = now
+        self._latest = max(self._latest, now)
+        if abs(now - signed) > self._tolerance:
+            raise WrongTime(nonce, now)
+        if signed < max(self._began, self._latest - self._tolerance):
             raise Refused(Refusal.UNAUTHENTICATED)
-        self._forget_before(now)
+        self._forget()
         if nonce in self._seen or len(self._seen) >= MOST_NONCES:
             raise Refused(Refusal.UNAUTHENTICATED)
-        self._seen[nonce] = signed + self._tolerance
+        self._seen.add(nonce)
+        heapq.heappush(self._expiring, (signed + self._tolerance, nonce))
         return nonce, digest
 
-    def _forget_before(self, now: int) -> None:
-        # Nearly in order of time; one that stands behind a later one is forgotten a little later.
-        while self._seen and next(iter(self._seen.values())) < now:
-            self._seen.popitem(last=False)
+    def _forget(self) -> None:
+        while self._expiring and self._expiring[0][0] < self._latest:
+            self._seen.discard(heapq.heappop(self._expiring)[1])

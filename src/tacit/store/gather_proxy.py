@@ -128,6 +128,20 @@ class SqlProxyStore(GatherStore[Phase]):
                         outcomes[place] = outcome
         return outcomes
 
+    def find_reports(self, reports: Sequence[NewReport]) -> list[Added]:
+        found = [Added.NOT_OPEN] * len(reports)
+        with self._database.reading() as connection:
+            for digest in {report.digest for report in reports}:
+                row = self._find(connection, digest)
+                here = [place for place, report in enumerate(reports) if report.digest == digest]
+                if row is not None:
+                    ids = [reports[place].report_id for place in here]
+                    known = _lookup(connection, row.number, "report_id", ids)
+                    for place in here:
+                        if _is_same(known.get(reports[place].report_id), reports[place]):
+                            found[place] = Added.SAME
+        return found
+
     def unanswered_job(self, digest: bytes) -> StoredJob | None:
         with self._database.reading() as connection:
             unfinished = (_JOBS.c.round == self._row(connection, digest).number) & _JOBS.c.total.is_(None)
@@ -239,8 +253,7 @@ def _add(connection: Connection, row: StoredRow, reports: Sequence[NewReport]) -
     def outcome(place: int, report: NewReport) -> Added:
         if place in new:
             return Added.NEW
-        same = known.get(report.report_id)
-        if same is not None and (same.device, same.upload_hash) == (report.device, report.upload_hash):
+        if _is_same(known.get(report.report_id), report):
             return Added.SAME
         if row.phase != Phase.OPEN:
             return Added.NOT_OPEN
@@ -250,6 +263,10 @@ def _add(connection: Connection, row: StoredRow, reports: Sequence[NewReport]) -
         return Added.DEVICE_TAKEN if taken else Added.ID_TAKEN
 
     return [outcome(place, report) for place, report in enumerate(reports)]
+
+
+def _is_same(stored: StoredRow | None, report: NewReport) -> bool:
+    return stored is not None and (stored.device, stored.upload_hash) == (report.device, report.upload_hash)
 
 
 def _next_number(connection: Connection, round_number: int) -> int:

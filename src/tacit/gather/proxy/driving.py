@@ -28,13 +28,17 @@ def drive(proxy: Proxy, link: Link, digest: bytes, now: int, *, most: int = 500)
     _send_jobs(proxy, link, digest, most)
     try:
         mine = proxy.agreement(digest, now)
-        theirs = Agreement.from_bytes(link.agree(mine.to_bytes()))
-    except NotYet:  # by the proxy's clock, or by the server's
+    except NotYet:  # by the proxy's clock
         return proxy.phase(digest)
-    except TooFew:
-        link.agree(proxy.counted(digest).to_bytes())  # so that the server can say so too
+    try:
+        theirs = Agreement.from_bytes(link.agree(mine.to_bytes()))
+    except NotYet:  # by the server's: it has not agreed to anything
+        proxy.reopen(digest, now)
+        return proxy.phase(digest)
+    try:
+        share = proxy.noisy_share(digest, theirs)
+    except TooFew:  # and the server knows
         return Phase.TOO_FEW
-    share = proxy.noisy_share(digest, theirs)
     proxy.released(Receipt.from_bytes(link.share(share.to_bytes())))
     return proxy.phase(digest)
 

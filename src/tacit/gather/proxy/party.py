@@ -141,13 +141,28 @@ class Proxy:
         self._drafts.pop(digest, None)
 
     def agreement(self, digest: bytes, now: int) -> Agreement:
-        """The final set of reports. NotYet while any may still come or has no verdict; TooFew is final."""
+        """The set of reports, for the server to agree to. NotYet while any may still come or has no verdict.
+
+        From here on no report is taken, whatever the clock says: the server may agree, and then the set is
+        final, whether or not its answer arrives. Until it is known that it did not (`reopen`), it is asked.
+        """
         round = self._rounds.of(digest).round
         if self.phase(digest) is Phase.OPEN:
             if now < round.closes + round.skew:
                 raise NotYet(f"{round.key} takes reports until {round.closes + round.skew}, got now={now}")
             self._store.set_phase(digest, Phase.CLOSED, only_from=frozenset({Phase.OPEN}))
         return self._final(digest)
+
+    def reopen(self, digest: bytes, now: int) -> None:
+        """Take reports again: the server has not agreed to the set, and our clock says that the round is open.
+
+        So it was closed by a clock that was wrong. Nothing had left for it, and the server is asked to agree to
+        one set only: the one that is there when the round closes again. The clock still says that it is over:
+        nothing.
+        """
+        round = self._rounds.of(digest).round
+        if self.phase(digest) is Phase.CLOSED and now < round.closes + round.skew:
+            self._store.set_phase(digest, Phase.OPEN, only_from=frozenset({Phase.CLOSED}))
 
     def counted(self, digest: bytes) -> Agreement:
         """The set of reports accepted so far, large enough or not."""
@@ -156,7 +171,7 @@ class Proxy:
         return Agreement(digest, self._store.accepted_count(digest), ids_hash)
 
     def _final(self, digest: bytes) -> Agreement:
-        """The set that cannot change any more and is large enough."""
+        """The set to which nothing is added now."""
         round, phase = self._rounds.of(digest).round, self.phase(digest)
         if phase is Phase.STOPPED:
             raise Unproven(f"{round.key} was stopped: the server accepted what is not proven")
@@ -168,13 +183,11 @@ class Proxy:
         mine = self.counted(digest)
         if mine.count > round.parties:
             raise Refused(Refusal.CONFLICT, "the server accepted more reports than the round has parties")
-        if mine.count < round.smallest_batch:
-            self._store.set_phase(digest, Phase.TOO_FEW, only_from=frozenset({Phase.CLOSED}))
-            raise TooFew(mine.count, round.smallest_batch)
         return mine
 
     def noisy_share(self, digest: bytes, theirs: Agreement) -> NoisyShare:
         """The proxy's sum with its noise, for the set that both agreed on: the same bytes whenever asked.
+        TooFew where they agreed that it is too small, which is final.
 
         Paid before the noise is drawn, and spent for good before anything leaves: what a ledger still has as
         reserved is not out. Noise drawn again for the same set, after a crash, is the same noise.
@@ -183,6 +196,9 @@ class Proxy:
         if theirs != mine:
             raise Refused(Refusal.CONFLICT, "the server has another set of reports")
         round, kept = self._rounds.of(digest).round, self._store.share(digest)
+        if mine.count < round.smallest_batch:
+            self._store.set_phase(digest, Phase.TOO_FEW, only_from=frozenset({Phase.CLOSED}))
+            raise TooFew(mine.count, round.smallest_batch)
         if kept is None:
             total = summed(round, self._store.totals(digest))
             content = content_hash(round, mine.ids_hash, total)

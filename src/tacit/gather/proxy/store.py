@@ -10,10 +10,14 @@ from tacit import expect
 
 
 class Phase(expect.Choice):
-    """How far the proxy is with a round. A phase never goes back, and RELEASED, TOO_FEW, STOPPED are final."""
+    """How far the proxy is with a round. RELEASED, TOO_FEW, STOPPED are final.
+
+    A phase goes back only from CLOSED to OPEN, and only while the server has agreed to nothing: a round that
+    was closed by a wrong clock is opened again by a right one.
+    """
 
     OPEN = "open"  # takes reports
-    CLOSED = "closed"  # takes no more reports; may still have jobs to send
+    CLOSED = "closed"  # takes no reports, since the server may be agreeing to those it has
     AGREED = "agreed"  # its noisy share is kept, and may have left
     RELEASED = "released"
     TOO_FEW = "too-few"
@@ -73,6 +77,9 @@ class ProxyStore(Protocol):
 
         A device and a report id are taken within their round, by any report that was ever NEW in it.
         """
+
+    def find_reports(self, reports: Sequence[NewReport]) -> list[Added]:
+        """SAME for each that is there already, NOT_OPEN for others; nothing is kept."""
 
     def unanswered_job(self, digest: bytes) -> StoredJob | None:
         """The oldest job that was begun and not finished."""

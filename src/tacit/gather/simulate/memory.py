@@ -134,14 +134,19 @@ class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.Phase]):
         with self._lock:
             return [self._add(report) for report in reports]
 
-    def _add(self, report: NewReport) -> Added:
+    def find_reports(self, reports: Sequence[NewReport]) -> list[Added]:
+        with self._lock:
+            return [self._find(report) for report in reports]
+
+    def _find(self, report: NewReport) -> Added:
         kept = self._rounds.get(report.digest)
-        if kept is None:
-            return Added.NOT_OPEN
-        if kept.reports.get(report.report_id) == (report.device, report.upload_hash):
-            return Added.SAME
-        if kept.phase is not proxy_store.Phase.OPEN:
-            return Added.NOT_OPEN
+        same = kept and kept.reports.get(report.report_id) == (report.device, report.upload_hash)
+        return Added.SAME if same else Added.NOT_OPEN
+
+    def _add(self, report: NewReport) -> Added:
+        kept, found = self._rounds.get(report.digest), self._find(report)
+        if kept is None or found is Added.SAME or kept.phase is not proxy_store.Phase.OPEN:
+            return found
         if report.device in kept.devices:
             return Added.DEVICE_TAKEN
         if report.report_id in kept.reports:
