@@ -132,7 +132,7 @@ def test_a_large_set_opens_at_once_and_takes_no_memory(tmp_path: Path) -> None:
     folder = tmp_path / "large"
     written(folder, 10)
     record = json.loads((folder / MANIFEST).read_text())
-    record["rows"] = rows
+    record["rows"], record["arrays"] = rows, {}
     for name, dtype, shape in (
         ("public", np.dtype(np.int32), (rows, fields)),
         ("label", np.dtype("u1"), (rows,)),

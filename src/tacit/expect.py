@@ -14,6 +14,7 @@ from typing import Any, Self
 from tacit.errors import BadInput
 
 Number = int | float | str | Fraction | Decimal
+MOST_EXPONENT = 1000  # far beyond what doubles can hold; written out, 1e999999999 takes all memory
 
 
 def exact(name: str, value: Number) -> Fraction:
@@ -24,10 +25,21 @@ def exact(name: str, value: Number) -> Fraction:
         value = float(value)  # NumPy's own kinds
     if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"expected {name} to be finite, got {value!r}")
+    if isinstance(value, str | Decimal) and _beyond_use(str(value)):
+        raise BadInput(
+            f"expected {name} to be a number within 1e-{MOST_EXPONENT}..1e{MOST_EXPONENT}, got another"
+        )
     try:
         return Fraction(repr(float(value)) if isinstance(value, float) else value)
     except (ValueError, OverflowError, ZeroDivisionError, TypeError):
         raise BadInput(f"expected {name} to be a finite number, got {value!r}") from None
+
+
+def _beyond_use(spelled: str) -> bool:
+    exponent = spelled.lower().rpartition("e")[2].strip().lstrip("+-").replace("_", "").lstrip("0")
+    return len(spelled) > 2 * MOST_EXPONENT or (
+        "e" in spelled.lower() and exponent.isdecimal() and (len(exponent) > 4 or int(exponent) > MOST_EXPONENT)
+    )
 
 
 def positive(name: str, value: Number) -> Fraction:

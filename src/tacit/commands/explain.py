@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json
 from tacit.errors import BadInput
+from tacit.records import taken_apart
 
 if TYPE_CHECKING:
     from tacit.data.columns import Columns
@@ -96,12 +97,20 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
     from tacit.commands.train_output import delta_warning
     from tacit.train.models.architectures import settings_of
     from tacit.train.models.model import Part
-    from tacit.train.models.saving import load
+    from tacit.train.models.saving import MANIFEST, STATEMENT, load
 
     saved = load(place)
     sizes, settings = saved.model.sizes, saved.settings
+    with taken_apart(place / MANIFEST, "a model"):
+        simulated = settings.get("simulated") is not None
+        warning = None if simulated else delta_warning(saved.statement, settings.get("units"))
+        examples, log = settings.get("examples"), settings.get("log")
+        learned = f", trained on {examples:,} examples of {log}" if examples else ""
+        paid = ", ".join(settings["ledger"]["keys"][:3]) if settings.get("ledger") else None
+        as_if = _simulated(settings.get("as_if"))
+    with taken_apart(place / STATEMENT, "a statement"):
+        promised = None if saved.statement is None else statement_of(saved.statement).as_text()
     parameters = sum(a.size for a in (*saved.model.tables.values(), *saved.model.dense.values()))
-    simulated = settings.get("simulated") is not None
     truncated = saved.part is Part.TRUNCATED
     record: dict[str, Any] = {
         "kind": "model",
@@ -112,14 +121,12 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
         "part": str(saved.part),
         "parameters": parameters,
         "statement": saved.statement,
-        "warning": None if simulated else delta_warning(saved.statement, settings.get("units")),
+        "warning": warning,
         "settings": dict(settings),
     }
     reads = f"{sizes.public_fields} public fields"
     if not truncated:
         reads += f" and {sizes.sensitive_fields} sensitive ones"
-    examples, log = settings.get("examples"), settings.get("log")
-    learned = f", trained on {examples:,} examples of {log}" if examples else ""
     shape = f"{saved.model.architecture.name}, {parameters:,} numbers"
     page = [
         f"{place}: a model ({shape}) by {saved.method}{learned}.",
@@ -129,14 +136,14 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
     if saved.synthetic:
         page += [ABOUT_NOBODY, ""]
     if simulated:
-        page += _simulated(settings.get("as_if"))
-    elif saved.statement is None:
+        page += as_if
+    elif promised is None:
         page += [_filled(NO_PROMISE)]
     else:
-        page += [statement_of(saved.statement).as_text(), *_warned(record["warning"])]
-        if settings.get("ledger"):
-            page += ["", f"Paid for in the ledger as {', '.join(settings['ledger']['keys'][:3])}."]
-        page += ["", _tuning(ledger=bool(settings.get("ledger")))]
+        page += [promised, *_warned(warning)]
+        if paid is not None:
+            page += ["", f"Paid for in the ledger as {paid}."]
+        page += ["", _tuning(ledger=paid is not None)]
     return record, page
 
 
@@ -200,7 +207,7 @@ def _log(place: Path) -> tuple[dict[str, Any], list[str]]:
         "parts": columns.part_sizes(),
         "selection": None if columns.encoder.selection is None else columns.encoder.selection.as_json(),
     }
-    fields = record["fields"] or {"public": [], "sensitive": []}
+    fields = {"public": [], "sensitive": []} | (record["fields"] or {})
     parts = ", ".join(f"{name} {count:,}" for name, count in record["parts"].items())
     named = [f"{key} ({'public' if key in public else 'sensitive'})" for key in keys]
     page = [
@@ -238,6 +245,9 @@ def statement_of(record: Any) -> PrivacyStatement:
     if count is not None:
         seconds = int(count) if measure == "s" else Window.days(int(count)).seconds
         window = Window(seconds, origin=record.get("window_origin") or 0)
+    for name in ("mechanisms", "not_protected"):
+        if not all(isinstance(words, str) for words in record[name]):
+            raise BadInput(f"expected {name} of a statement as texts, got others")
     return PrivacyStatement(
         unit=Unit(UnitKind(kind), window, ad_tech),
         relation=Relation(record["relation"]),

@@ -67,15 +67,14 @@ def _signed(before: Agreement | None, args: argparse.Namespace, role: Role, key:
 
 
 def _terms(args: argparse.Namespace) -> Any:
-    import tomllib
-
     from tacit.cleanroom.wire.agreement import terms_from_toml
+    from tacit.toml import parse_toml
 
     text = _read(args.terms).decode(errors="replace")
     parties = args.parties if args.parties is not None else args.key.parent / "parties.toml"
     try:
-        given = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        given = parse_toml(text.encode())
+    except BadInput:
         given = {}  # said properly below
     if args.parties is not None or (parties.exists() and "platform_key" not in given):
         text = _read(parties).decode(errors="replace") + text

@@ -15,6 +15,7 @@ from tacit.commands.simulate_config import Logged
 from tacit.deliver.auction.candidates import EVENT_CODES, AuctionBlock, Event
 from tacit.deliver.auction.logs import ROWS_PER_BLOCK, LogNames, expect_columns, logged_blocks, opened
 from tacit.errors import BadInput
+from tacit.parquet import batches
 
 WHOLE_COLUMNS = ("campaign", "user")
 NUMBER_COLUMNS = ("bid", "click", "conversion", "private_click", "private_conversion", "true_click")
@@ -79,7 +80,7 @@ class _Kinds:
     def _read(self) -> Iterator[NDArray[np.int64]]:
         words = pa.array([str(event) for event in EVENT_CODES])
         with opened(self._log.path) as file:
-            for batch in file.iter_batches(batch_size=ROWS_PER_BLOCK, columns=[self._column]):
+            for batch in batches(self._log.path, file, [self._column], ROWS_PER_BLOCK):
                 column = batch.column(0)
                 if pa.types.is_dictionary(column.type):
                     column = column.dictionary_decode()
@@ -107,7 +108,7 @@ def _with_kinds(block: AuctionBlock, kinds: _Kinds) -> AuctionBlock:
 def _refuse_first_gap(log: Logged) -> None:
     """After a refusal: if some row lacks a value, say in which auction the first one is."""
     with opened(log.path) as file:
-        for batch in file.iter_batches(batch_size=ROWS_PER_BLOCK, columns=_columns(log)):
+        for batch in batches(log.path, file, _columns(log), ROWS_PER_BLOCK):
             table: Any = pa.Table.from_batches([batch])
             for name in _columns(log):
                 column = table.column(name)

@@ -10,6 +10,7 @@ features in one place; `columns.public[:, 3]` is one field, without copying.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -18,15 +19,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
+from tacit.data.arrays import map_array, number_kind
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.manifest import read_manifest
 from tacit.data.splits import Rows, Split
 from tacit.errors import BadInput
+from tacit.records import taken_apart
 from tacit.schema.columns import UNIT_KEYS, Role
 
 VERSION = 1
 MANIFEST = "columns.json"
 NEEDED = ("rows", "arrays", "split", "sensitive_keys", "synthetic")
+MOST_NUMBERS = 2**48
 
 
 class Columns:
@@ -43,6 +48,8 @@ class Columns:
         lacking = [key for key in NEEDED if key not in manifest]
         if lacking:
             raise BadInput(f"{place}: expected a whole manifest, got one without {lacking[0]}")
+        with taken_apart(place, "a manifest"):
+            _check(manifest)
         return cls(Path(folder), manifest)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -53,11 +60,7 @@ class Columns:
         dtype, shape = expected
         if 0 in shape:
             return np.empty(shape, dtype=dtype)  # there is nothing to map
-        try:
-            array: NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
-        except (OSError, EOFError, ValueError):
-            place = self.folder / f"{name}.npy"
-            raise BadInput(f"{place}: expected a whole array, got none or a torn one") from None
+        array = map_array(self.folder / f"{name}.npy")
         if [str(array.dtype), list(array.shape)] != expected:
             raise BadInput(
                 f"{self.folder / name}.npy: expected {dtype} of shape {tuple(shape)}, "
@@ -139,3 +142,31 @@ class Columns:
     def part_sizes(self) -> dict[str, int]:
         """How many rows each part of the log's own split has."""
         return self.split.sizes(self.rows, users=self.key(Role.USER))
+
+
+def _check(manifest: Mapping[str, Any]) -> None:
+    """Refuse what a writer of columns never writes. What is in the arrays is checked when they are opened."""
+    rows = expect.whole("rows", manifest["rows"], at_least=0)
+    for name, (dtype, shape) in manifest["arrays"].items():
+        if Path(name).name != name or not name.isprintable():
+            raise BadInput(f"expected arrays by the names of their files, got {name[:60]!r}")
+        sizes = [expect.whole(f"the shape of {name}", size, at_least=0) for size in shape]
+        if number_kind(dtype) is None or not sizes or math.prod(max(1, size) for size in sizes) > MOST_NUMBERS:
+            raise BadInput(f"expected array {name} to have a kind of number and a shape, got others")
+        flat = name.startswith("sequence-")
+        if not flat and sizes[0] != rows + name.startswith("offsets-"):
+            raise BadInput(f"expected {rows} rows in array {name}, got {sizes[0]}")
+    Split.from_json(manifest["split"])
+    if not isinstance(manifest["synthetic"], bool):
+        raise BadInput(f"expected synthetic to be true or false, got {str(manifest['synthetic'])[:60]!r}")
+    _texts("sensitive_keys", manifest["sensitive_keys"])
+    for side, names in manifest.get("fields", {}).items():
+        _texts(f"the fields of {side}", names)
+    for column in manifest.get("columns", ()):
+        _texts("a column's name and kind", [column["name"], column["kind"]])
+        _texts(f"the roles of {column['name']}", column["roles"])
+
+
+def _texts(name: str, values: Any) -> None:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise BadInput(f"expected {name} to be texts, got others")

@@ -127,6 +127,8 @@ class Split:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Split:
+        if not isinstance(record["shares"], Mapping):
+            raise BadInput("expected a split's shares by the names of its parts, got others")
         return cls(record["way"], record["shares"], record["seed"])
 
     @property

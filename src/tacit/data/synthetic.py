@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from tacit.data.reading.parquet import is_parquet
+from tacit.errors import BadInput
+from tacit.parquet import open_parquet
+from tacit.records import parse_record, read_record
 
 MARK = b"tacit.synthetic"
 ENDS = 2**16  # bytes
@@ -40,14 +41,14 @@ def is_synthetic(path: Path) -> bool:
     """Whether tacit made up this file. One that lost its mark, or was changed, can no longer tell."""
     try:
         if beside(path).exists():
-            mark = json.loads(beside(path).read_bytes())
+            mark = read_record(beside(path))
             return all(mark.get(key) == value for key, value in _fingerprint(path).items())
         if not is_parquet(path):
             return False
-        file = pq.ParquetFile(path)
-        mark = (file.schema_arrow.metadata or {}).get(MARK)
-        return mark is not None and json.loads(mark).get("rows_here") == file.metadata.num_rows
-    except (ValueError, AttributeError):
+        with open_parquet(path) as file:
+            mark = (file.schema_arrow.metadata or {}).get(MARK)
+            return mark is not None and parse_record(mark).get("rows_here") == file.metadata.num_rows
+    except (BadInput, AttributeError):
         return False
 
 

@@ -36,9 +36,11 @@ from typing import IO
 
 import numpy as np
 
+from tacit import expect
 from tacit.data.manifest import read_manifest
 from tacit.data.placing import to_disk
 from tacit.errors import BadInput
+from tacit.records import taken_apart
 from tacit.train.configuration.values import Keeping
 from tacit.train.digests import file_digest, folder_digest, record_digest
 from tacit.train.models.model import Model
@@ -216,7 +218,7 @@ class Checkpoints:
                     raise BadInput(f"{place}: expected {', '.join(sorted(expected))}, got other arrays")
                 for name, array in expected.items():
                     array[...] = found[name]
-        except (OSError, ValueError, zipfile.BadZipFile):
+        except (OSError, ValueError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile):
             raise BadInput(f"{place}: expected a whole checkpoint, got something else") from None
         for name, update in _updates(descent).items():
             if kept.taken and name in kept.taken:
@@ -272,17 +274,18 @@ def _read(folder: Path) -> Kept:
         raise BadInput(
             f"{folder / MANIFEST}: expected a record that fits its digest, got a torn or changed one"
         )
-    return Kept(
-        record["training"],
-        record["run"],
-        Mark(*record["mark"]),
-        record["file"],
-        record["file_digest"],
-        record["taken"],
-        record["made"],
-        tuple(record.get("tokens", ())),  # none in folders of runs that began before there were any
-        record.get("release"),
-    )
+    with taken_apart(folder / MANIFEST, "a checkpoint"):
+        phase, step = (expect.whole("mark", number, at_least=0) for number in record["mark"])
+        name = record["file"]
+        if name is not None and Path(name).name != name:
+            raise BadInput("expected a checkpoint's file by its name alone, got another")
+        taken = {str(each): expect.whole("taken", steps, at_least=0) for each, steps in record["taken"].items()}
+        return Kept(
+            str(record["training"]), str(record["run"]), Mark(phase, step), name, record["file_digest"], taken,
+            bool(record["made"]),
+            tuple(map(str, record.get("tokens", ()))),  # none where the run began before there were any
+            None if record.get("release") is None else str(record["release"]),
+        )  # fmt: skip
 
 
 def _weights(model: Model) -> dict[str, Floats]:

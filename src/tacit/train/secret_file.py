@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tacit.data.placing import to_disk
 from tacit.errors import BadInput
 from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+from tacit.records import read_record
 from tacit.train.examples import CHUNK, Examples
 
 OTHERS = 0o077  # permissions that are not the owner's
@@ -121,11 +122,13 @@ class FlipRegister:
 
     def _read(self) -> dict[str, str]:
         try:
-            found: dict[str, str] = json.loads(self._path.read_text())
+            found = read_record(self._path)
         except FileNotFoundError:
             return {}
-        except ValueError:
-            raise BadInput(f"{self._path}: expected the register of flipped labels, got a torn one") from None
+        except BadInput:
+            found = None
+        if not isinstance(found, dict) or not all(isinstance(digest, str) for digest in found.values()):
+            raise BadInput(f"{self._path}: expected the register of flipped labels, got a torn one")
         return found
 
 

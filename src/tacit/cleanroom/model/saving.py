@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from tacit.errors import BadInput
+from tacit.records import parse_record
 from tacit.train.digests import record_digest
 from tacit.train.models.placing import place_file
 
@@ -42,7 +43,7 @@ def read_weights(path: Path, what: str) -> tuple[dict[str, Any], Arrays]:
     """The record and the tensors of a file of this kind; anything torn or changed is refused."""
     try:
         with safe_open(path, framework="numpy") as file:
-            record = json.loads((file.metadata() or {}).get(RECORD, "null"))
+            record = parse_record((file.metadata() or {}).get(RECORD, "null"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
     except (OSError, SafetensorError, ValueError):
         raise BadInput(f"{path}: expected {what}, got no such file or a torn one") from None

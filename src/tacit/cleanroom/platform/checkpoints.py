@@ -16,10 +16,12 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from tacit import expect
 from tacit.cleanroom.platform.descending import Descent, Floats
 from tacit.cleanroom.wire.answers import Receipt
 from tacit.data.placing import place_whole
 from tacit.errors import BadInput
+from tacit.records import FAULTS, parse_record, taken_apart
 
 FORMAT = "tacit room checkpoint 1"
 ARRAYS = ("values", "mean", "square")
@@ -59,22 +61,30 @@ def restore(path: Path, training: str, descent: Descent) -> Progressed | None:
     if not path.exists():
         return None
     state, arrays = _read(path)
-    if state["training"] != training:
-        raise BadInput(
-            f"{path}: expected a checkpoint of this run, plan, model, rows and agreement, got one of another; "
-            "train with what it was begun with, or remove it"
+    with taken_apart(path, "a room checkpoint"):
+        if state["training"] != training:
+            raise BadInput(
+                "expected a checkpoint of this run, plan, model, rows and agreement, got one of another; "
+                "train with what it was begun with, or remove it"
+            )
+        moments = expect.whole("moments", state["moments"], at_least=0)
+        receipts = tuple(
+            Receipt(sequence, digest, bytes.fromhex(sig)) for sequence, digest, sig in state["receipts"]
         )
+        told = {
+            each.name: expect.whole(each.name, state[each.name], at_least=0)
+            for each in fields(Progressed)
+            if each.name not in ("receipts", "begun")
+        }
+        begun = bool(state.get("begun", False))  # kept before runs set anything aside: nothing was
     for name in ARRAYS:
         found, expected = arrays[name], getattr(descent, name)
         if found.shape != expected.shape or found.dtype != np.float32:
             raise BadInput(f"{path}: expected {name} of shape {expected.shape}, got {found.shape}")
-        setattr(descent, name, found.copy())
-    descent.steps = state["moments"]
-    receipts = tuple(
-        Receipt(sequence, digest, bytes.fromhex(sig)) for sequence, digest, sig in state["receipts"]
-    )
-    told = {each.name: state[each.name] for each in fields(Progressed) if each.name in state}
-    return Progressed(**(told | {"receipts": receipts}))
+    for name in ARRAYS:
+        setattr(descent, name, arrays[name].copy())
+    descent.steps = moments
+    return Progressed(**told, receipts=receipts, begun=begun)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
@@ -83,6 +93,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise BadInput(f"{path}: expected a room checkpoint, got another file")
-            return json.loads(metadata["state"]), {name: file.get_tensor(name) for name in ARRAYS}
-    except (OSError, SafetensorError, ValueError, KeyError):
+            return parse_record(metadata["state"]), {name: file.get_tensor(name) for name in ARRAYS}
+    except (OSError, SafetensorError, *FAULTS):
         raise BadInput(f"{path}: expected a whole checkpoint, got a torn one") from None

@@ -20,6 +20,7 @@ from tacit.cleanroom.platform.sending import Examples
 from tacit.cleanroom.wire.blocks import Block
 from tacit.data.placing import place_whole
 from tacit.errors import BadInput
+from tacit.records import FAULTS, parse_record
 
 FORMAT = "tacit room statistic head 1"
 ARRAYS = ("adapter", "matrix", "centre", "effects")
@@ -94,7 +95,7 @@ class StatisticHead:
                 metadata = file.metadata() or {}
                 if metadata.get("format") != FORMAT:
                     raise BadInput(f"{path}: expected a statistic head, got another file")
-                told = json.loads(metadata["head"])
+                told = parse_record(metadata["head"])
                 names = [*ARRAYS, *(f"values.{field}" for field in range(told["fields"]))]
                 arrays = {name: file.get_tensor(name) for name in names}
                 blocks = tuple(Block(*line) for line in told["blocks"])
@@ -111,7 +112,7 @@ class StatisticHead:
                     arrays["effects"],
                     told["statement"],
                 )
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as wrong:
+        except (OSError, SafetensorError, *FAULTS) as wrong:
             if isinstance(wrong, BadInput):
                 raise
             raise BadInput(f"{path}: expected a whole statistic head, got a torn one") from None

@@ -16,6 +16,7 @@ from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.wire.tokens import tokens
 from tacit.data.encoding.tokens import keys
 from tacit.errors import BadInput
+from tacit.parquet import FAULTS
 
 RECORD_NAMESPACE = "record"
 """Ids become 64-bit fingerprints in this namespace before they become tokens, as in prepared logs: that way
@@ -65,7 +66,9 @@ def _read(file: Path, columns: list[str]) -> pa.Table:
         return csv.read_csv(file, convert_options=options)
     except OSError as problem:
         raise BadInput(f"expected a file of labels at {file}, got: {problem.strerror or 'none'}") from None
-    except pa.ArrowException:  # its message would quote the file
+    except FAULTS as problem:  # whose message would quote the file
+        if isinstance(problem, BadInput):
+            raise
         raise BadInput(
             f"expected a {file.suffix} file of labels at {file}, got one that cannot be read"
         ) from None

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, date, datetime, time
@@ -38,6 +37,7 @@ from tacit.errors import BadInput
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.statement import PrivacyStatement
+from tacit.toml import parse_toml
 
 __all__ = ["Join", "Mode", "Noise", "Role", "Terms", "shown_time", "terms_from_toml"]
 
@@ -199,10 +199,7 @@ class Terms:
 
 def terms_from_toml(text: str) -> Terms:
     """The terms that a person wrote: defaults may be left out, and times may be dates, which begin in UTC."""
-    try:
-        record = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
-        raise BadInput(f"expected TOML, got {problem}") from None
+    record = parse_toml(text.encode())
     _refuse_unknown(record)
     for field in fields(Terms):
         if field.name not in record and field.default is MISSING:

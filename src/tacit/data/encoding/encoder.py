@@ -20,11 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tacit.data.arrays import map_array
 from tacit.data.encoding.selection import Selection
 from tacit.data.encoding.sides import Hashing, Ids, Side, Vocabulary
 from tacit.data.encoding.tokens import fingerprints
 from tacit.data.manifest import read_manifest
 from tacit.errors import BadInput
+from tacit.records import taken_apart
 from tacit.schema.columns import FEATURES, Column, Kind, LogSchema, Role
 
 VERSION = 1
@@ -124,17 +126,13 @@ class Encoder:
     def load(cls, folder: Path) -> Encoder:
         place = folder / MANIFEST
         record = read_manifest(folder, MANIFEST, what="an encoder", version=VERSION)
-        try:
+        with taken_apart(place, "an encoder"):
             columns = tuple(Column(**column) for column in record["columns"])
             sides = [_side(folder, role, record[role]) for role in SIDES]
             selection = None if record["selection"] is None else Selection.from_json(record["selection"])
             loaded = cls(columns, sides[0], sides[1], record["utc_offset_hours"], selection)
-        except BadInput as refusal:
-            raise BadInput(f"{place}: {refusal}") from None
-        except (KeyError, TypeError, AttributeError) as problem:
-            raise BadInput(f"{place}: expected a whole encoder, got one that fails at {problem}") from None
-        if loaded.digest != record.get("digest"):
-            raise BadInput(f"{place}: expected an encoder that fits its digest, got one that was changed")
+            if loaded.digest != record.get("digest"):
+                raise BadInput("expected an encoder that fits its digest, got one that was changed")
         return loaded
 
     def _of_side(self, role: Role) -> list[Column]:
@@ -208,8 +206,8 @@ def _side(folder: Path, role: Role, record: Mapping[str, Any]) -> Side:
 def _lists(path: Path, lengths: Sequence[int]) -> list[NDArray[np.uint64]]:
     """A field's values after another's, cut where they belong."""
     try:
-        values = np.load(path)
-    except (OSError, EOFError, ValueError):
+        values = np.array(map_array(path))
+    except BadInput:
         raise BadInput(f"expected a vocabulary in {path.name}, got none or a torn one") from None
     if values.shape != (sum(lengths),):
         raise BadInput(f"expected {sum(lengths)} values in {path.name}, got shape {values.shape}")

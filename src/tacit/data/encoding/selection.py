@@ -68,7 +68,8 @@ class Selection:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Selection:
-        mechanism = PartitionSelection(Fraction(record["epsilon"]), Fraction(record["delta"]))
+        epsilon, delta = (expect.exact(key, record[key]) for key in ("epsilon", "delta"))
+        mechanism = PartitionSelection(epsilon, delta)
         return cls(mechanism, record["fields"], record["threshold"])
 
     def as_json(self) -> dict[str, Any]:

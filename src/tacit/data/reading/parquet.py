@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from tacit.data.reading.layout import EXPECTED, Layout, Raw
 from tacit.data.reading.text import Parsed
 from tacit.errors import BadInput
+from tacit.parquet import batches, open_parquet
 
 ROWS_PER_BATCH = 2**16
 BYTES = (
@@ -41,7 +42,7 @@ class ParquetParser:
 
     def blocks(self) -> Iterator[partial[Parsed]]:
         """The batches in order, each waiting to be parsed on whichever core is free."""
-        with pq.ParquetFile(self.path) as file:
+        with open_parquet(self.path) as file:
             size, rows = self.path.stat().st_size, max(1, file.metadata.num_rows)
             theirs = {self.layout.aliases.get(name, name): name for name in file.schema_arrow.names}
             first = 1
@@ -51,12 +52,9 @@ class ParquetParser:
                 first += batch.num_rows
 
     def _batches(self, file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        try:
-            # One row group after the other: over all of them at once, pyarrow holds on to what it has read.
-            for group in range(file.num_row_groups):
-                yield from file.iter_batches(ROWS_PER_BATCH, columns=columns, row_groups=[group])
-        except (pa.ArrowInvalid, OSError) as problem:
-            raise _torn(self.path, problem) from None
+        # One row group after the other: over all of them at once, pyarrow holds on to what it has read.
+        for group in range(file.num_row_groups):
+            yield from batches(self.path, file, columns, ROWS_PER_BATCH, group=group)
 
     def parse(self, batch: pa.RecordBatch, first: int, position: int, theirs: Sequence[str]) -> Parsed:
         columns = [
@@ -93,15 +91,8 @@ class ParquetParser:
 
 def parquet_names(path: Path) -> list[str]:
     """The columns of a file, as it names them."""
-    try:
-        return list(pq.read_schema(path).names)
-    except (pa.ArrowInvalid, OSError) as problem:
-        raise _torn(path, problem) from None
-
-
-def _torn(path: Path, problem: Exception) -> BadInput:
-    """The refusal of a file that Parquet's reader gave up on."""
-    return BadInput(f"{path}: expected a whole Parquet file, got {' '.join(str(problem).split())}")
+    with open_parquet(path) as file:
+        return list(file.schema_arrow.names)
 
 
 def _typed(raw: Raw, array: pa.Array) -> pa.Array:

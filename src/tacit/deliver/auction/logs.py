@@ -24,6 +24,7 @@ from tacit.deliver.auction.candidates import (
 )
 from tacit.errors import BadInput
 from tacit.kernels.auctions import MOST_MICROS
+from tacit.parquet import batches, open_parquet
 from tacit.schema.columns import LogSchema, Role
 
 MICROS = 1_000_000
@@ -123,7 +124,7 @@ def logged_blocks(path: str | Path, names: LogNames, rows: int = ROWS_PER_BLOCK)
     with opened(path) as file:
         expect_columns(path, names.columns, file.schema_arrow.names)
         waiting: pa.Table | None = None
-        for batch in file.iter_batches(batch_size=rows, columns=names.columns):
+        for batch in batches(path, file, names.columns, rows):
             table = pa.Table.from_batches([batch])
             waiting = table if waiting is None else pa.concat_tables([waiting, table])
             starts = _starts(waiting, names)
@@ -139,10 +140,10 @@ def opened(path: str | Path) -> pq.ParquetFile:
     """The file, or a refusal that says whether there is none or another kind."""
     if not Path(path).is_file():
         raise BadInput(f"{path}: expected a Parquet file, got {'a folder' if Path(path).is_dir() else 'none'}")
-    try:
-        return pq.ParquetFile(path)
-    except pa.ArrowInvalid:
-        raise BadInput(f"{path}: expected a Parquet file, got another kind") from None
+    with Path(path).open("rb") as file:
+        if file.read(4) != b"PAR1":
+            raise BadInput(f"{path}: expected a Parquet file, got another kind")
+    return open_parquet(path)
 
 
 def expect_columns(path: str | Path, wanted: Iterable[str], there: Collection[str]) -> None:

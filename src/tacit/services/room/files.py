@@ -15,6 +15,7 @@ from tacit.cleanroom.wire.amending import Agreement
 from tacit.cleanroom.wire.answers import Receipt
 from tacit.cleanroom.wire.audit_log import Entry, check_receipt
 from tacit.errors import AuditBroken, BadInput, TacitError
+from tacit.records import parse_record, taken_apart
 from tacit.services.settings import readable
 
 
@@ -105,10 +106,11 @@ class Receipts:
     def kept(self) -> list[Given]:
         if not self._path.exists():
             return []
-        lines = self._path.read_text().split("\n")
+        lines = self._path.read_bytes().split(b"\n")
         try:  # what follows the last line break was being written when the process was killed
-            found = [Given.from_json(json.loads(line)) for line in lines[:-1] if line]
-        except (ValueError, TypeError, KeyError, TacitError):
+            with taken_apart(self._path, "receipts"):
+                found = [Given.from_json(parse_record(line)) for line in lines[:-1] if line]
+        except TacitError:
             raise BadInput(f"{self._path}: expected receipts of a room, one a line, got another text") from None
         for each in found:
             self._check(each.receipt)

@@ -21,6 +21,7 @@ import numpy as np
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.manifest import read_manifest
 from tacit.errors import BadInput
+from tacit.records import read_record, taken_apart
 from tacit.schema.columns import Role
 from tacit.train.digests import file_digest, record_digest
 from tacit.train.examples import Examples, Sizes
@@ -96,26 +97,27 @@ def load(folder: str | Path) -> Saved:
     record = read_manifest(place, MANIFEST, what="a saved model", version=VERSION)
     if record.get("digest") != record_digest(record):
         raise BadInput(f"{place / MANIFEST}: expected a record that fits its digest, got one that was changed")
-    try:
+    with taken_apart(place / MANIFEST, "a model"):
         shape = architecture(record["architecture"]["name"], record["architecture"]["settings"])
         sizes = Sizes(**record["sizes"])
         head, part = Head(record["head"]), Part(record["part"])
-        method, settings, synthetic = record["method"], record["settings"], record["synthetic"]
+        method, settings, synthetic = str(record["method"]), dict(record["settings"]), bool(record["synthetic"])
         files, encoder_digest = dict(record["files"]), record["encoder_digest"]
-    except BadInput as refusal:
-        raise BadInput(f"{place / MANIFEST}: {refusal}") from None
-    except (KeyError, TypeError, AttributeError, ValueError) as problem:
-        raise BadInput(f"{place / MANIFEST}: expected a whole record, got a fault at {problem}") from None
     for name in (WEIGHTS, STATEMENT):
         if not (place / name).is_file() or file_digest(place / name) != files.get(name):
             raise BadInput(f"{place / name}: expected the file that was saved, got none or a changed one")
     encoder = Encoder.load(place)
     if encoder.digest != encoder_digest:
         raise BadInput(f"{place}: expected the encoder that the model was saved with, got another one")
-    model = shape.build(sizes, _nothing)
+    if encoded_sizes(encoder) != sizes:
+        raise BadInput(f"{place / MANIFEST}: expected {encoded_sizes(encoder)} as its encoder has, got {sizes}")
+    with taken_apart(place / MANIFEST, "a model"):
+        model = shape.build(sizes, _nothing)
     _fill(model, place / WEIGHTS)
-    promise = json.loads((place / STATEMENT).read_text())
-    return Saved(model, head, encoder, promise["statement"], method, settings, part, synthetic)
+    promise = read_record(place / STATEMENT)
+    with taken_apart(place / STATEMENT, "a statement"):
+        statement = None if promise["statement"] is None else dict(promise["statement"])
+    return Saved(model, head, encoder, statement, method, settings, part, synthetic)
 
 
 def _as_json(saved: Saved) -> dict[str, Any]:

@@ -1,0 +1,624 @@
+"""Every kind of file that a person hands to tacit or could edit, whole, and how it is read.
+
+`Whole` makes the files, each family once. `KINDS` names them: what is read, and by which command, or by the
+reader that a command opens it with where the command itself would train, serve or wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import re
+import resource
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import tacit
+from tacit.cli import _run, parser
+from tacit.errors import BadInput, TacitError
+from train_command_logs import prepared, written
+
+SECONDS = 20  # of the wall clock, for a file of a few kilobytes: a hang, not a slow machine
+MORE_MEMORY = 3 * 2**29
+NOW = 1_790_000_000
+
+MARKET = """\
+[market]
+log = "market.parquet"
+[columns]
+auction = "id"
+campaign = "campaign"
+bid = "bid"
+click = "public"
+private_click = "device"
+[auction]
+price = "second"
+gamma = 0.9
+[[choice]]
+mechanism = "rr"
+epsilon = [1, 5]
+"""
+CONTEXTS = """\
+[[attribute]]
+name = "place"
+decimals = ["exact", 2, 1]
+[[attribute]]
+name = "activity"
+tree = "tree.csv"
+depths = [2, 1]
+[lattice]
+finest = [0, 0]
+"""
+TREE = "node,parent\nSport,*\nYoga,Sport\nRunning,Sport\nEating,*\nLunch,Eating\n"
+ROUND = """\
+task = "clicks-by-city"
+scope = "clicks"
+level = 0
+cells = 12
+hours = 24
+parties = 1000
+smallest_batch = 100
+epsilon = 1
+delta = 1e-6
+events = 10
+levels = 3
+"""
+TERMS = """\
+name = "spring"
+epsilon = 3
+tasks = ["conversion"]
+smallest_batch = 256
+begins = 2026-01-01
+expires = 2026-12-01T00:00:00Z
+"""
+TYPED = """\
+name = "typed"
+[file]
+separator = ";"
+missing = ["", "NULL"]
+encoding = "latin-1"
+[columns.site]
+role = "public"
+[columns.seen]
+roles = ["public"]
+kind = "hour"
+[columns.at]
+role = "time"
+kind = "whole"
+source = "seen"
+[columns.price]
+role = "price"
+kind = "real"
+between = [0, 100]
+[columns.bought]
+role = "label"
+kind = "flag"
+[split]
+way = "random"
+shares = { train = 0.8, test = 0.2 }
+"""
+
+
+class Hung(BaseException):
+    """Reading took longer than a file of this size can."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind: its file, how it is read, and how an editor would fit JSON to its digest again."""
+
+    file: Path
+    read: Callable[[], object]
+    fitted: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+
+
+def problem_with(kind: Kind, content: bytes) -> str | None:
+    """What is wrong with how this content is read; None where it is taken, or refused in one line.
+
+    The file is as it was afterwards.
+    """
+    before = kind.file.read_bytes()
+    kind.file.write_bytes(content)
+    try:
+        with _no_longer_than(SECONDS):
+            kind.read()
+    except (TacitError, OSError) as refusal:  # what the command line prints in one line, with exit code 2
+        if isinstance(refusal, TacitError) and "\n" in str(refusal).strip("\n"):
+            return f"several lines: {refusal!r}"
+    except OverflowError:  # likewise
+        pass
+    except (Exception, Hung) as fault:
+        return f"{type(fault).__name__}: {fault} at {_where(fault)}"
+    finally:
+        kind.file.write_bytes(before)
+    return None
+
+
+def run(*arguments: object) -> None:
+    """A command, which is done, or refuses in one line and raises what that says."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = _run(_grammar().parse_args([str(each) for each in arguments]))
+    if code == 2:
+        assert re.fullmatch(r"tacit [^\n]+\n", err.getvalue()), f"expected one line, got {err.getvalue()!r}"
+        raise BadInput(err.getvalue().strip())
+    assert code in (0, 1), code
+
+
+@cache
+def _grammar() -> argparse.ArgumentParser:
+    """Made once: it takes longer to make than a small file to be read."""
+    return parser()
+
+
+@contextlib.contextmanager
+def little_memory(more: int = MORE_MEMORY) -> Iterator[None]:
+    """This process may take so many bytes more than it has, so that a length that was made up is noticed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextlib.contextmanager
+def _no_longer_than(seconds: float) -> Iterator[None]:
+    def end(*_: object) -> None:
+        raise Hung(f"no answer in {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _where(fault: BaseException) -> str:
+    """The innermost line of tacit's own."""
+    at, found = fault.__traceback__, "?"
+    while at is not None:
+        name = at.tb_frame.f_code.co_filename
+        if "/tacit/" in name and "/tests/" not in name:
+            found = f"{name.rpartition('/tacit/')[2]}:{at.tb_lineno}"
+        at = at.tb_next
+    return found
+
+
+class Whole:
+    """Whole files, in one folder; a family is made when one of its kinds is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, name: str) -> Kind:
+        kind: Kind = KINDS[name](self)
+        kind.read()  # it is whole: a kind that is always refused would show nothing
+        return kind
+
+    @cached_property
+    def log(self) -> Path:
+        """A folder with a log of one's own as text and Parquet, its schema, and prepared with a vocabulary."""
+        place = self.folder / "shop"
+        _quietly(prepared, place)
+        lines = (place / "shop.csv").read_text().splitlines()[:60]
+        text = "\n".join(lines) + "\n"
+        (place / "shop.csv").write_text(text)
+        (place / "shop.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+        names, *rows = (line.split(",") for line in lines)
+        table = pa.table({name: [row[at] for row in rows] for at, name in enumerate(names)})
+        for at, name in enumerate(names):
+            if name in ("age", "second", "bought"):
+                table = table.set_column(at, name, table.column(name).cast(pa.int64()))
+        pq.write_table(table, place / "shop.parquet")
+        (place / "typed.toml").write_text(TYPED)
+        (place / "typed.csv").write_bytes(
+            "site;seen;price;bought\nsüd;2024-01-01T10:00:00Z;1.5;true\nb;2024-01-02 11:30:00;2;0.0\n".encode(
+                "latin-1"
+            )
+        )
+        arguments = ["--schema", place / "shop.toml", "--vocabulary", 1, "--out", place / "listed"]
+        run("data", "prepare", place / "shop.csv", *arguments)
+        return place
+
+    @cached_property
+    def market(self) -> Path:
+        place = self.folder / "market"
+        place.mkdir()
+        columns = {
+            "id": ["a", "a", "b", "b", "b", "c"], "campaign": [1, 2, 1, 2, 3, 3],
+            "bid": [1.0, 2.0, 1.0, 1.5, 0.5, 3.0],
+            "public": [0.05, 0.02, 0.04, 0.03, 0.02, 0.01], "device": [0.01, 0.06, 0.02, 0.03, 0.09, 0.02],
+        }  # fmt: skip
+        pq.write_table(pa.table(columns), place / "market.parquet")
+        (place / "market.toml").write_text(MARKET)
+        (place / "contexts.toml").write_text(CONTEXTS)
+        (place / "tree.csv").write_text(TREE)
+        return place
+
+    @cached_property
+    def model(self) -> Path:
+        """A folder with a log, a ledger, and a model that label DP trained and the ledger paid for."""
+        place = self.folder / "trained"
+        _quietly(prepared, place)
+        run("ledger", "grant", "--ledger", place / "ledger.sqlite", "--scope", "shop", "--unit", "impression",
+            "--relation", "replace-label", "--epsilon", 8)  # fmt: skip
+        said = {
+            "data": "log", "out": "model", "model": {"name": "logistic"},
+            "privacy": {"method": "label-dp", "epsilon": 2}, "labels": {"epochs": 1, "batch": 64, "rate": 0.05},
+            "ledger": {"path": "ledger.sqlite", "scope": "shop", "secret": "flips.secret"},
+        }  # fmt: skip
+        written(place / "train.toml", said)
+        run("train", place / "train.toml")
+        assert (place / "model" / "model.json").exists()
+        sweep = {key: value for key, value in said.items() if key not in ("ledger", "out")}
+        written(place / "sweep.toml", sweep)
+        with (place / "sweep.toml").open("a") as file:
+            file.write("[sweep]\nepsilon = [1, 4]\nseeds = 2\nlabels.rate = [0.01, 0.1]\n")
+        return place
+
+    @cached_property
+    def served(self) -> Path:
+        """The settings and secrets of gathering's two parties, and a round to open."""
+        place = self.folder / "serve"
+        run("serve", "keys", "--out", place)
+        (place / "round.toml").write_text(ROUND)
+        return place
+
+    @cached_property
+    def room(self) -> Path:
+        """The keys and settings of a clean room and its platform, an agreement of both, labels, weights."""
+        from tacit.cleanroom.model.saving import write_weights
+        from tacit.services.room import trial
+
+        place = self.folder / "room"
+        run("room", "keys", "--out", place)
+        room, platform = place / "room", place / "platform"
+        (room / "terms.toml").write_text(TERMS)
+        agreed = room / "agreement.json"
+        run(
+            "room",
+            "agree",
+            agreed,
+            "--role",
+            "room",
+            "--key",
+            room / "room.signing",
+            "--terms",
+            room / "terms.toml",
+        )
+        run("room", "agree", agreed, "--role", "platform", "--key", platform / "platform.signing")
+        shutil.copy(agreed, platform / "agreement.json")
+        (room / "room.toml").write_text(trial.ROOM.format(port=8481))
+        (platform / "platform.toml").write_text(
+            trial.PLATFORM.format(port=8481, advertiser=3, rank=8, batch=256)
+        )
+        labels = {
+            "click_id": [f"c{number}" for number in range(50)],
+            "conversion": [number % 2 for number in range(50)],
+        }
+        pq.write_table(pa.table(labels), room / "labels.parquet")
+        (room / "labels.csv").write_text(
+            "click_id,conversion\n" + "".join(f"c{number},{number % 2}\n" for number in range(50))
+        )
+        arrays = {"a": np.ones((3, 4), np.float32), "b": np.zeros(5, np.float32)}
+        write_weights(platform / "weights.safetensors", "a thing", {"size": [3, 4]}, arrays)
+        return place
+
+    @cached_property
+    def results(self) -> Path:
+        """One study's table and settings, as they come with tacit."""
+        place = self.folder / "results"
+        place.mkdir()
+        source = Path(tacit.__file__).parent / "studies" / "recorded"
+        for ending in ("csv", "json"):
+            shutil.copy(source / f"label-dp-users.{ending}", place)
+        return place
+
+
+def _quietly(work: Callable[..., Any], *arguments: Any) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+        work(*arguments)
+
+
+def _described(files: Whole, name: str, schema: str = "shop.toml", file: str | None = None) -> Kind:
+    place = files.log
+    read = ("data", "describe", place / (file or name), "--schema", place / schema)
+    return Kind(place / name, lambda: run(*read))
+
+
+def _columns(files: Whole, name: str) -> Kind:
+    """A file of a prepared log: everything in it is looked at."""
+    from tacit.data.columns import Columns
+
+    place = files.log / "listed"
+
+    def read() -> None:
+        run("explain", place)
+        columns = Columns.open(place)
+        for array in columns.manifest["arrays"]:
+            np.sum(columns[array])
+        columns.parts()
+        str(columns.encoder.digest)
+
+    return Kind(place / name, read)
+
+
+def _model(files: Whole, name: str, **more: Any) -> Kind:
+    place = files.model / "model"
+    return Kind(place / name, lambda: run("explain", place), **more)
+
+
+def _model_record(files: Whole) -> Kind:
+    from tacit.train.digests import record_digest
+
+    return _model(files, "model.json", fitted=lambda record: {**record, "digest": record_digest(record)})
+
+
+def _statement(files: Whole) -> Kind:
+    """With the model's record fitted to it, as one who edits the promise would have to."""
+    from tacit.train.digests import file_digest, record_digest
+
+    place = files.model / "model"
+    whole = (place / "model.json").read_bytes()
+
+    def read() -> None:
+        record = json.loads(whole)
+        record["files"]["statement.json"] = file_digest(place / "statement.json")
+        (place / "model.json").write_text(json.dumps({**record, "digest": record_digest(record)}))
+        try:
+            run("explain", place)
+        finally:
+            (place / "model.json").write_bytes(whole)
+
+    return Kind(place / "statement.json", read)
+
+
+def _weights(files: Whole) -> Kind:
+    from tacit.train.models.architectures import architecture
+    from tacit.train.models.saving import _fill, _nothing, load
+
+    saved = load(files.model / "model")
+    place = files.model / "model" / "weights.safetensors"
+    shape = architecture("logistic", {})
+
+    def read() -> None:
+        _fill(shape.build(saved.model.sizes, _nothing), place)  # which the digest of the record stands before
+
+    return Kind(place, read)
+
+
+def _checkpoint(files: Whole) -> Kind:
+    from tacit.train.checkpoints import Checkpoints
+    from tacit.train.configuration.values import Keeping
+    from tacit.train.digests import record_digest
+
+    out = files.model / "resumed"
+
+    def read(resume: bool = True) -> None:
+        checkpoints = Checkpoints(out, "d" * 64, Keeping())
+        checkpoints.claim(resume=resume)
+        str(checkpoints.mark)
+        checkpoints.release()
+
+    read(resume=False)
+    place = files.model / ".resumed.checkpoint" / "checkpoint.json"
+    return Kind(place, read, fitted=lambda record: {**record, "digest": record_digest(record)})
+
+
+def _room_checkpoint(files: Whole) -> Kind:
+    from safetensors.numpy import save
+
+    from tacit.cleanroom.platform.checkpoints import ARRAYS, FORMAT, restore
+
+    class Descent:
+        values = mean = square = np.ones(6, np.float32)
+        steps = 0
+
+    state = {"training": "t", "moments": 3, "receipts": [[1, "a" * 64, "00" * 64]], "steps_an_epoch": 4,
+             "step": 2, "bytes_sent": 5, "bytes_received": 6, "examples": 7}  # fmt: skip
+    place = files.room / "platform" / "checkpoint.safetensors"
+    arrays = dict.fromkeys(ARRAYS, np.ones(6, np.float32))
+    place.write_bytes(save(arrays, metadata={"format": FORMAT, "state": json.dumps(state)}))
+    return Kind(place, lambda: restore(place, "t", Descent()))  # type: ignore[arg-type]
+
+
+def _sweep(files: Whole) -> Kind:
+    from tacit.studies.sweeping.grid import sweep_of
+    from tacit.train.configuration import read
+    from tacit.train.configuration.table import said_under
+
+    place = files.model / "sweep.toml"
+
+    def parsed() -> None:
+        with said_under(str(place)):
+            sweep_of(read(place), place)
+
+    return Kind(place, parsed)
+
+
+def _train(files: Whole) -> Kind:
+    from tacit.train.configuration import load
+
+    place = files.model / "train.toml"
+    return Kind(place, lambda: load(place))
+
+
+def _simulate(files: Whole) -> Kind:
+    from tacit.commands.simulate_config import load
+
+    return Kind(files.market / "market.toml", lambda: load(files.market / "market.toml"))
+
+
+def _settings(files: Whole, name: str) -> Kind:
+    from tacit.services.settings import load_either
+
+    place = files.served
+    settings = place / (
+        "proxy.toml" if name in ("proxy.sealing", "pair.secret", "proxy.toml") else "server.toml"
+    )
+    return Kind(place / name, lambda: load_either(settings))
+
+
+def _round(files: Whole, name: str = "round.toml") -> Kind:
+    from tacit.services import asking, parties
+
+    place = files.served
+
+    def read() -> None:
+        asking.read(place / "round.toml", parties.load(place / "parties.toml"), check=b"c" * 32, now=NOW)
+
+    return Kind(place / name, read)
+
+
+def _room_settings(files: Whole, name: str) -> Kind:
+    from tacit.services.room.settings import load_room
+
+    place = files.room / "room"
+    return Kind(place / name, lambda: load_room(place / "room.toml"))
+
+
+def _platform_settings(files: Whole) -> Kind:
+    from tacit.services.room.settings import load_platform
+
+    place = files.room / "platform" / "platform.toml"
+    return Kind(place, lambda: load_platform(place))
+
+
+def _terms(files: Whole) -> Kind:
+    place = files.room / "room"
+    read = ("room", "agree", place / "new.json", "--role", "room", "--key", place / "room.signing", "--dry-run")
+    return Kind(place / "terms.toml", lambda: run(*read, "--terms", place / "terms.toml"))
+
+
+def _agreement(files: Whole) -> Kind:
+    place = files.room / "room" / "agreement.json"
+    return Kind(place, lambda: run("room", "agree", place))
+
+
+def _receipts(files: Whole) -> Kind:
+    from tacit.cleanroom.wire import audit_log, signing
+    from tacit.cleanroom.wire.answers import Receipt
+    from tacit.services.room.files import Given, Receipts
+
+    key = signing.private_key(b"k" * 32)
+    place = files.room / "platform" / "receipts.jsonl"
+    lines = []
+    for number in range(3):
+        signed = signing.sign(key, audit_log._PURPOSE, {"sequence": number, "hash": "a" * 64})
+        given = Given(Receipt(number, "a" * 64, signed), "b" * 64, "c" * 64)
+        lines.append(json.dumps(given.as_json(), sort_keys=True))
+    place.write_text("\n".join(lines) + "\n")
+    receipts = Receipts(place, [signing.public_key(key)])
+    return Kind(place, receipts.kept)
+
+
+def _labels(files: Whole, name: str) -> Kind:
+    from tacit.cleanroom.room.labels_file import read_labels
+
+    place = files.room / "room" / name
+    return Kind(place, lambda: read_labels(place, "click_id", ["conversion"], b"k" * 32))
+
+
+def _room_weights(files: Whole) -> Kind:
+    from tacit.cleanroom.model.saving import read_weights
+
+    place = files.room / "platform" / "weights.safetensors"
+    return Kind(place, lambda: read_weights(place, "a thing"))
+
+
+def _ledger(files: Whole, name: str) -> Kind:
+    place = files.model
+    return Kind(place / name, lambda: run("ledger", "verify", "--ledger", place / "ledger.sqlite"))
+
+
+def _flips(files: Whole, name: str) -> Kind:
+    from tacit.train.secret_file import FlipRegister, existing_secret
+
+    place = files.model
+
+    def read() -> None:
+        secret = existing_secret(place / "flips.secret")
+        assert secret is not None
+        FlipRegister(place / "flips.secret", secret).agrees({"another": "digest"})
+        register.write_bytes(whole) if name != register.name else None
+
+    register = place / "flips.secret.flipped.json"
+    whole = register.read_bytes()
+    return Kind(place / name, read)
+
+
+def _results(files: Whole, name: str) -> Kind:
+    return Kind(files.results / name, lambda: run("claims", "--results", files.results, "--paper", "ghazi"))
+
+
+def _simulated_log(files: Whole) -> Kind:
+    place = files.market
+    return Kind(place / "market.parquet", lambda: run("simulate", place / "market.toml"))
+
+
+def _contexts(files: Whole, name: str) -> Kind:
+    return Kind(files.market / name, lambda: run("contexts", files.market / "contexts.toml"))
+
+
+KINDS: dict[str, Callable[[Whole], Kind]] = {
+    "train.toml": _train,
+    "sweep.toml": _sweep,
+    "simulate.toml": _simulate,
+    "contexts.toml": lambda files: _contexts(files, "contexts.toml"),
+    "contexts' tree": lambda files: _contexts(files, "tree.csv"),
+    "schema of a log": lambda files: _described(files, "shop.toml", file="shop.csv"),
+    "log as CSV": lambda files: _described(files, "shop.csv"),
+    "log as gzip": lambda files: _described(files, "shop.csv.gz"),
+    "log as Parquet": lambda files: _described(files, "shop.parquet"),
+    "auctions as Parquet": _simulated_log,
+    "columns.json": lambda files: _columns(files, "columns.json"),
+    "label.npy": lambda files: _columns(files, "label.npy"),
+    "public.npy": lambda files: _columns(files, "public.npy"),
+    "user.npy": lambda files: _columns(files, "user.npy"),
+    "encoder.json": lambda files: _columns(files, "encoder.json"),
+    "vocabulary.npy": lambda files: _columns(files, "vocabulary-public.npy"),
+    "model.json": _model_record,
+    "statement.json": _statement,
+    "weights": lambda files: _model(files, "weights.safetensors"),
+    "weights without a digest": _weights,
+    "checkpoint.json": _checkpoint,
+    "proxy.toml": lambda files: _settings(files, "proxy.toml"),
+    "server.toml": lambda files: _settings(files, "server.toml"),
+    "sealing key": lambda files: _settings(files, "proxy.sealing"),
+    "parties.toml": lambda files: _round(files, "parties.toml"),
+    "round.toml": _round,
+    "room.toml": lambda files: _room_settings(files, "room.toml"),
+    "platform.toml": _platform_settings,
+    "room's certificate": lambda files: _room_settings(files, "room.crt"),
+    "room's key": lambda files: _room_settings(files, "room.key"),
+    "token key": lambda files: _room_settings(files, "token.key"),
+    "terms.toml": _terms,
+    "agreement.json": _agreement,
+    "receipts.jsonl": _receipts,
+    "labels.parquet": lambda files: _labels(files, "labels.parquet"),
+    "labels.csv": lambda files: _labels(files, "labels.csv"),
+    "room's weights": _room_weights,
+    "room's checkpoint": _room_checkpoint,
+    "ledger": lambda files: _ledger(files, "ledger.sqlite"),
+    "ledger's witness": lambda files: _ledger(files, "ledger.sqlite.witness"),
+    "flips' secret": lambda files: _flips(files, "flips.secret"),
+    "flips' register": lambda files: _flips(files, "flips.secret.flipped.json"),
+    "study's table": lambda files: _results(files, "label-dp-users.csv"),
+    "study's settings": lambda files: _results(files, "label-dp-users.json"),
+}
