@@ -583,6 +583,8 @@ KINDS: dict[str, Callable[[Whole], Kind]] = {
     "contexts.toml": lambda files: _contexts(files, "contexts.toml"),
     "contexts' tree": lambda files: _contexts(files, "tree.csv"),
     "schema of a log": lambda files: _described(files, "shop.toml", file="shop.csv"),
+    "schema with times": lambda files: _described(files, "typed.toml", "typed.toml", "typed.csv"),
+    "log as CSV with times": lambda files: _described(files, "typed.csv", "typed.toml"),
     "log as CSV": lambda files: _described(files, "shop.csv"),
     "log as gzip": lambda files: _described(files, "shop.csv.gz"),
     "log as Parquet": lambda files: _described(files, "shop.parquet"),

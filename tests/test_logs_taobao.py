@@ -229,12 +229,12 @@ def test_an_absent_table_column_or_row_is_named(tmp_path: Path) -> None:
             LogReader(TAOBAO, stored(tmp_path / f"without-{name}", **{name: ""}))
     for form in ("csv", "parquet"):
         renamed = TABLES["user_profile"].replace("age_level", "age")
-        with pytest.raises(BadInput, match=rf"user_profile\.{form}: expected a column age_level, got none"):
+        with pytest.raises(BadInput, match=rf"user_profile\.{form}: expected a column age_level, got userid, "):
             LogReader(TAOBAO, stored(tmp_path / f"renamed-{form}", form, user_profile=renamed))
     header = TABLES["ad_feature"].splitlines()[0]
     with pytest.raises(BadInput, match=r"ad_feature\.csv: expected rows, got none"):
         LogReader(TAOBAO, stored(tmp_path / "header", ad_feature=header))
-    with pytest.raises(BadInput, match=r"ad_feature\.csv: expected a column adgroup_id, got none"):
+    with pytest.raises(BadInput, match=r"ad_feature\.csv: expected a column adgroup_id, got "):
         LogReader(TAOBAO, stored(tmp_path / "blank", ad_feature="\n"))
 
 

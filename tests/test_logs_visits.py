@@ -98,11 +98,11 @@ def test_visits_out_of_this_world_are_bad_rows(tmp_path: Path) -> None:
     assert [row["latitude"] for row in found.rows] == [-90.0, None]
 
 
-def test_visits_need_no_encoding(tmp_path: Path) -> None:
+def test_visits_of_places_in_any_language(tmp_path: Path) -> None:
     path = visits(tmp_path, {}, time=0)
-    path.write_bytes(path.read_bytes().replace(b"Food>", b"F\xff\xf6d>\xe9>"))
+    path.write_bytes(path.read_bytes().replace(b"Food>", "Fööd>é>".encode()))
     (row,) = read(named("visits"), path).rows
-    assert (row["category_root"], row["category"]) == (b"F\xff\xf6d", b"Tea House")
+    assert (row["category_root"], row["category"]) == ("Fööd".encode(), b"Tea House")
 
 
 def test_visits_of_places_by_number(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_a_file_without_rows_is_read(tmp_path: Path) -> None:
 
 
 def test_a_column_that_is_absent_or_comes_twice_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"file\.parquet: expected a column age, got none of that name"):
+    with pytest.raises(BadInput, match=r"file\.parquet: expected a column age, got bought, "):
         LogReader(COMMAS, written(tmp_path, {name: [1] for name in NAMES if name != "age"}))
     pq.write_table(pa.table([pa.array([1])] * 7, names=[*NAMES, "age"]), tmp_path / "twice.parquet")
     with pytest.raises(BadInput, match=r"twice\.parquet: expected column age once, got it 2 times"):

@@ -68,7 +68,7 @@ def add_parser(commands: Subparsers) -> None:
         "--rows", type=int, default=ROWS_TO_DESCRIBE, help="how many to make up (default: %(default)s)"
     )
     describe.add_argument("--seed", type=int, default=1, help="of the made-up log (default: %(default)s)")
-    _add_bad_rows(describe)
+    _add_reading(describe)
     add_json_flag(describe)
     describe.set_defaults(run=run_describe)
 
@@ -117,7 +117,7 @@ def add_parser(commands: Subparsers) -> None:
     prepare.add_argument("--split", choices=("chronological", "random", "by-user"), help="(default: the log's)")
     prepare.add_argument("--shares", metavar="S,S,...", help="of train, validation and test, or train and test")
     prepare.add_argument("--split-seed", type=int, default=0)
-    _add_bad_rows(prepare)
+    _add_reading(prepare)
     _add_overwrite(prepare)
     add_json_flag(prepare)
     prepare.set_defaults(run=run_prepare)
@@ -199,9 +199,13 @@ def run_prepare(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_bad_rows(parser: argparse.ArgumentParser) -> None:
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    """How a file is read."""
     from tacit.data.reading.bad_rows import DEFAULT_LIMIT
 
+    parser.add_argument(
+        "--encoding", metavar="NAME", help="of a text: utf-8 (default), latin-1 or windows-1252"
+    )
     parser.add_argument(
         "--max-bad-rows",
         type=int,
@@ -225,11 +229,23 @@ def _log_and_path(args: argparse.Namespace, *, path_needed: bool) -> tuple[Log, 
     if args.schema is not None:
         if args.path is not None:
             raise BadInput(f"expected one path with --schema, got {args.name} and {args.path}")
-        return own_log.load(args.schema), args.name
+        return _encoded(own_log.load(args.schema), args.encoding), args.name
     log = named(args.name)
     if args.path is None and path_needed:
         raise BadInput(f"expected the path of the file after {args.name}, got none")
-    return log, args.path
+    return _encoded(log, args.encoding), args.path
+
+
+def _encoded(log: Log, encoding: str | None) -> Log:
+    """The log, whose text files are in this encoding."""
+    from dataclasses import replace
+
+    from tacit.data.reading.layout import Encoding
+
+    if encoding is None:
+        return log
+    chosen = Encoding.named("--encoding", encoding)
+    return replace(log, layouts=tuple(replace(layout, encoding=chosen) for layout in log.layouts))
 
 
 def _made_up(name: str, rows: int, seed: int, folder: Path) -> Path:

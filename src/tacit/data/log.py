@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 
-from tacit.data.reading.layout import Layout
+from tacit.data.reading.layout import Layout, Raw
 from tacit.data.splits import Split
-from tacit.schema.columns import LogSchema
+from tacit.schema.columns import Kind, LogSchema, Role
 
+MOMENTS = frozenset({Kind.HOUR, Kind.WEEKDAY})
 Derive = Callable[[pa.RecordBatch], pa.RecordBatch]  # adds columns; rows stay as they are
 
 
@@ -74,6 +75,24 @@ class Log:
         if self.keep is not None:
             needed.add(self.keep.column)
         return tuple(name for name in self.layouts[0].columns if name in needed)
+
+    def as_read(self, layout: Layout) -> Layout:
+        """The layout, with whole numbers read as what their columns mean: flags, moments, ids of any length."""
+        return replace(layout, columns={name: self._meant(name, raw) for name, raw in layout.columns.items()})
+
+    def _meant(self, name: str, raw: Raw) -> Raw:
+        if raw is not Raw.WHOLE:
+            return raw
+        uses = [column for column in self.schema.columns if column.is_used and column.source == name]
+        if any(Role.TIME in column.roles or column.kind in MOMENTS for column in uses):
+            return Raw.TIME
+        counted = {self.keep.column if self.keep else None, *(column for column, _ in self.shares.values())}
+        if name in counted or any(column.kind is Kind.FLAG for column in uses):
+            return Raw.FLAG
+        computed = {*self.derived_from, *self.delay_from}
+        if uses and name not in computed and all(column.kind is Kind.CATEGORY for column in uses):
+            return Raw.ID
+        return raw
 
     def published_figure(self, name: str) -> float | None:
         return next((figure.value for figure in self.published if figure.name == name), None)

@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from tacit.data.log import Keep, Log
-from tacit.data.reading.layout import Layout, Raw
+from tacit.data.reading.layout import Encoding, Layout, Raw
 from tacit.data.splits import Split
 from tacit.errors import BadInput
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 from tacit.toml import read_toml
 
 TOP = {"name", "utc_offset_hours", "file", "columns", "split", "keep", "bins"}
-FILE = {"separator", "header", "quoted", "missing", "columns"}
+FILE = {"separator", "header", "quoted", "missing", "columns", "encoding"}
 FILE_TYPES = (
     ("header", bool, "true or false"),
     ("quoted", bool, "true or false"),
@@ -130,6 +130,7 @@ def _layout(record: Mapping[str, Any], columns: tuple[Column, ...], keep: Keep |
         header=bool(header),
         quoted=bool(record.get("quoted", True)),
         missing=tuple(record.get("missing", [""])),
+        encoding=Encoding.named("file.encoding", record.get("encoding", "utf-8")),
     )
 
 

@@ -31,7 +31,9 @@ from tacit.data.reading.stream import in_order
 from tacit.data.reading.text import Parsed
 from tacit.errors import BadInput
 
-IMPRESSION = Shape("user", MappingProxyType(dict.fromkeys(("user", "time_stamp", "adgroup_id"), Raw.WHOLE)))
+IMPRESSION = Shape(
+    "user", MappingProxyType({"user": Raw.WHOLE, "time_stamp": Raw.TIME, "adgroup_id": Raw.WHOLE})
+)
 ANY_NUMBER = 2**62  # of rows that cannot be read: the log's own reader has the limit
 TIME_BITS = 34  # seconds of five centuries; what is left of 63 bits counts people
 

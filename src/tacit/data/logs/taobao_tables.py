@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.data.reading.bad_rows import BadRow, BadRows
 from tacit.data.reading.blocks import blocks, first_line
-from tacit.data.reading.layout import Layout, Raw
+from tacit.data.reading.layout import Layout, Raw, found_instead
 from tacit.data.reading.parquet import ParquetParser, is_parquet, parquet_names
 from tacit.data.reading.stream import in_order
 from tacit.data.reading.text import Parsed, TextParser
@@ -53,7 +53,12 @@ PROFILE = Shape(
     MappingProxyType(dict.fromkeys(("userid", *PERSON), Raw.WHOLE)),
     MappingProxyType({"new_user_class_level ": "new_user_class_level"}),  # published with that space
 )
-BEHAVIOUR = Shape("user", MappingProxyType(dict.fromkeys(("user", "time_stamp", "cate", "brand"), Raw.WHOLE)))
+BEHAVIOUR = Shape(
+    "user",
+    MappingProxyType(
+        {**dict.fromkeys(("user", "time_stamp", "cate", "brand"), Raw.WHOLE), "time_stamp": Raw.TIME}
+    ),
+)
 NO_BRAND = np.iinfo(np.int64).min
 
 
@@ -147,15 +152,17 @@ def parsed_blocks(path: Path, shape: Shape, *, bad_rows_limit: int = 0) -> Itera
     """What parses a table, block by block; each block gives up beyond so many rows that cannot be read."""
     layout = Layout(shape.columns, missing=("", "NULL", "null"), aliases=shape.aliases)
     wanted, parquet = list(shape.columns), is_parquet(path)
-    header = parquet_names(path) if parquet else layout.cells(first_line(path).decode("utf-8", "replace"))
+    header = parquet_names(path) if parquet else layout.cells(layout.decoded(first_line(path), str(path), 1))
     names = layout.in_order(header, str(path))
     for name in wanted:
         if name not in names:
-            raise BadInput(f"{path}: expected a column {name}, got none of that name")
+            raise BadInput(
+                f"{path}: expected a column {name}, {found_instead(name, header, None if parquet else wanted)}"
+            )
     if parquet:
         yield from ParquetParser(layout, path, wanted).blocks()
         return
-    parser = TextParser(layout, names, wanted, bad_rows_limit)
+    parser = TextParser(layout, names, wanted, bad_rows_limit, str(path))
     for block in blocks(path):
         rows = block.without_first_line() if block.first_line == 1 else block
         if rows.lines:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tacit.data.reading.cells import numbers, seconds
 from tacit.data.reading.layout import EXPECTED, Layout, Raw
-from tacit.data.reading.text import Parsed
+from tacit.data.reading.text import SPELLED, Parsed
 from tacit.errors import BadInput
 from tacit.parquet import batches, open_parquet
 
@@ -58,13 +59,19 @@ class ParquetParser:
 
     def parse(self, batch: pa.RecordBatch, first: int, position: int, theirs: Sequence[str]) -> Parsed:
         columns = [
-            self._typed(name, batch.column(their)) for name, their in zip(self.wanted, theirs, strict=True)
+            self._typed(name, batch.column(their), first)
+            for name, their in zip(self.wanted, theirs, strict=True)
         ]
         rows = pa.RecordBatch.from_arrays(columns, names=list(self.wanted))
         return Parsed(rows, np.arange(first, first + batch.num_rows), [], position)
 
-    def _typed(self, name: str, array: pa.Array) -> pa.Array:
+    def _typed(self, name: str, array: pa.Array, first: int) -> pa.Array:
         raw = self.layout.columns[name]
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        row = _first_that_is_no_text(array)
+        if row is not None:
+            raise BadInput(f"{self.path}: row {first + row}, column {name}: expected UTF-8, got other bytes")
         try:
             return self._without_missing(_typed(raw, array))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -95,15 +102,28 @@ def parquet_names(path: Path) -> list[str]:
         return list(file.schema_arrow.names)
 
 
+def _first_that_is_no_text(array: pa.Array) -> int | None:
+    """Where a text is no UTF-8: pyarrow takes a file's word for it."""
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return None
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        for row, cell in enumerate(array.cast(pa.large_binary())):
+            try:
+                (cell.as_py() or b"").decode()
+            except UnicodeDecodeError:
+                return row
+    return None
+
+
 def _typed(raw: Raw, array: pa.Array) -> pa.Array:
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    if raw is Raw.TIME and pa.types.is_temporal(array.type):
+        return seconds(array)
     if pa.types.is_temporal(array.type):
         raise pa.ArrowInvalid("a time has a unit, and numbers and texts have none")
-    if raw is Raw.WHOLE and pa.types.is_floating(array.type):
-        array = pc.if_else(pc.is_nan(array), None, array)  # as pandas spells a missing whole number
-    if raw is Raw.WHOLE:
-        return array.cast(pa.int64())
+    if raw in SPELLED:
+        return _whole(raw, array)
     if raw is Raw.REAL:
         return array.cast(pa.float64())
     if raw is Raw.LIST:
@@ -117,6 +137,16 @@ def _typed(raw: Raw, array: pa.Array) -> pa.Array:
     if not any(is_bytes(array.type) for is_bytes in BYTES):
         array = array.cast(pa.string())
     return array.cast(pa.binary())
+
+
+def _whole(raw: Raw, array: pa.Array) -> pa.Array:
+    """Whole numbers, however the file holds them."""
+    if pa.types.is_floating(array.type):
+        array = pc.if_else(pc.is_nan(array), None, array)  # as pandas spells a missing whole number
+    if raw is Raw.ID and (pa.types.is_uint64(array.type) or pa.types.is_decimal(array.type)):
+        array = array.cast(pa.string())  # half of the range, or more of it, is beyond int64
+    is_text = any(is_bytes(array.type) for is_bytes in (*BYTES, pa.types.is_large_string))
+    return numbers(raw, array.cast(pa.string())) if is_text else array.cast(pa.int64())
 
 
 def _is_whole(word: str) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +20,7 @@ from tacit.data.log import Log, Tables
 from tacit.data.reading.bad_rows import DEFAULT_LIMIT, BadRow, BadRows
 from tacit.data.reading.blocks import blocks, first_line
 from tacit.data.reading.checks import bad_rows
-from tacit.data.reading.layout import Layout, Raw
+from tacit.data.reading.layout import Layout, Raw, found_instead
 from tacit.data.reading.parquet import ParquetParser, is_parquet, parquet_names
 from tacit.data.reading.text import Parsed, TextParser
 from tacit.data.synthetic import is_synthetic
@@ -29,6 +29,8 @@ from tacit.schema.columns import Kind
 
 # What a feature that is not there would have been read as.
 ABSENT = {kind: pa.int64() for kind in Kind} | {Kind.CATEGORY: pa.binary(), Kind.REAL: pa.float64()}
+
+SEPARATORS = (",", ";", "\t", "|")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -98,7 +100,7 @@ class LogReader:
         if self._parquet:
             yield from ParquetParser(self._layout, self.path, self.columns).blocks()
             return
-        parser = TextParser(self._layout, self._names, self.columns, self.bad_rows.limit)
+        parser = TextParser(self._layout, self._names, self.columns, self.bad_rows.limit, str(self.path))
         for block in blocks(self.path):
             if block.first_line == 1:
                 rows = block.without_first_line() if self._layout.header else block.without_mark()
@@ -131,9 +133,13 @@ class LogReader:
 
     def _recognised(self) -> tuple[Layout, list[str]]:
         """The first layout that fits, and the file's columns by our names."""
-        if self._parquet:
-            layout = self.log.layouts[0]
-            return layout, layout.in_order(parquet_names(self.path), str(self.path))
+        layouts = tuple(self.log.as_read(layout) for layout in self.log.layouts)
+        if self._parquet:  # which may have any layout's names and words
+            aliases = {theirs: ours for each in layouts for theirs, ours in each.aliases.items()}
+            missing = tuple(dict.fromkeys(word for each in layouts for word in each.missing))
+            layout = replace(layouts[0], aliases=aliases, missing=missing)
+            self._found = parquet_names(self.path)
+            return layout, layout.in_order(self._found, str(self.path))
         lists = [name for name in self.log.raw_columns if self.log.layouts[0].columns[name] is Raw.LIST]
         if lists:
             raise BadInput(
@@ -142,19 +148,22 @@ class LogReader:
         start = first_line(self.path)
         if not start:
             raise BadInput(f"{self.path}: expected rows, got an empty file or a first line that is empty")
-        misfits = []
-        for layout in self.log.layouts:
-            cells = layout.cells(start.decode("utf-8", "replace"))
+        misfits, instead = [], "got another first line"
+        needed = [name for name in self.log.raw_columns if name not in self.log.optional_columns]
+        for layout in layouts:
+            line = layout.decoded(start, str(self.path), 1)
+            cells = layout.cells(line)
             names = layout.in_order(cells if layout.header else None, str(self.path))
-            needed = [name for name in self.log.raw_columns if name not in self.log.optional_columns]
             lacking = [name for name in needed if name not in names]
             if layout.header and lacking:
-                misfits.append(f"a header with {lacking[0]}, separated by {layout.separator!r}")
+                misfits.append(f"a header with column {lacking[0]}, separated by {layout.separator!r}")
+                instead = _instead(layout, line, needed, lacking[0])
             elif not layout.header and len(cells) != len(names):
                 misfits.append(f"{len(names)} fields separated by {layout.separator!r} in line 1")
             else:
+                self._found = cells if layout.header else names
                 return layout, names
-        raise BadInput(f"{self.path}: expected {' or '.join(misfits)}, got another first line")
+        raise BadInput(f"{self.path}: expected {' or '.join(misfits)}, {instead}")
 
     def _wanted(self) -> list[str]:
         wanted: list[str] = []
@@ -162,8 +171,17 @@ class LogReader:
             if name in self._names:
                 wanted.append(name)
             elif name not in self.log.optional_columns:
-                raise BadInput(f"{self.path}: expected a column {name}, got none of that name")
+                raise BadInput(f"{self.path}: expected a column {name}, {found_instead(name, self._found)}")
         return wanted
+
+
+def _instead(layout: Layout, line: str, needed: Sequence[str], lacking: str) -> str:
+    """What a header that does not fit has; another separator is named where it makes the header fit."""
+    for separator in SEPARATORS:
+        other = replace(layout, separator=separator)
+        if set(needed) <= {layout.aliases.get(name, name) for name in other.cells(line)}:
+            return f'got one separated by {separator!r}: say separator = "{separator}" under [file]'
+    return found_instead(lacking, layout.cells(line), [*layout.columns, *layout.aliases])
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +14,12 @@ from pyarrow import csv as arrow_csv
 
 from tacit.data.reading.bad_rows import BadRow
 from tacit.data.reading.blocks import UTF8_MARK, Block
-from tacit.data.reading.layout import ARROW_TYPE, EXPECTED, Layout
+from tacit.data.reading.cells import numbers
+from tacit.data.reading.layout import ARROW_TYPE, EXPECTED, Encoding, Layout, Raw
+from tacit.errors import BadInput
+
+SPELLED = frozenset({Raw.WHOLE, Raw.FLAG, Raw.TIME, Raw.ID})  # in more ways than by digits
+LONG = re.compile(rb"[+-]?[0-9]{19,}(\.0*)?")
 
 
 @dataclass(frozen=True)
@@ -34,13 +40,16 @@ class TextParser:
     names: Sequence[str]
     wanted: Sequence[str]
     bad_rows_limit: int
+    place: str = "text"  # the file's name, for refusals
+    # Columns of numbers that blocks so far have spelled another way than by digits.
+    _spelled: set[str] = field(default_factory=set, init=False)
 
     def parse(self, block: Block) -> Parsed:
         tables: list[pa.Table] = []
         lines: list[NDArray[np.int64]] = []
         bad: list[BadRow] = []
-        self._collect(block, tables, lines, bad)
-        rows = pa.concat_tables(tables).combine_chunks() if tables else self._empty
+        self._collect(self._in_utf8(block), tables, lines, bad)
+        rows = pa.concat_tables(_alike(tables)).combine_chunks() if tables else self._empty
         batches = rows.to_batches()
         return Parsed(
             batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema),
@@ -91,7 +100,38 @@ class TextParser:
             return None
         return table if table.num_rows == count else None
 
+    def _in_utf8(self, block: Block) -> Block:
+        """The same lines: a letter of another encoding never has the byte of a line's end."""
+        if self.layout.encoding is Encoding.UTF8 or block.lines.isascii():
+            return block
+        return replace(block, lines=self.layout.decoded(block.lines, self.place, block.first_line).encode())
+
     def _read(self, lines: bytes, columns: Sequence[str]) -> pa.Table:
+        """pyarrow reads digits by itself, and is asked for texts where a block spells a number another way."""
+        by_hand = self._spelled.intersection(columns)
+        try:
+            return self._typed(lines, columns, by_hand)
+        except pa.ArrowInvalid:
+            whole = {name for name in columns if self.layout.columns[name] in SPELLED}
+            if whole <= by_hand:
+                raise
+            return self._typed(lines, columns, whole)
+
+    def _typed(self, lines: bytes, columns: Sequence[str], by_hand: Collection[str]) -> pa.Table:
+        types = {name: ARROW_TYPE[self.layout.columns[name]] for name in columns}
+        table = self._as(lines, types | dict.fromkeys(by_hand, pa.string()))
+        for at, name in enumerate(columns):
+            raw, column = self.layout.columns[name], table.column(name)
+            if name in by_hand:
+                typed = numbers(raw, column.combine_chunks())
+                if name not in self._spelled and not _are_digits(column):
+                    self._spelled.add(name)
+                table = table.set_column(at, name, typed)
+            elif raw is Raw.TEXT:
+                table = table.set_column(at, name, column.cast(pa.binary()))
+        return table
+
+    def _as(self, lines: bytes, types: Mapping[str, pa.DataType], *, checked: bool = True) -> pa.Table:
         if lines.startswith(UTF8_MARK):
             lines = UTF8_MARK + lines  # pyarrow drops one: only the file's own may go, and it has gone already
         return arrow_csv.read_csv(
@@ -102,12 +142,12 @@ class TextParser:
             ),
             parse_options=self._parse_options,
             convert_options=arrow_csv.ConvertOptions(
-                include_columns=list(columns),
-                column_types={name: ARROW_TYPE[self.layout.columns[name]] for name in columns},
+                include_columns=list(types),
+                column_types=types,
                 null_values=list(self.layout.missing),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=True,
-                check_utf8=False,
+                check_utf8=checked,
             ),
         )
 
@@ -122,7 +162,10 @@ class TextParser:
 
     @cached_property
     def _empty(self) -> pa.Table:
-        return pa.schema([(name, ARROW_TYPE[self.layout.columns[name]]) for name in self.wanted]).empty_table()
+        raw = ((name, self.layout.columns[name]) for name in self.wanted)
+        return pa.schema(
+            [(name, pa.binary() if each is Raw.TEXT else ARROW_TYPE[each]) for name, each in raw]
+        ).empty_table()
 
     def _verdict(self, block: Block) -> BadRow:
         """Why one line is no row."""
@@ -142,10 +185,21 @@ class TextParser:
             try:
                 self._read(block.lines, [name])
             except pa.ArrowInvalid:
-                return BadRow(
-                    block.first_line, name, f"expected {EXPECTED[self.layout.columns[name]]}, got another text"
-                )
+                return self._verdict_on(name, block)
         return BadRow(block.first_line, "", "expected a row that can be parsed, got another line")
+
+    def _verdict_on(self, name: str, block: Block) -> BadRow:
+        """Why a cell is not what its column holds. Another encoding is no matter of a row, and refuses all."""
+        raw = self.layout.columns[name]
+        (cell,) = self._as(block.lines, {name: pa.string()}, checked=False).column(name).cast(pa.binary())
+        if raw is Raw.TEXT:
+            raise BadInput(
+                f"{self.place}: line {block.first_line}, column {name}: expected UTF-8, got other bytes"
+                f"{self.layout.advice}"
+            )
+        if raw in SPELLED and LONG.fullmatch((cell.as_py() or b"").strip()):
+            return BadRow(block.first_line, name, "expected a whole number below 2^63, got a longer one")
+        return BadRow(block.first_line, name, f"expected {EXPECTED[raw]}, got another text")
 
     def _fields(self, line: bytes) -> int:
         """How many fields a line has; 0 where a quote stays open.
@@ -167,6 +221,32 @@ class TextParser:
             if not at:
                 return fields
             fields += 1
+
+
+def _are_digits(column: pa.ChunkedArray) -> bool:
+    try:
+        column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _alike(tables: list[pa.Table]) -> list[pa.Table]:
+    """The pieces of a block with the same types: where one has ids beyond 64 bits, all have digits."""
+    if len({table.schema for table in tables}) < 2:
+        return tables
+    digits = {field.name for table in tables for field in table.schema if pa.types.is_binary(field.type)}
+    return [
+        pa.table(
+            {
+                name: column.cast(pa.string()).cast(pa.binary())
+                if name in digits and pa.types.is_integer(column.type)
+                else column
+                for name, column in zip(table.column_names, table.columns, strict=True)
+            }
+        )
+        for table in tables
+    ]
 
 
 def _has_odd_quotes(lines: bytes) -> bool:
