@@ -32,7 +32,8 @@ Print what a log looks like beside the published figures: of a file, or without 
   tacit data describe criteo-display train.txt
   tacit data describe criteo-attribution --rows 200000
 
-The figures are exact. They are for the owner of the data; publishing one is a release, with a price."""
+The figures are exact, and memory does not grow with the file. They are for the owner of the data; publishing
+one is a release, with a price."""
 GENERATE = """\
 Make up a log from a stated model (docs/generators.md), calibrated to the published figures. The same seed
 gives the same rows, and a longer log begins with the rows of a shorter one (but for criteo-attribution,

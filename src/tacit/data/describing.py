@@ -6,7 +6,9 @@ These are exact figures of the data: for its owner's eyes. To publish one of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tacit.data.encoding.counting import Tally
+from tacit.data.encoding.counting import Counts, counted
 from tacit.data.encoding.tokens import Fingerprints, fingerprints, keys, missing_fingerprint
 from tacit.data.log import Log
 from tacit.data.reading.bad_rows import BadRows
 from tacit.data.reading.stream import Examples, LogReader
+from tacit.data.tallies import MOST_HELD, Tallies, as_numbers, as_rising, tallies
 from tacit.errors import BadInput
 from tacit.schema.columns import Column, Kind, Role
 
@@ -30,6 +33,7 @@ UNITS = {
 }
 DELAYS = (50, 75, 90)
 TOP = 20
+DELAY = "delay"
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -77,21 +81,28 @@ class Description:
         }
 
 
-def describe(reader: LogReader, progress: Callable[[int], None] = lambda _: None) -> Description:
-    """One pass over the file. The log's delays are read too, if it has any."""
-    so_far = _SoFar()
-    for block in reader.stream(lambda examples: _block(reader, examples), progress):
-        so_far.add(block)
-    if not so_far.rows:
-        raise BadInput(reader.no_examples)
-    figures = dict(_figures(reader, so_far))
+def describe(
+    reader: LogReader, progress: Callable[[int], None] = lambda _: None, *, most_held: int = MOST_HELD
+) -> Description:
+    """One pass over the file, and a second where only some rows are examples. The log's delays are read too.
+
+    All figures are exact. Memory does not grow with the file: of the values only so many are held, and the
+    others wait in temporary files.
+    """
+    with tallies(most_held) as fields_so_far, tallies(most_held) as units_so_far:
+        so_far = _SoFar(fields_so_far, units_so_far)
+        for block in reader.stream(lambda examples: _block(reader, examples), progress):
+            so_far.add(block)
+        if not so_far.rows:
+            raise BadInput(reader.no_examples)
+        figures = dict(_figures(reader, so_far))
+        fields = tuple(
+            _field_figures(column, so_far)
+            for column in reader.log.schema.columns
+            if column.is_feature and column.name in so_far.fields
+        )
     if reader.log.keep is not None:
-        figures.update(_of_all_rows(reader, progress))
-    fields = tuple(
-        _field_figures(column, so_far.fields[column.name])
-        for column in reader.log.schema.columns
-        if column.is_feature and column.name in so_far.fields
-    )
+        figures.update(_of_all_rows(reader, progress, most_held))
     for each in fields:  # a field's skew stands among the figures where it was published
         skews = {f"{each.name}: top 20": each.top_twenty_share, f"{each.name}: gini": each.gini}
         figures.update(
@@ -109,49 +120,53 @@ def to_describe(log: Log) -> Log:
 class _Block:
     rows: int
     positives: int
-    fields: dict[str, Fingerprints]
-    units: dict[str, Fingerprints]
-    delays: NDArray[np.float64]
+    fields: dict[str, Counts]
+    missing: dict[str, int]
+    units: dict[str, Counts]
 
 
 @dataclass
 class _SoFar:
+    fields: Tallies
+    units: Tallies  # and the delays
     rows: int = 0
     positives: int = 0
-    fields: dict[str, Tally] = field(default_factory=dict)
-    units: dict[str, Tally] = field(default_factory=dict)
-    delays: list[NDArray[np.float64]] = field(default_factory=list)
+    missing: Counter[str] = field(default_factory=Counter)
 
     def add(self, block: _Block) -> None:
         self.rows += block.rows
         self.positives += block.positives
-        for tallies, found in ((self.fields, block.fields), (self.units, block.units)):
-            for name, tokens in found.items():
-                tallies.setdefault(name, Tally()).add(tokens)
-        self.delays.append(block.delays)
+        self.missing.update(block.missing)
+        for so_far, found in ((self.fields, block.fields), (self.units, block.units)):
+            for name, counts in found.items():
+                so_far.add(name, counts)
 
 
 def _block(reader: LogReader, examples: Examples) -> _Block:
     rows, schema = examples.rows, reader.log.schema
-    fields = {}
+    fields, missing = {}, {}
     for column in schema.columns:
         if column.is_feature and column.source in rows.schema.names:
             array = rows.column(column.source)
             flat = array.flatten() if column.kind is Kind.SEQUENCE else array
-            fields[column.name] = fingerprints(column, flat, schema.utc_offset_hours)
+            tokens = fingerprints(column, flat, schema.utc_offset_hours)
+            there = tokens != missing_fingerprint(column.vocabulary)
+            fields[column.name] = counted(tokens[there])
+            missing[column.name] = len(tokens) - int(there.sum())
     units = {}
     for name, roles in {**UNITS, "auction": (Role.AUCTION,)}.items():
         columns = [schema.the(role) for role in roles]
         present = [each for each in columns if each is not None and each.source in rows.schema.names]
         if len(present) == len(roles):
-            units[name] = _joint([keys(rows.column(each.source), each.name) for each in present])
+            units[name] = counted(_joint([keys(rows.column(each.source), each.name) for each in present]))
+    units[DELAY] = counted(as_rising(_delays(reader.log, rows)))
     label = rows.column(schema.label.source)
     return _Block(
         rows.num_rows,
         pc.sum(pc.greater(label, 0)).as_py() or 0,
         fields,
+        missing,
         units,
-        _delays(reader.log, rows),
     )
 
 
@@ -178,24 +193,43 @@ def _figures(reader: LogReader, so_far: _SoFar) -> Iterator[tuple[str, float]]:
     yield "positive rate", so_far.positives / max(1, so_far.rows)
     for name in UNITS:
         if name in so_far.units:
-            counts = so_far.units[name].counts
-            yield f"{name}s" if name == "user" else name, len(counts)
-            yield f"examples a {name}, mean", float(counts.mean())
-            yield f"examples a {name}, median", float(np.median(counts))
-            yield f"examples a {name}, 99%", float(np.quantile(counts, 0.99))
-            yield f"{name}: share with exactly one", float((counts == 1).mean())
+            sizes = so_far.units.sizes(name)
+            yield f"{name}s" if name == "user" else name, len(sizes)
+            yield f"examples a {name}, mean", sizes.mean
+            yield f"examples a {name}, median", sizes.quantile(0.5)
+            yield f"examples a {name}, 99%", sizes.quantile(0.99)
+            yield f"{name}: share with exactly one", sizes.share_from(1, 1)
     if "auction" in so_far.units:
-        counts = so_far.units["auction"].counts
-        yield "auctions", len(counts)
-        yield "candidates an auction, mean", float(counts.mean())
-        yield "auctions of ten or more candidates, share", float((counts >= 10).mean())
-    delays = np.concatenate(so_far.delays) if so_far.delays else np.empty(0)
-    if len(delays):
-        for percent in DELAYS:
-            yield f"delay in hours, {percent}%", float(np.percentile(delays, percent)) / 3600
+        sizes = so_far.units.sizes("auction")
+        yield "auctions", len(sizes)
+        yield "candidates an auction, mean", sizes.mean
+        yield "auctions of ten or more candidates, share", sizes.share_from(10)
+    for percent, seconds in zip(DELAYS, _percentiles(so_far.units, DELAYS), strict=False):
+        yield f"delay in hours, {percent}%", seconds / 3600
 
 
-def _of_all_rows(reader: LogReader, progress: Callable[[int], None]) -> Iterator[tuple[str, float]]:
+def _percentiles(so_far: Tallies, percents: Sequence[int]) -> Iterator[float]:
+    """Of the delays, as NumPy has them; none where there are no delays."""
+    total = sum(int(counts.sum()) for _, counts in so_far.rising(DELAY))
+    if not total:
+        return
+    places = [percent / 100 * (total - 1) for percent in percents]
+    wanted = {edge: 0.0 for place in places for edge in (math.floor(place), math.ceil(place))}
+    passed = 0
+    for values, counts in so_far.rising(DELAY):
+        ends = passed + np.cumsum(counts)
+        for edge in wanted:
+            if len(ends) and passed <= edge < ends[-1]:
+                wanted[edge] = float(as_numbers(values)[np.searchsorted(ends, edge, side="right")])
+        passed = int(ends[-1]) if len(ends) else passed
+    for place in places:
+        below, above = wanted[math.floor(place)], wanted[math.ceil(place)]
+        yield below + (above - below) * (place - math.floor(place))
+
+
+def _of_all_rows(
+    reader: LogReader, progress: Callable[[int], None], most_held: int
+) -> Iterator[tuple[str, float]]:
     """Where only some rows are examples: figures of all of them, by a second pass."""
     log = replace(
         reader.log,
@@ -203,51 +237,42 @@ def _of_all_rows(reader: LogReader, progress: Callable[[int], None]) -> Iterator
         derived_from=(*reader.log.derived_from, *(c for c, _ in reader.log.shares.values())),
     )
     again = LogReader(log, reader.path, bad_rows_limit=reader.bad_rows.limit)
-    user, users = log.schema.the(Role.USER), Tally()
+    user = log.schema.the(Role.USER)
     counts = dict.fromkeys(log.shares, 0)
 
-    def look(examples: Examples) -> tuple[Fingerprints | None, dict[str, int]]:
+    def look(examples: Examples) -> tuple[Counts | None, dict[str, int]]:
         rows = examples.rows
         found = {
             name: pc.sum(pc.equal(rows.column(column), value)).as_py() or 0
             for name, (column, value) in log.shares.items()
         }
-        return None if user is None else keys(rows.column(user.source), user.name), found
+        return None if user is None else counted(keys(rows.column(user.source), user.name)), found
 
-    for tokens, found in again.stream(look, progress):
-        if tokens is not None:
-            users.add(tokens)
-        for name, count in found.items():
-            counts[name] += count
-    if user is not None:
-        yield "users of all rows", len(users.counts)
-        yield "rows a user, mean", float(users.counts.mean())
-        yield "rows a user, median", float(np.median(users.counts))
-        yield "users with exactly one row, share", float((users.counts == 1).mean())
+    with tallies(most_held) as users:
+        for people, found in again.stream(look, progress):
+            if people is not None:
+                users.add("user", people)
+            for name, count in found.items():
+                counts[name] += count
+        if user is not None:
+            sizes = users.sizes("user")
+            yield "users of all rows", len(sizes)
+            yield "rows a user, mean", sizes.mean
+            yield "rows a user, median", sizes.quantile(0.5)
+            yield "users with exactly one row, share", sizes.share_from(1, 1)
     for name, count in counts.items():
         yield name, count / max(1, again.rows_read)
 
 
-def _field_figures(column: Column, tally: Tally) -> FieldFigures:
-    missing = tally.values == missing_fingerprint(column.vocabulary)
-    absent = int(tally.counts[missing].sum())
-    counts = np.sort(tally.counts[~missing])[::-1]
-    present = max(1, int(counts.sum()))
-    whole = max(1, int(tally.counts.sum()))
+def _field_figures(column: Column, so_far: _SoFar) -> FieldFigures:
+    sizes, missing = so_far.fields.sizes(column.name), so_far.missing[column.name]
+    present = max(1, sizes.total)
     return FieldFigures(
         name=column.name,
         role=str(Role.PUBLIC if Role.PUBLIC in column.roles else Role.SENSITIVE),
-        values=len(counts),
-        top_share=float(counts[:1].sum()) / present,
-        top_twenty_share=float(counts[:TOP].sum()) / present,
-        gini=_gini(counts),
-        missing=absent / whole,
+        values=len(sizes),
+        top_share=sizes.top(1) / present,
+        top_twenty_share=sizes.top(TOP) / present,
+        gini=sizes.gini,
+        missing=missing / max(1, sizes.total + missing),
     )
-
-
-def _gini(falling: NDArray[np.int64]) -> float:
-    size, total = len(falling), falling.sum()
-    if not total:
-        return 0.0
-    weights = np.arange(size - 1, -size - 1, -2, dtype=np.float64)  # largest first
-    return float((weights * falling).sum() / (size * total))

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.encoding.tokens import Fingerprints
 
 MERGE_AFTER = 2**18
+
+Counts = tuple[Fingerprints, NDArray[np.int64]]  # rising values, and how often each came
+
+
+def counted(tokens: Fingerprints) -> Counts:
+    """How often each token came."""
+    values, counts = np.unique(tokens, return_counts=True)
+    return values, counts.astype(np.int64, copy=False)
+
+
+def merged(pieces: Sequence[Counts]) -> Counts:
+    """The counts of all pieces, value by value."""
+    values = np.concatenate([values for values, _ in pieces])
+    counts = np.concatenate([counts for _, counts in pieces])
+    order = np.argsort(values, kind="stable")
+    values, counts = values[order], counts[order]
+    if not len(values):
+        return values, counts
+    first = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    return values[first], np.add.reduceat(counts, first)
 
 
 class Tally:
@@ -16,13 +38,20 @@ class Tally:
     def __init__(self) -> None:
         self._values: Fingerprints = np.empty(0, dtype=np.uint64)
         self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self._waiting: list[tuple[Fingerprints, NDArray[np.int64]]] = []
+        self._waiting: list[Counts] = []
         self._waiting_size = 0
 
+    @property
+    def held(self) -> int:
+        """How many values are in memory; some twice."""
+        return len(self._values) + self._waiting_size
+
     def add(self, tokens: Fingerprints) -> None:
-        values, counts = np.unique(tokens, return_counts=True)
-        self._waiting.append((values, counts.astype(np.int64)))
-        self._waiting_size += len(values)
+        self.add_counts(counted(tokens))
+
+    def add_counts(self, counts: Counts) -> None:
+        self._waiting.append(counts)
+        self._waiting_size += len(counts[0])
         if self._waiting_size > max(
             MERGE_AFTER, len(self._values)
         ):  # so that each value is moved a few times only
@@ -41,13 +70,5 @@ class Tally:
     def _merge(self) -> None:
         if not self._waiting:
             return
-        values = np.concatenate([self._values, *(values for values, _ in self._waiting)])
-        counts = np.concatenate([self._counts, *(counts for _, counts in self._waiting)])
-        order = np.argsort(values, kind="stable")
-        values, counts = values[order], counts[order]
-        first = (
-            np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else np.empty(0, np.intp)
-        )
-        self._values = values[first]
-        self._counts = np.add.reduceat(counts, first) if len(first) else counts
+        self._values, self._counts = merged([(self._values, self._counts), *self._waiting])
         self._waiting, self._waiting_size = [], 0
