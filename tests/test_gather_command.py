@@ -13,7 +13,7 @@ SMALL = ["gather", "simulate", "--devices", "120", "--counts", "12", "--processe
 
 
 def test_the_table_says_what_was_refused_and_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SMALL, "--malicious", "0.5", "--noise", "users"]) == 0
+    assert main([*SMALL, "--malicious", "0.5", "--noise", "users", "--law", "skellam"]) == 0
     shown = capsys.readouterr()
     assert "epsilon 1 and delta 1e-06" in shown.out
     for words in ("the device has already reported", "lies accepted", "noise left out", "yes  exactly the bad"):
@@ -31,6 +31,20 @@ def test_json_has_the_figures_and_the_promise(capsys: pytest.CaptureFixture[str]
     assert (found["epsilon"], found["relation"], found["proof"]) == (2.0, "zero-out", True)
     assert found["noise_variance_seen"] > 0
     assert found["seconds"] > 0
+
+
+def test_the_noise_is_chosen_and_what_others_would_cost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(SMALL) == 0
+    shown = capsys.readouterr().out
+    assert "noise: discrete-laplace by servers, standard deviation 15.99, delta 0" in shown
+    assert "or: discrete-gaussian by servers, standard deviation 16.92, delta 1e-06" in shown
+    assert "or: discrete-laplace by users" in shown
+    assert "it assumes that no device leaves its noise out" in shown
+    assert main([*SMALL, "--totals-only", "--silent", "0.1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["noise"] == {"by": "users", "law": "discrete-laplace"}
+    assert found["noise_options"][0]["sd"] == min(each["sd"] for each in found["noise_options"]) < 7
+    assert found["refused_as_foreseen"] is True
 
 
 def test_state_can_be_kept_on_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

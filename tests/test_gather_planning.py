@@ -19,6 +19,7 @@ from tacit.gather.estimate.planning import (
     Law,
     NoiseBy,
     RunPlan,
+    options,
     paper_variance,
     plan,
     usual_delta,
@@ -237,7 +238,8 @@ def test_a_line_with_the_runs_epsilon_can_pay_all_of_its_rounds() -> None:
 
 def test_who_adds_which_noise() -> None:
     asked: dict[str, Any] = {"contribution": Contribution(2), "levels": 2, "parties": 1000, "epsilon": 2.0}
-    servers, users = plan(**asked), plan(**asked, by=NoiseBy.USERS, silent="1/4")
+    servers = plan(**asked, law=Law.DISCRETE_GAUSSIAN)
+    users = plan(**asked, by=NoiseBy.USERS, law=Law.SKELLAM, silent="1/4")
     polya = plan(**asked, by=NoiseBy.USERS, law=Law.DISCRETE_LAPLACE, silent=0.25)
     assert isinstance(servers.noise, ServerNoise)
     assert isinstance(servers.noise.law, DiscreteGaussian)
@@ -259,10 +261,12 @@ def test_delta_is_well_below_one_in_all_parties() -> None:
     assert usual_delta(10) == Fraction(1, 10**6)
     assert usual_delta(116_432) == Fraction(1, 10**8)
     asked: dict[str, Any] = {"contribution": Contribution(1), "levels": 1, "parties": 1000, "epsilon": 1}
-    assert plan(**asked).delta == Fraction(1, 10**6)
+    assert plan(**asked, law=Law.DISCRETE_GAUSSIAN).delta == Fraction(1, 10**6)
+    assert plan(**asked).delta == 0  # pure noise is less here, and needs none
     with pytest.raises(BadInput, match="below 1 / parties"):
         plan(**asked, delta=1e-3)
-    assert plan(**asked, delta=1e-3, large_delta=True).delta == Fraction(1, 1000)
+    gaussian = plan(**asked, delta=1e-3, large_delta=True, law=Law.DISCRETE_GAUSSIAN)
+    assert gaussian.delta == Fraction(1, 1000)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +278,10 @@ def test_delta_is_well_below_one_in_all_parties() -> None:
         ({"parties": 0}, "parties"),
         ({"law": Law.DISCRETE_LAPLACE, "delta": 1e-6}, "no delta"),
         ({"law": Law.DISCRETE_GAUSSIAN, "by": NoiseBy.USERS}, "devices can share"),
-        ({"silent": 0.5}, "silent"),
+        ({"by": NoiseBy.SERVERS, "silent": 0.5}, "silent"),
+        ({"silent": 1.5}, "silent"),
+        ({"delta": 0.5}, "well below 1 / parties"),
+        ({"delta": 0, "law": Law.SKELLAM}, "delta in"),
         ({"by": "nobody"}, "NoiseBy"),
     ],
 )
@@ -332,3 +339,88 @@ def test_users_alone_make_no_noise_if_nobody_is_left_to_add_it(parties: int, sil
         plan(
             contribution=Contribution(1), levels=1, parties=parties, epsilon=1, by=NoiseBy.USERS, silent=silent
         )
+
+
+# Which law, and by whom: chosen by planned error, from public numbers.
+
+QUESTIONS = [  # events, each, levels, epsilon
+    (1, 1, 1, 1),
+    (4, 1, 1, 1),
+    (4, 4, 1, "0.5"),
+    (4, 1, 3, 4),
+    (10, 1, 1, 1),
+    (100, 1, 1, "0.5"),
+]
+
+
+@pytest.mark.parametrize(("events", "each", "levels", "epsilon"), QUESTIONS)
+def test_the_law_with_the_least_planned_error_is_chosen(
+    events: int, each: int, levels: int, epsilon: Any
+) -> None:
+    asked: dict[str, Any] = {
+        "contribution": Contribution(events, each), "levels": levels, "parties": 1000, "epsilon": epsilon,
+    }  # fmt: skip
+    named = {law: plan(**asked, law=law) for law in (Law.DISCRETE_GAUSSIAN, Law.DISCRETE_LAPLACE)}
+    run = plan(**asked)
+    assert run.published_sd(1000) == min(each.published_sd(1000) for each in named.values())
+    assert run == named[run.law]
+    assert run.options[0].law is run.law
+    assert run.options[0].sd == run.published_sd(1000)
+    assert [each.sd for each in run.options] == sorted(each.sd for each in run.options)
+    # Both laws win somewhere: few changes and little epsilon are for Laplace, many for Gaussian.
+    pure = levels * sum(run.contribution.changes) < 10 or len(run.contribution.changes) == 2
+    assert run.law is (Law.DISCRETE_LAPLACE if pure else Law.DISCRETE_GAUSSIAN)
+
+
+def test_devices_add_noise_only_where_somebody_says_how_many_may_not() -> None:
+    asked: dict[str, Any] = {"contribution": Contribution(4, 1), "levels": 1, "parties": 1000, "epsilon": 1}
+    assert plan(**asked).by is NoiseBy.SERVERS
+    assert {each.by for each in plan(**asked).options} == {NoiseBy.SERVERS}
+    assert plan(**asked, silent=0).by is plan(**asked, silent="0.4").by is NoiseBy.USERS
+    assert plan(**asked, silent="0.6").by is NoiseBy.SERVERS  # shares would be larger than two whole draws
+    assert plan(**asked, silent=0, by=NoiseBy.SERVERS).by is NoiseBy.SERVERS
+    everything = options(**asked)
+    assert len(everything) == 4
+    assert [each.sd for each in everything] == sorted(each.sd for each in everything)
+    assert all(("silent = 0" in each.assumes) == (each.by is NoiseBy.USERS) for each in everything)
+    stated = options(**asked, silent="1/4")[0]
+    assert "at most 0.25" in stated.assumes
+    assert (stated.by, stated.sd) == (NoiseBy.USERS, plan(**asked, silent="1/4").published_sd(1000))
+
+
+def test_what_is_named_is_kept_though_it_is_more_noise() -> None:
+    asked: dict[str, Any] = {"contribution": Contribution(1), "levels": 1, "parties": 1000, "epsilon": 1}
+    best = plan(**asked)
+    for law in (Law.DISCRETE_GAUSSIAN, Law.SKELLAM):
+        named = plan(**asked, law=law)
+        assert (named.law, named.by) == (law, NoiseBy.SERVERS)
+        assert named.published_sd(1000) > 2 * best.published_sd(1000)
+    assert plan(**asked, by=NoiseBy.USERS, law=Law.SKELLAM).law is Law.SKELLAM
+    assert plan(**asked, delta=0).law is Law.DISCRETE_LAPLACE
+
+
+@pytest.mark.parametrize("events", [1, 2, 3])
+def test_where_only_totals_are_asked_an_event_changes_one_count_of_a_level(events: int) -> None:
+    for each in range(1, events + 1):
+        bound = Contribution(events, each, totals_only=True)
+        ways = itertools.combinations_with_replacement(range(events), events)  # the node of each event
+        tallies = [[way.count(node) for node in range(events)] for way in ways]
+        squares = [sum(min(count, each) ** 2 for count in tally) for tally in tallies]
+        claimed = sum(change**2 for change in bound.changes)
+        assert max(squares) <= claimed
+        if events % each == 0:
+            assert max(squares) == claimed
+        assert sum(bound.changes) == bound.in_all == events
+
+
+def test_totals_alone_carry_less_noise_for_the_same_promise() -> None:
+    asked: dict[str, Any] = {"levels": 1, "parties": 1000, "epsilon": 1}
+    both, one = (
+        {law: plan(**asked, contribution=Contribution(4, 1, only), law=law).published_sd(1000) for law in Law}
+        for only in (False, True)
+    )
+    assert both[Law.DISCRETE_GAUSSIAN] / one[Law.DISCRETE_GAUSSIAN] == pytest.approx(math.sqrt(2), rel=2e-3)
+    assert both[Law.DISCRETE_LAPLACE] / one[Law.DISCRETE_LAPLACE] == pytest.approx(2, rel=2e-2)
+    run = plan(**asked, contribution=Contribution(4, 1, totals_only=True))
+    with pytest.raises(BadInput, match="expected noise that keeps epsilon=1, got noise that keeps 2"):
+        replace(run, promise=replace(run.promise, totals_only=False))  # not enough for clicks, too

@@ -15,7 +15,7 @@ from tacit.errors import BadInput, Refused
 from tacit.gather.wire.encoding import exact_number, exact_text
 from tacit.gather.wire.groups import Group
 from tacit.gather.wire.noise import ServerNoise, UserNoise
-from tacit.gather.wire.promises import Promise
+from tacit.gather.wire.promises import Promise, promise_from_plain
 from tacit.gather.wire.questions import Question
 from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import MOST_CELLS, Round, binding
@@ -244,6 +244,23 @@ def test_a_device_answers_the_question_that_the_round_names() -> None:
         with pytest.raises(Refused) as refusal:
             Question.of_round(round, question.to_bytes())
         assert refusal.value.reason is Refusal.CONFLICT
+
+
+def test_a_promise_for_totals_alone_is_spelled_out_and_takes_no_question_about_ads() -> None:
+    both, totals = a_round(), replace(QUESTION, offsets=np.zeros(4, np.int64), ad=np.zeros(0, np.int64))
+    alone = replace(both.promise, totals_only=True)
+    assert promise_from_plain(alone.to_plain()) == alone != both.promise
+    assert alone.to_plain()[:5] == both.promise.to_plain()  # others are spelled as ever
+    for wrong in ("clicks", 1, ""):
+        with pytest.raises(BadInput, match="expected a promise"):
+            promise_from_plain((*both.promise.to_plain(), wrong))
+    asked = replace(both, promise=alone, cells=totals.cells, question=totals.digest)
+    assert Round.from_bytes(asked.to_bytes()) == asked
+    assert asked.most_in_all == alone.events == both.most_in_all // 2
+    assert Question.of_round(asked, totals.to_bytes()).entries == 0
+    with pytest.raises(Refused, match="totals alone") as refusal:
+        Question.of_round(replace(both, promise=alone), QUESTION.to_bytes())
+    assert refusal.value.reason is Refusal.CONFLICT
 
 
 @pytest.mark.parametrize(

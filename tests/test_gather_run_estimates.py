@@ -56,8 +56,9 @@ def test_counts_are_filled_for_estimates(gathered: tuple[Log, Descent]) -> None:
 
 def test_levels_below_the_last_round_are_there_and_climb() -> None:
     log = Log.drawn(np.random.default_rng(7), 20_000, 20_000, 3)
-    shallow = run_plan(levels=1)
-    run = gather_counts(town(), 3, shallow, log.count(shallow))
+    nowhere = AtLeast(1e9)  # no context has that much support: one round, and none below
+    run = gather_counts(town(), 3, run_plan(), log.count(run_plan()), support=nowhere)
+    assert len(run.rounds) == 1
     assert run.counts.levels == (LEAF, GROUP, ROOT)
     # Not exact, though nothing was drawn: entries that are not listed are unknown there, and no zeros.
     assert run.counts.at(LEAF).noise_sd == run.counts.at(ROOT).noise_sd > 0

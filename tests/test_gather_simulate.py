@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chi2
+from scipy.stats import binom, binomtest, chi2
 
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
-from tacit.gather.estimate.planning import NoiseBy
+from tacit.gather.estimate.planning import Law, NoiseBy
+from tacit.gather.estimate.published import PublishedNoise
 from tacit.gather.simulate.making import Devices, make
 from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
 from tacit.gather.simulate.outcome import Simulated
@@ -27,7 +28,7 @@ from tacit.gather.simulate.population import (
     evenly,
     refusal_of,
 )
-from tacit.gather.simulate.setting import Keys, round_for
+from tacit.gather.simulate.setting import Keys, round_for, run_for
 from tacit.gather.simulate.workers import made_blocks
 from tacit.gather.simulate.world import Books, World
 from tacit.gather.wire import credentials
@@ -158,10 +159,16 @@ def variance_is(found: Simulated, expected: float) -> bool:
     return 1 - 1.1 * (1 - low) < found.variance_seen / expected < 1 + 1.1 * (high - 1)
 
 
+NEARLY_NORMAL = {
+    NoiseBy.SERVERS: Law.DISCRETE_GAUSSIAN,
+    NoiseBy.USERS: Law.SKELLAM,
+}  # as `variance_is` takes it
+
+
 @pytest.mark.parametrize("by", NoiseBy)
 def test_the_noise_has_the_variance_that_is_stated(by: NoiseBy) -> None:
     population = Population(60, 3000, away=0.3)
-    round = round_for(population, KEYS, epsilon=1.0, by=by)
+    round = round_for(population, KEYS, run_for(population, epsilon=1.0, by=by, law=NEARLY_NORMAL[by]))
     found = world(population, round).run()
     assert found.variance_stated == found.variance_expected == round.noise.published_variance(found.accepted)
     assert variance_is(found, found.variance_expected)
@@ -169,9 +176,42 @@ def test_the_noise_has_the_variance_that_is_stated(by: NoiseBy) -> None:
     assert not variance_is(found, found.variance_expected * 2)
 
 
+PLANS: list[dict[str, Any]] = [  # what `plan` chooses by itself: pure noise by servers, by users, for totals
+    {"events": 4},
+    {"events": 4, "silent": 0.1},
+    {"events": 4, "totals_only": True},
+    {"events": 12},
+]
+
+
+@pytest.mark.parametrize("asked", PLANS)
+def test_the_planned_error_is_what_happens(asked: dict[str, Any]) -> None:
+    """Counts beyond the planned standard deviation are as many as the chosen law says, by an exact test.
+
+    The twin has noise for 5/4 of the epsilon, which is a fifth less of it, and is found out.
+    """
+    silent = asked.get("silent")
+    population = Population(40, 4000, asked["events"], totals_only=asked.get("totals_only", False))
+    run = run_for(population, epsilon=1.0, silent=silent)
+    assert run.options[0].sd == run.published_sd(40)
+    # Fixed beforehand: how often a count is off by more than the planned error, by the exact law.
+    chance = PublishedNoise.of(run.noise, 40).outside(run.options[0].sd)
+
+    def beyond(epsilon: float) -> int:
+        drawn = run_for(population, epsilon=epsilon, silent=silent, law=run.law, by=run.by)
+        found = world(population, round_for(population, KEYS, drawn)).run()
+        assert found.accepted == 40
+        assert found.noise is not None
+        return int((np.abs(found.noise) > run.options[0].sd).sum())
+
+    assert binomtest(beyond(1.0), 4000, chance).pvalue >= ALPHA
+    assert binomtest(beyond(1.25), 4000, chance).pvalue < ALPHA
+
+
 def test_noise_that_devices_leave_out_is_missing() -> None:
     population = Population(60, 3000, misbehaving={Behaviour.NO_NOISE: 0.6})
-    round = round_for(population, KEYS, epsilon=1.0, by=NoiseBy.USERS, silent=0.7)
+    run = run_for(population, epsilon=1.0, by=NoiseBy.USERS, law=Law.SKELLAM, silent=0.7)
+    round = round_for(population, KEYS, run)
     found = world(population, round).run()
     assert found.without_noise > 20
     assert variance_is(found, found.variance_expected)

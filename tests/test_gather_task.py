@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gather_town import town
+from gather_town import GROUP, ROOT, town
 from tacit.errors import BadInput
 from tacit.gather.estimate.planning import NoiseBy, plan
 from tacit.gather.estimate.published import PublishedNoise
@@ -61,7 +61,7 @@ def test_support_is_held_against_the_noise_of_those_who_answered() -> None:
     share = AboveNoise().false_expansions
     between = (few.threshold(share) + all_.threshold(share)) // 2
     assert all_.threshold(share) < between < few.threshold(share)
-    start = Descent(town(), 2, run)
+    start = Descent(town().only((GROUP, ROOT)), 2, run)
     assert start.question is not None
     assert start.after(Answered(start.question, between, 60)).question is not None
     assert start.after(Answered(start.question, between, 20)).question is None

@@ -29,7 +29,7 @@ from tacit.gather.wire.noise import ServerNoise
 from tacit.gather.wire.questions import Question
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.schema.contexts.attributes import Steps
-from tacit.schema.contexts.hierarchy import Lattice, Levels
+from tacit.schema.contexts.hierarchy import Lattice, Levels, Sequence
 from tacit.schema.contexts.tree import Tree
 
 ALPHA = 1e-9
@@ -53,9 +53,10 @@ def test_every_child_of_a_node_with_support_is_asked_about_and_no_other() -> Non
     assert run.rounds[-1].question is asked[-1]
 
 
-def test_the_depth_limit_and_lack_of_support_end_a_run() -> None:
+def test_levels_left_out_and_lack_of_support_end_a_run() -> None:
     log = Log.drawn(np.random.default_rng(2), 3000, 3000, 2)
-    shallow = gather_counts(town(), 2, run_plan(levels=2), silently(log.count(run_plan(levels=2))))
+    coarse = town().only((GROUP, ROOT))
+    shallow = gather_counts(coarse, 2, run_plan(levels=2), silently(log.count(run_plan(levels=2))))
     assert [round.levels for round in shallow.rounds] == [ROOT, GROUP]
     nobody = Log([], np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool), 50)
     empty = gather_counts(town(), 2, run_plan(), silently(nobody.count(run_plan())))
@@ -63,6 +64,26 @@ def test_the_depth_limit_and_lack_of_support_end_a_run() -> None:
     assert empty.question is None
     with pytest.raises(BadInput, match="after its end"):
         empty.after(empty.rounds[0].result)
+
+
+def test_a_plan_that_would_stop_above_the_finest_level_is_refused_before_anything_is_asked() -> None:
+    """A sequence of one step gets its root by itself: one round would ask about the root alone."""
+    flat = Sequence([Steps("place", Tree.of_paths(["lake", "lawn", "shop"]))], [(0,)])
+    nodes = public_nodes(flat, {"place": ["lake", "lawn", "shop"]})
+    with pytest.raises(BadInput) as refused:
+        Descent(nodes, 2, run_plan(levels=1))
+    for words in ("2 levels", "got 1", "only about (1,)", "(0,) would read 0", "levels=2", "only([(0,)])"):
+        assert words in str(refused.value)
+    # Both ways that it names ask about the leaves.
+    assert Descent(nodes.only([(0,)]), 2, run_plan(levels=1)).question.levels == (0,)
+    log = Log(["lake"] * 400, np.arange(400), np.zeros(400, np.int64), np.zeros(400, bool), 400)
+    both = gather_counts(nodes, 2, run_plan(levels=2), silently(log.count(run_plan(levels=2), nodes=nodes)))
+    assert both.counts.at((0,)).total.max() == 400
+
+
+def test_a_plan_for_more_levels_than_there_are_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"3 levels.*got 4.*more noise than it needs.*levels=3"):
+        Descent(town(), 2, run_plan(levels=4))
 
 
 def test_the_same_results_ask_the_same_again() -> None:

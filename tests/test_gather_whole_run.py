@@ -11,7 +11,7 @@ import pytest
 from gather_town import GROUP, LEAF, ROOT, Log, town
 from gather_worlds import AFTER, DURING, ENROLMENT, PROXY_KEY, SERVER_KEY, World, a_round, name
 from tacit.entropy import Simulation
-from tacit.errors import BudgetExceeded
+from tacit.errors import BadInput, BudgetExceeded
 from tacit.gather.client.answering import answer
 from tacit.gather.client.contributions import Contributions, Event
 from tacit.gather.client.memory import MemoryDevice
@@ -100,6 +100,26 @@ def test_a_run_pays_its_epsilon_and_not_more(by: NoiseBy) -> None:
     for party in ("proxy", "server"):
         assert field.kept[f"{party}_ledger"].now.accounts[line].remaining == Amount()
     assert consistent(total_tiers(found))[2].value.shape == (12,)
+
+
+def test_a_run_for_totals_alone_asks_no_device_about_ads() -> None:
+    """And a device would not answer more: its counts add up to its events, once."""
+    bound = Contribution(3, totals_only=True)
+    run = plan(contribution=bound, levels=3, parties=PARTIES, epsilon=20)
+    field = Field(run, run.cost)
+    found = gather_counts(town(), 0, run, field.count, support=Largest(8))
+    assert [round.question.entries for round in found.rounds] == [0, 0, 0]
+    assert [round.question.cells for round in found.rounds] == [1, 8, 48]
+    assert field.exact[0].sum() == field.exact[1].sum() == field.exact[2].sum() > 0
+    twice = plan(contribution=Contribution(3), levels=3, parties=PARTIES, epsilon=20)
+    assert run.published_sd(PARTIES) < 0.6 * twice.published_sd(PARTIES)
+    with pytest.raises(BadInput, match="expected ads=0 with a plan for totals only, got 2"):
+        gather_counts(town(), ADS, run, field.count)
+    with pytest.raises(BadInput, match=r"expected ads >= 1.*totals_only=True"):
+        gather_counts(town(), 0, twice, field.count)
+    round = a_round(cells=9, question=bytes(32), parties=PARTIES, noise=run.noise, promise=run.promise)
+    with pytest.raises(BadInput, match="add up to at most 3, got more"):
+        field.reporters[0].upload(round, np.array([3, 3, *[0] * 7]))
 
 
 def test_a_budget_that_is_short_ends_the_run_before_its_last_round() -> None:

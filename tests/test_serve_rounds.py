@@ -192,6 +192,9 @@ def test_a_server_that_does_not_answer_is_said_in_one_line(tmp_path: Path, serve
         assert message in said
 
 
+TOTALS = Question((1,), np.array([3, 5]), np.zeros(3, np.int64), np.zeros(0, np.int64))
+
+
 @pytest.fixture
 def known(tmp_path: Path) -> tuple[Settings, parties.Parties]:
     trial.write(tmp_path / "trial", proxy_port=1, server_port=2, entropy=Entropy())
@@ -216,7 +219,7 @@ def test_what_a_file_says_is_what_is_asked(known: tuple[Settings, parties.Partie
     proving = read(known, path).round
     assert proving.bounds is not None
     assert (proving.bounds.each, proving.bounds.total, proving.check) == (2, 10, bytes(range(32)))
-    path.write_text(ROUND.replace('"servers"', '"users"') + "silent = 0.1\ndelta = 1e-5\n")
+    path.write_text(ROUND.replace('"servers"', '"users"') + 'silent = 0.1\ndelta = 1e-5\nlaw = "skellam"\n')
     by_users = read(known, path).round
     assert by_users.noise.device_law is not None
     assert float(by_users.promise.delta) == 1e-5
@@ -225,6 +228,14 @@ def test_what_a_file_says_is_what_is_asked(known: tuple[Settings, parties.Partie
     path.write_text(ROUND.replace("cells = 4", 'question = "question"'))
     asked = read(known, path)
     assert (asked.round.cells, asked.announced.question) == (question.cells, question.to_bytes())
+    (tmp_path / "question").write_bytes(TOTALS.to_bytes())
+    path.write_text(ROUND.replace("cells = 4", 'question = "question"\ntotals_only = true'))
+    totals = read(known, path)
+    assert (totals.round.cells, totals.round.most_in_all) == (2, 5)
+    assert totals.options[0].sd < asked.options[0].sd
+    assert totals.plan.law is totals.options[0].law
+    path.write_text(path.read_text() + 'law = "discrete-gaussian"\n')
+    assert read(known, path).plan.law == "discrete-gaussian"
 
 
 @pytest.mark.parametrize(
@@ -245,6 +256,8 @@ def test_what_a_file_says_is_what_is_asked(known: tuple[Settings, parties.Partie
         ("epsilon = 50", 'epsilon = "much"', "expected epsilon to be a finite number"),
         ("each = 2", "each = 6", "expected each <= events = 5, got 6"),
         ('"servers"', '"nobody"', "expected NoiseBy to be one of servers, users, got 'nobody'"),
+        ("each = 2", 'law = "uniform"', "expected Law to be one of discrete-gaussian, skellam"),
+        ("each = 2", "totals_only = 1", "totals_only: expected true or false, got 1"),
         ("level = 0", "levle = 0", "levle: expected one of .*did you mean 'level'"),
         ("smallest_batch = 3", "smallest_batch = 101", "expected smallest_batch <= parties = 100, got 101"),
     ],
@@ -268,12 +281,12 @@ def test_what_was_opened_is_asked_for_again_and_nothing_else(
     path.write_text(ROUND)
     first = asking.kept(read(known, path, now=1_000), path)
     later = replace(first.round, opens=1_010, closes=1_010 + LASTS)
-    again = asking.kept(asking.Asked(Announced(later), first.plan), path)
+    again = asking.kept(replace(first, announced=Announced(later)), path)
     assert again.announced == first.announced
     assert {each.name for each in tmp_path.iterdir()} == {"trial", "round.toml", "round.round"}
     for other in (replace(later, cells=5), replace(later, closes=later.closes + 1), replace(later, skew=1)):
         with pytest.raises(BadInput, match="a round never changes; ask for another one in a file of its own"):
-            asking.kept(asking.Asked(Announced(other), first.plan), path)
+            asking.kept(replace(first, announced=Announced(other)), path)
     path.with_suffix(".round").write_bytes(b"something")
     with pytest.raises(BadInput, match="expected the round that was opened, got other bytes"):
         asking.kept(first, path)

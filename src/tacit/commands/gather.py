@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from tacit.commands.output import Subparsers, add_json_flag, print_json, print_t
 from tacit.errors import BadInput
 
 if TYPE_CHECKING:
+    from tacit.gather.estimate.planning import Option, RunPlan
     from tacit.gather.simulate.outcome import Simulated
     from tacit.gather.simulate.world import Books
     from tacit.gather.wire.rounds import Round
@@ -28,6 +31,9 @@ Some devices are away; some cheat, as many in each way: they replay, send two re
 little or garbage, leave their noise out (where users add it), lie about their counts, or come late. The table
 says what was refused and why, how far the release is from the exact counts, and what each party's work took.
 
+The law of the noise is the one with the least planned error; what others would cost is listed below. Devices
+add noise only where --silent or --noise says so: less noise is no reason to trust them.
+
 A lie about counts is only refused with --proof: without, one device can shift a count by any amount."""
 
 EXAMPLES = """\
@@ -36,6 +42,7 @@ examples:
   tacit gather simulate --devices 100000 --counts 1000 --away 0.2 --malicious 0.05
   tacit gather simulate --devices 5000 --malicious 0.1 --proof
   tacit gather simulate --devices 5000 --noise users --epsilon 2 --json
+  tacit gather simulate --devices 5000 --silent 0.05 --totals-only
 
 exit code 0: exactly the bad uploads were refused, and the sum was released; 1: not so."""
 
@@ -70,7 +77,23 @@ def add_parser(commands: Subparsers) -> None:
         "--malicious", type=float, default=0.0, metavar="F", help="share that cheats (default: %(default)s)"
     )
     simulate.add_argument(
-        "--noise", choices=("servers", "users"), default="servers", help="who adds it (default: %(default)s)"
+        "--noise",
+        choices=("servers", "users"),
+        help="who adds it (default: servers, or with --silent whoever needs less)",
+    )
+    simulate.add_argument(
+        "--law",
+        choices=("discrete-gaussian", "skellam", "discrete-laplace"),
+        help="of the noise (default: the least planned error; the table has the others)",
+    )
+    simulate.add_argument(
+        "--silent",
+        type=float,
+        metavar="F",
+        help="share that may leave its noise out (default: not stated; with --noise users, --malicious)",
+    )
+    simulate.add_argument(
+        "--totals-only", action="store_true", help="an event counts once: no clicks are asked for"
     )
     simulate.add_argument(
         "--epsilon",
@@ -100,12 +123,12 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tacit.entropy import Entropy
-    from tacit.gather.estimate.planning import NoiseBy
+    from tacit.gather.estimate.planning import Law, NoiseBy, options
     from tacit.gather.simulate.population import Population, evenly
-    from tacit.gather.simulate.setting import Keys, round_for
+    from tacit.gather.simulate.setting import Keys, round_for, run_for
     from tacit.gather.simulate.world import World
 
-    by = NoiseBy(args.noise)
+    by = None if args.noise is None else NoiseBy(args.noise)
     if args.proof and by is NoiseBy.USERS:
         raise BadInput("expected --noise servers with --proof, got users: a proof covers counts without noise")
     if not 0 <= args.malicious < 1:
@@ -115,23 +138,20 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput(f"expected {option} to be at least {least}, got {value}")
     if not 0 < args.epsilon <= LARGEST_EPSILON:
         raise BadInput(f"expected --epsilon above 0 and at most {LARGEST_EPSILON:g}, got {args.epsilon:g}")
-    population = Population(
-        args.devices,
-        args.counts,
-        away=args.away,
-        misbehaving=evenly(args.malicious, noise_by_users=by is NoiseBy.USERS),
-        seed=args.seed,
+    honest = Population(args.devices, args.counts, away=args.away, seed=args.seed, totals_only=args.totals_only)
+    silent = args.malicious if args.silent is None and by is NoiseBy.USERS else args.silent
+    law = None if args.law is None else Law(args.law)
+    run = run_for(honest, epsilon=args.epsilon, by=by, law=law, silent=silent, proof=args.proof)
+    population = replace(honest, misbehaving=evenly(args.malicious, noise_by_users=run.by is NoiseBy.USERS))
+    others = options(
+        contribution=run.contribution,
+        levels=1,
+        parties=args.devices,
+        epsilon=args.epsilon,
+        silent=silent,
     )
     keys = Keys.drawn(Entropy())
-    round = round_for(
-        population,
-        keys,
-        epsilon=args.epsilon,
-        by=by,
-        silent=args.malicious if by is NoiseBy.USERS else 0,
-        proof=args.proof,
-        smallest_batch=args.smallest_batch,
-    )
+    round = round_for(population, keys, run, proof=args.proof, smallest_batch=args.smallest_batch)
     began = time.perf_counter()
     world = World(round, population, keys, _books(round, args.store), clock=time.process_time)
     with progress_bar("counting", args.devices) as told:
@@ -139,9 +159,10 @@ def run(args: argparse.Namespace) -> int:
     wall = time.perf_counter() - began
     fine = found.as_foreseen and found.released is not None
     if args.json:
-        print_json({**found.as_json(), "seconds": wall, **_promise(round)})
+        print_json({**found.as_json(), "seconds": wall, **_promise(round), **noise_record(run, others)})
     else:
         _print(found, round, wall)
+        print("\n".join(noise_lines(run, others)))
     return 0 if fine else 1
 
 
@@ -168,6 +189,26 @@ def _books(round: Round, folder: Path | None) -> Books:
     return Books(
         SqlProxyStore.open(folder / "proxy.sqlite"), SqlServerStore.open(folder / "server.sqlite"), *kept
     )
+
+
+def noise_record(run: RunPlan, options: Iterable[Option]) -> dict[str, Any]:
+    """Which noise a run has, and what every law would have cost: all public, for a command's record."""
+    return {
+        "noise": {"by": str(run.by), "law": str(run.law)},
+        "noise_options": [each.as_json() for each in options],
+    }
+
+
+def noise_lines(run: RunPlan, options: Iterable[Option]) -> list[str]:
+    """The same in words, the run's own noise first."""
+    own = (run.by, run.law)
+    lines = [f"noise: {run.options[0]}, if every device answers"]
+    lines += [
+        f"  or: {each}" + (f"; it assumes {each.assumes}" if each.assumes else "")
+        for each in options
+        if (each.by, each.law) != own
+    ]
+    return lines
 
 
 def _promise(round: Round) -> dict[str, Any]:

@@ -70,7 +70,9 @@ operator's secret; both services must be running. The file says what is asked an
                               # the power of ten below 1 / (100 parties))
   events = 10                 # at most so many events of a device in the run;  each = 10  in one cell
   levels = 3                  # in so many rounds
+  totals_only = false         # true: no clicks are asked for, and noise is less
   noise = "servers"           # who adds it: servers, or users (then silent = 0.1: who may leave it out)
+  law = "discrete-laplace"    # or discrete-gaussian, skellam (default: the least planned error)
   proof = false               # each report proves that its counts are in range
   skew = 60                   # seconds by which clocks may differ
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tacit.commands.gather import noise_lines, noise_record
 from tacit.commands.output import print_json, print_table
 from tacit.commands.serve_party import extra_installed, parties_beside
 from tacit.commands.serve_status import utc
@@ -50,6 +51,7 @@ def run_open(args: argparse.Namespace) -> int:
         f"promise to each device: epsilon {told['epsilon']:g}, delta {told['delta']:g} over {told['levels']} "
         f"level(s); noise of standard deviation {told['noise_sd']:.2f} on each count"
     )
+    print("\n".join(noise_lines(asked.plan, asked.options)))
     cost = asked.round.cost
     print(
         f"costs on scope {asked.round.scope!r} at each party: epsilon {float(cost.epsilon):.9g}, "
@@ -86,6 +88,7 @@ def _told(asked: Asked) -> dict[str, Any]:
         "delta": float(round.promise.delta),
         "levels": round.promise.levels,
         "noise_sd": asked.plan.published_sd(round.parties),
+        **noise_record(asked.plan, asked.options),
         "cost": {"epsilon": float(round.cost.epsilon), "delta": float(round.cost.delta)},
         "scope": round.scope,
     }

@@ -13,8 +13,10 @@
     events = 10                 # at most so many events of a device in the run
     each = 10                   # and so many in one cell (default: events)
     levels = 3                  # in so many rounds
-    noise = "servers"           # who adds it: servers, or users
-    silent = 0.1                # with noise by users: the share that may leave its noise out
+    totals_only = false         # true: no clicks are asked for, an event counts once a level, with less noise
+    noise = "servers"           # who adds it: servers, or users (default: servers, unless `silent` is stated)
+    silent = 0.1                # the share of devices that may leave its noise out, where users add it
+    law = "discrete-laplace"    # or discrete-gaussian, skellam (default: the least planned error of them)
     proof = false               # each report proves that its counts are in range
     skew = 60                   # seconds by which clocks may differ
 
@@ -31,7 +33,7 @@ from typing import Any
 
 from tacit import expect
 from tacit.errors import BadInput, Refused
-from tacit.gather.estimate.planning import NoiseBy, RunPlan, plan
+from tacit.gather.estimate.planning import Law, NoiseBy, Option, RunPlan, options, plan
 from tacit.gather.estimate.rounds import Task
 from tacit.gather.wire.contribution import Contribution
 from tacit.gather.wire.questions import Question
@@ -42,17 +44,18 @@ from tacit.services.reading import Section
 from tacit.toml import read_toml
 
 NEEDED = ("task", "scope", "level", "hours", "parties", "smallest_batch", "epsilon", "events", "levels")
-OPTIONAL = ("cells", "question", "delta", "each", "noise", "silent", "proof", "skew")
+OPTIONAL = ("cells", "question", "delta", "each", "totals_only", "noise", "silent", "law", "proof", "skew")
 MOST_HOURS = 24 * 366
 KEPT_SUFFIX = ".round"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A round to open, and the plan that its noise is from."""
+    """A round to open, the plan of its noise, and the laws that could keep its promise, the least first."""
 
     announced: Announced
     plan: RunPlan
+    options: tuple[Option, ...]
 
     @property
     def round(self) -> Round:
@@ -94,7 +97,7 @@ def kept(asked: Asked, path: Path) -> Asked:
             f"{path}: expected what {place.name} beside it was opened with, got other values: a round never "
             "changes; ask for another one in a file of its own, with another task or level"
         )
-    return Asked(before, asked.plan)
+    return replace(asked, announced=before)
 
 
 def _asked(record: Mapping[str, Any], parties: Parties, folder: Path, check: bytes, now: int) -> Asked:
@@ -103,15 +106,14 @@ def _asked(record: Mapping[str, Any], parties: Parties, folder: Path, check: byt
     for key in NEEDED:
         if key not in given:
             raise BadInput(f"{key}: expected a value, got no such key")
-    run = plan(
-        contribution=Contribution(given["events"], given.get("each")),
-        levels=given["levels"],
-        parties=given["parties"],
-        epsilon=given["epsilon"],
-        delta=given.get("delta"),
-        by=NoiseBy(section.text("noise", str(NoiseBy.SERVERS))),
-        silent=given.get("silent", 0),
-    )
+    proof = section.flag("proof")
+    wanted: dict[str, Any] = {
+        "contribution": Contribution(given["events"], given.get("each"), section.flag("totals_only")),
+        **{key: given[key] for key in ("levels", "parties", "epsilon")},
+        **{key: given.get(key) for key in ("delta", "silent")},
+    }
+    by = NoiseBy(section.text("noise")) if "noise" in given else NoiseBy.SERVERS if proof else None
+    run = plan(**wanted, by=by, law=Law(section.text("law")) if "law" in given else None)
     task = Task(
         name=section.text("task"),
         parties=given["parties"],
@@ -120,7 +122,7 @@ def _asked(record: Mapping[str, Any], parties: Parties, folder: Path, check: byt
         proxy_key=parties.proxy.public_key,
         server_key=parties.server.public_key,
         skew=section.whole("skew", at_most=86_400, default=60),
-        check=check if section.flag("proof") else None,
+        check=check if proof else None,
     )
     hours = expect.positive("hours", given["hours"])
     if hours > MOST_HOURS:
@@ -133,7 +135,8 @@ def _asked(record: Mapping[str, Any], parties: Parties, folder: Path, check: byt
         opens=now,
         closes=now + max(1, int(hours * 3600)),
     )
-    return Asked(Announced(round, b"" if isinstance(question, int) else question.to_bytes()), run)
+    announced = Announced(round, b"" if isinstance(question, int) else question.to_bytes())
+    return Asked(announced, run, options(**wanted))
 
 
 def _question(section: Section, given: Mapping[str, Any]) -> Question | int:

@@ -22,7 +22,8 @@ def answer(question: Question, contributions: Contributions, node_of: NodeOf, ea
 
     Guarantee:  against all zeros, the answer is at most 2 m in L1 and 2 m r in squared L2, for m =
                 `contributions.most` events and r = `each`; exactly 2 (q r^2 + s^2) at most, with
-                q, s = divmod(m, r). Over h rounds of one run, h times that.
+                q, s = divmod(m, r). Half of that where the question is for totals alone. Over h rounds of
+                one run, h times that.
     Neighbours: the contribution of one device set to zero (zero-out).
     Assumes:    the contributions were chosen once and are the same in every round; the device runs this code.
                 A device that does not is bounded only by what its reports prove.

@@ -1,11 +1,13 @@
-"""The noise of a run, calibrated to its promise before anything is asked."""
+"""The noise of a run, chosen by its planned error and calibrated to its promise before anything is asked."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
+from typing import Any
 
 from tacit import expect
 from tacit.errors import BadInput
@@ -40,6 +42,37 @@ class Law(expect.Choice):
     DISCRETE_LAPLACE = "discrete-laplace"
 
 
+Way = tuple[NoiseBy, Law]
+
+
+@dataclass(frozen=True)
+class Option:
+    """A law that would keep a run's promise, and what it costs.
+
+    delta    that it needs: 0 for discrete Laplace, whatever was allowed
+    sd       standard deviation of the noise in a published count, if every device answers: the planned error
+    assumes  what must be true beyond what noise by servers needs; empty: nothing
+    """
+
+    by: NoiseBy
+    law: Law
+    delta: Fraction
+    sd: float
+    assumes: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.law} by {self.by}, standard deviation {self.sd:,.2f}, delta {float(self.delta):g}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "by": str(self.by),
+            "law": str(self.law),
+            "delta": float(self.delta),
+            "sd": self.sd,
+            "assumes": self.assumes,
+        }
+
+
 @dataclass(frozen=True)
 class RunPlan:
     """A run of counts along a hierarchy: at most `levels` rounds, one release. Make it with `plan`.
@@ -55,6 +88,7 @@ class RunPlan:
 
     promise: Promise
     noise: ServerNoise | UserNoise
+    options: tuple[Option, ...] = field(default=(), compare=False)  # it was chosen from; the first is its own
 
     def __post_init__(self) -> None:
         expect_kept(self.promise, self.noise)
@@ -97,6 +131,21 @@ class RunPlan:
         return math.sqrt(self.noise.published_variance(answered))
 
     @property
+    def by(self) -> NoiseBy:
+        return NoiseBy.USERS if isinstance(self.noise, UserNoise) else NoiseBy.SERVERS
+
+    @property
+    def law(self) -> Law:
+        """Of the noise that a server cannot subtract."""
+        match self.noise.shares if isinstance(self.noise, UserNoise) else self.noise.law:
+            case DiscreteGaussian():
+                return Law.DISCRETE_GAUSSIAN
+            case Skellam() | SkellamShares():
+                return Law.SKELLAM
+            case DiscreteLaplace() | PolyaShares():
+                return Law.DISCRETE_LAPLACE
+
+    @property
     def statement(self) -> PrivacyStatement:
         """The promise of the run for one device."""
         by_users = isinstance(self.noise, UserNoise)
@@ -126,42 +175,114 @@ def plan(
     parties: int,
     epsilon: expect.Number,
     delta: expect.Number | None = None,
-    by: NoiseBy = NoiseBy.SERVERS,
+    by: NoiseBy | None = None,
     law: Law | None = None,
-    silent: expect.Number = 0,
+    silent: expect.Number | None = None,
     large_delta: bool = False,
 ) -> RunPlan:
     """The least noise that keeps (epsilon, delta) over `levels` rounds of `parties` devices.
 
-    By default servers add discrete Gaussian and users Skellam noise, at a delta of at most 1 / (100 parties).
-    A delta of 1 / parties or more, which would allow to publish somebody's counts whole, is refused unless
-    `large_delta` asks for it. `silent` is the fraction of devices that may leave their noise out; it matters
-    where users add it. Shares then do without one device more, since each device knows its own and could
-    subtract it.
+    Of the laws that are not ruled out the one with the least planned error is taken, from public numbers alone:
+    the standard deviation of a published count's noise if every device answers. Who names a `law`, or `by` whom
+    noise is added, keeps it. `RunPlan.options` has what it was chosen from, `options` all there is.
+
+    `silent` is the fraction of devices that may leave their noise out. Devices add noise only where it is
+    stated, or `by` says so: less noise is no reason to trust them. Shares then do without one device more,
+    since each device knows its own and could subtract it.
+
+    Discrete Laplace noise keeps delta 0, whatever was allowed; for others delta is at most 1 / (100 parties) by
+    default. A delta of 1 / parties or more, which would allow to publish somebody's counts whole, is refused
+    unless `large_delta` asks for it.
     """
-    by, parties = NoiseBy(by), expect.whole("parties", parties, at_least=1)
-    target = expect.positive("epsilon", epsilon)
-    chosen = Law(law) if law is not None else _USUAL[by]
-    if by is NoiseBy.USERS and chosen is Law.DISCRETE_GAUSSIAN:
-        raise BadInput("expected skellam or discrete-laplace, which devices can share, got discrete-gaussian")
-    quiet = expect.probability("silent", silent, zero=True)
-    if by is NoiseBy.SERVERS and quiet:
+    asked = _Asked(contribution, levels, parties, epsilon, delta, silent, large_delta)
+    adding = {NoiseBy(by)} if by is not None else {NoiseBy.SERVERS} if silent is None else set(NoiseBy)
+    if NoiseBy.USERS not in adding and asked.quiet:
         raise BadInput("expected silent devices only where devices add noise, got some where servers do")
-    chance = _delta(chosen, delta, parties, large_delta=large_delta)
-    promise = Promise(contribution.events, contribution.most, levels, target, chance)
-    changes = contribution.changes * promise.levels
+    allowed = _WAYS if law is None else tuple(way for way in _ALL_WAYS if way[1] is Law(law))
+    ways = [way for way in allowed if way[0] in adding]
+    if not ways:
+        raise BadInput("expected skellam or discrete-laplace, which devices can share, got discrete-gaussian")
+    found = asked.plans(ways, named=law is not None)
+    best = found[0][1]
+    return replace(best, options=tuple(option for option, _ in found))
 
-    def noise(parameter: Fraction) -> ServerNoise | UserNoise:
-        if by is NoiseBy.USERS:
-            shares = SkellamShares if chosen is Law.SKELLAM else PolyaShares
-            return UserNoise(shares(parameter, parties, _not_counted(quiet, parties)))
-        return ServerNoise(_SERVER_LAWS[chosen](parameter))
 
-    if chosen is Law.DISCRETE_LAPLACE:
-        parameter = sum(changes) / target
-    else:
-        parameter = _least_variance(chosen, changes, target, chance)
-    return RunPlan(promise, noise(parameter))
+def options(
+    *,
+    contribution: Contribution,
+    levels: int,
+    parties: int,
+    epsilon: expect.Number,
+    delta: expect.Number | None = None,
+    silent: expect.Number | None = None,
+    large_delta: bool = False,
+) -> tuple[Option, ...]:
+    """Every law that a run could have, the least noise first; noise by users says what it would assume."""
+    asked = _Asked(contribution, levels, parties, epsilon, delta, silent, large_delta)
+    return tuple(option for option, _ in asked.plans(_WAYS, named=False))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a run is to keep, before its law is chosen."""
+
+    contribution: Contribution
+    levels: int
+    parties: int
+    epsilon: expect.Number
+    delta: expect.Number | None
+    silent: expect.Number | None
+    large_delta: bool
+
+    def __post_init__(self) -> None:
+        """A delta that cannot be meant is refused also where pure noise would do without it."""
+        parties = expect.whole("parties", self.parties, at_least=1)
+        if self.delta is not None and expect.at_least_zero("delta", self.delta):
+            _delta(Law.DISCRETE_GAUSSIAN, self.delta, parties, large_delta=self.large_delta)
+
+    @property
+    def quiet(self) -> Fraction:
+        return expect.probability("silent", 0 if self.silent is None else self.silent, zero=True)
+
+    def plans(self, ways: Iterable[Way], *, named: bool) -> list[tuple[Option, RunPlan]]:
+        """The ways that can be gone, the least noise first; BadInput, that of the first, where none can."""
+        found: list[tuple[Option, RunPlan]] = []
+        refused: list[BadInput] = []
+        for by, law in ways:
+            try:
+                run = self.plan(by, law, named=named)
+            except BadInput as reason:
+                refused.append(reason)
+            else:
+                assumes = _assumption(self.silent) if by is NoiseBy.USERS else ""
+                found.append((Option(by, law, run.delta, run.published_sd(self.parties), assumes), run))
+        if not found:
+            raise refused[0]
+        return sorted(found, key=lambda each: each[0].sd)
+
+    def plan(self, by: NoiseBy, law: Law, *, named: bool) -> RunPlan:
+        """The least noise of one law. Unless it was named, pure noise takes nothing of an allowed delta."""
+        parties, target, quiet = int(self.parties), expect.positive("epsilon", self.epsilon), self.quiet
+        unused = law is Law.DISCRETE_LAPLACE and not named
+        chance = _delta(law, None if unused else self.delta, parties, large_delta=self.large_delta)
+        bound = self.contribution
+        promise = Promise(bound.events, bound.most, self.levels, target, chance, bound.totals_only)
+        changes = bound.changes * promise.levels
+        if law is Law.DISCRETE_LAPLACE:
+            parameter = sum(changes) / target
+        else:
+            parameter = _least_variance(law, changes, target, chance)
+        if by is NoiseBy.SERVERS:
+            return RunPlan(promise, ServerNoise(_SERVER_LAWS[law](parameter)))
+        shares = SkellamShares if law is Law.SKELLAM else PolyaShares
+        return RunPlan(promise, UserNoise(shares(parameter, parties, _not_counted(quiet, parties))))
+
+
+def _assumption(silent: expect.Number | None) -> str:
+    if silent is None:
+        return "that no device leaves its noise out or is made up, which silent = 0 would state"
+    most = float(expect.exact("silent", silent))
+    return f"that at most {most:.4g} of the devices leave their noise out or are made up, as was stated"
 
 
 def _not_counted(silent: Fraction, parties: int) -> Fraction:
@@ -174,7 +295,13 @@ def _not_counted(silent: Fraction, parties: int) -> Fraction:
     return Fraction(others, parties)
 
 
-_USUAL = {NoiseBy.SERVERS: Law.DISCRETE_GAUSSIAN, NoiseBy.USERS: Law.SKELLAM}
+_WAYS: tuple[Way, ...] = (
+    (NoiseBy.SERVERS, Law.DISCRETE_GAUSSIAN),
+    (NoiseBy.SERVERS, Law.DISCRETE_LAPLACE),
+    (NoiseBy.USERS, Law.SKELLAM),
+    (NoiseBy.USERS, Law.DISCRETE_LAPLACE),
+)
+_ALL_WAYS = (*_WAYS, (NoiseBy.SERVERS, Law.SKELLAM))  # by servers as much noise as discrete Gaussian
 _SERVER_LAWS: dict[Law, Callable[[Fraction], Skellam | DiscreteGaussian | DiscreteLaplace]] = {
     Law.SKELLAM: Skellam,
     Law.DISCRETE_GAUSSIAN: DiscreteGaussian,
@@ -203,6 +330,7 @@ def _delta(law: Law, delta: expect.Number | None, parties: int, *, large_delta: 
     return chance
 
 
+@lru_cache(maxsize=256)
 def _least_variance(law: Law, changes: tuple[int, ...], epsilon: Fraction, delta: Fraction) -> Fraction:
     kind = SkellamCounts if law is Law.SKELLAM else DiscreteGaussianCounts
 

@@ -36,9 +36,12 @@ class Task:
         they count was agreed on otherwise.
 
         With a proof, each count is at most what the plan allows a cell, and all of them at most twice a
-        device's events, since an event counts in a total and as a click or a no-click.
+        device's events, since an event counts in a total and as a click or a no-click; or once, where only
+        totals are asked for.
         """
         promise, proof = run.promise, self.check is not None
+        if isinstance(question, Question):
+            question.expect_promised(promise)
         return Round(
             task=self.name,
             level=level,
@@ -51,7 +54,7 @@ class Task:
             parties=self.parties,
             smallest_batch=self.smallest_batch,
             noise=run.noise,
-            bounds=Bounds(each=promise.each, total=2 * promise.events) if proof else None,
+            bounds=Bounds(each=promise.each, total=promise.contribution.in_all) if proof else None,
             scope=self.scope,
             promise=promise,
             check=self.check or bytes(CHECK_BYTES),

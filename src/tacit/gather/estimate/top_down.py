@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -68,7 +68,8 @@ class AskedLevel:
 class Descent:
     """A run so far. `question` is what to ask next, None at the end; `after` its answer there is a further one.
 
-    The same results give the same questions, so a run can be taken up again from its stored results.
+    The plan has a round for each level of the nodes. With `ads` 0 only totals are asked for, by a plan that
+    says so. The same results give the same questions, so a run can be taken up again from its stored results.
     """
 
     nodes: ContextNodes
@@ -79,10 +80,40 @@ class Descent:
     rounds: tuple[AskedLevel, ...] = ()
 
     def __post_init__(self) -> None:
-        expect.whole("ads", self.ads, at_least=1)
+        self._check_ads()
         for finer, coarser in itertools.pairwise(self.chain):
             if not is_coarser(coarser, finer):
                 raise BadInput(f"expected a sequence of levels to go down, got {finer} beside {coarser}")
+        self._check_levels()
+
+    def _check_ads(self) -> None:
+        expect.whole("ads", self.ads, at_least=0)
+        if self.ads and self.plan.contribution.totals_only:
+            raise BadInput(
+                f"expected ads=0 with a plan for totals only, got {self.ads}: clicks would count an event a "
+                "second time, which its noise does not cover; plan without totals_only to ask about ads"
+            )
+        if not self.ads and not self.plan.contribution.totals_only:
+            raise BadInput(
+                "expected ads >= 1, or a plan for totals only, which has less noise: plan with "
+                "Contribution(..., totals_only=True); got ads=0"
+            )
+
+    def _check_levels(self) -> None:
+        """A plan's rounds are those of the nodes' levels: with fewer, the finest would never be asked about."""
+        there, planned = len(self.chain), self.plan.levels
+        if planned < there:
+            asked, left = self.chain[-planned:][::-1], self.chain[:-planned]
+            raise BadInput(
+                f"expected a plan for the {there} levels of these nodes (a hierarchy adds its root), got "
+                f"{planned}: it would ask only about {_said(asked)}, and every count of {_said(left)} would "
+                f"read 0; plan with levels={there}, or ask less: nodes.only({list(self.chain[:planned])})"
+            )
+        if planned > there:
+            raise BadInput(
+                f"expected a plan for the {there} levels of these nodes, got {planned}: rounds that are never "
+                f"held would be paid for, with more noise than it needs; plan with levels={there}"
+            )
 
     @cached_property
     def chain(self) -> tuple[Levels, ...]:
@@ -94,7 +125,7 @@ class Descent:
     def question(self) -> Question | None:
         """What to ask next."""
         depth = len(self.rounds)
-        if depth >= min(len(self.chain), self.plan.levels):
+        if depth >= len(self.chain):
             return None
         levels = self.chain[-1 - depth]
         if not self.rounds:
@@ -177,6 +208,10 @@ class Descent:
         sd = math.sqrt(self.rounds[-1].result.noise_variance)
         offsets, ad = np.zeros(nodes + 1, np.int64), np.zeros(0, np.int64)
         return LevelCounts(levels, nodes, self.ads, np.zeros(nodes), offsets, ad, none, none, sd)
+
+
+def _said(levels: Iterable[Levels]) -> str:
+    return ", ".join(map(str, levels))
 
 
 def gather_counts(

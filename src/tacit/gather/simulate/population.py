@@ -60,7 +60,7 @@ class Block:
     first: int
     present: NDArray[np.bool_]  # (devices,)
     behaviour: NDArray[np.uint8]  # (devices,) index into Behaviour
-    touched: NDArray[np.int64]  # (devices, 2 events): the cells that each event adds one to
+    touched: NDArray[np.int64]  # (devices, 2 events, or events): the cells that each event adds one to
     cells: int
     each: int
 
@@ -91,7 +91,8 @@ _BEHAVIOURS = tuple(Behaviour)
 
 @dataclass(frozen=True)
 class Population:
-    """So many devices, each with `events` events; an event adds one to a total and to a click or no-click.
+    """So many devices, each with `events` events; an event adds one to a total and to a click or no-click, or
+    with `totals_only` to a total alone.
 
     A share `away` of all devices is not there. `misbehaving` are shares of those who are, by what they do.
     `at_a_time` devices make a block: enough to share the cost of a commit, few enough to keep memory small.
@@ -105,6 +106,7 @@ class Population:
     misbehaving: Mapping[Behaviour, float] = field(default_factory=dict)
     seed: int = 1
     at_a_time: int = 500
+    totals_only: bool = False
 
     def __post_init__(self) -> None:
         expect.whole("devices", self.devices, at_least=1)
@@ -127,7 +129,7 @@ class Population:
     @property
     def totals(self) -> int:
         """How many of the cells are totals; the others are clicks and no-clicks."""
-        return max(1, self.cells // 3)
+        return self.cells if self.totals_only else max(1, self.cells // 3)
 
     def block(self, number: int) -> Block:
         first = number * self.at_a_time
@@ -138,6 +140,7 @@ class Population:
         skewed = uniform[:, 2:] ** 2
         totals = (skewed[:, : self.events] * self.totals).astype(np.int64)
         clicks = self.totals + (skewed[:, self.events :] * (self.cells - self.totals)).astype(np.int64)
+        touched = totals if self.totals_only else np.concatenate((totals, clicks), axis=1)
         shares = np.array([self.misbehaving.get(each, 0.0) for each in MISBEHAVIOURS])
         edges = np.concatenate(([0.0], np.cumsum(shares)))  # below the first edge of a kind, then honest
         kind = np.searchsorted(edges, uniform[:, 1], side="right")
@@ -146,7 +149,7 @@ class Population:
             first,
             uniform[:, 0] >= self.away,
             behaviour,
-            np.concatenate((totals, clicks), axis=1),
+            touched,
             self.cells,
             self.each,
         )

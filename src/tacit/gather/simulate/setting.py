@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tacit.gather.estimate.planning import NoiseBy, plan
+from tacit.gather.estimate.planning import Law, NoiseBy, RunPlan, plan
 from tacit.gather.estimate.rounds import Task
 from tacit.gather.simulate.population import Population
 from tacit.gather.wire.checking import check_hash
@@ -32,29 +32,42 @@ class Keys:
         return cls(*secrets, *(SealingKey.from_bytes(entropy.bytes(KEY_BYTES)) for _ in range(2)))
 
 
+def run_for(
+    population: Population,
+    *,
+    epsilon: float,
+    by: NoiseBy | None = None,
+    law: Law | None = None,
+    silent: float | None = None,
+    proof: bool = False,
+) -> RunPlan:
+    """A run of one round over the population, with noise for (epsilon, usual delta), chosen unless named.
+
+    `silent` is the share of devices that may leave their noise out, where users add it. With proofs servers do.
+    """
+    return plan(
+        contribution=Contribution(population.events, population.each, population.totals_only),
+        levels=1,
+        parties=population.devices,
+        epsilon=epsilon,
+        by=NoiseBy.SERVERS if proof else by,
+        law=law,
+        silent=silent,
+    )
+
+
 def round_for(
     population: Population,
     keys: Keys,
+    run: RunPlan | None = None,
     *,
-    epsilon: float,
-    by: NoiseBy = NoiseBy.SERVERS,
-    silent: float = 0.0,
+    epsilon: float = 1.0,
     proof: bool = False,
     smallest_batch: int = 1,
     task: str = "simulated",
 ) -> Round:
-    """One round that asks each device of the population for its counts, with noise for (epsilon, usual delta).
-
-    `silent` is the share of devices that may leave their noise out, where users add it.
-    """
-    found = plan(
-        contribution=Contribution(population.events, population.each),
-        levels=1,
-        parties=population.devices,
-        epsilon=epsilon,
-        by=by,
-        silent=silent,
-    )
+    """The one round of the run, which asks each device of the population for its counts; by default of the run
+    that is chosen for this epsilon."""
     shared = Task(
         task,
         population.devices,
@@ -65,4 +78,5 @@ def round_for(
         SKEW,
         check_hash(keys.check_key) if proof else None,
     )
+    found = run_for(population, epsilon=epsilon, proof=proof) if run is None else run
     return shared.round(found, population.cells, level=0, opens=OPENS, closes=CLOSES)

@@ -32,6 +32,7 @@ RELATION = Relation.ZERO_OUT
 MOST_LEVELS = 100
 MOST_EVENTS = 1 << 20
 MOST_CHANGES = 1 << 17  # counts of a run that one device can change: what an accountant has to go through
+_TOTALS = "totals"  # the word of a promise for totals alone; others are spelled without it
 LEAST_EPSILON = Fraction(1, EPSILON_PARTS)  # what a ledger can count; far below any whose noise can be drawn
 
 
@@ -40,7 +41,8 @@ class Promise:
     """(epsilon, delta)-DP for one device, over all rounds of a run. `expect_kept` says whether noise keeps it.
 
     The device adds at most `events` events to the run, chosen once, and at most `each` to one cell of a level;
-    the run has at most `levels` levels.
+    the run has at most `levels` levels. With `totals_only` it asks for totals of contexts alone, so that an
+    event counts in one cell of a level and not in two.
     """
 
     events: int
@@ -48,6 +50,7 @@ class Promise:
     levels: int
     epsilon: Fraction
     delta: Fraction
+    totals_only: bool = False
 
     def __post_init__(self) -> None:
         for name, most in (("events", MOST_EVENTS), ("each", MOST_EVENTS), ("levels", MOST_LEVELS)):
@@ -59,13 +62,13 @@ class Promise:
         object.__setattr__(self, "delta", expect.probability("delta", self.delta, zero=True))
         if not self.levels * LEAST_EPSILON < self.epsilon <= LARGEST_EPSILON:
             raise BadInput(f"expected an epsilon that a ledger can count, got {float(self.epsilon):g}")
-        changes = 2 * -(-self.events // self.contribution.most) * self.levels  # checks each <= events, too
+        changes = -(-self.contribution.in_all // self.each) * self.levels  # checks each <= events, too
         if changes > MOST_CHANGES:
             raise BadInput(f"expected a device to change at most {MOST_CHANGES} counts, got {changes}")
 
     @property
     def contribution(self) -> Contribution:
-        return Contribution(self.events, self.each)
+        return Contribution(self.events, self.each, self.totals_only)
 
     @property
     def cost(self) -> Budget:
@@ -87,14 +90,17 @@ class Promise:
             raise BadInput(f"expected a level below the {self.levels} levels of the run, got {level}")
 
     def to_plain(self) -> tuple[Any, ...]:
-        return self.events, self.each, self.levels, exact_text(self.epsilon), exact_text(self.delta)
+        plain = self.events, self.each, self.levels, exact_text(self.epsilon), exact_text(self.delta)
+        return (*plain, _TOTALS) if self.totals_only else plain
 
 
 def promise_from_plain(plain: tuple[Any, ...]) -> Promise:
     """The promise that `to_plain` wrote; BadInput for anything else."""
-    if tuple(map(type, plain)) != (int, int, int, str, str):
+    numbers, more = plain[:5], plain[5:]
+    if tuple(map(type, numbers)) != (int, int, int, str, str) or more not in ((), (_TOTALS,)):
         raise BadInput("expected a promise of three whole numbers and two fractions, got something else")
-    return Promise(*plain[:3], *map(exact_number, plain[3:]))
+    events, each, levels, epsilon, delta = numbers
+    return Promise(events, each, levels, exact_number(epsilon), exact_number(delta), totals_only=bool(more))
 
 
 def seen_by_a_server(noise: Noise, changes: tuple[int, ...]) -> NoisyCounts:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import BadInput, Refused
 from tacit.gather.wire.encoding import MOST_FIELDS, Kind, decode, encode, malformed, reading
+from tacit.gather.wire.promises import Promise
 from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import MOST_CELLS, Round
 from tacit.schema.contexts.hierarchy import Levels
@@ -24,7 +25,7 @@ class Question:
     """Some nodes of one level and, at each of them, some ads.
 
     The cells are, in this order: for every node how often it was seen; for every (node, ad) entry the clicks;
-    for every entry the impressions without a click.
+    for every entry the impressions without a click. Without entries it asks for totals alone.
     """
 
     levels: Levels
@@ -103,7 +104,18 @@ class Question:
         found = cls.from_bytes(data)
         if found.digest != round.question or found.cells != round.cells:
             raise Refused(Refusal.CONFLICT, "expected the question that the round names, got another")
+        try:
+            found.expect_promised(round.promise)
+        except BadInput as more:
+            raise Refused(Refusal.CONFLICT, str(more)) from None
         return found
+
+    def expect_promised(self, promise: Promise) -> None:
+        """BadInput where the promise is for totals alone and the question has entries of ads."""
+        if promise.totals_only and self.entries:
+            raise BadInput(
+                f"expected a question for totals alone, as was promised, got {self.entries} entries of ads"
+            )
 
     @cached_property
     def digest(self) -> bytes:

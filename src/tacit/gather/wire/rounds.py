@@ -124,8 +124,9 @@ class Round:
 
     @property
     def most_in_all(self) -> int:
-        """No honest vector has a larger sum: an event counts in a total, and as a click or a no-click."""
-        return 2 * self.promise.events
+        """No honest vector has a larger sum: an event counts in a total and, unless only totals are asked for,
+        as a click or a no-click."""
+        return self.promise.contribution.in_all
 
     @property
     def cost(self) -> Budget:

@@ -17,7 +17,7 @@ from tacit import expect
 from tacit.data.generators.visits import VisitsWorld
 from tacit.deliver.estimates.backing_off import BackOff
 from tacit.deliver.estimates.estimate import Estimator
-from tacit.gather.estimate.planning import NoiseBy, RunPlan, paper_variance, plan
+from tacit.gather.estimate.planning import Law, NoiseBy, RunPlan, paper_variance, plan
 from tacit.gather.estimate.support import AboveNoise
 from tacit.gather.wire.contribution import Contribution
 from tacit.gather.wire.noise import UserNoise
@@ -71,7 +71,8 @@ class PaperNoise:
 
 @dataclass(frozen=True)
 class OurNoise:
-    """The least noise by exact accounting; by default devices are counted, and delta is far below 1 in them."""
+    """The least noise of a Gaussian shape by exact accounting; by default devices are counted, and delta is far
+    below 1 in them. The law is named, so that arms differ in what they are about alone."""
 
     epsilon: expect.Number
     delta: Fraction | None = None
@@ -89,6 +90,7 @@ class OurNoise:
             epsilon=self.epsilon,
             delta=self.delta,
             by=self.by,
+            law=Law.SKELLAM if self.by is NoiseBy.USERS else Law.DISCRETE_GAUSSIAN,
             silent=self.away,
             large_delta=True,
         )
