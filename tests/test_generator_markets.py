@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import norm
 
-from exact_tests import ALPHA
+from exact_tests import ALPHA, assert_matches_pmf
 from tacit.data.generators.markets import (
     AUCTIONS_PER_BLOCK,
     Auctions,
+    Campaigns,
     Floats,
     Market,
     best_first,
@@ -59,6 +61,43 @@ def test_exact_number_same_seed_and_a_longer_run_begins_with_the_shorter(market:
         assert np.array_equal(values, getattr(again, name))
         assert np.array_equal(values, getattr(long, name)[:end])
         assert not np.array_equal(values[:100], getattr(other, name)[:100])
+
+
+@pytest.mark.parametrize("market", [TAOBAO, SEARCH], ids=["taobao", "search"])
+def test_campaigns_come_again_and_never_twice_in_an_auction(market: Market) -> None:
+    names = Campaigns(60, 1.0, seed=5)
+    [block] = market.auctions(2_000, seed=3)
+    found = names.numbers(0, block.offsets, block.bid)
+    assert found.dtype == np.int64
+    assert set(found.tolist()) == set(range(60))
+    of = np.repeat(np.arange(2_000), np.diff(block.offsets))
+    assert len(np.unique(of * 60 + found)) == len(found)
+    # A longer block begins with the same, and so does another call; another seed or block does not.
+    [longer] = market.auctions(3_000, seed=3)
+    assert np.array_equal(names.numbers(0, longer.offsets, longer.bid)[: len(found)], found)
+    assert not np.array_equal(names.numbers(1, block.offsets, block.bid), found)
+    assert not np.array_equal(replace(names, seed=6).numbers(0, block.offsets, block.bid), found)
+    # Bids of a campaign lie around a level of its own: some campaigns are dearer than others, here and there.
+    half = of < 1_000
+    level = [
+        [np.log(block.bid[(found == campaign) & part]).mean() for campaign in range(20)]
+        for part in (half, ~half)
+    ]
+    assert np.corrcoef(*level)[0, 1] > 0.5
+
+
+def test_popularity_is_the_law_that_is_stated() -> None:
+    """In auctions of one candidate, its campaign is drawn with weights 1 / rank: an exact test of each."""
+    auctions, weights = 4_000, 1 / np.arange(1, 51)
+    offsets, bid = np.arange(auctions + 1), np.ones(auctions)
+
+    def drawn(exponent: float) -> Counter[int]:
+        return Counter(Campaigns(50, exponent, seed=2).numbers(0, offsets, bid).tolist())
+
+    law = dict(enumerate((weights / weights.sum()).tolist()))
+    assert_matches_pmf(drawn(1.0), law)
+    with pytest.raises(AssertionError, match="p_value"):
+        assert_matches_pmf(drawn(0.7), law)
 
 
 def test_no_auctions() -> None:

@@ -145,6 +145,35 @@ def test_charges_add_up_and_hold_nothing_private(
     assert not list(tmp_path.glob(".charges*"))
 
 
+def test_the_bill_of_a_generated_market_can_be_judged(
+    config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Campaigns come again, and the bill says of the largest what they were shown and owe."""
+    charges = '[charges]\nfile = "charges.parquet"\nchoice = "rr at 5"\nseed = 3\n'
+    text = GENERATED.replace("300", "2_000") + CHOICES
+    told = run(capsys, config(text + charges))
+    table = pq.read_table(tmp_path / "charges.parquet")
+    grouped = table.group_by("campaign").aggregate([("price_micros", "sum"), ("price_micros", "count")])
+    owed = sorted(zip(*grouped.to_pydict().values(), strict=True), key=lambda each: -each[1])
+    assert told["charges"]["lines"] == len(table) == 2_000
+    assert 100 < told["charges"]["campaigns"] == len(owed) <= 200
+    assert len(told["charges"]["largest"]) == 10
+    for line, (campaign, total, count) in zip(told["charges"]["largest"], owed, strict=False):
+        assert (line["campaign"], line["impressions"], line["total_micros"]) == (campaign, count, total)
+        assert line["mean_price_micros"] == pytest.approx(total / count)
+    assert max(count for _, _, count in owed) > 50
+    # Names alone were laid over the auctions: every figure stays what it was.
+    fewer = run(capsys, config(text.replace("auctions", "campaigns = 50\nauctions") + charges), "--overwrite")
+    assert fewer["choices"] == told["choices"]
+    assert fewer["charges"]["total_micros"] == told["charges"]["total_micros"]
+    assert fewer["charges"]["campaigns"] <= 50
+    assert main(["simulate", config(text + charges), "--overwrite"]) == 0
+    page = capsys.readouterr().out
+    assert "200 synthetic campaigns" in page
+    for words in ("campaign", "impressions", "mean price", f"{len(owed) - 10} others", "all"):
+        assert words in page
+
+
 def test_a_refused_row_leaves_no_charges(
     config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +257,12 @@ def test_bad_kinds_are_refused_by_their_auction(config: Any, capsys: pytest.Capt
         (COLUMNS + 'bid_kind = "device"\n', "bid_kind: expected a public column"),
         (COLUMNS.replace('"bid"', '"bids"'), "got only id, campaign, bid, kind"),
         ("[market]\n", "expected either log or generated"),
+        (GENERATED + "campaigns = 39\n", "expected market.campaigns to be a whole number >= 40, got 39"),
+        (GENERATED + "popularity = -1\n", "market: expected popularity >= 0, got -1"),
+        (
+            COLUMNS.replace("[columns]", "campaigns = 90\n[columns]"),
+            "market.campaigns: expected no such key for a log",
+        ),
         ("market = [", "expected TOML"),
     ],
 )

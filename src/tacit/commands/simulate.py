@@ -31,7 +31,8 @@ EPILOG = """\
 an example:
 
   [market]
-  log = "auctions.parquet"          # or: generated = "display" (or "search"), auctions = 20000, seed = 1
+  log = "auctions.parquet"          # or: generated = "display" (or "search"), auctions = 20000, seed = 1,
+                                    # campaigns = 200, popularity = 1.0 (weights 1 / rank^1)
 
   [columns]                         # rows of an auction lie together
   auction = "auction_id"
@@ -131,10 +132,11 @@ def _charges(config: SimulationConfig, arms: dict[str, Arm], total: int, unit: s
 
 
 def _print(config: SimulationConfig, results: Results, written: Written | None) -> None:
-    from tacit.commands.simulate_output import CAPTIONS, counted, footer, lift_cell, mean_cell, spent, title
+    from tacit.commands import simulate_output as said
+    from tacit.commands.simulate_output import CAPTIONS, counted, lift_cell, mean_cell, spent
 
     print_table(
-        title(config, results),
+        said.title(config, results),
         ("choice", "most ε", *(f"{name}, {unit}" for name, unit in CAPTIONS.values())),
         [
             (arm, spent(results, arm), *(mean_cell(results, arm, metric) for metric in CAPTIONS))
@@ -148,8 +150,10 @@ def _print(config: SimulationConfig, results: Results, written: Written | None) 
         [(arm, *(lift_cell(results, arm, metric) for metric in CAPTIONS)) for arm in results.arms[1:]],
         numbers=[name for name, _ in CAPTIONS.values()],
     )
-    print(footer(results))
+    print(said.footer(results))
     if written is not None:
+        name, columns, rows = said.bill(config, written)
+        print_table(name, columns, rows, numbers=columns[1:])
         print(
             f"{counted(written.lines, 'charge')} to {counted(written.campaigns, 'campaign')}, "
             f"{written.total_micros:,} micros if all fall due: {written.file}"
@@ -157,7 +161,7 @@ def _print(config: SimulationConfig, results: Results, written: Written | None) 
 
 
 def _as_json(config: SimulationConfig, results: Results, written: Written | None) -> dict[str, Any]:
-    from tacit.commands.simulate_output import as_record, title
+    from tacit.commands.simulate_output import LARGEST, as_record, title
 
     record: dict[str, Any] = {
         "market": title(config, results),
@@ -170,5 +174,14 @@ def _as_json(config: SimulationConfig, results: Results, written: Written | None
             "lines": written.lines,
             "campaigns": written.campaigns,
             "total_micros": written.total_micros,
+            "largest": [
+                {
+                    "campaign": each.campaign,
+                    "impressions": each.impressions,
+                    "total_micros": each.total_micros,
+                    "mean_price_micros": each.mean_price_micros,
+                }
+                for each in written.owed[:LARGEST]
+            ],
         }
     return record

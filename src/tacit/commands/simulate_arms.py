@@ -31,7 +31,8 @@ def stream(config: SimulationConfig) -> Iterator[AuctionBlock]:
     """All auctions once; the same ones each time it is asked."""
     market = config.market
     if isinstance(market, Generated):
-        return generated_blocks(MARKETS[market.kind]().auctions(market.auctions, market.seed))
+        auctions = MARKETS[market.kind]().auctions(market.auctions, market.seed)
+        return generated_blocks(auctions, market.campaigns.numbers)
     return blocks_of(market)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,36 @@ NAME = "charges.file"
 
 
 @dataclass(frozen=True)
-class Written:
-    file: Path
-    lines: int
-    campaigns: int
+class Owed:
+    """What one campaign was shown, and what its lines come to if all fall due."""
+
+    campaign: int
+    impressions: int
     total_micros: int
+
+    @property
+    def mean_price_micros(self) -> float:
+        return self.total_micros / self.impressions
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file of charges and what it adds up to, by campaign, who owes most first."""
+
+    file: Path
+    owed: tuple[Owed, ...]
+
+    @property
+    def lines(self) -> int:
+        return sum(each.impressions for each in self.owed)
+
+    @property
+    def campaigns(self) -> int:
+        return len(self.owed)
+
+    @property
+    def total_micros(self) -> int:
+        return sum(each.total_micros for each in self.owed)
 
 
 def check_place(asked: ChargesAsked, config: Path, log: Path | None, *, overwrite: bool) -> None:
@@ -61,7 +87,7 @@ def write_charges(
     """Draw every choice once and write what it is charged; the file appears whole or not at all."""
     building, schema = _building(file), _schema(auction_type)
     owed: dict[int, int] = {}
-    lines = 0
+    times: Counter[int] = Counter()
     try:
         with _writer(building, file.suffix, schema) as writer:
             for block in blocks:
@@ -69,11 +95,13 @@ def write_charges(
                 for campaign, amount in charge(shown).by_campaign.items():
                     owed[campaign] = owed.get(campaign, 0) + amount
                 writer.write_table(_table(shown, schema))
-                lines += len(shown)
+                numbers, counts = np.unique(shown.campaign, return_counts=True)
+                times.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
         building.replace(file)
     finally:
         building.unlink(missing_ok=True)
-    return Written(file, lines, len(owed), sum(owed.values()))
+    each = (Owed(campaign, times[campaign], amount) for campaign, amount in owed.items())
+    return Written(file, tuple(sorted(each, key=lambda line: (-line.total_micros, line.campaign))))
 
 
 def auction_type(config: SimulationConfig) -> pa.DataType:

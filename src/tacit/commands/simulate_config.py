@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import expect
+from tacit.data.generators.markets import Campaigns
 from tacit.deliver.auction.candidates import Event
 from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
 from tacit.deliver.auction.logs import LogNames
@@ -27,7 +28,8 @@ MECHANISMS: dict[str, tuple[str, ...]] = {
 """Mechanisms, and the keys that each reads beside name, epsilon and gamma."""
 
 TOP = ("market", "columns", "auction", "choice", "charges")
-MARKET = ("log", "generated", "auctions", "seed")
+MARKET = ("log", "generated", "auctions", "seed", "campaigns", "popularity")
+LEAST_CAMPAIGNS = 40  # the most candidates that a made-up auction has, all of different campaigns
 COLUMNS = (
     "auction", "campaign", "bid", "bid_kind", "click", "conversion", "private_click", "private_conversion",
     "true_click", "user", "private", "bids_for",
@@ -61,6 +63,7 @@ class Generated:
     kind: str
     auctions: int
     seed: int
+    campaigns: Campaigns
 
 
 @dataclass(frozen=True)
@@ -117,10 +120,17 @@ def _market(record: Mapping[str, Any], folder: Path) -> Logged | Generated:
             raise BadInput("columns: expected no such table for a generated market, got one")
         auctions = table.whole("auctions", 20_000, at_least=2)
         seed = table.whole("seed", 1, at_least=0)
+        count = table.whole("campaigns", Campaigns.count, at_least=LEAST_CAMPAIGNS)
+        popularity = table.number("popularity")
         assert auctions is not None
         assert seed is not None
-        return Generated(table.one_of("generated", GENERATED), auctions, seed)
-    for key in ("auctions", "seed"):
+        assert count is not None
+        with said_under("market"):
+            campaigns = Campaigns(
+                count, Campaigns.popularity if popularity is None else float(popularity), seed
+            )
+        return Generated(table.one_of("generated", GENERATED), auctions, seed, campaigns)
+    for key in ("auctions", "seed", "campaigns", "popularity"):
         if key in table:
             raise BadInput(f"market.{key}: expected no such key for a log, got one")
     log = folder / str(table.text("log"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tacit.commands.simulate_config import Generated, SimulationConfig
 from tacit.deliver.auction.choices import NON_PERSONALISED
@@ -11,8 +12,14 @@ from tacit.deliver.auction.logs import MICROS
 from tacit.deliver.auction.market import Results
 from tacit.deliver.auction.metrics import KINDS, REACH
 
+if TYPE_CHECKING:
+    from tacit.commands.simulate_charges import Owed, Written
+
 ROUNDING = 1e-9  # of a mean: intervals below it are the rounding of doubles
 PER_THOUSAND = 1_000 / MICROS
+LARGEST = 10
+"""Campaigns that the bill has a line for; the others are one line."""
+
 CAPTIONS = {metric: (kind.caption, "per 1,000" if kind.money else "%") for metric, kind in KINDS.items()}
 
 
@@ -20,6 +27,29 @@ def title(config: SimulationConfig, results: Results) -> str:
     market, rules = config.market, config.rules
     where = f"synthetic, like {market.kind} ads" if isinstance(market, Generated) else market.path.name
     return f"{where}: {counted(results.auctions, 'auction')}, {rules.price}, gamma {rules.cutoff:g}"
+
+
+def bill(
+    config: SimulationConfig, written: Written
+) -> tuple[str, tuple[str, ...], list[tuple[str, str, str, str]]]:
+    """Who owes most, as a table: its title, its columns (all but the first are numbers) and its rows."""
+    market, owed = config.market, written.owed
+    made_up = ""
+    if isinstance(market, Generated):
+        many, falls = counted(market.campaigns.count, "synthetic campaign"), market.campaigns.popularity
+        made_up = f"; {many}, drawn by weights 1 / rank^{falls:g}"
+    columns = ("campaign", "impressions", "if all fall due", "mean price")
+    rest, whole = owed[LARGEST:], sum(each.impressions for each in owed)
+    rows = [(str(each.campaign), *_sums([each])) for each in owed[:LARGEST]]
+    if rest:
+        rows.append((f"{counted(len(rest), 'other')}", *_sums(rest)))
+    rows.append(("all", *_sums(owed)))
+    return f"the bill: {counted(whole, 'impression')}, in currency units{made_up}", columns, rows
+
+
+def _sums(owed: Sequence[Owed]) -> tuple[str, str, str]:
+    shown, micros = sum(each.impressions for each in owed), sum(each.total_micros for each in owed)
+    return f"{shown:,}", f"{micros / MICROS:,.2f}", f"{micros / MICROS / max(shown, 1):,.2f}"
 
 
 def counted(number: int, thing: str) -> str:

@@ -37,7 +37,9 @@ AUCTIONS_PER_BLOCK = 2**14
 FARTHEST_LOG_ODDS = 40.0  # beyond it the probability is its limit to 1e-16
 GRID_STEP = 2.0**-8  # linear interpolation errs by step²/8 · max|f''| < 2e-7
 NORMAL_REACH = 9.0  # the normal weight beyond is below 1e-18
-_MARKET = 21
+AUCTIONS_AT_ONCE = 2**10  # of which campaigns are drawn: a number for each campaign and auction
+MOST_CAMPAIGNS = 10_000
+_MARKET, _CAMPAIGN = 21, 22
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,53 @@ class Auctions:
         end = self.offsets[count]
         cut = (values[:end] for values in (self.bid, self.eta, self.server, self.device))
         return Auctions(self.offsets[: count + 1], *cut)
+
+
+@dataclass(frozen=True)
+class Campaigns:
+    """Campaigns that recur, made up, laid over auctions that have none: ids, and nothing else of an auction.
+
+    The n candidates of an auction are n different campaigns, drawn one after the other with weights
+    1 / rank^popularity of those that are left; campaign 0 is the most popular. Each campaign has a level of
+    bids, a standard normal of its own, and in an auction its level plus half of another normal: who is higher
+    there has the higher of the auction's bids. So a campaign is the same everywhere, and dear or cheap.
+    """
+
+    count: int = 200
+    popularity: float = 1.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if expect.whole("campaigns", self.count, at_least=1) > MOST_CAMPAIGNS:
+            raise BadInput(f"expected at most {MOST_CAMPAIGNS:,} campaigns, got {self.count:,}")
+        expect.at_least_zero("popularity", self.popularity)
+
+    def numbers(self, block: int, offsets: Integers, bid: Floats) -> Integers:
+        """(candidates,) the campaign of each candidate of a block of auctions."""
+        sizes = np.diff(offsets)
+        most = int(sizes.max(initial=0))
+        if most > self.count:
+            raise BadInput(
+                f"expected at least {most} campaigns, as an auction has candidates, got {self.count}"
+            )
+        draws, heights = (generator(self.seed, _CAMPAIGN, block, part) for part in range(2))
+        level = generator(self.seed, _CAMPAIGN).standard_normal(self.count)
+        weight = -float(self.popularity) * np.log(np.arange(1, self.count + 1))
+        drawn, height = [], []
+        for start in range(0, len(sizes), AUCTIONS_AT_ONCE):
+            few = sizes[start : start + AUCTIONS_AT_ONCE]
+            # The first n by weight plus Gumbel noise are drawn without replacement (Yellott 1977).
+            keys = weight - np.log(draws.standard_exponential((len(few), self.count)))
+            first = np.argsort(-keys, axis=1)[:, :most]
+            there = np.arange(most) < few[:, None]
+            noise = heights.standard_normal((len(few), self.count))[:, :most]
+            drawn.append(first[there])
+            height.append((level[first] + noise / 2)[there])
+        auction = np.repeat(np.arange(len(sizes)), sizes)
+        found = np.empty(len(bid), np.int64)
+        by_height = np.lexsort((np.concatenate([*height, []]), auction))
+        found[np.lexsort((bid, auction))] = np.concatenate([*drawn, np.zeros(0, np.int64)])[by_height]
+        return found
 
 
 @dataclass(frozen=True)

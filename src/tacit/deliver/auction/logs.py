@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,13 +55,23 @@ class GeneratedAuctions(Protocol):
     def device(self) -> Floats: ...
 
 
-def generated_blocks(auctions: Iterable[GeneratedAuctions]) -> Iterator[AuctionBlock]:
-    """Auctions that a generator or a study hands over; bids rounded down to whole micros, candidates numbered
-    in the stream as campaigns."""
+NumberCampaigns = Callable[[int, Integers, Floats], Integers]
+"""The campaigns of a block's candidates, by the block's number in the stream, its offsets and bids."""
+
+
+def generated_blocks(
+    auctions: Iterable[GeneratedAuctions], campaigns: NumberCampaigns | None = None
+) -> Iterator[AuctionBlock]:
+    """Auctions that a generator or a study hands over; bids rounded down to whole micros. `campaigns` says
+    whose the candidates are; without it they are numbered in the stream, each a campaign of its own."""
     first = rows = 0
-    for some in auctions:
+    for number, some in enumerate(auctions):
         bids = np.floor(some.bid * MICROS).astype(np.int64)
-        campaign = np.arange(rows, rows + len(bids), dtype=np.int64)
+        campaign = (
+            np.arange(rows, rows + len(bids), dtype=np.int64)
+            if campaigns is None
+            else campaigns(number, some.offsets, some.bid)
+        )
         names = AuctionNames(first=first)
         public = PublicCandidates(some.offsets, bids, Rates(some.server), campaign=campaign, names=names)
         yield AuctionBlock(public, Rates(some.device))
