@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
+from html import escape, unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,3 +170,64 @@ def test_figures_and_pages_have_one_look() -> None:
 @pytest.mark.parametrize("style", look.STYLES.values(), ids=lambda style: style.colour)
 def test_every_line_stands_out_on_dark_paper(style: look.Style) -> None:
     assert contrast(lifted(style.colour.lower()), colours.DARK_PAPER) >= LEAST_CONTRAST
+
+
+# On a phone: measured in a browser, where there is one.
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PHONE, FINE = 390, 1  # pixels; what boxes differ by for rounding
+ASKED = """
+frame.onload = () => {
+  const page = frame.contentDocument, boxes = [...page.querySelectorAll(".wide, .drawing, pre")];
+  const shaded = box => frame.contentWindow.getComputedStyle(box).backgroundAttachment.includes("local");
+  document.title = JSON.stringify({
+    page: page.documentElement.scrollWidth,
+    boxes: boxes.map(box => [box.className, box.clientWidth, box.scrollWidth, shaded(box)]),
+  });
+};"""
+
+
+def as_on_a_phone(html: str, folder: Path) -> dict[str, Any]:
+    """How wide a page and the boxes in it are in a frame of a phone's width; the page runs no script."""
+    outer = folder / "outer.html"
+    frame = (
+        f'<iframe id="frame" width="{PHONE}" height="844" style="border: 0" srcdoc="{escape(html)}"></iframe>'
+    )
+    asked = ASKED.replace("frame.onload", 'const frame = document.getElementById("frame"); frame.onload')
+    outer.write_text(f'<meta charset="utf-8">{frame}<script>{asked}</script>', encoding="utf-8")
+    assert CHROMIUM is not None
+    switches = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--dump-dom",
+        "--hide-scrollbars",
+    ]
+    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    command = [CHROMIUM, *switches, *quiet, f"--user-data-dir={folder / 'profile'}", outer.as_uri()]
+    dumped = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout.decode()
+    found = re.search("<title>(.*?)</title>", dumped)
+    assert found is not None
+    measured: dict[str, Any] = json.loads(unescape(found[1]))
+    return measured
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to measure a page")
+def test_nothing_of_a_page_is_cut_off_on_a_phone_without_a_hint(tmp_path: Path) -> None:
+    long = "undecided (a verdict of many words, which a phone shows on several lines)"
+    wide = Table(
+        [f"column {n}" for n in range(9)], [[f"{n}.000 ± 0.000" for n in range(9)]], numbers=["column 1"]
+    )
+    figures = [Figure(SVG.replace("300pt", f"{points}pt"), "as drawn") for points in (500, 900)]
+    blocks: list[Block | Section] = [*EVERYTHING, wide, *figures, Code("x" * 200)]
+    blocks.append(Verdicts([Ruling("R99", "a claim", Verdict(long), [("seen", "1")])]))
+    seen = as_on_a_phone(page("A title", "A lead", [Section("A part", blocks)], contents=True), tmp_path)
+    assert seen["page"] <= PHONE  # the page itself never scrolls sideways
+    cut = [box for box in seen["boxes"] if box[2] > box[1] + FINE]
+    assert {box[0] for box in cut} == {"wide", "drawing", ""}
+    assert all(shaded for *_, shaded in cut)
+    drawn = [(inside, outside) for name, outside, inside, _ in seen["boxes"] if name == "drawing"]
+    assert drawn[2][0] <= drawn[2][1] + FINE  # of one panel: all of it is seen
+    assert drawn[3][0] == 600  # of three: half as large as drawn, and the rest a scroll away

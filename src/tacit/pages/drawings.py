@@ -13,7 +13,7 @@ DRAWN = frozenset(
     | {"rect", "svg", "symbol", "text", "title", "tspan", "use"}
 )
 LEFT_OUT = frozenset({"metadata", "style"})  # a style would be one for the whole page
-READABLE, WIDEST = 0.7, 832  # how far a drawing is shrunk before it scrolls instead; pixels that fit a laptop
+READABLE, WIDEST = 0.5, 832  # how far a drawing is shrunk before it scrolls instead; pixels that fit a laptop
 _REFERENCE = re.compile(r"url\(\s*['\"]?#([^)'\"\s]+)['\"]?\s*\)")
 _COLOUR = re.compile(r"#([0-9a-fA-F]{6})\b")
 _LONG_NUMBER = re.compile(r"(-?\d+\.\d{2})\d+")
