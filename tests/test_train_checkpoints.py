@@ -60,7 +60,9 @@ MEMORY = Memory()
 def hybrid(optimizer: Optimizer, penalty: float = 0.0) -> Hybrid:
     return Hybrid(
         4, "1e-5", k=0.5, label_learning=Learning(epochs=2, batch=8, rate=0.01),
-        learning=PrivateLearning(epochs=2, batch=8, optimizer=optimizer, penalty=penalty, rate=0.1),
+        learning=PrivateLearning(
+            epochs=2, batch=8, optimizer=optimizer, penalty=penalty, rate=0.1, recalibrate=False
+        ),
     )  # fmt: skip
 
 
@@ -283,7 +285,7 @@ def test_epsilon_so_far_rises_to_the_statement() -> None:
 def test_epsilon_so_far_is_never_less_than_what_was_spent() -> None:
     """Between two looks the later one counts: every step against the accountant's own answer for it."""
     examples = small_examples(200)
-    learning = PrivateLearning(epochs=2, batch=5, rate=0.1)
+    learning = PrivateLearning(epochs=2, batch=5, rate=0.1, recalibrate=False)
     plan = DpSgd(4, "1e-5", learning=learning).plan(examples, memory=MEMORY)
     spending, (release,) = Spending(plan), plan.releases
     assert isinstance(release, SubsampledGaussian)

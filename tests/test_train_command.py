@@ -94,10 +94,41 @@ def test_the_page_comes_before_the_training(place: Path, capsys: Told) -> None:
     assert lines[0].startswith("fm by dp-sgd: 476 examples of")
     assert "memory    about" in lines[1]
     assert "noise multiplier" in lines[2]
-    assert "1e-05)-DP per impression, replace-one neighbours" in lines[3]
-    assert "warning   476 examples are too few" in lines[4]
-    assert lines[5].strip() == "ledger    shop (impression, replace-one), all time, as model-1"
-    assert "trained in" in lines[6]
+    assert "default   descent.rate = " in lines[3]
+    assert "1e-05)-DP per impression, replace-one neighbours" in lines[4]
+    assert "warning   476 examples are too few" in lines[5]
+    assert "warning   predictions will not be recalibrated: gradients are clipped to 1" in lines[6]
+    assert lines[7].strip() == "ledger    shop (impression, replace-one), all time, as model-1"
+    assert "trained in" in lines[8]
+
+
+def test_a_dry_run_says_what_was_chosen_and_why(place: Path, capsys: Told) -> None:
+    config = dp_sgd(place, descent={"batch": 60})
+    record = told(capsys, "train", config, "--dry-run")
+    keys = ["epochs", "optimizer", "clip_norm", "recalibrate", "rate"]
+    assert [default["key"] for default in record["defaults"]] == [f"descent.{key}" for key in keys]
+    assert all(default["because"] for default in record["defaults"])
+    assert record["defaults"][0]["value"] == pytest.approx(720 * 60 / 476)
+    assert record["calibration"] is None
+    assert main(["train", str(config), "--dry-run"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if "default   " in line]
+    assert len(lines) == len(keys)
+    assert (
+        lines[0]
+        == "default   descent.epochs = 90.76, because 720 steps let a weight go where its examples want it"
+    )
+    hybrid = {"method": "hybrid", "epsilon": 4, "delta": 1e-5}
+    config = dp_sgd(place, privacy=hybrid, ledger={**LEDGER, "key": "k", "secret": "s"})
+    chosen = told(capsys, "train", config, "--dry-run")["defaults"]
+    assert [default["value"] for default in chosen if default["key"] == "privacy.k"] == [0.0]
+
+
+def test_how_far_off_predictions_were_is_said_once(place: Path, capsys: Told) -> None:
+    assert main(["train", str(dp_sgd(place, descent={"epochs": 4, "batch": 60}))]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("calibrated  ") == 1
+    assert "predictions are not" in said.err or "of what was observed" in said.err
+    assert "not be recalibrated" not in said.out
 
 
 def test_a_dry_run_and_an_explanation_change_nothing(place: Path, capsys: Told) -> None:

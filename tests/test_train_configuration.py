@@ -13,9 +13,10 @@ from tacit.errors import BadInput
 from tacit.privacy.units import CapChoice, Split, UnitKind, Window
 from tacit.train.configuration import load, parse, read
 from tacit.train.labels.laplace import LaplaceWithPrior
+from tacit.train.methods import Hybrid, Plain
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.mlp import Mlp
-from tacit.train.sgd.optimizers import Adam, Sgd, Yogi
+from tacit.train.sgd.optimizers import Sgd, Yogi
 from train_command_logs import written
 
 BASE: dict[str, Any] = {"data": "log", "out": "model", "model": {"name": "fm"}}
@@ -75,11 +76,14 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_defaults_are_those_of_the_methods(tmp_path: Path) -> None:
     plain = parse(PLAIN, tmp_path / "t.toml")
-    assert plain.plain.optimizer == Adam()
+    assert plain.plain == Plain().learning
     hybrid = parse(HYBRID, tmp_path / "t.toml")
-    assert hybrid.descent.optimizer == Sgd(momentum=0.9)
-    sgd = parse({**HYBRID, "descent": {"optimizer": "sgd"}}, tmp_path / "t.toml")
-    assert sgd.descent == hybrid.descent
+    assert hybrid.descent == Hybrid(4, "1e-6").learning
+    assert hybrid.labels.learning == Hybrid(4, "1e-6").label_learning
+    sgd = parse({**HYBRID, "descent": {"momentum": 0.5}}, tmp_path / "t.toml")
+    assert sgd.descent.optimizer == Sgd(momentum=0.5)  # which alone has one
+    with pytest.raises(BadInput, match="descent: recalibrate: expected true or false, got 1"):
+        parse({**HYBRID, "descent": {"recalibrate": 1}}, tmp_path / "t.toml")
     assert not plain.privacy.is_private
     assert hybrid.privacy.k == "auto"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -22,16 +23,18 @@ from tacit.train.grouping import windows_in
 from tacit.train.labels.classes import Bins
 from tacit.train.labels.flips import FlipLabels
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Method, Plain
-from tacit.train.models.factorization_machine import FactorizationMachine, Machine
+from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression, Machine
 from tacit.train.models.model import Part
 from tacit.train.plan import LabelPhase, Plan, PrivatePhase
 from tacit.train.run import Progress, Run
 from tacit.train.settings import Learning, PrivateLearning
+from tacit.train.sgd.optimizers import Adam
 from tacit.train.targets import Head
 
 ROWS, VALUES = 6000, 12
 SECRET = bytes(range(32))
-FAST = PrivateLearning(epochs=8, batch=500)
+BATCH = 500
+FAST = PrivateLearning(epochs=8, batch=BATCH)
 MODEL = FactorizationMachine(4)
 
 
@@ -98,8 +101,6 @@ def test_a_plan_promises_what_was_asked_and_no_more() -> None:
     apart = DpSgd(3, "1e-6", learning=FAST).plan(examples).phases[0]
     assert isinstance(apart, PrivatePhase)
     assert private.clipping.noise_multiplier <= apart.clipping.noise_multiplier * 1.0005
-    moves = 500 / 8192 * (500 / 96) ** 0.5  # a small batch is noisy: the rate makes up for it
-    assert private.schedule.rate == pytest.approx(4 * moves / (private.clipping.noise_multiplier * 5))
 
 
 def test_a_plan_says_what_scores_mean() -> None:
@@ -139,16 +140,21 @@ def test_the_ends_of_the_hybrid_are_the_baselines() -> None:
 
 def test_auto_spends_on_labels_only_where_they_can_teach() -> None:
     examples = learnable()
-    assert Hybrid(12, "1e-6").share(examples) == 0.25
-    assert Hybrid(4, "1e-6").share(examples) == 0.5
-    assert Hybrid(0.1, "1e-6").share(examples) == 0  # 6000 labels at .05 are worth four
-    other = learnable(2)
-    assert Hybrid(4, "1e-6").share(other) == Hybrid(4, "1e-6").share(examples)  # no private value matters
+    worth = 2 * math.asinh(1 / (2 * math.sqrt(0.05 * 0.95)))  # where flips add a label's own variance
+    assert 1 / (4 * math.sinh(worth / 2) ** 2) == pytest.approx(0.05 * 0.95)
+    assert Hybrid(12, "1e-6").share(examples) == pytest.approx(worth / 12)
+    assert Hybrid(9, "1e-6").share(examples) == 0  # it would take more than a third
+    public = PrivateLearning(start_rate=0.5)
+    assert Hybrid(6, "1e-6", learning=public).share(examples) == pytest.approx(2 * math.asinh(1) / 6)
+    few = examples.subset(np.arange(50))
+    assert Hybrid(12, "1e-6").share(few) == 0  # too few for two dozen values
+    assert Hybrid(12, "1e-6").share(learnable(2)) == Hybrid(12, "1e-6").share(examples)  # whatever the labels
 
 
 def test_a_frozen_public_tower_stays_as_the_first_phase_left_it() -> None:
     examples = learnable()
-    plan = Hybrid(6, "1e-5", k=0.5, frozen=True, learning=FAST).plan(examples)
+    alone = replace(FAST, recalibrate=False)  # which would scale both towers alike
+    plan = Hybrid(6, "1e-5", k=0.5, frozen=True, learning=alone).plan(examples)
     public = examples.sizes.public_rows
     tables = []
     for phases in (plan.phases[:1], plan.phases):
@@ -167,7 +173,7 @@ def test_what_was_selected_before_is_part_of_the_promise_and_paid_for_once() -> 
     assert plan.statement is not None
     assert plan.charge is not None
     assert plan.statement.epsilon <= 2
-    assert len(plan.statement.mechanisms) == 2
+    assert len(plan.statement.mechanisms) == 3  # selection, steps, recalibration
     assert float(plan.charge.budget.epsilon) < plan.statement.epsilon
     louder, quieter = plan.phases[0], without.phases[0]
     assert isinstance(louder, PrivatePhase)
@@ -240,9 +246,9 @@ def test_progress_tells_nothing_that_is_private() -> None:
     model = MODEL.build(examples.sizes, Simulation(1).normal)
     Run(plan, model, examples, Simulation(1), SECRET, simulated=True).go(seen.append)
     private = [progress for progress in seen if progress.phase_name == "dp-sgd"]
-    assert [progress.examples for progress in private] == [
-        500.0 * step for step in range(1, 13)
-    ]  # expected, not drawn
+    expected = [500.0 * step for step in range(1, 13)]  # not drawn
+    assert [progress.examples for progress in private] == [*expected, expected[-1]]
+    assert [progress.note is not None for progress in private] == [False] * 12 + [True]  # paid for
     assert all(progress.loss is None for progress in private)
     assert [progress.loss for progress in seen if progress.phase_name == "labels"][-1] is not None
 
@@ -272,3 +278,15 @@ def test_labels_that_are_not_0_or_1_are_refused() -> None:
 def test_an_epsilon_that_cannot_teach_is_refused_before_it_is_paid_for() -> None:
     with pytest.raises(BadInput, match=r">= 0\.001 for each label"):
         LabelDp("0.0005").plan(learnable())
+
+
+def test_a_penalty_pulls_the_weights_of_a_model_without_embeddings() -> None:
+    examples = learnable()
+    weights = {}
+    for penalty in (0.0, 0.01, 100.0):
+        method = Plain(Learning(4, 500, 0.02, optimizer=Adam(), penalty=penalty))
+        model = LogisticRegression().build(examples.sizes, Simulation(1).normal)
+        Run(method.plan(examples), model, examples, Simulation(2), simulated=True).go()
+        weights[penalty] = float(np.abs(model.table).mean())
+    assert weights[0.01] < 0.9 * weights[0.0]
+    assert weights[100.0] < 0.1 * weights[0.0]

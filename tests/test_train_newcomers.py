@@ -143,7 +143,7 @@ def test_a_plain_simulation_claims_no_noise(place: Path, capsys: Told) -> None:
 
 def test_the_plan_says_what_a_step_really_reads(place: Path, capsys: Told) -> None:
     large = {"epochs": 2, "batch": 5000}
-    said = printed(capsys, "train", dp_sgd(place, descent={**large, "clip_norm": 1.0}), "--dry-run")
+    said = printed(capsys, "train", dp_sgd(place, descent={**large, "optimizer": "sgd"}), "--dry-run")
     assert "2 steps of all 476 examples (batch 5,000 is more than there are), sgd" in said
     by_user = {"method": "label-dp", "epsilon": 2, "unit": "user", "cap": 1}
     record = told(capsys, "explain", label_dp(place, privacy=by_user, labels=large))

@@ -16,9 +16,10 @@ from tacit.train.plan import PrivatePhase
 from tacit.train.run import Mark, Run
 from tacit.train.settings import PrivateLearning, Speed
 from tacit.train.sgd.descent import Descent, NoiseForm
+from tacit.train.sgd.optimizers import Sgd
 from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.targets import Head, Targets
-from test_train_methods import FAST, MODEL, SECRET, learnable
+from test_train_methods import BATCH, FAST, MODEL, SECRET, learnable
 
 ALPHA = 1e-9
 
@@ -41,7 +42,7 @@ def test_the_sampler_is_asked_for_what_was_accounted(monkeypatch: pytest.MonkeyP
         (phase,) = plan.phases
         assert isinstance(phase, PrivatePhase)
         assert asked == [(records, phase.sampling_probability)] * phase.schedule.steps
-        assert phase.sampling_probability == FAST.batch / records
+        assert phase.sampling_probability == BATCH / records
 
 
 class Memory:
@@ -69,14 +70,14 @@ def test_whoever_looks_at_the_weights_finds_all_noise_in_them(form: NoiseForm) -
     small = learnable()
     sizes = small.sizes.__class__(2, 2, small.sizes.public_rows, small.sizes.sensitive_rows + spare)
     examples = learnable(sizes=sizes)
-    learning = PrivateLearning(epochs=1, batch=500, rate=0.5)
+    learning = PrivateLearning(epochs=1, batch=500, rate=0.5, optimizer=Sgd(0.9), recalibrate=False)
     plan = DpSgd(2, "1e-5", learning=learning).plan(examples)
     (phase,) = plan.phases
     assert isinstance(phase, PrivatePhase)
     model = LogisticRegression().build(sizes, Simulation(1).normal)
     keeper = Memory(every=5)
     Run(plan, model, examples, Simulation(3), speed=Speed(noise_form=form), simulated=True).go(keeper=keeper)
-    each = phase.clipping.noise_stddev / learning.batch
+    each = phase.clipping.noise_stddev / 500
     for steps, table in ((5, keeper.tables[0]), (phase.schedule.steps, model.table)):
         velocity = weight = 0.0
         effects = []  # of each step's unit of noise on the weight, in the end

@@ -38,7 +38,7 @@ role = "label"
 kind = "flag"
 """
 LABELS = {"epochs": 2, "batch": 64, "rate": 0.05}
-DESCENT = {"epochs": 2, "batch": 60, "clip_norm": 1.0}
+DESCENT = {"epochs": 2, "batch": 60, "clip_norm": 1.0, "optimizer": "sgd", "recalibrate": False}
 
 
 def prepared(

@@ -69,7 +69,9 @@ from tacit.train.estimator import Estimator
 from tacit.train.methods import Hybrid, LabelDp, Method, Plain
 from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.models.model import Part
-from tacit.train.settings import Learning, PrivateLearning
+from tacit.train.settings import Learning, PrivateLearning, RateByNoise
+from tacit.train.sgd.optimizers import Adam, Sgd
+from tacit.train.sgd.schedule import Decay
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -83,7 +85,7 @@ WORTH_ASKING = Spread(0.5)  # how far apart ads are for one person, guessed low:
 ADAPTER = ADVERTISERS[SECRETIVE].lower()
 LEVELS = 3  # exact, disclosed, anywhere
 
-LEARNING = Learning(epochs=6, rate=0.02)
+LEARNING = Learning(epochs=6, batch=2048, rate=0.02, decay=Decay.COSINE, optimizer=Adam())
 
 LOG = Line("click log", Unit(UnitKind.IMPRESSION), Relation.REPLACE_ONE)
 DEVICES = Line("clicks on devices", Unit(UnitKind.DEVICE), ZERO_OUT)
@@ -227,7 +229,9 @@ def train_for_devices(
     town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold
 ) -> Estimator:
     """Train the click model that devices choose by: sensitive features too, by the Hybrid."""
-    noisy = PrivateLearning(epochs=10, batch=4096, clip_norm=1.0)
+    noisy = PrivateLearning(
+        epochs=10, batch=4096, clip_norm=1.0, rate=RateByNoise(), optimizer=Sgd(momentum=0.9), recalibrate=False
+    )
     method: Method = Plain(LEARNING)
     if privacy is not None:
         method = Hybrid(privacy.hybrid, DELTA, k=0.125, label_learning=LEARNING, learning=noisy)

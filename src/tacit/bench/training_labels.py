@@ -13,8 +13,10 @@ from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Part
 from tacit.train.run import Run
 from tacit.train.settings import Learning
+from tacit.train.sgd.optimizers import Adam
 
 FM = FactorizationMachine()
+EPOCHS = 4
 FEWER_ROUNDS = 5  # a turn is a whole training
 MOST = 1.05
 """No slower, but for what differs from one run to the next."""
@@ -23,7 +25,7 @@ MOST = 1.05
 def label_phase(scale: Scale, folder: Path) -> list[Measurement]:
     """A whole training of the truncated model by Adam, the flips included."""
     work, secret = Workload.open(folder), Entropy().bytes(32)
-    learning = Learning(batch=scale.batch)
+    learning = Learning(epochs=EPOCHS, batch=scale.batch, optimizer=Adam())
     methods: dict[str, Method] = {
         "true labels": Plain(learning, Part.TRUNCATED),
         "flipped labels": LabelDp(epsilon=4, learning=learning),
@@ -37,7 +39,7 @@ def label_phase(scale: Scale, folder: Path) -> list[Measurement]:
     times = ", ".join(f"{name} {each.processor:.2f}" for name, each in seconds.items())
     turns = seconds["true labels"].turns
     settings = (
-        f"FM of dim {FM.dim} on public features, {scale.described}, {learning.epochs} epochs by Adam, batch "
+        f"FM of dim {FM.dim} on public features, {scale.described}, {EPOCHS} epochs by Adam, batch "
         f"{scale.batch}; processor seconds: {times}; medians of {turns} interleaved turns"
     )
     value = seconds["flipped labels"].processor / seconds["true labels"].processor

@@ -19,20 +19,20 @@ _LABELS = """
 mechanism = "randomized-response"  # prior or laplace read reports with a public prior_rate
 correction = "forward"       # or unbiased, raw
 version = 0                  # raise it when labels have changed: a new release
-epochs = 3
-batch = 2048
-optimizer = "adam"           # or sgd, yogi, rmsprop
-rate = 0.001
+# epochs = 3                 # left out: until examples held out say that it is enough
+# batch = 2048               # left out, as all below: chosen for your log; --dry-run says what and why
+# optimizer = "adam"         # or sgd, yogi, rmsprop
+# rate = 0.004
 """
 
 _DESCENT = """
 [descent]                    # DP-SGD; nothing here moves the guarantee, for noise is solved for it
-epochs = 10
-batch = 8192                 # on average: every example joins each batch by chance
-clip_norm = 5.0              # smaller ranks better, larger predicts better
-optimizer = "sgd"
-momentum = 0.9
-# rate = 1.0                 # left out: 4 / (noise multiplier * clip norm)
+recalibrate = true           # one noisy statistic, of the same budget, puts predictions right in the end
+# epochs = 10                # left out, as all below: chosen for your log; --dry-run says what and why
+# batch = 8192               # on average: every example joins each batch by chance
+# clip_norm = 5.0            # smaller ranks better, larger predicts better
+# optimizer = "adam"         # or sgd, with momentum = 0.9
+# rate = 0.003
 """
 
 _LEDGER = """
@@ -85,11 +85,11 @@ EXAMPLES = {
 [privacy]
 method = "plain"             # no privacy: nothing is promised, and that has to be said
 
-[descent]
-epochs = 2
-batch = 2048
-optimizer = "adam"
-rate = 0.004
+# [descent]                  # left out: chosen for your log; --dry-run says what and why
+# epochs = 2
+# batch = 2048
+# optimizer = "adam"
+# rate = 0.004
 {_END}""",
     "label-dp": f"""{_TOP}
 [privacy]                    # all that moves the guarantee is in here

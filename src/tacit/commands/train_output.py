@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tacit.privacy.budget import shown_up
@@ -49,6 +49,8 @@ def plan_record(planned: Planned, payment: Payment | None) -> dict[str, Any]:
         "units": planned.units,
         "warning": delta_warning(statement, planned.units),
         "few": few_warning(planned),
+        "calibration": calibration_warning(plan),
+        "defaults": [asdict(default) for default in planned.plan.defaults],
         "ledger": None if payment is None else payment.as_json(),
     }
 
@@ -67,17 +69,21 @@ def print_plan(planned: Planned, payment: Payment | None) -> None:
     print(f"  memory    about {_megabytes(memory.total)} MB: {parts}")
     if config.privacy.method == "hybrid" and len(plan.phases) == 1:
         left_out = "noisy labels" if phase_name(plan.phases[0]) == "dp-sgd" else "DP-SGD"
-        chosen = (
-            " (auto: too few labels for the values of public features)" if config.privacy.k == "auto" else ""
-        )
-        print(f"  note      k leaves nothing to {left_out}{chosen}")
+        print(f"  note      k leaves nothing to {left_out}")
     for phase in plan.phases:
         print(f"  {phase_name(phase):<9} {phase_words(phase, len(planned.examples))}")
     if planned.statistic is not None:
         print(f"  statistic {planned.statistic.words}")
+    for default in plan.defaults:
+        print(f"  default   {default.words}")
     print(f"  promise   {promise(plan, simulated=planned.simulated)}")
     statement = None if plan.statement is None else plan.statement.as_json()
-    for warning in (few_warning(planned), delta_warning(statement, planned.units), long_warning(planned)):
+    for warning in (
+        few_warning(planned),
+        delta_warning(statement, planned.units),
+        long_warning(planned),
+        calibration_warning(plan),
+    ):
         if warning is not None:
             print(f"  warning   {warning}")
     if payment is not None:
@@ -111,6 +117,21 @@ def few_warning(planned: Planned) -> str | None:
     return (
         f"{count:,} {what} are too few: under differential privacy next to nothing can be learned from fewer "
         f"than {FEW:,}; expect a model that guesses"
+    )
+
+
+def calibration_warning(plan: Plan) -> str | None:
+    """In one line, where clipping makes predictions too low and nothing puts them right. How low is private, so
+    it is not measured: this is said of the settings."""
+    from tacit.train.plan import PrivatePhase
+
+    clipped = [phase for phase in plan.phases if isinstance(phase, PrivatePhase)]
+    if not clipped or plan.recalibration is not None:
+        return None
+    return (
+        f"predictions will not be recalibrated: gradients are clipped to {clipped[-1].clipping.clip_norm:g}, "
+        "positives most of all, so that predictions are likely too low, by half at times; rank by them, do not "
+        "bid by them, or say descent.recalibrate = true"
     )
 
 
@@ -156,6 +177,10 @@ def shown_progress(
         def watch(progress: Progress) -> None:
             nonlocal last
             progress = replace(progress, phase_name=phase_name(plan.phases[progress.phase]))
+            if progress.note is not None:
+                bar.console.print(
+                    f"  calibrated  {progress.note}", markup=False, highlight=False, soft_wrap=True
+                )
             pace.see(progress)
             ended, now = progress.step == progress.steps, time.monotonic()
             told = ended or progress.step % max(1, progress.steps // TOLD_TO_SINKS) == 0

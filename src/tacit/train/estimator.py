@@ -25,6 +25,7 @@ from tacit.train.methods import Method
 from tacit.train.models.model import Architecture, Model
 from tacit.train.models.predicting import predict
 from tacit.train.plan import Plan
+from tacit.train.recalibration import Calibrated
 from tacit.train.run import DEFAULT_SPEED, Progress, Run
 from tacit.train.settings import Speed
 from tacit.train.targets import Floats, Head
@@ -35,7 +36,8 @@ class Estimator:
 
     `source` is an `Entropy` of its own unless a `Simulation` is handed in for a study (`simulated`), whose
     result promises nothing. `secret` keys the flips of labels and should be kept: with another one, labels are
-    flipped anew, which is another release.
+    flipped anew, which is another release. After a fit by DP-SGD, `calibration` says how far off predictions
+    were before they were put right, by a noisy statistic that is part of the promise.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Estimator:
         self.secret = secret or self.source.bytes(SECRET_BYTES)
         self._model: Model | None = None
         self._plan: Plan | None = None
+        self.calibration: Calibrated | None = None
 
     def plan(self, examples: Examples, memory: Memory | None = None) -> Plan:
         """What `fit` will do and promise, before anything is read that is private."""
@@ -65,6 +68,7 @@ class Estimator:
         model = self.architecture.build(examples.sizes, self.source.normal)
         run = Run(chosen, model, examples, self.source, self.secret, speed=self.speed, simulated=self.simulated)
         self._model, self._plan = run.go(watch), chosen
+        self.calibration = run.calibrated
         return self
 
     @property

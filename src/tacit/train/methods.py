@@ -19,6 +19,8 @@ from tacit.privacy.relations import Relation
 from tacit.privacy.releases import Composed, Release, SubsampledGaussian
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Cap, CapChoice, Unit, UnitKind
+from tacit.train import recalibration as recalibrating
+from tacit.train.defaults import Chosen, Default, label_course, private_course, private_rate
 from tacit.train.examples import Examples
 from tacit.train.grouping import groups_of
 from tacit.train.labels.flips import FlipLabels
@@ -28,15 +30,17 @@ from tacit.train.models.model import Part
 from tacit.train.plan import LabelPhase, NoisyLabelling, Phase, Plan, PrivatePhase
 from tacit.train.settings import Learning, PrivateLearning
 from tacit.train.sgd.descent import Clipping
-from tacit.train.sgd.schedule import Schedule
 from tacit.train.targets import Head
 
 IMPRESSION, ONE, LABEL = Unit(UnitKind.IMPRESSION), Cap(1), FlipKey("label", 0)
 READS_ALL = "sensitive features, which this model reads: its weights may tell what they are"
 ENOUGH = 3.0
 """True labels' worth that each public value needs before noisy labels are worth a share of the budget."""
-MOST_LABEL_EPSILON = 3.0
-"""At 3 one label in 21 is wrong; more certainty about labels buys less than less noise in the second phase."""
+PARTS = 3
+"""Noisy labels are worth a share of epsilon if they leave DP-SGD two thirds of it."""
+CAUTIOUS_RATE = 0.05
+"""Of positives, where no public rate is given. To look at the labels would be a release; a rate that is too low
+asks for more epsilon, and so leaves noisy labels out sooner."""
 
 
 class Method(Protocol):
@@ -49,13 +53,14 @@ class Method(Protocol):
 class Plain:
     """No privacy: true labels and all features. The end of the scale that the others are measured against."""
 
-    learning: Learning = field(default_factory=lambda: Learning(penalty=2e-4))
+    learning: Learning = field(default_factory=Learning)
     part: Part = Part.WHOLE
 
     def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
         del secret, memory
-        phase = LabelPhase(self.part, self.learning, _epochs(self.learning, len(examples)), None)
-        return Plan((phase,), (), None, None, examples)
+        course, schedule, chosen = label_course(self.learning, len(examples), "descent")
+        phase = LabelPhase(self.part, course, schedule, None)
+        return Plan((phase,), (), None, None, examples, defaults=chosen)
 
 
 @dataclass(frozen=True)
@@ -93,19 +98,17 @@ class LabelDp:
             delta=0,
             also_not_protected=(READS_ALL,) if reads_all else (),
         )
-        phase = LabelPhase(
-            self.part, self.learning, _epochs(self.learning, len(labelling.allocation)), labelling
-        )
-        return Plan(
-            (phase,), (release,), statement, statement.guarantee(sensitive_features=reads_all), examples
-        )
+        course, schedule, chosen = label_course(self.learning, len(labelling.allocation), "labels")
+        phase = LabelPhase(self.part, course, schedule, labelling)
+        charge = statement.guarantee(sensitive_features=reads_all)
+        return Plan((phase,), (release,), statement, charge, examples, defaults=chosen)
 
 
 @dataclass(frozen=True)
 class DpSgd:
     """The whole model by DP-SGD.
 
-    Guarantee:  (epsilon, delta)-DP for the trained weights, all steps together.
+    Guarantee:  (epsilon, delta)-DP for the trained weights, all steps and the recalibration together.
     Neighbours: the private part (sensitive features and label) of one `unit` replaced; public features, unit
                 keys and which records exist stay.
     Assumes:    Poisson samples and their sizes stay secret; a unit's records are clipped as one (`unit`).
@@ -130,7 +133,8 @@ class Hybrid:
     `k` 0 is DP-SGD alone, 1 is label DP alone, "auto" chooses from public quantities. With `frozen`, the second
     phase leaves the public tower as the first has made it.
 
-    Guarantee:  (epsilon, delta)-DP for everything that both phases let out, composed jointly.
+    Guarantee:  (epsilon, delta)-DP for everything that both phases and the recalibration let out, composed
+                jointly.
     Neighbours: the private part (sensitive features and label) of one `unit` replaced; public features, unit
                 keys and which records exist stay.
     Assumes:    what `LabelDp` and `DpSgd` assume.
@@ -151,69 +155,97 @@ class Hybrid:
 
     def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
         epsilon, delta = expect.positive("epsilon", self.epsilon), expect.probability("delta", self.delta)
-        share = self.share(examples)
+        share, chosen = self._share(examples)
         if share < 1 and self.mechanism.classes.head is not Head.LOGISTIC:
             raise BadInput(
                 "expected labels of 0 or 1 for DP-SGD, got a mechanism of bins: it fits label DP alone"
             )
         if share == 1:
-            return LabelDp(
+            labels = LabelDp(
                 epsilon, self.unit, self.cap, self.mechanism, self.label_learning, self.key, self.now
-            ).plan(examples, secret=secret)
+            )
+            return labels.plan(examples, secret=secret)
         _expect_rows(examples)
         phases: list[Phase] = []
         beside: list[Release] = []
         if share > 0:
             labelling = _labelling(self, epsilon * expect.exact("k", share), examples, secret)
             beside.append(self.mechanism.release(labelling.allocation, labelling.epsilon))
-            schedule = _epochs(self.label_learning, len(labelling.allocation))
-            phases.append(LabelPhase(Part.TRUNCATED, self.label_learning, schedule, labelling))
+            course, schedule, said = label_course(self.label_learning, len(labelling.allocation), "labels")
+            phases.append(LabelPhase(Part.TRUNCATED, course, schedule, labelling))
+            chosen += said
         groups = groups_of(examples, self.unit, self.now)
         records = len(examples) if groups is None else int(groups.max()) + 1
-        sampling, steps = self.learning.sampling_probability(records), self.learning.steps(records)
+        course, clip_norm, said = private_course(self.learning, records, float(epsilon), examples.sizes)
+        sampling = min(1.0, course.batch / records)
+        steps = max(1, round(course.epochs / sampling))
+        chosen += said
         before = [] if examples.selection is None else [examples.selection.release]
         if before and self.unit.kind is not UnitKind.IMPRESSION:
             raise BadInput(
                 f"expected an encoder without a private selection for unit {self.unit}, got one: its promise "
                 "is for impressions"
             )
+        told: list[Release] = []
+        recalibration = None
+        if self.learning.recalibrate:
+            left = float(epsilon) * (1 - share)
+            statistic = recalibrating.planned(left, float(delta), records, self.learning.start_rate)
+            weights = None if groups is None else recalibrating.weights_of(groups)
+            recalibration = recalibrating.Recalibration(statistic, weights)
+            told.append(statistic)
+            why = "clipping holds positives back; one noisy statistic, paid for here, puts predictions right"
+            chosen += (Default("descent.recalibrate", "true", why),)
         noise = noise_multiplier(
             epsilon=epsilon,
             delta=delta,
             relation=Relation.REPLACE_ONE,
             sampling_probability=sampling,
             steps=steps,
-            beside=[*beside, *before],
+            beside=[*beside, *before, *told],
             memory=memory,
         )
         release = SubsampledGaussian(noise, sampling, steps)
         part = Part.SENSITIVE if self.frozen and phases else Part.WHOLE
-        phases.append(
-            PrivatePhase(
-                part,
-                self.learning,
-                Schedule(self.learning.rate_for(noise, records), steps, self.learning.decay),
-                Clipping(self.learning.clip_norm, noise),
-                sampling,
-                groups,
-            )
+        schedule, said = private_rate(
+            self.learning, course, steps, noise, clip_norm, sampling * records, examples.sizes
         )
-        releases = (*beside, release)
+        phases.append(PrivatePhase(part, course, schedule, Clipping(clip_norm, noise), sampling, groups))
+        releases = (*beside, release, *told)
         statement = PrivacyStatement.of(
             [*before, *releases], unit=self.unit, relation=Relation.REPLACE_ONE, delta=delta
         )
         charge = _charge(statement, releases, before, delta, memory)
-        return Plan(tuple(phases), releases, statement, charge, examples)
+        return Plan(tuple(phases), releases, statement, charge, examples, recalibration, chosen + said)
 
     def share(self, examples: Examples) -> float:
         """`k`, chosen from public quantities where it was left to us."""
+        return self._share(examples)[0]
+
+    def _share(self, examples: Examples) -> tuple[float, Chosen]:
+        """With the reason.
+
+        A label flipped at epsilon e has noise of variance 1 / (4 sinh(e / 2)^2), which is that of the label
+        itself, rate (1 - rate), at e = 2 asinh(1 / (2 sqrt(rate (1 - rate)))): less epsilon tells little, and
+        more is better spent on DP-SGD. Where it would take more than a third of all, labels get nothing.
+        """
         if self.k != "auto":
-            return float(expect.probability("k", self.k, zero=True, one=True))
+            return float(expect.probability("k", self.k, zero=True, one=True)), ()
         epsilon = float(expect.positive("epsilon", self.epsilon))
-        candidate = min(epsilon / 2, MOST_LABEL_EPSILON)
+        rate = self.learning.start_rate or CAUTIOUS_RATE
+        candidate = 2 * math.asinh(1 / (2 * math.sqrt(rate * (1 - rate))))
         # n labels flipped at epsilon tell about as much on a mean as n tanh^2(epsilon / 2) true ones.
         worth = len(examples) * math.tanh(candidate / 2) ** 2
-        return candidate / epsilon if worth >= ENOUGH * examples.public_values else 0.0
+        if epsilon < PARTS * candidate:
+            why = f"labels of which {rate:.3g} are 1 take ε = {candidate:.2f}, more than a third of {epsilon:g}"
+            return 0.0, (Default("privacy.k", 0.0, why),)
+        if worth < ENOUGH * examples.public_values:
+            why = f"{len(examples):,} labels are too few for {examples.public_values:,} public values"
+            return 0.0, (Default("privacy.k", 0.0, why),)
+        why = (
+            f"at ε = {candidate:.2f} a flip adds as much noise as there is in a label of which {rate:.3g} are 1"
+        )
+        return candidate / epsilon, (Default("privacy.k", candidate / epsilon, why),)
 
 
 def _labelling(
@@ -243,10 +275,6 @@ def _charge(
         return statement.guarantee(sensitive_features=True)
     epsilon = epsilon_of(Composed(releases), delta=delta, relation=statement.relation, memory=memory)
     return Guarantee(Budget.of(epsilon, delta), statement.unit, statement.relation, sensitive_features=True)
-
-
-def _epochs(learning: Learning, records: int) -> Schedule:
-    return Schedule(learning.rate, learning.epochs * max(1, -(-records // learning.batch)), learning.decay)
 
 
 def _expect_rows(examples: Examples) -> None:

@@ -15,11 +15,13 @@ from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.mechanisms.memoised import FlipKey
 from tacit.privacy.releases import Release
 from tacit.privacy.statement import PrivacyStatement
+from tacit.train.defaults import Default
 from tacit.train.examples import Examples
 from tacit.train.labels.mechanism import LabelMechanism
 from tacit.train.models.abilities import expect_able, expect_history
 from tacit.train.models.model import Architecture, Part
-from tacit.train.settings import Learning, PrivateLearning
+from tacit.train.recalibration import Recalibration
+from tacit.train.settings import Course
 from tacit.train.sgd.descent import Clipping
 from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.schedule import Schedule
@@ -41,7 +43,7 @@ class LabelPhase:
     """Ordinary training; private because its labels are noisy, or not at all where `labelling` is None."""
 
     part: Part
-    learning: Learning
+    learning: Course
     schedule: Schedule
     labelling: NoisyLabelling | None
 
@@ -58,7 +60,7 @@ class PrivatePhase:
     """DP-SGD. With `groups` (each example's unit, 0, 1, ...) whole units are sampled, and clipped as one."""
 
     part: Part
-    learning: PrivateLearning
+    learning: Course
     schedule: Schedule
     clipping: Clipping
     sampling_probability: float
@@ -75,13 +77,16 @@ Phase = LabelPhase | PrivatePhase
 class Plan:
     """The phases in order, all that they release, and what that promises. `charge` is what the ledger is asked
     for; the statement also counts what was released before and is used here, such as a vocabulary. A plan
-    is for its own `examples` and no others: the shares of epsilon and the groups are theirs."""
+    is for its own `examples` and no others: the shares of epsilon and the groups are theirs. After the last
+    phase comes `recalibration`, if there is one."""
 
     phases: tuple[Phase, ...]
     releases: tuple[Release, ...]
     statement: PrivacyStatement | None
     charge: Guarantee | None
     examples: Examples = field(repr=False, compare=False)
+    recalibration: Recalibration | None = field(default=None, repr=False, compare=False)
+    defaults: tuple[Default, ...] = ()  # what was left to us, and why it was chosen so
 
     def check(self, shape: Architecture) -> None:
         """Refuse a model that these phases cannot train, or that reads what the examples do not have."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,18 +11,21 @@ import numpy as np
 from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SubsampledGaussian, leaves
+from tacit.train.defaults import PATIENCE
 from tacit.train.examples import Examples
 from tacit.train.labels.noisy import LEAST_RATE, base_rate, labels_for
 from tacit.train.models.model import Model
 from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
+from tacit.train.recalibration import Calibrated, recalibrate
 from tacit.train.settings import Speed
 from tacit.train.sgd.descent import Descent, Settings
 from tacit.train.sgd.sampling import Places, poisson_sample, shuffled_epochs
 from tacit.train.sgd.witness import FALSE_ALARM, BatchWatch, Witness
-from tacit.train.targets import Head, Targets
+from tacit.train.targets import Floats, Head, Targets
 
 DEFAULT_SPEED = Speed()
-LOSS_EXAMPLES = 4096  # of noisy labels, for the loss that progress shows
+LOSS_EXAMPLES = 4096  # of noisy labels at once, and for the loss that progress shows
+HELD_OUT_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Progress:
     """How far a run is. `examples` is what the steps so far read in expectation, never what they read.
 
     `loss` is on noisy labels, which are released anyway; DP-SGD shows none, since its examples are private.
+    `note` is for people, once: how far off predictions were, by a statistic that was paid for.
     """
 
     phase: int
@@ -38,6 +42,7 @@ class Progress:
     steps: int
     examples: float
     loss: float | None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,7 @@ class Run:
             raise BadInput(f"expected examples of the model's sizes {model.sizes}, got {examples.sizes}")
         self.plan, self.model, self.examples, self.source = plan, model, examples, source
         self.secret, self.speed = secret, speed
+        self.calibrated: Calibrated | None = None
         grouped = [
             phase for phase in plan.phases if isinstance(phase, PrivatePhase) and phase.groups is not None
         ]
@@ -106,16 +112,32 @@ class Run:
             targets = self._targets(phase)
             if index == 0 and done == 0:
                 self._start(phase, targets)
-            for step, places, groups in self._batches(phase, targets, done):
+            held = _HeldOut(self, phase, targets) if phase.learning.held_out else None
+            for step, places, groups in self._batches(phase, targets, done, held):
                 descent.step(self.examples, targets, places, phase.schedule.at(step), groups)
                 watch(self._progress(index, phase, step + 1, targets))
                 reached = Mark(index, step + 1)
                 if keeper is not None and keeper.due(reached):
                     descent.settle()
                     keeper.keep(reached, self.model, descent)
+                if held is not None and held.is_enough(step + 1):
+                    break
             descent.settle()
+            if held is not None:
+                held.take_best()
             descent = None
+        self._recalibrate(watch)
         return self.model
+
+    def _recalibrate(self, watch: Callable[[Progress], None]) -> None:
+        """What a plan may ask for after its last phase."""
+        if self.plan.recalibration is None:
+            return
+        self.calibrated = recalibrate(self.plan.recalibration, self.model, self.examples, self.source)
+        last, phase = len(self.plan.phases) - 1, self.plan.phases[-1]
+        steps = phase.schedule.steps
+        read = steps * self._expected_batch(phase)
+        watch(Progress(last, phase.name, steps, steps, read, None, self.calibrated.words))
 
     def _descent(self, index: int) -> Descent:
         phase = self.plan.phases[index]
@@ -151,7 +173,9 @@ class Run:
             return None
         paid = self._paid(phase)
         expected = self._records(phase) * paid.sampling_probability
-        return Witness(paid.noise_multiplier, phase.learning.clip_norm, expected, alpha=self._alarm)
+        clip_norm = phase.learning.clip_norm
+        assert clip_norm is not None, "chosen when the plan was made"
+        return Witness(paid.noise_multiplier, clip_norm, expected, alpha=self._alarm)
 
     @property
     def _alarm(self) -> float:
@@ -183,14 +207,15 @@ class Run:
             self.model.start_at(targets.head.score(phase.learning.start_rate))
 
     def _batches(
-        self, phase: Phase, targets: Targets, done: int
+        self, phase: Phase, targets: Targets, done: int, held: _HeldOut | None
     ) -> Iterator[tuple[int, Places, Places | None]]:
         steps = phase.schedule.steps
         if isinstance(phase, LabelPhase):
-            learning = phase.learning
-            batches = shuffled_epochs(len(targets), learning.batch, learning.epochs, self.source.words)
+            count = len(targets) if held is None else len(held.trained)
+            batch, epochs = phase.learning.batch, round(phase.learning.epochs)
+            batches = shuffled_epochs(count, batch, epochs, self.source.words)
             for step, places in zip(range(done, steps), batches, strict=False):
-                yield step, places, None
+                yield step, places if held is None else held.trained[places], None
             return
         members = None if phase.groups is None else _Members(phase.groups)
         paid, records = self._paid(phase), self._records(phase)
@@ -213,7 +238,7 @@ class Run:
         """In records: examples, or groups of them."""
         if isinstance(phase, PrivatePhase):
             return self._records(phase) * phase.sampling_probability
-        return float(min(phase.learning.batch, self._records(phase)))
+        return float(min(phase.learning.batch, self._records(phase) - phase.learning.held_out))
 
     def _progress(self, index: int, phase: Phase, step: int, targets: Targets) -> Progress:
         steps = phase.schedule.steps
@@ -224,9 +249,58 @@ class Run:
 
     def _loss(self, phase: Phase, targets: Targets) -> float:
         places = np.linspace(0, len(targets) - 1, min(len(targets), LOSS_EXAMPLES)).astype(np.int64)
+        return self.loss_at(phase, targets, places)
+
+    def loss_at(self, phase: Phase, targets: Targets, places: Places) -> float:
+        """The mean loss over these places of the targets."""
         rows = self.examples.rows(places if targets.rows is None else targets.rows[places])
         ids = self.model.ids(self.examples, rows, phase.part)
         return targets.loss(self.model.forward(ids, phase.part).scores, places)
+
+
+class _HeldOut:
+    """Examples that a phase on labels does not train on, and that say when it has trained enough.
+
+    Which ones is the same in every run, so that a run that goes on holds out the same. Of noisy labels nothing
+    more is told by it: they are released anyway. A run that goes on compares with the epochs since.
+    """
+
+    def __init__(self, run: Run, phase: Phase, targets: Targets) -> None:
+        order = np.random.default_rng(HELD_OUT_SEED).permutation(len(targets))
+        held = phase.learning.held_out
+        self._held, self.trained = np.sort(order[:held]), np.sort(order[held:])
+        self._run, self._phase, self._targets = run, phase, targets
+        self._epoch = max(1, -(-len(self.trained) // phase.learning.batch))
+        self._best, self._worse = self._loss(), 0
+        self._kept = {name: array.copy() for name, array in self._weights().items()}
+
+    def is_enough(self, steps: int) -> bool:
+        """Whether the loss has risen often enough since it was best, looked at after every epoch."""
+        if steps % self._epoch:
+            return False
+        loss = self._loss()
+        if loss < self._best:
+            self._best, self._worse = loss, 0
+            for name, array in self._weights().items():
+                self._kept[name][...] = array
+            return False
+        self._worse += 1
+        return self._worse >= PATIENCE
+
+    def take_best(self) -> None:
+        for name, array in self._weights().items():
+            array[...] = self._kept[name]
+
+    def _weights(self) -> Mapping[str, Floats]:
+        model, part = self._run.model, self._phase.part
+        dense = {name: model.dense[name] for name in model.trained_dense(part)}
+        return {**{name: model.tables[name][rows] for name, rows in model.trained_rows(part).items()}, **dense}
+
+    def _loss(self) -> float:
+        chunks = range(0, len(self._held), LOSS_EXAMPLES)
+        parts = [self._held[first : first + LOSS_EXAMPLES] for first in chunks]
+        losses = [self._run.loss_at(self._phase, self._targets, part) * len(part) for part in parts]
+        return float(sum(losses)) / len(self._held)
 
 
 class _Members:

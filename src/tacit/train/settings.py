@@ -3,88 +3,114 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tacit import expect
 from tacit.errors import BadInput
 from tacit.train.sgd.descent import MICROBATCH, NoiseForm
-from tacit.train.sgd.optimizers import Adam, Optimizer, Sgd, name_of
+from tacit.train.sgd.optimizers import Optimizer, RmsProp, Yogi, name_of
 from tacit.train.sgd.schedule import Decay
 
-RATE_TIMES_NOISE, RULE_BATCH, RULE_STEPS = 4.0, 8192, 500
-"""The learning rate of DP-SGD unless it is given: 4 / (noise_multiplier * clip_norm) for batches of 8192 and
-500 steps, so that noise moves the weights equally far at every epsilon; a fixed rate would make budgets look
-better or worse than they are. Smaller batches and more steps would move them further, by 1/batch and the root
-of the steps, and get a smaller rate; larger batches and fewer steps get no larger one."""
+
+@dataclass(frozen=True)
+class RateByNoise:
+    """A rate of `product` / (noise_multiplier * clip_norm) for batches of `batch` and `steps` steps.
+
+    Smaller batches and more steps would let noise move weights further, by 1/batch and the root of the steps,
+    and get a smaller rate; larger batches and fewer steps get no larger one, which is too small a rate for
+    millions of rows: `defaults.private_rate` has no such bound. Recorded studies were trained by this rule.
+    """
+
+    product: float = 4.0
+    batch: int = 8192
+    steps: int = 500
+
+    def rate(self, noise_multiplier: float, clip_norm: float, batch: float, steps: int) -> float:
+        moves = min(1.0, batch / self.batch * math.sqrt(self.steps / steps))
+        return self.product * moves / (noise_multiplier * clip_norm)
 
 
 @dataclass(frozen=True)
 class Learning:
-    """Shuffled epochs over labels that are true, or noisy once and for all.
+    """Shuffled epochs over labels that are true, or noisy once and for all. What is None, `defaults` chooses.
 
-    Without a penalty, rows of rare values learn the noise of their few labels.
+    Without `epochs` a part of the examples is held out, and training ends when their loss rises. `penalty`
+    pulls embeddings to 0, or all weights of a table where there are none: without one, rows of rare values may
+    learn the noise of their few labels.
     """
 
-    epochs: int = 4
-    batch: int = 2048
-    rate: float = 0.005
-    decay: Decay = Decay.COSINE
-    optimizer: Optimizer = field(default_factory=Adam)
-    penalty: float = 1e-4
+    epochs: int | None = None
+    batch: int | None = None
+    rate: float | None = None
+    decay: Decay | None = None
+    optimizer: Optimizer | None = None
+    penalty: float = 0.0
 
     def __post_init__(self) -> None:
-        expect.whole("epochs", self.epochs, at_least=1)
-        expect.whole("batch", self.batch, at_least=1)
-        expect.positive("rate", self.rate)
-        expect.at_least_zero("penalty", self.penalty)
-        object.__setattr__(self, "decay", Decay(self.decay))
+        if self.epochs is not None:
+            expect.whole("epochs", self.epochs, at_least=1)
+        _check_common(self)
 
 
 @dataclass(frozen=True)
 class PrivateLearning:
-    """Poisson batches of `batch` records on average, for `epochs` passes on average, by DP-SGD.
+    """Poisson batches of `batch` records on average, for `epochs` passes on average, by DP-SGD. What is None,
+    `defaults` chooses.
 
-    `clip_norm` trades AUC against calibration: clipping hits positives hardest, so a small one ranks well and
-    predicts too little; log loss wants a larger one. `start_rate` is a base rate that is public; without one,
+    `clip_norm` trades ranking against calibration: clipping hits positives hardest, so a small one ranks well
+    and predicts too little. With `recalibrate` the predictions are put right afterwards, by a noisy statistic
+    that the same budget pays for (`recalibration`). `start_rate` is a base rate that is public; without one,
     and without a label phase before, the bias starts at even odds.
     """
 
-    epochs: float = 10.0
-    batch: int = 8192
-    clip_norm: float = 5.0
-    rate: float | None = None
-    decay: Decay = Decay.COSINE
-    optimizer: Optimizer = field(default_factory=lambda: Sgd(momentum=0.9))
+    epochs: float | None = None
+    batch: int | None = None
+    clip_norm: float | None = None
+    rate: float | RateByNoise | None = None
+    decay: Decay | None = None
+    optimizer: Optimizer | None = None
     penalty: float = 0.0
     start_rate: float | None = None
+    recalibrate: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("epochs", "clip_norm"):
+            if getattr(self, name) is not None:
+                expect.positive(name, getattr(self, name))
         if self.start_rate is not None:
             expect.probability("start_rate", self.start_rate)
-        expect.positive("epochs", self.epochs)
-        expect.whole("batch", self.batch, at_least=1)
-        expect.positive("clip_norm", self.clip_norm)
-        if self.rate is not None:
-            expect.positive("rate", self.rate)
-        elif not isinstance(self.optimizer, Sgd):
+        if self.rate is None and isinstance(self.optimizer, Yogi | RmsProp):
             raise BadInput(
-                f"expected a rate with optimizer {name_of(self.optimizer)}, got none: only SGD has a rule"
+                f"expected a rate with optimizer {name_of(self.optimizer)}, got none: SGD and Adam have a rule"
             )
-        expect.at_least_zero("penalty", self.penalty)
-        object.__setattr__(self, "decay", Decay(self.decay))
+        if not isinstance(self.recalibrate, bool):
+            raise BadInput(f"recalibrate: expected true or false, got {self.recalibrate!r}")
+        _check_common(self)
 
-    def sampling_probability(self, records: int) -> float:
-        return min(1.0, self.batch / records)
 
-    def steps(self, records: int) -> int:
-        return max(1, round(self.epochs / self.sampling_probability(records)))
+def _check_common(learning: Learning | PrivateLearning) -> None:
+    if learning.batch is not None:
+        expect.whole("batch", learning.batch, at_least=1)
+    if learning.rate is not None and not isinstance(learning.rate, RateByNoise):
+        expect.positive("rate", learning.rate)
+    expect.at_least_zero("penalty", learning.penalty)
+    if learning.decay is not None:
+        object.__setattr__(learning, "decay", Decay(learning.decay))
 
-    def rate_for(self, noise_multiplier: float, records: int) -> float:
-        if self.rate is not None:
-            return self.rate
-        batch, steps = self.sampling_probability(records) * records, self.steps(records)
-        moves = min(1.0, batch / RULE_BATCH * math.sqrt(RULE_STEPS / steps))
-        return RATE_TIMES_NOISE * moves / (noise_multiplier * self.clip_norm)
+
+@dataclass(frozen=True)
+class Course:
+    """How a phase learns with nothing left open; its `Schedule` has the rate. `held_out` examples are not
+    trained on, and end the phase when their loss rises; 0 for none. `clip_norm` is DP-SGD's, which its run is
+    held to."""
+
+    epochs: float
+    batch: int
+    optimizer: Optimizer
+    penalty: float = 0.0
+    start_rate: float | None = None
+    held_out: int = 0
+    clip_norm: float | None = None
 
 
 @dataclass(frozen=True)

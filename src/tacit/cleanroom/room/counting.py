@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
+import uuid
 
 from tacit.cleanroom.room.store import Kept, Ledger, Looked, RoomStore
 from tacit.cleanroom.wire.agreement import Terms
@@ -99,7 +99,7 @@ def renew(kept: Kept, release: str) -> None:
     It decides nothing that leaves. Copies of a store must not draw the same one, so it is not drawn from what
     the room was handed.
     """
-    tokens = [*_tokens(kept, release), secrets.token_hex(16)][-MOST_TOKENS:]
+    tokens = [*_tokens(kept, release), uuid.uuid4().hex][-MOST_TOKENS:]
     kept.keep(f"holder/{release}", spell(tokens))
 
 

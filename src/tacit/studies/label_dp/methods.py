@@ -60,7 +60,7 @@ class Statistic:
         train, test = Examples.of(ready.columns, "train"), Examples.of(ready.columns, "test")
         ids = np.asarray(train.at.of(train.public))
         keys = {name: train.key(name) for name in train.keys}
-        method = NoisyStatistic(prior=Prior(rate=PUBLISHED_RATE))
+        method = NoisyStatistic(rank=4, prior=Prior(rate=PUBLISHED_RATE))
         began = time.perf_counter()
         plan = method.plan(
             ids, keys, public=train.public_keys, unit=Unit(UnitKind.USER), epsilon=self.epsilon, delta=DELTA

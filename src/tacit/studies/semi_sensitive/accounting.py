@@ -21,7 +21,15 @@ from tacit.studies.plotting import Mechanism, Panel, Series
 from tacit.studies.records import Record
 from tacit.studies.report import ONE_SEED, Axes, outcome
 from tacit.studies.results import Kept
-from tacit.studies.semi_sensitive.recipe import DELTA, DISPLAY, DISPLAY_LOG, RELATION, ROWS, UNIT
+from tacit.studies.semi_sensitive.recipe import (
+    DELTA,
+    DISPLAY_LOG,
+    PRIVATE_BATCH,
+    PRIVATE_EPOCHS,
+    RELATION,
+    ROWS,
+    UNIT,
+)
 from tacit.studies.study import Asked, Claim, Finding, Outcome, Scale, Study
 from tacit.studies.verdicts import every
 
@@ -58,7 +66,7 @@ class Workload:
         return SubsampledGaussian(noise, self.sampling_probability, self.steps)
 
 
-STUDIED = Workload.of(ROWS[DISPLAY_LOG][Scale.SMALL] * 4 // 5, DISPLAY.private.batch, DISPLAY.private.epochs)
+STUDIED = Workload.of(ROWS[DISPLAY_LOG][Scale.SMALL] * 4 // 5, PRIVATE_BATCH, PRIVATE_EPOCHS)
 PUBLISHED = Workload.of(
     32_000_000, 16_384, 64
 )  # the display log's size, and the batch and epochs of appendix A

@@ -35,7 +35,10 @@ KEYS: dict[str, dict[str, frozenset[str]]] = {
         "public_tower": frozenset({"hybrid"}),
     },
     "labels": dict.fromkeys(("mechanism", "correction", "prior_rate", "version", *LEARNING), FLIPPING),
-    "descent": {**dict.fromkeys(LEARNING, DESCENDING), "clip_norm": DP_SGD, "start_rate": DP_SGD},
+    "descent": {
+        **dict.fromkeys(LEARNING, DESCENDING),
+        **dict.fromkeys(("clip_norm", "start_rate", "recalibrate"), DP_SGD),
+    },
     "speed": {"microbatch": STEPPING, "noise": DP_SGD},
     "statistic": dict.fromkeys(("rank", "clip_norm", "most_pairs", "rate"), STATISTIC),
     "run": {"simulated": ALL, "tensorboard": STEPPING, "mlflow": STEPPING},

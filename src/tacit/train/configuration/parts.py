@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,6 @@ from tacit.train.labels.laplace import LaplaceWithPrior
 from tacit.train.labels.mechanism import Correction
 from tacit.train.labels.prior_flips import FlipTowardsPrior
 from tacit.train.labels.priors import Prior
-from tacit.train.methods import Plain
 from tacit.train.models.architectures import KNOWN, architecture
 from tacit.train.models.model import Architecture
 from tacit.train.settings import Learning, PrivateLearning, Speed
@@ -98,7 +97,7 @@ def labels(table: Table) -> Labels:
     table.checked_types(TYPES)
     way = table.one_of("mechanism", (RESPONSE, PRIOR, LAPLACE), RESPONSE)
     version = table.whole("version", 0, at_least=0) or 0
-    learning = _learning(table, Learning())
+    learning = _learning(table)
     rate = None
     if way == RESPONSE:
         if "prior_rate" in table:
@@ -118,16 +117,16 @@ def labels(table: Table) -> Labels:
 
 
 def plain(table: Table) -> Learning:
-    return _learning(table, Plain().learning)
+    return _learning(table)
 
 
 def descent(table: Table) -> PrivateLearning:
     table.checked_types(TYPES)
-    usual = PrivateLearning()
-    given: dict[str, Any] = table.some("epochs", "batch", "clip_norm", "rate", "penalty", "start_rate")
-    decay, optimizer = _decay(table, usual.decay), _optimizer(table, usual.optimizer)
+    keys = ("epochs", "batch", "clip_norm", "rate", "penalty", "start_rate", "recalibrate")
+    # With a momentum and no name it is SGD, which alone has one.
+    decay, optimizer = _decay(table), _optimizer(table, "sgd" if "momentum" in table else "adam")
     with said_under("descent"):
-        return PrivateLearning(**given, decay=decay, optimizer=optimizer)
+        return PrivateLearning(**table.some(*keys), decay=decay, optimizer=optimizer)
 
 
 def statistic(table: Table) -> NoisyStatistic:
@@ -206,25 +205,26 @@ def _share(table: Table) -> float | Literal["auto"]:
     return float(expect.probability("privacy.k", said, zero=True, one=True))
 
 
-def _learning(table: Table, usual: Learning) -> Learning:
+def _learning(table: Table) -> Learning:
     table.checked_types(TYPES)
-    given = {key: getattr(usual, key) for key in ("epochs", "batch", "rate", "penalty")}
-    given |= table.some("epochs", "batch", "rate", "penalty")
-    decay, optimizer = _decay(table, usual.decay), _optimizer(table, usual.optimizer)
+    decay, optimizer = _decay(table), _optimizer(table, "adam")
     with said_under(table.path):
-        return Learning(**given, decay=decay, optimizer=optimizer)
+        return Learning(**table.some("epochs", "batch", "rate", "penalty"), decay=decay, optimizer=optimizer)
 
 
-def _decay(table: Table, usual: Decay) -> Decay:
-    return Decay(table.one_of("decay", tuple(Decay), usual))
+def _decay(table: Table) -> Decay | None:
+    return Decay(table.one_of("decay", tuple(Decay))) if "decay" in table else None
 
 
-def _optimizer(table: Table, usual: Optimizer) -> Optimizer:
-    """By name, with the settings that it knows. The usual one keeps its settings where none are given."""
-    name = table.one_of("optimizer", tuple(optimizers.OPTIMIZERS), optimizers.name_of(usual))
+def _optimizer(table: Table, usual: str) -> Optimizer | None:
+    """By name, with the settings that it knows; None where neither is said, and it is chosen for the data."""
+    given = table.some(*OPTIMIZERS)
+    if "optimizer" not in table and not given:
+        return None
+    name = table.one_of("optimizer", tuple(optimizers.OPTIMIZERS), usual)
     known = tuple(each.name for each in fields(optimizers.OPTIMIZERS[name]))
-    settings: dict[str, Any] = asdict(usual) if name == optimizers.name_of(usual) else {}
-    for key, value in table.some(*OPTIMIZERS).items():
+    settings: dict[str, Any] = {}
+    for key, value in given.items():
         of_optimizer = key.removeprefix("optimizer_")
         if of_optimizer not in known:
             raise BadInput(f"{table.name(key)}: expected none with optimizer {name}, got {value!r}")

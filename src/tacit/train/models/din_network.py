@@ -94,6 +94,10 @@ class AttentionNetwork:
     def start_at(self, score: float) -> None:
         self.dense[f"{OUTPUT}.bias"][:] = score
 
+    def rescale(self, slope: float, shift: float) -> None:
+        self.dense[f"{OUTPUT}.weight"] *= np.float32(slope)
+        self.dense[f"{OUTPUT}.bias"][:] = slope * self.dense[f"{OUTPUT}.bias"] + shift
+
     def forward(self, ids: TableIds, part: Part) -> AttentionPass:
         expect_able(self.architecture, part)
         return AttentionPass(self, ids)

@@ -9,6 +9,7 @@ Chua et al., AdKDD 2024, equations 1-3). Without embeddings (`LogisticRegression
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -63,10 +64,12 @@ class Machine:
     bias: Floats  # (1,)
     tables: dict[str, Floats] = field(init=False)
     dense: dict[str, Floats] = field(init=False)
-    penalised_from: int = field(init=False, default=1)
+    penalised_from: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.tables, self.dense = {TABLE: self.table}, {BIAS: self.bias}
+        # Linear weights go free beside embeddings, which learn the noise first; alone, they are all there is.
+        self.penalised_from = 1 if self.table.shape[1] > 1 else 0
 
     def ids(self, examples: Examples, rows: NDArray[np.int64], part: Part) -> TableIds:
         sensitive = None if part is Part.TRUNCATED else examples.sensitive
@@ -89,6 +92,11 @@ class Machine:
 
     def start_at(self, score: float) -> None:
         self.bias[0] = score
+
+    def rescale(self, slope: float, shift: float) -> None:
+        self.table[:, 0] *= np.float32(slope)
+        self.table[:, 1:] *= np.float32(math.sqrt(slope))  # scores are quadratic in embeddings
+        self.bias[0] = slope * self.bias[0] + shift
 
     def forward(self, ids: TableIds, part: Part) -> FmPass:
         return FmPass(self, ids[TABLE], self._first_trained(part))

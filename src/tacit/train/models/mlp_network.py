@@ -71,6 +71,10 @@ class Network:
     def start_at(self, score: float) -> None:
         self.dense[f"{OUTPUT}.bias"][:] = score
 
+    def rescale(self, slope: float, shift: float) -> None:
+        self.dense[f"{OUTPUT}.weight"] *= np.float32(slope)
+        self.dense[f"{OUTPUT}.bias"][:] = slope * self.dense[f"{OUTPUT}.bias"] + shift
+
     def forward(self, ids: TableIds, part: Part) -> MlpPass:
         return MlpPass(self.tables, self.dense, self.public_layers, self.common_layers, ids, part)
 

@@ -75,7 +75,9 @@ class Model(Protocol):
     sizes: Sizes
     tables: dict[str, Floats]
     dense: dict[str, Floats]
-    penalised_from: int  # the first column of a table that is an embedding, which a penalty pulls to 0
+    penalised_from: (
+        int  # the first column of a table that a penalty pulls to 0: embeddings, where there are any
+    )
 
     def ids(self, examples: Examples, rows: NDArray[np.int64], part: Part) -> TableIds:
         """What these rows of the log (`Examples.rows`) read from each table; ids out of range are refused."""
@@ -95,6 +97,10 @@ class Model(Protocol):
 
     def start_at(self, score: float) -> None:
         """Begin with this score for everybody: the common bias."""
+        ...
+
+    def rescale(self, slope: float, shift: float) -> None:
+        """Turn every score into slope * score + shift, for a slope above 0."""
         ...
 
     def forward(self, ids: TableIds, part: Part) -> Pass: ...

@@ -1,0 +1,183 @@
+"""What a training is given where nothing was said, from public quantities alone, and why.
+
+A rule reads how many records there are, epsilon, and the sizes of the fields and tables: under the replace
+relations of this package all of them are public, for a neighbour differs in what a record says and not in
+whether it is there. What somebody has set stays, and the rest follows it. docs/train.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tacit.train.examples import Sizes
+from tacit.train.settings import Course, Learning, PrivateLearning, RateByNoise
+from tacit.train.sgd.optimizers import Adam, Optimizer, Sgd, name_of
+from tacit.train.sgd.schedule import Decay, Schedule
+
+STEPS = 720
+"""Of DP-SGD: fewer leave weights that have much to learn on their way, more cost time and teach nothing."""
+EPOCHS, LARGE_EPSILON = 10, 8
+LEAST_BATCH = 4096
+"""Larger samples are better at any epsilon, by less and less; up to here they cost less than the noise does."""
+NOISE_MOVES = 0.05
+"""How far the noise of all steps may move a weight. Less learns too little, more drowns what is learned."""
+MOMENTUM = 0.9
+MOST_DENSE_ROWS = 4_000_000
+"""Table rows beyond which Adam, which visits every weight in every step, takes more minutes than SGD, which
+visits those that are read."""
+MOST_CLIP_NORM = 5.0
+"""A larger one needs more noise, and from here on ranks worse; predictions are put right afterwards."""
+STABLE = 16.0
+"""SGD's rate times the squared length of a score's gradient, beyond which its steps swing up and down."""
+
+BATCHES_PER_EPOCH, MOST_BATCH, FEWEST_IN_BATCH = 64, 32_768, 32
+FEW_LABELS = 1.6
+"""Adam's epsilon times the batch: rows that fewer examples of a batch read take smaller steps."""
+COSINE_RATE, CONSTANT_RATE = 0.006, 0.004
+MOST_EPOCHS, PATIENCE = 30, 2
+HELD_OUT, MOST_HELD_OUT = 10, 65_536
+"""One example in so many is held out, and never more than so many."""
+
+
+@dataclass(frozen=True)
+class Default:
+    """One choice that was left to us: the key of a configuration, the value, and why."""
+
+    key: str
+    value: float | int | str
+    because: str
+
+    @property
+    def words(self) -> str:
+        value = f"{self.value:.4g}" if isinstance(self.value, float) else str(self.value)
+        return f"{self.key} = {value}, because {self.because}"
+
+
+Chosen = tuple[Default, ...]
+
+
+def private_course(
+    learning: PrivateLearning, records: int, epsilon: float, sizes: Sizes
+) -> tuple[Course, float, Chosen]:
+    """How DP-SGD learns, its clip norm, and what of it was chosen here. `private_rate` has the rate, which may
+    hang on the noise."""
+    chosen: list[Default] = []
+    passes = EPOCHS * (2 if epsilon >= LARGE_EPSILON else 1)
+    batch, epochs, optimizer, clip_norm = (
+        learning.batch,
+        learning.epochs,
+        learning.optimizer,
+        learning.clip_norm,
+    )
+    if batch is None and epochs is not None:
+        batch = _within(round(epochs * records / STEPS), 1, records)
+        why = f"{epochs:g} epochs of it are about {STEPS} steps"
+        chosen.append(Default("descent.batch", batch, why))
+    elif batch is None:
+        batch = _within(-(-records * passes // STEPS), min(LEAST_BATCH, records), records)
+        why = f"{records:,} records x {passes} epochs / {STEPS} steps"
+        if records * passes < STEPS * LEAST_BATCH:
+            why = f"a larger sample needs less noise for its size, and up to {LEAST_BATCH:,} costs little"
+        chosen.append(Default("descent.batch", batch, why))
+    if epochs is None:
+        share = min(1.0, batch / records)
+        epochs = max(STEPS * share, float(passes))
+        why = f"{STEPS} steps let a weight go where its examples want it"
+        if epochs > STEPS * share:
+            why = f"small batches need {passes} epochs to outweigh their noise"
+        chosen.append(Default("descent.epochs", epochs, why))
+    if optimizer is None:
+        rows = sizes.public_rows + sizes.sensitive_rows
+        dense = rows <= MOST_DENSE_ROWS
+        optimizer = Adam() if dense else Sgd(MOMENTUM)
+        why = "it divides each weight's noise by its own size: weights of rare and frequent values learn alike"
+        if not dense:
+            why = (
+                f"Adam would visit each of {rows:,} table rows in every step, and SGD only those that are read"
+            )
+        chosen.append(Default("descent.optimizer", name_of(optimizer), why))
+    if clip_norm is None:
+        fields = sizes.public_fields + sizes.sensitive_fields
+        length = math.sqrt(1 + fields)
+        clip_norm = min(MOST_CLIP_NORM, math.ceil(100 * length) / 100)
+        why = f"{fields} fields and a bias make gradients of up to {length:.2f} before embeddings grow"
+        chosen.append(Default("descent.clip_norm", clip_norm, why))
+    course = Course(epochs, batch, optimizer, learning.penalty, learning.start_rate, clip_norm=float(clip_norm))
+    return course, float(clip_norm), tuple(chosen)
+
+
+def private_rate(
+    learning: PrivateLearning,
+    course: Course,
+    steps: int,
+    noise: float,
+    clip_norm: float,
+    batch: float,
+    sizes: Sizes,
+) -> tuple[Schedule, Chosen]:
+    """The rate at which the noise of all steps alone moves a weight by `NOISE_MOVES`.
+
+    Adam divides by the size of a gradient, which for most weights is noise, so a step is about as long as the
+    rate, and steps of random sign add up to rate * sqrt(sum of squared decays). SGD's steps are as long as the
+    noise, `noise` * clip_norm / batch, and momentum repeats each of them 1 / (1 - momentum) times.
+    """
+    decay = learning.decay or Decay.COSINE
+    if isinstance(learning.rate, RateByNoise):
+        rate = learning.rate.rate(noise, clip_norm, batch, steps)
+        return Schedule(rate, steps, decay), ()
+    if learning.rate is not None:
+        return Schedule(learning.rate, steps, decay), ()
+    squares = steps * (0.375 if decay is Decay.COSINE else 1.0)
+    why = f"the noise of {steps:,} steps then moves a weight by {NOISE_MOVES:g} in all"
+    rate = NOISE_MOVES / math.sqrt(squares)
+    if isinstance(course.optimizer, Sgd):
+        rate *= (1 - course.optimizer.momentum) / (noise * clip_norm / batch)
+        stable = STABLE / (1 + sizes.public_fields + sizes.sensitive_fields)
+        if rate > stable:
+            rate, why = stable, "with so little noise a larger rate would swing up and down"
+    return Schedule(rate, steps, decay), (Default("descent.rate", rate, why),)
+
+
+def label_course(learning: Learning, examples: int, table: str) -> tuple[Course, Schedule, Chosen]:
+    """How a phase learns from labels, true or noisy, its schedule, and what of it was chosen here."""
+    chosen: list[Default] = []
+
+    def say(key: str, value: float | int | str, because: str) -> None:
+        chosen.append(Default(f"{table}.{key}", value, because))
+
+    batch = learning.batch
+    if batch is None:
+        batch = _within(-(-examples // BATCHES_PER_EPOCH), min(FEWEST_IN_BATCH, max(1, examples)), MOST_BATCH)
+        say("batch", batch, f"{examples:,} examples make about {max(1, examples // batch):,} steps an epoch")
+    held_out, epochs = 0, learning.epochs
+    if epochs is None:
+        held_out, epochs = min(examples // HELD_OUT, MOST_HELD_OUT), MOST_EPOCHS
+        why = f"at most: it ends when the loss of {held_out:,} examples held out has risen {PATIENCE} times"
+        say("epochs", epochs, why)
+    optimizer: Optimizer = learning.optimizer or _adam(batch, say)
+    decay, rate = learning.decay, learning.rate
+    if decay is None:
+        decay = Decay.CONSTANT if held_out else Decay.COSINE
+    if rate is None:
+        rate = COSINE_RATE if decay is Decay.COSINE else CONSTANT_RATE
+        say("rate", rate, f"it did well on four logs with a {decay} rate")
+    trained = examples - held_out
+    steps = epochs * max(1, -(-trained // batch))
+    course = Course(float(epochs), batch, optimizer, learning.penalty, held_out=held_out)
+    return course, Schedule(rate, steps, decay), tuple(chosen)
+
+
+def _adam(batch: int, say: Callable[[str, str, str], None]) -> Adam:
+    epsilon = FEW_LABELS / batch
+    say(
+        "optimizer",
+        f"adam, epsilon {epsilon:.2g}",
+        "rows of rare values take small steps, and learn less noise",
+    )
+    return Adam(epsilon=epsilon)
+
+
+def _within(value: int, least: int, most: int) -> int:
+    return max(least, min(value, most))

@@ -1,0 +1,139 @@
+"""What is chosen where nothing was said: the arithmetic of the rules, and that what was said stays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tacit.entropy import Simulation
+from tacit.train.defaults import label_course, private_course, private_rate
+from tacit.train.estimator import Estimator
+from tacit.train.examples import Sizes
+from tacit.train.methods import DpSgd, LabelDp, Plain
+from tacit.train.plan import PrivatePhase
+from tacit.train.settings import Learning, PrivateLearning, RateByNoise
+from tacit.train.sgd.optimizers import Adam, Sgd
+from tacit.train.sgd.schedule import Decay
+from test_train_methods import MODEL, SECRET, learnable
+
+SEARCH = Sizes(17, 3, 100_000, 50_000)
+
+
+@pytest.mark.parametrize(
+    ("records", "epsilon", "batch", "epochs"),
+    [
+        (4_690_218, 3, 65_142, 10.0),  # N / 72, ten epochs
+        (4_690_218, 8, 130_284, 20.0),  # N / 36, twenty
+        (81_805, 3, 4096, 36.05),
+        (8_000, 1, 4096, 368.6),  # and not all of them at once, for ten steps
+        (900, 1, 900, 720.0),
+    ],
+)
+def test_batch_and_epochs_make_about_720_steps(records: int, epsilon: float, batch: int, epochs: float) -> None:
+    course, clip_norm, chosen = private_course(PrivateLearning(), records, epsilon, SEARCH)
+    assert course.batch == batch
+    assert course.epochs == pytest.approx(epochs, rel=1e-3)
+    assert round(course.epochs * records / course.batch) == pytest.approx(720, abs=1)
+    assert course.optimizer == Adam()
+    assert clip_norm == 4.59  # the root of 21, rounded up
+    keys = ["descent.batch", "descent.epochs", "descent.optimizer", "descent.clip_norm"]
+    assert [default.key for default in chosen] == keys
+    assert all(f"{default.key} = " in default.words and "because" in default.words for default in chosen)
+
+
+def test_what_was_said_stays_and_the_rest_follows() -> None:
+    said = PrivateLearning(epochs=10, optimizer=Sgd(0.5), clip_norm=2.0)
+    course, clip_norm, chosen = private_course(said, 72_000, 3, SEARCH)
+    assert (course.batch, course.epochs, course.optimizer, clip_norm) == (1000, 10, Sgd(0.5), 2.0)
+    assert [default.key for default in chosen] == ["descent.batch"]
+    small = private_course(PrivateLearning(batch=100), 72_000, 3, SEARCH)[0]
+    assert (small.batch, small.epochs) == (100, 10)  # 720 steps would be one epoch, and mostly noise
+    large = private_course(PrivateLearning(batch=36_000), 72_000, 3, SEARCH)[0]
+    assert large.epochs == 360
+
+
+def test_a_table_that_adam_would_take_minutes_for_goes_to_sgd() -> None:
+    huge = replace(SEARCH, public_rows=10_000_000)
+    course, _, chosen = private_course(PrivateLearning(), 5_000_000, 3, huge)
+    assert course.optimizer == Sgd(0.9)
+    assert "10,050,000 table rows" in chosen[2].because
+    assert private_course(PrivateLearning(optimizer=Adam()), 5_000_000, 3, huge)[0].optimizer == Adam()
+
+
+def test_noise_alone_moves_a_weight_by_a_twentieth() -> None:
+    """By hand: random steps add up by their squares."""
+    learning = PrivateLearning(batch=4000)
+    course, clip_norm, _ = private_course(learning, 40_000, 3, SEARCH)
+    schedule, (chosen,) = private_rate(learning, course, 720, 2.0, clip_norm, 4000, SEARCH)
+    moved = math.sqrt(sum(schedule.at(step) ** 2 for step in range(720)))
+    assert moved == pytest.approx(0.05, rel=2e-3)
+    assert chosen.key == "descent.rate"
+    # SGD: the velocity repeats every draw, and steps are as long as the noise is.
+    sgd = replace(learning, optimizer=Sgd(0.9))
+    schedule, _ = private_rate(sgd, replace(course, optimizer=Sgd(0.9)), 720, 40.0, clip_norm, 4000, SEARCH)
+    drawn = 40.0 * clip_norm / 4000
+    moved = math.sqrt(sum((schedule.at(step) * drawn / (1 - 0.9)) ** 2 for step in range(720)))
+    assert moved == pytest.approx(0.05, rel=2e-3)
+    quiet, (why,) = private_rate(sgd, replace(course, optimizer=Sgd(0.9)), 720, 0.1, clip_norm, 4000, SEARCH)
+    assert quiet.rate == pytest.approx(16 / 21)
+    assert "swing" in why.because
+    constant, _ = private_rate(
+        replace(learning, decay=Decay.CONSTANT), course, 100, 2.0, clip_norm, 4000, SEARCH
+    )
+    assert constant.rate == pytest.approx(0.005)
+
+
+def test_a_rate_that_was_said_is_taken_as_it_is() -> None:
+    course, _, _ = private_course(PrivateLearning(), 4000, 3, SEARCH)
+    schedule, chosen = private_rate(PrivateLearning(rate=0.3), course, 10, 2.0, 5.0, 4000, SEARCH)
+    assert (schedule.rate, schedule.decay, chosen) == (0.3, Decay.COSINE, ())
+    studied, chosen = private_rate(PrivateLearning(rate=RateByNoise()), course, 96, 2.0, 5.0, 500, SEARCH)
+    assert studied.rate == pytest.approx(4 * (500 / 8192 * (500 / 96) ** 0.5) / (2.0 * 5.0))
+    assert chosen == ()
+
+
+def test_label_phases_take_batches_by_the_log_and_hold_a_part_out() -> None:
+    for examples, batch, held in ((8_000, 125, 800), (4_690_218, 32_768, 65_536), (20, 20, 2)):
+        course, schedule, chosen = label_course(Learning(), examples, "labels")
+        assert (course.batch, course.held_out, schedule.decay) == (batch, held, Decay.CONSTANT)
+        assert course.optimizer == Adam(epsilon=1.6 / batch)
+        assert schedule.steps == 30 * -(-(examples - held) // batch)
+        assert [default.key for default in chosen][:2] == ["labels.batch", "labels.epochs"]
+    course, schedule, _ = label_course(
+        Learning(epochs=3, batch=100, optimizer=Sgd(), rate=0.1), 1000, "descent"
+    )
+    assert (course.held_out, schedule.steps, schedule.decay) == (0, 30, Decay.COSINE)
+    assert (course.optimizer, schedule.rate, course.penalty) == (Sgd(), 0.1, 0.0)
+
+
+def test_plain_training_ends_when_held_out_examples_say_so() -> None:
+    """Labels of noise: every epoch fits them better, and what was held out worse."""
+    noise = np.random.default_rng(1).integers(0, 2, 6000).astype(np.uint8)
+    steps: dict[str, int] = {}
+    for name, examples in (("noise", learnable(label=noise)), ("signal", learnable())):
+        seen = []
+        model = Estimator(MODEL, Plain(), source=Simulation(1), secret=SECRET, simulated=True)
+        model.fit(examples, watch=seen.append)
+        steps[name] = seen[-1].step
+        if name == "signal":
+            assert model.score(examples) > 0.85
+    assert steps["noise"] < steps["signal"] <= 30 * -(-5400 // 94)
+    noisy = Estimator(MODEL, LabelDp(3), source=Simulation(1), secret=SECRET, simulated=True)
+    assert noisy.fit(learnable()).score(learnable()) > 0.68  # public half of the fields alone
+
+
+def test_a_plan_says_what_it_chose_and_why() -> None:
+    plan = DpSgd(3, "1e-6").plan(learnable())
+    (phase,) = plan.phases
+    assert isinstance(phase, PrivatePhase)
+    found = {default.key: default.value for default in plan.defaults}
+    assert found["descent.batch"] == phase.learning.batch == 4096
+    assert found["descent.rate"] == phase.schedule.rate
+    assert found["descent.clip_norm"] == phase.clipping.clip_norm == 2.24
+    told = DpSgd(3, "1e-6", learning=PrivateLearning(10, 500, 5.0, 0.1, optimizer=Adam())).plan(learnable())
+    assert [default.key for default in told.defaults if default.key.startswith("descent")] == [
+        "descent.recalibrate"
+    ]
