@@ -1,8 +1,8 @@
 """What a training will do and promise, decided from public quantities alone, before anything is touched.
 
 plan = Hybrid(epsilon=8, delta="1e-6").plan(examples)       # accounts; reads no label and no sensitive feature
-ledger.reserve(key, line, plan.charge, purpose)              # pay
-Run(plan, model, examples, Entropy(), secret).go()           # and only then train
+with ledger.once(Request(key, line, plan.charge, purpose)):  # pay; where that is done already, do not enter
+    Run(plan, model, examples, Entropy(), secret).go()       # and only then train
 """
 
 from __future__ import annotations
