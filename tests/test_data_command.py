@@ -16,6 +16,7 @@ import pytest
 
 from tacit.cli import main
 from tacit.data.columns import Columns
+from tacit.data.encoding import vocabularies
 from tacit.data.logs import NAMES
 from tacit.store.ledger import LedgerStore
 
@@ -185,6 +186,34 @@ def test_a_private_vocabulary_is_paid_for_once(
     assert "got clicks/vocabulary/columns: a selection was begun under it" in said
     other = [*again, "--select-key", "another"]
     assert "budget exceeded" in refused(capsys, *other)
+
+
+def test_of_two_selections_at_once_one_is_made(
+    display: str,
+    ledger: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The second begins while the first one draws; the ledger has what the first one made."""
+    honest = vocabularies.sensitive_vocabulary
+    codes: list[int] = []
+    command = ["data", "prepare", "criteo-display", display, "--ledger", ledger, *SELECT, "--select-key", "one"]
+
+    def drawing(*arguments: Any) -> Any:
+        monkeypatch.setattr(vocabularies, "sensitive_vocabulary", honest)
+        codes.append(main([*command, "--out", str(tmp_path / "second")]))
+        return honest(*arguments)
+
+    monkeypatch.setattr(vocabularies, "sensitive_vocabulary", drawing)
+    assert main([*command, "--out", str(tmp_path / "first")]) == 0
+    assert codes == [2]
+    assert "a selection was begun under it" in capsys.readouterr().err
+    assert not (tmp_path / "second").exists()
+    manifest = json.loads((tmp_path / "first" / "columns.json").read_text())
+    (made,) = LedgerStore.open_existing(ledger).verify().ledger.reservations.values()
+    assert made.release == manifest["encoder"]
+    assert spent_and_reserved(ledger) == (2, 0)
 
 
 def spent_and_reserved(ledger: str) -> tuple[float, float]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +28,7 @@ from tacit.train.plan import LabelPhase
 from tacit.train.run import Run
 from test_train_crashes import fail_at
 from train_command_logs import (
+    DESCENT,
     LABELS,
     LEDGER,
     Told,
@@ -339,6 +343,40 @@ def test_two_processes_that_start_at_once(place: Path, capsys: Told, monkeypatch
     said = [each.communicate(timeout=120)[1] for each in started]
     assert sorted(each.returncode for each in started) == [0, 2], said
     assert len(models(place)) == 1
+
+
+@pytest.mark.slow
+def test_a_storm_of_kills_and_copies_ends_in_one_model(place: Path, capsys: Told) -> None:
+    """kill -9 at any moment, a copy of what is left each time; then all that is there goes on at once."""
+    moments = random.Random(3)
+    said: dict[str, Any] = {"descent": {**DESCENT, "epochs": 60}, "checkpoint": {"every_steps": 1}}
+    command = [sys.executable, "-m", "tacit.cli", "train", "--resume", "--json"]
+    runs = [config(place, **said)]
+    for number in range(4):
+        process = subprocess.Popen([*command, str(runs[0])], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 60
+        before = kept_at(place)
+        while kept_at(place) == before and process.poll() is None:
+            assert time.monotonic() < deadline, "the training never got that far"
+            time.sleep(0.002)
+        time.sleep(moments.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        runs.append(copied(place, f"copy-{number}", **said))
+    started = [subprocess.Popen([*command, str(each)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+               for each in moments.sample(runs, len(runs))]  # fmt: skip
+    for each in started:
+        each.communicate(timeout=240)
+    assert sorted(each.returncode for each in started) == [0, *[2] * (len(runs) - 1)]
+    assert len(models(place)) == 1
+    assert spent(place) == 4
+    assert str(reservations(place)["model-1"].state) == "committed"
+    capsys.readouterr()
+
+
+def kept_at(place: Path) -> list[str]:
+    return sorted(path.name for path in folder_beside(place / "model").glob("state-*.npz"))
 
 
 # Noisy labels are drawn by a keyed function: the same release however often, and another with another key.

@@ -107,8 +107,8 @@ class FlipRegister:
         return keyed.hexdigest()
 
     def digests_of_rows(self, examples: Examples) -> tuple[str, str]:
-        """Of which rows belong together by their keys, whatever these are called, and when; and of what an encoder
-        made of each row's features, some rows at a time."""
+        """Of which rows belong together by their keys, whatever these are called, and when; and of what an
+        encoder made of each row's features, some rows at a time."""
         columns = [
             _in_order(examples.key(name)) for name in sorted(examples.keys) if name not in ("row", "time")
         ]
