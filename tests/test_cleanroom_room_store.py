@@ -18,6 +18,7 @@ from cleanroom_rooms import (
     NOW,
     PLATFORM,
     a_room,
+    begin,
     for_labels,
     honest_step,
     noised_terms,
@@ -204,6 +205,28 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(RoomError, match="version"):
         SqlRoomStore.open(path)
+
+
+def test_a_store_of_the_version_before_goes_on(tmp_path: Path) -> None:
+    """It had no runs that set releases aside, and its payment was settled without a name."""
+    agreed = noised_terms(noise="laplace", delta=0, releases_per_record=2)
+    room = room_at(tmp_path, tmp_path, agreed)
+    ledger, key = LedgerStore.open_existing(tmp_path / "ledger.sqlite"), ledger_key(agreed, room._store_id)
+    ledger.reserve(key, line_of(agreed), agreed.budget, f"clean room {agreed.name}")
+    ledger.commit(key)
+    before = room.step(*honest_step(agreed), peer=PLATFORM, now=NOW)
+    room._store.close()
+    with sqlite3.connect(tmp_path / "room.sqlite") as connection:
+        connection.execute("DROP TABLE room_held")
+        connection.execute("DELETE FROM room_values WHERE key LIKE 'holder/%'")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    again = room_at(tmp_path, tmp_path, agreed)
+    assert np.array_equal(again.step(*honest_step(agreed), peer=PLATFORM, now=NOW).sum, before.sum)
+    begin(again, "run", releases=1)
+    again.step(*honest_step(agreed, number=1), peer=PLATFORM, now=NOW)
+    with pytest.raises(RoomRefused, match=Refusal.RECORD_EXHAUSTED.words):
+        begin(again, "other", releases=1)
 
 
 def test_a_removed_file_is_noticed(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ class _Transaction(_Look):
             self._number(_run(release, run)),
             self._connection.exec_driver_sql,
         )
-        sql(_NAME, [(of_run, record) for record in _each(records)])
+        sql(_NAME, [(of_run, record) for record in sorted(_each(records))])  # in the order of the tree
         sql(_COUNT_HELD, (number, releases, of_run, releases))
         sql('UPDATE room_held SET "left" = ? - used WHERE run = ?', (releases, of_run))
         return int(sql(_MOST_HELD, (number, of_run)).scalar() or 0) <= most

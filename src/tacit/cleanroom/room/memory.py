@@ -67,36 +67,37 @@ class _Transaction:
         return max((counted.get(each, before.get(each, 0)) for each in _each(records)), default=0)
 
     def holds(self, release: str, run: str, records: Records) -> bool:
-        held = self._held(release, run)
-        return all(held.get(each, (0, 0))[0] > 0 for each in _each(records))
+        return all(self._held((release, run), each)[0] > 0 for each in _each(records))
 
     def hold(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
-        held, within = dict(self._held(release, run)), True
+        within, changed = True, self.changes.held.setdefault((release, run), {})
         for record in _each(records):
-            left, used = held.get(record, (0, 0))
+            left, used = self._held((release, run), record)
             within &= self._counted(release, record, releases - used - left) <= most
-            held[record] = (releases - used, used)
-        self.changes.held[release, run] = held
+            changed[record] = (releases - used, used)
         return within
 
     def use(self, release: str, run: str, records: Records) -> bool:
-        held, within = dict(self._held(release, run)), True
+        within, changed = True, self.changes.held.setdefault((release, run), {})
         for record in _each(records):
-            left, used = held.get(record, (0, 0))
+            left, used = self._held((release, run), record)
             within &= left > 0
-            held[record] = (left - 1, used + 1)
-        self.changes.held[release, run] = held
+            changed[record] = (left - 1, used + 1)
         return within
 
     def hand_back(self, release: str, run: str) -> int:
-        held = self._held(release, run)
-        for record, (left, _) in held.items():
+        given, changed = 0, self.changes.held.setdefault((release, run), {})
+        for record in {**self._state.held.get((release, run), {}), **changed}:
+            left, used = self._held((release, run), record)
             self._counted(release, record, -left)
-        self.changes.held[release, run] = {record: (0, used) for record, (_, used) in held.items()}
-        return sum(left for left, _ in held.values())
+            changed[record] = (0, used)
+            given += left
+        return given
 
-    def _held(self, release: str, run: str) -> dict[bytes, tuple[int, int]]:
-        return self.changes.held.get((release, run), self._state.held.get((release, run), {}))
+    def _held(self, run: tuple[str, str], record: bytes) -> tuple[int, int]:
+        """What the run has left of the record, and has used."""
+        before = self._state.held.get(run, {})
+        return self.changes.held.get(run, {}).get(record, before.get(record, (0, 0)))
 
     def _counted(self, release: str, record: bytes, more: int) -> int:
         counted, before = self.changes.counts.setdefault(release, {}), self._state.counts.get(release, {})
@@ -175,7 +176,8 @@ class MemoryRoomStore:
             self._state.answered |= changes.answered
             for release, counted in changes.counts.items():
                 self._state.counts.setdefault(release, {}).update(counted)
-            self._state.held |= changes.held
+            for run, held in changes.held.items():
+                self._state.held.setdefault(run, {}).update(held)
             self._state.entries += changes.entries
 
     @contextmanager
