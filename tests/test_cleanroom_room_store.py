@@ -432,6 +432,19 @@ def test_a_copy_from_before_the_first_release_makes_none_of_its_own(tmp_path: Pa
         release(both[0], first=32, number=5)
 
 
+def test_what_is_settled_by_hand_stops_the_room(tmp_path: Path) -> None:
+    agreed = noised_terms(noise="laplace", delta=0, releases_per_record=3)
+    room = room_at(tmp_path, tmp_path, agreed)
+    room.step(*honest_step(agreed), peer=PLATFORM, now=NOW)
+    ledger, key = LedgerStore.open_existing(tmp_path / "ledger.sqlite"), ledger_key(agreed, room._store_id)
+    known = ledger.reservation(key)
+    assert known is not None
+    assert known.purpose.endswith("held as long as it is open, not to be settled")
+    ledger.commit(key, certain=True)
+    with pytest.raises(RoomError, match="was settled by hand"):
+        room.step(*honest_step(agreed, number=1), peer=PLATFORM, now=NOW)
+
+
 def test_a_copy_flips_no_other_labels(tmp_path: Path) -> None:
     """Flips of the same labels are the same from every copy; of others they would be more than was paid for."""
     agreed = terms(mode=Mode.RELEASE)

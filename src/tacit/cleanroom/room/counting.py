@@ -79,8 +79,11 @@ def charge(terms: Terms, ledger: Ledger, store: str, drawn_from: str) -> None:
     make others, and is refused. Sums that are counted stay reserved instead: see `confirm`.
     """
     key = ledger_key(terms, store)
+    known = ledger.reservation(key)
+    held = "" if terms.mode.flips else ": held as long as it is open, not to be settled"
+    purpose = f"clean room {terms.name}{held}" if known is None else known.purpose
     try:
-        reservation = ledger.reserve(key, line_of(terms), terms.budget, f"clean room {terms.name}")
+        reservation = ledger.reserve(key, line_of(terms), terms.budget, purpose)
     except BudgetExceeded:
         raise unpaid() from None
     if not terms.mode.flips or _is_of_old(reservation):
@@ -124,6 +127,11 @@ def confirm(terms: Terms, store: RoomStore, ledger: Ledger, store_id: str) -> No
         known = ledger.reservation(key)
         if known is not None and _is_of_old(known):
             return
+        if known is not None and known.state is State.COMMITTED:
+            raise RoomError(
+                f"what this room's sums cost, {key} in the ledger, was settled by hand: nobody can tell "
+                "copies of its store apart any more, so agree on a new version"
+            ) from None
         raise RoomError(
             "another copy of this store has counted releases that it knows nothing of: that one alone goes on; "
             f"if it is lost for good, see `tacit ledger hand-over --help`, for {key}"
