@@ -17,6 +17,7 @@ from tacit.cleanroom.wire import canonical
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.answers import (
     CHUNK_BYTES,
+    Begun,
     Description,
     LabelsAnswer,
     Receipt,
@@ -27,7 +28,7 @@ from tacit.cleanroom.wire.answers import (
 from tacit.cleanroom.wire.blocks import Block, Layout
 from tacit.cleanroom.wire.losses import Loss
 from tacit.cleanroom.wire.refusals import Refusal
-from tacit.cleanroom.wire.requests import LabelsRequest, Purpose, StatisticRequest, StepRequest
+from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, Purpose, StatisticRequest, StepRequest
 from tacit.cleanroom.wire.signing import new_key, public_key
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, RoomRefused
@@ -38,9 +39,11 @@ STEP = StepRequest(DIGEST, "run 1", 7, "conversion", Loss.FORWARD, "int8", 512, 
 STATISTIC = StatisticRequest(DIGEST, "run 1", 0, "cart", Purpose.STATISTIC, 512, 40, 3, 0.5, 64)
 METRIC = StatisticRequest(DIGEST, "run 1", 1, "cart", Purpose.METRIC, 512, 20, 1, 1.0, 0)
 LABELS = LabelsRequest(DIGEST, "run 1", "conversion", 300)
-REQUESTS = [STEP, STATISTIC, METRIC, LABELS]
+BEGIN = BeginRequest(DIGEST, "run 1", DIGEST[::-1], 3, "conversion", 300)
+REQUESTS = [STEP, STATISTIC, METRIC, LABELS, BEGIN]
 READERS: list[Callable[[bytes], Any]] = [
-    StepRequest.from_bytes, StatisticRequest.from_bytes, LabelsRequest.from_bytes, Description.from_bytes,
+    StepRequest.from_bytes, StatisticRequest.from_bytes, LabelsRequest.from_bytes, BeginRequest.from_bytes,
+    Description.from_bytes, Begun.from_bytes,
 ]  # fmt: skip
 RECEIPT = Receipt(4, DIGEST, bytes(range(64)))
 
@@ -73,7 +76,8 @@ def test_every_part_of_a_request_is_in_its_digest() -> None:
         replace(STEP, task="cart"), replace(STEP, loss=Loss.RAW), replace(STEP, codec="fp32"),
         replace(STEP, rows=513), replace(STEP, layout=Layout(LAYOUT.blocks[:1])), STATISTIC, METRIC, LABELS,
         replace(STATISTIC, cells=41), replace(STATISTIC, indices=2), replace(STATISTIC, cell_weight=0.25),
-        replace(STATISTIC, features=65), replace(LABELS, rows=301),
+        replace(STATISTIC, features=65), replace(LABELS, rows=301), BEGIN, replace(BEGIN, releases=4),
+        replace(BEGIN, training=DIGEST),
     ]  # fmt: skip
     assert len({request.digest for request in [STEP, *others]}) == len(others) + 1
 
@@ -104,12 +108,13 @@ STRANGE = [
     ("purpose", "other"), ("purpose", None), ("cells", -1), ("cells", 2**24 + 1), ("indices", 41),
     ("indices", 2.0), ("features", 2**17), ("cell_weight", 1), ("cell_weight", 1.5), ("cell_weight", -0.5),
     ("cell_weight", "1"), ("cell_weight", 0.0), ("cell_weight", 1e-310),
+    ("training", "0" * 63), ("training", 1), ("releases", 0), ("releases", 1.0), ("releases", None),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("key", "value"), STRANGE)
 def test_strange_values_are_refused(key: str, value: Any) -> None:
-    for request in (STEP, STATISTIC):
+    for request in (STEP, STATISTIC, BEGIN):
         told = json.loads(request.to_bytes())
         if key in told:
             with pytest.raises(RoomRefused) as refused:
@@ -241,6 +246,15 @@ def test_strange_answers_are_refused(answer: Any, request_: Any) -> None:
             yield bytes(CHUNK_BYTES)
 
     refuses(endless(), Refusal.WRONG_SHAPE)
+
+
+def test_what_a_run_has_set_aside_comes_back() -> None:
+    begun = Begun(3, RECEIPT)
+    assert Begun.from_bytes(begun.to_bytes()) == begun
+    told = json.loads(begun.to_bytes())
+    for key, value in (("releases", 0), ("releases", "3"), ("kind", "step"), ("receipt", None), ("more", 1)):
+        with pytest.raises(RoomRefused):
+            Begun.from_bytes(canonical.spell({**told, key: value}))
 
 
 def test_answers_that_cannot_be_meant_are_not_made() -> None:

@@ -135,7 +135,8 @@ def test_a_run_is_begun_once_with_one_content(store: RoomStore) -> None:
     room = a_room(noised_terms(releases_per_record=3), store=store)
     for _ in range(3):
         assert begin(room, "first", releases=2).releases == 2
-    for other in ({"releases": 3}, {"tokens": some_tokens(16)}, {"training": "ab" * 32}):
+    others: list[dict[str, Any]] = [{"releases": 3}, {"tokens": some_tokens(16)}, {"training": "ab" * 32}]
+    for other in others:
         with refused(Refusal.CONFLICT):
             begin(room, "first", **{"releases": 2, **other})
     step(room, run="other")

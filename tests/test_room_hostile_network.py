@@ -150,7 +150,7 @@ def test_an_oversized_message_is_refused_before_it_is_sent(parties: dict[str, Id
     ],
     ids=range(9),
 )
-@pytest.mark.parametrize("method", ["Step", "Statistic", "Labels"])
+@pytest.mark.parametrize("method", ["Step", "Statistic", "Labels", "Begin"])
 def test_garbage_for_a_request(
     parties: dict[str, Identity], address: str, method: str, stream: list[bytes]
 ) -> None:
