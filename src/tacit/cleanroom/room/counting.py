@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 
 from tacit.cleanroom.room.store import Kept, Ledger, Looked, RoomStore
 from tacit.cleanroom.wire.agreement import Terms
 from tacit.cleanroom.wire.canonical import spell
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.statements import RECORD, RELATION
+from tacit.entropy import Entropy
 from tacit.errors import BudgetExceeded, ReservationTaken, RoomError, RoomRefused
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import Reservation, State, cost_on
 
+TOKEN_BYTES = 16
 MOST_TOKENS = 64
 """That a store keeps: more calls are never between their count and its confirmation."""
 
@@ -102,7 +103,7 @@ def renew(kept: Kept, release: str) -> None:
     It decides nothing that leaves. Copies of a store must not draw the same one, so it is not drawn from what
     the room was handed.
     """
-    tokens = [*_tokens(kept, release), uuid.uuid4().hex][-MOST_TOKENS:]
+    tokens = [*_tokens(kept, release), Entropy().bytes(TOKEN_BYTES).hex()][-MOST_TOKENS:]
     kept.keep(f"holder/{release}", spell(tokens))
 
 
