@@ -5,8 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from math import comb
 
+import mpmath
 import numpy as np
 import pytest
+from scipy.special import gammainc, gammaincc
 from scipy.stats import binom, binomtest, chi2
 
 from exact_tests import ALPHA
@@ -34,6 +36,18 @@ def test_binomial_tails_of_long_runs() -> None:
         low, high = binomial_tails(hits, trials, chance)
         assert low == pytest.approx(float(binom.cdf(hits, trials, chance)), rel=1e-6)
         assert high == pytest.approx(float(binom.sf(hits - 1, trials, chance)), rel=1e-6)
+
+
+@pytest.mark.parametrize("draws", [1_000, 50_000])
+def test_chi_square_tails_are_right_far_out(draws: int) -> None:
+    """Against a library of many digits, where tests decide: chances of about 1e-13."""
+    half = mpmath.mpf(draws) / 2
+    for sds in (-7.3, 7.3):
+        total = draws + sds * (2 * draws) ** 0.5
+        low = mpmath.gammainc(half, 0, total / 2, regularized=True)
+        high = mpmath.gammainc(half, total / 2, mpmath.inf, regularized=True)
+        assert float(gammainc(draws / 2, total / 2)) == pytest.approx(float(low), rel=1e-6)
+        assert float(gammaincc(draws / 2, total / 2)) == pytest.approx(float(high), rel=1e-6)
 
 
 def stops(tally: SquareTally, draws: np.ndarray, at_once: int) -> int | None:

@@ -22,11 +22,13 @@ from tacit.train.plan import Plan, PrivatePhase
 from tacit.train.run import Run
 from tacit.train.settings import PrivateLearning, Speed
 from tacit.train.sgd import descent
+from tacit.train.sgd.checks import expect_moved
 from tacit.train.sgd.descent import Clipping, Descent, NoiseForm
 from tacit.train.sgd.noise import Noise
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.pending import PendingNoise
 from tacit.train.sgd.sampling import poisson_sample
+from tacit.train.sgd.updates import WholeTable
 from test_train_methods import MODEL, learnable
 
 Patch = pytest.MonkeyPatch
@@ -243,3 +245,28 @@ def test_clipped_gradients_that_grow_afterwards_end_the_run(monkeypatch: Patch) 
     monkeypatch.setattr(Descent, "_clipped", grown)
     with pytest.raises(SelfCheckFailed, match="clipping"):
         go("sgd lazy")
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(), Sgd(0.9), Adam(), Yogi(), RmsProp()], ids=str)
+@pytest.mark.parametrize("penalty", [0.0, 0.3])
+def test_honest_steps_are_close_whatever_cancels(optimizer: Optimizer, penalty: float) -> None:
+    """Gradients that a penalty cancels, moments that do, and second moments that equal a square but for
+    rounding."""
+    draw = np.random.default_rng(5)
+    weights = draw.standard_normal((400, 9), dtype=np.float32) * np.float32(1e-3)
+    update = WholeTable(weights, slice(0, 400), optimizer, None, penalty=penalty, penalised_from=1)
+    update.steps = 7
+    update.accumulator[:] = draw.standard_normal(weights.shape)
+    pull = np.where(np.arange(9) > 0, np.float32(penalty), 0) * weights
+    update.accumulator[100:200] = np.nextafter(-pull[100:200], np.float32(1))
+    moments, gradient = update.memory, update.accumulator + pull
+    if "first" in moments:
+        moments["first"][:] = -gradient * np.float32(1 / 9) * (1 + 1e-7 * draw.standard_normal(weights.shape))
+    if "second" in moments:
+        moments["second"][:] = np.square(gradient) * (1 + 1e-7 * draw.standard_normal(weights.shape))
+    expected = [update._stepped_row(row, 0.05) for row in range(400)]
+    update._change(slice(0, 400), 0.05)
+    arrays = {"weights": weights, **moments, "velocity": update.accumulator}
+    for row, moves in enumerate(expected):
+        for name, moved in moves.items():
+            expect_moved(name, arrays[name][row], moved)

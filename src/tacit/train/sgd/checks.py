@@ -39,13 +39,21 @@ def expect_close(
         raise SelfCheckFailed(f"{what}, got another; the run was stopped and nothing leaves")
 
 
-def expect_moved(
-    what: str, found: NDArray[np.floating], was: NDArray[np.float64], move: NDArray[np.float64]
-) -> None:
-    """Stop unless numbers went from where they were by this move: to within a part of the move itself, however
-    small it is beside the numbers, and their rounding."""
-    rounding = ULPS * (np.abs(was) + np.abs(move)) + TINY
-    close = np.abs(found - was - move) <= TOLERANCE * np.abs(move) + rounding
+@dataclass(frozen=True)
+class Moved:
+    """Where numbers were, how far they are to go from there, and how large the parts are that add up to it,
+    which bound what rounding does to it."""
+
+    was: NDArray[np.float64]
+    move: NDArray[np.float64]
+    size: NDArray[np.float64]
+
+
+def expect_moved(what: str, found: NDArray[np.floating], moved: Moved) -> None:
+    """Stop unless numbers went by their move: to within a part of the move itself, however small it is beside
+    the numbers, and their rounding."""
+    rounding = ULPS * (np.abs(moved.was) + np.abs(moved.move) + moved.size) + TINY
+    close = np.abs(found - moved.was - moved.move) <= TOLERANCE * np.abs(moved.move) + rounding
     if not close.all():
         raise SelfCheckFailed(f"{what}, got another; the run was stopped and nothing leaves")
 

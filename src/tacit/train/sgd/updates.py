@@ -12,19 +12,16 @@ import math
 from typing import Protocol, assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import BadInput
 from tacit.kernels import training as kernels
 from tacit.train.examples import Ids
-from tacit.train.sgd.checks import expect_moved
+from tacit.train.sgd.checks import Moved, expect_moved
 from tacit.train.sgd.noise import BLOCK, Noise, blocks
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.pending import PendingNoise
 from tacit.train.sgd.witness import STRIDE, NoiseWatch, due
 from tacit.train.targets import Floats
-
-Doubles = NDArray[np.float64]
 
 
 def add_noise(noise: Noise, watch: NoiseWatch, array: Floats, factor: float = 1.0, *, look: bool) -> None:
@@ -203,10 +200,10 @@ class WholeTable:
             row = rows.start + self._steps * STRIDE % (rows.stop - rows.start)  # another one in every step
             expected = self._stepped_row(row, rate)
             self._change(rows, rate)
-            for name, (was, move) in expected.items():
-                array = self._weights if name == "weights" else self._moments[name]
+            arrays = {"weights": self._weights, "velocity": self.accumulator, **self._moments}
+            for name, moved in expected.items():
                 what = f"noise: expected the {name} of a row to take its step with its noise"
-                expect_moved(what, array[row], was, move)
+                expect_moved(what, arrays[name][row], moved)
 
     def settle(self) -> None:
         """Nothing is ever owed."""
@@ -226,26 +223,35 @@ class WholeTable:
     def steps(self, taken: int) -> None:
         self._steps = taken
 
-    def _stepped_row(self, row: int, rate: float) -> dict[str, tuple[Doubles, Doubles]]:
-        """What a step must make of a row, in textbook form: of its weights and moments, from where they go and
-        how far."""
+    def _stepped_row(self, row: int, rate: float) -> dict[str, Moved]:
+        """What a step must make of a row's weights and moments, in textbook form."""
         gradient, weights = self.accumulator[row].astype(np.float64), self._weights[row].astype(np.float64)
-        gradient[self._penalised] += self._penalty * weights[self._penalised]
+        pull = np.zeros_like(gradient)
+        pull[self._penalised] = self._penalty * weights[self._penalised]
+        size, gradient = np.abs(gradient) + np.abs(pull), gradient + pull
         if isinstance(self._optimizer, Sgd):
-            return {"weights": (weights, -rate * gradient)}
+            return {
+                "weights": Moved(weights, -rate * gradient, rate * size),
+                "velocity": Moved(self._optimizer.momentum * gradient, 0 * gradient, size),
+            }
         beta1, beta2 = getattr(self._optimizer, "beta1", 0.0), self._optimizer.beta2
-        kept = {name: moment[row].astype(np.float64) for name, moment in self._moments.items()}
-        square, old = gradient**2, kept["second"]
-        moves = {"second": (beta2 * old, (1 - beta2) * square)}
+        old, square = self._moments["second"][row].astype(np.float64), gradient**2
+        second = Moved(beta2 * old, (1 - beta2) * square, size**2 - square)
         if isinstance(self._optimizer, Yogi):
-            moves["second"] = old, -(1 - beta2) * np.sign(old - square) * square
-        mean, root = gradient, moves["second"][0] + moves["second"][1]
-        if "first" in kept:
-            moves["first"] = beta1 * kept["first"], (1 - beta1) * gradient
-            mean = (moves["first"][0] + moves["first"][1]) / (1 - beta1**self._steps)
+            second = Moved(old, -(1 - beta2) * np.sign(old - square) * square, size**2 - square)
+            # Where both are equal but for rounding, either sign is right.
+            second.size[np.abs(old - square) <= 1e-5 * (old + size**2)] = np.inf
+        steps, mean, root = {"second": second}, gradient, second.was + second.move
+        if "first" in self._moments:
+            kept = beta1 * self._moments["first"][row].astype(np.float64)
+            steps["first"] = Moved(kept, (1 - beta1) * gradient, (1 - beta1) * size)
+            mean = (kept + (1 - beta1) * gradient) / (1 - beta1**self._steps)
+            size = (np.abs(kept) + (1 - beta1) * size) / (1 - beta1**self._steps)
             root = root / (1 - beta2**self._steps)
-        move = -rate * mean / (np.sqrt(root) + self._optimizer.epsilon)
-        return {**moves, "weights": (weights, move)}
+        speed = rate / (np.sqrt(root) + self._optimizer.epsilon)
+        undecided = np.isinf(second.size)
+        steps["weights"] = Moved(weights, -speed * mean, np.where(undecided, np.inf, speed * size))
+        return steps
 
     def _change(self, rows: slice, rate: float) -> None:
         weights, gradient = self._weights[rows].reshape(-1), self.accumulator[rows].reshape(-1)

@@ -182,11 +182,11 @@ class NoiseWatch:
         """Stop unless these rows moved by noise of the variance that each is owed, and by their velocity."""
         law, starts = self.owed, before.starts
         stddev = (np.sqrt(law.weights) * self.stddev).astype(np.float32)[starts, None]
-        moved, size = weights[before.rows] - before.weights, np.abs(before.weights)
+        moved, size = weights[before.rows] - before.weights, 2 * np.abs(before.weights)
         if before.velocity is not None:
             drift = law.drifts.astype(np.float32)[starts, None] * before.velocity
             moved -= drift
-            size += 2 * np.abs(drift)
+            size += 4 * np.abs(drift)
         self._tally(self._weights, moved / stddev, size / stddev)
         if before.velocity is None or velocity is None:
             return
