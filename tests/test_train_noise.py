@@ -148,8 +148,8 @@ def test_no_schedule_raises_a_false_alarm(momentum: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_no_schedule_at_all_raises_a_false_alarm(momentum: float) -> None:
-    for steps in range(1, 1101):
+def test_many_schedules_raise_no_false_alarm(momentum: float) -> None:
+    for steps in range(1, 1101, 5):
         run_through(steps, momentum)
 
 

@@ -7,10 +7,11 @@ of a release must move them, how many records were sampled beside how many shoul
 a sum beside what its norm allows. A run that differs ends, and nothing leaves.
 
 Guarantee:  an honest run is ended with a probability of at most `FALSE_ALARM`, all of its tests together.
-Neighbours: those of the release. Noise that is looked at is independent of all records, and so are the numbers
-            of sampled records where their total is public (replace-one), so that honest verdicts tell nothing;
-            a stop adds at most `FALSE_ALARM` to delta.
-Assumes:    the release's numbers are those that were paid for; verdicts and their counts are of draws alone.
+Neighbours: those of the release. Tests are of draws: noise is independent of all records, and so is how many
+            of them are sampled, where their total is public. A run that ends only if its draws are as unlikely
+            as that keeps its promise with a delta larger by at most e^epsilon `FALSE_ALARM`: what leaves under
+            one dataset and would have been stopped under its neighbour is that unlikely there.
+Assumes:    the release's numbers are those that were paid for.
 Source:     chi-square and binomial tails, exact; their tests over time: `tallies`.
 """
 
@@ -28,12 +29,12 @@ from tacit.train.examples import Ids
 from tacit.train.sgd.tallies import CountTally, SquareTally, binomial_tails
 from tacit.train.targets import Floats
 
-FALSE_ALARM = 1e-9
-"""The chance that an honest run is ended, per run."""
+FALSE_ALARM = 1e-15
+"""The chance that an honest run is ended, per run: so small that e^epsilon of it is nothing beside a delta."""
 
-LOOKED_AT = 2**12  # weights of a block that dense noise was added to
+LOOKED_AT = 2**14  # weights of a block that dense noise was added to
 LOOKED_AT_LAZY = 2**11  # weights of rows that were paid what they are owed
-EVERY_STEP, LATER = 16, 16  # all of the first steps are looked at, and one in so many later ones
+EVERY_STEP, LATER = 16, 32  # all of the first steps are looked at, and one in so many later ones
 STRIDE = 7919  # a prime: where it is looked goes round the whole table
 BEGINNING = 8  # draws that two blocks do not share by chance, not even to within a thousandth
 EPS = float(np.finfo(np.float32).eps)
@@ -67,10 +68,11 @@ class Witness:
 
     def check_clipped(self, residual: Floats, norms: Floats, coefficients: Floats) -> None:
         """Stop unless each example's part of the sum is what its (or its group's) norm leaves of it."""
-        bound = np.float32(self.clip_norm)
-        expected = residual * (bound / np.maximum(norms, bound)) / np.float32(self.expected_batch)
-        off = np.abs(coefficients - expected)
-        if not (off <= np.float32(1e-4) * np.abs(expected) + np.float32(1e-30)).all():
+        # coefficient max(norm, C) = residual C / batch, up to the margin that clipping leaves and rounding.
+        found = coefficients * np.maximum(norms, np.float32(self.clip_norm))
+        expected = residual * np.float32(self.clip_norm / self.expected_batch)
+        off = np.abs(found - expected) - np.float32(1e-4) * np.abs(expected)
+        if not off.max(initial=0.0) <= 1e-30:  # what is not a number is no less
             raise SelfCheckFailed(
                 f"clipping: expected gradients scaled to norms of at most {self.clip_norm:g}, got others; the "
                 "run was stopped and nothing leaves"
