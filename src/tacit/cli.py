@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from tacit import __version__
+from tacit import __version__, expect
 from tacit.errors import TacitError
 
 COMMANDS = (
@@ -28,7 +28,8 @@ class Parser(argparse.ArgumentParser):
     """Argparse, but a wrong usage is one line, as every other refusal is."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        said = expect.without_passwords(message)  # it may repeat what was typed
+        self.exit(BAD_USAGE, f"{self.prog}: {said} (see {self.prog} --help)\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -82,7 +83,7 @@ def _run(args: argparse.Namespace) -> int:
         sys.stdout.flush()  # here, where a closed pipe is still ours to handle
         return code
     except TacitError as refusal:
-        print(f"tacit {args.command}: {refusal}", file=sys.stderr)
+        print(f"tacit {args.command}: {expect.without_passwords(str(refusal))}", file=sys.stderr)
         return BAD_USAGE
     except BrokenPipeError:  # `tacit audit | head` is no error; what is still buffered goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -96,7 +97,7 @@ def _run(args: argparse.Namespace) -> int:
     except OSError as problem:  # a full disk, a folder that may not be written
         from tacit.commands.places import in_words
 
-        print(f"tacit {args.command}: {in_words(problem)}", file=sys.stderr)
+        print(f"tacit {args.command}: {expect.without_passwords(in_words(problem))}", file=sys.stderr)
         return BAD_USAGE
     except KeyboardInterrupt:
         print(f"tacit {args.command}: interrupted", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Collection
 from decimal import Decimal
 from enum import StrEnum
@@ -15,6 +16,10 @@ from tacit.errors import BadInput
 
 Number = int | float | str | Fraction | Decimal
 MOST_EXPONENT = 1000  # far beyond what doubles can hold; written out, 1e999999999 takes all memory
+
+# Up to the last @ of the word: whoever did not spell an @ in a password as %40 is not to have half of it shown.
+_PASSWORD = re.compile(r"(:/{1,2}[^\s:/@]*):\S*@")
+_SECRET_OPTION = re.compile(r"([?&][^\s=&?]*(?:pass|pwd|secret|token)[^\s=&?]*=)[^\s&]*", re.IGNORECASE)
 
 
 def exact(name: str, value: Number) -> Fraction:
@@ -106,3 +111,12 @@ class Choice(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> None:
         raise BadInput(f"expected {cls.__name__} to be one of {', '.join(cls)}, got {value!r}")
+
+
+def without_passwords(text: str) -> str:
+    """The same words, with *** for a password in any URL: how a database's place is shown, here and in logs.
+
+    >>> without_passwords("postgresql://tacit:s3cret@db/ads?sslmode=require&password=s3cret")
+    'postgresql://tacit:***@db/ads?sslmode=require&password=***'
+    """
+    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))

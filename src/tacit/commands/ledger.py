@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tacit import expect
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def run_verify(args: argparse.Namespace) -> int:
         if args.json:
             print_json({"holds": False, "problem": str(problem)})
         else:
-            print(f"tacit ledger: {problem}", file=sys.stderr)
+            print(f"tacit ledger: {expect.without_passwords(str(problem))}", file=sys.stderr)
         return 1
     if args.json:
         print_json({"holds": True, "entries": head.sequence, "hash": head.hash})

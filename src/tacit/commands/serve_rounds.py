@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tacit import expect
 from tacit.commands.gather import noise_lines, noise_record
 from tacit.commands.output import print_json, print_table
 from tacit.commands.serve_party import extra_installed, parties_beside
@@ -67,7 +68,7 @@ def _open(operator: HttpOperator, asked: Asked, settings: Settings) -> None:
         operator.open_round(asked.announced)
     except NotGranted as missing:
         here = missing.party == "server"
-        ledger = settings.ledger if here else "ITS-LEDGER"
+        ledger = shlex.quote(expect.without_passwords(settings.ledger)) if here else "ITS-LEDGER"
         raise GatherError(
             f"{missing.party}: its ledger cannot pay for this round; there, first: tacit ledger grant --ledger "
             f"{ledger} --scope {shlex.quote(missing.scope)} --unit device --relation zero-out "

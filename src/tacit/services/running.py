@@ -11,7 +11,6 @@ import resource
 import signal
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -29,6 +28,7 @@ from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
 from tacit.services.announcing import Questions
 from tacit.services.linking import HttpLink, HttpOperator, HttpRounds, SignedCalls, client_to
+from tacit.services.one_line import log_lines
 from tacit.services.patience import last_words_of, patient, reserve_of
 from tacit.services.problems import LOG
 from tacit.services.reading import naming
@@ -143,7 +143,7 @@ APPS = {Party.PROXY: proxy_app, Party.SERVER: server_app}
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; requests under way are answered first."""
-    _log_lines()
+    log_lines(LOG)
     _allow_files(settings.pace)
     listening = _listening(settings.listen)  # before the stores: a second one on the port stops here
     with contextlib.closing(listening), _alone(settings):
@@ -259,11 +259,3 @@ def _listening(listen: Listen) -> socket.socket:
 
 def _written(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _log_lines() -> None:
-    """Our own lines from INFO, everybody else's from WARNING, to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    LOG.setLevel(logging.INFO)

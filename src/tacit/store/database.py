@@ -13,6 +13,7 @@ What other stores need too is public here: finding a place, engines, the lock, a
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool
 
+from tacit import expect
 from tacit.errors import BadInput, LedgerCorrupt, LedgerError, TacitError
 
 BUSY_SECONDS = 60
@@ -44,6 +46,8 @@ class Kind:
 
 
 LEDGER = Kind("ledger", 0x7AC17, LedgerError, LedgerCorrupt)
+
+_HALF_A_URL = re.compile(r"(postgres|sqlite|mysql)[a-z+]*:")
 
 # What SQLite says when the trouble is around the file. Anything else is about what stands in it.
 _AROUND = ("BUSY", "LOCKED", "CANTOPEN", "READONLY", "FULL", "IOERR", "PERM", "AUTH", "NOMEM", "INTERRUPT")
@@ -82,7 +86,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         self._engine = postgres_engine(url, poolclass=NullPool)
-        self.name = self._engine.url.render_as_string(hide_password=True)
+        self.name = expect.without_passwords(url)
 
     def exists(self) -> bool:
         return True
@@ -112,6 +116,10 @@ def located(where: str | Path, kind: Kind) -> Path | str:
     if not spelled.strip():
         raise BadInput(f"expected the path or URL of a {kind.noun}, got an empty string")
     if "://" not in spelled:
+        if _HALF_A_URL.match(spelled):
+            raise BadInput(
+                "expected a path, sqlite:///PATH or postgresql+psycopg://..., got a URL without its ://"
+            )
         return Path(spelled)
     try:
         url = make_url(spelled)
@@ -120,6 +128,8 @@ def located(where: str | Path, kind: Kind) -> Path | str:
     if url.drivername in ("sqlite", "sqlite+pysqlite") and url.database and url.database != ":memory:":
         return Path(url.database)
     if url.drivername in ("postgresql", "postgresql+psycopg"):
+        if "@" in (url.host or ""):
+            raise BadInput("expected a URL in which the password has %40 for each @, got one more @ in it")
         return spelled
     raise BadInput(f"expected a path, sqlite:///PATH or postgresql+psycopg://..., got {url.drivername}://...")
 

@@ -24,6 +24,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, NullPool, QueuePool, Table, inspect
 from sqlalchemy.exc import OperationalError
 
+from tacit import expect
 from tacit.errors import GatherError
 from tacit.store.database import (
     BUSY_SECONDS,
@@ -71,7 +72,7 @@ class GatherDatabase:
             self._readers = postgres_engine(
                 str(place), pool_pre_ping=True, isolation_level="REPEATABLE READ", **_SEVERAL
             )
-            self.name = self._writer.url.render_as_string(hide_password=True)
+            self.name = expect.without_passwords(str(place))
         # Also if nobody calls it.
         self.close = weakref.finalize(self, _dispose, self._process, self._writer, self._readers)
 

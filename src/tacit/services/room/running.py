@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,6 +20,7 @@ from tacit.cleanroom.wire.signing import private_key
 from tacit.cleanroom.wire.tokens import token_key
 from tacit.entropy import Entropy
 from tacit.errors import BadInput, TacitError
+from tacit.services.one_line import log_lines
 from tacit.services.reading import naming
 from tacit.services.room import files
 from tacit.services.room.files import read_agreement
@@ -85,7 +84,7 @@ def _made_room_for(witness: Path | None) -> Path | None:
 
 def serve(settings: RoomSettings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    log_lines()
+    log_lines(LOG)
     address = f"{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.port}"
     with alone(settings.store):
         room = open_room(settings)
@@ -130,11 +129,3 @@ def alone(store: Path) -> AbstractContextManager[None]:
     """One process a store: the room holds what is released in memory while it decides."""
     taken = f"expected a store that nobody else serves, got {store}, which another room runs on"
     return files.alone(Path(f"{store}.serving"), "store.room", taken)
-
-
-def log_lines() -> None:
-    """Our own lines from INFO, everybody else's from WARNING, to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    LOG.setLevel(logging.INFO)

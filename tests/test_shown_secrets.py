@@ -1,0 +1,188 @@
+"""A marked password goes through every command that takes a database: it is shown nowhere."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from service_processes import Launcher, some_parties
+from tacit import expect
+from tacit.cli import main
+from tacit.entropy import Entropy
+from tacit.errors import TacitError
+from tacit.services import running, trial
+from tacit.services.one_line import in_one_line, log_lines
+from tacit.services.settings import load
+from tacit.services.signing import Party
+from tacit.store.database import database_at
+from tacit.store.gather_database import GatherDatabase, gather_kind
+from tacit.store.ledger import LedgerStore
+
+MARK = "tr0ub4dor"
+URLS = [
+    f"postgresql+psycopg://tacit:{MARK}@127.0.0.1:1/ads",
+    f"postgresql://tacit@127.0.0.1:1/ads?password={MARK}",
+    f"postgresql+psycopg://tacit:x@127.0.0.1:1/ads?connect_timeout=1&password={MARK}&sslmode=disable",
+    f"postgresql+psycopg://tacit@127.0.0.1:1/ads?sslpassword={MARK}",
+    f"postgresql+psycopg://tacit:half@{MARK}@127.0.0.1:1/ads",  # not spelled as it should be
+    f"postgresql+psycopg://tacit:half/{MARK}@127.0.0.1:1/ads",
+    f"postgresql+psycopg://tacit:{MARK}@127.0.0.1:no-port/ads",
+    f"postgresql+psycopg://tacit:{MARK}@127.0.0.1:1/ads?no_such_option=1",
+    f"mysql://tacit:{MARK}@127.0.0.1:1/ads",
+    f"postgresql:/tacit:{MARK}@127.0.0.1:1/ads",  # a path, as it is spelled
+]
+
+Said = Callable[..., str]
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Said:
+    """Everything that a command printed or logged; it must have refused."""
+
+    def run(*words: object) -> str:
+        capsys.readouterr()
+        try:
+            code: object = main([str(word) for word in words])
+        except SystemExit as end:  # argparse
+            code = end.code
+        assert code in (1, 2), words
+        printed = capsys.readouterr()
+        return printed.out + printed.err + caplog.text
+
+    return run
+
+
+def expect_unseen(said: str) -> None:
+    assert said.strip()
+    assert MARK not in said, said
+    assert "Traceback" not in said
+
+
+LINE = ("--scope", "clicks", "--unit", "user", "--relation", "replace-one")
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_commands_on_a_ledger(url: str, said: Said, tmp_path: Path) -> None:
+    witness = ("--witness", tmp_path / "witness")
+    for words in (
+        ("show", "--ledger", url, *witness),
+        ("show", "--ledger", url, *witness, "--json"),
+        ("grant", "--ledger", url, *witness, *LINE, "--epsilon", "1"),
+        ("verify", "--ledger", url, *witness),
+        ("settle", "some key", "--left", "--ledger", url, *witness),
+        ("accept", "--ledger", url, *witness),
+        ("show", url),  # in the wrong place
+        ("grant", "--ledger", url, "--epsilon", url),
+    ):
+        expect_unseen(said("ledger", *words))
+
+
+@pytest.mark.parametrize("url", URLS[:-1])
+@pytest.mark.parametrize("key", ["gathered", "ledger"])
+def test_parties(url: str, key: str, said: Said, tmp_path: Path) -> None:
+    trial.write(tmp_path, proxy_port=1, server_port=2, entropy=Entropy())
+    for party in ("proxy", "server"):
+        place = tmp_path / f"{party}.toml"
+        spelled = re.sub(rf'{key} = ".*"', f'{key} = "{url}"\nwitness = "witness"', place.read_text(), count=1)
+        place.write_text(spelled.replace("port = 1\n", "port = 0\n").replace("port = 2\n", "port = 0\n"))
+        expect_unseen(said("serve", party, place))
+        if key == "gathered":
+            expect_unseen(said("serve", "status", place))
+        place.write_text(spelled.replace(f'"{url}"', f'["{url}"]'))  # no text: refused by what it is
+        expect_unseen(said("serve", party, place))
+        place.write_text(spelled.replace("witness =", f'"{url}" ='))  # a key that nobody reads
+        expect_unseen(said("serve", party, place))
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    made = Launcher(tmp_path_factory.mktemp("launcher"))
+    yield made
+    made.end()
+
+
+def test_the_grant_that_is_missing(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    """The operator reads the server's settings, and is told how to grant what its ledger lacks."""
+    monkeypatch.setattr(running, "clock", launcher.clock)
+    asked = tmp_path / "round.toml"
+    asked.write_text(
+        'task = "t"\nscope = "clicks"\nlevel = 0\ncells = 4\nhours = 1\nparties = 100\nsmallest_batch = 3\n'
+        "epsilon = 50\nevents = 5\nlevels = 1\n"
+    )
+    with some_parties(launcher, tmp_path / "trial") as parties:
+        parties.start(Party.SERVER)
+        settings = parties.folder / "server.toml"
+        for url in URLS[:4]:
+            mine = parties.folder / "operator.toml"
+            mine.write_text(
+                settings.read_text().replace(
+                    'ledger = "server-ledger.sqlite"', f'ledger = "{url}"\nwitness = "w"'
+                )
+            )
+            told = said("serve", "open", mine, asked)
+            expect_unseen(told)
+            assert "tacit ledger grant --ledger 'postgresql" in told
+            assert "127.0.0.1:1/ads" in told
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_names_and_errors_of_stores(url: str, tmp_path: Path) -> None:
+    kind = gather_kind("proxy", 1)
+    works: tuple[Callable[[], str], ...] = (
+        lambda: database_at(url).name,
+        lambda: GatherDatabase(url, kind, 4096).name,
+        lambda: str(LedgerStore.open(url, witness=tmp_path / "witness")),
+        lambda: str(GatherDatabase(url, kind, 4096).table_names()),
+    )
+    for work in works:
+        try:
+            expect_unseen(work())
+        except TacitError as problem:
+            expect_unseen(str(problem))
+            expect_unseen(in_one_line(problem))
+
+
+def test_lines_of_a_log_hold_none(capsys: pytest.CaptureFixture[str]) -> None:
+    before = logging.getLogger().handlers[:]
+    try:
+        log_lines(logging.getLogger("tacit.services"))
+        logging.getLogger("tacit.services").error("cannot reach %s", URLS[0])
+        logging.getLogger("some.library").warning("no such place: %s", URLS[2])
+    finally:
+        logging.basicConfig(handlers=before, force=True)
+    expect_unseen(capsys.readouterr().err)
+
+
+def test_secrets_of_a_party_are_not_in_what_is_shown_of_it(tmp_path: Path) -> None:
+    trial.write(tmp_path, proxy_port=1, server_port=2, entropy=Entropy())
+    for party in (Party.PROXY, Party.SERVER):
+        settings = load(tmp_path / f"{party}.toml", party)
+        for secret in settings.secrets.values():
+            for shown in (repr(settings), str(settings)):
+                assert secret.hex() not in shown
+                assert repr(secret) not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("at postgresql://u:p@h/db: refused", "at postgresql://u:***@h/db: refused"),
+        ("postgresql://u:p@ss@h/db", "postgresql://u:***@h/db"),
+        ("postgresql://u:p/s?s@h/db", "postgresql://u:***@h/db"),
+        ("postgresql://h/db?password=p&sslmode=require", "postgresql://h/db?password=***&sslmode=require"),
+        ("postgresql://h/db?a=1&SSLPassword=p", "postgresql://h/db?a=1&SSLPassword=***"),
+        ("postgresql://u@h/db", "postgresql://u@h/db"),
+        ("http://127.0.0.1:8471 and b@c", "http://127.0.0.1:8471 and b@c"),
+        ("/some/path.sqlite", "/some/path.sqlite"),
+        ("", ""),
+    ],
+)
+def test_what_is_left_of_a_place(text: str, shown: str) -> None:
+    assert expect.without_passwords(text) == shown
+    assert expect.without_passwords(shown) == shown
