@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from tacit import private
 from tacit.bill.charges import charge
 from tacit.commands.places import check_writable, in_words
 from tacit.commands.simulate_config import ChargesAsked, Logged, SimulationConfig
@@ -89,6 +90,7 @@ def write_charges(
     owed: dict[int, int] = {}
     times: Counter[int] = Counter()
     try:
+        private.opened(building, "wb").close()  # who is shown what is its owner's: made so, and then written to
         with _writer(building, file.suffix, schema) as writer:
             for block in blocks:
                 shown = show_block(block, arm, words)

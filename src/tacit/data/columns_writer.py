@@ -1,4 +1,4 @@
-"""Writes an encoded log block by block, and puts it in its place only when it is whole."""
+"""Writes an encoded log block by block, and puts it in its place only when it is whole: its owner's alone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import private
 from tacit.data.columns import MANIFEST, VERSION, Columns
 from tacit.data.placing import beside, move_folder
 from tacit.errors import BadInput
@@ -36,9 +37,8 @@ class ColumnsWriter:
         self.folder, self.overwrite = folder, overwrite
         self._place = folder.resolve()  # through links, so that what they point to is replaced and not they
         check_destination(folder, overwrite=overwrite)
-        self._place.parent.mkdir(parents=True, exist_ok=True)
         self.building = beside(self._place)
-        self.building.mkdir()
+        private.make_folder(self.building)
         self.rows = 0
         self._files: dict[str, _GrowingArray] = {}
 
@@ -68,6 +68,7 @@ class ColumnsWriter:
         (self.building / MANIFEST).write_text(json.dumps(record, indent=2) + "\n")
         # Once more: somebody else may have written there meanwhile.
         check_destination(self.folder, overwrite=self.overwrite)
+        private.make_all_private(self.building)  # an encoder was saved here, too
         move_folder(self.building, self._place)
         return Columns.open(self.folder)
 
@@ -88,7 +89,7 @@ class _GrowingArray:
     def __init__(self, path: Path, like: NDArray[Any]) -> None:
         self._dtype, self._tail = like.dtype, like.shape[1:]
         self.rows = 0
-        self._file: BinaryIO = path.open("wb")
+        self._file: BinaryIO = private.opened(path, "wb")
         self._write_header()
         self._start = self._file.tell()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from tacit import private
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.gather.wire.sealing import SealingKey
@@ -72,13 +72,9 @@ def write(folder: Path, *, proxy_port: int, server_port: int, entropy: Entropy) 
         if (folder / name).exists():
             raise BadInput(f"--out: expected a folder without {name}, got one: keys are never written over")
     for name, secret in secrets.items():
-        _new(folder / name, secret.hex() + "\n", 0o600)
+        with private.opened(folder / name, "xb") as file:
+            file.write(secret.hex().encode() + b"\n")
     for name, text in texts.items():
-        _new(folder / name, text, 0o644)
+        with private.opened(folder / name, "xb", readable=True) as file:
+            file.write(text.encode())
     return [folder / name for name in (*texts, *secrets)]
-
-
-def _new(path: Path, text: str, mode: int) -> None:
-    # Made with its mode, not given it afterwards: there is no moment at which others could read it.
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
-        file.write(text)

@@ -12,7 +12,6 @@ What other stores need too is public here: finding a place, engines, the lock, a
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -26,13 +25,10 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool
 
-from tacit import expect
+from tacit import expect, private
 from tacit.errors import BadInput, LedgerCorrupt, LedgerError, TacitError
 
 BUSY_SECONDS = 60
-
-PRIVATE_MODE = 0o600
-OTHERS = 0o077  # permissions that are not the owner's
 
 
 @dataclass(frozen=True)
@@ -137,7 +133,7 @@ def located(where: str | Path, kind: Kind) -> Path | str:
 def make_private(path: Path) -> None:
     """Make an empty file for its owner alone where there is none; SQLite's files beside it get its mode."""
     with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_MODE))
+        private.opened(path, "xb").close()
 
 
 def refuse_shared(path: Path, name: str, kind: Kind) -> None:
@@ -147,7 +143,7 @@ def refuse_shared(path: Path, name: str, kind: Kind) -> None:
             mode = each.stat().st_mode
         except OSError:
             continue  # it is not there, or whoever opens it next will say what is wrong
-        if stat.S_ISREG(mode) and mode & OTHERS:
+        if stat.S_ISREG(mode) and mode & private.OTHERS:
             raise kind.trouble(
                 f"the {kind.noun} at {name} could not be used: expected a file for its owner alone, "
                 f"got mode {mode & 0o777:o}; chmod 600 {each}"

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit import private
 from tacit.errors import LedgerCorrupt, LedgerError, LedgerRolledBack, TacitError
 from tacit.privacy.ledger.chain import Head
-from tacit.store.database import PRIVATE_MODE
+from tacit.store.database import make_private
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Witness:
 
     def _write(self, head: Head) -> None:
         draft = self.path.with_name(self.path.name + ".new")
-        with os.fdopen(_made_private(draft, os.O_TRUNC), "wb") as file:
+        with private.opened(draft, "wb") as file:
             os.fchmod(file.fileno(), self._mode())
             file.write(self._spell(head))
             file.flush()
@@ -89,13 +90,15 @@ class Witness:
         try:
             return stat.S_IMODE(self.path.stat().st_mode)
         except FileNotFoundError:
-            return PRIVATE_MODE
+            return private.MODE
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         # The witness itself is replaced by renaming, so the lock needs a file that stays.
         try:
-            with os.fdopen(_made_private(self.path.with_name(self.path.name + ".lock")), "wb") as lock:
+            place = self.path.with_name(self.path.name + ".lock")
+            make_private(place)  # one that is there keeps its mode, as the witness does
+            with place.open("ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
         except OSError as problem:
@@ -118,7 +121,3 @@ class Witness:
             f"the witness {self.path} is torn or edited, so nobody can tell whether the {self._watched.noun} "
             f"is complete; {self._watched.remedy}"
         )
-
-
-def _made_private(path: Path, flags: int = 0) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | flags, PRIVATE_MODE)

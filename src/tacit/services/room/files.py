@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tacit import private
 from tacit.cleanroom.wire.amending import Agreement
 from tacit.cleanroom.wire.answers import Receipt
 from tacit.cleanroom.wire.audit_log import Entry, check_receipt
@@ -89,7 +90,7 @@ class Receipts:
         """Refuses one that the room of the agreement did not sign."""
         check_receipt(given.receipt, self._room_keys[-1])
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a+b") as file:
+        with private.opened(self._path, "a+b") as file:
             self._drop_torn_line(file)
             file.write(json.dumps(given.as_json(), sort_keys=True).encode() + b"\n")
 

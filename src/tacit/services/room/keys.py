@@ -12,11 +12,11 @@ platform/    platform.crt, platform.key, platform.signing, token.key, authority.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from tacit import expect
+from tacit import private as private_files
 from tacit.cleanroom.wire import signing
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
@@ -101,10 +101,9 @@ def write(
 
 
 def new_file(path: Path, content: bytes, *, private: bool) -> None:
-    """Made with its mode, not given it afterwards: there is no moment at which others could read it."""
+    """A file that is not there yet: its owner's alone, or everybody's to read."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-    mode = 0o600 if private else 0o644
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+    with private_files.opened(path, "xb", readable=not private) as file:
         file.write(content)
 
 
