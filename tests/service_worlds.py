@@ -161,6 +161,7 @@ class World:
         self.now = OPENS
         self.proxy_now: int | None = None  # by its own clock, where that is wrong
         self.server_now: int | None = None
+        self.watched: dict[str, Callable[[], bool]] = {}
         self.pace = Pace(**{"commit_wait_ms": 2, "look_every_ms": 5, **pace})
         self.keys = {party: SealingKey.generate() for party in (Party.PROXY, Party.SERVER)}
         self.proxy_store, self.server_store = ProxyStore(), ServerStore()
@@ -210,7 +211,7 @@ class World:
             HttpLink(self.calls(Party.PROXY, Party.SERVER, pair)),
             self.gate(Party.SERVER, Party.PROXY),
             enrolment_secret=ENROLMENT, clock=self.clock_of(Party.PROXY), timer=lambda: float(self.now),
-            entropy=Simulation("pauses"), pace=self.pace, keep_days=KEEP_DAYS,
+            entropy=Simulation("pauses"), pace=self.pace, keep_days=KEEP_DAYS, watched=self.watched,
         )  # fmt: skip
         self._start("proxy.test", app)
 
@@ -220,7 +221,7 @@ class World:
             server, self.server_store, self.server_ledger,
             HttpRounds(self.calls(Party.SERVER, Party.PROXY)), self.gate(Party.PROXY, Party.SERVER),
             self.gate(Party.OPERATOR, Party.SERVER, OPERATOR), clock=self.clock_of(Party.SERVER),
-            keep_days=KEEP_DAYS,
+            keep_days=KEEP_DAYS, watched=self.watched,
         )  # fmt: skip
         self._start("server.test", app)
 

@@ -69,8 +69,9 @@ def test_a_round_from_its_opening_to_its_result(world: World) -> None:
     for ledger in (world.proxy_ledger, world.server_ledger):
         account = ledger.now.accounts[world.round.line]
         assert (str(account.spent), str(account.reserved)) == (str(world.round.cost), str(Budget.NOTHING))
-    assert world.client.get(f"{PROXY_URL}/healthz").json() == {"status": "ok"}
-    assert world.client.get(f"{SERVER_URL}/healthz").json() == {"status": "ok"}
+    well = {"status": "ok", "store": "ok", "ledger": "ok"}
+    assert world.client.get(f"{PROXY_URL}/healthz").json() == {**well, "link": "ok"}
+    assert world.client.get(f"{SERVER_URL}/healthz").json() == well
 
 
 def test_not_yet_and_too_few_are_different_answers(world: World) -> None:

@@ -37,7 +37,7 @@ from tacit.gather.wire.refusals import Refusal
 from tacit.gather.wire.rounds import Round
 from tacit.gather.wire.sealing import SealingKey
 from tacit.services.announcing import Announced
-from tacit.services.driving import LONGEST_PAUSE_SECONDS, Driver
+from tacit.services.driving import LONGEST_PAUSE_SECONDS, Driver, Reach
 from tacit.services.linking import result_of
 from tacit.services.live import LiveRounds
 
@@ -70,10 +70,10 @@ class Lossy:
             self.server.open_round(round)
             uploads = [self._upload(round, number, keys) for number in range(DEVICES)]
             assert proxy.take(uploads, OPENS) == [Refusal.ACCEPTED] * DEVICES
-        self.live = LiveRounds(self.store, not_before=0)
+        self.live, self.reach = LiveRounds(self.store, not_before=0), Reach()
         self.driver = Driver(
-            proxy, self.store, self.live, self, clock=lambda: AFTER, timer=lambda: self.seconds,
-            entropy=Simulation("pauses"), enough=JOB_REPORTS, every_seconds=1.0,
+            proxy, self.store, self.live, self, reach=self.reach, clock=lambda: AFTER,
+            timer=lambda: self.seconds, entropy=Simulation("pauses"), enough=JOB_REPORTS, every_seconds=1.0,
         )  # fmt: skip
 
     @staticmethod
@@ -154,14 +154,17 @@ def test_one_round_that_never_gets_through_holds_up_no_other() -> None:
     assert world.settle() < 60
 
 
-def test_a_link_that_is_down_is_tried_seldom_and_taken_up_at_once() -> None:
+def test_a_link_that_is_down_is_tried_seldom_and_taken_up_at_once(caplog: pytest.LogCaptureFixture) -> None:
     world = Lossy(lambda _: "lost")
     pauses = [world.look() for _ in range(12)]
+    assert len(caplog.records) == 1, "every look has said the same"
     assert len(world.sent) <= 2 * len(pauses), "every round tried a link that was down"
     assert LONGEST_PAUSE_SECONDS / 2 <= pauses[-1] <= LONGEST_PAUSE_SECONDS
     assert len(set(pauses[-4:])) == 4, "no jitter"
+    assert not world.reach.works
     world.fate = lambda _: ""
     assert world.driver.look() == 1.0
+    assert world.reach.works
     assert not world.live.all()
 
 
@@ -182,7 +185,7 @@ def test_a_message_is_sent_again_at_once_only_while_the_link_works() -> None:
     assert world.seconds - before == LOST_SECONDS
 
 
-def test_a_refusal_is_an_answer() -> None:
+def test_a_refusal_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     """Trouble of one round is no sign that the link is down."""
     world = Lossy(lambda _: "")
 
@@ -192,8 +195,10 @@ def test_a_refusal_is_an_answer() -> None:
         return ""
 
     world.fate = refusing
-    assert world.driver.look() == 1.0
+    for _ in range(20):
+        assert world.look() == 1.0
     assert world.live.all() == [world.rounds[0]]
+    assert len(caplog.records) == 1, "every look has said the same"
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import TacitError
@@ -37,6 +38,13 @@ Timer = Callable[[], float]
 """Seconds since some moment, which only go forward."""
 
 
+@dataclass
+class Reach:
+    """Whether the server answered when it was last asked."""
+
+    works: bool = True
+
+
 class Driver:
     """Looks at live rounds again and again. It may be cut off anywhere: the next look goes on from there."""
 
@@ -47,6 +55,7 @@ class Driver:
         live: LiveRounds,
         link: Link,
         *,
+        reach: Reach,
         clock: Clock,
         timer: Timer,
         entropy: Entropy | Simulation,
@@ -54,10 +63,12 @@ class Driver:
         every_seconds: float,
     ) -> None:
         self._proxy, self._store, self._live, self._clock = proxy, store, live, clock
-        self._timer, self._entropy = timer, entropy
+        self._reach, self._timer, self._entropy = reach, timer, entropy
         self._enough, self._every_seconds = enough, every_seconds
         self._troubled: dict[bytes, tuple[float, float]] = {}  # when to try again, and the pause before it
         self._losses: dict[bytes, int] = {}  # looks that ended in a lost message, since one did not
+        self._complaints: dict[bytes, str] = {}  # what was last said of a round's trouble
+        self._said = ""  # of the link
         self._pause = every_seconds
         self._ended = asyncio.Event()
         self._link = _Insistent(link, self._ended)
@@ -96,14 +107,25 @@ class Driver:
                 if self._link.answered == before and len(lost) >= FAILURES_THAT_TELL:
                     break
         works = not lost or self._link.answered > before
-        self._tell(lost)
-        self._pause = self._every_seconds if works else min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        if works:
+            self._pause = self._every_seconds
+            self._reach.works = self._reach.works or self._link.answered > before
+        else:
+            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            self._reach.works = False
+        self._tell(lost, works=works)
         return self._jittered(self._pause) if lost else self._pause
 
-    def _tell(self, lost: Sequence[OSError]) -> None:
+    def _tell(self, lost: Sequence[OSError], *, works: bool) -> None:
+        """One line when it begins, or is about something else, and one when it is over."""
         if lost and not self._ended.is_set():
             said = str(lost[0]) if isinstance(lost[0], LinkFailed) else type(lost[0]).__name__
-            LOG.warning("the server did not answer for %d round(s), will try again: %s", len(lost), said)
+            if said != self._said:
+                LOG.warning("the server did not answer for %d round(s), will try again: %s", len(lost), said)
+            self._said = said
+        elif works and self._said:
+            LOG.info("the server answers again")
+            self._said = ""
 
     def _drive(self, round: Round) -> None:
         """Bring one round as far as it goes. Its trouble is its own: other rounds do not wait for it."""
@@ -113,9 +135,12 @@ class Driver:
         except TacitError as problem:  # no budget, say, or other reports at the server: somebody has to look
             pause = min(2 * self._troubled.get(round.digest, (0.0, 1.0))[1], LONGEST_PAUSE_SECONDS)
             self._troubled[round.digest] = self._timer() + self._jittered(pause), pause
-            LOG.error("%s cannot go on, will try again: %s", round.key, in_one_line(problem))
+            if self._complaints.get(round.digest) != (said := in_one_line(problem)):
+                LOG.error("%s cannot go on, will try again: %s", round.key, said)
+            self._complaints[round.digest] = said
             return
         self._troubled.pop(round.digest, None)
+        self._complaints.pop(round.digest, None)
         if phase is Phase.OPEN and before is Phase.CLOSED:
             LOG.warning("%s takes reports again: it was closed by a clock that was wrong", round.key)
         if phase in SETTLED:

@@ -5,15 +5,16 @@
     GET  /rounds/{digest}/status                  how far it is
     PUT  /rounds/{digest}/reports/{report_id}     an upload; the same bytes again are the same report
     POST /rounds                                  open a round (signed by the server)
-    GET  /healthz
+    GET  /healthz                                 whether store, disk, ledger and link are well
 
-A device's address is seen here, as it must be, and kept nowhere: not in the store, not in a log.
+A device's address is seen here, as it must be, and kept nowhere: not in the store, not in a log. (While its
+connection lasts it is in memory, where connections are counted by address.)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Protocol
@@ -34,9 +35,10 @@ from tacit.gather.wire.sealing import Role
 from tacit.services.admitting import Clock, body_within, signed
 from tacit.services.announcing import Announced, Questions
 from tacit.services.answering import in_pieces
-from tacit.services.driving import Driver, Timer
+from tacit.services.driving import Driver, Reach, Timer
 from tacit.services.forgetting import DAY_SECONDS, Forgetting
 from tacit.services.granting import Accounts, expect_granted
+from tacit.services.health import Check, Health, looked_up
 from tacit.services.intake import Intake
 from tacit.services.linking import MSGPACK
 from tacit.services.live import LiveRounds
@@ -65,8 +67,11 @@ def app(
     entropy: Entropy | Simulation,
     pace: Pace,
     keep_days: int,
+    watched: Mapping[str, Check],
 ) -> Starlette:
-    """The service as a value; its background work begins and ends with it."""
+    """The service as a value; its background work begins and ends with it. /healthz tells of `watched`, too."""
+    reach = Reach()
+    health = Health({**looked_up(store, accounts), "link": lambda: reach.works, **watched})
     live = LiveRounds(store, not_before=clock() - keep_days * DAY_SECONDS)
     intake = Intake(
         proxy, store, live, questions, enrolment_secret=enrolment_secret, clock=clock, pace=pace
@@ -75,16 +80,17 @@ def app(
     def works() -> list[Work]:
         every_seconds = pace.look_every_ms / 1000
         return [
+            health,
             intake.batcher,
             Driver(
-                proxy, store, live, link, clock=clock, timer=timer, entropy=entropy,
+                proxy, store, live, link, reach=reach, clock=clock, timer=timer, entropy=entropy,
                 enough=pace.job_reports, every_seconds=every_seconds,
             ),
             Forgetting(store, clock=clock, keep_days=keep_days),
         ]  # fmt: skip
 
     routes = [
-        Route("/healthz", _health, methods=["GET"]),
+        Route("/healthz", health.endpoint, methods=["GET"]),
         Route("/rounds", partial(_list, intake), methods=["GET"]),
         Route("/rounds", signed(gate, clock, partial(_open, intake, accounts)), methods=["POST"]),
         Route("/rounds/{digest}", partial(_show, intake), methods=["GET"]),
@@ -118,10 +124,6 @@ async def background(works: Callable[[], Sequence[Work]], _app: Starlette) -> As
         for each in running:
             each.end()
         await asyncio.gather(*tasks)
-
-
-async def _health(_request: Request) -> Response:
-    return JSONResponse({"status": "ok"})
 
 
 async def _list(intake: Intake, _request: Request) -> Response:

@@ -13,6 +13,8 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import httpx
@@ -27,6 +29,7 @@ from tacit.gather.wire.sealing import SealingKey
 from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
 from tacit.services.announcing import Questions
+from tacit.services.health import Check, has_room
 from tacit.services.linking import HttpLink, HttpOperator, HttpRounds, SignedCalls, client_to
 from tacit.services.one_line import log_lines
 from tacit.services.patience import last_words_of, patient, reserve_of
@@ -77,6 +80,7 @@ def proxy_app(settings: Settings) -> Starlette:
         entropy=entropy,
         pace=pace,
         keep_days=settings.keep_days,
+        watched=_disk(settings),
     )
 
 
@@ -100,7 +104,13 @@ def server_app(settings: Settings) -> Starlette:
         _gate(settings, "operator", caller=Party.OPERATOR),
         clock=clock,
         keep_days=settings.keep_days,
+        watched=_disk(settings),
     )
+
+
+def _disk(settings: Settings) -> dict[str, Check]:
+    """Of a store in files; PostgreSQL's disk is elsewhere."""
+    return {} if "://" in settings.gathered else {"disk": partial(has_room, Path(settings.gathered))}
 
 
 Store = TypeVar("Store")

@@ -4,7 +4,7 @@
     POST /rounds                                  open a round here and at the proxy (signed by the operator)
     GET  /rounds                                  names, phases and digests (signed by the operator)
     GET  /rounds/{digest}/result                  JSON, or msgpack where Accept asks for application/msgpack
-    GET  /healthz
+    GET  /healthz                                 whether store, disk and ledger are well
 
 A result that is not there yet (409, not-yet) and one that never will be (410, too-few) are different answers.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -38,6 +38,7 @@ from tacit.services.announcing import Announced
 from tacit.services.answering import in_pieces
 from tacit.services.forgetting import Forgetting
 from tacit.services.granting import Accounts, expect_granted
+from tacit.services.health import Check, Health, looked_up
 from tacit.services.linking import MSGPACK, ClocksDiffer, LinkFailed
 from tacit.services.problems import HANDLERS, LastResort, OtherUnreachable
 from tacit.services.proxy import background, from_path
@@ -69,9 +70,11 @@ def app(
     *,
     clock: Clock,
     keep_days: int,
+    watched: Mapping[str, Check],
 ) -> Starlette:
-    """The service as a value: who may ask what is in its routes."""
+    """The service as a value: who may ask what is in its routes. /healthz tells of `watched`, too."""
 
+    health = Health({**looked_up(store, accounts), **watched})
     one_at_a_time = asyncio.Lock()  # a message that is sent again finds the answer, and not its twin at work
 
     def from_proxy(path: str, decide: Callable[[bytes, int], bytes]) -> Route:
@@ -90,7 +93,7 @@ def app(
         return in_pieces(await results(request))
 
     routes = [
-        Route("/healthz", _health, methods=["GET"]),
+        Route("/healthz", health.endpoint, methods=["GET"]),
         from_proxy("/jobs", server.job),
         from_proxy("/agreements", server.agree),
         from_proxy("/shares", server.share),
@@ -102,12 +105,8 @@ def app(
         routes=routes,
         exception_handlers=HANDLERS,
         middleware=[Middleware(LastResort)],
-        lifespan=partial(background, lambda: [Forgetting(store, clock=clock, keep_days=keep_days)]),
+        lifespan=partial(background, lambda: [health, Forgetting(store, clock=clock, keep_days=keep_days)]),
     )
-
-
-async def _health(_request: Request) -> Response:
-    return JSONResponse({"status": "ok"})
 
 
 async def _decide(
