@@ -272,8 +272,8 @@ def test_examples_of_another_encoder_or_shape_are_refused(log: Path) -> None:
     rows = some_rows(small, 20)
     rows.check_fit(small)
     for name, problem in (
-        ("fields", "fields within"),
-        ("sequences", "sequences within"),
+        ("fields", "fields, column 0: expected ids"),
+        ("sequences", "sequences, column 0: expected ids"),
         ("lengths", "lengths"),
     ):
         broken = some_rows(small, 20)

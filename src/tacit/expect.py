@@ -9,7 +9,7 @@ from collections.abc import Collection
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
-from numbers import Rational, Real
+from numbers import Integral, Rational, Real
 from typing import Any, Self
 
 from tacit.errors import BadInput
@@ -26,13 +26,15 @@ def exact(name: str, value: Number) -> Fraction:
     """The number as it was written: 0.1 means one tenth, not the double nearest to it."""
     if isinstance(value, bool) or not isinstance(value, Real | str | Decimal):
         raise BadInput(f"expected {name} to be a number, got {value!r}")
+    if isinstance(value, Integral) and not isinstance(value, int):
+        value = int(value)  # NumPy's own kinds
     if isinstance(value, Real) and not isinstance(value, int | float | Rational):
-        value = float(value)  # NumPy's own kinds
+        value = float(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"expected {name} to be finite, got {value!r}")
     if isinstance(value, str | Decimal) and _beyond_use(str(value)):
         raise BadInput(
-            f"expected {name} to be a number within 1e-{MOST_EXPONENT}..1e{MOST_EXPONENT}, got another"
+            f"expected {name} to be at most 1e{MOST_EXPONENT}, and no nearer to 0 than its inverse, got another"
         )
     try:
         return Fraction(repr(float(value)) if isinstance(value, float) else value)

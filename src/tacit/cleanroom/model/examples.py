@@ -24,6 +24,16 @@ from tacit.schema.columns import Kind, Role
 
 POSITIONS = 16
 
+# What rows have beside their labels: its dimensions, the kinds of number it is of, and these in words.
+SHAPES = (
+    ("fields", 2, "iu", "whole numbers"),
+    ("numbers", 2, "iuf", "numbers"),
+    ("sequences", 3, "iu", "whole numbers"),
+    ("lengths", 1, "iu", "whole numbers"),
+    ("advertiser", 1, "iu", "whole numbers"),
+    ("records", 1, "iu", "whole numbers"),
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Examples:
@@ -40,6 +50,29 @@ class Examples:
     sequence_sizes: tuple[int, ...]  # values of each part of an action
     shared: bool = False
     encoder: str = ""  # the digest of the encoder that made them
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant, by name: whatever is found only while training has cost something."""
+        for name, dimensions, kinds, words in SHAPES:
+            array = np.asarray(getattr(self, name))
+            object.__setattr__(self, name, array)
+            if array.dtype.kind not in kinds:
+                raise BadInput(f"{name}: expected {words}, got {array.dtype.str}")
+            if array.ndim != dimensions:
+                raise BadInput(f"{name}: expected {dimensions} dimensions, got {array.ndim}")
+            if len(array) != len(self):
+                raise BadInput(f"{name}: expected {len(self)} rows as fields have, got {len(array)}")
+        for name, ids in (("sizes", self.fields), ("sequence_sizes", self.sequences)):
+            if len(getattr(self, name)) != ids.shape[-1]:
+                of = "fields" if name == "sizes" else "sequences"
+                raise BadInput(
+                    f"{name}: expected {ids.shape[-1]} as {of} has columns, got {len(getattr(self, name))}"
+                )
+        for column in range(self.numbers.shape[1]):
+            if not np.all(np.isfinite(self.numbers[:, column])):
+                raise BadInput(f"numbers, column {column}: expected finite numbers, got NaN or an infinity")
+        tasks = {task: _as_labels(task, labels, len(self)) for task, labels in self.tasks.items()}
+        object.__setattr__(self, "tasks", tasks)
 
     def __len__(self) -> int:
         return len(self.fields)
@@ -88,8 +121,14 @@ class Examples:
             if ids.shape[-1] != len(sizes):
                 raise BadInput(f"expected {len(sizes)} columns of {name}, got {ids.shape[-1]}")
             axes = tuple(range(ids.ndim - 1))
-            if ids.size and (np.any(ids.max(axes) >= np.array(sizes)) or np.any(ids.min(axes) < 0)):
-                raise BadInput(f"expected {name} within the model's tables, got a value outside")
+            outside = (
+                (ids.max(axes) >= np.array(sizes)) | (ids.min(axes) < 0) if ids.size else np.zeros(0, bool)
+            )
+            if np.any(outside):
+                column = int(np.argmax(outside))
+                raise BadInput(
+                    f"{name}, column {column}: expected ids in 0..{sizes[column] - 1}, got one outside"
+                )
         if settings.has_sequence and self.sequences.shape[1] != settings.positions:
             raise BadInput(f"expected {settings.positions} positions, got {self.sequences.shape[1]}")
         if len(self) and (self.lengths.min() < 0 or self.lengths.max() > self.sequences.shape[1]):
@@ -145,6 +184,18 @@ def examples_of(
         shared=not isinstance(encoder.public, Vocabulary),
         encoder=encoder.digest,
     )
+
+
+def _as_labels(task: str, given: ArrayLike, rows: int) -> NDArray[np.uint8]:
+    """Labels of one task, checked by value and never shown."""
+    labels = np.asarray(given)
+    if labels.shape != (rows,):
+        raise BadInput(f"task {task}: expected {rows} rows as fields have, got {len(np.atleast_1d(labels))}")
+    if labels.dtype.kind not in "biuf":
+        raise BadInput(f"task {task}: expected labels of 0 or 1, got {labels.dtype.str}")
+    if not np.all((labels == 0) | (labels == 1)):
+        raise BadInput(f"task {task}: expected labels of 0 or 1, got another")
+    return labels.astype(np.uint8, copy=False)
 
 
 def _places(columns: Columns, rows: Rows | ArrayLike | slice | None) -> NDArray[np.int64]:
