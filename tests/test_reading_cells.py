@@ -260,6 +260,17 @@ def test_a_number_beyond_64_bits_is_called_so(tmp_path: Path) -> None:
     assert found.bad == {3: "at: expected a whole number below 2^63, got a longer one"}
 
 
+@pytest.mark.parametrize("spelled", ["-1", "-1.0", "NULL"])
+def test_a_word_for_missing_is_one_however_a_number_is_spelled(tmp_path: Path, spelled: str) -> None:
+    (tmp_path / "ages.toml").write_text(
+        '[file]\nmissing = ["", "-1", "NULL"]\n[columns.age]\nrole = "public"\nkind = "whole"\n'
+        '[columns.y]\nrole = "label"\nkind = "flag"\n'
+    )
+    (tmp_path / "ages.csv").write_text(f"age,y\n3.0,1\n{spelled},0\n")
+    found = read(own_log.load(tmp_path / "ages.toml"), tmp_path / "ages.csv")
+    assert [row["age"] for row in found.rows] == [3, None]
+
+
 # Headers
 
 

@@ -6,6 +6,9 @@ still no such number raises `pa.ArrowInvalid`, as pyarrow does.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,13 +17,18 @@ from tacit.data.reading.layout import Raw
 WHOLE = r"^[+-]?[0-9]+$"
 WITH_ZEROS = r"^([+-]?[0-9]+)\.0*$"
 ZONED = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+PLAIN = re.compile(r"-?[0-9]{1,18}")
 MICROSECONDS = pa.timestamp("us")
 
 
-def numbers(raw: Raw, texts: pa.Array) -> pa.Array:
-    """These texts as whole numbers; ids of which one is longer than 64 bits as their digits, all of them."""
-    spelled = pc.utf8_trim_whitespace(texts)
-    spelled = pc.replace_substring_regex(spelled, WITH_ZEROS, r"\1")
+def numbers(raw: Raw, texts: pa.Array, missing: Sequence[str]) -> pa.Array:
+    """These texts as whole numbers; ids of which one is longer than 64 bits as their digits, all of them.
+
+    A word for missing means the same with zeros behind it: -1.0 where -1 is one.
+    """
+    spelled = pc.replace_substring_regex(texts, WITH_ZEROS, r"\1")
+    spelled = pc.if_else(pc.is_in(spelled, value_set=pa.array(missing, pa.string())), None, spelled)
+    spelled = pc.replace_substring_regex(pc.utf8_trim_whitespace(spelled), WITH_ZEROS, r"\1")
     if raw is Raw.FLAG:
         lower = pc.utf8_lower(spelled)
         spelled = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", spelled))
@@ -43,6 +51,22 @@ def seconds(times: pa.Array) -> pa.Array:
     if pa.types.is_date(times.type):
         return times.cast(pa.timestamp("s")).cast(pa.int64())
     raise pa.ArrowInvalid("a time of day, or a stretch of time, is no moment")
+
+
+def without_missing(array: pa.Array, missing: Sequence[str]) -> pa.Array:
+    """Null where the value is one of the words for missing."""
+    if pa.types.is_binary(array.type):
+        words = pa.array([word.encode() for word in missing], pa.binary())
+    elif pa.types.is_int64(array.type):
+        words = pa.array([int(word) for word in missing if PLAIN.fullmatch(word)], pa.int64())
+    elif pa.types.is_float64(array.type):
+        words = pa.array([float(word) for word in missing if PLAIN.fullmatch(word)], pa.float64())
+    else:
+        return array
+    if not len(words):
+        return array
+    found = pc.is_in(array, value_set=words)
+    return pc.if_else(found, None, array) if pc.any(found).as_py() else array
 
 
 def _seconds(spelled: pa.Array) -> pa.Array:

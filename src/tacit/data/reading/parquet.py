@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tacit.data.reading.cells import numbers, seconds
+from tacit.data.reading.cells import numbers, seconds, without_missing
 from tacit.data.reading.layout import EXPECTED, Layout, Raw
 from tacit.data.reading.text import SPELLED, Parsed
 from tacit.errors import BadInput
@@ -73,27 +73,12 @@ class ParquetParser:
         if row is not None:
             raise BadInput(f"{self.path}: row {first + row}, column {name}: expected UTF-8, got other bytes")
         try:
-            return self._without_missing(_typed(raw, array))
+            return without_missing(_typed(raw, array), self.layout.missing)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise BadInput(
                 f"{self.path}: column {name}: expected {EXPECTED[raw]} in every row, got {array.type} that "
                 "cannot be read as such"
             ) from None
-
-    def _without_missing(self, array: pa.Array) -> pa.Array:
-        """Null where the value is one of the layout's words for missing."""
-        if pa.types.is_binary(array.type):
-            words = pa.array([word.encode() for word in self.layout.missing], pa.binary())
-        elif pa.types.is_int64(array.type):
-            words = pa.array([int(word) for word in self.layout.missing if _is_whole(word)], pa.int64())
-        elif pa.types.is_float64(array.type):
-            words = pa.array([float(word) for word in self.layout.missing if _is_whole(word)], pa.float64())
-        else:
-            return array
-        if not len(words):
-            return array
-        found = pc.is_in(array, value_set=words)
-        return pc.if_else(found, None, array) if pc.any(found).as_py() else array
 
 
 def parquet_names(path: Path) -> list[str]:
@@ -146,8 +131,4 @@ def _whole(raw: Raw, array: pa.Array) -> pa.Array:
     if raw is Raw.ID and (pa.types.is_uint64(array.type) or pa.types.is_decimal(array.type)):
         array = array.cast(pa.string())  # half of the range, or more of it, is beyond int64
     is_text = any(is_bytes(array.type) for is_bytes in (*BYTES, pa.types.is_large_string))
-    return numbers(raw, array.cast(pa.string())) if is_text else array.cast(pa.int64())
-
-
-def _is_whole(word: str) -> bool:
-    return word.lstrip("-").isdigit()
+    return numbers(raw, array.cast(pa.string()), ()) if is_text else array.cast(pa.int64())

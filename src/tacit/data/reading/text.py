@@ -123,7 +123,7 @@ class TextParser:
         for at, name in enumerate(columns):
             raw, column = self.layout.columns[name], table.column(name)
             if name in by_hand:
-                typed = numbers(raw, column.combine_chunks())
+                typed = numbers(raw, column.combine_chunks(), self.layout.missing)
                 if name not in self._spelled and not _are_digits(column):
                     self._spelled.add(name)
                 table = table.set_column(at, name, typed)
