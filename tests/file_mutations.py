@@ -55,7 +55,10 @@ def edits(record: Any, *, seed: int, count: int) -> Iterator[Any]:
 
 
 def _edit(record: Any, draw: random.Random) -> None:
-    at, key = draw.choice(list(_places(record)))
+    places = list(_places(record))
+    if not places:  # all of it went already
+        return
+    at, key = draw.choice(places)
     way = draw.randrange(5)
     if way == 0:
         del at[key]

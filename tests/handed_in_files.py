@@ -438,6 +438,56 @@ def _room_checkpoint(files: Whole) -> Kind:
     return Kind(place, lambda: restore(place, "t", Descent()))  # type: ignore[arg-type]
 
 
+def _head(files: Whole) -> Kind:
+    from safetensors.numpy import save
+
+    from tacit.cleanroom.platform.head import ARRAYS, FORMAT, StatisticHead
+
+    told = {"base": "b" * 64, "advertiser": 3, "rank": 1, "task": "buy", "blocks": [["layer", 2, 3, 1]],
+            "scale": 0.5, "cell_weight": 1.0, "fields": 2, "statement": {}}  # fmt: skip
+    place = files.room / "platform" / "head.safetensors"
+    arrays = {name: np.ones(6, np.float32) for name in (*ARRAYS, "values.0", "values.1")}
+    place.write_bytes(save(arrays, metadata={"format": FORMAT, "head": json.dumps(told)}))
+    return Kind(place, lambda: StatisticHead.load(place))
+
+
+def _question(files: Whole) -> Kind:
+    from tacit.gather.wire.questions import Question
+
+    place = files.served / "question.bin"
+    question = Question((1, 1), np.array([2, 5]), np.array([0, 2, 3]), np.array([1, 4, 2]))
+    place.write_bytes(question.to_bytes())
+    return Kind(place, lambda: Question.from_bytes(place.read_bytes()))
+
+
+def _mark(files: Whole) -> Kind:
+    from tacit.data.synthetic import beside, is_synthetic, text_mark
+
+    place = files.log / "shop.csv.gz"
+    beside(place).write_bytes(text_mark(place, {"seed": 1}))
+    return Kind(beside(place), lambda: is_synthetic(place))
+
+
+def _published(files: Whole) -> Kind:
+    from tacit.data.logs import named
+
+    place = files.log / "search.tsv"
+    row = ["1"] * len(named("criteo-search").layouts[0].columns)
+    place.write_text("\n".join("\t".join(row) for _ in range(20)) + "\n")
+    return Kind(place, lambda: run("data", "describe", "criteo-search", place))
+
+
+def _side_table(files: Whole) -> Kind:
+    from tacit.data.logs.taobao_tables import AD, SideTable
+
+    place = files.log / "ad_feature.csv"
+    place.write_text(
+        "adgroup_id,cate_id,campaign_id,customer,brand,price\n"
+        + "".join(f"{number},{number % 3},7,8,NULL,1.5\n" for number in range(20))
+    )
+    return Kind(place, lambda: SideTable.read(place, AD))
+
+
 def _sweep(files: Whole) -> Kind:
     from tacit.studies.sweeping.grid import sweep_of
     from tacit.train.configuration import read
@@ -475,7 +525,13 @@ def _settings(files: Whole, name: str) -> Kind:
     return Kind(place / name, lambda: load_either(settings))
 
 
-def _round(files: Whole, name: str = "round.toml") -> Kind:
+def _parties(files: Whole) -> Kind:
+    from tacit.services.parties import load
+
+    return Kind(files.served / "parties.toml", lambda: load(files.served / "parties.toml"))
+
+
+def _round(files: Whole) -> Kind:
     from tacit.services import asking, parties
 
     place = files.served
@@ -483,7 +539,7 @@ def _round(files: Whole, name: str = "round.toml") -> Kind:
     def read() -> None:
         asking.read(place / "round.toml", parties.load(place / "parties.toml"), check=b"c" * 32, now=NOW)
 
-    return Kind(place / name, read)
+    return Kind(place / "round.toml", read)
 
 
 def _room_settings(files: Whole, name: str) -> Kind:
@@ -588,6 +644,9 @@ KINDS: dict[str, Callable[[Whole], Kind]] = {
     "log as CSV": lambda files: _described(files, "shop.csv"),
     "log as gzip": lambda files: _described(files, "shop.csv.gz"),
     "log as Parquet": lambda files: _described(files, "shop.parquet"),
+    "published log": _published,
+    "side table": _side_table,
+    "mark of a made-up log": _mark,
     "auctions as Parquet": _simulated_log,
     "columns.json": lambda files: _columns(files, "columns.json"),
     "label.npy": lambda files: _columns(files, "label.npy"),
@@ -603,8 +662,9 @@ KINDS: dict[str, Callable[[Whole], Kind]] = {
     "proxy.toml": lambda files: _settings(files, "proxy.toml"),
     "server.toml": lambda files: _settings(files, "server.toml"),
     "sealing key": lambda files: _settings(files, "proxy.sealing"),
-    "parties.toml": lambda files: _round(files, "parties.toml"),
+    "parties.toml": _parties,
     "round.toml": _round,
+    "question": _question,
     "room.toml": lambda files: _room_settings(files, "room.toml"),
     "platform.toml": _platform_settings,
     "room's certificate": lambda files: _room_settings(files, "room.crt"),
@@ -617,6 +677,7 @@ KINDS: dict[str, Callable[[Whole], Kind]] = {
     "labels.csv": lambda files: _labels(files, "labels.csv"),
     "room's weights": _room_weights,
     "room's checkpoint": _room_checkpoint,
+    "statistic head": _head,
     "ledger": lambda files: _ledger(files, "ledger.sqlite"),
     "ledger's witness": lambda files: _ledger(files, "ledger.sqlite.witness"),
     "flips' secret": lambda files: _flips(files, "flips.secret"),

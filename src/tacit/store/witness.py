@@ -113,7 +113,7 @@ class Witness:
 
     def _parse(self, stored: bytes) -> Head:
         parts = stored.decode("ascii", "replace").split(" ")
-        if len(parts) == 4 and parts[1].isdecimal():
+        if len(parts) == 4 and parts[1].isdecimal() and len(parts[1]) < 20:
             head = Head(int(parts[1]), parts[2])
             if self._spell(head) == stored:
                 return head

@@ -96,6 +96,8 @@ class StatisticHead:
                 if metadata.get("format") != FORMAT:
                     raise BadInput(f"{path}: expected a statistic head, got another file")
                 told = parse_record(metadata["head"])
+                if not 0 <= told["fields"] <= len(file.keys()):  # before so many names are made up
+                    raise BadInput(f"{path}: expected as many fields as there are values of, got others")
                 names = [*ARRAYS, *(f"values.{field}" for field in range(told["fields"]))]
                 arrays = {name: file.get_tensor(name) for name in names}
                 blocks = tuple(Block(*line) for line in told["blocks"])

@@ -23,6 +23,11 @@ from tacit.errors import BadInput
 DAYS = 365
 CLOCK_SKEW = datetime.timedelta(minutes=5)
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+# What the library raises where a certificate or key is not whole, or of a kind that it does not have.
+FAULTS = (
+    *(ValueError, TypeError, UnsupportedAlgorithm),
+    *(x509.InvalidVersion, x509.DuplicateExtension, x509.ExtensionNotFound, x509.UnsupportedGeneralNameType),
+)
 _HERE = ("localhost", "127.0.0.1")
 
 
@@ -122,7 +127,7 @@ def name_on(key: str, certificate: bytes) -> str:
         read = x509.load_pem_x509_certificate(certificate)
         common = [str(each.value) for each in read.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, x509.ExtensionNotFound):
+    except FAULTS:
         raise BadInput(f"{key}: expected a party's certificate in PEM, got another text") from None
     if len(common) != 1 or common[0] not in names.get_values_for_type(x509.DNSName):
         raise BadInput(f"{key}: expected a certificate with the party's name, got one without")
@@ -134,7 +139,7 @@ def check_pair(certificate: bytes, private_key: bytes, authority: bytes) -> None
     key = _private_key(private_key)
     chain = _certificates("tls.certificate", certificate)  # the party's own comes first
     trusted = _certificates("tls.authority", authority)
-    if chain[0].public_key() != key:
+    if _public_key(chain[0]) != key:
         raise BadInput("tls.private_key: expected the key of tls.certificate, got that of another certificate")
     if not any(_is_issued(each, by) for each in chain for by in trusted):
         raise BadInput("tls.certificate: expected one that tls.authority signed, got one that it did not")
@@ -144,7 +149,7 @@ def _private_key(pem: bytes) -> object:
     """Its public half."""
     try:
         return serialization.load_pem_private_key(pem, password=None).public_key()
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # what is in the file must not be repeated
+    except FAULTS:  # what is in the file must not be repeated
         raise BadInput(
             "tls.private_key: expected a private key in PEM, without a password, got another text"
         ) from None
@@ -153,13 +158,20 @@ def _private_key(pem: bytes) -> object:
 def _certificates(key: str, pem: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
-    except ValueError:
+    except FAULTS:
         raise BadInput(f"{key}: expected a certificate in PEM, got another text") from None
+
+
+def _public_key(certificate: x509.Certificate) -> object:
+    try:
+        return certificate.public_key()
+    except FAULTS:
+        raise BadInput("tls.certificate: expected one with a key that can be read, got another") from None
 
 
 def _is_issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(by)
-    except (ValueError, TypeError, InvalidSignature):
+    except (*FAULTS, InvalidSignature):
         return False
     return True

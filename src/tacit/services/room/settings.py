@@ -280,6 +280,6 @@ def _advertiser(data: Section) -> int | str:
 
 def _address(spelled: str) -> str:
     host, colon, port = spelled.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise BadInput(f"room.address: expected HOST:PORT, got {spelled!r}")
+    if not colon or not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65_536:
+        raise BadInput(f"room.address: expected HOST:PORT, got {spelled[:100]!r}")
     return spelled
