@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from tacit import __version__, expect
 from tacit.errors import TacitError
+from tacit.threads import wait_asleep
 
 COMMANDS = (
     "account", "audit", "bench", "claims", "contexts", "data", "evaluate", "explain", "gather", "ledger",
@@ -51,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows no ε still gets its table
+    wait_asleep()  # before anything is loaded that has threads
     try:
         args = parser().parse_args(argv)
         with _ended_tidily():

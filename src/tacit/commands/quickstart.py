@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TITLE = "One day of tacit"
 
 DEFAULT_OUT, LEDGER, PAGE = "quickstart", "day.sqlite", "index.html"
+THREADS = 2  # its models are small: more threads would mostly wait for each other
 LARGEST_SEED = 2**63 - 1  # kernels and torch hold it in 64 bits
 ABOUT = """\
 One day of tacit in a made-up town: statistics gathered from devices, click models under label DP and the
@@ -61,7 +62,9 @@ def add_parser(commands: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from tacit import expect
     from tacit.studies.look import expect_matplotlib
+    from tacit.threads import at_most
 
+    at_most(THREADS)
     scale, seed = expect.whole("scale", args.scale, at_least=1), expect.whole("seed", args.seed, at_least=0)
     if seed > LARGEST_SEED:
         raise BadInput(f"expected seed to be a whole number of at most 2^63 - 1, got {seed}")
