@@ -14,6 +14,7 @@ from tacit.train.estimator import Estimator
 from tacit.train.examples import Sizes
 from tacit.train.methods import DpSgd, LabelDp, Plain
 from tacit.train.plan import PrivatePhase
+from tacit.train.run import Progress
 from tacit.train.settings import Learning, PrivateLearning, RateByNoise
 from tacit.train.sgd.optimizers import Adam, Sgd
 from tacit.train.sgd.schedule import Decay
@@ -114,7 +115,7 @@ def test_plain_training_ends_when_held_out_examples_say_so() -> None:
     noise = np.random.default_rng(1).integers(0, 2, 6000).astype(np.uint8)
     steps: dict[str, int] = {}
     for name, examples in (("noise", learnable(label=noise)), ("signal", learnable())):
-        seen = []
+        seen: list[Progress] = []
         model = Estimator(MODEL, Plain(), source=Simulation(1), secret=SECRET, simulated=True)
         model.fit(examples, watch=seen.append)
         steps[name] = seen[-1].step

@@ -86,6 +86,9 @@ ADAPTER = ADVERTISERS[SECRETIVE].lower()
 LEVELS = 3  # exact, disclosed, anywhere
 
 LEARNING = Learning(epochs=6, batch=2048, rate=0.02, decay=Decay.COSINE, optimizer=Adam())
+NOISY = PrivateLearning(
+    epochs=10, batch=4096, clip_norm=1.0, rate=RateByNoise(), optimizer=Sgd(momentum=0.9), recalibrate=False
+)
 
 LOG = Line("click log", Unit(UnitKind.IMPRESSION), Relation.REPLACE_ONE)
 DEVICES = Line("clicks on devices", Unit(UnitKind.DEVICE), ZERO_OUT)
@@ -229,12 +232,9 @@ def train_for_devices(
     town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold
 ) -> Estimator:
     """Train the click model that devices choose by: sensitive features too, by the Hybrid."""
-    noisy = PrivateLearning(
-        epochs=10, batch=4096, clip_norm=1.0, rate=RateByNoise(), optimizer=Sgd(momentum=0.9), recalibrate=False
-    )
     method: Method = Plain(LEARNING)
     if privacy is not None:
-        method = Hybrid(privacy.hybrid, DELTA, k=0.125, label_learning=LEARNING, learning=noisy)
+        method = Hybrid(privacy.hybrid, DELTA, k=0.125, label_learning=LEARNING, learning=NOISY)
     return _trained("devices' click model", method, town, ledger, source, told)
 
 

@@ -2,4 +2,7 @@
 
 from __future__ import annotations
 
-SUITES = ("noise", "accounting", "shuffling", "data", "training", "choice", "deliver", "gather", "cleanroom")
+USUAL = ("noise", "accounting", "shuffling", "data", "training", "choice", "deliver", "gather", "cleanroom")
+ON_REQUEST = ("defaults",)
+"""Those that take an hour, and files that not everybody has."""
+SUITES = (*USUAL, *ON_REQUEST)

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from tacit.bench.measurement import Measurement
-from tacit.bench.suites import SUITES
+from tacit.bench.suites import ON_REQUEST, SUITES, USUAL
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, tracked
 
 ABOUT = """\
@@ -25,7 +25,11 @@ def add_parser(commands: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", type=_suite, help=f"{', '.join(SUITES)}; default all"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        type=_suite,
+        help=f"{', '.join(SUITES)}; default all but {', '.join(ON_REQUEST)}",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
@@ -39,7 +43,7 @@ def _suite(name: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     measurements: list[Measurement] = []
-    for name in args.names or SUITES:
+    for name in args.names or USUAL:
         suite = importlib.import_module(f"tacit.bench.{name}")
         measurements += suite.run(tracked)
     missed = [m for m in measurements if m.holds is False]

@@ -35,7 +35,7 @@ STABLE = 16.0
 BATCHES_PER_EPOCH, MOST_BATCH, FEWEST_IN_BATCH = 64, 32_768, 32
 FEW_LABELS = 1.6
 """Adam's epsilon times the batch: rows that fewer examples of a batch read take smaller steps."""
-COSINE_RATE, CONSTANT_RATE = 0.006, 0.004
+COSINE_RATE, CONSTANT_RATE = 0.006, 0.002
 MOST_EPOCHS, PATIENCE = 30, 2
 HELD_OUT, MOST_HELD_OUT = 10, 65_536
 """One example in so many is held out, and never more than so many."""
