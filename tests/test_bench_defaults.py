@@ -75,7 +75,7 @@ def test_ten_thousand_real_rows_teach_something_and_are_predicted_as_they_happen
     assert 0.85 < predicted.mean() / happened.mean() < 1.15  # 2,000 rows: chance alone is 4%
     assert model.calibration is not None
     assert model.calibration.predicted is not None
-    assert model.calibration.predicted < 0.9
+    assert model.calibration.predicted < 1 - 4 * model.calibration.spread  # too low before, beyond noise
 
 
 @pytest.mark.slow
