@@ -53,6 +53,7 @@ Whole run_auctions(Flat<const Whole> offsets, Flat<const Whole> bids, Flat<const
     const Pricing rule{first, per_event, reserve, keep, empty};
     const Index room = std::max<Index>(largest(start, count) + 1, 8);
     Scratch scratch(room), choosing(room);
+    const bool abstains = !std::isnan(empty);
     Whole found = 0;
     nb::gil_scoped_release free;
     run_keeping_subnormals(wide, [&]() INLINE_LAMBDA {
@@ -64,13 +65,23 @@ Whole run_auctions(Flat<const Whole> offsets, Flat<const Whole> bids, Flat<const
                 break;
             }
             double* score = choosing.score.data();
-            for (Index r = 0; r < order.size; ++r) {
-                const Whole at = order.row[r];
-                score[r] = at == EMPTY ? empty : static_cast<double>(bid[at]) * hidden[at];
-            }
-            if (order.empty_last) score[order.size] = empty;
             const TopLaw law{k[size], m[size], spare[size], low[size], high[size]};
-            const Whole chosen = law.place(score, word[i], choosing);
+            Whole chosen = -1;
+            if (!abstains && size && size <= 4 && law.top == 1) {
+                for (Index r = 0; r < 4; ++r) {
+                    const Whole at = order.row[r < size ? r : 0];
+                    const double own = static_cast<double>(bid[at]) * hidden[at];
+                    score[r] = r < law.kept ? own : -std::numeric_limits<double>::infinity();
+                }
+                chosen = block_around(best_of(score, 4), law.kept, law.low, law.high, word[i]);
+            } else {
+                for (Index r = 0; r < order.size; ++r) {
+                    const Whole at = order.row[r];
+                    score[r] = at == EMPTY ? empty : static_cast<double>(bid[at]) * hidden[at];
+                }
+                if (order.empty_last) score[order.size] = empty;
+                chosen = law.place(score, word[i], choosing);
+            }
             if (chosen < 0 || chosen >= order.size || order.row[chosen] == EMPTY) continue;
             const Price price = price_at(rule, order, chosen, bid, rate);
             place[found] = order.row[chosen], due[found] = price.micros;

@@ -16,9 +16,10 @@ INLINE Index best_of(const double* score, Index size) {
 INLINE Index block_around(Index best, Index size, Word low, Word high, Word word) {
     if (!low) return best;
     const auto before = static_cast<Word>(best), after = static_cast<Word>(size - 1 - best);
-    if (word / low < before) return static_cast<Index>(word / low);
-    const Word past = word - before * low;
-    return past < high || !after ? best : best + 1 + static_cast<Index>(std::min((past - high) / low, after - 1));
+    const Word first = before * low, past = word - first;  // wraps where the word falls before
+    if (past < high || (word >= first && !after)) return best;  // nearly always, and without a division
+    if (word < first) return static_cast<Index>(word / low);
+    return best + 1 + static_cast<Index>(std::min((past - high) / low, after - 1));
 }
 
 // Where it falls when the privately best `top` have `high`; the first `spare` have a word more.
