@@ -366,6 +366,21 @@ def test_the_compiled_kernel_checks_sizes_and_types_itself() -> None:
         compiled.fill_float32(read_only, stream, none, 1.0)
 
 
+@Types
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("size", [1, 1023, 50_001])
+def test_the_widest_instructions_make_the_same_normals(dtype: type[np.floating], size: int, add: bool) -> None:
+    compiled = pytest.importorskip("tacit.kernels._normals")
+    if not compiled.has_keystream():
+        pytest.skip("this machine has no VAES: no keystream is made in the kernel")
+    make = getattr(compiled, f"fill_{np.dtype(dtype).name}_by_key")
+    widest, wide = np.ones(size, dtype), np.ones(size, dtype)
+    make(widest, bytes(range(32)), 2.5, add, widest=True)
+    make(wide, bytes(range(32)), 2.5, add, widest=False)
+    np.testing.assert_allclose(widest, wide, rtol=0, atol=1e-5 if dtype is np.float32 else 2e-14)
+    assert size == 1 or np.std(wide) > 2
+
+
 def test_a_keystream_that_is_not_aes_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
     class Wrong:
         has_keystream = staticmethod(lambda: True)

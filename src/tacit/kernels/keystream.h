@@ -15,11 +15,19 @@
 #include <cstring>
 
 #define KEYED __attribute__((target("avx2,fma,aes,vaes")))
+#define WIDEST_KEYED \
+    __attribute__((target("avx2,fma,aes,vaes,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 
 namespace {
 
 bool machine_has_wide_aes() {
     static const bool known = machine_is_wide() && __builtin_cpu_supports("aes") && __builtin_cpu_supports("vaes");
+    return known;
+}
+
+bool machine_is_widest() {
+    static const bool known = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     return known;
 }
 
