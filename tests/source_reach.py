@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -45,9 +44,15 @@ def modules_reached(first: str) -> set[str]:
 
 
 @cache
+def nodes(whole: ast.AST) -> tuple[ast.AST, ...]:
+    """A piece of code and all that is in it; of a tree that stays, so that it is taken apart only once."""
+    return tuple(ast.walk(whole))
+
+
+@cache
 def _imported(module: str) -> list[str]:
     found: list[str] = []
-    for node in ast.walk(tree(module)):
+    for node in nodes(tree(module)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -69,10 +74,9 @@ def names_reached(module: str, first: ast.AST) -> set[Name]:
     looked_at = [(module, first)]
     while looked_at:
         module, node = looked_at.pop()
-        for each in ast.walk(node):
-            if isinstance(each, ast.Attribute) and each.attr not in said:
-                said.add(each.attr)
-                looked_at += methods.pop(each.attr, [])
+        for attribute in _attributes(node) - said:
+            said.add(attribute)
+            looked_at += methods.pop(attribute, [])
         wanted = list(names_used(module, node))
         while wanted:
             name = wanted.pop()
@@ -95,20 +99,28 @@ def _parts(node: ast.AST) -> list[ast.AST]:
     return [*node.bases, *node.decorator_list, *node.body] if isinstance(node, ast.ClassDef) else [node]
 
 
-def names_used(module: str, node: ast.AST) -> Iterator[Name]:
+@cache
+def _attributes(node: ast.AST) -> frozenset[str]:
+    return frozenset(each.attr for each in nodes(node) if isinstance(each, ast.Attribute))
+
+
+@cache
+def names_used(module: str, node: ast.AST) -> frozenset[Name]:
     """What a piece of code refers to, but for what it binds itself."""
     aliases = _bound(module)[1]
-    own = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+    own = {each.arg for each in nodes(node) if isinstance(each, ast.arg)}
     if isinstance(node, ast.FunctionDef):
         own |= {
-            each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+            each.id for each in nodes(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
         }
-    for each in ast.walk(node):
+    found = set()
+    for each in nodes(node):
         if isinstance(each, ast.Name):
             if each.id not in own:
-                yield aliases.get(each.id, (module, each.id))
+                found.add(aliases.get(each.id, (module, each.id)))
         elif isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id in aliases:
-            yield ".".join(aliases[each.value.id]), each.attr  # of a module, should that be one
+            found.add((".".join(aliases[each.value.id]), each.attr))  # of a module, should that be one
+    return frozenset(found)
 
 
 @cache
@@ -125,7 +137,7 @@ def _bound(module: str) -> tuple[dict[str, list[ast.AST]], dict[str, Name]]:
                     bound.setdefault(target.id, []).append(node)
     aliases = {
         alias.asname or alias.name: (node.module, alias.name)
-        for node in ast.walk(tree(module))
+        for node in nodes(tree(module))
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
     }

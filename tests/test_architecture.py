@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -83,8 +83,12 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield relative.parts[0].removesuffix(".py"), path
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def parsed(source: str) -> list[ast.AST]:
+    return [*ast.walk(ast.parse(source))]
+
+
+def imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -92,10 +96,9 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def violations(room: str, source: str) -> list[str]:
-    tree = ast.parse(source)
+def violations(room: str, nodes: list[ast.AST]) -> list[str]:
     found = []
-    for name in imported(tree):
+    for name in imported(nodes):
         parts = name.split(".")
         if parts[0] == "tacit" and len(parts) > 1 and not parts[1].startswith("__"):
             if parts[1] not in MAY_IMPORT[room] | {room}:
@@ -104,7 +107,7 @@ def violations(room: str, source: str) -> list[str]:
             found.append(f"{room} imports {parts[0]}")
         if room == "privacy" and parts[0] in IMPURE:
             found.append(f"privacy imports {parts[0]}, which is not pure")
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and room not in TOLD:
             found.append(f"{room} reads environment variables")
         if room in ("privacy", "kernels", "entropy"):
@@ -123,7 +126,7 @@ def test_imports_go_down_only() -> None:
     found = {
         str(path.relative_to(ROOT)): wrong
         for room, path in modules()
-        if room in MAY_IMPORT and (wrong := violations(room, path.read_text()))
+        if room in MAY_IMPORT and (wrong := violations(room, parsed(path.read_text())))
     }
     assert found == {}
 
@@ -146,14 +149,14 @@ def test_imports_go_down_only() -> None:
     ],
 )
 def test_the_table_catches(room: str, source: str) -> None:
-    assert violations(room, source)
+    assert violations(room, parsed(source))
 
 
 @pytest.mark.parametrize("party", ["client", "proxy", "server"])
 def test_a_party_shares_only_the_wire_with_the_others(party: str) -> None:
     allowed = {"wire", party}
     for path in sorted((ROOT / "gather" / party).glob("*.py")):
-        for name in imported(ast.parse(path.read_text())):
+        for name in imported(parsed(path.read_text())):
             parts = name.split(".")
             assert parts[:2] != ["tacit", "gather"] or parts[2] in allowed, f"{path.name} imports {name}"
 
@@ -169,7 +172,7 @@ CLEANROOM = {
 
 def cleanroom_imports(part: str) -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "cleanroom" / part).rglob("*.py")):
-        for name in imported(ast.parse(path.read_text())):
+        for name in imported(parsed(path.read_text())):
             yield path.name, name
 
 
@@ -187,29 +190,30 @@ def test_a_room_runs_without_torch(part: str) -> None:
         assert name.split(".")[0] != "torch", f"{part}/{file} imports {name}"
 
 
-def test_no_torch_is_loaded_to_serve_a_room() -> None:
-    """Not even by somebody who is imported on the way."""
+def test_services_open_without_torch_and_without_what_only_accountants_need() -> None:
+    """Not even by somebody who is imported on the way: each costs a service half a second and more to start."""
     script = "import sys; import tacit.services.room.running, tacit.services.room.link_checks as _\n"
-    script += "print('torch' in sys.modules)"
+    script += "import tacit.services.proxy, tacit.services.server\n"
+    script += "print([name for name in ('torch', 'dp_accounting', 'scipy.stats') if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"
+    assert found.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("part", ["wire", "room", "model", "platform", "attacks"])
 def test_the_clean_room_has_no_clock_and_reads_no_code_from_data(part: str) -> None:
     """Time is an argument; nothing is unpickled. A stopwatch, which decides nothing, is not a clock."""
     for path in sorted((ROOT / "cleanroom" / part).rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        names = set(imported(tree))
+        nodes = parsed(path.read_text())
+        names = set(imported(nodes))
         assert not names & {"pickle", "marshal", "shelve"}, path.name
-        used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        used = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}
         assert not used & {"time.time", "torch.load", "torch.save", "datetime.now"}, path.name
 
 
 def test_errors_import_other_rooms_for_types_only() -> None:
     tree = ast.parse((ROOT / "errors.py").read_text())
     top_level = [
-        name for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom) for name in imported(node)
+        name for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom) for name in imported([node])
     ]
     assert not [name for name in top_level if name.startswith("tacit")]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import ndtr
-from scipy.stats import binom, norm
+from scipy.special import ndtr, ndtri
 
 from tacit.errors import BadInput
 from tacit.privacy.accounting.grid import LARGEST_LOSS, Floats, LossPmf, check_size, connect_dots
@@ -23,7 +22,7 @@ def plain(noise: float, grid: float, cut: float) -> LossPmf:
 
     Source: Balle, Wang 2018 (arXiv 1805.06530), theorem 8.
     """
-    reach = float(norm.isf(math.exp(cut)))
+    reach = -float(ndtri(math.exp(cut)))
     half = 1 / (2 * noise**2)
     lowest, epsilons = _span(half - reach / noise, half + reach / noise, grid)
     deltas = ndtr(1 / (2 * noise) - epsilons * noise)
@@ -40,10 +39,12 @@ def added_or_removed(
     """
     if group > LARGEST_GROUP:
         raise BadInput(f"expected groups of at most {LARGEST_GROUP} records, got {group}: clip per unit")
+    from scipy.stats import binom  # here: heavy, and few need it
+
     joined = np.arange(group + 1.0)
     log_weights = binom.logpmf(joined, group, sampling_probability)
     weights = np.exp(log_weights)
-    reach = float(norm.isf(math.exp(cut)))
+    reach = -float(ndtri(math.exp(cut)))
 
     def loss(x: Floats) -> Floats:
         return _mixture_loss(x, joined, log_weights, noise)[0]
@@ -89,7 +90,7 @@ def replaced(noise: float, sampling_probability: float, grid: float, cut: float)
                 delta of mixtures is at most the largest of their parts (joint convexity).
     """
     share, rest = sampling_probability, 1 - sampling_probability
-    reach = float(norm.isf(math.exp(cut)))
+    reach = -float(ndtri(math.exp(cut)))
     log_joined = math.log(share) - 1 / (2 * noise**2)
     top = 1 + reach * noise
     bound = float(

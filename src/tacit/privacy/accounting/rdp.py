@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from dp_accounting.rdp import rdp_privacy_accountant as library
 
 from tacit import expect
 from tacit.errors import UnknownRelease
@@ -31,5 +30,7 @@ def rdp_epsilon(release: Release, *, delta: expect.Number, relation: Relation) -
             kind = type(leaf.release).__name__
             raise UnknownRelease(f"expected a release with a Rényi bound, got {kind}: use PLD")
         total = total + leaf.count * divergences(leaf.release, relation, leaf.group)
+    from dp_accounting.rdp import rdp_privacy_accountant as library  # here: heavy, few need it
+
     found, _ = library.compute_epsilon(ORDERS, total, chance)
     return float(found)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from tacit import expect
 from tacit.privacy.budget import rounded_up
@@ -75,6 +74,8 @@ def _clone_counts(others: int, rate: float) -> tuple[NDArray[np.float64], NDArra
     Fewer clones never hide better, so reading a block low is an upper bound. Bernstein's inequality puts at
     most 2 exp(-_LOG_TAIL) outside the range.
     """
+    from scipy.stats import binom  # here and below: heavy, and few need it
+
     mean, variance = others * rate, others * rate * (1 - rate)
     reach = math.sqrt(2 * variance * _LOG_TAIL) + 2 * _LOG_TAIL / 3
     low, high = max(0, math.floor(mean - reach)), min(others, math.ceil(mean + reach))
@@ -90,6 +91,8 @@ def _delta_among(clones: NDArray[np.int64], local: float, epsilon: float, alone:
     With `a` reports of the first kind and `b` of the second, a + b = clones + 1, the odds of the two hypotheses
     are (c a + b) / (a + c b), c = e^local. They grow with a, so those above e^epsilon are all a >= `first`.
     """
+    from scipy.stats import binom
+
     threshold = math.expm1(-epsilon - local) / (math.expm1(-local) * (1 + math.exp(-epsilon)))
     first = np.floor((clones + 1) * threshold) + 1
     gained = binom.pmf(first - 1, clones, 0.5) * alone
