@@ -63,7 +63,10 @@ def inner_products(derivatives: BlockDerivatives, matrix: Reals) -> Reals:
 
 def _directions(derivatives: Mapping[str, BlockDerivatives], layout: Layout, cut: float) -> tuple[Reals, Reals]:
     """(rank,) eigenvalues that are kept, and (n, rank): how the examples make up their directions."""
-    gram = np.sum([derivatives[block.name].gram() for block in layout.blocks], axis=0)  # (n, n)
+    first, *others = (derivatives[block.name] for block in layout.blocks)
+    gram = first.gram()  # (n, n)
+    for each in others:
+        gram += each.gram()
     # Scaling rows keeps their span: at length 1, a few long derivatives do not make the others look like noise.
     length = np.sqrt(np.diag(gram))
     scale = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
