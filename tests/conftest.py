@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pwd
 import shutil
@@ -23,6 +24,13 @@ from ledger_places import Place, administer
 # Workers are as many as cores: threads of torch and BLAS inside them only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Stores are made durable by waiting for the disk, some thousand times: files in memory take the same calls and
+# wait for nothing. A folder that you chose yourself (TMPDIR) stays your choice.
+_MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 2**32:
+    os.environ["TMPDIR"] = str(_MEMORY)
+    tempfile.tempdir = None  # asked again
+
 # Started in the background, a shell leaves SIGINT ignored, and every process that a test starts inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,6 +43,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 settings.register_profile("review", derandomize=True, deadline=None)
 settings.register_profile("fresh", deadline=None, max_examples=200, print_blob=True)
 settings.load_profile("review")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays to the end: the collector need not walk over it time and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
