@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import uuid
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -132,7 +133,7 @@ class CheckedFile:
     def write(self, checked: Checked) -> None:
         """If it cannot be written, the next one who opens the ledger has more to check."""
         spelled = json.dumps(_record(checked), separators=(",", ":")).encode()
-        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        draft = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
         with suppress(OSError):
             with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_MODE), "wb") as file:
                 file.write(_digest(spelled) + b"\n" + spelled)

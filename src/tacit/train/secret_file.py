@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def existing_secret(path: Path) -> bytes | None:
 def keep_secret(path: Path, secret: bytes) -> None:
     """Put a new secret into its file, whole or not at all; one that is there already must be the same."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # threads of one process may both be at it
     _write_private(draft, secret)
     try:
         os.link(draft, path)  # refuses to replace one that somebody else made meanwhile
