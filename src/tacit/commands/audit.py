@@ -117,6 +117,7 @@ def _record(verdict: Verdict) -> dict[str, Any]:
         "name": case.name,
         "value": _finite(verdict.bound),
         "bar": case.claimed,
+        "stated": _finite(case.stated),
         "holds": verdict.holds,
         "relation": case.relation,
         "delta": case.delta,
