@@ -83,7 +83,7 @@ def test_campaigns_come_again_and_never_twice_in_an_auction(market: Market) -> N
         [np.log(block.bid[(found == campaign) & part]).mean() for campaign in range(20)]
         for part in (half, ~half)
     ]
-    assert np.corrcoef(*level)[0, 1] > 0.5
+    assert np.corrcoef(np.array(level))[0, 1] > 0.5
 
 
 def test_popularity_is_the_law_that_is_stated() -> None:

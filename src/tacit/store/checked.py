@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import uuid
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +23,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from tacit import private
 from tacit.errors import LedgerCorrupt, TacitError
 from tacit.privacy.ledger.amount import Amount
 from tacit.privacy.ledger.chain import (
@@ -37,7 +37,6 @@ from tacit.privacy.ledger.chain import (
 )
 from tacit.privacy.ledger.rules import Account, Ledger, Renewal, Reservation, State
 from tacit.store import rows
-from tacit.store.database import PRIVATE_MODE
 
 EVERY = 500  # entries that may be new before they are checked and the file is written again
 VERSION = 1
@@ -135,7 +134,7 @@ class CheckedFile:
         spelled = json.dumps(_record(checked), separators=(",", ":")).encode()
         draft = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
         with suppress(OSError):
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_MODE), "wb") as file:
+            with private.opened(draft, "wb") as file:
                 file.write(_digest(spelled) + b"\n" + spelled)
             draft.replace(self.path)
 

@@ -14,11 +14,12 @@ from pathlib import Path
 from tacit.studies.digests import TRAINING, digest
 from tacit.studies.registry import STUDIES
 
-COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "toml")
+COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "toml", "records", "parquet")
 """The rooms whose code any study's figures may depend on."""
 
 APART = {
     "errors": "says what was refused; a run that was refused leaves nothing",
+    "private": "writes files for their owner alone, and changes nothing in them",
     "store": "remembers calibrations by the code of privacy and its libraries, and computes none",
     "studies": "counts by family: see _studies",
 }
