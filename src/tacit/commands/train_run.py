@@ -99,7 +99,7 @@ def _pay(chosen: Planned, payment: Payment, keeper: Checkpoints) -> str:
         if isinstance(phase, LabelPhase) and phase.labelling is not None:
             behind = Labelled.of(chosen.examples, phase.labelling.allocation)
             drawn_from = chosen.noisy_labels.refuse_changed(payment, chosen.config.ledger, behind)
-    said = payment.reserve(drawn_from)
+    said = payment.reserve(drawn_from) if payment.drawn_once else payment.reserve()
     if not payment.drawn_once:
         keeper.hold(payment.claim)
     return said
