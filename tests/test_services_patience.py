@@ -317,3 +317,16 @@ def test_a_handshake_that_does_not_end_is_dropped(tmp_path: Path, connected: Con
         held = [connected(port, said) for said in (b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n")]
         wait_until(lambda: all(map(ended, held)))
         wait_until(lambda: not server.server_state.connections)
+
+
+@pytest.mark.parametrize("said", [HALF_A_BODY.replace(b"/echo", b"/nowhere"), LARGE], ids=["unread", "deaf"])
+def test_who_has_given_its_place_up_is_gone_soon(said: bytes) -> None:
+    """Also where its end is still to send, or to read: it is waited for a moment, and then no more."""
+    with served(connections_most=5) as (server, port), ExitStack() as open_ones:
+        for _ in range(25):
+            stranger = open_ones.enter_context(socket.socket())
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stranger.connect(("127.0.0.1", port))
+            stranger.sendall(said)
+            assert stranger.recv(1).startswith(b"H"), "it was answered, and reads no more than that"
+        wait_until(lambda: len(server.server_state.connections) <= 5)

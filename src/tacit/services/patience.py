@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -157,7 +158,10 @@ def patient(
             if self.ends is not None:
                 self.ends.cancel()
             self.step, self.began, self.moved = (step, request), self.loop.time(), 0
-            self.ends = self.loop.call_later(seconds[step], self.part, SLOW)
+            words = (
+                BUSY if step is Step.ANSWERING else SLOW
+            )  # where an answer takes so long it is we who are slow
+            self.ends = self.loop.call_later(seconds[step], self.part, words)
 
         def keeps_waiting_since(self) -> tuple[bool, float] | None:
             if self.step is None or (self.step[0] is Step.ANSWERING and not self.flow.write_paused):
@@ -188,27 +192,27 @@ def patient(
                 self.agreement.cancel()
                 self.connection_lost(None)
                 return
-            if is_idle:
-                self.transport.close()  # or heard out, where it still sends what was refused unread
-                self.go()
-                return
             if in_an_answer:
                 self.go()
                 self.transport.abort()
                 return
-            self.transport.write(words)
+            if not is_idle:
+                self.transport.write(words)
             self.hear_out()
 
         def hear_out(self) -> None:
-            """Read on for a moment, so that the last words arrive."""
+            """Read on for a moment, so that the last words arrive; then it ends, whether they did or not."""
             self.go()
             self.flow.resume_reading()
-            if self.transport.can_write_eof():
-                self.transport.write_eof()
+            with suppress(OSError):  # it may be gone already
+                if self.transport.can_write_eof():
+                    self.transport.write_eof()
             parting[self] = None
             self.ends = self.loop.call_later(LAST_WORDS_SECONDS, self.transport.abort)
             if len(parting) > last_words_of(pace.connections_most):
-                next(iter(parting)).transport.abort()
+                oldest = next(iter(parting))
+                del parting[oldest]
+                oldest.transport.abort()
 
         def go(self) -> None:
             """Hold no place any more; now, not when the loop comes round: others may arrive before that."""
