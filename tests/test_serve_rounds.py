@@ -290,3 +290,20 @@ def test_what_was_opened_is_asked_for_again_and_nothing_else(
     path.with_suffix(".round").write_bytes(b"something")
     with pytest.raises(BadInput, match="expected the round that was opened, got other bytes"):
         asking.kept(first, path)
+
+
+@pytest.mark.parametrize("secret", [":tr0ub4dor@127.0.0.1:1/ads", "@127.0.0.1:1/ads?password=tr0ub4dor"])
+def test_a_grant_that_is_missing_is_told_without_the_ledgers_password(
+    running_parties: Parties, tmp_path: Path, serve: Command, secret: str
+) -> None:
+    """The operator reads the server's settings, and is told how to grant what its ledger lacks."""
+    settings, asked = (running_parties.folder / "server.toml").read_text(), tmp_path / "round.toml"
+    asked.write_text(ROUND)
+    mine = running_parties.folder / "operator.toml"
+    place = f'ledger = "postgresql+psycopg://tacit{secret}"\nwitness = "w"'
+    mine.write_text(settings.replace('ledger = "server-ledger.sqlite"', place))
+    for more in ((), ("--json",)):
+        code, said = serve("open", mine, asked, *more)
+        assert code == 2
+        assert "tr0ub4dor" not in said
+        assert "tacit ledger grant --ledger 'postgresql+psycopg://tacit" in said
