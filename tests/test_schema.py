@@ -105,6 +105,7 @@ def test_several_roles_must_all_allow_the_kind() -> None:
         (["public"], {"between": ["a", "b"]}, "[low, high]"),
         (["public"], {"between": [NAN, 1]}, "[low, high]"),
         (["public"], {"between": [0, NAN]}, "[low, high]"),
+        (["public"], {"between": [0, 2**63]}, "[low, high] of at most 64 bits"),
         (["public"], {"domain": "red"}, "a list of texts, got 'red'"),
         (["public"], {"domain": [1, 2]}, "a list of texts"),
         (["public"], {"domain": 3}, "a list of texts"),

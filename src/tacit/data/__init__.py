@@ -9,5 +9,6 @@ encoding/       batches to whole numbers that training reads
 preparing       all of it in one pass: a file in, columns out
 columns         the encoded log on disk, opened without reading it; columns_writer puts it there
 splits          which rows train and which test
-describing      a log in figures, beside the published ones
+describing      a log in figures, beside the published ones; tallies counts values in little memory
+arrays          one array of a folder of ours, held against its file's size before it is mapped
 """

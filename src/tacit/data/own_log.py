@@ -5,6 +5,7 @@ name = "my-clicks"
 [file]                        # for text files; Parquet needs none of it
 separator = ","
 missing = ["", "NULL"]
+encoding = "latin-1"          # utf-8 by default
 
 [columns.site]
 role = "public"

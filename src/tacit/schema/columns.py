@@ -294,6 +294,8 @@ def _limits(name: str, between: Iterable[float]) -> tuple[float, float]:
         or not limits[0] <= limits[1]
     ):
         raise BadInput(f"column {name}: expected between = [low, high], got {list(limits)}")
+    if any(isinstance(limit, int) and not -(2**63) <= limit < 2**63 for limit in limits):
+        raise BadInput(f"column {name}: expected between = [low, high] of at most 64 bits, got a longer number")
     return limits[0], limits[1]
 
 
