@@ -12,7 +12,8 @@ import pytest
 
 from file_mutations import edits, mutations
 from handed_in_files import KINDS, Kind, Whole, little_memory, problem_with
-from tacit.errors import BadInput
+from tacit.errors import BadInput, LedgerCorrupt
+from tacit.privacy.ledger.chain import decode, line_of, series_of
 
 FEW, MANY = 20, 2_000
 
@@ -90,6 +91,27 @@ NAMED: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
         "expected as many fields as there are values of",
     ),
 }  # fmt: skip
+
+
+_SPELLED = (
+    '{"relation":"replace-one","scope":"s","unit":{"ad_tech":%s,"kind":"user","window":%s},"window":null}'
+)
+SPELLED = {
+    "deep": "[" * 3000,
+    "a long number": "9" * 5000,
+    "a name that is none": _SPELLED % ("true", "null"),
+    "a list": "[]",
+    "nothing": "null",
+    "a window of text": _SPELLED % ("null", '"w"'),
+}
+
+
+@pytest.mark.parametrize("read", [line_of, series_of, decode])
+@pytest.mark.parametrize("name", SPELLED)
+def test_what_a_ledger_stores_is_taken_or_called_corrupt(name: str, read: Callable[[str], object]) -> None:
+    with pytest.raises(LedgerCorrupt) as refusal:
+        read(SPELLED[name])
+    assert "\n" not in str(refusal.value)
 
 
 def _with_rows(whole: bytes, rows: int) -> bytes:

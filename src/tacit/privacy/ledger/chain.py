@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tacit.errors import LedgerCorrupt, TacitError
 from tacit.privacy.ledger.amount import Amount
@@ -31,6 +31,9 @@ from tacit.privacy.ledger.lines import Line, Series
 from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation
 from tacit.privacy.relations import Relation
 from tacit.privacy.units import Unit, UnitKind, Window
+from tacit.records import FAULTS
+
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
@@ -174,13 +177,9 @@ def encode(event: Event) -> str:
 
 def decode(contents: str) -> Event:
     """The event that was encoded; anything else is LedgerCorrupt."""
-    try:
-        record = json.loads(contents)
-        event = _EVENTS[record["kind"]](record)
-        if encode(event) != contents:
-            raise ValueError("not in canonical form")
-    except (KeyError, TypeError, ValueError) as problem:
-        raise LedgerCorrupt(f"expected the contents of an entry, got something else: {problem}") from None
+    event = _taken(contents, lambda record: _EVENTS[record["kind"]](record), "the contents of an entry")
+    if encode(event) != contents:
+        raise LedgerCorrupt("expected the contents of an entry in their one spelling, got another")
     return event
 
 
@@ -191,7 +190,7 @@ def line_text(line: Line) -> str:
 
 def line_of(spelled: str) -> Line:
     """The line that is spelled like this."""
-    return _line(json.loads(spelled))
+    return _taken(spelled, _line, "a line")
 
 
 def series_text(series: Series) -> str:
@@ -201,7 +200,15 @@ def series_text(series: Series) -> str:
 
 def series_of(spelled: str) -> Series:
     """The series that is spelled like this."""
-    return _series(json.loads(spelled))
+    return _taken(spelled, _series, "a series")
+
+
+def _taken(spelled: str, make: Callable[[Any], Parsed], what: str) -> Parsed:
+    """What a stored text spells; whatever else it is, the ledger is corrupt."""
+    try:
+        return make(json.loads(spelled))
+    except FAULTS:
+        raise LedgerCorrupt(f"expected {what} in the ledger, got something else") from None
 
 
 def _json(record: dict[str, Any]) -> str:
