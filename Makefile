@@ -10,6 +10,7 @@ BUILD_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/tac
 .PHONY: quickstart test check check-slow bench clean FORCE
 
 quickstart: $(VENV)/.run
+	@echo "living through one made-up day: half a minute, longer on a busy machine"
 	@$(BIN)/tacit quickstart
 
 test: $(VENV)/.dev
@@ -31,11 +32,15 @@ bench: $(VENV)/.bench
 
 # The constraints file pins everything, build tools included, so a fresh machine gets what we tested. torch comes first,
 # by its exact version: another spelling may fetch gigabytes of accelerator packages.
-PIP_INSTALL = PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# In a terminal pip shows what it fetches and how far it is; piped it says nothing but errors.
+PIP_INSTALL = @PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m pip install \
+	$(shell test -t 2 || echo --quiet) --disable-pip-version-check --root-user-action=ignore
+TORCH_SIZE := about 200 MB to fetch and 750 MB on disk, a minute or several
 
 $(VENV)/.venv:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tacit needs Python 3.11 or newer")'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tacit needs Python 3.11 or newer")'
+	@echo "making a Python environment in $(VENV): some seconds"
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 # An editable install knows its modules by name: install again when one came, went or moved, not when one changed.
@@ -43,19 +48,21 @@ $(VENV)/.modules: $(VENV)/.venv FORCE
 	@find src/tacit -name '*.py' | sort | cmp -s - $@ || find src/tacit -name '*.py' | sort > $@
 
 $(VENV)/.run: $(VENV)/.venv $(BUILD_INPUTS)
-	@echo "installing tacit into $(VENV) (once)"
+	@echo "installing into $(VENV), once: first torch, $(TORCH_SIZE)"
 	$(PIP_INSTALL) torch==2.13.0
+	@echo "then tacit with NumPy, SciPy, Arrow and matplotlib, about 150 MB to fetch, and its C++ loops: a minute or two"
 	$(PIP_INSTALL) --editable ".[train,studies]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.venv $(BUILD_INPUTS)
-	@echo "installing tacit and its test tools into $(VENV) (once)"
+	@echo "installing into $(VENV), once: first torch, $(TORCH_SIZE)"
 	$(PIP_INSTALL) torch==2.13.0
+	@echo "then tacit with its services and test tools, about 250 MB to fetch, and its C++ loops: a minute or three"
 	$(PIP_INSTALL) --editable ".[dev]"
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.bench: $(VENV)/.dev
-	@echo "installing the peers that the benchmarks compare with into $(VENV) (once)"
+	@echo "installing into $(VENV), once: the peers that benchmarks compare with, about 100 MB to fetch: a minute or two"
 	$(PIP_INSTALL) --editable ".[bench]"
 	@touch $@
 
