@@ -34,7 +34,7 @@ bench: $(VENV)/.bench
 # by its exact version: another spelling may fetch gigabytes of accelerator packages.
 # In a terminal pip shows what it fetches and how far it is; piped it says nothing but errors.
 PIP_INSTALL = @PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m pip install \
-	$(shell test -t 2 || echo --quiet) --disable-pip-version-check --root-user-action=ignore
+	$(shell test -t 2 || echo --quiet --quiet) --disable-pip-version-check --root-user-action=ignore
 TORCH_SIZE := about 200 MB to fetch and 750 MB on disk, a minute or several
 
 $(VENV)/.venv:

@@ -75,9 +75,9 @@ def test_a_plan_that_would_stop_above_the_finest_level_is_refused_before_anythin
     for words in ("2 levels", "got 1", "only about (1,)", "(0,) would read 0", "levels=2", "only([(0,)])"):
         assert words in str(refused.value)
     # Both ways that it names ask about the leaves.
-    asked = Descent(nodes.only([(0,)]), 2, run_plan(levels=1)).question
-    assert asked is not None
-    assert asked.levels == (0,)
+    leaves = Descent(nodes.only([(0,)]), 2, run_plan(levels=1)).question
+    assert leaves is not None
+    assert leaves.levels == (0,)
     log = Log(["lake"] * 400, np.arange(400), np.zeros(400, np.int64), np.zeros(400, bool), 400)
     both = gather_counts(nodes, 2, run_plan(levels=2), silently(log.count(run_plan(levels=2), nodes=nodes)))
     assert both.counts.at((0,)).total.max() == 400

@@ -79,11 +79,11 @@ def test_campaigns_come_again_and_never_twice_in_an_auction(market: Market) -> N
     assert not np.array_equal(replace(names, seed=6).numbers(0, block.offsets, block.bid), found)
     # Bids of a campaign lie around a level of its own: some campaigns are dearer than others, here and there.
     half = of < 1_000
-    level = [
-        [np.log(block.bid[(found == campaign) & part]).mean() for campaign in range(20)]
+    first, last = (
+        np.array([np.log(block.bid[(found == campaign) & part]).mean() for campaign in range(20)])
         for part in (half, ~half)
-    ]
-    assert np.corrcoef(np.array(level))[0, 1] > 0.5
+    )
+    assert np.corrcoef(first, last)[0, 1] > 0.5
 
 
 def test_popularity_is_the_law_that_is_stated() -> None:

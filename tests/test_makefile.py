@@ -1,4 +1,4 @@
-"""`make` says what it installs before it does, with how much and how long: a silent minute looks like a hang."""
+"""`make` says what it installs before it does, how much and how long: a silent minute looks like a hang."""
 
 from __future__ import annotations
 
