@@ -45,7 +45,7 @@ def test_one_thing_is_changed_at_a_time() -> None:
         changed = [name for name, value in vars(ways[way]).items() if value != getattr(usual, name)]
         assert len(changed) == 1
     assert ways["rate x 2"].rate == 2 * plan.phases[0].schedule.rate
-    assert ways["batch / 4"].batch == 1024
+    assert ways["batch / 4"].batch == 512
 
 
 def test_without_samples_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

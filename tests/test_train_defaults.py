@@ -28,8 +28,8 @@ SEARCH = Sizes(17, 3, 100_000, 50_000)
     [
         (4_690_218, 3, 65_142, 10.0),  # N / 72, ten epochs
         (4_690_218, 8, 130_284, 20.0),  # N / 36, twenty
-        (81_805, 3, 4096, 36.05),
-        (8_000, 1, 4096, 368.6),  # and not all of them at once, for ten steps
+        (81_805, 3, 2048, 18.025),
+        (8_000, 1, 2048, 184.3),  # and not all of them at once, for ten steps
         (900, 1, 900, 720.0),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_plan_says_what_it_chose_and_why() -> None:
     (phase,) = plan.phases
     assert isinstance(phase, PrivatePhase)
     found = {default.key: default.value for default in plan.defaults}
-    assert found["descent.batch"] == phase.learning.batch == 4096
+    assert found["descent.batch"] == phase.learning.batch == 2048
     assert found["descent.rate"] == phase.schedule.rate
     assert found["descent.clip_norm"] == phase.clipping.clip_norm == 2.24
     told = DpSgd(3, "1e-6", learning=PrivateLearning(10, 500, 5.0, 0.1, optimizer=Adam())).plan(learnable())

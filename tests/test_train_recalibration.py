@@ -9,6 +9,7 @@ import pytest
 from scipy.special import expit
 
 from tacit.entropy import Simulation
+from tacit.privacy.calibration import epsilon as epsilon_of
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import GaussianStatistic
 from tacit.privacy.units import Unit, UnitKind
@@ -130,7 +131,9 @@ def test_it_is_paid_for_jointly_and_costs_little() -> None:
 
 def test_millions_of_records_need_next_to_nothing_for_it() -> None:
     small, large = (recalibration.planned(1.0, 1e-6, records, 0.1) for records in (8_000, 5_000_000))
-    assert large.noise_stddev == 0.01 * 5_000_000 * 0.1
+    assert large.noise_stddev == pytest.approx(0.002 * 5_000_000 * 0.1)
+    alone = epsilon_of(large, delta=1e-6, relation=Relation.REPLACE_ONE)
+    assert alone < 0.01
     assert small.noise_stddev < 60
     assert isinstance(small, GaussianStatistic)
     assert small.relation is Relation.REPLACE_ONE

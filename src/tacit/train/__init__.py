@@ -6,6 +6,8 @@ plan            what a training will do and promise, from public quantities alon
 run             carries out a plan, step by step
 estimator       all of it in scikit-learn's manner
 settings        how a phase learns; targets: what it learns towards
+defaults        what is chosen where nothing was said, and why
+recalibration   predictions put right after DP-SGD, by one noisy statistic
 models/         two towers each, with a truncated form; saving, ONNX
 labels/         how labels become noisy targets, once
 sgd/            sampling, clipping, noise, updates, and their slow twin

@@ -19,7 +19,7 @@ from tacit.train.sgd.schedule import Decay, Schedule
 STEPS = 720
 """Of DP-SGD: fewer leave weights that have much to learn on their way, more cost time and teach nothing."""
 EPOCHS, LARGE_EPSILON = 10, 8
-LEAST_BATCH = 4096
+LEAST_BATCH = 2048
 """Larger samples are better at any epsilon, by less and less; up to here they cost less than the noise does."""
 NOISE_MOVES = 0.05
 """How far the noise of all steps may move a weight. Less learns too little, more drowns what is learned."""

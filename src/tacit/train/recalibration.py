@@ -35,7 +35,7 @@ GRID = 2.0**-20  # what is added up are multiples of it, so that no digits of a 
 SHARE = 0.05
 """The most that it takes of the squared distance between neighbours that a budget allows: 2.6% more noise in
 DP-SGD's steps."""
-ENOUGH = 0.01  # noise in what is told, as a part of the positives that are expected: less would help nobody
+ENOUGH = 0.002  # noise in what is told, as a part of the positives that are expected: less would help nobody
 USUAL_RATE = 0.05  # of positives, where no public rate is given: it only decides how much noise is enough
 SLOPE_SPREAD, SHIFT_SPREAD = 0.3, 3.0  # how far off one expects a model to be
 TOLD_APART = 4.0  # standard deviations of noise that positives must stand out by
