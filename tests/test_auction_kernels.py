@@ -73,6 +73,26 @@ def test_one_pass_does_what_the_steps_do(way: str, rule: TopOf, charged: int) ->
 
 
 @Ways
+@pytest.mark.parametrize("pricing", PRICINGS, ids=str)
+def test_auctions_of_none_and_of_as_many_as_are_ranked_at_once(way: str, pricing: Pricing) -> None:
+    """Four and eight fill the loops of a fixed length; of none, nothing may be read."""
+    offsets = np.cumsum([0, 0, 1, 4, 0, 8, 5, 0, 3, 4, 8, 9, 0])
+    draws = np.random.default_rng(4)
+    bids = draws.choice(np.array([0, 1, 50, 100, 1000]), size=offsets[-1])
+    public, private = (draws.choice(np.array([0.0, 0.1, 0.5, 1.0]), size=offsets[-1]) for _ in range(2))
+    laws, words = TopOf(1.0).laws_by_size(10), Simulation("few").words(len(offsets) - 1)
+    assert laws is not None
+    with served(way):
+        ranked = auctions.rank_and_price(offsets, bids, public, pricing)
+        at_once = run_auctions(offsets, bids, public, pricing, private, laws, words)
+    with served("twin"):
+        same(ranked, auctions.rank_and_price(offsets, bids, public, pricing))
+        scores = take_scores(ranked.rows, bids, private, pricing.empty or 0.0)
+        table = TopLaws(np.diff(ranked.offsets), *laws)
+        same(at_once, shown(ranked, choices.choose_top(ranked.offsets, scores, table, words)))
+
+
+@Ways
 @pytest.mark.parametrize("keep", [0.0, 0.01, 0.2])
 def test_nobody_pays_less_than_the_reserve(way: str, keep: float) -> None:
     """By hand: the empty slot is worth 20, the reserve is 50, and the last bidder's score is 60."""
