@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import stat
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from service_certificates import a_certificate
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
-from tacit.services import trial
+from tacit.services import running, trial
 from tacit.services.settings import Pace, load, load_either, path_of
 from tacit.services.signing import Party
 
@@ -164,6 +165,31 @@ def test_only_this_machine_may_listen_without_tls(folder: Path, host: str) -> No
     changed(folder, Party.PROXY, "behind_tls = true", 'behind_tls = "yes"')
     with pytest.raises(BadInput, match=r"listen\.behind_tls: expected true or false, got 'yes'"):
         load(path, Party.PROXY)
+
+
+def test_behind_a_reverse_proxy_there_is_no_limit_an_address(folder: Path) -> None:
+    path = folder / "proxy.toml"
+    assert running._most_an_address(load(path, Party.PROXY)) == 200
+    path.write_text(path.read_text() + "\n[pace]\naddress_connections_most = 30\n")
+    assert running._most_an_address(load(path, Party.PROXY)) == 30
+    changed(folder, Party.PROXY, "# behind_tls = true", "behind_tls = true")
+    with pytest.raises(BadInput, match=r"pace\.address_connections_most: expected no such key with behind_tls"):
+        load(path, Party.PROXY)
+    changed(folder, Party.PROXY, "address_connections_most = 30\n", "")
+    assert running._most_an_address(load(path, Party.PROXY)) is None
+
+
+def test_there_are_files_for_all_connections_or_none_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, asked = [(1024, 4096)], []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[0])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, given: asked.append(given))
+    running._allow_files(Pace())
+    assert asked == [(1100, 4096)]
+    running._allow_files(Pace(connections_most=600))
+    assert len(asked) == 1, "there were enough"
+    limits[0] = (1024, 1024)
+    with pytest.raises(BadInput, match=r"pace\.connections_most: expected a system .* 1100 files .* got 1024"):
+        running._allow_files(Pace())
 
 
 @pytest.mark.parametrize("host", ["localhost", "::1", "127.0.0.9"])
