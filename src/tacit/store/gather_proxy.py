@@ -302,14 +302,20 @@ def _lookup(
 def _with_uploads(
     connection: Connection, first: int, last: int, most: int | None = None
 ) -> Sequence[StoredRow]:
-    joined = _REPORTS.join(_UPLOADS, _REPORTS.c.number == _UPLOADS.c.number)
-    query = select(_REPORTS.c.number, _REPORTS.c.report_id, _UPLOADS.c.upload).select_from(joined)
-    between = _REPORTS.c.number.between(first, last)
-    return connection.execute(query.where(between).order_by(_REPORTS.c.number).limit(most)).all()
+    """By the driver itself: a row that SQLAlchemy makes costs a third of reading it."""
+    query = (
+        f"SELECT {_REPORTS.name}.number, report_id, upload FROM {_REPORTS.name} JOIN {_UPLOADS.name} "
+        f"ON {_REPORTS.name}.number = {_UPLOADS.name}.number "
+        f"WHERE {_REPORTS.name}.number BETWEEN ? AND ? ORDER BY {_REPORTS.name}.number"
+    )
+    some = (query, (first, last)) if most is None else (f"{query} LIMIT ?", (first, last, most))
+    marked = some[0] if connection.dialect.name == "sqlite" else some[0].replace("?", "%s")
+    return connection.exec_driver_sql(marked, some[1]).all()
 
 
 def _stored(number: int, taken: Sequence[StoredRow]) -> StoredJob:
-    return StoredJob(number, tuple(row.report_id for row in taken), tuple(row.upload for row in taken))
+    _, report_ids, uploads = zip(*taken, strict=True) if taken else ((), (), ())
+    return StoredJob(number, report_ids, uploads)
 
 
 def _refuse(connection: Connection, job: StoredRow, verdicts: bytes) -> None:
