@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from file_mutations import edits, mutations
-from handed_in_files import KINDS, Kind, Whole, little_memory, problem_with
+from handed_in_files import KINDS, whole_kind
+from handed_in_reading import Kind, little_memory, problem_with
+from handed_in_whole import Whole
 from tacit.errors import BadInput, LedgerCorrupt
 from tacit.privacy.ledger.chain import decode, line_of, series_of
 
@@ -124,7 +126,7 @@ def _with_rows(whole: bytes, rows: int) -> bytes:
 @pytest.mark.parametrize("name", NAMED)
 def test_what_is_said(name: str, whole: Whole) -> None:
     which, damaged, said = NAMED[name]
-    kind = whole(which)
+    kind = whole_kind(whole, which)
     before = kind.file.read_bytes()
     assert damaged(before) != before
     kind.file.write_bytes(damaged(before))
@@ -138,10 +140,10 @@ def test_what_is_said(name: str, whole: Whole) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_damage_is_read_or_refused_in_one_line(name: str, whole: Whole) -> None:
-    assert not problems(whole(name), count=FEW)
+    assert not problems(whole_kind(whole, name), count=FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_two_thousand_damages_are_read_or_refused_in_one_line(name: str, whole: Whole) -> None:
-    assert not problems(whole(name), count=MANY)
+    assert not problems(whole_kind(whole, name), count=MANY)
