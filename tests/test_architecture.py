@@ -66,7 +66,7 @@ RESERVED = {
     "secrets": {"entropy"},
 }
 
-TOLD = frozenset({"services", "threads", "bench"})
+TOLD = frozenset({"services", "threads"})
 """Rooms that may read environment variables."""
 
 # The maths has no clock, no files, no network and no randomness of its own.

@@ -48,13 +48,12 @@ def test_one_thing_is_changed_at_a_time() -> None:
     assert ways["batch / 4"].batch == 512
 
 
-def test_without_samples_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("TACIT_DATA", raising=False)
+def test_without_samples_it_says_so(tmp_path: Path) -> None:
     (missing,) = defaults.run(lambda items, _: items)
     assert math.isnan(missing.value)
-    assert "TACIT_DATA names no folder" in missing.settings
+    assert "--data names no folder" in missing.settings
     (absent,) = defaults.of_sample("adkdd_102k", tmp_path, tmp_path)
-    assert absent.settings == "not measured: TACIT_DATA has no criteo_adkdd21.csv.gz"
+    assert absent.settings == "not measured: the folder has no criteo_adkdd21.csv.gz"
     assert ON_REQUEST == ("defaults",)
     assert not set(ON_REQUEST) & set(USUAL)
     assert set(SUITES) == set(ON_REQUEST) | set(USUAL)

@@ -105,7 +105,7 @@ def test_the_page_comes_before_the_training(place: Path, capsys: Told) -> None:
 def test_a_dry_run_says_what_was_chosen_and_why(place: Path, capsys: Told) -> None:
     config = dp_sgd(place, descent={"batch": 60})
     record = told(capsys, "train", config, "--dry-run")
-    keys = ["epochs", "optimizer", "clip_norm", "recalibrate", "rate"]
+    keys = ["epochs", "clip_norm", "recalibrate", "optimizer", "rate"]
     assert [default["key"] for default in record["defaults"]] == [f"descent.{key}" for key in keys]
     assert all(default["because"] for default in record["defaults"])
     assert record["defaults"][0]["value"] == pytest.approx(720 * 60 / 476)

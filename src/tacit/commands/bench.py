@@ -31,6 +31,7 @@ def add_parser(commands: Subparsers) -> None:
         type=_suite,
         help=f"{', '.join(SUITES)}; default all but {', '.join(ON_REQUEST)}",
     )
+    parser.add_argument("--data", metavar="FOLDER", help="of published samples, which defaults is measured on")
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -45,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     measurements: list[Measurement] = []
     for name in args.names or USUAL:
         suite = importlib.import_module(f"tacit.bench.{name}")
-        measurements += suite.run(tracked)
+        samples = (args.data,) if name in ON_REQUEST else ()
+        measurements += suite.run(tracked, *samples)
     missed = [m for m in measurements if m.holds is False]
     if args.json:
         print_json([_record(m) for m in measurements])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tacit.train.examples import Sizes
 from tacit.train.settings import Course, Learning, PrivateLearning, RateByNoise
@@ -61,8 +61,8 @@ Chosen = tuple[Default, ...]
 def private_course(
     learning: PrivateLearning, records: int, epsilon: float, sizes: Sizes
 ) -> tuple[Course, float, Chosen]:
-    """How DP-SGD learns, its clip norm, and what of it was chosen here. `private_rate` has the rate, which may
-    hang on the noise."""
+    """How DP-SGD learns, its clip norm, and what of it was chosen here. `private_rate` has the rate and may
+    take another optimizer: both hang on the noise."""
     chosen: list[Default] = []
     passes = EPOCHS * (2 if epsilon >= LARGE_EPSILON else 1)
     batch, epochs, optimizer, clip_norm = (
@@ -88,23 +88,14 @@ def private_course(
         if epochs > STEPS * share:
             why = f"small batches need {passes} epochs to outweigh their noise"
         chosen.append(Default("descent.epochs", epochs, why))
-    if optimizer is None:
-        rows = sizes.public_rows + sizes.sensitive_rows
-        dense = rows <= MOST_DENSE_ROWS
-        optimizer = Adam() if dense else Sgd(MOMENTUM)
-        why = "it divides each weight's noise by its own size: weights of rare and frequent values learn alike"
-        if not dense:
-            why = (
-                f"Adam would visit each of {rows:,} table rows in every step, and SGD only those that are read"
-            )
-        chosen.append(Default("descent.optimizer", name_of(optimizer), why))
     if clip_norm is None:
         fields = sizes.public_fields + sizes.sensitive_fields
         length = math.sqrt(1 + fields)
         clip_norm = min(MOST_CLIP_NORM, math.ceil(100 * length) / 100)
         why = f"{fields} fields and a bias make gradients of up to {length:.2f} before embeddings grow"
         chosen.append(Default("descent.clip_norm", clip_norm, why))
-    course = Course(epochs, batch, optimizer, learning.penalty, learning.start_rate, clip_norm=float(clip_norm))
+    rule = optimizer or Sgd(MOMENTUM)
+    course = Course(epochs, batch, rule, learning.penalty, learning.start_rate, clip_norm=float(clip_norm))
     return course, float(clip_norm), tuple(chosen)
 
 
@@ -116,28 +107,43 @@ def private_rate(
     clip_norm: float,
     batch: float,
     sizes: Sizes,
-) -> tuple[Schedule, Chosen]:
-    """The rate at which the noise of all steps alone moves a weight by `NOISE_MOVES`.
+) -> tuple[Course, Schedule, Chosen]:
+    """The rate at which the noise of all steps alone moves a weight by `NOISE_MOVES`, and the optimizer.
 
-    Adam divides by the size of a gradient, which for most weights is noise, so a step is about as long as the
-    rate, and steps of random sign add up to rate * sqrt(sum of squared decays). SGD's steps are as long as the
-    noise, `noise` * clip_norm / batch, and momentum repeats each of them 1 / (1 - momentum) times.
+    SGD's steps are as long as the noise, `noise` * clip_norm / batch, momentum repeats each of them
+    1 / (1 - momentum) times, and steps of random sign add up to rate * sqrt(sum of squared decays). Where there
+    is little noise that rate is so large that SGD swings. Adam divides by the size of a gradient, which for
+    most weights is noise: its step is about as long as the rate, and no longer where there is more signal.
     """
     decay = learning.decay or Decay.COSINE
     if isinstance(learning.rate, RateByNoise):
-        rate = learning.rate.rate(noise, clip_norm, batch, steps)
-        return Schedule(rate, steps, decay), ()
-    if learning.rate is not None:
-        return Schedule(learning.rate, steps, decay), ()
-    squares = steps * (0.375 if decay is Decay.COSINE else 1.0)
+        return course, Schedule(learning.rate.rate(noise, clip_norm, batch, steps), steps, decay), ()
+    if learning.rate is not None and learning.optimizer is not None:
+        return course, Schedule(learning.rate, steps, decay), ()
+    chosen: list[Default] = []
+    rate = NOISE_MOVES / math.sqrt(steps * (0.375 if decay is Decay.COSINE else 1.0))
+    stable = STABLE / (1 + sizes.public_fields + sizes.sensitive_fields)
+    rows = sizes.public_rows + sizes.sensitive_rows
+    optimizer = course.optimizer
+    of_sgd = rate * (1 - MOMENTUM) / (noise * clip_norm / batch)
+    if learning.optimizer is None:
+        why = f"its rate stays below {stable:.2g}, where it would swing, and it visits only rows that are read"
+        if of_sgd > stable and rows <= MOST_DENSE_ROWS:
+            optimizer = Adam()
+            why = f"with so little noise SGD would need a rate of {of_sgd:.2g}, and swings above {stable:.2g}"
+        elif of_sgd > stable:
+            why = f"Adam would visit all {rows:,} table rows in every step, and SGD only those that are read"
+        chosen.append(Default("descent.optimizer", name_of(optimizer), why))
     why = f"the noise of {steps:,} steps then moves a weight by {NOISE_MOVES:g} in all"
-    rate = NOISE_MOVES / math.sqrt(squares)
-    if isinstance(course.optimizer, Sgd):
-        rate *= (1 - course.optimizer.momentum) / (noise * clip_norm / batch)
-        stable = STABLE / (1 + sizes.public_fields + sizes.sensitive_fields)
+    if isinstance(optimizer, Sgd):
+        rate *= (1 - optimizer.momentum) / (noise * clip_norm / batch)
         if rate > stable:
             rate, why = stable, "with so little noise a larger rate would swing up and down"
-    return Schedule(rate, steps, decay), (Default("descent.rate", rate, why),)
+    course = replace(course, optimizer=optimizer)
+    if learning.rate is not None:
+        return course, Schedule(learning.rate, steps, decay), tuple(chosen)
+    chosen.append(Default("descent.rate", rate, why))
+    return course, Schedule(rate, steps, decay), tuple(chosen)
 
 
 def label_course(learning: Learning, examples: int, table: str) -> tuple[Course, Schedule, Chosen]:

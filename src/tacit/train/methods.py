@@ -207,7 +207,7 @@ class Hybrid:
         )
         release = SubsampledGaussian(noise, sampling, steps)
         part = Part.SENSITIVE if self.frozen and phases else Part.WHOLE
-        schedule, said = private_rate(
+        course, schedule, said = private_rate(
             self.learning, course, steps, noise, clip_norm, sampling * records, examples.sizes
         )
         phases.append(PrivatePhase(part, course, schedule, Clipping(clip_norm, noise), sampling, groups))
