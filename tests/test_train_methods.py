@@ -70,7 +70,7 @@ def fitted(method: Method, examples: Examples, seed: int = 1) -> Estimator:
 def test_every_method_learns_and_privacy_costs() -> None:
     examples, test = learnable(1), learnable(1)
     methods: dict[str, Method] = {
-        "plain": Plain(Learning(epochs=6, batch=256, rate=0.02)),
+        "plain": Plain(Learning(epochs=6, batch=256, rate=0.02, optimizer=Adam())),
         "labels": LabelDp(3, learning=Learning(epochs=6, batch=256, rate=0.02)),
         "dp-sgd": DpSgd(6, "1e-5", learning=FAST),
         "hybrid": Hybrid(6, "1e-5", k=0.5, learning=FAST),

@@ -22,7 +22,6 @@ from tacit.privacy.relations import Relation
 from tacit.privacy.releases import GaussianStatistic
 from tacit.train.examples import Examples
 from tacit.train.models.model import Model, Part
-from tacit.train.models.predicting import BATCH
 from tacit.train.sgd.sampling import Places
 
 Reals = NDArray[np.float64]
@@ -31,6 +30,7 @@ KNOTS: Reals = np.arange(-7.0, 4.0)
 """Logits that others are told as mixtures of; beyond the ends, as the ends."""
 PLACES: Reals = (KNOTS - KNOTS[0]) / (KNOTS[-1] - KNOTS[0])
 SENSITIVITY = 2.0
+AT_ONCE = 1024  # records, so that it takes no more memory than the steps before it
 GRID = 2.0**-20  # what is added up are multiples of it, so that no digits of a sum tell more than the sum
 SHARE = 0.05
 """The most that it takes of the squared distance between neighbours that a budget allows: 2.6% more noise in
@@ -125,8 +125,8 @@ def statistic(model: Model, examples: Examples, weights: Reals | None) -> Reals:
     """Positives, the sum of their places among the knots, and how logits are spread over the knots."""
     total = np.zeros(2 + len(KNOTS))
     labels = examples.labels
-    for first in range(0, len(examples), BATCH):
-        places = np.arange(first, min(first + BATCH, len(examples)), dtype=np.int64)
+    for first in range(0, len(examples), AT_ONCE):
+        places = np.arange(first, min(first + AT_ONCE, len(examples)), dtype=np.int64)
         ids = model.ids(examples, examples.rows(places), Part.WHOLE)
         weight = np.ones(len(places)) if weights is None else weights[places]
         total += _vectors(model.forward(ids, Part.WHOLE).scores, labels[places], weight)
