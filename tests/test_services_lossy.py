@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -157,7 +158,8 @@ def test_one_round_that_never_gets_through_holds_up_no_other() -> None:
 def test_a_link_that_is_down_is_tried_seldom_and_taken_up_at_once(caplog: pytest.LogCaptureFixture) -> None:
     world = Lossy(lambda _: "lost")
     pauses = [world.look() for _ in range(12)]
-    assert len(caplog.records) == 1, "every look has said the same"
+    troubles = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(troubles) == 1, "every look has said the same"
     assert len(world.sent) <= 2 * len(pauses), "every round tried a link that was down"
     assert LONGEST_PAUSE_SECONDS / 2 <= pauses[-1] <= LONGEST_PAUSE_SECONDS
     assert len(set(pauses[-4:])) == 4, "no jitter"
@@ -198,7 +200,8 @@ def test_a_refusal_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(20):
         assert world.look() == 1.0
     assert world.live.all() == [world.rounds[0]]
-    assert len(caplog.records) == 1, "every look has said the same"
+    troubles = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(troubles) == 1, "every look has said the same"
 
 
 @pytest.mark.slow

@@ -115,13 +115,15 @@ def test_names_and_errors_of_stores(url: str, tmp_path: Path) -> None:
 
 
 def test_lines_of_a_log_hold_none(capsys: pytest.CaptureFixture[str]) -> None:
-    before = logging.getLogger().handlers[:]
+    before, ours = logging.getLogger().handlers[:], logging.getLogger("tacit.services")
+    level = ours.level
     try:
-        log_lines(logging.getLogger("tacit.services"))
-        logging.getLogger("tacit.services").error("cannot reach %s", URLS[0])
+        log_lines(ours)
+        ours.error("cannot reach %s", URLS[0])
         logging.getLogger("some.library").warning("no such place: %s", URLS[2])
     finally:
         logging.basicConfig(handlers=before, force=True)
+        ours.setLevel(level)
     expect_unseen(capsys.readouterr().err)
 
 
