@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tacit.cli import main
+from tacit.commands import train_run
 from tacit.commands.explain import statement_of
 from tacit.data.columns import Columns
 from tacit.entropy import Simulation
@@ -129,6 +130,36 @@ def test_how_far_off_predictions_were_is_said_once(place: Path, capsys: Told) ->
     assert said.err.count("calibrated  ") == 1
     assert "predictions are not" in said.err or "of what was observed" in said.err
     assert "not be recalibrated" not in said.out
+
+
+def test_how_far_off_predictions_were_stays_with_the_model(
+    place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For machines, in the saved model, on its page; a run that goes on when it is made finds it there."""
+    config = dp_sgd(place, descent={"epochs": 4, "batch": 60})
+    put = train_run.put_in_place
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(train_run, "put_in_place", full)
+    assert main(["train", str(config)]) == 2
+    monkeypatch.setattr(train_run, "put_in_place", put)
+    capsys.readouterr()
+    assert main(["train", str(config), "--resume", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["calibrated"]
+    assert set(found) == {"predicted", "spread", "slope", "shift", "is_close", "words"}
+    assert found["is_close"] is False, "there are 476 examples"
+    assert "WARNING" in found["words"]
+    assert load(place / "model").settings["calibrated"] == found
+    explained = told(capsys, "explain", place / "model")
+    assert explained["settings"]["calibrated"] == found
+    assert main(["explain", str(place / "model")]) == 0
+    assert f"Calibration: {found['words']}." in " ".join(capsys.readouterr().out.split())
+    said = {"data": "log", "out": "plain", "model": {"name": "logistic"}, "privacy": {"method": "plain"}}
+    assert told(capsys, "train", written(place / "plain.toml", said))["calibrated"] is None
+    assert main(["explain", str(place / "plain")]) == 0
+    assert "Calibration" not in capsys.readouterr().out
 
 
 def test_a_dry_run_and_an_explanation_change_nothing(place: Path, capsys: Told) -> None:

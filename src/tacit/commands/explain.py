@@ -108,6 +108,7 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
         learned = f", trained on {examples:,} examples of {log}" if examples else ""
         paid = ", ".join(settings["ledger"]["keys"][:3]) if settings.get("ledger") else None
         as_if = _simulated(settings.get("as_if"))
+        calibrated = settings["calibrated"]["words"] if settings.get("calibrated") else None
     with taken_apart(place / STATEMENT, "a statement"):
         promised = None if saved.statement is None else statement_of(saved.statement).as_text()
     parameters = sum(a.size for a in (*saved.model.tables.values(), *saved.model.dense.values()))
@@ -133,6 +134,8 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
         f"It reads {reads}.",
         "",
     ]
+    if calibrated is not None:
+        page[-1:] = [_filled(f"Calibration: {calibrated}."), ""]
     if saved.synthetic:
         page += [ABOUT_NOBODY, ""]
     if simulated:

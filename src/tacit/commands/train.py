@@ -94,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
     except Interrupted as ended:
         print(f"tacit train: interrupted; {ended}", file=sys.stderr)
         return INTERRUPTED
-    record |= {"seconds": done.seconds, "paid": done.paid, "onnx": str(config.onnx) if config.onnx else None}
+    record |= {"seconds": done.seconds, "paid": done.paid, "calibrated": done.calibrated}
+    record["onnx"] = str(config.onnx) if config.onnx else None
     if args.json:
         print_json(record)
     else:

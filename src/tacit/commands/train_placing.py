@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def put_in_place(staged: Path, out: Path, *, overwrite: bool) -> None:
@@ -20,14 +22,21 @@ def put_in_place(staged: Path, out: Path, *, overwrite: bool) -> None:
 
 def saved_run(out: Path) -> str | None:
     """The name of the run that made the model at `out`, if there is a model."""
+    found = saved_settings(out).get("run")
+    return found if isinstance(found, str) else None
+
+
+def saved_settings(out: Path) -> Mapping[str, Any]:
+    """What the model at `out` says of its training; nothing where there is no model."""
     from tacit.data.manifest import read_manifest
     from tacit.train.models.saving import MANIFEST, VERSION
 
     if not (out / MANIFEST).is_file():
-        return None
-    settings = read_manifest(out, MANIFEST, what="a saved model", version=VERSION).get("settings", {})
-    found = settings.get("run")
-    return found if isinstance(found, str) else None
+        return {}
+    settings: Mapping[str, Any] = read_manifest(out, MANIFEST, what="a saved model", version=VERSION).get(
+        "settings", {}
+    )
+    return settings
 
 
 def _linked(file: Path, name: Path) -> None:

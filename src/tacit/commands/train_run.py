@@ -6,7 +6,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from tacit.commands.places import in_words
 from tacit.commands.train_flips import Labelled
 from tacit.commands.train_output import shown_progress
 from tacit.commands.train_payment import Payment
-from tacit.commands.train_placing import put_in_place, saved_run
+from tacit.commands.train_placing import put_in_place, saved_run, saved_settings
 from tacit.commands.train_plan import Planned, check_out
 from tacit.errors import BadInput, ReservationTaken, SelfCheckFailed, TacitError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tacit.train.checkpoints import Checkpoints
     from tacit.train.models.model import Model
     from tacit.train.models.saving import Saved
+    from tacit.train.recalibration import Calibrated
     from tacit.train.run import Progress
     from tacit.train.sinks import Sink
 
@@ -39,6 +40,7 @@ class Interrupted(KeyboardInterrupt):
 class Trained:
     seconds: float
     paid: str | None  # in words
+    calibrated: Mapping[str, Any] | None  # `Calibrated.as_json`, as the saved model has it
 
 
 def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overwrite: bool) -> Trained:
@@ -64,8 +66,8 @@ def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overw
             keeper.release() if begun else keeper.discard()
             raise
         if not keeper.made:
-            model = _trained(chosen, payment, keeper, told, begun=begun)
-            _finish(keeper, _stays(payment), lambda: _stage(chosen, payment, model, keeper))
+            model, calibrated = _trained(chosen, payment, keeper, told, begun=begun)
+            _finish(keeper, _stays(payment), lambda: _stage(chosen, payment, model, calibrated, keeper))
         _finish(keeper, _stays(payment), lambda: _say_made(payment, keeper))
         if not there:
             place = partial(put_in_place, keeper.staged, config.out, overwrite=overwrite)
@@ -74,7 +76,7 @@ def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overw
         if config.onnx is not None:
             _finish(keeper, _is_there(chosen, payment), lambda: _export(chosen, overwrite))
         keeper.discard()
-    return Trained(time.monotonic() - begun_at, paid)
+    return Trained(time.monotonic() - begun_at, paid, saved_settings(config.out).get("calibrated"))
 
 
 def _refuse_lost(chosen: Planned, payment: Payment | None, keeper: Checkpoints) -> None:
@@ -119,7 +121,7 @@ def _say_made(payment: Payment | None, keeper: Checkpoints) -> None:
 
 def _trained(
     chosen: Planned, payment: Payment | None, keeper: Checkpoints, told: tuple[Sink, ...], *, begun: bool
-) -> Model:
+) -> tuple[Model, Calibrated | None]:
     from tacit.entropy import Entropy, Simulation
     from tacit.train.run import Run
     from tacit.train.spending import Spending
@@ -135,7 +137,7 @@ def _trained(
     steps = 0
     try:
         if chosen.statistic is not None:
-            return _from_statistic(chosen)
+            return _from_statistic(chosen), None
         with _stopping(keeper), shown_progress(chosen.plan, spending, told) as watch:
 
             def count(progress: Progress) -> None:
@@ -148,7 +150,7 @@ def _trained(
                 chosen.plan, model, chosen.examples, source, chosen.secret,
                 speed=config.speed, simulated=seed is not None,
             )  # fmt: skip
-            return run.go(count, keeper)
+            return run.go(count, keeper), run.calibrated
     except ReservationTaken:
         keeper.release()
         raise
@@ -203,15 +205,20 @@ def _finish(keeper: Checkpoints, standing: str, act: Callable[[], object]) -> No
         raise
 
 
-def _stage(chosen: Planned, payment: Payment | None, model: Model, keeper: Checkpoints) -> None:
+def _stage(
+    chosen: Planned, payment: Payment | None, model: Model, calibrated: Calibrated | None, keeper: Checkpoints
+) -> None:
     from tacit.train.models.saving import save
 
-    save(keeper.staged, as_saved(chosen, payment, model, keeper.run), overwrite=True)
+    save(keeper.staged, as_saved(chosen, payment, model, calibrated, keeper.run), overwrite=True)
     keeper.note_made()
 
 
-def as_saved(chosen: Planned, payment: Payment | None, model: Model, run: str) -> Saved:
-    """The model with its promise, and with how it was trained: settings, never a private figure."""
+def as_saved(
+    chosen: Planned, payment: Payment | None, model: Model, calibrated: Calibrated | None, run: str
+) -> Saved:
+    """The model with its promise, and with how it was trained: settings, never a private figure. How far off
+    predictions were is from a statistic that the promise covers."""
     from tacit.train.models.saving import Saved
 
     config, plan = chosen.config, chosen.plan
@@ -224,6 +231,7 @@ def as_saved(chosen: Planned, payment: Payment | None, model: Model, run: str) -
         "examples": len(chosen.examples),
         "units": chosen.units,
         "steps": plan.steps,
+        "calibrated": None if calibrated is None else calibrated.as_json(),
         "log": chosen.columns.manifest.get("log"),
         "simulated": config.run.simulated,
         "ledger": None if payment is None else payment.as_json(),

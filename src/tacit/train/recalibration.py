@@ -67,6 +67,18 @@ class Calibrated:
         """Whether predictions are now within 10% of what was observed, but for a chance of 5% by the noise."""
         return self.predicted is not None and 2 * self.spread <= CLOSE
 
+    def as_json(self) -> dict[str, float | bool | str | None]:
+        """What is saved with the model: no figure that was not told."""
+        told = self.predicted is not None
+        return {
+            "predicted": self.predicted,
+            "spread": self.spread if told else None,
+            "slope": self.slope,
+            "shift": self.shift,
+            "is_close": self.is_close,
+            "words": self.words,
+        }
+
     @property
     def words(self) -> str:
         if self.predicted is None:
