@@ -1,9 +1,12 @@
-"""DP-SGD as it is really run, against its claim.
+"""DP-SGD as it is really run, and the statistic that puts its predictions right, against their claims.
 
 One training holds as many worlds as there are trials: each world is a record (or a user) with table rows that
 nobody else reads, so that every world is a trial of its own, and one run of the real trainer is many runs of
 the mechanism. The auditor sees what the claim is for, every step: how far a world's weights moved in the
 direction that its gradient can move them in, and how far they moved otherwise, which is noise alone.
+
+The statistic is a sum over everybody, so a world is a log of its own: the sums of the real code, and as many
+draws of its noise as there are trials.
 """
 
 from __future__ import annotations
@@ -13,19 +16,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
 from tacit.data.splits import Rows
-from tacit.privacy.audit.case import Case, Seen, claim, empirical, gaussian_law
+from tacit.privacy.audit.case import Case, Draws, Seen, claim, empirical, gaussian_law
 from tacit.privacy.randomness import Source
 from tacit.privacy.relations import Relation
-from tacit.privacy.releases import SubsampledGaussian
+from tacit.privacy.releases import GaussianStatistic, SubsampledGaussian
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.models.model import Part
+from tacit.train.recalibration import (
+    KNOTS,
+    SENSITIVITY,
+    Reals,
+    Recalibration,
+    statistic,
+    weights_of,
+    with_noise,
+)
 from tacit.train.sgd.descent import Clipping, Descent, NoiseForm, Settings
 from tacit.train.sgd.optimizers import Sgd
 from tacit.train.sgd.sampling import poisson_sample
@@ -60,6 +73,9 @@ def cases() -> list[Case]:
             World(NoiseForm.LAZY, records=2, together=True),
             World(NoiseForm.LAZY, records=2, together=False),
         ),
+        _recalibration_case("recalibration, a record", Log(1)),
+        # The twin takes a user's records for as many people: none counts less.
+        _recalibration_case("recalibration, a user of 3 as one", Log(3), Log(3, together=False)),
     ]
 
 
@@ -134,4 +150,75 @@ def _case(name: str, honest: World, twin: World) -> Case:
         draws=honest.draws,
         law=gaussian_law(NOISE, _claimed),
         twin_draws=twin.draws,
+    )
+
+
+@dataclass(frozen=True)
+class Log:
+    """A unit of so many records among others. Its neighbour has negatives of the lowest score where it has
+    positives of the highest: no two vectors are further apart. `together` weighs them as one person's."""
+
+    records: int
+    together: bool = True
+    others: int = 4
+
+    def sums(self, plan: Recalibration, neighbour: bool) -> Reals:
+        count = self.records + self.others
+        value, label = np.arange(count) % 2, np.arange(count) % 2
+        value[: self.records] = label[: self.records] = 0 if neighbour else 1
+        examples = Examples(
+            public=np.empty((count, 0), np.int32),
+            sensitive=value.astype(np.int32)[:, None],
+            sizes=Sizes(0, 1, 0, 2),
+            at=Rows(slice(0, count)),
+            label=label.astype(np.uint8),
+        )
+        model = LogisticRegression().build(examples.sizes, _nothing)
+        model.table[:, 0] = KNOTS[0], KNOTS[-1]
+        return statistic(model, examples, plan.weights)
+
+    def plan(self, noise: float) -> Recalibration:
+        groups = np.r_[np.zeros(self.records, np.int64), 1 + np.arange(self.others)]
+        release = GaussianStatistic(noise, SENSITIVITY, Relation.REPLACE_ONE)
+        return Recalibration(release, weights_of(groups) if self.together else None)
+
+    def draws(self, above: float) -> Draws:
+        def draw(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+            plan = self.plan(NOISE * SENSITIVITY * float(share))
+            here, there = self.sums(plan, False), self.sums(plan, True)
+            sums = there if neighbour else here
+            told = with_noise(plan, np.tile(sums, (trials, 1)), source)
+            moved = (told - there) @ (here - there) / np.linalg.norm(here - there)
+            return Seen(moved > above * SENSITIVITY, ((told - sums) / SENSITIVITY).ravel())
+
+        return draw
+
+
+def _nothing(*_: object, **__: object) -> NoReturn:
+    raise AssertionError("logistic regression draws nothing")
+
+
+@cache
+def _recalibration_claimed(share: Fraction) -> float:
+    noise = NOISE * SENSITIVITY * float(share)
+    release = GaussianStatistic(noise, SENSITIVITY, Relation.REPLACE_ONE)
+    return claim(release, Relation.REPLACE_ONE, DELTA)
+
+
+def _recalibration_case(name: str, honest: Log, twin: Log | None = None) -> Case:
+    """The event is the threshold that tells the most, at the claim, about a move by the whole sensitivity."""
+    claimed = _recalibration_claimed(Fraction(1))
+
+    def told(above: float) -> float:
+        return float(norm.sf((above - 1) / NOISE) - math.exp(claimed) * norm.sf(above / NOISE))
+
+    above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
+    return empirical(
+        name,
+        Relation.REPLACE_ONE,
+        claimed,
+        delta=DELTA,
+        draws=honest.draws(above),
+        law=gaussian_law(NOISE, _recalibration_claimed),
+        twin_draws=None if twin is None else twin.draws(above),
     )

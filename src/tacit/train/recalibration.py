@@ -126,11 +126,17 @@ def recalibrate(plan: Recalibration, model: Model, examples: Examples, source: S
                 1. Two such vectors are within sqrt(1 + 1 + 2) = 2 of each other, and so are two weighted means
                 of them. The Gaussian mechanism: Dwork, Roth 2014, appendix A.
     """
-    told = statistic(model, examples, plan.weights)
-    noise = source.normal(len(told), dtype=np.float64, scale=plan.release.noise_stddev)
-    found = fitted(told + np.round(noise / GRID) * GRID, plan.release.noise_stddev)
+    told = with_noise(plan, statistic(model, examples, plan.weights), source)
+    found = fitted(told, plan.release.noise_stddev)
     model.rescale(found.slope, found.shift)
     return found
+
+
+def with_noise(plan: Recalibration, sums: Reals, source: Source) -> Reals:
+    """What is told of these sums, or of as many as there are rows."""
+    noise = source.normal(sums.shape, dtype=np.float64, scale=plan.release.noise_stddev)
+    told: Reals = sums + np.round(noise / GRID) * GRID
+    return told
 
 
 def statistic(model: Model, examples: Examples, weights: Reals | None) -> Reals:
