@@ -86,6 +86,9 @@ class Snapshots:
         self.seen = state_of(model, descent)
         raise KeyboardInterrupt
 
+    def stop_if_asked(self) -> None:
+        self._checkpoints.stop_if_asked()
+
     def restore(self, model: Model, start: Any) -> tuple[Mark, Descent | None]:
         return self._checkpoints.restore(model, start)
 
@@ -218,6 +221,26 @@ def test_what_is_due() -> None:
     never.ask_to_stop()
     assert never.due(Mark(0, 101))
     assert Checkpoints(Path("x"), "this", Keeping(None, 1e-9)).due(Mark(0, 1))
+
+
+def test_a_run_that_trains_anew_on_all_examples_ends_when_asked_and_goes_on(tmp_path: Path) -> None:
+    """What was held out has said when to end; the second training keeps no checkpoints."""
+    examples = small_examples()
+    plan = Plain(Learning(batch=8)).plan(examples)
+    steps = plan.phases[0].schedule.steps
+
+    with claimed(tmp_path / "model", resume=False) as checkpoints:
+
+        def stop(progress: Progress) -> None:
+            if progress.steps != steps:
+                checkpoints.ask_to_stop()
+
+        with pytest.raises(KeyboardInterrupt):
+            run_of(plan, examples, "first").go(stop, checkpoints)
+    seen: list[Progress] = []
+    with claimed(tmp_path / "model", resume=True) as checkpoints:
+        run_of(plan, examples, "second").go(seen.append, checkpoints)
+    assert seen[-1].step == seen[-1].steps
 
 
 def test_another_training_is_refused_and_nothing_changes(tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from tacit.entropy import Simulation
-from tacit.train.defaults import label_course, private_course, private_rate
+from tacit.train.defaults import FEWEST_EPOCHS, label_course, private_course, private_rate
 from tacit.train.estimator import Estimator
 from tacit.train.examples import Sizes
 from tacit.train.methods import DpSgd, LabelDp, Plain
+from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.plan import PrivatePhase
-from tacit.train.run import Progress
+from tacit.train.run import HELD_OUT_SEED, Progress, _HeldOut
 from tacit.train.settings import Learning, PrivateLearning, RateByNoise
+from tacit.train.sgd.descent import Descent
 from tacit.train.sgd.optimizers import Adam, Sgd
 from tacit.train.sgd.schedule import Decay
 from test_train_methods import MODEL, SECRET, learnable
@@ -121,9 +123,54 @@ def test_plain_training_ends_when_held_out_examples_say_so() -> None:
         steps[name] = seen[-1].step
         if name == "signal":
             assert model.score(examples) > 0.85
-    assert steps["noise"] < steps["signal"] <= 30 * -(-5400 // 94)
+    assert steps["noise"] < steps["signal"] <= 30 * (-(-5400 // 94) + -(-6000 // 94))
     noisy = Estimator(MODEL, LabelDp(3), source=Simulation(1), secret=SECRET, simulated=True)
     assert noisy.fit(learnable()).score(learnable()) > 0.68  # public half of the fields alone
+
+
+def test_examples_that_were_held_out_are_learned_from_in_the_end() -> None:
+    """One value is read by them alone; a logistic weight that no example moves stays 0."""
+    examples = learnable()
+    order = np.random.default_rng(HELD_OUT_SEED).permutation(len(examples))
+    public = examples.public.copy()
+    public[:, 0] = np.minimum(public[:, 0], 10)
+    public[order[:600], 0] = 11
+    for method in (Plain(), LabelDp(3)):
+        model = Estimator(LogisticRegression(), method, source=Simulation(1), secret=SECRET, simulated=True)
+        seen: list[int] = []
+        model.fit(replace(examples, public=public), watch=lambda told, seen=seen: seen.append(told.step))  # type: ignore[misc]
+        assert abs(float(model.model.tables["table"][11, 0])) > 0.01
+        assert seen == sorted(seen), "sinks are told steps that grow"
+    assert not label_course(Learning(), 4_690_218, "labels")[0].refit, "one in seventy is not worth the time"
+
+
+def test_a_rise_within_its_own_chance_ends_nothing() -> None:
+    """At epsilon 1/4 an epoch gains less than a tenth of the labels can show."""
+    seen: list[Progress] = []
+    model = Estimator(MODEL, LabelDp(0.25), source=Simulation(4), secret=SECRET, simulated=True)
+    model.fit(learnable(), watch=seen.append)
+    assert seen[-1].step >= (2 * FEWEST_EPOCHS) * -(-5400 // 94), "as many as it needs, and again on all"
+
+
+def test_what_is_held_out_is_looked_at_with_settled_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGD with momentum leaves rows waiting until somebody reads them."""
+    calls: list[str] = []
+    settle, look = Descent.settle, _HeldOut._losses
+
+    def settled(descent: Descent) -> None:
+        calls.append("settle")
+        settle(descent)
+
+    def looked(held: _HeldOut) -> np.ndarray:
+        calls.append("look")
+        return look(held)
+
+    monkeypatch.setattr(Descent, "settle", settled)
+    monkeypatch.setattr(_HeldOut, "_losses", looked)
+    said = Plain(Learning(optimizer=Sgd(0.9), rate=0.05))
+    Estimator(MODEL, said, source=Simulation(1), secret=SECRET, simulated=True).fit(learnable())
+    assert calls[0] == "look", "before the first step"
+    assert calls[1:5] == ["settle", "look"] * 2
 
 
 def test_a_plan_says_what_it_chose_and_why() -> None:

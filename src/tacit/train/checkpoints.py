@@ -200,6 +200,10 @@ class Checkpoints:
             if old.name != name:
                 old.unlink()
         self._since, self._last = 0, time.monotonic()
+        self.stop_if_asked()
+
+    def stop_if_asked(self) -> None:
+        """End as on Ctrl-C, where nothing is to be kept beyond the last checkpoint."""
         if self._stop:
             raise KeyboardInterrupt
 

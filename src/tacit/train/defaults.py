@@ -37,6 +37,8 @@ FEW_LABELS = 1.6
 """Adam's epsilon times the batch: rows that fewer examples of a batch read take smaller steps."""
 COSINE_RATE, CONSTANT_RATE = 0.006, 0.002
 MOST_EPOCHS, PATIENCE = 30, 2
+FEWEST_EPOCHS = 4
+"""Before so many, a loss that rises by no more than chance is not taken for one that rises."""
 HELD_OUT, MOST_HELD_OUT = 10, 65_536
 """One example in so many is held out, and never more than so many."""
 
@@ -157,11 +159,13 @@ def label_course(learning: Learning, examples: int, table: str) -> tuple[Course,
     if batch is None:
         batch = _within(-(-examples // BATCHES_PER_EPOCH), min(FEWEST_IN_BATCH, max(1, examples)), MOST_BATCH)
         say("batch", batch, f"{examples:,} examples make about {max(1, examples // batch):,} steps an epoch")
-    held_out, epochs = 0, learning.epochs
+    held_out, refit, epochs = 0, False, learning.epochs
     if epochs is None:
         held_out, epochs = min(examples // HELD_OUT, MOST_HELD_OUT), MOST_EPOCHS
         why = f"at most: it ends when the loss of {held_out:,} examples held out has risen {PATIENCE} times"
-        say("epochs", epochs, why)
+        # What a tenth of the examples teaches would be lost; what less than that does is not worth the time.
+        refit = 0 < held_out == examples // HELD_OUT
+        say("epochs", epochs, f"{why}, and begins anew with all of them" if refit else why)
     optimizer: Optimizer = learning.optimizer or _adam(batch, say)
     decay, rate = learning.decay, learning.rate
     if decay is None:
@@ -171,7 +175,7 @@ def label_course(learning: Learning, examples: int, table: str) -> tuple[Course,
         say("rate", rate, f"it did well on four logs with a {decay} rate")
     trained = examples - held_out
     steps = epochs * max(1, -(-trained // batch))
-    course = Course(float(epochs), batch, optimizer, learning.penalty, held_out=held_out)
+    course = Course(float(epochs), batch, optimizer, learning.penalty, held_out=held_out, refit=refit)
     return course, Schedule(rate, steps, decay), tuple(chosen)
 
 

@@ -66,7 +66,7 @@ def _phase(model: Model, examples: Examples, phase: Phase, speed: Speed) -> dict
         table = model.tables[name]
         accumulators += table.size * FLOAT
         bookkeeping += 4 * len(table) * ID if by_row else 0  # when each row was last read, and which ones are
-        bookkeeping += table.size * FLOAT if learning.held_out else 0  # the best weights so far
+        bookkeeping += table.size * FLOAT if learning.held_out else 0  # the best weights so far, or fresh ones
         moments += _moments(learning.optimizer) * table.size * FLOAT
     for name in model.trained_dense(phase.part):
         size = model.dense[name].size * FLOAT

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SubsampledGaussian, leaves
-from tacit.train.defaults import PATIENCE
+from tacit.train.defaults import FEWEST_EPOCHS, PATIENCE
 from tacit.train.examples import Examples
 from tacit.train.labels.noisy import LEAST_RATE, base_rate, labels_for
 from tacit.train.models.model import Model
@@ -22,6 +24,8 @@ from tacit.train.sgd.descent import Descent, Settings
 from tacit.train.sgd.sampling import Places, poisson_sample, shuffled_epochs
 from tacit.train.sgd.witness import FALSE_ALARM, BatchWatch, Witness
 from tacit.train.targets import Floats, Head, Targets
+
+Losses = NDArray[np.float64]
 
 DEFAULT_SPEED = Speed()
 LOSS_EXAMPLES = 4096  # of noisy labels at once, and for the loss that progress shows
@@ -58,6 +62,7 @@ class Keeper(Protocol):
 
     def due(self, mark: Mark) -> bool: ...
     def keep(self, mark: Mark, model: Model, descent: Descent) -> None: ...
+    def stop_if_asked(self) -> None: ...
     def restore(self, model: Model, start: Callable[[int], Descent]) -> tuple[Mark, Descent | None]: ...
 
 
@@ -112,7 +117,8 @@ class Run:
             targets = self._targets(phase)
             if index == 0 and done == 0:
                 self._start(phase, targets)
-            held = _HeldOut(self, phase, targets) if phase.learning.held_out else None
+            held = _HeldOut(self, phase, targets, done) if phase.learning.held_out else None
+            reached = Mark(index, done)
             for step, places, groups in self._batches(phase, targets, done, held):
                 descent.step(self.examples, targets, places, phase.schedule.at(step), groups)
                 watch(self._progress(index, phase, step + 1, targets))
@@ -120,14 +126,46 @@ class Run:
                 if keeper is not None and keeper.due(reached):
                     descent.settle()
                     keeper.keep(reached, self.model, descent)
-                if held is not None and held.is_enough(step + 1):
-                    break
+                if held is not None and held.is_due(step + 1):
+                    descent.settle()  # rows may wait for momentum
+                    if held.is_enough(step + 1):
+                        break
             descent.settle()
-            if held is not None:
+            if held is not None and not phase.learning.refit:
                 held.take_best()
+            elif held is not None:
+                self._refit(reached, targets, held.best_epochs, watch, keeper)
             descent = None
         self._recalibrate(watch)
         return self.model
+
+    def _refit(
+        self,
+        reached: Mark,
+        targets: Targets,
+        epochs: int,
+        watch: Callable[[Progress], None],
+        keeper: Keeper | None,
+    ) -> None:
+        """Train the phase anew, on all examples and for so many epochs. No checkpoints: a run that ends in here
+        goes on from one before, and comes here again. Steps are counted on from those that were done."""
+        phase, done = self.plan.phases[reached.phase], reached.step
+        fresh = self.model.architecture.build(self.model.sizes, self.source.normal)
+        for name, array in _weights(self.model, phase).items():
+            array[...] = _weights(fresh, phase)[name]
+        del fresh
+        self._start(phase, targets)
+        each = max(1, -(-len(targets) // phase.learning.batch))
+        schedule = replace(phase.schedule, steps=each * round(phase.learning.epochs))
+        whole = replace(phase, learning=replace(phase.learning, epochs=epochs, held_out=0), schedule=schedule)
+        shown = replace(whole, schedule=replace(schedule, steps=done + max(1, each * epochs)))
+        descent = self._descent_of(whole)
+        for step, places, _ in self._batches(whole, targets, 0, None):
+            descent.step(self.examples, targets, places, schedule.at(step))
+            watch(self._progress(reached.phase, shown, done + step + 1, targets))
+            if keeper is not None:
+                keeper.stop_if_asked()
+        descent.settle()
 
     def _recalibrate(self, watch: Callable[[Progress], None]) -> None:
         """What a plan may ask for after its last phase."""
@@ -140,7 +178,9 @@ class Run:
         watch(Progress(last, phase.name, steps, steps, read, None, self.calibrated.words))
 
     def _descent(self, index: int) -> Descent:
-        phase = self.plan.phases[index]
+        return self._descent_of(self.plan.phases[index])
+
+    def _descent_of(self, phase: Phase) -> Descent:
         learning = phase.learning
         settings = Settings(
             part=phase.part,
@@ -249,13 +289,13 @@ class Run:
 
     def _loss(self, phase: Phase, targets: Targets) -> float:
         places = np.linspace(0, len(targets) - 1, min(len(targets), LOSS_EXAMPLES)).astype(np.int64)
-        return self.loss_at(phase, targets, places)
+        return float(self.losses_at(phase, targets, places).mean())
 
-    def loss_at(self, phase: Phase, targets: Targets, places: Places) -> float:
-        """The mean loss over these places of the targets."""
+    def losses_at(self, phase: Phase, targets: Targets, places: Places) -> Losses:
+        """The loss at each of these places of the targets."""
         rows = self.examples.rows(places if targets.rows is None else targets.rows[places])
         ids = self.model.ids(self.examples, rows, phase.part)
-        return targets.loss(self.model.forward(ids, phase.part).scores, places)
+        return targets.losses(self.model.forward(ids, phase.part).scores, places)
 
 
 class _HeldOut:
@@ -265,42 +305,58 @@ class _HeldOut:
     more is told by it: they are released anyway. A run that goes on compares with the epochs since.
     """
 
-    def __init__(self, run: Run, phase: Phase, targets: Targets) -> None:
+    def __init__(self, run: Run, phase: Phase, targets: Targets, done: int) -> None:
         order = np.random.default_rng(HELD_OUT_SEED).permutation(len(targets))
         held = phase.learning.held_out
         self._held, self.trained = np.sort(order[:held]), np.sort(order[held:])
         self._run, self._phase, self._targets = run, phase, targets
         self._epoch = max(1, -(-len(self.trained) // phase.learning.batch))
-        self._best, self._worse = self._loss(), 0
-        self._kept = {name: array.copy() for name, array in self._weights().items()}
+        self._best, self._worse = self._losses(), 0
+        self.best_epochs = -(-done // self._epoch)
+        self._kept: dict[str, Floats] = {}
+        self._keep()
+
+    def is_due(self, steps: int) -> bool:
+        return steps % self._epoch == 0
 
     def is_enough(self, steps: int) -> bool:
-        """Whether the loss has risen often enough since it was best, looked at after every epoch."""
-        if steps % self._epoch:
-            return False
-        loss = self._loss()
-        if loss < self._best:
-            self._best, self._worse = loss, 0
-            for name, array in self._weights().items():
-                self._kept[name][...] = array
-            return False
-        self._worse += 1
+        """Whether the loss has risen often enough since it was best, looked at after every epoch. Each example
+        is compared with itself, and a rise counts where it is more than chance, by one standard error."""
+        losses, epochs = self._losses(), steps // self._epoch
+        rises = losses - self._best
+        rise, chance = float(rises.mean()), float(rises.std()) / math.sqrt(len(rises))
+        if rise < 0 or (epochs <= FEWEST_EPOCHS and rise <= chance):
+            self._best, self._worse, self.best_epochs = losses, 0, epochs
+            self._keep()
+        elif not rise <= chance:  # a loss that is not a number has risen
+            self._worse += 1
         return self._worse >= PATIENCE
 
     def take_best(self) -> None:
-        for name, array in self._weights().items():
+        for name, array in _weights(self._run.model, self._phase).items():
             array[...] = self._kept[name]
 
-    def _weights(self) -> Mapping[str, Floats]:
-        model, part = self._run.model, self._phase.part
-        dense = {name: model.dense[name] for name in model.trained_dense(part)}
-        return {**{name: model.tables[name][rows] for name, rows in model.trained_rows(part).items()}, **dense}
+    def _keep(self) -> None:
+        """The best weights, unless they are trained anew in any case."""
+        if self._phase.learning.refit:
+            return
+        for name, array in _weights(self._run.model, self._phase).items():
+            if name in self._kept:
+                self._kept[name][...] = array
+            else:
+                self._kept[name] = array.copy()
 
-    def _loss(self) -> float:
+    def _losses(self) -> Losses:
         chunks = range(0, len(self._held), LOSS_EXAMPLES)
         parts = [self._held[first : first + LOSS_EXAMPLES] for first in chunks]
-        losses = [self._run.loss_at(self._phase, self._targets, part) * len(part) for part in parts]
-        return float(sum(losses)) / len(self._held)
+        return np.concatenate([self._run.losses_at(self._phase, self._targets, part) for part in parts])
+
+
+def _weights(model: Model, phase: Phase) -> Mapping[str, Floats]:
+    """What the phase trains: views, to be copied from and into."""
+    rows = model.trained_rows(phase.part)
+    dense = {name: model.dense[name] for name in model.trained_dense(phase.part)}
+    return {**{name: model.tables[name][span] for name, span in rows.items()}, **dense}
 
 
 class _Members:

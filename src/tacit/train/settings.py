@@ -101,8 +101,8 @@ def _check_common(learning: Learning | PrivateLearning) -> None:
 @dataclass(frozen=True)
 class Course:
     """How a phase learns with nothing left open; its `Schedule` has the rate. `held_out` examples are not
-    trained on, and end the phase when their loss rises; 0 for none. `clip_norm` is DP-SGD's, which its run is
-    held to."""
+    trained on, and end the phase when their loss rises; 0 for none. With `refit` it then trains anew, on all
+    examples and for as many epochs as were best. `clip_norm` is DP-SGD's, which its run is held to."""
 
     epochs: float
     batch: int
@@ -110,6 +110,7 @@ class Course:
     penalty: float = 0.0
     start_rate: float | None = None
     held_out: int = 0
+    refit: bool = False
     clip_norm: float | None = None
 
 

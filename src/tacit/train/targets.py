@@ -102,18 +102,22 @@ class Targets:
         slope: Floats = (reported - y) * (2 * keep - 1) * ratio
         return slope
 
-    def loss(self, scores: Floats, at: NDArray[np.int64]) -> float:
-        """The mean loss over these places, up to a term without scores."""
+    def losses(self, scores: Floats, at: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The loss of each of these places, up to a term without scores."""
         z, y = scores.astype(np.float64), self.values[at].astype(np.float64)
         if self.keep is not None:
             mean = np.clip(self.head.mean(scores).astype(np.float64), 1e-12, 1 - 1e-12)
             reported = _reported(mean, self.keep[at].astype(np.float64))
-            return float(np.mean(-y * np.log(reported) - (1 - y) * np.log1p(-reported)))
+            return np.asarray(-y * np.log(reported) - (1 - y) * np.log1p(-reported))
         if self.head is Head.LOGISTIC:
-            return float(np.mean(np.logaddexp(0, z) - y * z))
+            return np.asarray(np.logaddexp(0, z) - y * z)
         if self.head is Head.POISSON:
-            return float(np.mean(np.exp(np.clip(z, -MOST_SCORE, MOST_SCORE)) - y * z))
-        return float(np.mean(0.5 * (z - y) ** 2))
+            return np.asarray(np.exp(np.clip(z, -MOST_SCORE, MOST_SCORE)) - y * z)
+        return np.asarray(0.5 * (z - y) ** 2)
+
+    def loss(self, scores: Floats, at: NDArray[np.int64]) -> float:
+        """Their mean."""
+        return float(np.mean(self.losses(scores, at)))
 
 
 def _reported(mean: NDArray[np.floating], keep: NDArray[np.floating]) -> NDArray[np.floating]:
