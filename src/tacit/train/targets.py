@@ -115,10 +115,6 @@ class Targets:
             return np.asarray(np.exp(np.clip(z, -MOST_SCORE, MOST_SCORE)) - y * z)
         return np.asarray(0.5 * (z - y) ** 2)
 
-    def loss(self, scores: Floats, at: NDArray[np.int64]) -> float:
-        """Their mean."""
-        return float(np.mean(self.losses(scores, at)))
-
 
 def _reported(mean: NDArray[np.floating], keep: NDArray[np.floating]) -> NDArray[np.floating]:
     """The chance that a flipped label is 1, where the label itself is 1 with probability `mean`."""
