@@ -132,6 +132,38 @@ def test_bounds_spare_most_of_the_work() -> None:
         assert lazy_greedy(values, np.full(100, 0.01), k).evaluations >= ads * k
 
 
+@pytest.mark.parametrize(("way", "k"), [("wide", 1), ("narrow", 1), ("sketched", 2), ("narrow sketched", 2)])
+def test_ads_that_come_in_rising_order_are_not_each_looked_at(way: str, k: int) -> None:
+    """All share context 0, and have a little more than the ad before, in one of two contexts of their own.
+
+    Beside the first choice only a sketch tells them apart: what they gained alone is more than any gains now.
+    """
+    values = np.zeros((1000, 3), np.float32)
+    values[:, 0] = 1
+    values[np.arange(1000), 1 + np.arange(1000) % 2] = np.arange(1, 1001) / 1000
+    with served(way):
+        picked = lazy_greedy(values, np.ones(3), k)
+    assert picked.ads.tolist() == [999, 998][:k]
+    assert picked.evaluations < 100
+
+
+def test_rows_of_a_sketch_lie_one_after_another() -> None:
+    """Memory is cleared where it is first touched, in large pages: scattered rows would touch all of it."""
+    kernel = pytest.importorskip("tacit.kernels._greedy")
+    rng = np.random.default_rng(6)
+    values = np.exp(rng.standard_normal((2000, 1)) + 0.5 * rng.standard_normal((2000, 64))).astype(np.float32)
+    k, rules = 20, (0.0, np.inf, False)
+    left = {}
+    for filled in (0, 255):  # a byte that stays what it was, whatever it was, was not written
+        room = np.full(values.size, filled, np.uint8)
+        picked, gains = np.empty(k, np.int64), np.empty(k)
+        kernel.dense_greedy(values, np.full(64, 1 / 64), np.empty(2000), True, k, *rules, room, picked, gains)
+        left[filled] = (room == filled).reshape(values.shape).all(axis=1)
+    drawn = ~(left[0] & left[255])
+    assert 0 < drawn.sum() < 1000
+    assert drawn[: drawn.sum()].all()
+
+
 def beyond_the_sample() -> Values:
     """Most of the worth is in ads that the scales of a sketch are not taken from, far above these scales."""
     rng = np.random.default_rng(4)

@@ -8,6 +8,7 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -44,6 +45,8 @@ void run_either(bool wide, const Body& body) {
     body();
 }
 
+constexpr Index FETCHED = 256;  // values of a row that are asked for beforehand; the machine foresees the rest
+
 INLINE double positive(double x) { return x > 0 ? x : 0; }
 
 template <int Lanes>
@@ -58,6 +61,7 @@ struct NoSketch {
     bool has(Index) const { return false; }
     bool has_peaks() const { return false; }
     double peak_bound(Index) const { return 0; }
+    void fetch_peaks(Index, Index) const {}
     void draw_peaks(Index) {}
     void open_peaks(Index) {}
     double bound(Index) const { return 0; }
@@ -87,21 +91,16 @@ struct Dense {
     INLINE double first_gain(Index ad, const double* __restrict weight) const {
         const T* __restrict row = values + ad * contexts;
         double sums[LANES] = {};
-        T least[LANES] = {};
         Index c = 0;
         for (; c + LANES <= contexts; c += LANES)
-            for (int j = 0; j < LANES; ++j) {
-                sums[j] += weight[c + j] * static_cast<double>(row[c + j]);
-                least[j] = row[c + j] < least[j] ? row[c + j] : least[j];
-            }
-        for (int j = 0; c < contexts; ++c, ++j) {
-            sums[j] += weight[c] * static_cast<double>(row[c]);
-            least[j] = row[c] < least[j] ? row[c] : least[j];
-        }
-        for (const T lane : least)
-            if (lane < 0) return std::numeric_limits<double>::quiet_NaN();
-        return folded<LANES>(sums);
+            for (int j = 0; j < LANES; ++j) sums[j] += weight[c + j] * static_cast<double>(row[c + j]);
+        for (int j = 0; c < contexts; ++c, ++j) sums[j] += weight[c] * static_cast<double>(row[c]);
+        int negative = 0;  // in a loop of its own: compilers do not vectorise both at once
+        for (c = 0; c < contexts; ++c) negative |= row[c] < 0;
+        return negative ? std::numeric_limits<double>::quiet_NaN() : folded<LANES>(sums);
     }
+
+    INLINE void fetch(Index ad) const { prefetch(values + ad * contexts, std::min(contexts, FETCHED) * sizeof(T)); }
 
     Bounds sketch(const double* weight, std::uint8_t* room) const { return {values, ads, contexts, weight, room}; }
 
@@ -142,6 +141,8 @@ struct Sparse {
         return folded<LANES>(sums);
     }
 
+    INLINE void fetch(Index) const {}
+
     Bounds sketch(const double*, std::uint8_t*) const { return {}; }
 
     void raise(Index ad, double* best) const {
@@ -160,8 +161,8 @@ INLINE bool before(const Gain& one, const Gain& other) {
     return one.amount > other.amount || (one.amount == other.amount && one.ad < other.ad);
 }
 
-constexpr Index BLOCK = 64;  // ads that share an upper bound, so that most of them are passed over together
-constexpr std::size_t SEEDS = 8;
+constexpr Index BLOCK = 16;  // ads that share an upper bound, so that most of them are passed over together
+constexpr std::size_t SEEDS = 8, FIRST = 64;  // ads that are looked at before others
 
 struct Outcome {
     Whole picked = 0, evaluations = 0;
@@ -177,7 +178,7 @@ class Greedy {
     double at_least_;
     std::vector<double> known_, highest_, best_;
     std::vector<Whole> evaluated_;  // the round in which the bound of an ad was its gain
-    std::vector<Gain> leaders_, seen_;
+    std::vector<Gain> leaders_, seen_, hopeful_;
     std::size_t asked_ = 1;
     Whole round_ = 0, evaluations_ = 0;
 
@@ -194,12 +195,14 @@ class Greedy {
         sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), gain, before), gain);
         if (sorted.size() > most) sorted.pop_back();
     }
-    INLINE void consider(Index ad) {
-        if (!leads(known_[ad], ad) || evaluated_[ad] == round_) return;
-        if (sketch_.has(ad) || sketch_.has_peaks()) {
-            known_[ad] = std::min(known_[ad], sketch_.has(ad) ? sketch_.bound(ad) : sketch_.peak_bound(ad));
-            if (!leads(known_[ad], ad)) return;
-        }
+    // Whether an ad may still lead, by the cheapest bound there is.
+    INLINE bool may_lead(Index ad) {
+        if (!leads(known_[ad], ad) || evaluated_[ad] == round_) return false;
+        if (!round_ || (!sketch_.has(ad) && !sketch_.has_peaks())) return true;
+        known_[ad] = std::min(known_[ad], sketch_.has(ad) ? sketch_.bound(ad) : sketch_.peak_bound(ad));
+        return leads(known_[ad], ad);
+    }
+    INLINE void evaluate(Index ad) {
         const Gain own{values_.gain(ad, weight_, best_.data()), ad};
         // An ad that comes back will come back again; its row is at hand. Most ads are looked at once, if at all.
         if (evaluated_[ad] >= 0 && !sketch_.has(ad)) sketch_.draw(ad);
@@ -214,23 +217,45 @@ class Greedy {
         : values_(values), sketch_(sketch), weight_(weight), at_least_(at_least), known_(first, first + values.ads),
           highest_((values.ads + BLOCK - 1) / BLOCK), best_(values.contexts, 0.0), evaluated_(values.ads, -1) {
         for (std::size_t block = 0; block < highest_.size(); ++block) refresh(static_cast<Index>(block));
+        for (Index a = 0; a < values.ads; ++a)
+            if (seen_.size() < SEEDS || known_[a] > seen_.back().amount) insert(seen_, {known_[a], a}, SEEDS);
     }
     Whole evaluations() const { return evaluations_; }
 
-    // The `asked` ads that gain most, and more than `at_least`; those that led the last round are looked at first.
+    // The `asked` ads that gain most, and more than `at_least`. Those that led the last round are looked at first, and
+    // then some with the highest bounds: the sooner a leader is found, the fewer are left, which lie in memory in order.
     INLINE const std::vector<Gain>& leaders(std::size_t asked) {
         std::vector<Gain> seeds = leaders_.size() > seen_.size() ? leaders_ : seen_;
-        leaders_.clear(), seen_.clear();
+        leaders_.clear(), seen_.clear(), hopeful_.clear();
         asked_ = asked;
-        for (const Gain& seed : seeds) consider(seed.ad);
+        for (const Gain& seed : seeds) {
+            if (may_lead(seed.ad))
+                evaluate(seed.ad);
+            else if (known_[seed.ad] > 0)
+                insert(seen_, {known_[seed.ad], seed.ad}, SEEDS);
+        }
         for (std::size_t block = 0; block < highest_.size(); ++block) {
             if (!(highest_[block] > at_least_) ||
                 (leaders_.size() == asked_ && highest_[block] < leaders_.back().amount))
                 continue;
             const Index first = static_cast<Index>(block) * BLOCK, end = std::min(values_.ads, first + BLOCK);
-            for (Index a = first; a < end; ++a) consider(a);
+            sketch_.fetch_peaks(end, std::min(values_.ads, end + BLOCK));
+            for (Index a = first; a < end; ++a)
+                if (may_lead(a)) hopeful_.push_back({known_[a], a});
             refresh(static_cast<Index>(block));
         }
+        std::array<Gain, FIRST> highest;
+        const auto end = std::partial_sort_copy(hopeful_.begin(), hopeful_.end(), highest.begin(), highest.end(), before);
+        for (auto each = highest.begin(); each != end; ++each)
+            if (leads(each->amount, each->ad)) evaluate(each->ad);
+        for (std::size_t i = 0; i < hopeful_.size(); ++i) {
+            const Gain& each = hopeful_[i];
+            if (i + 1 < hopeful_.size()) values_.fetch(hopeful_[i + 1].ad);
+            if (evaluated_[each.ad] != round_ && leads(each.amount, each.ad)) evaluate(each.ad);
+        }
+        Index fresh = -1;
+        for (const Gain& each : hopeful_)
+            if (evaluated_[each.ad] == round_ && each.ad / BLOCK != fresh) refresh(fresh = each.ad / BLOCK);
         return leaders_;
     }
     INLINE void take(Whole ad) {

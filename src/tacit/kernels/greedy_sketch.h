@@ -32,8 +32,9 @@ class Sketch {
     std::vector<double> weight_;
     std::vector<std::int16_t> whole_;       // weight x step in units of unit_, rounded up
     std::vector<std::uint8_t> best_;        // in steps, rounded down
-    std::uint8_t* rows_;                    // (ads, contexts), those that were drawn
-    std::vector<double> excess_;            // of each ad above the scale; NaN where it was not drawn
+    std::uint8_t* rows_;                    // (drawn, contexts) in the order in which they are drawn
+    std::vector<std::int32_t> place_;       // of each ad among the rows, -1 where it was not drawn
+    std::vector<double> excess_;            // (drawn,) what an ad has above the scale
     Index groups_ = 0;
     std::vector<std::uint8_t> peaks_;           // (ads, groups), or empty
     std::vector<float> table_, tabled_, most_;  // (groups, STEPS) for these best steps (contexts,); scratch
@@ -49,7 +50,7 @@ class Sketch {
     Sketch(const T* values, Index ads, Index contexts, const double* weight, std::uint8_t* room)
         : values_(values), contexts_(contexts), scale_(contexts, 0.0f),
           steps_(contexts, 0.0f), weight_(weight, weight + contexts), whole_(contexts, 0), best_(contexts, 0),
-          rows_(room), excess_(room ? ads : 0, std::numeric_limits<double>::quiet_NaN()) {
+          rows_(room), place_(room ? ads : 0, -1) {
         if (!room) return;
         const Index stride = std::max<Index>(1, ads / SAMPLED);
         for (Index a = 0; a < ads; a += stride)
@@ -105,11 +106,18 @@ class Sketch {
         }
     }
 
+    INLINE void fetch_peaks(Index first, Index end) const {
+        if (has_peaks() && first < end) prefetch(peaks_.data() + first * groups_, (end - first) * groups_);
+    }
+
     // At least the gain of an ad; infinite where it reaches the scale.
     INLINE double peak_bound(Index ad) const {
         const std::uint8_t* peak = peaks_.data() + ad * groups_;
-        double sum = 0;
-        for (Index g = 0; g < groups_; ++g) sum += static_cast<double>(table_[g * STEPS + peak[g]]);
+        const float* table = table_.data();
+        double sums[4] = {};  // so that a sum does not wait for the one before
+        for (Index g = 0; g < groups_; g += 4, table += 4 * STEPS, peak += 4)
+            for (int j = 0; j < 4; ++j) sums[j] += static_cast<double>(table[j * STEPS + peak[j]]);
+        const double sum = (sums[0] + sums[2]) + (sums[1] + sums[3]);
         return (sum * unit_ + slack_) * (1 + 1e-5);  // the table is in single precision
     }
 
@@ -136,12 +144,15 @@ class Sketch {
         }
     }
 
-    INLINE bool has(Index ad) const { return rows_ && excess_[ad] == excess_[ad]; }
+    INLINE bool has(Index ad) const { return rows_ && place_[ad] >= 0; }
 
+    // Rows lie one after another: a system clears memory where it is first touched, in pages of up to 2 MB, and would
+    // clear all of the room for a few rows here and there.
     INLINE void draw(Index ad) {
         if (!rows_) return;
+        const auto place = static_cast<Index>(excess_.size());
         const T* __restrict row = values_ + ad * contexts_;
-        std::uint8_t* __restrict out = rows_ + ad * contexts_;
+        std::uint8_t* __restrict out = rows_ + place * contexts_;
         const float *__restrict scale = scale_.data(), *__restrict steps = steps_.data();
         const Index contexts = contexts_;
         for (Index c = 0; c < contexts; ++c) {
@@ -155,12 +166,14 @@ class Sketch {
         if (most == 255 || !all_scaled_)
             for (Index c = 0; c < contexts; ++c)
                 if (row[c] > scale[c]) excess += weight_[c] * (static_cast<double>(row[c]) - scale[c]);
-        excess_[ad] = excess;
+        place_[ad] = static_cast<std::int32_t>(place);
+        excess_.push_back(excess);
     }
 
     // At least the gain of an ad that was drawn.
     INLINE double bound(Index ad) const {
-        const std::uint8_t *__restrict row = rows_ + ad * contexts_, *__restrict best = best_.data();
+        const Index place = place_[ad];
+        const std::uint8_t *__restrict row = rows_ + place * contexts_, *__restrict best = best_.data();
         const std::int16_t* __restrict whole = whole_.data();
         double sum = 0;
         for (Index start = 0; start < contexts_; start += CHUNK) {
@@ -173,7 +186,7 @@ class Sketch {
             }
             sum += part;
         }
-        return (sum * unit_ + excess_[ad] + slack_) * (1 + 1e-9);
+        return (sum * unit_ + excess_[place] + slack_) * (1 + 1e-9);
     }
 
     INLINE void raise(const double* best) {
