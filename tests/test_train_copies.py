@@ -317,6 +317,7 @@ def test_a_run_that_began_before_there_were_tokens_goes_on(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "hold", lambda *_: None)
+        patch.setattr(Payment, "make", lambda *_: None)
         if made:
             patch.setattr(Payment, "commit", failing)
             refused(capsys, "train", config(place))
@@ -330,6 +331,42 @@ def test_a_run_that_began_before_there_were_tokens_goes_on(
     told(capsys, "train", config(place), "--resume")
     kept = reservations(place)["model-1"]
     assert (str(kept.state), kept.attempt is None) == ("committed", made)
+
+
+def test_what_an_earlier_attempt_staged_takes_nobodys_place(
+    place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that was staged and never said to be made, put by hand where the one that was made waits."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "note_made", failing)
+        refused(capsys, "train", config(place))
+    staged = folder_beside(place / "model") / "model"
+    shutil.copytree(staged, place / "aside")
+    with monkeypatch.context() as patch:
+        patch.setattr(Payment, "make", failing)
+        refused(capsys, "train", config(place), "--resume")
+    copy = copied(place, "copy")
+    shutil.rmtree(folder_beside(copy.parent / "model") / "model")
+    shutil.copytree(place / "aside", folder_beside(copy.parent / "model") / "model")
+    assert "expected the model that this run has made, got another" in refused(capsys, "train", copy, "--resume")
+    told(capsys, "train", config(place), "--resume")
+    assert len(models(place)) == 1
+
+
+def test_a_folder_without_its_tokens_places_nothing_that_the_ledger_refuses(
+    place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Payment, "make", failing)
+        refused(capsys, "train", config(place))
+    copy = copied(place, "copy")
+    manifest = folder_beside(copy.parent / "model") / "checkpoint.json"
+    record = json.loads(manifest.read_text()) | {"tokens": []}
+    del record["digest"]
+    manifest.write_text(json.dumps(record | {"digest": record_digest(record)}))
+    told(capsys, "train", config(place), "--resume")
+    assert "another process took up what is reserved as model-1" in refused(capsys, "train", copy, "--resume")
+    assert len(models(place)) == 1
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from tacit.cli import main
 from tacit.commands.train_payment import Payment
 from tacit.errors import SelfCheckFailed
-from tacit.train.checkpoints import folder_beside
+from tacit.train.checkpoints import Checkpoints, folder_beside
 from tacit.train.models.saving import load
 from tacit.train.run import Run
 from train_command_logs import DESCENT, Told, dp_sgd, prepared, ready, refused, reservations, spent, told
@@ -46,6 +48,25 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, step: int, problem: BaseException) 
             yield batch
 
     monkeypatch.setattr(Run, "_batches", batches)
+
+
+def test_nothing_of_a_model_is_told_before_it_is_made(
+    place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far off predictions were comes from noise that a run which goes on draws anew: told by the run that
+    failed and by the one that made the model, it would have been drawn twice for one payment."""
+    config = dp_sgd(place, descent={"epochs": 2, "batch": 60})
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "note_made", lambda _: no_space())
+        said = refused(capsys, "train", config)
+    assert "try again with --resume" in said
+    assert "observed" not in said
+    assert main(["train", str(config), "--resume"]) == 0
+    assert capsys.readouterr().err.count("calibrated  ") == 1
+
+
+def no_space() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_failed_self_check_leaves_the_reservation(

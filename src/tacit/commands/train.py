@@ -94,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
     except Interrupted as ended:
         print(f"tacit train: interrupted; {ended}", file=sys.stderr)
         return INTERRUPTED
+    if done.calibrated is not None:  # it is part of the release, so it is told once the model is there
+        print(f"  calibrated  {done.calibrated['words']}", file=sys.stderr)
     record |= {"seconds": done.seconds, "paid": done.paid, "calibrated": done.calibrated}
     record["onnx"] = str(config.onnx) if config.onnx else None
     if args.json:

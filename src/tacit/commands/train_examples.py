@@ -31,8 +31,8 @@ recalibrate = true           # one noisy statistic, of the same budget, puts pre
 # epochs = 10                # left out, as all below: chosen for your log; --dry-run says what and why
 # batch = 8192               # on average: every example joins each batch by chance
 # clip_norm = 5.0            # smaller ranks better, larger predicts better
-# optimizer = "adam"         # or sgd, with momentum = 0.9
-# rate = 0.003
+# optimizer = "sgd"          # with momentum = 0.9; or adam
+# rate = 0.5                 # of the optimizer that you name beside it
 """
 
 _LEDGER = """

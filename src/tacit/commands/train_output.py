@@ -177,10 +177,6 @@ def shown_progress(
         def watch(progress: Progress) -> None:
             nonlocal last
             progress = replace(progress, phase_name=phase_name(plan.phases[progress.phase]))
-            if progress.note is not None:
-                bar.console.print(
-                    f"  calibrated  {progress.note}", markup=False, highlight=False, soft_wrap=True
-                )
             pace.see(progress)
             ended, now = progress.step == progress.steps, time.monotonic()
             told = ended or progress.step % max(1, progress.steps // TOLD_TO_SINKS) == 0

@@ -68,11 +68,12 @@ def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overw
         if not keeper.made:
             model, calibrated = _trained(chosen, payment, keeper, told, begun=begun)
             _finish(keeper, _stays(payment), lambda: _stage(chosen, payment, model, calibrated, keeper))
-        _finish(keeper, _stays(payment), lambda: _say_made(payment, keeper))
+        attempt = _attempt(keeper, there)
+        _finish(keeper, _stays(payment), lambda: _say_made(payment, keeper, attempt, there))
         if not there:
             place = partial(put_in_place, keeper.staged, config.out, overwrite=overwrite)
             _finish(keeper, _stays(payment), place)
-        _finish(keeper, _stays(payment), lambda: None if payment is None else payment.commit(keeper.token))
+        _finish(keeper, _stays(payment), lambda: None if payment is None else payment.commit(attempt))
         if config.onnx is not None:
             _finish(keeper, _is_there(chosen, payment), lambda: _export(chosen, overwrite))
         keeper.discard()
@@ -107,13 +108,24 @@ def _pay(chosen: Planned, payment: Payment, keeper: Checkpoints) -> str:
     return said
 
 
-def _say_made(payment: Payment | None, keeper: Checkpoints) -> None:
-    """To the ledger, which takes it once. (Folders that were begun before there were tokens have none.)"""
-    if payment is None or payment.drawn_once or keeper.token is None:
+def _attempt(keeper: Checkpoints, there: bool) -> str | None:
+    """Who this run is to the ledger. Folders that were begun before there were tokens have none: such a run is
+    called by its name, and where its model is in its place already nothing more leaves."""
+    if keeper.token is None and not there:
+        return f"run {keeper.run}"
+    return keeper.token
+
+
+def _say_made(payment: Payment | None, keeper: Checkpoints, attempt: str | None, there: bool) -> None:
+    """To the ledger, which takes it once; of the model that waits, not of what was noted of one."""
+    if not there and not keeper.is_as_noted():
+        raise BadInput(
+            f"{keeper.staged}: expected the model that this run has made, got another; put it back and try again"
+        )
+    if payment is None or payment.drawn_once or attempt is None:
         return
-    assert keeper.release_digest is not None, "a model that was made has one"
     try:
-        payment.make(keeper.token, keeper.release_digest)
+        payment.make(attempt, keeper.release_digest)
     except ReservationTaken:
         keeper.unmake()  # it is not the one that was paid for, and nobody may see it
         raise

@@ -118,6 +118,8 @@ class Checkpoints:
                 "go on with --resume, or remove it"
             )
         self._kept = found
+        if not found.made:  # staged and never said to be made: this run will make another one
+            shutil.rmtree(self.staged, ignore_errors=True)
         return True
 
     def release(self) -> None:
@@ -150,9 +152,13 @@ class Checkpoints:
         return self._current.made
 
     @property
-    def release_digest(self) -> str | None:
-        """Of the model that was made, as `note_made` found it."""
-        return self._current.release
+    def release_digest(self) -> str:
+        """Of the model that was made, as `note_made` found it. (Folders of before there were tokens lack it.)"""
+        return self._current.release or folder_digest(self.staged)
+
+    def is_as_noted(self) -> bool:
+        """Whether the model that waits is the one that was made: folders can be copied and put together anew."""
+        return folder_digest(self.staged) == self.release_digest
 
     @property
     def token(self) -> str | None:

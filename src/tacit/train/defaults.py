@@ -120,8 +120,12 @@ def private_rate(
     decay = learning.decay or Decay.COSINE
     if isinstance(learning.rate, RateByNoise):
         return course, Schedule(learning.rate.rate(noise, clip_norm, batch, steps), steps, decay), ()
-    if learning.rate is not None and learning.optimizer is not None:
-        return course, Schedule(learning.rate, steps, decay), ()
+    if learning.rate is not None:
+        told: Chosen = ()
+        if learning.optimizer is None:
+            why = "a rate without an optimizer is taken for SGD's, and means another thing to Adam"
+            told = (Default("descent.optimizer", name_of(course.optimizer), why),)
+        return course, Schedule(learning.rate, steps, decay), told
     chosen: list[Default] = []
     rate = NOISE_MOVES / math.sqrt(steps * (0.375 if decay is Decay.COSINE else 1.0))
     stable = STABLE / (1 + sizes.public_fields + sizes.sensitive_fields)
@@ -142,8 +146,6 @@ def private_rate(
         if rate > stable:
             rate, why = stable, "with so little noise a larger rate would swing up and down"
     course = replace(course, optimizer=optimizer)
-    if learning.rate is not None:
-        return course, Schedule(learning.rate, steps, decay), tuple(chosen)
     chosen.append(Default("descent.rate", rate, why))
     return course, Schedule(rate, steps, decay), tuple(chosen)
 

@@ -37,7 +37,6 @@ class Progress:
     """How far a run is. `examples` is what the steps so far read in expectation, never what they read.
 
     `loss` is on noisy labels, which are released anyway; DP-SGD shows none, since its examples are private.
-    `note` is for people, once: how far off predictions were, by a statistic that was paid for.
     """
 
     phase: int
@@ -46,7 +45,6 @@ class Progress:
     steps: int
     examples: float
     loss: float | None
-    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,8 @@ class Keeper(Protocol):
 class Run:
     """One training. `secret` keys the flips of noisy labels: with the same one they come out the same again.
 
-    For a release the source must be an `Entropy`; a study says so with `simulated` and may use a seed.
+    For a release the source must be an `Entropy`; a study says so with `simulated` and may use a seed. Where the
+    plan recalibrates, `calibrated` says what came of it: a part of the release, to be told with the model only.
     """
 
     def __init__(
@@ -136,7 +135,8 @@ class Run:
             elif held is not None:
                 self._refit(reached, targets, held.best_epochs, watch, keeper)
             descent = None
-        self._recalibrate(watch)
+        if self.plan.recalibration is not None:
+            self.calibrated = recalibrate(self.plan.recalibration, self.model, self.examples, self.source)
         return self.model
 
     def _refit(
@@ -166,16 +166,6 @@ class Run:
             if keeper is not None:
                 keeper.stop_if_asked()
         descent.settle()
-
-    def _recalibrate(self, watch: Callable[[Progress], None]) -> None:
-        """What a plan may ask for after its last phase."""
-        if self.plan.recalibration is None:
-            return
-        self.calibrated = recalibrate(self.plan.recalibration, self.model, self.examples, self.source)
-        last, phase = len(self.plan.phases) - 1, self.plan.phases[-1]
-        steps = phase.schedule.steps
-        read = steps * self._expected_batch(phase)
-        watch(Progress(last, phase.name, steps, steps, read, None, self.calibrated.words))
 
     def _descent(self, index: int) -> Descent:
         return self._descent_of(self.plan.phases[index])
