@@ -39,8 +39,10 @@ COSINE_RATE, CONSTANT_RATE = 0.006, 0.002
 MOST_EPOCHS, PATIENCE = 30, 2
 FEWEST_EPOCHS = 4
 """Before so many, a loss that rises by no more than chance is not taken for one that rises."""
-HELD_OUT, MOST_HELD_OUT = 10, 65_536
+HELD_OUT, MOST_HELD_OUT = 5, 65_536
 """One example in so many is held out, and never more than so many."""
+TOO_MANY_TO_LOSE = 20
+"""One example in so many, and more, are trained on in the end, by another training."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,7 @@ def label_course(learning: Learning, examples: int, table: str) -> tuple[Course,
     if epochs is None:
         held_out, epochs = min(examples // HELD_OUT, MOST_HELD_OUT), MOST_EPOCHS
         why = f"at most: it ends when the loss of {held_out:,} examples held out has risen {PATIENCE} times"
-        # What a tenth of the examples teaches would be lost; what less than that does is not worth the time.
-        refit = 0 < held_out == examples // HELD_OUT
+        refit = held_out * TOO_MANY_TO_LOSE > examples
         say("epochs", epochs, f"{why}, and begins anew with all of them" if refit else why)
     optimizer: Optimizer = learning.optimizer or _adam(batch, say)
     decay, rate = learning.decay, learning.rate

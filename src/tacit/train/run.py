@@ -30,6 +30,7 @@ Losses = NDArray[np.float64]
 DEFAULT_SPEED = Speed()
 LOSS_EXAMPLES = 4096  # of noisy labels at once, and for the loss that progress shows
 HELD_OUT_SEED = 1
+COOLING = 2  # last epochs of a training on all, over which the rate falls to 0: one epoch's worth of steps
 
 
 @dataclass(frozen=True)
@@ -155,13 +156,16 @@ class Run:
             array[...] = _weights(fresh, phase)[name]
         del fresh
         self._start(phase, targets)
+        if epochs:
+            epochs += COOLING // 2
         each = max(1, -(-len(targets) // phase.learning.batch))
-        schedule = replace(phase.schedule, steps=each * round(phase.learning.epochs))
+        schedule = replace(phase.schedule, steps=each * (round(phase.learning.epochs) + COOLING))
         whole = replace(phase, learning=replace(phase.learning, epochs=epochs, held_out=0), schedule=schedule)
         shown = replace(whole, schedule=replace(schedule, steps=done + max(1, each * epochs)))
         descent = self._descent_of(whole)
         for step, places, _ in self._batches(whole, targets, 0, None):
-            descent.step(self.examples, targets, places, schedule.at(step))
+            cooled = min(1.0, (each * epochs - step) / (each * COOLING))
+            descent.step(self.examples, targets, places, cooled * schedule.at(step))
             watch(self._progress(reached.phase, shown, done + step + 1, targets))
             if keeper is not None:
                 keeper.stop_if_asked()
