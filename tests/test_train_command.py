@@ -137,14 +137,13 @@ def test_how_far_off_predictions_were_stays_with_the_model(
 ) -> None:
     """For machines, in the saved model, on its page; a run that goes on when it is made finds it there."""
     config = dp_sgd(place, descent={"epochs": 4, "batch": 60})
-    put = train_run.put_in_place
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(train_run, "put_in_place", full)
-    assert main(["train", str(config)]) == 2
-    monkeypatch.setattr(train_run, "put_in_place", put)
+    with monkeypatch.context() as patch:
+        patch.setattr(train_run, "put_in_place", full)
+        assert main(["train", str(config)]) == 2
     capsys.readouterr()
     assert main(["train", str(config), "--resume", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["calibrated"]
