@@ -348,7 +348,8 @@ def test_what_an_earlier_attempt_staged_takes_nobodys_place(
     copy = copied(place, "copy")
     shutil.rmtree(folder_beside(copy.parent / "model") / "model")
     shutil.copytree(place / "aside", folder_beside(copy.parent / "model") / "model")
-    assert "expected the model that this run has made, got another" in refused(capsys, "train", copy, "--resume")
+    said = refused(capsys, "train", copy, "--resume")
+    assert "expected the model that this run has made, got another" in said
     told(capsys, "train", config(place), "--resume")
     assert len(models(place)) == 1
 

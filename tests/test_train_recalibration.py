@@ -72,10 +72,18 @@ def test_where_noise_hides_the_positives_it_says_so_loudly() -> None:
     hidden = fitted(told(scores, labels), noise_stddev=40.0)
     assert hidden == Calibrated()
     assert hidden.words.startswith("WARNING: predictions are not calibrated")
-    rough = fitted(told(scores, labels), noise_stddev=5.0)
-    assert rough.predicted is not None
-    assert not rough.is_close
-    assert "WARNING, more than 10%" in rough.words
+
+
+def test_a_change_that_would_be_mostly_noise_is_not_made() -> None:
+    """400 records at even odds, 190 of them positive, told with a standard deviation of 40: 1.05 ± .6."""
+    figures = told([0.0] * 400, [1] * 190 + [0] * 210)
+    found = fitted(figures, noise_stddev=40.0)
+    assert (found.slope, found.shift, found.is_close) == (1.0, 0.0, False)
+    assert "nothing was changed" in found.words
+    # Where noise is small beside it, the same difference is corrected.
+    found = fitted(figures * 1000, noise_stddev=40.0)
+    assert found.shift < -0.02
+    assert found.is_close
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, tracked
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, spinner, tracked
 
 if TYPE_CHECKING:
     from tacit.privacy.audit.case import Case, Verdict
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
     trials = TRIALS if args.trials is None else expect.whole("--trials", args.trials, at_least=1)
     source = Entropy() if args.seed is None else Simulation(args.seed)
-    verdicts = [case.verdict(source, trials) for case in tracked(all_cases(), "auditing")]
+    verdicts = [case.verdict(source, trials) for case in tracked(_all_cases_shown(), "auditing")]
     failed = [verdict for verdict in verdicts if not verdict.holds]
     if args.json:
         print_json([_record(verdict) for verdict in verdicts])
@@ -97,6 +97,11 @@ def run(args: argparse.Namespace) -> int:
         least = min(verdict.caught_at for verdict in verdicts if verdict.caught_at is not None)
         print(f"all {len(verdicts)} claims hold, and each is caught with {float(least):g} of its noise or less")
     return 1 if failed else 0
+
+
+def _all_cases_shown() -> list[Case]:
+    with spinner("working out what each mechanism claims"):
+        return all_cases()
 
 
 def all_cases() -> list[Case]:

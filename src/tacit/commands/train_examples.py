@@ -27,8 +27,8 @@ version = 0                  # raise it when labels have changed: a new release
 
 _DESCENT = """
 [descent]                    # DP-SGD; nothing here moves the guarantee, for noise is solved for it
-recalibrate = true           # one noisy statistic, of the same budget, puts predictions right in the end
 # epochs = 10                # left out, as all below: chosen for your log; --dry-run says what and why
+# recalibrate = false        # else one noisy statistic, of the same budget, puts predictions right in the end
 # batch = 8192               # on average: every example joins each batch by chance
 # clip_norm = 5.0            # smaller ranks better, larger predicts better
 # optimizer = "sgd"          # with momentum = 0.9; or adam

@@ -120,7 +120,8 @@ def _say_made(payment: Payment | None, keeper: Checkpoints, attempt: str | None,
     """To the ledger, which takes it once; of the model that waits, not of what was noted of one."""
     if not there and not keeper.is_as_noted():
         raise BadInput(
-            f"{keeper.staged}: expected the model that this run has made, got another; put it back and try again"
+            f"{keeper.staged}: expected the model that this run has made, got another; put it back and try "
+            "again"
         )
     if payment is None or payment.drawn_once or attempt is None:
         return

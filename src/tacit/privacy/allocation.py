@@ -141,7 +141,10 @@ def _expect_public(
         raise BadInput(f"expected a set of column names as public, got {public!r}")
     for name in needed:
         if name not in columns:
-            raise BadInput(f"expected a column {name!r} for unit {unit}, got {sorted(columns)}")
+            raise BadInput(
+                f"expected a column {name!r} for unit {unit}, got {sorted(columns)}; a log without it has unit "
+                "impression"
+            )
         if name not in public:
             raise BadInput(
                 f"expected column {name!r} to be public, got a private one: grouping by {unit.kind} reads it, "

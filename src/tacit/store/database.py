@@ -171,7 +171,12 @@ def sqlite_engine(path: Path, pragmas: Sequence[str], *, begin: str | None, **po
 
 def postgres_engine(url: str, **pool: Any) -> Engine:
     parsed = make_url(url).set(drivername="postgresql+psycopg")
-    return create_engine(parsed, connect_args={"connect_timeout": BUSY_SECONDS}, **pool)
+    try:
+        return create_engine(parsed, connect_args={"connect_timeout": BUSY_SECONDS}, **pool)
+    except ModuleNotFoundError:
+        raise BadInput(
+            "expected psycopg for a PostgreSQL database, got none: pip install 'tacit[postgres]'"
+        ) from None
 
 
 def hold_alone(connection: Connection, kind: Kind) -> None:

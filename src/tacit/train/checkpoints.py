@@ -153,11 +153,11 @@ class Checkpoints:
 
     @property
     def release_digest(self) -> str:
-        """Of the model that was made, as `note_made` found it. (Folders of before there were tokens lack it.)"""
+        """Of the model that was made, as `note_made` found it; folders of before there were tokens lack it."""
         return self._current.release or folder_digest(self.staged)
 
     def is_as_noted(self) -> bool:
-        """Whether the model that waits is the one that was made: folders can be copied and put together anew."""
+        """Whether the model that waits is the one that was made: folders can be put together anew."""
         return folder_digest(self.staged) == self.release_digest
 
     @property

@@ -78,6 +78,8 @@ def private_course(
     if batch is None and epochs is not None:
         batch = _within(round(epochs * records / STEPS), 1, records)
         why = f"{epochs:g} epochs of it are about {STEPS} steps"
+        if batch == records:
+            why = f"{epochs:g} epochs are more than {STEPS} steps of any sample"
         chosen.append(Default("descent.batch", batch, why))
     elif batch is None:
         batch = _within(-(-records * passes // STEPS), min(LEAST_BATCH, records), records)

@@ -86,6 +86,12 @@ class Calibrated:
                 "WARNING: predictions are not calibrated: noise hides how many positives there are; "
                 "rank by them, do not bid by them"
             )
+        if (self.slope, self.shift) == (1.0, 0.0):
+            return (
+                f"the model predicted {self.predicted:.2f} of what was observed (± {2 * self.spread:.2g}, "
+                "noise): WARNING, noise hides whether that is too much or too little, so nothing was changed; rank by "
+                "predictions, do not bid by them"
+            )
         told = (
             f"the model predicted {self.predicted:.2f} of what was observed (± {2 * self.spread:.2g}, noise); "
             f"its logits are now x {self.slope:.3g} {self.shift:+.3g}, so that both agree"
@@ -175,6 +181,10 @@ def fitted(told: Reals, noise_stddev: float) -> Calibrated:
     noise = noise_stddev * math.sqrt(float(rates @ rates))
     if observed < TOLD_APART * noise_stddev or predicted < noise:
         return Calibrated()
+    ratio = predicted / observed
+    uncertain = math.hypot(noise / predicted, noise_stddev / observed)
+    if 2 * uncertain > max(CLOSE, abs(ratio - 1)):
+        return Calibrated(predicted=ratio, spread=uncertain)  # a change would be mostly noise
     middle = float(np.clip(placed / observed, 0.0, 1.0))  # where positives are: apart from how many there are
     apart = PLACES - middle
     happen = max(observed, 1.0)  # the variance of how many do
@@ -192,8 +202,7 @@ def fitted(told: Reals, noise_stddev: float) -> Calibrated:
         return np.array([many / scales[0], where / scales[1], (slope - 1) / SLOPE_SPREAD, shift / SHIFT_SPREAD])
 
     slope, shift = least_squares(off, np.array([1.0, 0.0]), bounds=([0.2, -8.0], [4.0, 8.0])).x
-    ratio = predicted / observed
-    return Calibrated(float(slope), float(shift), ratio, math.hypot(noise / predicted, noise_stddev / observed))
+    return Calibrated(float(slope), float(shift), ratio, uncertain)
 
 
 def _down(values: Reals) -> Reals:

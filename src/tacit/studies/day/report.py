@@ -37,10 +37,13 @@ def report(found: Compared, command: str) -> str:
             Section("Who pays", [Figure(figures.charged(found), _charged_words(found))]),
             Section("What was spent", [_spent(found), Prose(_shuffled_words(found))]),
             Section("What is not protected", [Prose(NOT_PROTECTED)]),
-            Section("Again", [Code(command), Prose("One seed gives one town, one noise and one bill.")]),
+            Section("Again", [Code(command), Prose(AGAIN)]),
         ],
         footer=f"tacit {__version__}, `tacit quickstart`; all data synthetic",
     )
+
+
+AGAIN = "One seed gives one town and one noise; the last digits of a bill hang on the machine and its threads."
 
 
 def _lead(found: Compared) -> str:
