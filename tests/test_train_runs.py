@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -10,11 +12,11 @@ from scipy.stats import chi2
 from tacit.entropy import Simulation
 from tacit.privacy.units import Unit, UnitKind
 from tacit.train import run as running
-from tacit.train.methods import DpSgd, Hybrid
+from tacit.train.methods import DpSgd, Hybrid, Plain
 from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.plan import PrivatePhase
-from tacit.train.run import Mark, Run
-from tacit.train.settings import PrivateLearning, Speed
+from tacit.train.run import Mark, Progress, Run
+from tacit.train.settings import Learning, PrivateLearning, Speed
 from tacit.train.sgd.descent import Descent, NoiseForm
 from tacit.train.sgd.optimizers import Sgd
 from tacit.train.sgd.sampling import poisson_sample
@@ -43,6 +45,29 @@ def test_the_sampler_is_asked_for_what_was_accounted(monkeypatch: pytest.MonkeyP
         assert isinstance(phase, PrivatePhase)
         assert asked == [(records, phase.sampling_probability)] * phase.schedule.steps
         assert phase.sampling_probability == BATCH / records
+
+
+class Losing(Run):
+    """A run that says when it computes a loss."""
+
+    losses = 0
+
+    def loss_at(self, *asked: Any) -> float:
+        self.losses += 1
+        return super().loss_at(*asked)
+
+
+def test_losses_are_computed_for_those_who_watch_alone() -> None:
+    examples = learnable()
+    tables, shown = [], list[Progress]()
+    for watch in (None, shown.append):
+        model = MODEL.build(examples.sizes, Simulation(1).normal)
+        run = Losing(Plain(Learning(epochs=1)).plan(examples), model, examples, Simulation(2), simulated=True)
+        run.go(watch)
+        assert run.losses == sum(each.loss is not None for each in shown)
+        tables.append(model.table.copy())
+    assert shown[-1].loss is not None
+    np.testing.assert_array_equal(*tables)
 
 
 class Memory:

@@ -12,7 +12,7 @@ from scipy.stats import binom, binomtest
 from exact_tests import ALPHA, assert_matches_pmf
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
-from tacit.train.sgd.sampling import poisson_sample, shuffled_epochs
+from tacit.train.sgd.sampling import poisson_sample, ranked, shuffled_epochs
 from tacit.train.sgd.schedule import Decay, Schedule
 
 TRIALS = 20_000
@@ -69,6 +69,17 @@ def test_epochs_show_every_record_once() -> None:
     for epoch in range(3):
         assert sorted(np.concatenate(batches[3 * epoch : 3 * epoch + 3]).tolist()) == list(range(10))
     assert not np.array_equal(batches[0], batches[3])
+
+
+@pytest.mark.parametrize("most", [0, 1, 2**5, 2**40, 2**64 - 1])
+def test_an_order_is_that_of_a_stable_sort(most: int) -> None:
+    """Equal words, words that differ in the bits that places take, and words like those of an epoch."""
+    rng = np.random.default_rng(1)
+    for records in (0, 1, 2, 3, 64, 1000):
+        words = rng.integers(0, most, records, dtype=np.uint64, endpoint=True)
+        order = ranked(words)
+        assert order.dtype == np.int64
+        np.testing.assert_array_equal(order, np.argsort(words, kind="stable"))
 
 
 def test_schedules() -> None:

@@ -63,7 +63,7 @@ class Estimator:
         return self.method.plan(examples, secret=self.secret, memory=memory)
 
     def fit(
-        self, examples: Examples, plan: Plan | None = None, watch: Callable[[Progress], None] = lambda _: None
+        self, examples: Examples, plan: Plan | None = None, watch: Callable[[Progress], None] | None = None
     ) -> Estimator:
         chosen = plan or self.plan(examples)
         model = self.architecture.build(examples.sizes, self.source.normal)

@@ -89,8 +89,8 @@ class Calibrated:
         if (self.slope, self.shift) == (1.0, 0.0):
             return (
                 f"the model predicted {self.predicted:.2f} of what was observed (± {2 * self.spread:.2g}, "
-                "noise): WARNING, noise hides whether that is too much or too little, so nothing was changed; rank by "
-                "predictions, do not bid by them"
+                "noise): WARNING, noise hides whether that is too much or too little, so nothing was changed; "
+                "rank by predictions, do not bid by them"
             )
         told = (
             f"the model predicted {self.predicted:.2f} of what was observed (± {2 * self.spread:.2g}, noise); "

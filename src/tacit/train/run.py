@@ -105,8 +105,11 @@ class Run:
         ]
         self._groups = {id(phase): int(phase.groups.max()) + 1 for phase in grouped if phase.groups is not None}
 
-    def go(self, watch: Callable[[Progress], None] = lambda _: None, keeper: Keeper | None = None) -> Model:
-        """Train, from the last checkpoint if there is one. Afterwards the weights may be looked at."""
+    def go(self, watch: Callable[[Progress], None] | None = None, keeper: Keeper | None = None) -> Model:
+        """Train, from the last checkpoint if there is one. Afterwards the weights may be looked at.
+
+        Losses are computed for whoever watches, and for nobody else.
+        """
         mark, descent = Mark(0, 0), None
         if keeper is not None:
             mark, descent = keeper.restore(self.model, self._descent)
@@ -121,7 +124,8 @@ class Run:
             reached = Mark(index, done)
             for step, places, groups in self._batches(phase, targets, done, held):
                 descent.step(self.examples, targets, places, phase.schedule.at(step), groups)
-                watch(self._progress(index, phase, step + 1, targets))
+                if watch is not None:
+                    watch(self._progress(index, phase, step + 1, targets))
                 reached = Mark(index, step + 1)
                 if keeper is not None and keeper.due(reached):
                     descent.settle()
@@ -145,7 +149,7 @@ class Run:
         reached: Mark,
         targets: Targets,
         epochs: int,
-        watch: Callable[[Progress], None],
+        watch: Callable[[Progress], None] | None,
         keeper: Keeper | None,
     ) -> None:
         """Train the phase anew, on all examples and for so many epochs. No checkpoints: a run that ends in here
@@ -166,7 +170,8 @@ class Run:
         for step, places, _ in self._batches(whole, targets, 0, None):
             cooled = min(1.0, (each * epochs - step) / (each * COOLING))
             descent.step(self.examples, targets, places, cooled * schedule.at(step))
-            watch(self._progress(reached.phase, shown, done + step + 1, targets))
+            if watch is not None:
+                watch(self._progress(reached.phase, shown, done + step + 1, targets))
             if keeper is not None:
                 keeper.stop_if_asked()
         descent.settle()

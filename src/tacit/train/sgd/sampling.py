@@ -43,6 +43,24 @@ def poisson_sample(records: int, sampling_probability: float, words: Words) -> P
 def shuffled_epochs(records: int, batch: int, epochs: int, words: Words) -> Iterator[Places]:
     """Every record once an epoch, in batches of a fresh order. Not for DP-SGD: its accounting needs Poisson."""
     for _ in range(epochs):
-        order = np.argsort(words(records), kind="stable").astype(np.int64)
+        order = ranked(words(records))
         for first in range(0, records, batch):
             yield order[first : first + batch]
+
+
+def ranked(words: NDArray[np.uint64]) -> Places:
+    """Places in the order of their words, of equals the first: a stable argsort, in a fraction of its time.
+
+    Numbers sort much faster than their places, so each place takes the lowest bits of its word. Where two words
+    agree in all other bits (one epoch of a million records in 35) these decide, and then they are sorted whole.
+    """
+    bits = np.uint64(max(len(words) - 1, 1).bit_length())
+    mask = (np.uint64(1) << bits) - np.uint64(1)
+    packed = words & ~mask
+    packed |= np.arange(len(words), dtype=np.uint64)
+    packed.sort()
+    leading = packed >> bits
+    if (leading[1:] == leading[:-1]).any():
+        return np.argsort(words, kind="stable").astype(np.int64)
+    packed &= mask
+    return packed.view(np.int64)
