@@ -67,7 +67,7 @@ def test_losses_are_computed_for_those_who_watch_alone() -> None:
         assert run.losses == sum(each.loss is not None for each in shown)
         tables.append(model.table.copy())
     assert shown[-1].loss is not None
-    np.testing.assert_array_equal(*tables)
+    np.testing.assert_array_equal(tables[0], tables[1])
 
 
 class Memory:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.bench.deliver_growth import growth
+from tacit.bench.deliver_growth import Size, growth
 from tacit.bench.deliver_instances import Instance, Maker, market, sparse, uniform
 from tacit.bench.deliver_peers import naive_compiled, naive_numpy, submodlib_maker
 from tacit.bench.deliver_quality import quality
@@ -28,12 +28,17 @@ NUMPY_BAR, SUBMODLIB_BAR = 50.0, 10.0
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything; tests take less. Bars in milliseconds go by the number of ads."""
+    """How much of everything; tests take less. Bars in milliseconds go by the number of ads.
+
+    Tables that grow are larger than the caches from the first on. Where contexts grow, the weights of one row
+    are larger than half the nearest cache: below that each value is cheaper, however the work grows.
+    """
 
     bars_ms: tuple[tuple[int, float], ...] = ((10_000, 20.0), (100_000, 150.0))
     contexts: int = 1000
-    growing_ads: tuple[int, ...] = (20_000, 40_000, 80_000)
-    growing_contexts: tuple[int, ...] = (1000, 2000, 4000)
+    by_ads: tuple[Size, ...] = ((20_000, 1000), (40_000, 1000), (80_000, 1000))
+    by_contexts: tuple[Size, ...] = ((10_000, 2000), (10_000, 4000), (10_000, 8000))
+    markets: int = 6
     sparse_ads: int = 1_000_000
     instances: int = 200
     rounds: int = 9
@@ -46,7 +51,7 @@ def run(track: Track, scale: Scale = FULL) -> list[Measurement]:
     parts: list[Callable[[], list[Measurement]]] = [partial(beside_peers, scale)]
     parts += [partial(speed, scale, ads, bar) for ads, bar in scale.bars_ms]
     parts += [
-        partial(growth, scale.growing_ads, scale.growing_contexts, K, scale.rounds),
+        partial(growth, scale.by_ads, scale.by_contexts, scale.markets, K, scale.rounds),
         partial(of_sparse, scale),
         partial(updating, scale),
     ]

@@ -179,7 +179,7 @@ class Greedy {
     std::vector<double> known_, highest_, best_;
     std::vector<Whole> evaluated_;  // the round in which the bound of an ad was its gain
     std::vector<Gain> leaders_, seen_, hopeful_;
-    std::size_t asked_ = 1;
+    std::size_t asked_;
     Whole round_ = 0, evaluations_ = 0;
 
     INLINE void refresh(Index block) {
@@ -195,6 +195,8 @@ class Greedy {
         sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), gain, before), gain);
         if (sorted.size() > most) sorted.pop_back();
     }
+    // More than are asked for: until there are as many leaders, every ad might be one.
+    INLINE std::size_t seeds() const { return asked_ + SEEDS; }
     // Whether an ad may still lead, by the cheapest bound there is.
     INLINE bool may_lead(Index ad) {
         if (!leads(known_[ad], ad) || evaluated_[ad] == round_) return false;
@@ -207,32 +209,32 @@ class Greedy {
         // An ad that comes back will come back again; its row is at hand. Most ads are looked at once, if at all.
         if (evaluated_[ad] >= 0 && !sketch_.has(ad)) sketch_.draw(ad);
         evaluated_[ad] = round_, known_[ad] = own.amount, ++evaluations_;
-        insert(seen_, own, SEEDS);
+        insert(seen_, own, seeds());
         if (leads(own.amount, ad)) insert(leaders_, own, asked_);
     }
 
   public:
     Greedy(const Values& values, typename Values::Bounds& sketch, const double* weight, const double* first,
-           double at_least)
+           double at_least, std::size_t asked)
         : values_(values), sketch_(sketch), weight_(weight), at_least_(at_least), known_(first, first + values.ads),
-          highest_((values.ads + BLOCK - 1) / BLOCK), best_(values.contexts, 0.0), evaluated_(values.ads, -1) {
+          highest_((values.ads + BLOCK - 1) / BLOCK), best_(values.contexts, 0.0), evaluated_(values.ads, -1),
+          asked_(asked) {
         for (std::size_t block = 0; block < highest_.size(); ++block) refresh(static_cast<Index>(block));
         for (Index a = 0; a < values.ads; ++a)
-            if (seen_.size() < SEEDS || known_[a] > seen_.back().amount) insert(seen_, {known_[a], a}, SEEDS);
+            if (seen_.size() < seeds() || known_[a] > seen_.back().amount) insert(seen_, {known_[a], a}, seeds());
     }
     Whole evaluations() const { return evaluations_; }
 
     // The `asked` ads that gain most, and more than `at_least`. Those that led the last round are looked at first, and
     // then some with the highest bounds: the sooner a leader is found, the fewer are left, which lie in memory in order.
-    INLINE const std::vector<Gain>& leaders(std::size_t asked) {
-        std::vector<Gain> seeds = leaders_.size() > seen_.size() ? leaders_ : seen_;
+    INLINE const std::vector<Gain>& leaders() {
+        const std::vector<Gain> before_others = seen_;
         leaders_.clear(), seen_.clear(), hopeful_.clear();
-        asked_ = asked;
-        for (const Gain& seed : seeds) {
+        for (const Gain& seed : before_others) {
             if (may_lead(seed.ad))
                 evaluate(seed.ad);
             else if (known_[seed.ad] > 0)
-                insert(seen_, {known_[seed.ad], seed.ad}, SEEDS);
+                insert(seen_, {known_[seed.ad], seed.ad}, seeds());
         }
         for (std::size_t block = 0; block < highest_.size(); ++block) {
             if (!(highest_[block] > at_least_) ||
@@ -270,11 +272,11 @@ template <class Values>
 INLINE Outcome greedy(const Values& values, typename Values::Bounds& sketch, const double* weight, const double* first,
                       Whole k, double at_least, double enough, bool certify, Whole* ads, double* gains) {
     Outcome out;
-    Greedy<Values> state(values, sketch, weight, first, at_least);
+    Greedy<Values> state(values, sketch, weight, first, at_least, certify ? static_cast<std::size_t>(k) : 1);
     for (double total = 0;;) {
         const bool last = out.picked == k || total >= enough;
         if (last && !certify) break;
-        const auto& leaders = state.leaders(certify ? static_cast<std::size_t>(k) : 1);
+        const auto& leaders = state.leaders();
         if (certify) {  // nobody gains more than the set so far and the k best additions to it, each by itself
             double reach = total;
             for (const Gain& leader : leaders) reach += leader.amount - at_least;
