@@ -52,9 +52,9 @@ class Losing(Run):
 
     losses = 0
 
-    def loss_at(self, *asked: Any) -> float:
+    def _loss(self, *asked: Any) -> float:
         self.losses += 1
-        return super().loss_at(*asked)
+        return super()._loss(*asked)
 
 
 def test_losses_are_computed_for_those_who_watch_alone() -> None:
