@@ -6,6 +6,7 @@ import multiprocessing
 import shutil
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -416,6 +417,43 @@ def test_of_copies_of_a_store_one_goes_on(tmp_path: Path) -> None:
     used = LedgerStore.open_existing(tmp_path / "ledger.sqlite").account(line_of(agreed))
     assert used is not None
     assert used.used.budget == agreed.budget
+
+
+ROOMS = ("memory", "sqlite")
+
+
+def room_in(kind: str, folder: Path, agreed: Any) -> Any:
+    return a_room(agreed) if kind == "memory" else room_at(folder, folder, agreed)
+
+
+@pytest.mark.parametrize("kind", ROOMS)
+def test_calls_that_overlap_are_not_taken_for_copies(kind: str, tmp_path: Path) -> None:
+    """Between one call's look at its tokens and its claim, another call counts and claims."""
+    agreed = noised_terms(noise="laplace", delta=0, releases_per_record=5)
+    room = room_in(kind, tmp_path, agreed)
+    claim, between = room._ledger.claim, [3, 2, 1]
+
+    def slow_claim(*given: Any, after: Any) -> Any:
+        if between:
+            room.step(*honest_step(agreed, number=between.pop()), peer=PLATFORM, now=NOW)
+        return claim(*given, after=after)
+
+    room._ledger.claim = slow_claim
+    room.step(*honest_step(agreed, number=0), peer=PLATFORM, now=NOW)
+    assert not between
+    room.step(*honest_step(agreed, number=4), peer=PLATFORM, now=NOW)
+
+
+@pytest.mark.parametrize("kind", ROOMS)
+def test_threads_that_share_a_room_are_not_taken_for_copies(kind: str, tmp_path: Path) -> None:
+    agreed = noised_terms(noise="laplace", delta=0, releases_per_record=40)
+    room = room_in(kind, tmp_path, agreed)
+    asked = [honest_step(agreed, 8, number=number) for number in range(40)]
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda each: room.step(*each, peer=PLATFORM, now=NOW), asked))
+    assert len({answer.sum.tobytes() for answer in answers}) == 40
+    with pytest.raises(RoomRefused, match=Refusal.RECORD_EXHAUSTED.words):
+        room.step(*honest_step(agreed, 8, number=40), peer=PLATFORM, now=NOW)
 
 
 def test_a_copy_from_before_the_first_release_makes_none_of_its_own(tmp_path: Path) -> None:

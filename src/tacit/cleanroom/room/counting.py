@@ -118,25 +118,44 @@ def confirm(terms: Terms, store: RoomStore, ledger: Ledger, store_id: str) -> No
     Source:     compare and swap: `privacy.ledger.rules.Ledger.claim`.
     """
     release, key = release_name(terms), ledger_key(terms, store_id)
-    with store.reading() as looked:
-        tokens = _tokens(looked, release)
+    tokens = _tokens_now(store, release)
     if terms.mode.flips or not tokens:
         return
+    while not _took(ledger, key, tokens):
+        # A call that overlaps with this one keeps its token here before it claims; no copy ever does.
+        newer = _tokens_now(store, release)
+        if newer == tokens:
+            _refuse_unless_of_old(ledger, key)
+            return
+        tokens = newer
+
+
+def _took(ledger: Ledger, key: str, tokens: list[str]) -> bool:
     try:
         ledger.claim(key, tokens[-1], after=tokens[:-1])
     except ReservationTaken:
-        known = ledger.reservation(key)
-        if known is not None and _is_of_old(known):
-            return
-        if known is not None and known.state is State.COMMITTED:
-            raise RoomError(
-                f"what this room's sums cost, {key} in the ledger, was settled by hand: nobody can tell "
-                "copies of its store apart any more, so agree on a new version"
-            ) from None
+        return False
+    return True
+
+
+def _refuse_unless_of_old(ledger: Ledger, key: str) -> None:
+    known = ledger.reservation(key)
+    if known is not None and _is_of_old(known):
+        return
+    if known is not None and known.state is State.COMMITTED:
         raise RoomError(
-            "another copy of this store has counted releases that it knows nothing of: that one alone goes on; "
-            f"if it is lost for good, see `tacit ledger hand-over --help`, for {key}"
-        ) from None
+            f"what this room's sums cost, {key} in the ledger, was settled by hand: nobody can tell "
+            "copies of its store apart any more, so agree on a new version"
+        )
+    raise RoomError(
+        "another copy of this store has counted releases that it knows nothing of: that one alone goes on; "
+        f"if it is lost for good, see `tacit ledger hand-over --help`, for {key}"
+    )
+
+
+def _tokens_now(store: RoomStore, release: str) -> list[str]:
+    with store.reading() as looked:
+        return _tokens(looked, release)
 
 
 def _tokens(looked: Looked, release: str) -> list[str]:
