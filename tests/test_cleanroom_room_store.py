@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import shutil
 import sqlite3
@@ -481,6 +482,53 @@ def test_what_is_settled_by_hand_stops_the_room(tmp_path: Path) -> None:
     ledger.commit(key, certain=True)
     with pytest.raises(RoomError, match="was settled by hand"):
         room.step(*honest_step(agreed, number=1), peer=PLATFORM, now=NOW)
+
+
+def copies_in(kind: str, folder: Path, agreed: Any) -> tuple[Any, Any]:
+    """A room that has counted one release, and another one on a copy of its store; they share the ledger."""
+    room = room_in(kind, folder, agreed)
+    room.step(*honest_step(agreed), peer=PLATFORM, now=NOW)
+    if kind == "sqlite":
+        return room, room_at(copied(folder, folder / "copy"), folder, agreed)
+    store = MemoryRoomStore()
+    store._state = copy.deepcopy(room._store._state)
+    return room, a_room(agreed, store=store, ledger=room._ledger)
+
+
+def by_hand(ledger: Any, key: str, decide: Callable[[Any], Any]) -> None:
+    """What an operator decides, in either ledger."""
+    if isinstance(ledger, LedgerStore):
+        ledger._decide(decide, key=key)
+    else:
+        ledger._settled(decide(ledger._now))
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+@pytest.mark.parametrize("kind", ROOMS)
+def test_what_is_handed_over_and_settled_by_hand_stops_every_copy(
+    kind: str, handed_over: bool, tmp_path: Path
+) -> None:
+    agreed = noised_terms(noise="laplace", delta=0, releases_per_record=3)
+    rooms = copies_in(kind, tmp_path, agreed)
+    key = ledger_key(agreed, rooms[0]._store_id)
+    if handed_over:
+        by_hand(rooms[0]._ledger, key, lambda ledger: ledger.hand_over(key))
+    by_hand(rooms[0]._ledger, key, lambda ledger: ledger.commit(key, certain=True))
+    for number, room in enumerate(rooms, 1):
+        with pytest.raises(RoomError, match="was settled by hand"):
+            room.step(*honest_step(agreed, number=number), peer=PLATFORM, now=NOW)
+
+
+def test_what_was_settled_by_hand_before_ledgers_said_so_stops_every_copy(tmp_path: Path) -> None:
+    """The chain has a plain commit after the hand-over; the purpose tells that the room knew of tokens."""
+    agreed = noised_terms(noise="laplace", delta=0, releases_per_record=3)
+    rooms = copies_in("sqlite", tmp_path, agreed)
+    ledger, key = LedgerStore.open_existing(tmp_path / "ledger.sqlite"), ledger_key(agreed, rooms[0]._store_id)
+    ledger.hand_over([key])
+    ledger.commit(key)
+    for number, room in enumerate(rooms, 1):
+        with pytest.raises(RoomError, match="was settled by hand"):
+            room.step(*honest_step(agreed, number=number), peer=PLATFORM, now=NOW)
 
 
 def test_a_copy_flips_no_other_labels(tmp_path: Path) -> None:

@@ -115,6 +115,35 @@ def test_a_claim_is_committed_by_what_it_made(place: Place) -> None:
     )
 
 
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_what_is_settled_by_hand_is_never_taken_for_what_is_older_than_claims(
+    place: Place, handed_over: bool
+) -> None:
+    store = reserved(place)
+    if handed_over:
+        store.claim("model-1", "one")
+        store.hand_over(["model-1"])
+    settled = store.commit("model-1", certain=True)
+    assert not settled.predates_attempts
+    assert store.commit("model-1", certain=True).resumed
+    refused(
+        lambda: store.claim("model-1", "one"),
+        lambda: store.make("model-1", "one", "digest"),
+        lambda: store.make("model-1", "one", str(settled.release)),
+    )
+    assert found(place) == settled == place.open().reservation("model-1")
+    store.reserve("model-2", LINE, COST, "a test")
+    assert store.commit("model-2").predates_attempts  # as in ledgers that knew no claims
+
+
+def test_that_it_was_settled_by_hand_cannot_be_edited_away(sqlite_place: Place) -> None:
+    store = reserved(sqlite_place)
+    store.commit("model-1", certain=True)
+    sqlite_place.sql("UPDATE ledger_reservations SET release = NULL")
+    with pytest.raises(LedgerCorrupt):
+        store.reservation("model-1")
+
+
 def test_who_holds_it_and_has_made_nothing_gives_it_back(place: Place) -> None:
     reserved(place).claim("model-1", "one")
     store = place.open()

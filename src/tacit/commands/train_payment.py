@@ -90,9 +90,14 @@ class Payment:
     def _say_drawn(self, drawn_from: str | None) -> None:
         """Not of what was paid for before ledgers kept it."""
         assert self.attempt is not None, "labels that are drawn once have one"
-        keys = [key for key in self.keys if not _is_of_old(self.store.reservation(key))]
+        keys = self._keys_to_say()
         if keys and drawn_from is not None:
             self.store.make_all(keys, self.attempt, drawn_from)
+
+    def _keys_to_say(self) -> list[str]:
+        """Without those that were spent when ledgers did not keep who made what."""
+        known = {key: self.store.reservation(key) for key in self.keys}
+        return [key for key, each in known.items() if each is None or not each.predates_attempts]
 
     def refuse_unless_reserved(self) -> None:
         """For a model that was made: its own run has paid for it, or is about to."""
@@ -128,9 +133,7 @@ class Payment:
         if not self.drawn_once:
             self.store.commit_all(self.keys, attempt)
             return
-        for key in self.keys:
-            if not _is_of_old(self.store.reservation(key)):
-                self.store.commit(key, self.attempt)
+        self.store.commit_all(self._keys_to_say(), self.attempt)
 
     def give_back(self, attempt: str | None = None) -> None:
         """Nothing left, and nothing ever will."""
@@ -138,11 +141,6 @@ class Payment:
 
     def as_json(self) -> dict[str, Any]:
         return {"lines": [str(request.line) for request in self.requests], "keys": self.keys}
-
-
-def _is_of_old(known: Reservation | None) -> bool:
-    """Whether it was settled when ledgers did not keep who made what."""
-    return known is not None and known.state == "committed" and known.attempt is None
 
 
 def _taken(known: Reservation) -> BadInput:

@@ -180,7 +180,8 @@ def _is_left_by(event: Event, reservation: Reservation) -> bool:
         case Made():
             return event.key == key and holds == (State.RESERVED, event.attempt, event.release)
         case Committed():
-            return event.key == key and state is State.COMMITTED
+            by_hand = reservation.attempt is None and reservation.release is not None
+            return event.key == key and state is State.COMMITTED and event.by_hand == by_hand
         case Aborted():
             return event.key == key and state is State.ABORTED
     return False

@@ -16,6 +16,7 @@ from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import Reservation, State, cost_on
 
 TOKEN_BYTES = 16
+HELD = ": held as long as it is open, not to be settled"  # ends the purpose of sums that are counted
 MOST_TOKENS = 64
 """That a store keeps: more calls are never between their count and its confirmation."""
 
@@ -81,7 +82,7 @@ def charge(terms: Terms, ledger: Ledger, store: str, drawn_from: str) -> None:
     """
     key = ledger_key(terms, store)
     known = ledger.reservation(key)
-    held = "" if terms.mode.flips else ": held as long as it is open, not to be settled"
+    held = "" if terms.mode.flips else HELD
     purpose = f"clean room {terms.name}{held}" if known is None else known.purpose
     try:
         reservation = ledger.reserve(key, line_of(terms), terms.budget, purpose)
@@ -92,7 +93,7 @@ def charge(terms: Terms, ledger: Ledger, store: str, drawn_from: str) -> None:
     try:
         ledger.make(key, f"store {store}", drawn_from)
     except ReservationTaken:
-        said = "the ledger knows flips of others from a copy of this store; agree on a new version"
+        said = "a copy of this store flipped others, or it was settled by hand; agree on a new version"
         raise RoomRefused(Refusal.LABELS_CHANGED, said) from None
     ledger.commit(key, f"store {store}")
 
@@ -164,8 +165,11 @@ def _tokens(looked: Looked, release: str) -> list[str]:
 
 
 def _is_of_old(reservation: Reservation) -> bool:
-    """Whether it was paid for when rooms did not say yet who they are: then nobody can tell copies apart."""
-    return reservation.state is State.COMMITTED and reservation.attempt is None
+    """Whether it was paid for when rooms did not say yet who they are: then nobody can tell copies apart.
+
+    What says that it is held was reserved by a room that does, however it was settled.
+    """
+    return reservation.predates_attempts and not reservation.purpose.endswith(HELD)
 
 
 def unpaid() -> RoomRefused:

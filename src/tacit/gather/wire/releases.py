@@ -56,16 +56,15 @@ def pay(ledger: Payer, round: Round, role: Role, key: SealingKey, content: bytes
     if round.level:
         expect_first_paid(ledger, round, role)
     reservation = ledger.reserve(ledger_key(round, role), round.line, round.cost, _purpose(round))
-    if reservation.state is State.ABORTED or (
-        reservation.state is State.COMMITTED and reservation.attempt is None
-    ):
+    if reservation.state is State.ABORTED or reservation.predates_attempts:
         raise SelfCheckFailed(f"{round.key} was released before, and the {role} kept nothing of it: it stops")
     release = key.derived(b"tacit gather release 1 " + role.encode() + b" " + round.digest + content).hex()
     try:
         ledger.make(ledger_key(round, role), _attempt(round, role, key), release)
     except ReservationTaken:
         raise SelfCheckFailed(
-            f"{round.key} was released before, of other reports than the {role} has now: it stops"
+            f"{round.key} was released before, of other reports than the {role} has now, or settled by hand: "
+            "it stops"
         ) from None
 
 

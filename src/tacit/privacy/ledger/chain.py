@@ -138,8 +138,8 @@ def _decided_again(ledger: Ledger, event: Event) -> Change:
             return ledger.made(key, attempt, release)
         case HandedOver(key):
             return ledger.hand_over(key)
-        case Committed(key):
-            return ledger.commit(key, certain=True)
+        case Committed(key, by_hand):
+            return ledger.committed(key, by_hand=by_hand)
         case Aborted(key):
             return ledger.abort(key, certain=True)
         case Accepted():
@@ -167,8 +167,8 @@ def encode(event: Event) -> str:
             return _json({"kind": "make", "key": key, "attempt": attempt, "release": release})
         case HandedOver(key):
             return _json({"kind": "hand-over", "key": key})
-        case Committed(key):
-            return _json({"kind": "commit", "key": key})
+        case Committed(key, by_hand):  # entries from before hands were told apart have no word of it
+            return _json({"kind": "commit", "key": key, **({"by_hand": True} if by_hand else {})})
         case Aborted(key):
             return _json({"kind": "abort", "key": key})
         case Accepted(lost):
@@ -257,7 +257,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], Event]] = {
     "claim": lambda r: Claimed(r["key"], r["attempt"], r["after"]),
     "make": lambda r: Made(r["key"], r["attempt"], r["release"]),
     "hand-over": lambda r: HandedOver(r["key"]),
-    "commit": lambda r: Committed(r["key"]),
+    "commit": lambda r: Committed(r["key"], r.get("by_hand", False)),
     "abort": lambda r: Aborted(r["key"]),
     "accept": lambda r: Accepted(r["lost"]),
 }

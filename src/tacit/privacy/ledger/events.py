@@ -30,7 +30,10 @@ class Reserved:
 
 @dataclass(frozen=True)
 class Committed:
+    """The release left. `by_hand`: somebody said so of a reservation that no attempt held."""
+
     key: str
+    by_hand: bool = False
 
 
 @dataclass(frozen=True)

@@ -87,12 +87,16 @@ class State(StrEnum):
     ABORTED = "aborted"
 
 
+BY_HAND = "settled by hand"
+
+
 @dataclass(frozen=True)
 class Reservation:
     """One release, under the key that names it. `resumed`: the key was there before this call.
 
     `attempt` is the digest of the token that holds it, and `release` what that attempt has made: both None for
-    a reservation that nobody has claimed.
+    a reservation that nobody has claimed. Where nobody held it and somebody settled it by hand, `release` says
+    so (`BY_HAND`).
     """
 
     key: str
@@ -103,6 +107,11 @@ class Reservation:
     attempt: str | None = None
     release: str | None = None
     resumed: bool = field(default=False, compare=False)
+
+    @property
+    def predates_attempts(self) -> bool:
+        """Whether it was spent as in ledgers that knew no attempts: nobody said who made what, nor by hand."""
+        return self.state is State.COMMITTED and self.attempt is None and self.release is None
 
     def __post_init__(self) -> None:
         named("key", self.key)
@@ -256,14 +265,20 @@ class Ledger:
         """The release left: what was reserved is now spent, for good.
 
         Where the reservation was claimed, only its attempt says so, and only of what it has made; `certain` is
-        for somebody who settles what a run left behind.
+        for somebody who settles what a run left behind, which is written down where no attempt holds it.
         """
         reservation = self._known(key)
         if not certain:
             _refuse_other(reservation, attempt)
             if reservation.attempt is not None and reservation.release is None:
                 raise LedgerConflict(f"expected what was made under key {key!r} to be said first, got a commit")
-        return self._settle(key, State.COMMITTED)
+        return self.committed(key, by_hand=certain and reservation.attempt is None)
+
+    def committed(self, key: str, *, by_hand: bool) -> Change:
+        """`commit` as the ledger keeps it."""
+        if by_hand and self._known(key).attempt is not None:
+            raise LedgerConflict(f"expected nobody to hold key {key!r} where it is settled by hand, got one")
+        return self._settle(key, State.COMMITTED, by_hand=by_hand)
 
     def abort(self, key: str, attempt: str | None = None, *, certain: bool = False) -> Change:
         """The release never left and never will: what was reserved is free again."""
@@ -313,7 +328,7 @@ class Ledger:
             raise UnknownReservation(f"expected key {key!r} to be reserved, got {reservation.state}")
         return reservation
 
-    def _settle(self, key: str, state: State) -> Change:
+    def _settle(self, key: str, state: State, *, by_hand: bool = False) -> Change:
         reservation = self._known(key)
         if reservation.state is state:
             return Change(reservation=replace(reservation, resumed=True))
@@ -322,10 +337,11 @@ class Ledger:
         account = self.accounts[reservation.line]
         event: Event
         if state is State.COMMITTED:
-            account, event = account.commit(reservation.amount), Committed(key)
+            account, event = account.commit(reservation.amount), Committed(key, by_hand)
         else:
             account, event = account.abort(reservation.amount), Aborted(key)
-        return Change((event,), account=account, reservation=replace(reservation, state=state))
+        release = BY_HAND if by_hand else reservation.release
+        return Change((event,), account=account, reservation=replace(reservation, state=state, release=release))
 
 
 def digest_of(attempt: str) -> str:
