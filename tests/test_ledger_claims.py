@@ -12,6 +12,9 @@ import pytest
 
 from ledger_places import COST, LIMIT, LINE, WEEKS, Place, begun
 from tacit.errors import LedgerConflict, LedgerCorrupt, ReservationTaken, UnknownReservation
+from tacit.privacy.ledger.amount import Amount
+from tacit.privacy.ledger.chain import START, Entry, append, replay
+from tacit.privacy.ledger.events import Aborted, Event, Granted, Made, Reserved
 from tacit.privacy.ledger.rules import Reservation, State
 from tacit.store.ledger import LedgerStore, Request
 
@@ -134,6 +137,27 @@ def test_what_is_settled_by_hand_is_never_taken_for_what_is_older_than_claims(
     assert found(place) == settled == place.open().reservation("model-1")
     store.reserve("model-2", LINE, COST, "a test")
     assert store.commit("model-2").predates_attempts  # as in ledgers that knew no claims
+
+
+def test_what_was_made_cannot_be_said_never_to_have_left(place: Place) -> None:
+    store = reserved(place)
+    store.make("model-1", "one", "digest")
+    before = store.verify()
+    with pytest.raises(LedgerConflict, match="expected a release that was not made"):
+        store.abort("model-1", certain=True)
+    assert store.verify() == before
+    store.commit("model-1", certain=True)
+
+
+def test_a_chain_in_which_it_was_said_is_still_read() -> None:
+    asked = Reserved("a", LINE, Amount(1, 0), "a test")
+    events: list[Event] = [Granted(LINE, Amount(1, 0)), asked, Made("a", "one", "digest"), Aborted("a")]
+    entries: list[Entry] = []
+    for event in events:
+        entries.append(append(entries[-1].head if entries else START, event))
+    known = replay(entries).ledger
+    assert known.reservations["a"].state is State.ABORTED
+    assert known.abort("a", certain=True).events == ()
 
 
 def test_that_it_was_settled_by_hand_cannot_be_edited_away(sqlite_place: Place) -> None:

@@ -96,7 +96,8 @@ def add_parser(commands: Subparsers) -> None:
         "settle",
         help="say what became of a reservation whose run died",
         description="Settle a reservation that its run left open (see `tacit ledger show`). If you do not know "
-        "whether the release left, it left: --never-left gives back budget that may have been used.",
+        "whether the release left, it left: --never-left gives back budget that may have been used, and is "
+        "refused where the ledger knows the release as made.",
     )
     settle.add_argument("key", help="the reservation's key")
     outcome = settle.add_mutually_exclusive_group(required=True)

@@ -141,7 +141,7 @@ def _decided_again(ledger: Ledger, event: Event) -> Change:
         case Committed(key, by_hand):
             return ledger.committed(key, by_hand=by_hand)
         case Aborted(key):
-            return ledger.abort(key, certain=True)
+            return ledger.aborted(key)
         case Accepted():
             return Change()
 

@@ -281,12 +281,24 @@ class Ledger:
         return self._settle(key, State.COMMITTED, by_hand=by_hand)
 
     def abort(self, key: str, attempt: str | None = None, *, certain: bool = False) -> Change:
-        """The release never left and never will: what was reserved is free again."""
+        """The release never left and never will: what was reserved is free again.
+
+        Of what was made nobody can say so, however certain: whoever made it may let it out at any time.
+        """
         reservation = self._known(key)
         if not certain and reservation.state is not State.ABORTED:
             _refuse_other(reservation, attempt)
             if reservation.release is not None:
                 raise _made_before(key)
+        if reservation.state is State.RESERVED and reservation.release is not None:
+            raise LedgerConflict(
+                f"expected a release that was not made, to say that it never left, got {key!r}, which was: "
+                "settle it as left"
+            )
+        return self.aborted(key)
+
+    def aborted(self, key: str) -> Change:
+        """`abort` as the ledger keeps it: older ones were believed of what was made, too."""
         return self._settle(key, State.ABORTED)
 
     def after(self, change: Change) -> Ledger:
