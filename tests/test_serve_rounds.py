@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from tacit.gather.client.memory import MemoryDevice
 from tacit.gather.client.reporting import Reporter
 from tacit.gather.wire.questions import Question
 from tacit.services import asking, parties, running, trial
-from tacit.services.announcing import Announced
+from tacit.services.announcing import Announced, Questions
 from tacit.services.settings import Settings, load
 from tacit.services.signing import Party
 from tacit.services.uploading import HttpUploads, PublicKeys
@@ -272,6 +275,39 @@ def test_what_is_wrong_in_a_file_is_said_in_one_line(
         read(known, path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+def at_once(*calls: Any) -> list[Any]:
+    """What they return, begun at the same moment in a thread each."""
+    start = threading.Barrier(len(calls))
+
+    def run(call: Any) -> Any:
+        start.wait(10)
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(run, calls))
+
+
+def test_threads_of_one_process_keep_one_question(tmp_path: Path) -> None:
+    questions = Questions(tmp_path / "questions")
+    for number in range(1, 31):
+        digest, question = bytes([number]) * 32, bytes([number]) * 100_000
+        at_once(*[partial(questions.keep, digest, question)] * 4)
+        assert questions.find(digest) == question
+    assert len(list((tmp_path / "questions").iterdir())) == 30
+
+
+def test_threads_of_one_process_open_one_round(known: tuple[Settings, parties.Parties], tmp_path: Path) -> None:
+    (tmp_path / "round.toml").write_text(ROUND)
+    asked = [read(known, tmp_path / "round.toml", now=1_000 + number) for number in range(4)]
+    folder = tmp_path / "rounds"
+    folder.mkdir()
+    for number in range(30):
+        path = folder / f"round-{number}.toml"
+        opened = at_once(*[partial(asking.kept, each, path) for each in asked])
+        assert len({each.round.digest for each in opened}) == 1
+    assert {each.suffix for each in folder.iterdir()} == {".round"}
 
 
 def test_what_was_opened_is_asked_for_again_and_nothing_else(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import msgpack
 
+from tacit.data.placing import place_whole
 from tacit.errors import Refused
 from tacit.gather.wire.questions import Question
 from tacit.gather.wire.refusals import Refusal
@@ -82,17 +82,7 @@ class Questions:
         place = self._folder / digest.hex()
         if digest == NO_QUESTION or place.exists():
             return
-        half = place.with_suffix(f".{os.getpid()}.half")
-        with half.open("wb") as file:
-            file.write(question)
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(place)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the name, too
-        finally:
-            os.close(folder)
+        place_whole(place, question)
 
     def find(self, digest: bytes) -> bytes:
         """The question's bytes; empty for a round without a question."""

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import expect
+from tacit.data.placing import beside, place_whole
 from tacit.errors import BadInput, Refused
 from tacit.gather.estimate.planning import Law, NoiseBy, Option, RunPlan, options, plan
 from tacit.gather.estimate.rounds import Task
@@ -78,8 +79,8 @@ def kept(asked: Asked, path: Path) -> Asked:
     """
     place = path.with_suffix(KEPT_SUFFIX)
     body = asked.announced.to_bytes()
-    half = place.with_suffix(f"{KEPT_SUFFIX}.{os.getpid()}")
-    half.write_bytes(body)
+    half = beside(place)
+    place_whole(half, body)
     try:
         os.link(half, place)  # the first wins
     except FileExistsError:
