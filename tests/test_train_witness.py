@@ -18,6 +18,7 @@ from tacit.kernels.normals import fill_normals
 from tacit.train import run as running
 from tacit.train.examples import Examples, Sizes
 from tacit.train.methods import DpSgd
+from tacit.train.models.factorization_machine import FmPass
 from tacit.train.plan import Plan, PrivatePhase
 from tacit.train.run import Run
 from tacit.train.settings import PrivateLearning, Speed
@@ -68,10 +69,10 @@ def plan_of(way: str) -> Plan:
     return replace(plan(), phases=(replace(phase, learning=learning),))
 
 
-def go(way: str, other: Plan | None = None) -> None:
+def go(way: str, other: Plan | None = None, **how: Any) -> None:
     examples = world()
     model = MODEL.build(examples.sizes, Simulation(1).normal)
-    speed = Speed(noise_form=WAYS[way][1])
+    speed = Speed(noise_form=WAYS[way][1], **how)
     Run(other or plan_of(way), model, examples, Simulation("run"), speed=speed, simulated=True).go()
 
 
@@ -245,6 +246,26 @@ def test_clipped_gradients_that_grow_afterwards_end_the_run(monkeypatch: Patch) 
     monkeypatch.setattr(Descent, "_clipped", grown)
     with pytest.raises(SelfCheckFailed, match="clipping"):
         go("sgd lazy")
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first", "all others"])
+def test_norms_that_are_wrong_in_some_microbatches_end_the_run(first: bool, monkeypatch: Patch) -> None:
+    """A tenth of what they are, in the first microbatch of each step or in all but that."""
+    norms, step, begun = FmPass.squared_norms, Descent.step, [0]
+
+    def begin(self: Descent, *given: Any, **how: Any) -> None:
+        begun[0] = 0
+        step(self, *given, **how)
+
+    def wrong(self: FmPass, residual: Any) -> Any:
+        begun[0] += 1
+        return norms(self, residual) * np.float32(0.01 if (begun[0] == 1) == first else 1)
+
+    go("sgd lazy", microbatch=100)
+    monkeypatch.setattr(Descent, "step", begin)
+    monkeypatch.setattr(FmPass, "squared_norms", wrong)
+    with pytest.raises(SelfCheckFailed, match="clipping: expected the fast gradient norm"):
+        go("sgd lazy", microbatch=100)
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(), Sgd(0.9), Adam(), Yogi(), RmsProp()], ids=str)

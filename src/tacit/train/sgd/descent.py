@@ -133,10 +133,14 @@ class Descent:
         With `groups` (one for each place, rising), gradients are added up within each group before clipping.
         """
         most = self.settings.microbatch if groups is None else min(self.settings.microbatch, GROUPED_AT_ONCE)
+        looks = None
+        if self._witness is not None and len(places):  # any record of the batch, whatever microbatch it is in
+            looks = self._source.uniform_below(len(places)), self._source.uniform_below(len(places))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, in one line
             for some in _microbatches(len(places), most, groups):
                 own = None if groups is None else groups[some]
-                self._accumulate(examples, targets, places[some], own, some.start)
+                here = [look - some.start if some.start <= look < some.stop else None for look in looks or ()]
+                self._accumulate(examples, targets, places[some], own, *here)
         for update in (*self.tables.values(), *self.dense.values()):
             update.finish(rate)
         self.taken += 1
@@ -147,8 +151,15 @@ class Descent:
             update.settle()
 
     def _accumulate(
-        self, examples: Examples, targets: Targets, at: Places, groups: Places | None, first: int
+        self,
+        examples: Examples,
+        targets: Targets,
+        at: Places,
+        groups: Places | None,
+        normed: int | None = None,
+        summed: int | None = None,
     ) -> None:
+        """Of two records among these, if any, the norm and the sum are looked at."""
         model, part = self.model, self.settings.part
         ids = model.ids(examples, examples.rows(at if targets.rows is None else targets.rows[at]), part)
         for name, read in model.trained_ids(ids, part).items():
@@ -156,7 +167,7 @@ class Descent:
         passed = model.forward(ids, part)
         residual = targets.residual(passed.scores, at)
         if self._witness is not None:
-            clipped, norms = self._clipped(passed, residual, ids, groups, self._witness, look=first == 0)
+            clipped, norms = self._clipped(passed, residual, ids, groups, self._witness, look=normed)
         elif not np.isfinite(residual).all():
             raise BadInput(
                 "expected finite scores, got others: the training diverged; try a lower learning rate"
@@ -167,9 +178,8 @@ class Descent:
         probe = None
         if self._witness is not None:
             self._witness.check_clipped(residual, norms, coefficients)
-        if self._witness is not None and first == 0:
-            record = self._source.uniform_below(len(at))
-            probe = Probe.on(model, ids, part, record, coefficients[record], self._sums)
+        if summed is not None:
+            probe = Probe.on(model, ids, part, summed, coefficients[summed], self._sums)
         passed.accumulate(coefficients, self._sums)
         if probe is not None:
             probe.check(model, self._sums)
@@ -182,7 +192,7 @@ class Descent:
         groups: Places | None,
         witness: Witness,
         *,
-        look: bool,
+        look: int | None,
     ) -> tuple[Floats, Floats]:
         """The residuals, scaled so that each record's (or group's) gradient keeps within the bound; and those
         gradients' norms before, by example."""
@@ -198,8 +208,8 @@ class Descent:
             raise SelfCheckFailed("clipping: expected finite gradient norms, got others; nothing leaves")
         norms = np.sqrt(squares)
         scale = (CLIP_MARGIN * clip_norm / np.maximum(norms, clip_norm)).astype(np.float32)
-        if look and len(norms):
-            chosen, bound = self._source.uniform_below(len(norms)), np.float32(witness.clip_norm)
+        if look is not None:
+            chosen, bound = look if own is None else int(own[look]), np.float32(witness.clip_norm)
             check_clipping(self.model, ids, self.settings.part, residual, norms, scale, bound, own, chosen)
         return (residual * scale, norms) if own is None else (residual * scale[own], norms[own])
 
