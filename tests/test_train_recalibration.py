@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.special import expit
 
 from tacit.entropy import Simulation
+from tacit.errors import SelfCheckFailed
 from tacit.privacy.calibration import epsilon as epsilon_of
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import GaussianStatistic
@@ -20,6 +22,7 @@ from tacit.train.models.factorization_machine import FactorizationMachine, Logis
 from tacit.train.models.mlp import Mlp
 from tacit.train.models.model import Architecture, Part
 from tacit.train.recalibration import KNOTS, SENSITIVITY, Calibrated, Recalibration, fitted
+from tacit.train.run import Run
 from tacit.train.settings import PrivateLearning
 from test_train_methods import MODEL, SECRET, learnable
 
@@ -145,3 +148,37 @@ def test_millions_of_records_need_next_to_nothing_for_it() -> None:
     assert small.noise_stddev < 60
     assert isinstance(small, GaussianStatistic)
     assert small.relation is Relation.REPLACE_ONE
+
+
+PAID = Recalibration(GaussianStatistic(30.0, SENSITIVITY, Relation.REPLACE_ONE))
+SUMS = np.arange(2.0 + len(KNOTS)) * 1000
+
+
+@pytest.mark.parametrize("by", [0.0, 0.5, 0.9, 1.1])
+def test_noise_that_is_not_what_was_paid_for_is_told_nobody(by: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    recalibration.with_noise(PAID, SUMS, Simulation("told"))
+    honest = Simulation.normal
+    monkeypatch.setattr(
+        Simulation, "normal", lambda self, *given, **how: honest(self, *given, **how) * by
+    )  # whatever it is asked for
+    with pytest.raises(SelfCheckFailed, match="noise: expected the noise of the recalibration"):
+        recalibration.with_noise(PAID, SUMS, Simulation("told"))
+
+
+def test_noise_that_is_drawn_and_not_added_is_told_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recalibration, "GRID", 2.0**10)  # coarser than the noise: it rounds to nothing
+    with pytest.raises(SelfCheckFailed, match="noise: expected the statistic to be told with its noise"):
+        recalibration.with_noise(PAID, SUMS, Simulation("told"))
+
+
+def test_a_statistic_that_was_not_paid_for_is_not_told() -> None:
+    examples = learnable()
+    plan = DpSgd(4, "1e-5", learning=PrivateLearning(epochs=1, batch=500)).plan(examples)
+    assert plan.recalibration is not None
+    paid = plan.recalibration.release
+    cheap = replace(plan.recalibration, release=replace(paid, noise_stddev=paid.noise_stddev / 2))
+    model = MODEL.build(examples.sizes, Simulation(1).normal)
+    run = Run(replace(plan, recalibration=cheap), model, examples, Simulation("run"), simulated=True)
+    with pytest.raises(SelfCheckFailed, match="recalibration"):
+        run.go()
+    assert run.calibrated is None

@@ -16,8 +16,16 @@ from tacit.entropy import Simulation
 from tacit.errors import SelfCheckFailed
 from tacit.train.sgd import tallies
 from tacit.train.sgd.sampling import poisson_sample
-from tacit.train.sgd.tallies import FIRST_DRAWS, MORE_DRAWS, TESTS, CountTally, SquareTally, binomial_tails
-from tacit.train.sgd.witness import FALSE_ALARM, BatchWatch
+from tacit.train.sgd.tallies import (
+    FALSE_ALARM,
+    FIRST_DRAWS,
+    MORE_DRAWS,
+    TESTS,
+    CountTally,
+    SquareTally,
+    binomial_tails,
+)
+from tacit.train.sgd.witness import BatchWatch
 
 
 @pytest.mark.parametrize("chance", [Fraction(1, 7), Fraction(1, 2), Fraction(19, 20), Fraction(1)])

@@ -17,12 +17,14 @@ from scipy.optimize import brentq, least_squares
 from scipy.special import expit
 from scipy.stats import norm
 
+from tacit.errors import SelfCheckFailed
 from tacit.privacy.randomness import Source
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import GaussianStatistic
 from tacit.train.examples import Examples
 from tacit.train.models.model import Model, Part
 from tacit.train.sgd.sampling import Places
+from tacit.train.sgd.tallies import FALSE_ALARM, expect_normals
 
 Reals = NDArray[np.float64]
 
@@ -32,6 +34,8 @@ PLACES: Reals = (KNOTS - KNOTS[0]) / (KNOTS[-1] - KNOTS[0])
 SENSITIVITY = 2.0
 AT_ONCE = 1024  # records, so that it takes no more memory than the steps before it
 GRID = 2.0**-20  # what is added up are multiples of it, so that no digits of a sum tell more than the sum
+DRAWN = 2**14  # normals, of which a dozen are used
+FINE = 2.0**-20  # what rounding to the grid may take from the noise
 SHARE = 0.05
 """The most that it takes of the squared distance between neighbours that a budget allows: 2.6% more noise in
 DP-SGD's steps."""
@@ -120,7 +124,9 @@ def weights_of(groups: Places) -> Reals:
     return weights
 
 
-def recalibrate(plan: Recalibration, model: Model, examples: Examples, source: Source) -> Calibrated:
+def recalibrate(
+    plan: Recalibration, model: Model, examples: Examples, source: Source, *, alpha: float = FALSE_ALARM
+) -> Calibrated:
     """Tell the statistic, fit to it, and change the model's scores.
 
     Guarantee:  one `GaussianStatistic` of the plan's noise; the fit and the changed model cost nothing more.
@@ -132,16 +138,29 @@ def recalibrate(plan: Recalibration, model: Model, examples: Examples, source: S
                 1. Two such vectors are within sqrt(1 + 1 + 2) = 2 of each other, and so are two weighted means
                 of them. The Gaussian mechanism: Dwork, Roth 2014, appendix A.
     """
-    told = with_noise(plan, statistic(model, examples, plan.weights), source)
+    told = with_noise(plan, statistic(model, examples, plan.weights), source, alpha=alpha)
     found = fitted(told, plan.release.noise_stddev)
     model.rescale(found.slope, found.shift)
     return found
 
 
-def with_noise(plan: Recalibration, sums: Reals, source: Source) -> Reals:
-    """What is told of these sums, or of as many as there are rows."""
-    noise = source.normal(sums.shape, dtype=np.float64, scale=plan.release.noise_stddev)
+def with_noise(plan: Recalibration, sums: Reals, source: Source, *, alpha: float = FALSE_ALARM) -> Reals:
+    """What is told of these sums, or of as many as there are rows.
+
+    A dozen draws hardly show their variance, so they are the first of many of one kind, and all of them are
+    held to the release before any is used; honest ones fail with a chance of at most `alpha`.
+    """
+    stddev = plan.release.noise_stddev
+    drawn = source.normal(max(DRAWN, sums.size), dtype=np.float64, scale=stddev)
+    noise = drawn[: sums.size].reshape(sums.shape)
+    for some in (drawn, noise.ravel()):
+        expect_normals("the noise of the recalibration", some / stddev, alpha / 2)
     told: Reals = sums + np.round(noise / GRID) * GRID
+    off = np.abs(told - sums - noise) - FINE - 1e-15 * np.abs(told)
+    if not off.max(initial=0.0) <= 0:  # what is not a number is no less
+        raise SelfCheckFailed(
+            "noise: expected the statistic to be told with its noise, got another; nothing leaves"
+        )
     return told
 
 

@@ -18,11 +18,12 @@ from tacit.train.examples import Examples
 from tacit.train.labels.noisy import LEAST_RATE, base_rate, labels_for
 from tacit.train.models.model import Model
 from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
-from tacit.train.recalibration import Calibrated, recalibrate
+from tacit.train.recalibration import Calibrated, Recalibration, recalibrate
 from tacit.train.settings import Speed
 from tacit.train.sgd.descent import Descent, Settings
 from tacit.train.sgd.sampling import Places, poisson_sample, shuffled_epochs
-from tacit.train.sgd.witness import FALSE_ALARM, BatchWatch, Witness
+from tacit.train.sgd.tallies import FALSE_ALARM
+from tacit.train.sgd.witness import BatchWatch, Witness
 from tacit.train.targets import Floats, Head, Targets
 
 Losses = NDArray[np.float64]
@@ -111,6 +112,8 @@ class Run:
         Losses are computed for whoever watches, and for nobody else.
         """
         mark, descent = Mark(0, 0), None
+        if self.plan.recalibration is not None:
+            self._expect_paid(self.plan.recalibration)
         if keeper is not None:
             mark, descent = keeper.restore(self.model, self._descent)
         for index, phase in enumerate(self.plan.phases[mark.phase :], start=mark.phase):
@@ -141,7 +144,9 @@ class Run:
                 self._refit(reached, targets, held.best_epochs, watch, keeper)
             descent = None
         if self.plan.recalibration is not None:
-            self.calibrated = recalibrate(self.plan.recalibration, self.model, self.examples, self.source)
+            self.calibrated = recalibrate(
+                self.plan.recalibration, self.model, self.examples, self.source, alpha=self._alarm
+            )
         return self.model
 
     def _refit(
@@ -216,10 +221,20 @@ class Run:
         assert clip_norm is not None, "chosen when the plan was made"
         return Witness(paid.noise_multiplier, clip_norm, expected, alpha=self._alarm)
 
+    def _expect_paid(self, recalibration: Recalibration) -> None:
+        """Stop unless the statistic is one of the releases that were paid for."""
+        parts = [leaf.release for release in self.plan.releases for leaf in leaves(release)]
+        if recalibration.release not in parts:
+            raise SelfCheckFailed(
+                "plan: expected a recalibration that was paid for, got another; nothing was trained"
+            )
+
     @property
     def _alarm(self) -> float:
-        """The chance of a false alarm: of each private phase half for its noise, half for its samples."""
-        return FALSE_ALARM / (2 * sum(isinstance(phase, PrivatePhase) for phase in self.plan.phases))
+        """The chance of a false alarm, in equal parts: each private phase's noise and samples, and the
+        recalibration."""
+        private = sum(isinstance(phase, PrivatePhase) for phase in self.plan.phases)
+        return FALSE_ALARM / (2 * private + (self.plan.recalibration is not None))
 
     def _targets(self, phase: Phase) -> Targets:
         if isinstance(phase, LabelPhase) and phase.labelling is not None:

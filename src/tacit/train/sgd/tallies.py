@@ -19,6 +19,9 @@ from scipy.special import betainc, gammainc, gammaincc
 
 from tacit.errors import SelfCheckFailed
 
+FALSE_ALARM = 1e-15
+"""The chance that an honest run is ended, per run: so small that e^epsilon of it is nothing beside a delta."""
+
 TESTS = 64
 """Tests of a tally at most, each with this part of its chance of a false alarm."""
 
@@ -60,17 +63,26 @@ class SquareTally:
     def _test(self) -> None:
         self._tests += 1
         self._next = math.ceil(self._next * MORE_DRAWS)
-        half, norm, off = self._count / 2, math.sqrt(self._total), math.sqrt(self._off)
-        most = norm * (1 + ROUNDING) + off
-        least = max(0.0, norm * (1 - ROUNDING) - off)
-        # Written so that what is not a number fails.
-        if gammainc(half, most**2 / 2) >= self._alpha and gammaincc(half, least**2 / 2) >= self._alpha:
-            return
-        raise SelfCheckFailed(
-            f"noise: expected {self._what} to have the variance that was paid for, got "
-            f"{self._total / self._count:.3g} times it over {self._count} draws; the run was stopped and "
-            "nothing leaves"
-        )
+        _expect_squares(self._what, self._count, self._total, self._off, self._alpha)
+
+
+def expect_normals(what: str, draws: NDArray[np.float64], alpha: float) -> None:
+    """Stop unless the squares of these are those of standard normals: one test, of so small a chance."""
+    _expect_squares(what, draws.size, float(np.square(draws).sum()), 0.0, alpha / 2)
+
+
+def _expect_squares(what: str, count: int, total: float, off: float, tail: float) -> None:
+    """Stop unless each tail beyond this sum of so many squares has a chance of at least `tail`; `off` is the
+    square of what all draws together may be off by."""
+    norm, off = math.sqrt(total), math.sqrt(off)
+    most, least = norm * (1 + ROUNDING) + off, max(0.0, norm * (1 - ROUNDING) - off)
+    # Written so that what is not a number fails.
+    if gammainc(count / 2, most**2 / 2) >= tail and gammaincc(count / 2, least**2 / 2) >= tail:
+        return
+    raise SelfCheckFailed(
+        f"noise: expected {what} to have the variance that was paid for, got {total / count:.3g} times it "
+        f"over {count} draws; the run was stopped and nothing leaves"
+    )
 
 
 class CountTally:

@@ -26,11 +26,8 @@ from scipy.signal import lfilter
 
 from tacit.errors import SelfCheckFailed
 from tacit.train.examples import Ids
-from tacit.train.sgd.tallies import CountTally, SquareTally, binomial_tails
+from tacit.train.sgd.tallies import FALSE_ALARM, CountTally, SquareTally, binomial_tails
 from tacit.train.targets import Floats
-
-FALSE_ALARM = 1e-15
-"""The chance that an honest run is ended, per run: so small that e^epsilon of it is nothing beside a delta."""
 
 LOOKED_AT = 2**14  # weights of a block that dense noise was added to
 LOOKED_AT_LAZY = 2**11  # weights of rows that were paid what they are owed
