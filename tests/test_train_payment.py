@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
+from ledger_places import COST, LIMIT, LINE
 from tacit.cli import main
 from tacit.commands import train_run
 from tacit.commands.train_payment import Payment
 from tacit.data.columns import Columns
+from tacit.errors import ReservationTaken
+from tacit.privacy.ledger.rules import State
+from tacit.store.ledger import LedgerStore, Request
 from tacit.train.checkpoints import Checkpoints, folder_beside
 from tacit.train.configuration import configured
 from tacit.train.examples import Examples
@@ -315,6 +320,32 @@ def test_flips_do_not_pay_for_a_model_of_features_that_a_line_protects(
     granted(
         place / "ledger.sqlite", "replace-label", "8", delta="0"
     )  # nobody promised to protect features here
+    granted(place / "ledger.sqlite", "replace-one", "8", scope="elsewhere")
     capsys.readouterr()
-    record = told(capsys, "train", label_dp(place))
+    with monkeypatch.context() as patched:
+        patched.setattr(LedgerStore, "verify", failing)  # which reads all that was ever written down
+        record = told(capsys, "train", label_dp(place))
     assert any("which this model reads" in gap for gap in record["statement"]["not_protected"])
+    granted(place / "ledger.sqlite", "replace-one", "8", unit="user", more=("--window-days", "7"))
+    capsys.readouterr()
+    said = refused(capsys, "train", label_dp(place, "other"))
+    assert "since line shop (user per 7 days, replace-one) protects the others" in said
+
+
+def test_flips_of_several_windows_are_spent_all_or_none(tmp_path: Path) -> None:
+    store = LedgerStore.open(tmp_path / "ledger.sqlite")
+    store.grant(LINE, LIMIT)
+    requests = tuple(Request(f"flips/{index}", LINE, COST, "flip labels") for index in range(3))
+    payment = Payment(store, requests, drawn_once=True, how_to_grant="", attempt="ours")
+    store.reserve_all(requests)
+    store.commit("flips/0")  # as in a ledger from before it kept who made what
+    store.make("flips/1", "ours", "digest")
+    store.make("flips/2", "another's", "digest")
+    with pytest.raises(ReservationTaken):
+        payment.commit()
+    known = store.reservation("flips/1")
+    assert known is not None
+    assert known.state is State.RESERVED
+    only = replace(payment, requests=requests[:2])
+    only.commit()
+    assert reservations(tmp_path)["flips/1"].state is State.COMMITTED

@@ -88,8 +88,17 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def granted(path: Path, relation: str, epsilon: str, *, unit: str = "impression", delta: str = "1e-4") -> None:
-    arguments = ["--scope", "shop", "--unit", unit, "--relation", relation, "--epsilon", epsilon]
+def granted(
+    path: Path,
+    relation: str,
+    epsilon: str,
+    *,
+    scope: str = "shop",
+    unit: str = "impression",
+    delta: str = "1e-4",
+    more: tuple[str, ...] = (),
+) -> None:
+    arguments = ["--scope", scope, "--unit", unit, "--relation", relation, "--epsilon", epsilon, *more]
     assert main(["ledger", "grant", "--ledger", str(path), *arguments, "--delta", delta, "--json"]) == 0
 
 

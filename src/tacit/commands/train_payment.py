@@ -200,10 +200,10 @@ def _protecting_features(store: LedgerStore, scope: str) -> list[str]:
     """The scope's lines whose promise covers more than labels."""
     from tacit.privacy.relations import Relation
 
-    known = store.verify().ledger
-    series = {line.series for line in known.accounts} | set(known.renewals)
     return sorted(
-        str(each) for each in series if each.scope == scope and each.relation is not Relation.REPLACE_LABEL
+        str(each)
+        for each in store.series()
+        if each.scope == scope and each.relation is not Relation.REPLACE_LABEL
     )
 
 

@@ -222,6 +222,11 @@ class LedgerStore:
         with self._reading() as connection:
             return rows.around(connection, key=None, line=line).accounts.get(line)
 
+    def series(self) -> set[Series]:
+        """Each that a line was opened of, or whose windows are granted a limit when they first spend."""
+        with self._reading() as connection:
+            return rows.series(connection)
+
     def around(self, requests: Sequence[Request]) -> Ledger:
         """All that decides about these keys and lines: enough to see what reserving them would do."""
         found = Ledger()

@@ -22,7 +22,7 @@ from tacit.privacy.ledger.chain import (
     series_text,
 )
 from tacit.privacy.ledger.events import Aborted, Claimed, Committed, Event, HandedOver, Made, Reserved
-from tacit.privacy.ledger.lines import Line
+from tacit.privacy.ledger.lines import Line, Series
 from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation, State
 from tacit.store import schema
 
@@ -60,6 +60,13 @@ def around(connection: Connection, *, key: str | None = None, line: Line | None 
         {reservation.key: reservation for reservation in reservations},
         {renewal.series: renewal for renewal in renewals},
     )
+
+
+def series(connection: Connection) -> set[Series]:
+    """Each that has a line, or a limit for every window."""
+    lines = connection.execute(select(schema.lines.c.line)).scalars()
+    renewals = connection.execute(select(schema.renewals.c.series)).scalars()
+    return {line_of(each).series for each in lines} | set(map(series_of, renewals))
 
 
 def places(connection: Connection) -> dict[str, tuple[int, int]]:
