@@ -279,6 +279,7 @@ def test_delta_is_well_below_one_in_all_parties() -> None:
         ({"law": Law.DISCRETE_LAPLACE, "delta": 1e-6}, "no delta"),
         ({"law": Law.DISCRETE_GAUSSIAN, "by": NoiseBy.USERS}, "devices can share"),
         ({"by": NoiseBy.SERVERS, "silent": 0.5}, "silent"),
+        ({"law": Law.DISCRETE_GAUSSIAN, "silent": 0.3}, "silent devices only where devices add noise"),
         ({"silent": 1.5}, "silent"),
         ({"delta": 0.5}, "well below 1 / parties"),
         ({"delta": 0, "law": Law.SKELLAM}, "delta in"),

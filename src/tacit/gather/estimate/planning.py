@@ -188,7 +188,7 @@ def plan(
 
     `silent` is the fraction of devices that may leave their noise out. Devices add noise only where it is
     stated, or `by` says so: less noise is no reason to trust them. Shares then do without one device more,
-    since each device knows its own and could subtract it.
+    since each device knows its own and could subtract it. A law that only servers add is refused with it.
 
     Discrete Laplace noise keeps delta 0, whatever was allowed; for others delta is at most 1 / (100 parties) by
     default. A delta of 1 / parties or more, which would allow to publish somebody's counts whole, is refused
@@ -196,12 +196,12 @@ def plan(
     """
     asked = _Asked(contribution, levels, parties, epsilon, delta, silent, large_delta)
     adding = {NoiseBy(by)} if by is not None else {NoiseBy.SERVERS} if silent is None else set(NoiseBy)
-    if NoiseBy.USERS not in adding and asked.quiet:
-        raise BadInput("expected silent devices only where devices add noise, got some where servers do")
     allowed = _WAYS if law is None else tuple(way for way in _ALL_WAYS if way[1] is Law(law))
     ways = [way for way in allowed if way[0] in adding]
     if not ways:
         raise BadInput("expected skellam or discrete-laplace, which devices can share, got discrete-gaussian")
+    if asked.quiet and all(way[0] is NoiseBy.SERVERS for way in ways):
+        raise BadInput("expected silent devices only where devices add noise, got some where servers do")
     found = asked.plans(ways, named=law is not None)
     best = found[0][1]
     return replace(best, options=tuple(option for option, _ in found))
