@@ -38,14 +38,16 @@ class Target:
     short: str = "/healthz"
     long: str = "/rounds"
     upload: str = "/rounds"
+    method: str = "PUT"  # of an upload
     tls: ssl.SSLContext | None = None
 
     def first_words(self, kind: Slow) -> bytes:
         match kind:
             case Slow.HEAD:
-                return f"PUT {self.upload} HTTP/1.1\r\nHost: x\r\nX: ".encode()
+                return f"{self.method} {self.upload} HTTP/1.1\r\nHost: x\r\nX: ".encode()
             case Slow.BODY:
-                return f"PUT {self.upload} HTTP/1.1\r\nHost: x\r\nContent-Length: 200\r\n\r\nabc".encode()
+                head = f"{self.method} {self.upload} HTTP/1.1\r\nHost: x\r\nContent-Length: 200\r\n\r\n"
+                return head.encode() + b"abc"
             case Slow.IDLE:
                 return f"GET {self.short} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
             case Slow.DEAF:
