@@ -88,6 +88,14 @@ def kept(place: Place) -> Path:
     return CheckedFile(place.witness).path
 
 
+def test_what_cannot_be_put_in_its_place_leaves_no_draft(sqlite_place: Place) -> None:
+    begun(sqlite_place)
+    kept(sqlite_place).mkdir()
+    before = sorted(kept(sqlite_place).parent.iterdir())
+    CheckedFile(sqlite_place.witness).write(checked.Checked.of(sqlite_place.open().verify()))
+    assert sorted(kept(sqlite_place).parent.iterdir()) == before
+
+
 def resigned(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """A file with another content that checks itself all the same."""
     record = json.loads(path.read_bytes().split(b"\n", 1)[1])

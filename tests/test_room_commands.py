@@ -32,9 +32,11 @@ from tacit.errors import BadInput, RoomRefused
 from tacit.services.room import trial
 from tacit.services.room.calling import RemoteRoom
 from tacit.services.room.files import read_agreement
+from tacit.services.room.looking import hand_back, look
 from tacit.services.room.running import alone, open_room
 from tacit.services.room.settings import load_room
 from tacit.services.settings import secret_at
+from tacit.store.room import SqlRoomStore
 
 ACTIONS = ("keys", "agree", "serve", "train", "runs", "status", "trial", "attack")
 TERMS = """\
@@ -462,6 +464,26 @@ def test_of_competing_runs_the_first_ends_and_the_others_cost_nothing(
     listed = json.loads(tacit(capsys, "runs", room, "--json"))["runs"]
     assert [(each["releases"], each["handed_back"]) for each in listed.values()] == [(3, False)]
     (name,) = listed
+    opened: list[str] = []
+    open_store, close_store = SqlRoomStore.open, SqlRoomStore.close
+
+    def opening(*given: Any, **more: Any) -> SqlRoomStore:
+        opened.append("open")
+        return open_store(*given, **more)
+
+    def closing(store: SqlRoomStore) -> None:
+        opened.append("close")
+        close_store(store)
+
+    monkeypatch.setattr(SqlRoomStore, "open", opening)
+    monkeypatch.setattr(SqlRoomStore, "close", closing)
+    settings = load_room(room)
+    assert hand_back(settings, name, 1) == 0
+    assert opened == ["open", "close"]
+    with pytest.raises(BadInput):
+        hand_back(settings, "nobody", 1)
+    look(settings)
+    assert opened == ["open", "close"] * 3
     assert json.loads(tacit(capsys, "runs", room, "--hand-back", name, "--json"))["handed_back"] == 0
     assert "handed back" in tacit(capsys, "runs", room)
     assert "expected a run that began here, got 'nobody'" in tacit(

@@ -19,7 +19,15 @@ MOST_EXPONENT = 1000  # far beyond what doubles can hold; written out, 1e9999999
 
 # Up to the last @ of the word: whoever did not spell an @ in a password as %40 is not to have half of it shown.
 _PASSWORD = re.compile(r"(:/{1,2}[^\s:/@]*):\S*@")
-_SECRET_OPTION = re.compile(r"([?&][^\s=&?]*(?:pass|pwd|secret|token)[^\s=&?]*=)[^\s&]*", re.IGNORECASE)
+# A database's password may have spaces as it was typed: up to the last @ before a host and its path.
+_SPACED_PASSWORD = re.compile(
+    r"(postgres[\w+]*:/{1,2}[^\s:/@]*):(?!\d+[/?])(?:(?!://).)*@(?=[^\s@/]*[/?])", re.I
+)
+_SECRET_OPTION = re.compile(
+    r"([?&][^\s=&?]*(?:pass|pwd|secret|token)[^\s=&?]*=)(?:[^&\n]*(?=&\w+=)|[^\s&]*)", re.IGNORECASE
+)
+# host=... password=...: as libpq takes it, in quotes or with its spaces escaped.
+_KEYWORD = re.compile(r"(?<![?&\w])(\w*(?:password|passwd|pwd)\s*=\s*)(?:'(?:\\.|[^'\\])*'|(?:\\.|\S)+)", re.I)
 
 
 def exact(name: str, value: Number) -> Fraction:
@@ -116,9 +124,17 @@ class Choice(StrEnum):
 
 
 def without_passwords(text: str) -> str:
-    """The same words, with *** for a password in any URL: how a database's place is shown, here and in logs.
+    """The same words, with *** for a password in any URL or list of keywords: how a database's place is shown,
+    here and in logs.
 
     >>> without_passwords("postgresql://tacit:s3cret@db/ads?sslmode=require&password=s3cret")
     'postgresql://tacit:***@db/ads?sslmode=require&password=***'
     """
-    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
+    for kind, shown in (
+        (_SPACED_PASSWORD, r"\1:***@"),
+        (_PASSWORD, r"\1:***@"),
+        (_SECRET_OPTION, r"\1***"),
+        (_KEYWORD, r"\1***"),
+    ):
+        text = kind.sub(shown, text)
+    return text

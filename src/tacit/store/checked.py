@@ -134,9 +134,12 @@ class CheckedFile:
         spelled = json.dumps(_record(checked), separators=(",", ":")).encode()
         draft = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
         with suppress(OSError):
-            with private.opened(draft, "wb") as file:
-                file.write(_digest(spelled) + b"\n" + spelled)
-            draft.replace(self.path)
+            try:
+                with private.opened(draft, "wb") as file:
+                    file.write(_digest(spelled) + b"\n" + spelled)
+                draft.replace(self.path)
+            finally:
+                draft.unlink(missing_ok=True)
 
 
 def _digest(spelled: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 from tacit.cleanroom.room import holding
@@ -35,23 +36,27 @@ def held_runs(settings: RoomSettings) -> dict[str, HeldRun]:
     release = release_name(read_agreement("agreement.file", settings.agreement).in_force)
     if not settings.store.exists():
         return {}
-    store = SqlRoomStore.open(settings.store, witness=settings.room_witness)
-    with store.reading() as looked:
+    with _opened(settings) as store, store.reading() as looked:
         return holding.runs(looked, release)
 
 
 def hand_back(settings: RoomSettings, run: str, now: int) -> int:
     """Free what a run has set aside and not used, and write it to the audit log; the room may be running."""
-    terms = read_agreement("agreement.file", settings.agreement).in_force
-    release = release_name(terms)
-    if run not in held_runs(settings):
-        raise BadInput(f"--hand-back: expected a run that began here, got {run!r}; without it, all are listed")
-    store = SqlRoomStore.open(settings.store, witness=settings.room_witness)
-    log = AuditLog(store, private_key(settings.signing))
-    with store.transaction() as kept:
+    release = release_name(read_agreement("agreement.file", settings.agreement).in_force)
+    unknown = BadInput(f"--hand-back: expected a run that began here, got {run!r}; without it, all are listed")
+    if not settings.store.exists():
+        raise unknown
+    with _opened(settings) as store, store.transaction() as kept:
+        if run not in holding.runs(kept, release):
+            raise unknown
         given = holding.hand_back(kept, release, run)
-        log.write(kept, "hand back", now, {"run": run, "release": release, "releases": given})
+        told = {"run": run, "release": release, "releases": given}
+        AuditLog(store, private_key(settings.signing)).write(kept, "hand back", now, told)
     return given
+
+
+def _opened(settings: RoomSettings) -> AbstractContextManager[SqlRoomStore]:
+    return closing(SqlRoomStore.open(settings.store, witness=settings.room_witness))
 
 
 def look(settings: RoomSettings) -> tuple[Terms, Remaining | None, dict[str, Any]]:
@@ -59,9 +64,9 @@ def look(settings: RoomSettings) -> tuple[Terms, Remaining | None, dict[str, Any
     terms = read_agreement("agreement.file", settings.agreement).in_force
     if not settings.store.exists():
         return terms, None, {"entries": 0, "receipts": 0, "holds": True}
-    store = SqlRoomStore.open(settings.store, witness=settings.room_witness)
     try:
-        audit: dict[str, Any] = {"entries": verified(store).sequence, "receipts": 0, "holds": True}
+        with _opened(settings) as store:
+            audit: dict[str, Any] = {"entries": verified(store).sequence, "receipts": 0, "holds": True}
     except AuditBroken as broken:
         audit = {"holds": False, "broken": str(broken)}
     ledger = LedgerStore.open(settings.ledger, witness=settings.ledger_witness)
