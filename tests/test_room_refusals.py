@@ -13,6 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pyarrow.parquet as pq
 import pytest
 
@@ -26,11 +27,13 @@ from tacit.cli import main
 from tacit.entropy import Entropy
 from tacit.errors import AuditBroken, BadInput, RoomError, RoomRefused
 from tacit.services.room import looking, trial
+from tacit.services.room.calling import RemoteRoom
 from tacit.services.room.certificates import Authority, check_pair
 from tacit.services.room.files import read_agreement
 from tacit.services.room.pace import Patience
 from tacit.services.room.running import open_room
 from tacit.services.room.settings import load_platform, load_room
+from tacit.services.room.statuses import error_of
 from tacit.services.settings import secret_at
 from tacit.store.room import SqlRoomStore
 
@@ -340,3 +343,14 @@ def test_attacks_say_which_figure_is_held_to_the_promise(said: Said, monkeypatch
     monkeypatch.setattr(suite, "attacks", lambda _clock: [one])
     out, _ = said("attack", "--seed", "3")
     assert "an advantage is a point estimate; its lower bound (at least) is what is held to" in out
+
+
+def test_what_the_other_side_nests_beyond_all_measure_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deep = "[" * 100_000
+    told = error_of(grpc.StatusCode.INVALID_ARGUMENT, deep)
+    assert "did not say why in a known way" in str(told)
+    monkeypatch.setattr(RemoteRoom, "_call", lambda *_: [deep.encode()])
+    with pytest.raises(AuditBroken, match="expected entries of an audit log"):
+        RemoteRoom.audit(RemoteRoom.__new__(RemoteRoom), 0)

@@ -27,7 +27,9 @@ from service_worlds import (
     reason,
     settle,
 )
+from tacit.errors import GatherError
 from tacit.gather.wire.refusals import Refusal
+from tacit.services import linking
 from tacit.services.announcing import Announced
 from tacit.services.linking import HttpLink, LinkFailed, result_of
 from tacit.services.signing import Party
@@ -175,3 +177,27 @@ def test_uploads_that_wait_take_no_more_than_their_room(tmp_path: Path) -> None:
             path = f"{PROXY_URL}/rounds/{world.round.digest.hex()}/reports/{msgpack.unpackb(body)[3].hex()}"
             assert world.client.put(path, content=body).status_code == 201
         assert world.proxy_store.waiting(world.round.digest) == len(bodies)
+
+
+DEEP = b"[" * 100_000
+BEYOND = [
+    DEEP,
+    b'{"type":"tacit:too-few","count":1e999,"smallest":1}',
+    b'{"type":"tacit:wrong-time","now":1e999}',
+]
+
+
+@pytest.mark.parametrize("body", BEYOND, ids=["deep", "count", "now"])
+def test_an_answer_beyond_all_measure_is_an_answer_like_any_other(body: bytes) -> None:
+    assert linking._title(linking.Answer(502, {}, body)) == "status 502"
+    assert linking._time_told(linking.Answer(401, {}, body)) is None
+    assert isinstance(linking.refused(body), GatherError)
+
+
+@pytest.mark.parametrize("body", [DEEP, b"[1]", b'[{"task": "t"}]', b"1"], ids=["deep", "other", "part", "one"])
+def test_a_list_of_rounds_that_is_none_is_refused(
+    world: World, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linking.SignedCalls, "get", lambda *_: body)
+    with pytest.raises(GatherError, match="expected a list of rounds"):
+        world.operator().digest_of("t", 0)

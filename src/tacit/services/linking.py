@@ -6,7 +6,6 @@ whether the other side acted, and asks again later. What the other side itself r
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from tacit.entropy import Entropy
 from tacit.errors import GatherError, NotYet, Refused, TacitError, TooFew
 from tacit.gather.wire.closing import Result
 from tacit.gather.wire.refusals import Refusal
+from tacit.records import FAULTS, parse_record
 from tacit.services.addresses import url_of
 from tacit.services.admitting import MOST_MESSAGE_BYTES, Clock
 from tacit.services.announcing import Announced
@@ -121,8 +121,8 @@ class SignedCalls:
 def _title(answer: Answer) -> str:
     """What a problem says in its title, as one short line."""
     try:
-        title = str(json.loads(answer.body)["title"])
-    except (ValueError, KeyError, TypeError):
+        title = str(parse_record(answer.body)["title"])
+    except FAULTS:
         title = f"status {answer.status}"
     return " ".join(title.split())[:MOST_TITLE]
 
@@ -132,22 +132,22 @@ def _time_told(answer: Answer) -> int | None:
     if answer.status != 401:
         return None
     try:
-        problem = json.loads(answer.body)
+        problem = parse_record(answer.body)
         return int(problem["now"]) if problem["type"] == "tacit:wrong-time" else None
-    except (ValueError, KeyError, TypeError):
+    except FAULTS:
         return None
 
 
 def refused(body: bytes) -> TacitError:
     """The error that a problem document tells of."""
     try:
-        problem: Any = json.loads(body)
+        problem: Any = parse_record(body)
         kind = str(problem["type"]).removeprefix("tacit:")
         if kind == "too-few":
             return TooFew(int(problem["count"]), int(problem["smallest"]))
         if kind == "not-granted":
             return NotGranted(*(str(problem[name]) for name in ("party", "scope", "epsilon", "delta")))
-    except (ValueError, KeyError, TypeError):
+    except FAULTS:
         return GatherError("expected a problem document from the other party, got another text")
     if kind == "not-yet":
         return NotYet("the other party has no answer yet")
@@ -190,11 +190,12 @@ class HttpOperator(HttpRounds):
 
     def digest_of(self, task: str, level: int) -> bytes | None:
         """The digest of the round with this name, if the server has one."""
+        told = self._calls.get("/rounds")
         try:
-            rounds = json.loads(self._calls.get("/rounds"))
+            rounds = parse_record(told)
             found = [each["digest"] for each in rounds if (each["task"], each["level"]) == (task, level)]
             return bytes.fromhex(found[0]) if found else None
-        except (ValueError, KeyError, TypeError):
+        except FAULTS:
             raise GatherError("expected a list of rounds from the server, got another text") from None
 
 

@@ -14,6 +14,7 @@ from tacit.cleanroom.wire.audit_log import Entry, hash_of
 from tacit.cleanroom.wire.framing import MOST_MESSAGE_BYTES
 from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.errors import AuditBroken, RoomError
+from tacit.records import FAULTS, parse_record
 from tacit.services.room.files import Given
 from tacit.services.room.pace import Patience
 from tacit.services.room.serving import SERVICE, chunks
@@ -98,10 +99,11 @@ class RemoteRoom:
 
     def audit(self, after: int) -> list[Entry]:
         asked = json.dumps({"after": after}).encode()
+        answered = self._call("Audit", [asked])
         try:
-            portions = [json.loads(each) for each in self._call("Audit", [asked])]
+            portions = [parse_record(each) for each in answered]
             return [Entry.from_json(record) for portion in portions for record in portion]
-        except (ValueError, TypeError):
+        except FAULTS:
             raise AuditBroken("expected entries of an audit log, got something else") from None
 
     def _call(self, method: str, messages: Iterable[bytes], *, first: bytes | None = None) -> list[bytes]:

@@ -16,6 +16,7 @@ from tacit.cleanroom.wire.framing import MOST_MESSAGE_BYTES
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.errors import RoomRefused
+from tacit.records import FAULTS, parse_record
 from tacit.services.one_line import in_one_line
 from tacit.services.room.pace import Pace
 from tacit.services.room.statuses import Stalled, status_of
@@ -205,8 +206,8 @@ async def _first(call: Call) -> bytes:
 
 def _after(message: bytes) -> int:
     try:
-        after = json.loads(message)["after"] if len(message) < 100 else None
-    except (ValueError, KeyError, TypeError):
+        after = parse_record(message)["after"] if len(message) < 100 else None
+    except FAULTS:
         after = None
     if not isinstance(after, int) or isinstance(after, bool) or not 0 <= after < 2**63:
         raise RoomRefused(Refusal.MALFORMED, 'expected {"after": a whole number from 0 on}')

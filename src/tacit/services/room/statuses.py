@@ -8,6 +8,7 @@ import grpc
 
 from tacit.cleanroom.wire.refusals import Refusal
 from tacit.errors import RoomError, RoomRefused, TacitError
+from tacit.records import FAULTS, parse_record
 
 # What is wrong with the message itself; every other refusal depends on what was agreed or already happened.
 ABOUT_THE_MESSAGE = frozenset(
@@ -53,9 +54,9 @@ def error_of(code: grpc.StatusCode, details: str) -> RoomError:
     """The error that a status stands for, on the platform's side."""
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION):
         try:
-            told = json.loads(details)
+            told = parse_record(details)
             return RoomRefused(Refusal(told["reason"]), str(told["detail"]))
-        except (ValueError, KeyError, TypeError):  # not of our room
+        except FAULTS:  # not of our room
             return RoomError(f"the room refused, and did not say why in a known way ({code.name.lower()})")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return RoomRefused(Refusal.OVERSIZED)
