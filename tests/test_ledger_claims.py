@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 
@@ -13,7 +14,7 @@ import pytest
 from ledger_places import COST, LIMIT, LINE, WEEKS, Place, begun
 from tacit.errors import LedgerConflict, LedgerCorrupt, ReservationTaken, UnknownReservation
 from tacit.privacy.ledger.amount import Amount
-from tacit.privacy.ledger.chain import START, Entry, append, replay
+from tacit.privacy.ledger.chain import START, Entry, Head, append, decode, is_whole, replay
 from tacit.privacy.ledger.events import Aborted, Event, Granted, Made, Reserved
 from tacit.privacy.ledger.rules import Reservation, State
 from tacit.store.ledger import LedgerStore, Request
@@ -319,6 +320,31 @@ def test_an_edited_reservation_is_noticed_where_it_is_used(sqlite_place: Place) 
         for use in uses:
             with pytest.raises(LedgerCorrupt):
                 use()
+
+
+def test_an_entry_that_was_edited_and_hashed_again_is_noticed_where_it_is_used(sqlite_place: Place) -> None:
+    """It is whole, and its reservation is what it says; but the entry after it follows another one."""
+    store = reserved(sqlite_place)
+    store.make("model-1", "one", "digest")
+    store.reserve("model-2", LINE, COST, "a test")
+    store.reserve("model-3", LINE, COST, "a test")
+    before = store.reservation("model-1")
+    ((previous, contents),) = sqlite_place.sql(
+        "SELECT previous, contents FROM ledger_entries WHERE sequence = 3"
+    )
+    event = decode(contents)
+    assert isinstance(event, Made)
+    edited = append(Head(2, previous), replace(event, release="another"))
+    assert is_whole(edited)
+    values = {"contents": edited.contents, "hash": edited.hash}
+    sqlite_place.sql(
+        "UPDATE ledger_entries SET contents = :contents, hash = :hash WHERE sequence = 3", **values
+    )
+    sqlite_place.sql("UPDATE ledger_reservations SET release = 'another' WHERE key = 'model-1'")
+    with pytest.raises(LedgerCorrupt, match="entry 3 is not whole or not followed by the next"):
+        store.reservation("model-1")
+    assert before is not None
+    assert before.release == "digest"
 
 
 def test_a_ledger_of_version_1_is_claimed_like_any_other(place: Place) -> None:
