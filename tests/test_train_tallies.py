@@ -126,16 +126,21 @@ def test_no_test_comes_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
 RECORDS, SHARE, STEPS = 4000, 0.05, 60
 
 
+def watched(records: int = RECORDS, share: float = SHARE, steps: int = STEPS) -> BatchWatch:
+    return BatchWatch(records, share, steps, below=Simulation("spots").uniform_below)
+
+
 def of_one_size(size: int) -> None:
-    watch = BatchWatch(RECORDS, SHARE, STEPS)
-    for _ in range(30):
-        watch.sampled(size)
+    watch, generator = watched(), np.random.default_rng(size)
+    for _ in range(40):
+        watch.sampled(np.sort(generator.choice(RECORDS, size, replace=False)))
 
 
 def sampled(by: float = 1.0) -> None:
-    watch, source = BatchWatch(RECORDS, SHARE, STEPS), Simulation(f"sampled {by}")
+    watch, source = watched(), Simulation(f"sampled {by}")
     for _ in range(STEPS):
-        watch.sampled(len(poisson_sample(RECORDS, by * SHARE, source.words)))
+        watch.sampled(poisson_sample(RECORDS, by * SHARE, source.words))
+    watch.close()
 
 
 def test_samples_are_counted() -> None:
@@ -154,22 +159,23 @@ def test_fixed_sizes_are_seen_and_their_number_is_not_told() -> None:
 
 @pytest.mark.parametrize(("records", "share"), [(50, 1.0), (5, 0.01), (1, 0.5), (100_000, 1e-5)])
 def test_odd_samplers_go_through(records: int, share: float) -> None:
-    watch, source = BatchWatch(records, share, 500), Simulation("odd")
+    watch, source = watched(records, share, 500), Simulation("odd")
     for _ in range(500):
-        watch.sampled(len(poisson_sample(records, share, source.words)))
+        watch.sampled(poisson_sample(records, share, source.words))
+    watch.close()
 
 
 def test_a_sampler_of_all_must_take_all() -> None:
     with pytest.raises(SelfCheckFailed, match="sampling"):
-        BatchWatch(50, 1.0, 9).sampled(49)
+        watched(50, 1.0, 9).sampled(np.arange(49))
 
 
 def test_no_more_steps_than_were_paid_for() -> None:
-    watch = BatchWatch(50, 1.0, 3)
+    watch = watched(50, 1.0, 3)
     watch.begin(2)
-    watch.sampled(50)
+    watch.sampled(np.arange(50))
     with pytest.raises(SelfCheckFailed, match="expected 3 steps"):
-        watch.sampled(50)
+        watch.sampled(np.arange(50))
 
 
 def test_a_count_of_chance_zero_or_one_is_exact() -> None:
@@ -177,3 +183,39 @@ def test_a_count_of_chance_zero_or_one_is_exact() -> None:
     tally.add(2)
     with pytest.raises(SelfCheckFailed):
         tally.add(1)
+
+
+def test_many_counts_share_one_chance_of_a_false_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """600 honest streams of 20 counts at a chance of 1/4 in all, closed after every tenth step. Its twin has
+    thresholds for one test."""
+    generator, alpha = np.random.default_rng(8), 0.25
+
+    def accused(alpha: float, streams: int) -> int:
+        found = 0
+        for _ in range(streams):
+            tally = CountTally("hits", np.full(20, 60), 0.3, alpha)
+            try:
+                for step, hits in enumerate(generator.binomial(60, 0.3, (40, 20)), start=1):
+                    tally.add(hits)
+                    if step % 10 == 0:
+                        tally.close()
+            except SelfCheckFailed:
+                found += 1
+        return found
+
+    assert binomtest(accused(alpha, 600), 600, alpha, alternative="greater").pvalue > ALPHA
+    monkeypatch.setattr(tallies, "NEAR", 0.0)  # exact tails everywhere
+    assert binomtest(accused(alpha, 300), 300, alpha, alternative="greater").pvalue > ALPHA
+    careless = accused(alpha * 20 * 2 * TESTS, 300)
+    assert binomtest(careless, 300, alpha, alternative="greater").pvalue < ALPHA
+
+
+def test_what_was_counted_since_the_last_test_is_tested_when_it_is_closed() -> None:
+    tally = CountTally("hits", 1000, 0.1, 1e-15)
+    for _ in range(100):
+        tally.add(100)
+    tally.close()
+    for _ in range(3):
+        tally.add(150)  # the next test would be after 104 steps or later
+    with pytest.raises(SelfCheckFailed, match="too many over 3 steps"):
+        tally.close()

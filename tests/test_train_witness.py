@@ -219,6 +219,51 @@ def test_batches_of_a_fixed_size_end_the_run(monkeypatch: pytest.MonkeyPatch) ->
         go("sgd lazy")
 
 
+def skewed(records: int, share: float, words: Any) -> Any:
+    half = records // 2
+    first, rest = poisson_sample(half, 1.1 * share, words), poisson_sample(records - half, 0.9 * share, words)
+    return np.concatenate([first, rest + half])
+
+
+def half_of_them(records: int, share: float, words: Any) -> Any:
+    return poisson_sample(records // 2, 2 * share, words)
+
+
+def the_first(records: int, share: float, words: Any) -> Any:
+    return np.arange(len(poisson_sample(records, share, words)))
+
+
+def with_record_0(records: int, share: float, words: Any) -> Any:
+    return np.union1d(poisson_sample(records, share, words), [0])
+
+
+def some_twice(records: int, share: float, words: Any) -> Any:
+    sample = poisson_sample(records, share, words)
+    return np.sort(np.r_[sample[1:], sample[-1:]])
+
+
+def late(records: int, share: float, words: Any) -> Any:
+    """Right until the last few steps, and then too much."""
+    late.steps += 1  # type: ignore[attr-defined]
+    return poisson_sample(records, share * (1.5 if late.steps > 33 else 1), words)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("sampler", [skewed, half_of_them, the_first, with_record_0, some_twice, late])
+def test_samples_of_the_right_sizes_and_the_wrong_records_end_the_run(
+    sampler: Callable[..., Any], monkeypatch: Patch
+) -> None:
+    late.steps = 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(running, "poisson_sample", sampler)
+    with pytest.raises(SelfCheckFailed, match="sampl"):
+        go("sgd lazy", longer() if sampler is skewed else None)
+
+
+@cache
+def longer() -> Plan:
+    learning = PrivateLearning(epochs=12.0, batch=500, clip_norm=0.5, rate=0.1)
+    return DpSgd(4, "1e-5", learning=learning).plan(world())
+
+
 def looser(plan: Plan, by: float) -> Plan:
     (phase,) = plan.phases
     assert isinstance(phase, PrivatePhase)

@@ -273,15 +273,17 @@ class Run:
             return
         members = None if phase.groups is None else _Members(phase.groups)
         paid, records = self._paid(phase), self._records(phase)
-        watch = BatchWatch(records, paid.sampling_probability, paid.steps, alpha=self._alarm)
+        below, share = self.source.uniform_below, paid.sampling_probability
+        watch = BatchWatch(records, share, paid.steps, below=below, alpha=self._alarm)
         watch.begin(done)
         for step in range(done, steps):
             sample = poisson_sample(records, phase.sampling_probability, self.source.words)
-            watch.sampled(len(sample))
+            watch.sampled(sample)
             if members is None:
                 yield step, sample, None
             else:
                 yield step, *members.of(sample)
+        watch.close()
 
     def _records(self, phase: Phase) -> int:
         if isinstance(phase, PrivatePhase):

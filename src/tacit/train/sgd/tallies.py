@@ -1,7 +1,8 @@
 """Running tallies of a run's randomness, tested as they grow, with exact tails and a stated false alarm rate.
 
 A tally is tested at counts that are fixed beforehand and grow by a constant factor, each time with an equal
-share of its chance of a false alarm. So all tests of a tally together accuse honest draws with at most that
+share of half of its chance of a false alarm; the other half is for tests before something leaves, of which the
+k-th has the share 1 / (k (k + 1)). So all tests of a tally together accuse honest draws with at most that
 chance, however long the run is and whenever it ends (a union bound; nothing is assumed of how tests hang
 together). Between two counts a tally only adds up.
 
@@ -27,7 +28,11 @@ TESTS = 64
 
 FIRST_DRAWS, MORE_DRAWS = 8, 1.5  # the last test of squares would be at 10^12 draws
 MORE_STEPS = 1.25  # the last test of counts at 10^6 steps
+NEAR = 4.0  # standard deviations: no test is failed by as little
 ROUNDING = 1e-6  # of a norm: what sums of so many floats may be off by
+
+Counts = NDArray[np.int64]
+Tails = NDArray[np.float64]
 
 
 class SquareTally:
@@ -86,33 +91,63 @@ def _expect_squares(what: str, count: int, total: float, off: float, tail: float
 
 
 class CountTally:
-    """How many of independent trials of one known chance came up, `trials` of them in each step."""
+    """How many of independent trials of one known chance came up, `trials` of them in each step: of one kind,
+    or of several at once, each with an equal share of the chance of a false alarm."""
 
-    def __init__(self, what: str, trials: int, chance: float, alpha: float) -> None:
-        self._what, self._trials, self._chance = what, trials, chance
-        self._alpha = alpha / (2 * TESTS)
-        self._steps, self._hits, self._tests, self._next = 0, 0, 0, 1
+    def __init__(self, what: str, trials: int | Counts, chance: float, alpha: float) -> None:
+        self._what, self._chance = what, chance
+        self._trials = np.atleast_1d(np.asarray(trials, np.int64))
+        self._alpha = alpha / len(self._trials)
+        self._steps, self._hits = 0, np.zeros_like(self._trials)
+        self._tested, self._before = 0, self._hits.copy()  # when it was last tested
+        self._tests, self._closings, self._next = 0, 0, 1
 
-    def add(self, hits: int) -> None:
+    def add(self, hits: int | Counts) -> None:
         """One more step; stops the run where a test fails. How many there were stays secret."""
-        self._steps, self._hits = self._steps + 1, self._hits + hits
+        self._steps += 1
+        self._hits += hits
         if self._steps < self._next or self._tests >= TESTS:
             return
         self._tests += 1
         self._next = max(self._next + 1, math.ceil(self._next * MORE_STEPS))
-        low, high = binomial_tails(self._hits, self._steps * self._trials, self._chance)
-        if not (low >= self._alpha and high >= self._alpha):
+        self._test(self._alpha / (2 * TESTS))
+
+    def close(self) -> None:
+        """Something is about to leave: test what was counted since the last test, too."""
+        self._closings += 1
+        self._test(self._alpha / 2 * closing_share(self._closings))
+
+    def _test(self, alpha: float) -> None:
+        """All that was counted, and what was since the last test, by two tails each."""
+        self._expect(self._steps, self._hits, alpha / 4)
+        if 0 < self._tested < self._steps:
+            self._expect(self._steps - self._tested, self._hits - self._before, alpha / 4)
+        self._tested, self._before = self._steps, self._hits.copy()
+
+    def _expect(self, steps: int, hits: Counts, tail: float) -> None:
+        trials = steps * self._trials
+        expected = trials * self._chance
+        if not np.any(np.square(hits - expected) > NEAR**2 * expected * (1 - self._chance)):
+            return  # nowhere near a tail: exact ones would take a while
+        low, high = binomial_tails(hits, trials, self._chance)
+        if not (low.min() >= tail and high.min() >= tail):
             raise SelfCheckFailed(
-                f"sampling: expected {self._what}, got too {'few' if low < self._alpha else 'many'} over "
-                f"{self._steps} steps; the run was stopped and nothing leaves"
+                f"sampling: expected {self._what}, got too {'few' if low.min() < tail else 'many'} over "
+                f"{steps} steps; the run was stopped and nothing leaves"
             )
 
 
-def binomial_tails(hits: int, trials: int, chance: float) -> tuple[float, float]:
+def closing_share(closings: int) -> float:
+    """Of the k-th closing test of a tally, however many there will be: all of them add up to 1."""
+    return 1 / (closings * (closings + 1))
+
+
+def binomial_tails(hits: int | Counts, trials: int | Counts, chance: float) -> tuple[Tails, Tails]:
     """P(X <= hits) and P(X >= hits) for a binomial X, by the incomplete beta function."""
-    if chance >= 1 or trials == 0:
-        expected = trials if chance >= 1 else 0
-        return float(hits >= expected), float(hits <= expected)
-    low = 1.0 if hits >= trials else float(betainc(trials - hits, hits + 1, 1 - chance))
-    high = 1.0 if hits <= 0 else float(betainc(hits, trials - hits + 1, chance))
-    return low, high
+    found, of = np.asarray(hits, np.float64), np.asarray(trials, np.float64)
+    if chance >= 1:
+        return np.where(found >= of, 1.0, 0.0), np.where(found <= of, 1.0, 0.0)
+    low = betainc(np.maximum(of - found, 1), found + 1, 1 - chance)
+    high = betainc(np.maximum(found, 1), np.maximum(of - found + 1, 1), chance)
+    low, high = np.where(found >= of, 1.0, low), np.where(found <= 0, 1.0, high)
+    return low, np.where(found > of, 0.0, high)

@@ -18,6 +18,7 @@ Source:     chi-square and binomial tails, exact; their tests over time: `tallie
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ from scipy.signal import lfilter
 
 from tacit.errors import SelfCheckFailed
 from tacit.train.examples import Ids
+from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.tallies import FALSE_ALARM, CountTally, SquareTally, binomial_tails
 from tacit.train.targets import Floats
 
@@ -33,6 +35,8 @@ LOOKED_AT = 2**14  # weights of a block that dense noise was added to
 LOOKED_AT_LAZY = 2**11  # weights of rows that were paid what they are owed
 EVERY_STEP, LATER = 16, 32  # all of the first steps are looked at, and one in so many later ones
 STRIDE = 7919  # a prime: where it is looked goes round the whole table
+STRETCHES = 16  # of places, and their halves: a power of two
+SPOTS = 16  # records that are counted one by one
 BEGINNING = 8  # draws that two blocks do not share by chance, not even to within a thousandth
 EPS = float(np.finfo(np.float32).eps)
 ROUGHEST = 0.02  # of the noise: where a weight's own rounding is more, its move tells nothing
@@ -253,32 +257,65 @@ class Owed:
 class BatchWatch:
     """The samples of one private phase: of `records`, each joins a step with the release's probability.
 
-    Their sizes are secret: they are counted here and told nobody. Both tests are of how many joined, over all
-    steps, and of how often a size was close to the expected one (batches of a fixed size always are).
+    Their sizes are secret: they are counted here and told nobody. Tests are of how many joined, over all steps;
+    of how often a size was close to the expected one (batches of a fixed size always are); of how many joined
+    from each half, quarter, eighth and sixteenth of the places; and of how often a few records did: the first,
+    the last, and others that `below` draws.
     """
 
     def __init__(
-        self, records: int, sampling_probability: float, steps: int, *, alpha: float = FALSE_ALARM
+        self,
+        records: int,
+        sampling_probability: float,
+        steps: int,
+        *,
+        below: Callable[[int], int],
+        alpha: float = FALSE_ALARM,
     ) -> None:
-        self._steps, self._taken = steps, 0
+        self._records, self._steps, self._taken = records, steps, 0
         share, expected = sampling_probability, records * sampling_probability
-        self._members = CountTally(f"records sampled with probability {share:.4g}", records, share, alpha / 2)
+        what = f"records sampled with probability {share:.4g}"
+        self._members = CountTally(what, records, share, alpha / 4)
         reach = math.floor(0.3 * math.sqrt(expected * (1 - share)))
         self._middle = round(expected) - reach, round(expected) + reach
-        below, _ = binomial_tails(self._middle[0] - 1, records, share) if self._middle[0] else (0.0, 1.0)
-        within, _ = binomial_tails(self._middle[1], records, share)
-        self._close = CountTally("Poisson samples, whose sizes differ", 1, within - below, alpha / 2)
+        least = float(binomial_tails(self._middle[0] - 1, records, share)[0]) if self._middle[0] else 0.0
+        within = float(binomial_tails(self._middle[1], records, share)[0]) - least
+        self._close = CountTally("Poisson samples, whose sizes differ", 1, within, alpha / 4)
+        self._bounds = np.arange(STRETCHES + 1, dtype=np.int64) * records // STRETCHES
+        self._stretches = CountTally(f"all {what}", _by_halves(np.diff(self._bounds)), share, alpha / 4)
+        some = [0, records - 1, *(below(records) for _ in range(SPOTS - 2))]
+        self._spots = np.unique(np.array(some, np.int64))
+        self._single = CountTally(f"single {what}", np.ones_like(self._spots), share, alpha / 4)
 
     def begin(self, taken: int) -> None:
         """So many steps were taken before, by a run that this one goes on from."""
         self._taken = taken
 
-    def sampled(self, size: int) -> None:
-        """Stop where a step is one too many, or sizes are not those of the sampler that was accounted for."""
+    def sampled(self, places: Places) -> None:
+        """Stop where a step is one too many, or samples are not those of the sampler that was accounted for."""
         self._taken += 1
         if self._taken > self._steps:
             raise SelfCheckFailed(
                 f"sampling: expected {self._steps} steps, which were paid for, got one more; nothing leaves"
             )
+        size = len(places)
+        if size and not (places[0] >= 0 and places[-1] < self._records and (np.diff(places) > 0).all()):
+            raise SelfCheckFailed("sampling: expected each record at most once, in order, got others")
         self._members.add(size)
         self._close.add(self._middle[0] <= size <= self._middle[1])
+        self._stretches.add(_by_halves(np.diff(np.searchsorted(places, self._bounds))))
+        first = np.searchsorted(places, self._spots)
+        self._single.add(np.searchsorted(places, self._spots, side="right") - first)
+
+    def close(self) -> None:
+        """The last step was taken: stop unless samples since the last tests were right, too."""
+        for tally in (self._members, self._close, self._stretches, self._single):
+            tally.close()
+
+
+def _by_halves(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Counts of a power of two stretches, and of all stretches twice, four times ... as long but the whole."""
+    levels = [counts]
+    while len(levels[-1]) > 2:
+        levels.append(levels[-1].reshape(-1, 2).sum(axis=1))
+    return np.concatenate(levels)
