@@ -88,7 +88,7 @@ def test_each_test_is_at_its_quantile() -> None:
     """At the first count: sums of squares just within and just beyond the quantiles of a chi-square law."""
     alpha = 1e-9
     for quantile, inside in ((chi2.ppf, 1.001), (chi2.isf, 0.999)):
-        edge = float(quantile(alpha / (2 * TESTS), FIRST_DRAWS))
+        edge = float(quantile(alpha / (8 * TESTS), FIRST_DRAWS))
         for factor in (inside, 1 / inside):
             draws = np.full(FIRST_DRAWS, np.sqrt(edge * factor / FIRST_DRAWS))
             assert (stops(SquareTally("noise", alpha), draws, 3) is None) == (factor == inside)
@@ -113,6 +113,36 @@ def test_what_rounding_may_have_done_is_no_sign_of_wrong() -> None:
 def test_what_is_not_a_number_is_stopped() -> None:
     with pytest.raises(SelfCheckFailed):
         SquareTally("noise", 1e-9).add(np.full(100, np.nan))
+
+
+def test_what_was_added_since_the_last_test_is_tested_when_it_is_closed() -> None:
+    """Whatever came before does not dilute it."""
+    source, tally = Simulation("late"), SquareTally("noise", 1e-15)
+    tally.add(source.normal(200_000))
+    tally.close()
+    tally.add(source.normal(2_000) * np.float32(0.7))
+    with pytest.raises(SelfCheckFailed, match="over 2000 draws"):
+        tally.close()
+
+
+def test_closing_tests_share_half_of_the_chance() -> None:
+    assert 0.99 < sum(tallies.closing_share(k) for k in range(1, 1000)) < 1
+    source, alpha = Simulation("closed"), 0.25
+
+    def accused(alpha: float) -> int:
+        found = 0
+        for _ in range(300):
+            tally = SquareTally("noise", alpha)
+            try:
+                for draws in source.normal((20, 16)):
+                    tally.add(draws)
+                    tally.close()
+            except SelfCheckFailed:
+                found += 1
+        return found
+
+    assert binomtest(accused(alpha), 300, alpha, alternative="greater").pvalue > ALPHA
+    assert binomtest(accused(8 * alpha), 300, alpha, alternative="greater").pvalue < ALPHA  # its twin
 
 
 def test_no_test_comes_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,45 @@ def test_a_tenth_less_noise_anywhere_ends_the_run(
         go(way)
 
 
+LONG = 144  # steps of `longer`
+
+
+@cache
+def longer(way: str = "sgd lazy") -> Plan:
+    learning = PrivateLearning(epochs=12.0, batch=500, clip_norm=0.5, rate=0.1, optimizer=WAYS[way][0])
+    found = DpSgd(4, "1e-5", learning=learning).plan(world())
+    assert found.phases[0].schedule.steps == LONG
+    return found
+
+
+def after(patch: Patch, steps: float, by: float) -> None:
+    """Another scale of the noise from some step on: as it is added, and as it is drawn for rows that wait."""
+    step, add, draw, taken = Descent.step, Noise.add_to, Noise.draw_unit, [0]
+
+    def begin(self: Descent, *given: Any, **how: Any) -> None:
+        taken[0] += 1
+        step(self, *given, **how)
+
+    def scale() -> float:
+        return by if taken[0] > steps else 1.0
+
+    patch.setattr(Descent, "step", begin)
+    patch.setattr(Noise, "add_to", lambda self, array, factor=1.0: add(self, array, factor * scale()))
+    patch.setattr(Noise, "draw_unit", lambda self, count: draw(self, count) * np.float32(scale()))
+
+
+@pytest.mark.parametrize("way", ["sgd dense", "adam", "sgd lazy"])
+@pytest.mark.parametrize(("since", "by"), [(0.7, 0.01), (0.5, 0.8)])
+def test_noise_that_is_wrong_late_in_a_run_ends_it(
+    way: str, since: float, by: float, monkeypatch: Patch
+) -> None:
+    plan = longer(way)
+    go(way, plan)
+    after(monkeypatch, since * LONG, by)
+    with pytest.raises(SelfCheckFailed, match="variance that was paid for"):
+        go(way, plan)
+
+
 @pytest.mark.parametrize("by", [0.9, 1.1])
 def test_a_sampler_that_is_off_by_a_tenth_ends_the_run(by: float, monkeypatch: pytest.MonkeyPatch) -> None:
     def biased(records: int, share: float, words: Any) -> Any:
@@ -256,12 +295,6 @@ def test_samples_of_the_right_sizes_and_the_wrong_records_end_the_run(
     monkeypatch.setattr(running, "poisson_sample", sampler)
     with pytest.raises(SelfCheckFailed, match="sampl"):
         go("sgd lazy", longer() if sampler is skewed else None)
-
-
-@cache
-def longer() -> Plan:
-    learning = PrivateLearning(epochs=12.0, batch=500, clip_norm=0.5, rate=0.1)
-    return DpSgd(4, "1e-5", learning=learning).plan(world())
 
 
 def looser(plan: Plan, by: float) -> Plan:

@@ -107,9 +107,14 @@ class Descent:
         trained, dense = model.trained_rows(part), model.trained_dense(part)
         parameters = len(trained) + len(dense)
 
+        self._watches: list[NoiseWatch] = []
+
         def watch(name: str) -> NoiseWatch | None:
             momentum = settings.optimizer.momentum if isinstance(settings.optimizer, Sgd) else 0.0
-            return None if self._witness is None else self._witness.noise_of(name, parameters, momentum)
+            if self._witness is None:
+                return None
+            self._watches.append(self._witness.noise_of(name, parameters, momentum))
+            return self._watches[-1]
 
         self.tables = {
             name: table_update(model.tables[name], rows, settings, noise, watch(name), model.penalised_from)
@@ -146,9 +151,11 @@ class Descent:
         self.taken += 1
 
     def settle(self) -> None:
-        """Pay all noise that is still owed."""
+        """Pay all noise that is still owed, and test what was seen of it since the last tests."""
         for update in self.tables.values():
             update.settle()
+        for watch in self._watches:
+            watch.close()
 
     def _accumulate(
         self,

@@ -13,6 +13,7 @@ does not. So what a tally says tells nothing about anybody: honest draws pass wh
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ NEAR = 4.0  # standard deviations: no test is failed by as little
 ROUNDING = 1e-6  # of a norm: what sums of so many floats may be off by
 
 Counts = NDArray[np.int64]
-Tails = NDArray[np.float64]
+Reals = NDArray[np.float64]
 
 
 class SquareTally:
@@ -42,52 +43,77 @@ class SquareTally:
     """
 
     def __init__(self, what: str, alpha: float) -> None:
-        self._what, self._alpha = what, alpha / (2 * TESTS)  # two tails
-        self._count, self._total, self._off, self._tests = 0, 0.0, 0.0, 0
-        self._next = FIRST_DRAWS
+        self._what, self._alpha = what, alpha
+        self._whole, self._recent = Squares(), Squares()  # since the last test
+        self._tests, self._closings, self._next = 0, 0, FIRST_DRAWS
 
     def add(self, draws: NDArray[np.floating], rounding: NDArray[np.floating] | None = None) -> None:
         """Take these in, in their order; stops the run where a test fails."""
         if not len(draws):
             return
         squares = np.square(draws, dtype=np.float64)
-        if rounding is not None:
-            self._off += float(np.square(rounding, dtype=np.float64).sum())
+        off = None if rounding is None else np.square(rounding, dtype=np.float64)
         first = 0
-        while self._count + len(squares) - first >= self._next and self._tests < TESTS:
-            past = first + self._next - self._count
-            self._take(squares[first:past])
-            self._test()
+        while self._whole.count + len(squares) - first >= self._next and self._tests < TESTS:
+            past = first + self._next - self._whole.count
+            self._take(squares, off, slice(first, past))
+            self._tests += 1
+            self._next = math.ceil(self._next * MORE_DRAWS)
+            self._test(self._alpha / (2 * TESTS))
             first = past
-        self._take(squares[first:])
+        self._take(squares, off, slice(first, len(squares)))
 
-    def _take(self, squares: NDArray[np.float64]) -> None:
-        self._count += len(squares)
-        self._total += float(squares.sum())
+    def close(self) -> None:
+        """Something is about to leave: test what was added since the last test, too."""
+        self._closings += 1
+        self._test(self._alpha / 2 * closing_share(self._closings))
 
-    def _test(self) -> None:
-        self._tests += 1
-        self._next = math.ceil(self._next * MORE_DRAWS)
-        _expect_squares(self._what, self._count, self._total, self._off, self._alpha)
+    def _take(self, squares: Reals, off: Reals | None, some: slice) -> None:
+        if some.start == some.stop:
+            return
+        total, roughly = float(squares[some].sum()), 0.0 if off is None else float(off[some].sum())
+        for tally in (self._whole, self._recent):
+            tally.add(some.stop - some.start, total, roughly)
+
+    def _test(self, alpha: float) -> None:
+        """All that was added, and what was since the last test, by two tails each."""
+        self._whole.expect(self._what, alpha / 4)
+        if 0 < self._recent.count < self._whole.count:
+            self._recent.expect(self._what, alpha / 4)
+        self._recent = Squares()
+
+
+@dataclass
+class Squares:
+    """How many there are, their sum, and the square of what all of their draws may be off by, in norm."""
+
+    count: int = 0
+    total: float = 0.0
+    off: float = 0.0
+
+    def add(self, count: int, total: float, off: float) -> None:
+        self.count, self.total, self.off = self.count + count, self.total + total, self.off + off
+
+    def expect(self, what: str, tail: float) -> None:
+        """Stop unless both tails of a chi-square law beyond this sum have a chance of at least `tail`."""
+        if self.count == 0:
+            return
+        norm, off = math.sqrt(self.total), math.sqrt(self.off)
+        most, least = norm * (1 + ROUNDING) + off, max(0.0, norm * (1 - ROUNDING) - off)
+        # Written so that what is not a number fails.
+        half = self.count / 2
+        if gammainc(half, most**2 / 2) >= tail and gammaincc(half, least**2 / 2) >= tail:
+            return
+        raise SelfCheckFailed(
+            f"noise: expected {what} to have the variance that was paid for, got "
+            f"{self.total / self.count:.3g} times it over {self.count} draws; the run was stopped and "
+            "nothing leaves"
+        )
 
 
 def expect_normals(what: str, draws: NDArray[np.float64], alpha: float) -> None:
     """Stop unless the squares of these are those of standard normals: one test, of so small a chance."""
-    _expect_squares(what, draws.size, float(np.square(draws).sum()), 0.0, alpha / 2)
-
-
-def _expect_squares(what: str, count: int, total: float, off: float, tail: float) -> None:
-    """Stop unless each tail beyond this sum of so many squares has a chance of at least `tail`; `off` is the
-    square of what all draws together may be off by."""
-    norm, off = math.sqrt(total), math.sqrt(off)
-    most, least = norm * (1 + ROUNDING) + off, max(0.0, norm * (1 - ROUNDING) - off)
-    # Written so that what is not a number fails.
-    if gammainc(count / 2, most**2 / 2) >= tail and gammaincc(count / 2, least**2 / 2) >= tail:
-        return
-    raise SelfCheckFailed(
-        f"noise: expected {what} to have the variance that was paid for, got {total / count:.3g} times it "
-        f"over {count} draws; the run was stopped and nothing leaves"
-    )
+    Squares(draws.size, float(np.square(draws).sum())).expect(what, alpha / 2)
 
 
 class CountTally:
@@ -142,7 +168,7 @@ def closing_share(closings: int) -> float:
     return 1 / (closings * (closings + 1))
 
 
-def binomial_tails(hits: int | Counts, trials: int | Counts, chance: float) -> tuple[Tails, Tails]:
+def binomial_tails(hits: int | Counts, trials: int | Counts, chance: float) -> tuple[Reals, Reals]:
     """P(X <= hits) and P(X >= hits) for a binomial X, by the incomplete beta function."""
     found, of = np.asarray(hits, np.float64), np.asarray(trials, np.float64)
     if chance >= 1:
