@@ -104,8 +104,11 @@ def test_every_weight_gets_the_noise_of_every_step(
     assert chi2.sf(squares * variance / without, found.size) < ALPHA
 
 
+BELOW = Simulation("looks").uniform_below
+
+
 def add_often(source: Simulation, stddev: float = 3.0, start: float = 5.0) -> None:
-    noise, watch = Noise(source, stddev), Witness(stddev, 1.0, 1.0).noise_of("weights", 1)
+    noise, watch = Noise(source, stddev), Witness(stddev, 1.0, 1.0).noise_of("weights", 1, below=BELOW)
     array = np.linspace(-start, start, 5000, dtype=np.float32)
     for step in range(40):
         add_noise(noise, watch, array, 0.1, look=step % 3 == 0)
@@ -128,7 +131,10 @@ SCHEDULES = [*range(1, 12), *range(12, 1100, 97), 300, 941, 1023, 1024, 1025, 11
 
 def run_through(steps: int, momentum: float) -> None:
     """A schedule of so many steps, whose every start is checked in every step near the end."""
-    law, watch = PendingNoise(0.3, momentum), Witness(0.3, 1.0, 1.0).noise_of("weights", 1, momentum)
+    law, watch = (
+        PendingNoise(0.3, momentum),
+        Witness(0.3, 1.0, 1.0).noise_of("weights", 1, momentum, below=BELOW),
+    )
     schedule = Schedule(0.7, steps)
     for step in range(steps):
         law.advance(schedule.at(step))
@@ -183,7 +189,7 @@ def test_what_rows_are_owed_in_sums_is_what_they_are_owed_step_by_step(momentum:
 def test_every_step_looks_at_some_blocks_and_in_time_at_each(size: int, at_once: int) -> None:
     looked_at = set()
     for step in range(16):
-        cut = list(blocks(size, at_once, step))
+        cut = list(blocks(size, at_once, step, BELOW))
         assert [place for block, _ in cut for place in range(block.start, block.stop)] == list(range(size))
         assert any(look for _, look in cut) == (size > 0)
         looked_at |= {block.start for block, look in cut if look}

@@ -226,7 +226,7 @@ def after(patch: Patch, steps: float, by: float) -> None:
 
 
 @pytest.mark.parametrize("way", ["sgd dense", "adam", "sgd lazy"])
-@pytest.mark.parametrize(("since", "by"), [(0.7, 0.01), (0.5, 0.8)])
+@pytest.mark.parametrize(("since", "by"), [(0.8, 0.01), (0.7, 0.01), (0.5, 0.8)])
 def test_noise_that_is_wrong_late_in_a_run_ends_it(
     way: str, since: float, by: float, monkeypatch: Patch
 ) -> None:
@@ -234,6 +234,28 @@ def test_noise_that_is_wrong_late_in_a_run_ends_it(
     go(way, plan)
     after(monkeypatch, since * LONG, by)
     with pytest.raises(SelfCheckFailed, match="variance that was paid for"):
+        go(way, plan)
+
+
+@pytest.mark.parametrize("way", ["sgd dense", "adam", "sgd lazy"])
+def test_noise_only_in_steps_that_anybody_can_tell_beforehand_ends_the_run(
+    way: str, monkeypatch: Patch
+) -> None:
+    """None but in the first steps and about every 32nd: which later ones are looked at is drawn."""
+    plan, taken = longer(way), [0]
+    step, add, draw = Descent.step, Noise.add_to, Noise.draw_unit
+
+    def begin(self: Descent, *given: Any, **how: Any) -> None:
+        taken[0] += 1
+        step(self, *given, **how)
+
+    def scale() -> float:
+        return 1.0 if taken[0] <= 17 or (taken[0] + 1) % 32 <= 2 else 0.01
+
+    monkeypatch.setattr(Descent, "step", begin)
+    monkeypatch.setattr(Noise, "add_to", lambda self, array, factor=1.0: add(self, array, factor * scale()))
+    monkeypatch.setattr(Noise, "draw_unit", lambda self, count: draw(self, count) * np.float32(scale()))
+    with pytest.raises(SelfCheckFailed, match="noise: expected"):
         go(way, plan)
 
 

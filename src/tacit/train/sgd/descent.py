@@ -113,7 +113,8 @@ class Descent:
             momentum = settings.optimizer.momentum if isinstance(settings.optimizer, Sgd) else 0.0
             if self._witness is None:
                 return None
-            self._watches.append(self._witness.noise_of(name, parameters, momentum))
+            below = source.uniform_below
+            self._watches.append(self._witness.noise_of(name, parameters, momentum, below=below))
             return self._watches[-1]
 
         self.tables = {

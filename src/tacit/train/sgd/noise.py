@@ -8,8 +8,8 @@ import numpy as np
 
 from tacit import expect
 from tacit.errors import SelfCheckFailed
-from tacit.privacy.randomness import Source
-from tacit.train.sgd.witness import BEGINNING, EVERY_STEP, LATER, due
+from tacit.privacy.randomness import Source, UniformBelow
+from tacit.train.sgd.witness import BEGINNING, EVERY_STEP, due
 from tacit.train.targets import Floats
 
 BLOCK = 2**18
@@ -19,13 +19,14 @@ LOOK_EVERY = 16
 """Blocks of a large table: one in so many is looked at in a step that is."""
 
 
-def blocks(size: int, at_once: int, step: int) -> Iterator[tuple[slice, bool]]:
-    """Cut 0..size into blocks, and say which of them to look at in this step: each in its turn."""
+def blocks(size: int, at_once: int, step: int, below: UniformBelow | None) -> Iterator[tuple[slice, bool]]:
+    """Cut 0..size into blocks, and say which of them to look at in this step: each in its turn at first, and
+    later on as `below` draws it. Without it, none."""
     count = -(-size // at_once)
-    turn = (step if step < EVERY_STEP else step // LATER) % max(1, min(count, LOOK_EVERY))
+    turns, looks = max(1, min(count, LOOK_EVERY)), below is not None and due(step, below)
+    turn = step % turns if step < EVERY_STEP or below is None else below(turns)
     for index in range(count):
-        look = due(step) and index % LOOK_EVERY == turn
-        yield slice(index * at_once, min(size, (index + 1) * at_once)), look
+        yield slice(index * at_once, min(size, (index + 1) * at_once)), looks and index % LOOK_EVERY == turn
 
 
 class Noise:

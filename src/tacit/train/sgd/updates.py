@@ -20,7 +20,7 @@ from tacit.train.sgd.checks import Moved, expect_moved
 from tacit.train.sgd.noise import BLOCK, Noise, blocks
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.pending import PendingNoise
-from tacit.train.sgd.witness import STRIDE, NoiseWatch, due
+from tacit.train.sgd.witness import NoiseWatch, due
 from tacit.train.targets import Floats
 
 
@@ -104,7 +104,7 @@ class ReadRows:
                 self.settle()
         elif self._noise is not None and self._watch is not None:
             weights = self._weights[self._rows].reshape(-1)
-            for block, look in blocks(len(weights), 4 * BLOCK, self._step):
+            for block, look in blocks(len(weights), 4 * BLOCK, self._step, self._watch.below):
                 add_noise(self._noise, self._watch, weights[block], rate, look=look)
         self._reads, self._step = 0, self._step + 1
 
@@ -133,7 +133,7 @@ class ReadRows:
         decay, drift = (pending.decay * keep).astype(np.float32), pending.drift.astype(np.float32)
         owed = kernels.never_closer_to_zero(factors)
         watch = self._watch if self._watch is not None and self._watch.waits else None
-        if next_step and not due(self._step):
+        if watch is not None and next_step and not due(self._step, watch.below):
             watch = None
         if watch is not None:
             watch.check_factors(owed, keep)
@@ -188,7 +188,8 @@ class WholeTable:
     def finish(self, rate: float) -> None:
         self._steps += 1
         rows_at_once = max(1, BLOCK // self._weights.shape[1])
-        for block, look in blocks(self._rows.stop - self._rows.start, rows_at_once, self._steps):
+        size, below = self._rows.stop - self._rows.start, None if self._watch is None else self._watch.below
+        for block, look in blocks(size, rows_at_once, self._steps, below):
             rows = slice(self._rows.start + block.start, self._rows.start + block.stop)
             if self._noise is None or self._watch is None:
                 self._change(rows, rate)
@@ -197,7 +198,7 @@ class WholeTable:
             if not look:
                 self._change(rows, rate)
                 continue
-            row = rows.start + self._steps * STRIDE % (rows.stop - rows.start)  # another one in every step
+            row = rows.start + self._watch.below(rows.stop - rows.start)
             expected = self._stepped_row(row, rate)
             self._change(rows, rate)
             arrays = {"weights": self._weights, "velocity": self.accumulator, **self._moments}

@@ -18,7 +18,6 @@ Source:     chi-square and binomial tails, exact; their tests over time: `tallie
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from tacit.errors import SelfCheckFailed
+from tacit.privacy.randomness import UniformBelow
 from tacit.train.examples import Ids
 from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.tallies import FALSE_ALARM, CountTally, SquareTally, binomial_tails
@@ -33,8 +33,7 @@ from tacit.train.targets import Floats
 
 LOOKED_AT = 2**14  # weights of a block that dense noise was added to
 LOOKED_AT_LAZY = 2**11  # weights of rows that were paid what they are owed
-EVERY_STEP, LATER = 16, 32  # all of the first steps are looked at, and one in so many later ones
-STRIDE = 7919  # a prime: where it is looked goes round the whole table
+EVERY_STEP, LATER = 16, 8  # all of the first steps are looked at, and one in so many later ones, drawn
 STRETCHES = 16  # of places, and their halves: a power of two
 SPOTS = 16  # records that are counted one by one
 BEGINNING = 8  # draws that two blocks do not share by chance, not even to within a thousandth
@@ -63,9 +62,12 @@ class Witness:
         self.clip_norm, self.expected_batch = clip_norm, expected_batch
         self._alpha = alpha
 
-    def noise_of(self, parameter: str, parameters: int, momentum: float = 0.0) -> NoiseWatch:
-        """Watch one of so many parameters, with an equal share of the chance of a false alarm."""
-        return NoiseWatch(parameter, self.noise_stddev, momentum, self._alpha / parameters)
+    def noise_of(
+        self, parameter: str, parameters: int, momentum: float = 0.0, *, below: UniformBelow
+    ) -> NoiseWatch:
+        """Watch one of so many parameters, with an equal share of the chance of a false alarm. When and where
+        it is looked at is drawn by `below`."""
+        return NoiseWatch(parameter, self.noise_stddev, momentum, self._alpha / parameters, below)
 
     def check_clipped(self, residual: Floats, norms: Floats, coefficients: Floats) -> None:
         """Stop unless each example's part of the sum is what its (or its group's) norm leaves of it."""
@@ -82,7 +84,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class Before:
-    """A flat array before noise is added to it: its beginning, and a stretch that goes round the array."""
+    """A flat array before noise is added to it: its beginning, and a stretch somewhere."""
 
     places: tuple[slice, slice]
     values: tuple[Floats, Floats]
@@ -98,27 +100,29 @@ class Rows:
     velocity: Floats | None
 
 
-def due(step: int) -> bool:
-    """Whether step 0, 1, ... is looked at: by its number alone, so short runs are seen and long ones cheap."""
-    return step < EVERY_STEP or step % LATER == 0
+def due(step: int, below: UniformBelow) -> bool:
+    """Whether step 0, 1, ... is looked at: all of the first, so that short runs are seen, and some later ones
+    that nobody can tell beforehand, so that long ones are cheap."""
+    return step < EVERY_STEP or below(LATER) == 0
 
 
 class NoiseWatch:
     """The noise of one parameter, as it arrives in its weights (or in the sum that its optimizer is given)."""
 
-    def __init__(self, parameter: str, stddev: float, momentum: float, alpha: float) -> None:
-        self.stddev, self._momentum = stddev, momentum
+    def __init__(
+        self, parameter: str, stddev: float, momentum: float, alpha: float, below: UniformBelow
+    ) -> None:
+        self.stddev, self._momentum, self.below = stddev, momentum, below
         each = alpha / 2 if momentum else alpha
         self._weights = SquareTally(f"the noise of {parameter}", each)
         self._velocity = SquareTally(f"the noise in the velocity of {parameter}", each)
-        self._looks, self._began = 0, np.empty(0, np.float32)
+        self._began = np.empty(0, np.float32)
         self._rates, self._steps = np.empty(64), 0
         self._law: Owed | None = None
 
     def before_adding(self, array: Floats) -> Before:
-        first = self._looks * STRIDE % max(1, len(array) - LOOKED_AT)  # elsewhere every time
+        first = self.below(max(1, len(array) - LOOKED_AT + 1))  # elsewhere every time
         places = slice(0, BEGINNING), slice(first, first + LOOKED_AT)
-        self._looks += 1
         return Before(places, (array[places[0]].copy(), array[places[1]].copy()))
 
     def added(self, array: Floats, before: Before, factor: float = 1.0) -> None:
@@ -179,8 +183,7 @@ class NoiseWatch:
 
     def before_paying(self, rows: Ids | range, since: Ids, weights: Floats, velocity: Floats | None) -> Rows:
         count = max(1, LOOKED_AT_LAZY // weights.shape[1])
-        first = self._looks * STRIDE % max(1, len(rows) - count)
-        self._looks += 1
+        first = self.below(max(1, len(rows) - count + 1))
         some = rows[first : first + count]
         place: Ids | slice = slice(some.start, some.stop) if isinstance(some, range) else some
         speed = None if velocity is None else velocity[place].copy()
@@ -274,7 +277,7 @@ class BatchWatch:
         sampling_probability: float,
         steps: int,
         *,
-        below: Callable[[int], int],
+        below: UniformBelow,
         alpha: float = FALSE_ALARM,
     ) -> None:
         self._records, self._steps, self._taken = records, steps, 0
