@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -124,6 +125,44 @@ def test_noise_is_looked_at_as_it_comes() -> None:
 def test_noise_far_below_the_weights_rounding_is_let_through() -> None:
     add_often(Simulation(1), 1e-9, start=1000)  # it is all rounding, and no sign of wrong
     add_often(Simulation(1), 1e-4, start=1000)  # and here a good part of it
+
+
+def in_turn(source: Simulation, takes_back: bool) -> Callable[[int, str], np.ndarray]:
+    """Draws of a step and a parameter: every second step minus the last one's, or two buffers in turn."""
+    kept: dict[tuple[str, int], np.ndarray] = {}
+
+    def draws(step: int, name: str) -> np.ndarray:
+        key = (name, step // 2 if takes_back else step % 2)
+        if key not in kept:
+            kept[key] = source.normal(300)
+            return kept[key]
+        return -kept[key] if takes_back else kept[key]
+
+    return draws
+
+
+def test_noise_that_is_like_the_noise_before_is_seen() -> None:
+    """Every step has the variance that was paid for, and they cancel or repeat, in time or among parameters."""
+
+    def go(draws: Callable[[int, str], np.ndarray]) -> None:
+        witness = Witness(3.0, 1.0, 1.0)
+        arrays = {name: np.linspace(-5, 5, 300, dtype=np.float32) for name in ("table", "weights")}
+        watches = {name: witness.noise_of(name, 2, below=BELOW) for name in arrays}
+        for step in range(16):
+            for name, array in arrays.items():
+                before = watches[name].before_adding(array)
+                array += np.float32(3) * draws(step, name)
+                watches[name].added(array, before)
+
+    source = Simulation("like")
+    go(lambda *_: source.normal(300))
+    for wrong in (
+        in_turn(source, takes_back=True),
+        in_turn(source, takes_back=False),
+        lambda step, _: Simulation(f"step {step}").normal(300),
+    ):
+        with pytest.raises(SelfCheckFailed, match="expected fresh draws, got some that are like"):
+            go(wrong)
 
 
 SCHEDULES = [*range(1, 12), *range(12, 1100, 97), 300, 941, 1023, 1024, 1025, 1100]

@@ -22,6 +22,7 @@ from tacit.train.sgd.tallies import (
     MORE_DRAWS,
     TESTS,
     CountTally,
+    LikenessTally,
     SquareTally,
     binomial_tails,
 )
@@ -99,7 +100,7 @@ def test_what_is_caught_from_how_many_draws_on(share: float, draws: int) -> None
     """With the share of a false alarm that one of four parameters has. What the docs say."""
     source = Simulation(f"caught {share}")
     for _ in range(20):
-        stopped = stops(SquareTally("noise", FALSE_ALARM / 8), share * source.normal(draws), 1)
+        stopped = stops(SquareTally("noise", FALSE_ALARM / 24), share * source.normal(draws), 1)
         assert stopped is not None
 
 
@@ -151,6 +152,26 @@ def test_no_test_comes_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     tally.add(Simulation(1).normal(100))
     assert FIRST_DRAWS * MORE_DRAWS**3 < 100
     tally.add(np.zeros(10**6))
+
+
+def test_unlike_draws_are_rarely_taken_for_like_ones() -> None:
+    """600 streams of 20 comparisons at a chance of 1/4 in all; the twin's draws are correlated."""
+    source, alpha = Simulation("alike"), 0.25
+
+    def accused(shared: float) -> int:
+        found = 0
+        for _ in range(600):
+            tally, last = LikenessTally(alpha), source.normal(256)
+            try:
+                for draws in source.normal((20, 256)):
+                    tally.compare((1 - shared**2) ** 0.5 * draws + shared * last, last, 0.0)
+                    last = draws
+            except SelfCheckFailed:
+                found += 1
+        return found
+
+    assert binomtest(accused(0.0), 600, alpha, alternative="greater").pvalue > ALPHA
+    assert binomtest(accused(0.3), 600, alpha, alternative="greater").pvalue < ALPHA
 
 
 RECORDS, SHARE, STEPS = 4000, 0.05, 60

@@ -116,6 +116,29 @@ def expect_normals(what: str, draws: NDArray[np.float64], alpha: float) -> None:
     Squares(draws.size, float(np.square(draws).sum())).expect(what, alpha / 2)
 
 
+class LikenessTally:
+    """Draws beside others that were there before. In any direction that is fixed beforehand, the component of
+    independent standard normals is itself one; earlier draws give such directions."""
+
+    def __init__(self, alpha: float) -> None:
+        self._alpha, self._tests = alpha, 0
+
+    def compare(self, draws: NDArray[np.floating], earlier: NDArray[np.floating], off: float) -> None:
+        """Stop where draws that may be off by so much, in norm, go along with earlier ones, or against them."""
+        count = min(len(draws), len(earlier))
+        new, old = draws[:count].astype(np.float64), earlier[:count].astype(np.float64)
+        length = math.sqrt(float(old @ old))
+        if length == 0:
+            return
+        self._tests += 1
+        along = max(0.0, abs(float(new @ old)) / length - off)
+        if not math.erfc(along / math.sqrt(2)) >= self._alpha * closing_share(self._tests):
+            raise SelfCheckFailed(
+                "noise: expected fresh draws, got some that are like earlier ones; the run was stopped and "
+                "nothing leaves"
+            )
+
+
 class CountTally:
     """How many of independent trials of one known chance came up, `trials` of them in each step: of one kind,
     or of several at once, each with an equal share of the chance of a false alarm."""

@@ -28,7 +28,7 @@ from tacit.errors import SelfCheckFailed
 from tacit.privacy.randomness import UniformBelow
 from tacit.train.examples import Ids
 from tacit.train.sgd.sampling import Places
-from tacit.train.sgd.tallies import FALSE_ALARM, CountTally, SquareTally, binomial_tails
+from tacit.train.sgd.tallies import FALSE_ALARM, CountTally, LikenessTally, SquareTally, binomial_tails
 from tacit.train.targets import Floats
 
 LOOKED_AT = 2**14  # weights of a block that dense noise was added to
@@ -37,6 +37,7 @@ EVERY_STEP, LATER = 16, 8  # all of the first steps are looked at, and one in so
 STRETCHES = 16  # of places, and their halves: a power of two
 SPOTS = 16  # records that are counted one by one
 BEGINNING = 8  # draws that two blocks do not share by chance, not even to within a thousandth
+COMPARED, ENOUGH = 256, 64  # draws that are compared with earlier ones: fewer than enough would tell nothing
 EPS = float(np.finfo(np.float32).eps)
 ROUGHEST = 0.02  # of the noise: where a weight's own rounding is more, its move tells nothing
 CLOSE = 1e-3
@@ -60,14 +61,23 @@ class Witness:
     ) -> None:
         self.noise_stddev = noise_multiplier * clip_norm / expected_batch
         self.clip_norm, self.expected_batch = clip_norm, expected_batch
-        self._alpha = alpha
+        self._alpha = alpha / 2
+        self._likeness = LikenessTally(alpha / 2)
+        self._began = np.empty(0, np.float32)  # of the last look, whatever parameter it was at
 
     def noise_of(
         self, parameter: str, parameters: int, momentum: float = 0.0, *, below: UniformBelow
     ) -> NoiseWatch:
         """Watch one of so many parameters, with an equal share of the chance of a false alarm. When and where
         it is looked at is drawn by `below`."""
-        return NoiseWatch(parameter, self.noise_stddev, momentum, self._alpha / parameters, below)
+        return NoiseWatch(self, parameter, momentum, self._alpha / parameters, below)
+
+    def compare(self, began: Floats, own: list[Floats], rounding: float) -> None:
+        """Stop unless a look's first draws are unlike those of its own last looks and of the last of all."""
+        off = math.sqrt(len(began)) * rounding
+        for earlier in (*own, self._began):
+            self._likeness.compare(began, earlier, off)
+        self._began = began
 
     def check_clipped(self, residual: Floats, norms: Floats, coefficients: Floats) -> None:
         """Stop unless each example's part of the sum is what its (or its group's) norm leaves of it."""
@@ -110,19 +120,20 @@ class NoiseWatch:
     """The noise of one parameter, as it arrives in its weights (or in the sum that its optimizer is given)."""
 
     def __init__(
-        self, parameter: str, stddev: float, momentum: float, alpha: float, below: UniformBelow
+        self, witness: Witness, parameter: str, momentum: float, alpha: float, below: UniformBelow
     ) -> None:
-        self.stddev, self._momentum, self.below = stddev, momentum, below
+        self._witness, self.stddev = witness, witness.noise_stddev
+        self._momentum, self.below = momentum, below
         each = alpha / 2 if momentum else alpha
         self._weights = SquareTally(f"the noise of {parameter}", each)
         self._velocity = SquareTally(f"the noise in the velocity of {parameter}", each)
-        self._began = np.empty(0, np.float32)
+        self._began: list[Floats] = []  # of the last two looks
         self._rates, self._steps = np.empty(64), 0
         self._law: Owed | None = None
 
     def before_adding(self, array: Floats) -> Before:
         first = self.below(max(1, len(array) - LOOKED_AT + 1))  # elsewhere every time
-        places = slice(0, BEGINNING), slice(first, first + LOOKED_AT)
+        places = slice(0, COMPARED), slice(first, first + LOOKED_AT)
         return Before(places, (array[places[0]].copy(), array[places[1]].copy()))
 
     def added(self, array: Floats, before: Before, factor: float = 1.0) -> None:
@@ -218,9 +229,15 @@ class NoiseWatch:
     def _expect_fresh(self, began: Floats, rounding: float) -> None:
         if len(began) < BEGINNING or not rounding <= 0.01:
             return
-        last, self._began = self._began, began.copy()
-        if len(last) and np.all(np.abs(last - began) <= 1e-3 + 2 * rounding):
-            raise SelfCheckFailed("noise: expected fresh draws, got the last ones again; the run was stopped")
+        if self._began:
+            apart = np.abs(self._began[-1][:BEGINNING] - began[:BEGINNING])
+            if len(apart) == BEGINNING and np.all(apart <= 1e-3 + 2 * rounding):
+                raise SelfCheckFailed(
+                    "noise: expected fresh draws, got the last ones again; the run was stopped"
+                )
+        if len(began) >= ENOUGH:
+            self._witness.compare(began, self._began, 1e-5 + 2 * rounding)
+        self._began = [*self._began[-1:], began]
 
 
 @dataclass(frozen=True)
