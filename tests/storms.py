@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import socket
 import ssl
 import threading
 import time
@@ -39,6 +40,8 @@ class Target:
     long: str = "/rounds"
     upload: str = "/rounds"
     method: str = "PUT"  # of an upload
+    upload_bytes: int = 200  # said to come, and sent at once
+    upload_sent: int = 3
     tls: ssl.SSLContext | None = None
 
     def first_words(self, kind: Slow) -> bytes:
@@ -46,8 +49,9 @@ class Target:
             case Slow.HEAD:
                 return f"{self.method} {self.upload} HTTP/1.1\r\nHost: x\r\nX: ".encode()
             case Slow.BODY:
-                head = f"{self.method} {self.upload} HTTP/1.1\r\nHost: x\r\nContent-Length: 200\r\n\r\n"
-                return head.encode() + b"abc"
+                asked = f"{self.method} {self.upload} HTTP/1.1\r\nHost: x\r\n"
+                head = f"{asked}Content-Length: {self.upload_bytes}\r\n\r\n"
+                return head.encode() + b"a" * self.upload_sent
             case Slow.IDLE:
                 return f"GET {self.short} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
             case Slow.DEAF:
@@ -165,3 +169,16 @@ def asked(target: Target, address: str, path: str, body: bytes | None = None, se
         return answer.status
     finally:
         connection.close()
+
+
+def slowly_asked(target: Target, address: str, pause: float, seconds: float = 5) -> int:
+    """The same of an upload on a slow link: its body comes a while after its head."""
+    try:
+        with socket.create_connection(("127.0.0.1", target.port), seconds, (address, 0)) as caller:
+            words = ("Host: x", "Content-Length: 5", "Connection: close", "", "")
+            caller.sendall("\r\n".join((f"PUT {target.upload} HTTP/1.1", *words)).encode())
+            time.sleep(pause)
+            caller.sendall(b"hello")
+            return int(caller.recv(65536)[9:12] or 0)
+    except OSError:
+        return 0

@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from service_certificates import a_certificate
-from storms import Slow, Storm, Target, asked, storming
+from storms import Slow, Storm, Target, asked, slowly_asked, storming
 from tacit.services.answering import in_pieces
 from tacit.services.patience import patient
 from tacit.services.problems import HANDLERS, LastResort
@@ -289,6 +290,20 @@ def test_a_small_storm_shuts_nobody_out(kind: Slow) -> None:
         assert storm.made >= 60
         assert storm.ends["reset"] == 0
         assert set(storm.ends) <= {"503", "closed"}
+
+
+@pytest.mark.parametrize("sent", [3, 20_000], ids=["little", "much"])
+def test_a_storm_from_many_addresses_does_not_shut_out_those_who_share_one(sent: int) -> None:
+    """Each stranger has an address to itself, and what it sends at once buys it no more than a moment."""
+    with served(connections_most=50, most_an_address=40) as (_, port):
+        addresses = tuple(f"127.1.0.{number + 1}" for number in range(60))
+        target = Target(port, upload="/echo", upload_bytes=30_000, upload_sent=sent)
+        storm = Storm(target, Slow.BODY, count=60, addresses=addresses, again_seconds=1)
+        with storming(storm), ThreadPoolExecutor(3) as callers:
+            time.sleep(1)
+            answers = list(callers.map(lambda _: slowly_asked(target, "127.0.0.1", 0.3), range(15)))
+        assert answers == [200] * 15
+        assert storm.made > 60
 
 
 @pytest.mark.parametrize("kind", [Slow.HANDSHAKE, Slow.BODY])

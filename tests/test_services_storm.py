@@ -15,7 +15,7 @@ import pytest
 from service_certificates import a_certificate
 from service_processes import Launcher, Parties, some_parties
 from service_worlds import GRANTED, a_round
-from storms import Slow, Storm, Target, asked, storming
+from storms import Slow, Storm, Target, asked, slowly_asked, storming
 from tacit.services.announcing import Announced
 from tacit.services.signing import Party
 
@@ -101,3 +101,24 @@ def test_a_storm_on_the_server(launcher: Launcher, tmp_path: Path, kind: Slow, a
         result = f"/rounds/{'00' * 32}/result"
         target = Target(port, long="/healthz", upload="/jobs", method="POST", tls=tls)
         storm_on(target, kind, address, result, told=404)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in Slow if kind is not Slow.HANDSHAKE])
+def test_a_storm_from_a_thousand_addresses_on_the_proxy(launcher: Launcher, tmp_path: Path, kind: Slow) -> None:
+    """Twenty devices on slow links share one address, and each stranger has one to itself."""
+    with some_parties(launcher, tmp_path) as parties:
+        parties.start(Party.SERVER, Party.PROXY)
+        digest, port = an_open_round(parties), int(parties.urls[Party.PROXY].rpartition(":")[2])
+        target = Target(port, short="/rounds", upload=f"/rounds/{digest}/reports/{'00' * 16}")
+        addresses = tuple(f"127.1.{number // 250}.{number % 250 + 1}" for number in range(STRANGERS))
+        storm = Storm(target, kind, STRANGERS, addresses, again_seconds=1)
+        with storming(storm, most_seconds=60), ThreadPoolExecutor(20) as devices:
+            time.sleep(2)
+            answers = Counter(devices.map(lambda _: slowly_asked(target, HERE, 0.3), range(400)))
+    print(f"{kind}; devices: {dict(answers)}; strangers: {storm.made} made, {dict(storm.ends)}")
+    assert storm.made >= STRANGERS
+    read_and_judged = (
+        sum(count for status, count in answers.items() if status in range(400, 500)) - answers[408]
+    )
+    assert read_and_judged >= 0.95 * answers.total(), "five bytes are no report; who hears so was heard out"

@@ -32,12 +32,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tacit import expect
-from tacit.services.places import LEAST_BYTES_PER_SECOND, Places, neighbourhood
+from tacit.services.places import LEAST_BYTES_PER_SECOND, Address, Places, neighbourhood
 from tacit.services.problems import Busy, problem, problem_of
 from tacit.services.settings import Pace
 
 HEALTH = "/healthz"
 NEWCOMER_SECONDS = 1.0
+AHEAD_SECONDS = 1.0  # however much is sent at once, it counts for no longer than that
 LAST_WORDS_SECONDS = 2.0
 ENDING_SECONDS = 0.2  # the same, once the service is ending
 
@@ -56,6 +57,11 @@ def reserve_of(most: int) -> int:
     return max(4, most // 16)
 
 
+def fair_of(most: int) -> int:
+    """Connections of one address that may keep us waiting before any has to leave for being one of many."""
+    return max(8, most // 16)
+
+
 def last_words_of(most: int) -> int:
     """Connections that are read for a moment after they were told to go."""
     return max(8, most // 8)
@@ -71,17 +77,20 @@ def patient(
         Step.SENDING: pace.body_seconds,
         Step.ANSWERING: pace.answer_seconds,
     }
-    places: Places[Patient] = Places(pace.connections_most, most_an_address, reserve_of(pace.connections_most))
+    most = pace.connections_most
+    places: Places[Patient] = Places(most, most_an_address, reserve_of(most), fair_of(most))
     parting: dict[Patient, None] = {}  # read for a moment more, in the order in which they were told to go
 
     class Patient(H11Protocol):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
-            self.address, self.is_beyond, self.is_parting = "", False, False
+            self.address: Address = ()
+            self.is_beyond, self.is_parting = False, False
             self.step: tuple[Step, object] | None = None  # with the request that it belongs to
             self.ends: asyncio.TimerHandle | None = None
-            self.began, self.moved = 0.0, 0  # of the step: when, and bytes since
-            self.paused_with = 0  # bytes to be written when writing was paused
+            self.has_moved = False  # whether a byte of the step came or went
+            self.since = 0.0  # when the step began, and on from there with each byte
+            self.unread = 0  # bytes to be written when we last looked, while writing is paused
             self.agreement: asyncio.Task[None] | None = None
             self.early: list[bytes] = []
 
@@ -131,15 +140,25 @@ def patient(
                 return
             super().data_received(data)
             self.watch()
-            self.moved += len(data)  # of the step that it led to: a head often comes with all of its body
+            self.move(len(data))  # in the step that it led to: a head often comes with all of its body
 
         def pause_writing(self) -> None:
-            self.paused_with = self.transport.get_write_buffer_size()
+            self.unread = self.transport.get_write_buffer_size()
             super().pause_writing()
 
         def resume_writing(self) -> None:
-            self.moved += max(0, self.paused_with - self.transport.get_write_buffer_size())
+            self.look_what_was_read()
             super().resume_writing()
+
+        def look_what_was_read(self) -> None:
+            before, self.unread = self.unread, self.transport.get_write_buffer_size()
+            if self.unread < before:
+                self.move(before - self.unread)
+
+        def move(self, count: int) -> None:
+            """So many bytes came or went. Much at once does not buy a long time in which nothing does."""
+            self.has_moved = True
+            self.since = min(self.since + count / LEAST_BYTES_PER_SECOND, self.loop.time() + AHEAD_SECONDS)
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
@@ -157,7 +176,7 @@ def patient(
         def begin(self, step: Step, request: object) -> None:
             if self.ends is not None:
                 self.ends.cancel()
-            self.step, self.began, self.moved = (step, request), self.loop.time(), 0
+            self.step, self.since, self.has_moved = (step, request), self.loop.time(), False
             words = (
                 BUSY if step is Step.ANSWERING else SLOW
             )  # where an answer takes so long it is we who are slow
@@ -166,16 +185,18 @@ def patient(
         def keeps_waiting_since(self) -> tuple[bool, float] | None:
             if self.step is None or (self.step[0] is Step.ANSWERING and not self.flow.write_paused):
                 return None
+            if self.step[0] is Step.ANSWERING:
+                self.look_what_was_read()
             # Who has said nothing yet is given a moment more than who has begun, and sends no more.
             moment = NEWCOMER_SECONDS if self.cycle is None else 0.0
-            return not self.is_idle, self.began + moment + self.moved / LEAST_BYTES_PER_SECOND
+            return not self.is_idle, self.since + moment
 
         @property
         def is_idle(self) -> bool:
             """Answered, and nothing of a next request has come."""
             if self.cycle is None or not self.cycle.response_complete:
                 return False
-            return not self.moved or self.conn.their_state is h11.SEND_BODY
+            return not self.has_moved or self.conn.their_state is h11.SEND_BODY
 
         # It ends.
 
@@ -209,7 +230,7 @@ def patient(
                     self.transport.write_eof()
             parting[self] = None
             self.ends = self.loop.call_later(LAST_WORDS_SECONDS, self.transport.abort)
-            if len(parting) > last_words_of(pace.connections_most):
+            if len(parting) > last_words_of(most):
                 oldest = next(iter(parting))
                 del parting[oldest]
                 oldest.transport.abort()
