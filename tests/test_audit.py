@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
@@ -26,11 +27,24 @@ from tacit.gather.wire.noise import ServerNoise
 from tacit.kernels.normals import fill_normals
 from tacit.privacy.audit import catalogue
 from tacit.privacy.audit.bounds import empirical_epsilon, exact_epsilon, most_share
-from tacit.privacy.audit.case import FALSE_ALARM, WHOLE, Case, discrete_law, gaussian_law
+from tacit.privacy.audit.case import (
+    FALSE_ALARM,
+    WHOLE,
+    Case,
+    Seen,
+    discrete_law,
+    empirical,
+    gaussian_law,
+)
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
 from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
 from tacit.privacy.noise.symmetric import SymmetricLaw
+from tacit.privacy.randomness import Source
+from tacit.privacy.relations import Relation
+from tacit.train import audit as training
+from tacit.train.sgd.noise import Noise
+from tacit.train.sgd.sampling import poisson_sample
 
 
 def normalised(row: list[int]) -> list[Fraction]:
@@ -150,6 +164,87 @@ def test_a_quiet_kernel_is_found_by_the_honest_case(form: str, monkeypatch: pyte
     assert case.claimed < bound < math.inf
 
 
+def drawn_otherwise(monkeypatch: pytest.MonkeyPatch, other: Callable[[Any], Any]) -> None:
+    """All noise of training is `other` of what was drawn, wherever it is drawn."""
+    draw_unit = Noise.draw_unit
+
+    def add_to(self: Noise, array: Any, factor: float = 1.0) -> None:
+        array += np.float32(self.stddev * factor) * other(self._source.normal(len(array)))
+
+    monkeypatch.setattr(Noise, "draw_unit", lambda self, count: other(draw_unit(self, count)))
+    monkeypatch.setattr(Noise, "add_to", add_to)
+
+
+@pytest.mark.parametrize("form", ["lazy noise", "dense noise", "with momentum", "by Adam"])
+def test_a_tenth_less_noise_along_the_gradient_is_found_by_the_honest_case(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where all rows of a world move alike, as its gradient moves them: all else is as it should be."""
+    case, left = named(f"DP-SGD, 3 steps, {form}"), 1.0
+
+    def weaker(drawn: Any) -> Any:
+        whole = drawn[: len(drawn) // training.FIELDS * training.FIELDS].reshape(-1, training.FIELDS)
+        whole -= np.float32(1 - left) * whole.mean(axis=1, keepdims=True)
+        return drawn
+
+    drawn_otherwise(monkeypatch, weaker)
+    assert case.look(WHOLE, FEWER, Simulation("along")) <= case.claimed
+    left = 0.9
+    assert case.claimed < case.look(WHOLE, FEWER, Simulation("along")) < math.inf
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_less_noise_for_the_sampled_alone_or_for_the_others_is_found(
+    sampled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenth less along the gradient, for those who are in a step or for those who are not."""
+    case, honest, factors = named("DP-SGD, 3 steps, dense"), poisson_sample, np.ones(FEWER, np.float32)
+
+    def sample(*how: Any) -> Any:
+        chosen = honest(*how)
+        factors[:] = 1.0 if sampled else 0.9
+        factors[chosen] = 0.9 if sampled else 1.0
+        return chosen
+
+    def weaker(drawn: Any) -> Any:
+        if len(drawn) == FEWER * training.FIELDS:
+            rows = drawn.reshape(FEWER, -1)
+            rows += ((factors - 1) * rows.mean(axis=1))[:, None]
+        return drawn
+
+    drawn_otherwise(monkeypatch, weaker)
+    assert case.look(WHOLE, FEWER, Simulation("sampled")) <= case.claimed
+    monkeypatch.setattr(training, "poisson_sample", sample)
+    assert case.look(WHOLE, FEWER, Simulation("sampled")) > case.claimed
+
+
+@pytest.mark.parametrize("steps", [(0, 1), (1, 2), (0, 2)])
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("along", [True, False])
+def test_noise_that_a_later_step_takes_back_or_repeats_is_found_by_the_honest_case(
+    steps: tuple[int, int], sign: int, along: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fifth of a later step's noise is that of an earlier one, along the gradient or only across it. Each
+    step's own noise is as it should be; who adds or subtracts the two sees the gradients through less of it."""
+    case, trials, part = named("DP-SGD, 3 steps, dense"), 20_000, 0.2
+    drawn: list[Any] = []
+
+    def again(fresh: Any) -> Any:
+        if len(fresh) == trials * training.FIELDS:
+            drawn.append(fresh.copy())
+            step = (len(drawn) - 1) % training.STEPS
+            if step == steps[1]:
+                earlier = drawn[len(drawn) - 1 - step + steps[0]]
+                mixed = sign * part * earlier + math.sqrt(1 - part**2) * fresh
+                change = (mixed - fresh).reshape(trials, -1)
+                alike = np.repeat(change.mean(axis=1), training.FIELDS)
+                fresh += alike if along else change.ravel() - alike
+        return fresh
+
+    drawn_otherwise(monkeypatch, again)
+    assert case.look(WHOLE, trials, Simulation("steps")) > case.claimed
+
+
 @pytest.mark.parametrize("name", ["discrete Laplace on a count", "discrete Gaussian on a count"])
 def test_a_quiet_sampler_is_found_by_the_honest_case(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case, honest = named(name), SymmetricLaw.sample_array
@@ -207,6 +302,27 @@ def test_laws_say_how_often_noise_reaches() -> None:
             reached = int(np.count_nonzero(np.abs(noise) >= law.reach))
             assert binomtest(reached, trials, law.chance(share)).pvalue > ALPHA
             assert binomtest(reached, trials, law.chance(share * Fraction(8, 10))).pvalue < ALPHA
+
+
+def test_a_case_sees_as_little_as_the_weakest_of_its_looks() -> None:
+    """Two looks at noise, of which the second does not feel that there is less; and any look accuses."""
+
+    def case(first: float, second: float, *, felt: bool = False) -> Case:
+        def draws(share: Fraction, _neighbour: bool, trials: int, source: Source) -> Seen:
+            told, left = np.zeros(trials, np.bool_), float(share)
+            noise = first * left * source.normal(trials)
+            return Seen(told, noise, (second * (left if felt else 1.0) * source.normal(trials),))
+
+        law = gaussian_law(1.0, lambda share: float(1 / share))
+        return empirical("two looks", Relation.REPLACE_ONE, 1.0, draws=draws, law=law, delta=0.05)
+
+    both, one = (case(1.0, 1.0, felt=felt).verdict(Simulation("looks"), FEWER) for felt in (True, False))
+    assert both.holds
+    assert one.kept
+    assert one.caught_at is None
+    assert not one.holds
+    for weak in (case(0.9, 1.0), case(1.0, 0.9)):
+        assert not weak.verdict(Simulation("looks"), FEWER).kept
 
 
 def test_the_rooms_are_audited_too() -> None:

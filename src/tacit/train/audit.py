@@ -3,7 +3,8 @@
 One training holds as many worlds as there are trials: each world is a record (or a user) with table rows that
 nobody else reads, so that every world is a trial of its own, and one run of the real trainer is many runs of
 the mechanism. The auditor sees what the claim is for, every step: how far a world's weights moved in the
-direction that its gradient can move them in, and how far they moved otherwise, which is noise alone.
+direction that its gradient can move them in, and how far they moved otherwise, which is noise alone. The
+auditor knows who was sampled, too, and so what noise alone did in the gradient's own direction.
 
 The statistic is a sum over everybody, so a world is a log of its own: the sums of the real code, and as many
 draws of its noise as there are trials.
@@ -20,10 +21,11 @@ from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import hadamard, helmert
 from scipy.stats import norm
 
 from tacit.data.splits import Rows
-from tacit.privacy.audit.case import Case, Draws, Seen, claim, empirical, gaussian_law
+from tacit.privacy.audit.case import Case, Draws, Hits, Seen, claim, empirical, gaussian_law
 from tacit.privacy.randomness import Source
 from tacit.privacy.relations import Relation
 from tacit.privacy.releases import GaussianStatistic, SubsampledGaussian
@@ -40,7 +42,7 @@ from tacit.train.recalibration import (
     with_noise,
 )
 from tacit.train.sgd.descent import Clipping, Descent, NoiseForm, Settings
-from tacit.train.sgd.optimizers import Sgd
+from tacit.train.sgd.optimizers import Adam, Sgd
 from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.targets import Targets
 
@@ -48,10 +50,11 @@ Moves = NDArray[np.float32]
 
 DELTA = 0.05
 FIELDS = 16
-"""Rows of a world. The bias is common to all, and takes 1 of 1 + FIELDS parts of a squared gradient norm
-away."""
+"""Rows of a record, a power of two. The bias is common to all, and takes 1 of 1 + FIELDS parts of a squared
+gradient norm away."""
 
 STEPS, SAMPLING, NOISE = 3, 0.3, 1.0
+PLAIN, MOMENTUM = Sgd(), Sgd(momentum=0.9)
 RATE = 1e-6  # so small that the common bias stays where it is, and every gradient is clipped in every step
 
 
@@ -73,6 +76,16 @@ def cases() -> list[Case]:
             World(NoiseForm.LAZY, records=2, together=True),
             World(NoiseForm.LAZY, records=2, together=False),
         ),
+        _case(
+            f"DP-SGD, {STEPS} steps, with momentum",
+            World(NoiseForm.LAZY, optimizer=MOMENTUM),
+            World(NoiseForm.LAZY, optimizer=MOMENTUM, sampling=1.3 * SAMPLING),
+        ),
+        _case(
+            f"DP-SGD, {STEPS} steps, by Adam",
+            World(NoiseForm.DENSE, optimizer=Adam()),
+            World(NoiseForm.DENSE, optimizer=Adam(), sampling=1.3 * SAMPLING),
+        ),
         _recalibration_case("recalibration, a record", Log(1)),
         # The twin takes a user's records for as many people: none counts less.
         _recalibration_case("recalibration, a user of 3 as one", Log(3), Log(3, together=False)),
@@ -87,9 +100,15 @@ class World:
     sampling: float = SAMPLING
     records: int = 1
     together: bool = False
+    optimizer: Sgd | Adam = PLAIN
 
-    def moves(self, share: Fraction, label: int, trials: int, source: Source) -> Iterator[Moves]:
-        """By how much each world's rows moved in each step, in units of the clip norm: (trials, rows)."""
+    def moves(self, share: Fraction, label: int, trials: int, source: Source) -> Iterator[tuple[Moves, Hits]]:
+        """What each step's noisy sum moved each world's rows by, in units of the clip norm: (trials, rows); and
+        which worlds were sampled.
+
+        What earlier steps still move, by momentum, is known and taken away. Adam's moves are read off its first
+        moment, which a checkpoint keeps: its weights tell less.
+        """
         reads = self.records * FIELDS
         count = trials * self.records
         examples = Examples(
@@ -99,27 +118,54 @@ class World:
             at=Rows(slice(0, count)),
         )
         model = LogisticRegression().build(examples.sizes, source.normal)
-        settings = Settings(Part.WHOLE, Sgd(), 1.0, Clipping(1.0, NOISE * float(share)), self.form)
+        settings = Settings(Part.WHOLE, self.optimizer, 1.0, Clipping(1.0, NOISE * float(share)), self.form)
         descent, targets = Descent(model, settings, source), Targets(np.full(count, label, np.float32))
+        (update,) = descent.tables.values()
+        if isinstance(self.optimizer, Sgd):
+            kept, gain = self.optimizer.momentum, 1.0
+        else:
+            kept, gain = self.optimizer.beta1, 1 - self.optimizer.beta1
+        now: Moves = np.zeros_like(model.table)
         for _ in range(STEPS):
-            before = model.table.copy()
+            before, last = model.table.copy(), now
             world = poisson_sample(trials, self.sampling, source.words)
             places = (world[:, None] * self.records + np.arange(self.records)).ravel()
             groups = np.repeat(np.arange(len(world)), self.records) if self.together else None
             descent.step(examples, targets, places, RATE, groups)
             descent.settle()
-            yield (model.table - before).reshape(trials, reads) / np.float32(RATE)
+            if isinstance(self.optimizer, Adam):
+                now = -update.memory["first"]
+            else:
+                now = (model.table - before) / np.float32(RATE)
+            sampled: Hits = np.zeros(trials, np.bool_)
+            sampled[world] = True
+            moved: Moves = ((now - kept * last) / gain).astype(np.float32, copy=False)
+            yield moved.reshape(trials, reads), sampled
 
     def draws(self, share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
         """The event: all steps together are more likely by the claim's odds with the one label than the other.
 
-        Noise: what two rows of a world moved by apart, since its gradient moves all alike.
+        Noise: a step's moves, turned so that the first is along the gradient and all others across it, less the
+        gradient itself. It is looked at across; along, in those who were sampled and in those who were not;
+        and, along and across, in sums of all steps with signs and weights at right angles (Helmert's). Noise
+        that a later step takes back, or repeats, is missing in one of these.
         """
-        losses, noise = np.zeros(trials), []
-        for moved in self.moves(share, 0 if neighbour else 1, trials, source):
-            losses += log_odds(moved.sum(axis=1, dtype=np.float64) / math.sqrt(moved.shape[1]))
-            noise.append(((moved[:, ::2] - moved[:, 1::2]) / np.float32(math.sqrt(2))).ravel())
-        return Seen(losses > _claimed(Fraction(1)), np.concatenate(noise))
+        rows = self.records * FIELDS
+        reach = (-1 if neighbour else 1) * math.sqrt(rows / (rows + self.records**2))
+        turn = (hadamard(rows) / math.sqrt(rows)).astype(np.float32)
+        losses, noise, ins, outs = np.zeros(trials), [], [], []
+        for moved, sampled in self.moves(share, 0 if neighbour else 1, trials, source):
+            turned = moved @ turn
+            losses += log_odds(turned[:, 0].astype(np.float64))
+            turned[sampled, 0] -= np.float32(reach)
+            noise.append(turned)
+            ins.append(turned[sampled, 0])
+            outs.append(turned[~sampled, 0])
+        steps = np.stack(noise)
+        sums = np.tensordot(helmert(STEPS, full=True).astype(np.float32), steps, axes=1)
+        over_steps = [look for each in sums for look in (each[:, 0], each[:, 1:])]
+        others = (np.concatenate(ins), np.concatenate(outs), *over_steps)
+        return Seen(losses > _claimed(Fraction(1)), steps[:, :, 1:], others)
 
 
 def log_odds(moved: NDArray[np.float64]) -> NDArray[np.float64]:

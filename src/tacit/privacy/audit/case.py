@@ -45,10 +45,19 @@ Numbers = NDArray[np.floating] | NDArray[np.integer] | NDArray[np.bool_]
 @dataclass(frozen=True)
 class Seen:
     """What draws on one dataset showed, per trial: whether the case's event came up, and the noise by itself,
-    as many independent draws of it as there are."""
+    as many independent draws of it as there are.
+
+    `others` are further looks at the noise, in directions of their own. Draws are independent within each look
+    and have the claimed law in each; how looks hang together does not matter.
+    """
 
     told: Hits
     noise: Numbers
+    others: tuple[Numbers, ...] = ()
+
+    @property
+    def looks(self) -> tuple[Numbers, ...]:
+        return self.noise, *self.others
 
 
 Draws = Callable[[Fraction, bool, int, Source], Seen]
@@ -71,7 +80,11 @@ class Method(StrEnum):
 
 
 Look = Callable[[Fraction, int, Source], float]
-"""`look(share, trials, source)`: an epsilon that the mechanism has at least, with this share of its noise."""
+"""`look(share, trials, source)`: an epsilon that the mechanism has at least, with this share of its noise.
+
+Any look accuses the mechanism as it is. A weaker one counts as caught only if each look at its noise catches it
+by itself, so the least that they find is told of it.
+"""
 
 
 @dataclass(frozen=True)
@@ -184,7 +197,8 @@ def empirical(
     twin_draws: Draws | None = None,
     delta: float = 0.0,
 ) -> Case:
-    """A mechanism that can only be sampled, looked at in two ways, each with half the chance of a false alarm.
+    """A mechanism that can only be sampled, looked at in two ways, each with half the chance of a false alarm;
+    looks at the noise in several directions share their half.
 
     How often an event comes up on either of two neighbours bounds epsilon whatever the mechanism does. How far
     its noise reaches bounds the share of it that there can be, if its law is of the kind that is claimed, and
@@ -192,14 +206,18 @@ def empirical(
     """
 
     def look(of: Draws, share: Fraction, trials: int, source: Source) -> float:
-        hits, reached, count = {}, 0, 0
+        hits, counts = {}, []
         for neighbour in (False, True):
             seen = of(share, neighbour, trials, source)
             hits[neighbour] = int(seen.told.sum())
-            reached += int(np.count_nonzero(np.abs(seen.noise.astype(np.float64)) >= law.reach))
-            count += seen.noise.size
+            counts.append([(_reaching(noise, law.reach), noise.size) for noise in seen.looks])
         by_event = empirical_epsilon(hits[False], hits[True], trials, delta=delta, alpha=FALSE_ALARM / 2)
-        return max(by_event, law.epsilon(most_share(reached, count, law.chance, alpha=FALSE_ALARM / 2)))
+        by_noise = []
+        for here, there in zip(*counts, strict=True):
+            reached, count = here[0] + there[0], here[1] + there[1]
+            most = most_share(reached, count, law.chance, alpha=FALSE_ALARM / 2 / len(counts[0]))
+            by_noise.append(law.epsilon(most))
+        return max(by_event, *by_noise) if share == WHOLE else min(by_noise)
 
     def twin(trials: int, source: Source) -> float:
         assert twin_draws is not None
@@ -214,6 +232,10 @@ def empirical(
         look=lambda share, trials, source: look(draws, share, trials, source),
         twin=None if twin_draws is None else twin,
     )
+
+
+def _reaching(noise: Numbers, reach: float) -> int:
+    return int(np.count_nonzero(np.abs(noise.astype(np.float64)) >= reach))
 
 
 def gaussian_law(stddev: float, epsilon: Callable[[Fraction], float]) -> Law:
