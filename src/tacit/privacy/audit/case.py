@@ -212,12 +212,12 @@ def empirical(
             hits[neighbour] = int(seen.told.sum())
             counts.append([(_reaching(noise, law.reach), noise.size) for noise in seen.looks])
         by_event = empirical_epsilon(hits[False], hits[True], trials, delta=delta, alpha=FALSE_ALARM / 2)
-        by_noise = []
+        most = []
         for here, there in zip(*counts, strict=True):
             reached, count = here[0] + there[0], here[1] + there[1]
-            most = most_share(reached, count, law.chance, alpha=FALSE_ALARM / 2 / len(counts[0]))
-            by_noise.append(law.epsilon(most))
-        return max(by_event, *by_noise) if share == WHOLE else min(by_noise)
+            most.append(most_share(reached, count, law.chance, alpha=FALSE_ALARM / 2 / len(counts[0])))
+        # Less noise is a larger epsilon: the look that found the least is the one that accuses.
+        return max(by_event, law.epsilon(min(most))) if share == WHOLE else law.epsilon(max(most))
 
     def twin(trials: int, source: Source) -> float:
         assert twin_draws is not None
