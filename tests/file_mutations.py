@@ -12,6 +12,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 ODD = (
@@ -69,7 +70,7 @@ def _edit(record: Any, draw: random.Random) -> None:
     elif way == 3:
         at[key] = [at[key]]
     else:
-        at[key] = draw.choice(ODD_VALUES)
+        at[key] = deepcopy(draw.choice(ODD_VALUES))  # a second edit may change it
 
 
 def _places(record: Any) -> Iterator[tuple[Any, Any]]:

@@ -98,8 +98,8 @@ def _checkpoint(files: Whole) -> Kind:
         str(checkpoints.mark)
         checkpoints.release()
 
-    read(resume=False)
     place = files.model / ".resumed.checkpoint" / "checkpoint.json"
+    read(resume=place.exists())  # where one was made before, it is gone on with
     return Kind(place, read, fitted=lambda record: {**record, "digest": record_digest(record)})
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tacit.data.reading.blocks as blocks_module
@@ -340,7 +340,16 @@ def damaged_lines(draw: st.DrawFn, separator: bytes) -> bytes:
         cut = draw(st.integers(0, 3))
         put = draw(st.sampled_from([*DAMAGES, separator]))
         line = line[:at] + put + line[at + cut :]
+    assume(_is_utf8(line))  # a second damage may tear the mark of the first; other bytes refuse the whole file
     return line
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("log", [COMMAS, TABS], ids=["commas", "tabs"])
