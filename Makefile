@@ -45,7 +45,7 @@ $(VENV)/.venv:
 
 # An editable install knows its modules by name: install again when one came, went or moved, not when one changed.
 $(VENV)/.modules: $(VENV)/.venv FORCE
-	@find src/tacit -name '*.py' | sort | cmp -s - $@ || find src/tacit -name '*.py' | sort > $@
+	@find src -name '*.py' | sort | cmp -s - $@ || find src -name '*.py' | sort > $@
 
 $(VENV)/.run: $(VENV)/.venv $(BUILD_INPUTS)
 	@echo "installing into $(VENV), once: first torch, $(TORCH_SIZE)"

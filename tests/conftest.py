@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 from sqlalchemy.exc import OperationalError
 
-from ledger_places import Place, administer
+from tests.support.ledger_places import Place, administer
 
 # Workers are as many as cores: threads of torch and BLAS inside them only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

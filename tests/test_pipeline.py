@@ -14,8 +14,8 @@ import pytest
 from scipy.special import expit, logit
 
 from tacit.cleanroom.model.learning import predict
-from tacit.cleanroom.room.memory import MemoryLedger
-from tacit.cleanroom.wire.statements import RECORD, RELATION
+from tacit.cleanroom.protocol.modes import RECORD, RELATION
+from tacit.cleanroom.room.memory_store import MemoryLedger
 from tacit.cli import main
 from tacit.data.generators.town import (
     ACTIVITIES,
@@ -25,22 +25,22 @@ from tacit.data.generators.town import (
     QUARTERS,
     SECRETIVE,
     Moments,
-    Shown,
+    ShownAds,
     Town,
     disclosed_moments,
 )
 from tacit.deliver.auction.choices import Greedy, NonPersonalised
-from tacit.deliver.planning.blocks import planned_rule
+from tacit.deliver.auction.planned_choices import planned_rule
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, BudgetExceeded, LedgerConflict
 from tacit.gather.client.contributions import Event
-from tacit.gather.estimate.planning import plan
-from tacit.gather.estimate.universe import public_nodes
-from tacit.gather.simulate.descending import count_on_devices
+from tacit.gather.estimate.plan import plan_run
+from tacit.gather.estimate.top_down import public_nodes
+from tacit.gather.protocol.promises import Contribution
 from tacit.gather.simulate.memory import MemoryLedger as GatherLedger
 from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
-from tacit.gather.simulate.world import Books
-from tacit.gather.wire.contribution import Contribution
+from tacit.gather.simulate.rounds import PartyStores
+from tacit.gather.simulate.runs import count_on_devices
 from tacit.pipeline import (
     ADAPTER,
     CANDIDATES,
@@ -59,15 +59,24 @@ from tacit.pipeline import (
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.releases import ShuffledChoice
-from tacit.privacy.shuffling import amplified
+from tacit.privacy.shuffling import amplification
 from tacit.store.ledger import LedgerStore
-from tacit.studies.day import comparing, figures
-from tacit.studies.day.comparing import SHUFFLED_DELTA, Compared, compare
-from tacit.studies.day.report import report
-from tacit.studies.day.telling import as_json, most_spent, summary, table, words
 from tacit.town import PURCHASE, click_examples, purchase_examples
 from tacit.train.estimator import Estimator
-from tacit.train.evaluation.auc import auc
+from tacit.train.evaluation.measures import auc
+from tacit_lab.studies.day import comparison
+from tacit_lab.studies.day import page as figures
+from tacit_lab.studies.day.comparison import (
+    SHUFFLED_DELTA,
+    DayComparison,
+    compare_days,
+    comparison_json,
+    comparison_table,
+    line_words,
+    most_spent,
+    summary,
+)
+from tacit_lab.studies.day.page import report
 
 SMALL = Town(people=300, logged=30_000, clicks=24_000)
 
@@ -78,8 +87,8 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> LedgerStore:
 
 
 @pytest.fixture(scope="module")
-def found(books: LedgerStore) -> Compared:
-    return compare(SMALL, Privacy(), books, seed=1)
+def found(books: LedgerStore) -> DayComparison:
+    return compare_days(SMALL, Privacy(), books, seed=1)
 
 
 def test_a_town_is_its_seed_s_and_people_keep_their_taste() -> None:
@@ -131,12 +140,12 @@ def test_devices_count_no_more_events_than_the_run_allows() -> None:
     """Sixty devices with six events each, of which two may count: at ε = 30 noise has an sd below two."""
     town = replace(SMALL, people=60)
     nodes = public_nodes(town.hierarchy, {"place": QUARTERS, "doing": ACTIVITIES})
-    run = plan(contribution=Contribution(events=2, each=2), levels=3, parties=60, epsilon=30)
+    run = plan_run(contribution=Contribution(events=2, each=2), levels=3, parties=60, epsilon=30)
     assert run.published_sd(60) < 2
     ledgers = MemoryLedger(), GatherLedger()
     for ledger in ledgers:
         ledger.grant(DEVICES, run.cost)
-    books = Books(MemoryProxyStore(), MemoryServerStore(), ledgers[1], ledgers[0])
+    books = PartyStores(MemoryProxyStore(), MemoryServerStore(), ledgers[1], ledgers[0])
     events = [[Event(("Harbour 1", "Running"), n % 3, n % 2 == 0) for n in range(6)] for _ in range(60)]
     done: list[tuple[int, int]] = []
     counts = count_on_devices(
@@ -149,7 +158,7 @@ def test_devices_count_no_more_events_than_the_run_allows() -> None:
     assert done[-1] == (180, 180)
 
 
-def test_everything_is_paid_for_on_one_ledger(found: Compared, books: LedgerStore) -> None:
+def test_everything_is_paid_for_on_one_ledger(found: DayComparison, books: LedgerStore) -> None:
     purchases = Line("shoes-purchases", RECORD, RELATION)
     privacy = found.privacy
     for line, epsilon in (
@@ -171,7 +180,7 @@ def test_a_line_that_cannot_pay_refuses_before_anything_is_trained(tmp_path: Pat
         train_for_devices(SMALL, Privacy(), ledger, Simulation(1), told=lambda *_: pytest.fail("it trains"))
 
 
-def test_what_was_paid_for_is_not_trained_again_for_nothing(books: LedgerStore, found: Compared) -> None:
+def test_what_was_paid_for_is_not_trained_again_for_nothing(books: LedgerStore, found: DayComparison) -> None:
     """Another training has fresh flips and noise: it is another release, and the key is spent."""
     spent = books.account(LOG)
     with pytest.raises(LedgerConflict, match="expected a ledger that has not paid for it yet"):
@@ -179,13 +188,13 @@ def test_what_was_paid_for_is_not_trained_again_for_nothing(books: LedgerStore, 
     assert books.account(LOG) == spent
 
 
-def test_a_device_s_wallet_binds(found: Compared) -> None:
+def test_a_device_s_wallet_binds(found: DayComparison) -> None:
     rule = planned_rule(WORTH_ASKING, found.privacy.choice)
     with pytest.raises(BadInput, match="epsilon"):
         serve(SMALL, found.tacit.menus, found.tacit.device, rule, Simulation(1), wallet=Fraction(3))
 
 
-def test_menus_are_made_of_what_was_released_and_bids_of_predicted_purchases(found: Compared) -> None:
+def test_menus_are_made_of_what_was_released_and_bids_of_predicted_purchases(found: DayComparison) -> None:
     """By statistics, the server's model and the conversion model alone: no device's model, no visitor."""
     day, menus = found.tacit, found.tacit.menus
     again = choose_candidates(SMALL, day.statistics, day.server, day.purchases)
@@ -197,7 +206,7 @@ def test_menus_are_made_of_what_was_released_and_bids_of_predicted_purchases(fou
     assert everywhere.disclosed.tolist() == list(range(12))
     assert menus.nodes[5] == str(SMALL.hierarchy.at(everywhere.contexts()[5], DISCLOSED))
     rows = Moments(*(np.repeat(column, CANDIDATES) for column in everywhere))
-    shown = Shown(rows, menus.ads.ravel(), np.zeros(menus.ads.size, bool))
+    shown = ShownAds(rows, menus.ads.ravel(), np.zeros(menus.ads.size, bool))
     bought = expit(predict(day.purchases, purchase_examples(shown), PURCHASE))
     assert np.array_equal(menus.bid_micros.ravel(), np.floor(VALUE_MICROS * bought))
     assert np.allclose(menus.rates.ravel(), day.server.predict(click_examples(shown)))
@@ -228,7 +237,7 @@ def test_what_is_public_of_an_impression_holds_nothing_finer_than_was_disclosed(
     assert (log.sensitive_codes[0] != other.sensitive_codes[0]).all()
 
 
-def test_reports_name_their_menu_and_come_in_an_order_that_tells_nothing(found: Compared) -> None:
+def test_reports_name_their_menu_and_come_in_an_order_that_tells_nothing(found: DayComparison) -> None:
     day = found.tacit
     one, two = (
         serve(SMALL, day.menus, day.device, NonPersonalised(), Simulation(seed), wallet=None) for seed in (7, 8)
@@ -241,7 +250,7 @@ def test_reports_name_their_menu_and_come_in_an_order_that_tells_nothing(found: 
     assert set(named.tolist()) <= set(day.menus.nodes), "a report says no more of its request"
 
 
-def test_what_is_shown_was_on_the_menu_and_what_is_charged_adds_up(found: Compared) -> None:
+def test_what_is_shown_was_on_the_menu_and_what_is_charged_adds_up(found: DayComparison) -> None:
     for served in (found.tacit.served, found.exact.served, found.impersonal):
         assert len(served.ad) == SMALL.people * SMALL.visits_each
         charges = served.charges
@@ -255,7 +264,7 @@ def test_what_is_shown_was_on_the_menu_and_what_is_charged_adds_up(found: Compar
     assert (menus.ads[served.menu] == served.ad[:, None]).any(axis=1).all()
 
 
-def test_a_choice_spends_at_most_what_was_said_and_nothing_where_nothing_is_won(found: Compared) -> None:
+def test_a_choice_spends_at_most_what_was_said_and_nothing_where_nothing_is_won(found: DayComparison) -> None:
     spent = found.tacit.served.epsilon_spent
     assert set(np.unique(spent)) <= {0.0, float(found.privacy.choice)}
     assert (found.impersonal.epsilon_spent == 0).all()
@@ -263,7 +272,7 @@ def test_a_choice_spends_at_most_what_was_said_and_nothing_where_nothing_is_won(
     assert (found.shuffled <= float(found.privacy.choice)).all()
 
 
-def test_learning_is_worth_it(found: Compared) -> None:
+def test_learning_is_worth_it(found: DayComparison) -> None:
     """Without privacy the devices' model knows more than the server's, and choosing by it is better than not.
 
     With few people privacy may cost all of the gain: what a full-size day keeps is in the report.
@@ -274,13 +283,13 @@ def test_learning_is_worth_it(found: Compared) -> None:
     assert found.learnt_exactly.rates_off < found.learnt.rates_off
 
 
-def test_the_adapter_learns_what_the_others_purchases_do_not_tell(found: Compared) -> None:
+def test_the_adapter_learns_what_the_others_purchases_do_not_tell(found: DayComparison) -> None:
     """Customers of the one that shares nothing behave the other way round; by flipped labels that is learnt."""
     assert found.learnt.purchase_auc > 0.55
     assert found.learnt_exactly.purchase_auc > 0.55
 
 
-def test_prices_do_not_depend_on_what_devices_know(found: Compared) -> None:
+def test_prices_do_not_depend_on_what_devices_know(found: DayComparison) -> None:
     """Two device models, one price for each place of each menu."""
 
     def prices(device: Estimator) -> dict[tuple[str, int], int]:
@@ -293,7 +302,7 @@ def test_prices_do_not_depend_on_what_devices_know(found: Compared) -> None:
     assert all(ours[each] == theirs[each] for each in both)
 
 
-def test_the_device_s_model_ranks_by_taste(found: Compared) -> None:
+def test_the_device_s_model_ranks_by_taste(found: DayComparison) -> None:
     fresh = SMALL.fresh(20_000)
     examples = click_examples(fresh)
     scores = found.exact.device.predict(examples)
@@ -302,8 +311,8 @@ def test_the_device_s_model_ranks_by_taste(found: Compared) -> None:
     assert auc(examples.labels, scores) > auc(examples.labels, found.exact.device.predict(other)) + 0.05
 
 
-def test_the_table_has_each_day_s_own_figures(found: Compared) -> None:
-    rows = {row[0]: row[1:] for row in table(found)}
+def test_the_table_has_each_day_s_own_figures(found: DayComparison) -> None:
+    rows = {row[0]: row[1:] for row in comparison_table(found)}
     assert {name.split(":")[0] for name in rows} == {"learnt", "shown", "charged", "spent"}
     days = (found.tacit.served, found.exact.served, found.impersonal)
     assert rows["shown: true click-through rate"] == tuple(f"{day.click_rate:.1%}" for day in days)
@@ -327,27 +336,29 @@ def test_the_table_has_each_day_s_own_figures(found: Compared) -> None:
         assert figure in summary(found)
 
 
-def test_all_that_the_ledger_knows_is_in_the_table_and_on_the_page(found: Compared, books: LedgerStore) -> None:
+def test_all_that_the_ledger_knows_is_in_the_table_and_on_the_page(
+    found: DayComparison, books: LedgerStore
+) -> None:
     accounts = books.verify().ledger.accounts
     assert {each.line for each in found.spent} == accounts.keys()
-    rows = {row[0] for row in table(found)}
+    rows = {row[0] for row in comparison_table(found)}
     page = report(found, "tacit quickstart")
     for each in found.spent:
         assert each.epsilon == float(accounts[each.line].spent.budget.epsilon)
-        assert f"spent: {words(each)}" in rows
-        assert page.count(escape(words(each))) == 2, "in what came of it, and in what was spent"
+        assert f"spent: {line_words(each)}" in rows
+        assert page.count(escape(line_words(each))) == 2, "in what came of it, and in what was spent"
     assert found.device_delta == float(accounts[DEVICES].spent.budget.delta) > 0
     assert most_spent(found) == float(found.privacy.wallet)
 
 
-def test_where_personalisation_adds_nothing_nothing_can_be_kept(found: Compared) -> None:
+def test_where_personalisation_adds_nothing_nothing_can_be_kept(found: DayComparison) -> None:
     nothing = replace(found, exact=replace(found.exact, served=found.impersonal))
     assert nothing.clicks_kept is None
     assert "privacy keeps nothing, as there was nothing, of the clicks" in summary(nothing)
     assert "none" in report(nothing, "tacit quickstart")
 
 
-def test_days_are_measured_by_the_models_they_are_named_for(found: Compared) -> None:
+def test_days_are_measured_by_the_models_they_are_named_for(found: DayComparison) -> None:
     """Without personalisation means the first of tacit's own menus, whatever devices know."""
     menus = found.tacit.menus
     first = menus.ads[np.arange(12), np.argmax(menus.bid_micros * menus.rates, axis=1)]
@@ -356,11 +367,11 @@ def test_days_are_measured_by_the_models_they_are_named_for(found: Compared) -> 
     assert at_2.click_rate == pytest.approx(found.tacit.served.click_rate, abs=0.02)
 
 
-def test_the_crowd_of_a_report_is_its_menu_s(found: Compared) -> None:
+def test_the_crowd_of_a_report_is_its_menu_s(found: DayComparison) -> None:
     private = found.tacit.served.epsilon_spent > 0
     if not private.any():
         pytest.skip("nothing was worth asking a device for in this town")
-    everybody = amplified.epsilon(ShuffledChoice(found.privacy.choice, int(private.sum())), SHUFFLED_DELTA)
+    everybody = amplification.epsilon(ShuffledChoice(found.privacy.choice, int(private.sum())), SHUFFLED_DELTA)
     assert found.shuffled[private].min() > everybody
     served = found.tacit.served
     for menu, clicked in {*zip(served.menu[private].tolist(), served.clicked[private].tolist(), strict=True)}:
@@ -369,7 +380,7 @@ def test_the_crowd_of_a_report_is_its_menu_s(found: Compared) -> None:
         )  # the click travels with the choice
         others = int(alike.sum()) - (SMALL.visits_each - 1)  # one's own are no crowd
         release = ShuffledChoice(found.privacy.choice, max(1, others))
-        assert (found.shuffled[alike] == amplified.epsilon(release, SHUFFLED_DELTA)).all()
+        assert (found.shuffled[alike] == amplification.epsilon(release, SHUFFLED_DELTA)).all()
 
 
 class _Ids(HTMLParser):
@@ -394,9 +405,9 @@ def test_the_command_leaves_a_page_and_a_ledger(
 
     small = replace(SMALL, logged=4_000, clicks=2_000)
     monkeypatch.setattr(town_module, "Town", lambda seed: replace(small, seed=seed))
-    monkeypatch.setattr(comparing, "EPSILONS", (2.0,))
+    monkeypatch.setattr(comparison, "EPSILONS", (2.0,))
     monkeypatch.setattr(figures, "EPSILONS", (2.0,))
-    monkeypatch.setattr(comparing, "MEASURED_BY", 5_000)
+    monkeypatch.setattr(comparison, "MEASURED_BY", 5_000)
     out = tmp_path / "day"
     out.mkdir()
     (out / "day.sqlite").write_text("of another study")
@@ -419,8 +430,8 @@ def test_another_s_page_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFi
     assert [place.name for place in tmp_path.iterdir()] == ["index.html"]
 
 
-def test_machines_are_told_the_same(found: Compared) -> None:
-    records = as_json(found)
+def test_machines_are_told_the_same(found: DayComparison) -> None:
+    records = comparison_json(found)
     assert [each["name"] for each in records[:3]] == ["tacit", "without privacy", "without personalisation"]
     assert all(each["synthetic"] for each in records[:3])
     assert records[0]["charged_micros"] == found.tacit.served.charges.total_micros
@@ -436,7 +447,7 @@ def test_scale_makes_all_of_the_town_larger(tmp_path: Path, monkeypatch: pytest.
         towns.append(town)
         raise BadInput("enough")
 
-    monkeypatch.setattr(comparing, "compare", asked)
+    monkeypatch.setattr(comparison, "compare_days", asked)
     assert main(["quickstart", "--scale", "3", "--seed", "4", "--out", str(tmp_path / "day")]) == 2
     usual = Town(seed=4)
     assert towns == [replace(usual, people=3 * usual.people, logged=3 * usual.logged, clicks=3 * usual.clicks)]
@@ -467,7 +478,7 @@ def test_wrong_usage_is_one_line(
     assert [place.name for place in tmp_path.iterdir()] == ["file"], "nothing was made"
 
 
-def test_a_day_promises_only_with_the_system_s_entropy(found: Compared) -> None:
+def test_a_day_promises_only_with_the_system_s_entropy(found: DayComparison) -> None:
     day: Day = found.tacit
     assert day.server.statement is None, "drawn from a seed"
     assert day.purchases is not found.exact.purchases

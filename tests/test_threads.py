@@ -13,7 +13,7 @@ import pytest
 
 from tacit import threads
 
-SET = (threads.WAITING, threads.SPINNING, *threads.NUMBERS)
+SET = (threads.WAIT_POLICY, threads.SPIN_COUNT, *threads.THREAD_NUMBERS)
 
 
 def found_gomp() -> Path | None:
@@ -51,17 +51,17 @@ def test_small_models_have_few_threads_unless_somebody_says_otherwise(monkeypatc
     for name in SET:
         monkeypatch.setenv(name, "x")  # so that it is put back
         monkeypatch.delenv(name)
-    threads.at_most(1)
-    assert {os.environ[name] for name in threads.NUMBERS} == {"1"}
-    threads.at_most(10**6)
-    assert {os.environ[name] for name in threads.NUMBERS} == {"1"}  # said already, and it stays
-    for name in threads.NUMBERS:
+    threads.limit_threads(1)
+    assert {os.environ[name] for name in threads.THREAD_NUMBERS} == {"1"}
+    threads.limit_threads(10**6)
+    assert {os.environ[name] for name in threads.THREAD_NUMBERS} == {"1"}  # said already, and it stays
+    for name in threads.THREAD_NUMBERS:
         monkeypatch.delenv(name)
-    threads.at_most(10**6)
+    threads.limit_threads(10**6)
     assert int(os.environ["OMP_NUM_THREADS"]) <= (os.cpu_count() or 1)
-    monkeypatch.setenv(threads.SPINNING, "1000")
-    threads.wait_asleep()
-    assert threads.WAITING not in os.environ
+    monkeypatch.setenv(threads.SPIN_COUNT, "1000")
+    threads.set_passive_waiting()
+    assert threads.WAIT_POLICY not in os.environ
 
 
 SMALL_STEPS = """

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from tacit import __version__, expect
 from tacit.errors import TacitError
-from tacit.threads import wait_asleep
+from tacit.threads import set_passive_waiting
 
 COMMANDS = (
     "account", "audit", "bench", "claims", "contexts", "data", "evaluate", "explain", "gather", "ledger",
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows no ε still gets its table
-    wait_asleep()  # before anything is loaded that has threads
+    set_passive_waiting()  # before anything is loaded that has threads
     try:
         args = parser().parse_args(argv)
         with _ended_tidily():
@@ -97,9 +97,9 @@ def _run(args: argparse.Namespace) -> int:
         )
         return BAD_USAGE
     except OSError as problem:  # a full disk, a folder that may not be written
-        from tacit.commands.places import in_words
+        from tacit.commands.places import explain_os_error
 
-        print(f"tacit {args.command}: {expect.without_passwords(in_words(problem))}", file=sys.stderr)
+        print(f"tacit {args.command}: {expect.without_passwords(explain_os_error(problem))}", file=sys.stderr)
         return BAD_USAGE
     except KeyboardInterrupt:
         print(f"tacit {args.command}: interrupted", file=sys.stderr)

@@ -1,8 +1,8 @@
-"""Where randomness comes from: `Entropy` for all that is released, `Simulation` for all that is not.
+"""Random sources: `Entropy` for what is released, `Simulation` for what is not.
 
-`Keyed` is for a release that must come out the same if it is asked for again. All of them turn AES-256 in
-counter mode into bytes, words, whole numbers and normals; they differ only in their keys.
-Draws are handed out as bound methods (`entropy.words`, `entropy.uniform_below`, `entropy.normal`), so that a
+`KeyedEntropy` is for a release that must come out the same if it is asked for again. All of them turn
+AES-256 in counter mode into bytes, words, whole numbers and normals; they differ only in their keys. Draws
+are handed out as bound methods (`entropy.words`, `entropy.uniform_below`, `entropy.normal`), so that a
 mechanism states what it needs and a test can enumerate it.
 """
 
@@ -81,7 +81,7 @@ def uniform_below(n: int, take: Callable[[int], bytes | bytearray]) -> int:
 
 
 class _Source(ABC):
-    """The draws that all kinds share, made of `_fill_for(size)`: a way to fill about so many bytes."""
+    """The draws that all kinds share, made of `_fill_for(size)`: a way to fill about `size` bytes."""
 
     fit_for_release: bool
 
@@ -222,7 +222,7 @@ class Simulation(_Source):
         return self._fill
 
 
-class Keyed(_Source):
+class KeyedEntropy(_Source):
     """Draws that a secret and a label decide: for a release that must not be drawn twice with two noises.
 
     Guarantee:  draws under distinct labels look like those of independent, uniform sources to whoever does not

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from tacit.errors import BadInput
 
 # What pyarrow raises on a file that is torn or edited, from its own kinds to names that are no text.
-FAULTS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError)
+PARQUET_FAULTS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError)
 
 
 def open_parquet(path: str | Path) -> pq.ParquetFile:
@@ -27,10 +27,10 @@ def open_parquet(path: str | Path) -> pq.ParquetFile:
         return file
 
 
-def batches(
+def parquet_batches(
     path: str | Path, file: pq.ParquetFile, columns: Sequence[str], rows: int, *, group: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """So many rows at a time of these columns, of all the file or of one group of its rows."""
+    """These columns, `rows` rows at a time, of all the file or of one group of its rows."""
     groups = None if group is None else [group]
     with _as_a_refusal(path):
         yield from file.iter_batches(rows, columns=list(columns), row_groups=groups)
@@ -40,6 +40,6 @@ def batches(
 def _as_a_refusal(path: str | Path) -> Iterator[None]:
     try:
         yield
-    except FAULTS as problem:
+    except PARQUET_FAULTS as problem:
         told = " ".join(str(problem).split())[:200] or "another kind"
         raise BadInput(f"{path}: expected a whole Parquet file, got {told}") from None

@@ -3,8 +3,8 @@
     day = run_day(Town(), Privacy(), ledger, Simulation(1))   # gather, train, clean room, deliver, bill
     other = run_day(Town(), None, ledger, Simulation(1))      # the same day without privacy, to compare with
 
-`run_day` has one line a stage; each stage is a function below it, a few lines that call the room which does the
-work. `tacit quickstart` runs it and draws what came out. The town is made up: nobody's data is here.
+`run_day` has one line per stage; each stage is a function below it, a few lines that call the room which does
+the work. `tacit quickstart` runs it and draws what came out. The town is made up: nobody's data is here.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tacit.bill.charges import Charges, charge
 from tacit.cleanroom.in_process import room_in_process
 from tacit.cleanroom.model.learning import LearnSettings, predict, pretrain, tune_adapter
 from tacit.cleanroom.model.network import ConversionModel
-from tacit.cleanroom.platform.plans import Plan as AdapterPlan
+from tacit.cleanroom.platform.plans import AdapterPlan
 from tacit.cleanroom.platform.training import train_adapter
-from tacit.cleanroom.room.store import Ledger
-from tacit.cleanroom.wire.tokens import token_key, tokens
+from tacit.cleanroom.protocol.tokens import token_key, tokens
+from tacit.cleanroom.room.store import RoomLedger
 from tacit.data.generators import town as places
 from tacit.data.generators.town import (
     ADS,
@@ -33,50 +33,48 @@ from tacit.data.generators.town import (
     DISCLOSED,
     SECRETIVE,
     Moments,
-    Shown,
+    ShownAds,
     Town,
     disclosed_moments,
 )
-from tacit.deliver.auction.candidates import AuctionBlock, AuctionNames, PublicCandidates, Rates
+from tacit.deliver.auction.blocks import AuctionBlock, AuctionNames, PublicCandidates, Rates
 from tacit.deliver.auction.choices import ChoiceRule, Greedy
-from tacit.deliver.auction.market import Arm, choose_block, impressions
-from tacit.deliver.candidates.answering import CandidateServer
-from tacit.deliver.candidates.payments import Bid
-from tacit.deliver.estimates.moments import MomentShrinkage
-from tacit.deliver.planning.blocks import planned_rule
-from tacit.deliver.planning.prior import Spread
+from tacit.deliver.auction.market import Arm, choose_block, make_impressions
+from tacit.deliver.auction.planned_choices import planned_rule
+from tacit.deliver.protocol.forecasts import Spread
+from tacit.deliver.server.bids import Bid
+from tacit.deliver.server.candidates import CandidateServer
+from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.errors import LedgerConflict
 from tacit.gather.client.contributions import Event
-from tacit.gather.estimate.planning import plan as plan_counts
-from tacit.gather.estimate.universe import public_nodes
-from tacit.gather.simulate.descending import count_on_devices
+from tacit.gather.estimate.plan import plan_run as plan_counts
+from tacit.gather.estimate.top_down import public_nodes
+from tacit.gather.protocol.promises import RELATION as ZERO_OUT
+from tacit.gather.protocol.promises import Contribution
 from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
-from tacit.gather.simulate.world import Books
-from tacit.gather.wire.contribution import Contribution
-from tacit.gather.wire.promises import RELATION as ZERO_OUT
+from tacit.gather.simulate.rounds import PartyStores
+from tacit.gather.simulate.runs import count_on_devices
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.randomness import Source
-from tacit.privacy.relations import Relation
-from tacit.privacy.units import Unit, UnitKind
+from tacit.privacy.units import Relation, Unit, UnitKind
 from tacit.schema.contexts.hierarchy import Node
 from tacit.schema.contexts.nodes import ContextNodes
+from tacit.schema.counts import Counts
 from tacit.schema.impressions import Impressions
-from tacit.schema.statistics import Counts
 from tacit.town import PURCHASE, click_examples, purchase_examples
 from tacit.train.estimator import Estimator
-from tacit.train.methods import Hybrid, LabelDp, Method, Plain
+from tacit.train.methods import Hybrid, LabelDp, Plain, TrainingMethod
 from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.models.model import Part
 from tacit.train.settings import Learning, PrivateLearning, RateByNoise
-from tacit.train.sgd.optimizers import Adam, Sgd
-from tacit.train.sgd.schedule import Decay
+from tacit.train.sgd.optimizers import Adam, Decay, Sgd
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Told = Callable[[str, int, int], None]
-"""Hears what is being done, and how much of how much of it is done."""
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and of how much."""
 
 CANDIDATES = 6  # that a device is sent
 VALUE_MICROS = 4_000_000  # of a purchase, to every advertiser
@@ -140,7 +138,7 @@ class Menus:
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class ServedDay:
     """A day's visits: which ads were shown, what came of them, and what is owed. `click_rate` is the mean true
     rate of what was shown, `worth_micros` what purchases are worth that follow in expectation."""
 
@@ -162,16 +160,18 @@ class Day:
     device: Estimator
     purchases: ConversionModel
     menus: Menus
-    served: Served
+    served: ServedDay
 
 
-def untold(what: str, done: int, total: int) -> None:
-    """For whoever does not want to know."""
+def no_progress(what: str, done: int, total: int) -> None:
+    """Shows nothing."""
     del what, done, total
 
 
-def run_day(town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold) -> Day:
-    """One day, a line a stage. Without `privacy` everything is exact, and the ledger is left alone.
+def run_day(
+    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, told: Progress = no_progress
+) -> Day:
+    """One day, a line per stage. Without `privacy` everything is exact, and the ledger is left alone.
 
     Guarantee:  that of each stage, as `privacy` says and `ledger` has it written down; what devices spend on
                 choices stays with them.
@@ -195,7 +195,7 @@ def run_day(town: Town, privacy: Privacy | None, ledger: Ledger, source: Source,
 
 
 def count_clicks(
-    town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold
+    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, told: Progress = no_progress
 ) -> Statistics:
     """Gather: yesterday's impressions and clicks by context and ad, through a proxy and a server."""
     shown = town.yesterday()
@@ -211,7 +211,7 @@ def count_clicks(
     proxy_ledger = MemoryLedger()  # the proxy is another organisation, and has its own
     for each in (proxy_ledger, ledger):
         each.grant(DEVICES, run.cost)
-    books = Books(MemoryProxyStore(), MemoryServerStore(), proxy_ledger, ledger)
+    books = PartyStores(MemoryProxyStore(), MemoryServerStore(), proxy_ledger, ledger)
     counts = count_on_devices(
         "yesterday", nodes, ADS, run, events, books, source, scope=DEVICES.scope,
         told=lambda done, total: told("counting on devices", done, total),
@@ -220,26 +220,26 @@ def count_clicks(
 
 
 def train_for_server(
-    town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold
+    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, told: Progress = no_progress
 ) -> Estimator:
     """Train the click model that ranks and prices: public features, labels flipped once."""
     part = Plain(LEARNING, Part.TRUNCATED)
     method = part if privacy is None else LabelDp(privacy.labels, learning=LEARNING)
-    return _trained("server's click model", method, town, ledger, source, told)
+    return _train("server's click model", method, town, ledger, source, told)
 
 
 def train_for_devices(
-    town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold
+    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, told: Progress = no_progress
 ) -> Estimator:
     """Train the click model that devices choose by: sensitive features too, by the Hybrid."""
-    method: Method = Plain(LEARNING)
+    method: TrainingMethod = Plain(LEARNING)
     if privacy is not None:
         method = Hybrid(privacy.hybrid, DELTA, k=0.125, label_learning=LEARNING, learning=NOISY)
-    return _trained("devices' click model", method, town, ledger, source, told)
+    return _train("devices' click model", method, town, ledger, source, told)
 
 
 def learn_purchases(
-    town: Town, privacy: Privacy | None, ledger: Ledger, source: Source, told: Told = untold
+    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, told: Progress = no_progress
 ) -> ConversionModel:
     """Clean room: a conversion model of those who share, and an adapter for the one who does not.
 
@@ -268,7 +268,11 @@ def learn_purchases(
 
 
 def choose_candidates(
-    town: Town, statistics: Statistics, server: Estimator, purchases: ConversionModel, told: Told = untold
+    town: Town,
+    statistics: Statistics,
+    server: Estimator,
+    purchases: ConversionModel,
+    told: Progress = no_progress,
 ) -> Menus:
     """Deliver, the server's part: a few ads for each context that can be disclosed.
 
@@ -277,8 +281,8 @@ def choose_candidates(
     everywhere, ads = disclosed_moments(), np.arange(ADS)
     each, ad = np.repeat(np.arange(len(everywhere.person)), ADS), np.tile(ads, len(everywhere.person))
     rows = Moments(*(column[each] for column in everywhere))
-    rates = server.predict(click_examples(Shown(rows, ad, np.zeros(len(ad), bool)))).reshape(-1, ADS)
-    bought = predict(purchases, purchase_examples(Shown(rows, ad, np.zeros(len(ad), bool))), PURCHASE)
+    rates = server.predict(click_examples(ShownAds(rows, ad, np.zeros(len(ad), bool)))).reshape(-1, ADS)
+    bought = predict(purchases, purchase_examples(ShownAds(rows, ad, np.zeros(len(ad), bool))), PURCHASE)
     bids = np.floor(VALUE_MICROS * expit(bought)).astype(np.int64).reshape(-1, ADS)
     nodes = [town.hierarchy.at(context, DISCLOSED) for context in everywhere.contexts()]
     listed = [Bid(int(ad), node, int(bids[at, ad])) for at, node in enumerate(nodes) for ad in ads]
@@ -297,10 +301,10 @@ def serve(
     device: Estimator,
     rule: ChoiceRule,
     source: Source,
-    told: Told = untold,
+    told: Progress = no_progress,
     *,
     wallet: Fraction | None,
-) -> Served:
+) -> ServedDay:
     """Deliver, the devices' part, and bill: each chooses by what only it knows; what was shown is shuffled, and
     charged exactly, at prices that depend on nothing only a device knows.
 
@@ -313,7 +317,7 @@ def serve(
     ads = menus.ads[menu]
     told("choosing on devices", 0, visits)
     rows = Moments(*(np.repeat(column, CANDIDATES) for column in moments))
-    known = device.predict(click_examples(Shown(rows, ads.ravel(), np.zeros(ads.size, bool))))
+    known = device.predict(click_examples(ShownAds(rows, ads.ravel(), np.zeros(ads.size, bool))))
     true = town.click_rates(moments, ads)
     names = AuctionNames(np.array(menus.nodes)[menu])  # all that a report says of its request
     public = PublicCandidates(
@@ -323,12 +327,12 @@ def serve(
     block = AuctionBlock(public, Rates(known.astype(np.float64)), Rates(true.ravel()), moments.person)
     arm = Arm(rule)
     offers, chosen = choose_block(block, arm, source.words, epsilon_left=wallet)
-    reported = impressions(block, arm.rules, offers.shown(chosen))
+    reported = make_impressions(block, arm.rules, offers.shown(chosen))
     told("choosing on devices", visits, visits)
     ad = reported.campaign
     rates = town.click_rates(moments, ad)
     clicked = _happen(rates, source)
-    return Served(
+    return ServedDay(
         menu=menu,
         ad=ad,
         clicked=clicked,
@@ -348,7 +352,9 @@ def _candidates(answering: CandidateServer, node: Node) -> list[int]:
     return sorted(list(dict.fromkeys(earning + others))[:CANDIDATES])
 
 
-def _trained(what: str, method: Method, town: Town, ledger: Ledger, source: Source, told: Told) -> Estimator:
+def _train(
+    what: str, method: TrainingMethod, town: Town, ledger: RoomLedger, source: Source, told: Progress
+) -> Estimator:
     """Plan, pay, and only then train."""
     examples = click_examples(town.log())
     estimator = Estimator(LogisticRegression(), method, source=source, simulated=not source.fit_for_release)
@@ -363,7 +369,7 @@ def _trained(what: str, method: Method, town: Town, ledger: Ledger, source: Sour
 
 
 @contextmanager
-def _paid(ledger: Ledger, key: str, cost: Guarantee | None) -> Iterator[None]:
+def _paid(ledger: RoomLedger, key: str, cost: Guarantee | None) -> Iterator[None]:
     """Reserve before, commit after; without a cost nothing is promised, and nothing is paid.
 
     A release that the ledger knows already is refused: made again, with fresh noise, it would be another.

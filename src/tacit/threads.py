@@ -1,6 +1,6 @@
-"""How threads of torch, MKL and BLAS wait for each other, and how many there are: said before they are loaded.
+"""How threads of torch, MKL and BLAS wait for each other, and how many there are: set before they are loaded.
 
-torch splits a step over threads that meet at a barrier. By default whoever comes first spins there, on a core
+torch splits a step over threads that meet at a barrier. By default the first one there spins, on a core
 that the last one may be waiting for: on a machine that others use, quickstart took three times as long, and
 three times the processor. Asleep they cost nothing. Where the environment says how threads wait, or how many
 there are, it stays so.
@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import os
 
-WAITING, SPINNING = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"
-NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+WAIT_POLICY, SPIN_COUNT = "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"
+THREAD_NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def wait_asleep() -> None:
+def set_passive_waiting() -> None:
     """Threads that wait for others sleep, in libraries that are loaded from now on."""
-    if SPINNING not in os.environ:
-        os.environ.setdefault(WAITING, "PASSIVE")
+    if SPIN_COUNT not in os.environ:
+        os.environ.setdefault(WAIT_POLICY, "PASSIVE")
 
 
-def at_most(threads: int) -> None:
+def limit_threads(threads: int) -> None:
     """No more threads than this, or than cores, in libraries that are loaded from now on: for small models."""
-    if any(name in os.environ for name in NUMBERS):
+    if any(name in os.environ for name in THREAD_NUMBERS):
         return
-    for name in NUMBERS:
+    for name in THREAD_NUMBERS:
         os.environ[name] = str(min(threads, _cores()))
 
 

@@ -14,17 +14,22 @@ from typing import Any
 
 import msgpack
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gather_rounds import CHECK_KEY, PROXY_KEY, SECRET, a_round, messages_of_every_kind, rounds_of_every_kind
-from tacit.gather.wire import credentials
-from tacit.gather.wire.checking import check_hash
-from tacit.gather.wire.closing import set_hash
-from tacit.gather.wire.drawing import noise_words
-from tacit.gather.wire.groups import Group
-from tacit.gather.wire.masks import mask
-from tacit.gather.wire.rounds import binding
-from tacit.gather.wire.sealing import Role, seal
+from tacit.gather.protocol import credentials
+from tacit.gather.protocol.credentials import PartyRole, seal
+from tacit.gather.protocol.groups import Group, mask
+from tacit.gather.protocol.messages import report_set_hash
+from tacit.gather.protocol.releases import noise_words
+from tacit.gather.protocol.rounds import check_key_hash, report_binding
+from tests.support.gather_rounds import (
+    CHECK_KEY,
+    PROXY_KEY,
+    SECRET,
+    a_round,
+    messages_of_every_kind,
+    rounds_of_every_kind,
+)
 
 SEED = bytes(range(100, 132))
 REPORT_ID = bytes(range(16))
@@ -32,7 +37,7 @@ DEVICE = bytes(range(16, 32))
 
 
 def masks(digest: bytes) -> list[dict[str, Any]]:
-    bound = binding(digest, REPORT_ID)
+    bound = report_binding(digest, REPORT_ID)
     cases = [(group, purpose) for group in Group for purpose in (b"counts", b"", b"proof")]
     return [
         {
@@ -73,9 +78,9 @@ def bad_messages() -> dict[str, str]:
 
 def main() -> None:
     digest = a_round().digest
-    key = credentials.issue(SECRET, DEVICE)
+    key = credentials.issue_device_key(SECRET, DEVICE)
     ids = [bytes([number]) * 16 for number in (0, 1, 7, 200)]
-    bound = binding(digest, REPORT_ID)
+    bound = report_binding(digest, REPORT_ID)
     vectors = {
         "version": 1,
         "rounds": {name: each.digest.hex() for name, each in rounds_of_every_kind().items()},
@@ -87,10 +92,10 @@ def main() -> None:
             "device": DEVICE.hex(),
             "key": key.hex(),
             "signed": b"signed".hex(),
-            "tag": credentials.tag(key, b"signed").hex(),
+            "tag": credentials.report_tag(key, b"signed").hex(),
         },
         "runs": {name: each.run_digest.hex() for name, each in rounds_of_every_kind().items()},
-        "check": {"key": CHECK_KEY.hex(), "hash": check_hash(CHECK_KEY).hex()},
+        "check": {"key": CHECK_KEY.hex(), "hash": check_key_hash(CHECK_KEY).hex()},
         "noise": [
             {
                 "private": PROXY_KEY.to_bytes().hex(),
@@ -99,13 +104,13 @@ def main() -> None:
                 "ids_hash": SEED.hex(),
                 "words": [str(each) for each in noise_words(PROXY_KEY, role, a_round(), SEED)(5)],
             }
-            for role in Role
+            for role in PartyRole
         ],
         "set": {
             "digest": digest.hex(),
             "ids": [each.hex() for each in ids],
-            "hash": set_hash(digest, ids).hex(),
-            "hash_of_none": set_hash(digest, []).hex(),
+            "hash": report_set_hash(digest, ids).hex(),
+            "hash_of_none": report_set_hash(digest, []).hex(),
         },
         "seals": [  # other bytes every time; these must open
             {
@@ -116,7 +121,7 @@ def main() -> None:
                 "plain": SEED.hex(),
                 "sealed": seal(SEED, PROXY_KEY.public, role=role, binding=bound).hex(),
             }
-            for role in Role
+            for role in PartyRole
         ],
     }
     print(json.dumps(vectors, indent=1, ensure_ascii=False))

@@ -8,12 +8,10 @@ The tables are spelled out here and must never follow the current ones: they are
 from __future__ import annotations
 
 from tacit.privacy.budget import Budget
-from tacit.privacy.ledger.amount import Amount
-from tacit.privacy.ledger.chain import START, append, line_text
-from tacit.privacy.ledger.lines import Line
+from tacit.privacy.ledger.chain import START, line_text, next_chain_entry
+from tacit.privacy.ledger.lines import Amount, Line
 from tacit.privacy.ledger.rules import Change, Ledger
-from tacit.privacy.relations import Relation
-from tacit.privacy.units import Unit, UnitKind, Window
+from tacit.privacy.units import Relation, Unit, UnitKind, Window
 
 TABLES = """\
 CREATE TABLE ledger_version (one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL);
@@ -77,7 +75,7 @@ def main() -> None:
     for change in changes():
         ledger = ledger.after(change)
         for event in change.events:
-            entry = append(head, event)
+            entry = next_chain_entry(head, event)
             head = entry.head
             rows.append(("entries", (entry.sequence, entry.previous, entry.contents, entry.hash)))
     for account in ledger.accounts.values():

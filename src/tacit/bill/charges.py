@@ -1,4 +1,4 @@
-"""Charges: one line an impression, in whole micros with its reason, adding up exactly by campaign.
+"""Charges: one line per impression, in whole micros with its reason, adding up exactly by campaign.
 
 Prices arrive whole: the auction rounds every price down, so that no rounding ever charges more than was bid.
 Nothing is rounded here, split or averaged: a total is the sum of its lines.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import BadInput
 from tacit.kernels.auctions import add_by_code
-from tacit.schema.impressions import DUE_ON, Impressions, rule_for, set_by
+from tacit.schema.impressions import DUE_ON, Impressions, price_rule_words, price_setter_words
 
 Integers = NDArray[np.int64]
 
@@ -23,7 +23,7 @@ LARGEST_TABLE = 2**24  # campaigns numbered up to here are summed without being 
 
 
 @dataclass(frozen=True)
-class Reason:
+class ChargeReason:
     """Why a price is what it is, in public terms."""
 
     rule: str
@@ -31,7 +31,7 @@ class Reason:
     setter: int
 
     def __str__(self) -> str:
-        by = set_by(self.setter)
+        by = price_setter_words(self.setter)
         the = "" if by.startswith("campaign") else "its " if by == "own bid" else "the "
         return f"{self.rule}, public rank {self.rank + 1}, price set by {the}{by}"
 
@@ -42,7 +42,7 @@ class Charge:
 
     campaign: int
     amount_micros: int
-    reason: Reason
+    reason: ChargeReason
     due_on: str
     auction: Any = None
 
@@ -70,7 +70,9 @@ class Charges:
         rows = zip(*(column.tolist() for column in columns), auctions, strict=True)
         for campaign, price, rank, setter, due_on, auction in rows:
             due = DUE_ON[due_on]
-            yield Charge(campaign, price, Reason(rule_for(shown.rule, due), rank, setter), due, auction)
+            yield Charge(
+                campaign, price, ChargeReason(price_rule_words(shown.rule, due), rank, setter), due, auction
+            )
 
 
 def charge(impressions: Impressions, happened: NDArray[np.bool_] | None = None) -> Charges:
@@ -84,7 +86,7 @@ def charge(impressions: Impressions, happened: NDArray[np.bool_] | None = None) 
     if not isinstance(impressions, Impressions):
         raise BadInput(f"expected impressions at public prices, got {type(impressions).__name__}")
     if happened is not None:
-        impressions = _those(impressions, happened)
+        impressions = _due_impressions(impressions, happened)
     _expect_prices(impressions)
     campaign, prices = impressions.campaign, impressions.price_micros
     if not len(impressions):
@@ -101,7 +103,7 @@ def charge(impressions: Impressions, happened: NDArray[np.bool_] | None = None) 
     return Charges(impressions, numbers, add_by_code(codes, prices, len(numbers)))
 
 
-def _those(impressions: Impressions, happened: NDArray[np.bool_]) -> Impressions:
+def _due_impressions(impressions: Impressions, happened: NDArray[np.bool_]) -> Impressions:
     if happened.dtype != np.bool_ or happened.shape != (len(impressions),):
         raise BadInput(
             f"expected happened as a flag for each of {len(impressions)} impressions, got {happened.dtype} of "

@@ -13,24 +13,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.cleanroom.protocol.agreement import Agreement
+from tacit.cleanroom.protocol.answers import (
+    BeginAnswer,
+    LabelsAnswer,
+    RoomDescription,
+    StatisticAnswer,
+    StepAnswer,
+)
+from tacit.cleanroom.protocol.audit_log import AuditEntry
+from tacit.cleanroom.protocol.modes import Mode, NoiseLaw, Signer
+from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.protocol.signatures import new_key, public_key
+from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory import MemoryLedger, MemoryRoomStore
+from tacit.cleanroom.room.memory_store import MemoryLedger, MemoryRoomStore
 from tacit.cleanroom.room.party import Room
-from tacit.cleanroom.room.store import Ledger
-from tacit.cleanroom.wire.agreement import Mode, Noise, Role, Terms
-from tacit.cleanroom.wire.amending import Agreement
-from tacit.cleanroom.wire.answers import Begun, Description, LabelsAnswer, StatisticAnswer, StepAnswer
-from tacit.cleanroom.wire.audit_log import Entry
-from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
-from tacit.cleanroom.wire.signing import new_key, public_key
-from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+from tacit.cleanroom.room.store import RoomLedger
+from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.randomness import Source
 
 USUAL_DELTA = Fraction(1, 10**6)
 
 
 @dataclass(frozen=True, eq=False)
-class HeldRoom:
+class InProcessRoom:
     """A `platform.link.RoomLink` to a room that is held here. `peer` is the platform's name, as its certificate
     would say; `clock` gives whole Unix seconds.
 
@@ -41,8 +48,8 @@ class HeldRoom:
     peer: str
     clock: Callable[[], int]
 
-    def describe(self) -> Description:
-        return Description.from_bytes(self.room.describe(peer=self.peer, now=self.clock()).to_bytes())
+    def describe(self) -> RoomDescription:
+        return RoomDescription.from_bytes(self.room.describe(peer=self.peer, now=self.clock()).to_bytes())
 
     def step(self, request: StepRequest, slabs: Iterable[bytes]) -> StepAnswer:
         asked = StepRequest.from_bytes(request.to_bytes())
@@ -59,14 +66,16 @@ class HeldRoom:
         answer = self.room.labels(asked, slabs, peer=self.peer, now=self.clock())
         return LabelsAnswer.from_chunks(answer.to_chunks(), request)
 
-    def begin(self, request: BeginRequest, slabs: Iterable[bytes]) -> Begun:
+    def begin(self, request: BeginRequest, slabs: Iterable[bytes]) -> BeginAnswer:
         asked = BeginRequest.from_bytes(request.to_bytes())
-        return Begun.from_bytes(self.room.begin(asked, slabs, peer=self.peer, now=self.clock()).to_bytes())
+        return BeginAnswer.from_bytes(
+            self.room.begin(asked, slabs, peer=self.peer, now=self.clock()).to_bytes()
+        )
 
     def exchange(self, points: bytes | None) -> bytes:
         return self.room.exchange(points, peer=self.peer, now=self.clock())
 
-    def audit(self, after: int) -> list[Entry]:
+    def audit(self, after: int) -> list[AuditEntry]:
         return self.room.audit(after, peer=self.peer)
 
 
@@ -76,9 +85,9 @@ def room_in_process(
     *,
     source: Source,
     now: int = 1_000,
-    ledger: Ledger | None = None,
+    ledger: RoomLedger | None = None,
     **terms: Any,
-) -> HeldRoom:
+) -> InProcessRoom:
     """A fresh room with these labels, (n, tasks), by token, (n, 16); `terms` are those of the agreement.
 
     Keys and the room's secret come from `source`, and both parties sign. Nothing is kept beyond the process,
@@ -87,7 +96,7 @@ def room_in_process(
     """
     platform_key, room_key = new_key(source), new_key(source)
     flips = Mode(terms.get("mode", Mode.AGGREGATE)).flips
-    pure = flips or Noise(terms.get("noise", Noise.GAUSSIAN)) is Noise.LAPLACE
+    pure = flips or NoiseLaw(terms.get("noise", NoiseLaw.GAUSSIAN)) is NoiseLaw.LAPLACE
     usual: dict[str, Any] = {
         "name": "trial",
         "platform": "platform",
@@ -100,7 +109,7 @@ def room_in_process(
     }
     agreed = Terms(**(usual | terms))
     room = Room(
-        Agreement.propose(agreed).sign(Role.PLATFORM, platform_key).sign(Role.ROOM, room_key),
+        Agreement.propose(agreed).sign(Signer.PLATFORM, platform_key).sign(Signer.ROOM, room_key),
         LabelTable.of(tokens, labels, agreed.tasks),
         store=MemoryRoomStore(),
         ledger=MemoryLedger() if ledger is None else ledger,
@@ -109,4 +118,4 @@ def room_in_process(
         entropy=source,
         now=now,
     )
-    return HeldRoom(room, agreed.platform, lambda: now)
+    return InProcessRoom(room, agreed.platform, lambda: now)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tacit import expect
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, spinner
 from tacit.errors import BadInput, TacitError
-from tacit.privacy.budget import shown_up
-from tacit.privacy.relations import Relation
-from tacit.privacy.units import UnitKind
+from tacit.privacy.budget import format_rounded_up
+from tacit.privacy.units import Relation, UnitKind
 
 if TYPE_CHECKING:
-    from tacit.privacy.calibration import Memory
+    from tacit.privacy.calibration import CalibrationMemory
     from tacit.privacy.releases import Release
 
 ABOUT = """\
@@ -134,8 +133,8 @@ def run(args: argparse.Namespace) -> int:
         ("steps", f"{steps:,}"),
         *([("epsilon of the flipped labels", f"{args.labels_epsilon:g}")] if beside else []),
         ("delta", f"{float(delta):.4g}"),
-        ("epsilon by PLD (the answer)", shown_up(epsilon, 5)),
-        ("epsilon by RDP (for comparison)", shown_up(rdp, 5) if rdp is not None else "none"),
+        ("epsilon by PLD (the answer)", format_rounded_up(epsilon, 5)),
+        ("epsilon by RDP (for comparison)", format_rounded_up(rdp, 5) if rdp is not None else "none"),
     ]
     print_table(title, ("quantity", "value"), rows, numbers=("value",))
     for remark in (note, why_not):
@@ -185,7 +184,7 @@ def _rdp(release: Release, delta: Fraction, relation: Relation) -> tuple[float |
         return None, f"no epsilon by RDP: {reason}"
 
 
-def _memory() -> Memory:
-    from tacit.store.answers import RememberedAnswers, default_path
+def _memory() -> CalibrationMemory:
+    from tacit.store.calibration_cache import CalibrationCache, default_cache_path
 
-    return RememberedAnswers(Path(default_path()))
+    return CalibrationCache(Path(default_cache_path()))

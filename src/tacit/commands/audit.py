@@ -7,10 +7,10 @@ import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, spinner, tracked
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, spinner, track_progress
 
 if TYPE_CHECKING:
-    from tacit.privacy.audit.case import Case, Verdict
+    from tacit.privacy.audit.case import AuditCase, AuditVerdict
 
 ABOUT = """\
 Check that every mechanism keeps its word. Where the outputs can be enumerated the worst epsilon is computed
@@ -27,7 +27,7 @@ An honest mechanism is accused with probability at most 1e-9 per case."""
 CATALOGUES = (
     "tacit.privacy.audit.catalogue",
     "tacit.privacy.choice.audit",
-    "tacit.privacy.choice.audit_optimal",
+    "tacit.privacy.choice.audit_floors",
     "tacit.train.labels.audit",
     "tacit.train.statistic.audit",
     "tacit.train.audit",
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
     trials = TRIALS if args.trials is None else expect.whole("--trials", args.trials, at_least=1)
     source = Entropy() if args.seed is None else Simulation(args.seed)
-    verdicts = [case.verdict(source, trials) for case in tracked(_all_cases_shown(), "auditing")]
+    verdicts = [case.verdict(source, trials) for case in track_progress(_all_cases_shown(), "auditing")]
     failed = [verdict for verdict in verdicts if not verdict.holds]
     if args.json:
         print_json([_record(verdict) for verdict in verdicts])
@@ -99,16 +99,16 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _all_cases_shown() -> list[Case]:
+def _all_cases_shown() -> list[AuditCase]:
     with spinner("working out what each mechanism claims"):
         return all_cases()
 
 
-def all_cases() -> list[Case]:
+def all_cases() -> list[AuditCase]:
     return [case for name in CATALOGUES for case in importlib.import_module(name).cases()]
 
 
-def _words(verdict: Verdict) -> str:
+def _words(verdict: AuditVerdict) -> str:
     if not verdict.kept:
         return "VIOLATED"
     if not verdict.twin_caught:
@@ -116,7 +116,7 @@ def _words(verdict: Verdict) -> str:
     return "holds" if verdict.sees else "no power: less noise missed"
 
 
-def _record(verdict: Verdict) -> dict[str, Any]:
+def _record(verdict: AuditVerdict) -> dict[str, Any]:
     case = verdict.case
     return {
         "name": case.name,

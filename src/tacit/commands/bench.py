@@ -7,9 +7,8 @@ import importlib
 import math
 from typing import Any
 
-from tacit.bench.measurement import Measurement
-from tacit.bench.suites import ON_REQUEST, SUITES, USUAL
-from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, tracked
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, track_progress
+from tacit_lab.bench.measurement import ON_REQUEST, SUITES, USUAL, Measurement
 
 ABOUT = """\
 Measure tacit beside its peers: contestants take turns in one run, so that a busy machine slows all of them
@@ -45,9 +44,9 @@ def _suite(name: str) -> str:
 def run(args: argparse.Namespace) -> int:
     measurements: list[Measurement] = []
     for name in args.names or USUAL:
-        suite = importlib.import_module(f"tacit.bench.{name}")
+        suite = importlib.import_module(f"tacit_lab.bench.{name}")
         samples = (args.data,) if name in ON_REQUEST else ()
-        measurements += suite.run(tracked, *samples)
+        measurements += suite.run(track_progress, *samples)
     missed = [m for m in measurements if m.holds is False]
     if args.json:
         print_json([_record(m) for m in measurements])

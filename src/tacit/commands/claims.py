@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json
 from tacit.errors import BadInput
-from tacit.studies import registry
-from tacit.studies.papers import OURS, PAPERS, paper_of_claim
+from tacit_lab.studies import registry
+from tacit_lab.studies.registry import OURS, PAPERS, paper_of_claim
 
 if TYPE_CHECKING:
-    from tacit.studies.claims import Judged, Read
+    from tacit_lab.studies.claims import ClaimVerdict, StudyResult
 
 WIDTH = 100
 ABOUT = """\
@@ -60,7 +60,7 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tacit.studies.claims import RECORDED, judged, read
+    from tacit_lab.studies.claims import RECORDED, judge_claims, read_result
 
     if args.results is not None and not args.results.is_dir():
         raise BadInput(f"--results: expected a folder that tacit reproduce made, got {args.results}")
@@ -69,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(
             f"--results: expected a folder with results of tacit reproduce, got {folder} without any"
         )
-    reads = [read(registry.study(name), folder) for name in registry.STUDIES]
+    reads = [read_result(registry.load_study(name), folder) for name in registry.STUDIES]
     for stale in (each for each in reads if each.stale):
         print(f"tacit claims: {_stale(stale)}", file=sys.stderr)
-    chosen = [each for each in judged(reads) if args.paper in (None, _paper_name(each))]
+    chosen = [each for each in judge_claims(reads) if args.paper in (None, _paper_name(each))]
     if args.json:
         print_json([record for each in chosen for record in _records(each)])
     else:
@@ -80,19 +80,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _stale(read: Read) -> str:
+def _stale(read: StudyResult) -> str:
     return (
         f"{read.study.name}: its table is not what this version reads ({read.stale}); "
         f"run {read.command} --out DIR again"
     )
 
 
-def _paper_name(judged: Judged) -> str:
+def _paper_name(judged: ClaimVerdict) -> str:
     paper = paper_of_claim(judged.claim)
     return paper.name if paper else OURS
 
 
-def _records(judged: Judged) -> list[dict[str, Any]]:
+def _records(judged: ClaimVerdict) -> list[dict[str, Any]]:
     """One for each finding; one that says how to make some where there is none."""
     claim = judged.claim
     about = {
@@ -121,8 +121,8 @@ def _records(judged: Judged) -> list[dict[str, Any]]:
     ]
 
 
-def _listing(chosen: Sequence[Judged]) -> Iterator[str]:
-    from tacit.studies.claims import tally
+def _listing(chosen: Sequence[ClaimVerdict]) -> Iterator[str]:
+    from tacit_lab.studies.claims import tally
 
     for paper in (*PAPERS, None):
         group = [each for each in chosen if paper_of_claim(each.claim) is paper]
@@ -140,7 +140,7 @@ def _listing(chosen: Sequence[Judged]) -> Iterator[str]:
         yield f"{len(ours)} of ours: {tally(ours)}"
 
 
-def _told(judged: Judged) -> Iterator[str]:
+def _told(judged: ClaimVerdict) -> Iterator[str]:
     """Id, verdict and words; then what was published; then each rule with its findings; then the data."""
     claim = judged.claim
     yield from _wrapped(f"{claim.id:<4} {judged.verdict:<10}  {claim.words}", deeper=5)

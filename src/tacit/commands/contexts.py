@@ -54,9 +54,9 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tacit.schema.contexts.reading import load
+    from tacit.schema.contexts.hierarchy import load_hierarchy
 
-    hierarchy = load(args.path)
+    hierarchy = load_hierarchy(args.path)
     levels = hierarchy.levels()
     names = [each.name for each in hierarchy.attributes]
     context = _context(hierarchy.attributes, args.values) if args.values else None

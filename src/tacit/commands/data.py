@@ -1,4 +1,4 @@
-"""`tacit data`: published logs, made-up ones like them, and columns that training reads."""
+"""`tacit data`: lists, describes, generates and prepares ad logs; its tables and records."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.commands.data_output import column_json, print_description, print_prepared, summary
 from tacit.commands.output import Subparsers, add_action, add_json_flag, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from tacit.data.log import Log
+    from tacit.data.description import LogDescription
+    from tacit.data.logs.definition import Log
+    from tacit.data.preparation import PreparedLog
+    from tacit.schema.columns import Column
 
 ROWS_TO_DESCRIBE = 100_000
 PREPARE = """\
@@ -125,32 +127,32 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    from tacit.data.logs import NAMES, named
+    from tacit.data.logs.definition import LOG_NAMES, find_log
 
     if args.name is None:
-        logs = [named(name) for name in NAMES]
+        logs = [find_log(name) for name in LOG_NAMES]
         if args.json:
-            print_json([summary(log) for log in logs])
+            print_json([log_summary(log) for log in logs])
         else:
             print_table("Logs", ("name", "what it is"), [(log.name, log.title) for log in logs])
         return 0
-    log = named(args.name)
+    log = find_log(args.name)
     if args.json:
-        print_json({**summary(log), "columns": [column_json(column) for column in log.schema.columns]})
+        print_json({**log_summary(log), "columns": [column_record(column) for column in log.schema.columns]})
     else:
         print(f"{log.title}\n{log.about}\n\n{log.schema}\n\nsplit: {log.split}")
     return 0
 
 
 def run_describe(args: argparse.Namespace) -> int:
-    from tacit.data.describing import describe, to_describe
-    from tacit.data.reading.stream import LogReader
+    from tacit.data.description import describe, with_delay_columns
+    from tacit.data.reading.reader import LogReader
 
     log, path = _log_and_path(args, path_needed=False)
     with tempfile.TemporaryDirectory() as folder:
         if path is None:
             path = _made_up(args.name, args.rows, args.seed, Path(folder))
-        reader = LogReader(to_describe(log), path, bad_rows_limit=args.max_bad_rows)
+        reader = LogReader(with_delay_columns(log), path, bad_rows_limit=args.max_bad_rows)
         with progress_bar("describing", reader.bytes) as progress:
             description = describe(reader, progress)
     if args.json:
@@ -162,15 +164,15 @@ def run_describe(args: argparse.Namespace) -> int:
 
 def run_generate(args: argparse.Namespace) -> int:
     from tacit.data.generators.worlds import world
-    from tacit.data.logs import named
-    from tacit.data.writing import Destination, Format, write
+    from tacit.data.logs.definition import find_log
+    from tacit.data.synthetic import Destination, Format, write_log
 
-    log = named(args.name)
+    log = find_log(args.name)
     made = world(args.name, args.seed, rows=args.rows, rare_signal=args.rare_signal)
     destination = Destination.at(args.out, args.format, truth=args.truth, overwrite=args.overwrite)
     settings = {"seed": args.seed, "rare_signal": args.rare_signal}
     with progress_bar("generating", args.rows) as progress:
-        write(made, args.rows, log.layouts[0], destination, settings, progress)
+        write_log(made, args.rows, log.layouts[0], destination, settings, progress)
     record = {"log": log.name, "rows": args.rows, "seed": args.seed, "out": str(args.out), "synthetic": True}
     if args.json:
         print_json(record)
@@ -181,17 +183,17 @@ def run_generate(args: argparse.Namespace) -> int:
 
 
 def run_prepare(args: argparse.Namespace) -> int:
-    from tacit.commands.data_encoder import chosen_encoder, chosen_split
-    from tacit.data.columns_writer import check_destination
-    from tacit.data.preparing import prepare
-    from tacit.data.reading.stream import LogReader
+    from tacit.commands.data_encoder import choose_encoder, choose_split
+    from tacit.data.columns import check_destination
+    from tacit.data.preparation import prepare
+    from tacit.data.reading.reader import LogReader
 
     log, path = _log_and_path(args, path_needed=True)
     # Whatever can be refused is refused here, before a selection is paid for.
-    split = chosen_split(args, log)
+    split = choose_split(args, log)
     check_destination(args.out, overwrite=args.overwrite)
     reader = LogReader(log, path, bad_rows_limit=args.max_bad_rows)
-    with chosen_encoder(args, log, path) as encoder, progress_bar("preparing", reader.bytes) as progress:
+    with choose_encoder(args, log, path) as encoder, progress_bar("preparing", reader.bytes) as progress:
         prepared = prepare(reader, encoder, args.out, split=split, overwrite=args.overwrite, progress=progress)
     if args.json:
         print_json(prepared.as_json())
@@ -223,15 +225,15 @@ def _add_overwrite(parser: argparse.ArgumentParser) -> None:
 
 
 def _log_and_path(args: argparse.Namespace, *, path_needed: bool) -> tuple[Log, Any]:
-    from tacit.data import own_log
-    from tacit.data.logs import named
+    from tacit.data.logs import definition
+    from tacit.data.logs.definition import find_log
     from tacit.errors import BadInput
 
     if args.schema is not None:
         if args.path is not None:
             raise BadInput(f"expected one path with --schema, got {args.name} and {args.path}")
-        return _encoded(own_log.load(args.schema), args.encoding), args.name
-    log = named(args.name)
+        return _encoded(definition.load_log(args.schema), args.encoding), args.name
+    log = find_log(args.name)
     if args.path is None and path_needed:
         raise BadInput(f"expected the path of the file after {args.name}, got none")
     return _encoded(log, args.encoding), args.path
@@ -251,17 +253,99 @@ def _encoded(log: Log, encoding: str | None) -> Log:
 
 def _made_up(name: str, rows: int, seed: int, folder: Path) -> Path:
     from tacit.data.generators.worlds import world
-    from tacit.data.logs import named
-    from tacit.data.writing import Destination, write
+    from tacit.data.logs.definition import find_log
+    from tacit.data.synthetic import Destination, write_log
 
     out = folder / "log"
     with progress_bar("making up rows", rows) as progress:
-        write(
+        write_log(
             world(name, seed, rows=rows),
             rows,
-            named(name).layouts[0],
+            find_log(name).layouts[0],
             Destination.at(out),
             {"seed": seed},
             progress,
         )
     return out
+
+
+def print_description(description: LogDescription) -> None:
+    what = "synthetic" if description.synthetic else "this file"
+    known = description.log.figures_from
+    rows = [
+        (name, _show_number(description.published(name)), _show_number(value))
+        for name, value in description.figures.items()
+    ]
+    print_table(f"{description.log.title}: {what}", ("figure", known, what), rows, numbers=(known, what))
+    fields = [
+        (
+            each.name,
+            each.role,
+            _show_number(description.published(f"{each.name}: values")),
+            _show_number(each.values),
+            _show_share(each.top_share),
+            _show_share(each.top_twenty_share),
+            f"{each.gini:.2f}",
+            _show_share(description.published(f"{each.name}: missing")),
+            _show_share(each.missing),
+        )
+        for each in description.fields
+    ]
+    shares = ("top", "top 20", "gini", f"missing, {known}", "missing")
+    columns = ("field", "side", f"values, {known}", "values", *shares)
+    size = f"{description.figures['rows']:,.0f}"
+    title = f"Fields: values, or buckets of numbers, among {size} rows ({what}); those {known} among all"
+    print_table(title, columns, fields, numbers=columns[2:])
+    if description.bad_rows.count:
+        print(f"{description.bad_rows.count} bad rows, first: {description.bad_rows.first[0]}")
+
+
+def print_prepared(prepared: PreparedLog) -> None:
+    record = prepared.as_json()
+    kind = "synthetic rows" if record["synthetic"] else "rows"
+    share = f"{100 * record['positive_rate']:.2f}%"
+    flag = record["label_kind"] == "flag"  # another number is above 0, which is not yet to say that it is good
+    positive = f"{share} positive" if flag else f"label (a {record['label_kind']} number) above 0 in {share}"
+    print(f"{record['out']}: {record['rows']:,} {kind} of {record['log']}, {positive}")
+    parts = ", ".join(f"{name} {count:,}" for name, count in record["parts"].items())
+    public, sensitive = (len(record["fields"][side]) for side in ("public", "sensitive"))
+    tables = record["table_rows"]
+    for side, fields in (("public", public), ("sensitive", sensitive)):
+        print(f"  {fields} {side} field{'' if fields == 1 else 's'}, table of {tables[side]:,} rows")
+    print(f"  {prepared.columns.split.way} parts: {parts}")
+    if record["rows_passed_over"]:
+        print(f"  passed over: {record['rows_passed_over']:,} rows that are no examples by the log's rule")
+    for name, count in record["not_numbers"].items():
+        print(f"  not a number: {name} is NaN in {count:,} rows, and read as missing there")
+    bad = record["bad_rows"]
+    if bad["count"]:
+        print(f"  bad rows: {bad['count']:,}")
+        for row in bad["first"]:
+            column = f", column {row['column']}" if row["column"] else ""
+            print(f"    line {row['line']}{column}: {row['problem']}")
+        if bad["count"] > len(bad["first"]):
+            print(f"    and {bad['count'] - len(bad['first']):,} more")
+
+
+def log_summary(log: Log) -> dict[str, Any]:
+    return {"name": log.name, "title": log.title, "about": log.about}
+
+
+def column_record(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "roles": sorted(column.roles),
+        "kind": str(column.kind),
+        "source": column.source,
+        "why": column.why,
+    }
+
+
+def _show_number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+
+
+def _show_share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}%"

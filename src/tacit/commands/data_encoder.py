@@ -12,34 +12,34 @@ from tacit.commands.output import progress_bar
 from tacit.errors import BadInput, ReservationTaken, TacitError
 
 if TYPE_CHECKING:
-    from tacit.data.encoding.counting import Tally
     from tacit.data.encoding.encoder import Encoder
-    from tacit.data.encoding.selection import Selection
-    from tacit.data.log import Log
-    from tacit.data.splits import Split
-    from tacit.store.attempts import Attempt
+    from tacit.data.encoding.vocabulary import VocabularySelection
+    from tacit.data.logs.definition import Log
+    from tacit.data.splits import LogSplit
+    from tacit.data.value_counts import ValueTally
+    from tacit.store.ledger_requests import Attempt
 
 PART_NAMES = {2: ("train", "test"), 3: ("train", "validation", "test")}
 
 
-def chosen_split(args: argparse.Namespace, log: Log) -> Split:
-    from tacit.data.preparing import check_split
-    from tacit.data.splits import Split
+def choose_split(args: argparse.Namespace, log: Log) -> LogSplit:
+    from tacit.data.preparation import check_split
+    from tacit.data.splits import LogSplit
 
     split = log.split
     if args.split is not None or args.shares is not None:
         shares = dict(log.split.shares) if args.shares is None else _shares(args.shares)
-        split = Split(args.split or log.split.way, shares, args.split_seed)
+        split = LogSplit(args.split or log.split.way, shares, args.split_seed)
     check_split(split, log)
     return split
 
 
 @contextmanager
-def chosen_encoder(args: argparse.Namespace, log: Log, path: str) -> Iterator[Encoder]:
+def choose_encoder(args: argparse.Namespace, log: Log, path: str) -> Iterator[Encoder]:
     """The encoder. One that is selected privately is paid for before, and settled once it is there."""
     from tacit.data.encoding.encoder import Encoder
-    from tacit.data.encoding.vocabularies import public_vocabulary, sensitive_vocabulary
-    from tacit.data.preparing import hashing_encoder
+    from tacit.data.encoding.vocabulary import public_vocabulary, sensitive_vocabulary
+    from tacit.data.preparation import hashing_encoder
     from tacit.entropy import Entropy
 
     learned = args.vocabulary is not None or args.sensitive_vocabulary
@@ -85,30 +85,31 @@ def _refuse_payment(args: argparse.Namespace) -> None:
             raise BadInput(f"expected --sensitive-vocabulary with --{name}, got no vocabulary to select")
 
 
-def _tallies(args: argparse.Namespace, log: Log, path: str, selection: Selection | None) -> dict[str, Tally]:
-    from tacit.data.encoding.vocabularies import counted, to_select
-    from tacit.data.reading.stream import LogReader
+def _tallies(
+    args: argparse.Namespace, log: Log, path: str, selection: VocabularySelection | None
+) -> dict[str, ValueTally]:
+    from tacit.data.encoding.vocabulary import columns_to_select, count_column_values
+    from tacit.data.reading.reader import LogReader
     from tacit.schema.columns import Role
 
     columns = [
         *(log.schema.having(Role.PUBLIC) if args.vocabulary is not None else ()),
-        *(to_select(log.schema) if selection is not None else ()),
+        *(columns_to_select(log.schema) if selection is not None else ()),
     ]
     if not columns:
         return {}
     reader = LogReader(log, path, bad_rows_limit=args.max_bad_rows)
     with progress_bar("counting values", reader.bytes) as progress:
-        return counted(reader, columns, progress)
+        return count_column_values(reader, columns, progress)
 
 
-def _selection(args: argparse.Namespace, log: Log) -> Selection | None:
-    from tacit.data.encoding.selection import Selection
-    from tacit.data.encoding.vocabularies import to_select
+def _selection(args: argparse.Namespace, log: Log) -> VocabularySelection | None:
+    from tacit.data.encoding.vocabulary import VocabularySelection, columns_to_select
     from tacit.privacy.budget import Budget
 
     if not args.sensitive_vocabulary:
         return None
-    undecided = to_select(log.schema)
+    undecided = columns_to_select(log.schema)
     if not undecided:
         return None
     for option in ("select_epsilon", "select_delta", "ledger", "scope"):
@@ -118,17 +119,16 @@ def _selection(args: argparse.Namespace, log: Log) -> Selection | None:
                 "for a private selection of its values, got neither"
             )
     budget = Budget.of(args.select_epsilon, args.select_delta)
-    return Selection.for_budget(budget, len(undecided), args.select_threshold)
+    return VocabularySelection.for_budget(budget, len(undecided), args.select_threshold)
 
 
 @contextmanager
-def _paid(args: argparse.Namespace, selection: Selection) -> Iterator[Attempt]:
+def _paid(args: argparse.Namespace, selection: VocabularySelection) -> Iterator[Attempt]:
     """Reserve, and commit once what was selected is on disk. If that fails it stays reserved."""
     from tacit.privacy.budget import Budget
     from tacit.privacy.ledger.guarantee import Guarantee
     from tacit.privacy.ledger.lines import Line
-    from tacit.privacy.relations import Relation
-    from tacit.privacy.units import Unit, UnitKind
+    from tacit.privacy.units import Relation, Unit, UnitKind
     from tacit.store.ledger import LedgerStore, Request
 
     unit = Unit(UnitKind.IMPRESSION)
@@ -139,7 +139,7 @@ def _paid(args: argparse.Namespace, selection: Selection) -> Iterator[Attempt]:
     key = f"{args.scope}/vocabulary/{args.select_key or args.out.name}"
     request = Request(key, line, promise, f"select {selection.fields} fields' sensitive values")
     stays = f"the selection stays reserved in the ledger as {key}; see tacit ledger settle --help"
-    with _said_what_else(key), ledger.once(request) as attempt:
+    with _explain_taken(key), ledger.once(request) as attempt:
         try:
             yield attempt
         except (TacitError, OSError) as problem:
@@ -150,7 +150,7 @@ def _paid(args: argparse.Namespace, selection: Selection) -> Iterator[Attempt]:
 
 
 @contextmanager
-def _said_what_else(key: str) -> Iterator[None]:
+def _explain_taken(key: str) -> Iterator[None]:
     """A selection that was begun before is refused with what to do instead."""
     try:
         yield

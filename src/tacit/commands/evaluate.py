@@ -14,7 +14,7 @@ from tacit.errors import BadInput
 if TYPE_CHECKING:
     from tacit.train.evaluation.outcomes import Outcomes
     from tacit.train.examples import Examples
-    from tacit.train.models.saving import Saved
+    from tacit.train.models.saving import SavedModel
 
 ABOUT = """\
 Measure a model on a part of a prepared log: AUC loss, log loss and calibration, each with its 95% interval (by
@@ -91,16 +91,16 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tacit.train.evaluation.report import of_outcomes
+    from tacit.train.evaluation.report import evaluate_outcomes
 
     _check_options(args)
-    saved, baseline, examples = _opened(args)
+    saved, baseline, examples = _open_models(args)
     models = [saved] if baseline is None else [saved, baseline]
     rows, flips = examples, None
     if args.labels == "noisy":
-        from tacit.commands.evaluate_noisy import checked_flips
+        from tacit.commands.evaluate_noisy_labels import check_flips
 
-        flips = checked_flips(args, models, examples)
+        flips = check_flips(args, models, examples)
         rows = flips.examples
     predicted = saved.predict(rows)  # before labels are paid for: it may fail
     other = None if baseline is None else baseline.predict(rows)
@@ -109,8 +109,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         measured = flips.measured()
         outcomes, about, standing = measured.outcomes, measured.notes, measured.standing
-    with said_with(standing):
-        evaluation = of_outcomes(outcomes, predicted, other)
+    with add_ledger_standing(standing):
+        evaluation = evaluate_outcomes(outcomes, predicted, other)
         bins = _bins(outcomes, predicted) if args.calibration else None
     notes = [*about, *_notes(args, saved, examples)]
     if args.json:
@@ -149,7 +149,7 @@ def _check_options(args: argparse.Namespace) -> None:
         raise BadInput("expected --labels true with --labels-are-public, got --labels noisy")
 
 
-def _opened(args: argparse.Namespace) -> tuple[Saved, Saved | None, Examples]:
+def _open_models(args: argparse.Namespace) -> tuple[SavedModel, SavedModel | None, Examples]:
     """The models and the rows, which must all be of one encoder."""
     from tacit.data.columns import Columns
     from tacit.train.examples import Examples
@@ -180,16 +180,16 @@ def _true_outcomes(examples: Examples) -> Outcomes:
     return Outcomes.of_labels(examples.labels, clusters=users)
 
 
-def _about_exact(args: argparse.Namespace, models: list[Saved], examples: Examples) -> tuple[str, ...]:
+def _about_exact(args: argparse.Namespace, models: list[SavedModel], examples: Examples) -> tuple[str, ...]:
     """What exact figures of these rows give away."""
     if examples.synthetic:
         return (MADE_UP,)
     labels = AGREED if args.labels_are_public else EXACT
-    return (labels, EXACT_FEATURES) if any(map(sensitive_reads, models)) else (labels,)
+    return (labels, EXACT_FEATURES) if any(map(sensitive_columns_read, models)) else (labels,)
 
 
 @contextmanager
-def said_with(standing: str) -> Iterator[None]:
+def add_ledger_standing(standing: str) -> Iterator[None]:
     """A refusal from within also says how the ledger stands."""
     try:
         yield
@@ -197,20 +197,20 @@ def said_with(standing: str) -> Iterator[None]:
         raise BadInput(f"{refusal}{standing}") from None
 
 
-def sensitive_reads(model: Saved) -> tuple[str, ...]:
+def sensitive_columns_read(model: SavedModel) -> tuple[str, ...]:
     """The sensitive columns that its predictions depend on."""
-    from tacit.train.models.abilities import sensitive_columns
+    from tacit.train.models.architectures import sensitive_columns
 
     return sensitive_columns(model.model.architecture, model.part, model.encoder)
 
 
 def _bins(outcomes: Outcomes, predicted: Any) -> Any:
-    from tacit.train.evaluation.reliability import reliability
+    from tacit.train.evaluation.report import reliability_table
 
-    return reliability(outcomes, predicted)
+    return reliability_table(outcomes, predicted)
 
 
-def _notes(args: argparse.Namespace, saved: Saved, examples: Examples) -> list[str]:
+def _notes(args: argparse.Namespace, saved: SavedModel, examples: Examples) -> list[str]:
     notes = []
     if saved.settings.get("simulated") is not None:
         noise = "the model's noise was simulated" if saved.settings.get("as_if") else "the model is a study"

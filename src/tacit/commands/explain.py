@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json
 from tacit.errors import BadInput
-from tacit.records import taken_apart
+from tacit.files import refuse_bad_record
 
 if TYPE_CHECKING:
     from tacit.data.columns import Columns
@@ -52,7 +52,7 @@ SIMULATED_PLAIN = (
     "that it can be repeated. It is a study on made-up data, and promises nothing."
 )
 ABOUT_NOBODY = "The data was made up: there is nobody in it to be protected."
-LOG = (
+ABOUT_LOG = (
     "This folder holds people's data, encoded. It is not a release and not private: keep it like the log it "
     "came from. Promises are made when something that was computed from it leaves."
 )
@@ -95,13 +95,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
     from tacit.commands.train_output import delta_warning
-    from tacit.train.models.architectures import settings_of
+    from tacit.train.models.architectures import architecture_settings
     from tacit.train.models.model import Part
     from tacit.train.models.saving import MANIFEST, STATEMENT, load
 
     saved = load(place)
     sizes, settings = saved.model.sizes, saved.settings
-    with taken_apart(place / MANIFEST, "a model"):
+    with refuse_bad_record(place / MANIFEST, "a model"):
         simulated = settings.get("simulated") is not None
         warning = None if simulated else delta_warning(saved.statement, settings.get("units"))
         examples, log = settings.get("examples"), settings.get("log")
@@ -109,13 +109,16 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
         paid = ", ".join(settings["ledger"]["keys"][:3]) if settings.get("ledger") else None
         as_if = _simulated(settings.get("as_if"))
         calibrated = settings["calibrated"]["words"] if settings.get("calibrated") else None
-    with taken_apart(place / STATEMENT, "a statement"):
-        promised = None if saved.statement is None else statement_of(saved.statement).as_text()
+    with refuse_bad_record(place / STATEMENT, "a statement"):
+        promised = None if saved.statement is None else read_statement(saved.statement).as_text()
     parameters = sum(a.size for a in (*saved.model.tables.values(), *saved.model.dense.values()))
     truncated = saved.part is Part.TRUNCATED
     record: dict[str, Any] = {
         "kind": "model",
-        "architecture": {"name": saved.model.architecture.name, **settings_of(saved.model.architecture)},
+        "architecture": {
+            "name": saved.model.architecture.name,
+            **architecture_settings(saved.model.architecture),
+        },
         "method": saved.method,
         "synthetic": saved.synthetic,
         "simulated": simulated,
@@ -152,10 +155,10 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
     from tacit.commands.train_output import phase_name, phase_words, plan_record
-    from tacit.commands.train_plan import planned
-    from tacit.train.configuration import load
+    from tacit.commands.train_plan import plan_training
+    from tacit.train.config_file import load_config
 
-    chosen = planned(load(place))
+    chosen = plan_training(load_config(place))
     plan = chosen.plan
     record = {"kind": "configuration", **plan_record(chosen, None)}
     page = [
@@ -220,7 +223,7 @@ def _log(place: Path) -> tuple[dict[str, Any], list[str]]:
         f"Keys: {', '.join(named) or 'none'}.",
         f"Promises can be made per {', '.join(units)}.",
         "",
-        ABOUT_NOBODY if columns.synthetic else _filled(LOG),
+        ABOUT_NOBODY if columns.synthetic else _filled(ABOUT_LOG),
     ]
     if record["selection"] is not None:
         page += ["", "Its vocabulary of sensitive values was a release: training composes it with its own."]
@@ -234,11 +237,10 @@ def _units(columns: Columns) -> list[str]:
     return [str(kind) for kind in UnitKind if set(kind.key_columns) <= columns.public_keys]
 
 
-def statement_of(record: Any) -> PrivacyStatement:
+def read_statement(record: Any) -> PrivacyStatement:
     """A stored statement, to be said in words again."""
-    from tacit.privacy.relations import Relation
     from tacit.privacy.statement import PrivacyStatement
-    from tacit.privacy.units import Unit, UnitKind, Window
+    from tacit.privacy.units import Relation, Unit, UnitKind, Window
 
     found = re.fullmatch(r"(\S+)(?: per (\d+) (days?|s))?(?: at (.+))?", record["unit"])
     if found is None:

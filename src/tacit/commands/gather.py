@@ -13,10 +13,9 @@ from tacit.commands.output import Subparsers, add_json_flag, print_json, print_t
 from tacit.errors import BadInput
 
 if TYPE_CHECKING:
-    from tacit.gather.estimate.planning import Option, RunPlan
-    from tacit.gather.simulate.outcome import Simulated
-    from tacit.gather.simulate.world import Books
-    from tacit.gather.wire.rounds import Round
+    from tacit.gather.estimate.plan import NoiseOption, RunPlan
+    from tacit.gather.protocol.rounds import Round
+    from tacit.gather.simulate.rounds import PartyStores, RoundOutcome
 
 TOP = """\
 Statistics from people's devices: the proxy sees masked vectors, the server sees seeds of masks, and what they
@@ -123,10 +122,15 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tacit.entropy import Entropy
-    from tacit.gather.estimate.planning import Law, NoiseBy, options
-    from tacit.gather.simulate.population import Population, evenly
-    from tacit.gather.simulate.setting import Keys, round_for, run_for
-    from tacit.gather.simulate.world import World
+    from tacit.gather.estimate.plan import CountNoiseLaw, NoiseBy, noise_options
+    from tacit.gather.simulate.population import (
+        Population,
+        SimulationKeys,
+        misbehaviour_shares,
+        plan_for_population,
+        round_for_population,
+    )
+    from tacit.gather.simulate.rounds import SimulatedRound
 
     by = None if args.noise is None else NoiseBy(args.noise)
     if args.proof and by is NoiseBy.USERS:
@@ -140,20 +144,22 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"expected --epsilon above 0 and at most {LARGEST_EPSILON:g}, got {args.epsilon:g}")
     honest = Population(args.devices, args.counts, away=args.away, seed=args.seed, totals_only=args.totals_only)
     silent = args.malicious if args.silent is None and by is NoiseBy.USERS else args.silent
-    law = None if args.law is None else Law(args.law)
-    run = run_for(honest, epsilon=args.epsilon, by=by, law=law, silent=silent, proof=args.proof)
-    population = replace(honest, misbehaving=evenly(args.malicious, noise_by_users=run.by is NoiseBy.USERS))
-    others = options(
+    law = None if args.law is None else CountNoiseLaw(args.law)
+    run = plan_for_population(honest, epsilon=args.epsilon, by=by, law=law, silent=silent, proof=args.proof)
+    population = replace(
+        honest, misbehaving=misbehaviour_shares(args.malicious, noise_by_users=run.by is NoiseBy.USERS)
+    )
+    others = noise_options(
         contribution=run.contribution,
         levels=1,
         parties=args.devices,
         epsilon=args.epsilon,
         silent=silent,
     )
-    keys = Keys.drawn(Entropy())
-    round = round_for(population, keys, run, proof=args.proof, smallest_batch=args.smallest_batch)
+    keys = SimulationKeys.drawn(Entropy())
+    round = round_for_population(population, keys, run, proof=args.proof, smallest_batch=args.smallest_batch)
     began = time.perf_counter()
-    world = World(round, population, keys, _books(round, args.store), clock=time.process_time)
+    world = SimulatedRound(round, population, keys, _books(round, args.store), clock=time.process_time)
     with progress_bar("counting", args.devices) as told:
         found = world.run(processes=args.processes, told=told)
     wall = time.perf_counter() - began
@@ -166,15 +172,15 @@ def run(args: argparse.Namespace) -> int:
     return 0 if fine else 1
 
 
-def _books(round: Round, folder: Path | None) -> Books:
+def _books(round: Round, folder: Path | None) -> PartyStores:
     from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
-    from tacit.gather.simulate.world import Books
+    from tacit.gather.simulate.rounds import PartyStores
 
     if folder is None:
         ledgers = MemoryLedger(), MemoryLedger()
         for ledger in ledgers:
             ledger.grant(round.line, round.cost)
-        return Books(MemoryProxyStore(), MemoryServerStore(), *ledgers)
+        return PartyStores(MemoryProxyStore(), MemoryServerStore(), *ledgers)
 
     from tacit.store.gather_proxy import SqlProxyStore
     from tacit.store.gather_server import SqlServerStore
@@ -186,12 +192,12 @@ def _books(round: Round, folder: Path | None) -> Books:
     kept = LedgerStore.open(folder / "proxy-ledger.sqlite"), LedgerStore.open(folder / "server-ledger.sqlite")
     for each in kept:
         each.grant(round.line, round.cost)
-    return Books(
+    return PartyStores(
         SqlProxyStore.open(folder / "proxy.sqlite"), SqlServerStore.open(folder / "server.sqlite"), *kept
     )
 
 
-def noise_record(run: RunPlan, options: Iterable[Option]) -> dict[str, Any]:
+def noise_record(run: RunPlan, options: Iterable[NoiseOption]) -> dict[str, Any]:
     """Which noise a run has, and what every law would have cost: all public, for a command's record."""
     return {
         "noise": {"by": str(run.by), "law": str(run.law)},
@@ -199,7 +205,7 @@ def noise_record(run: RunPlan, options: Iterable[Option]) -> dict[str, Any]:
     }
 
 
-def noise_lines(run: RunPlan, options: Iterable[Option]) -> list[str]:
+def noise_lines(run: RunPlan, options: Iterable[NoiseOption]) -> list[str]:
     """The same in words, the run's own noise first."""
     own = (run.by, run.law)
     lines = [f"noise: {run.options[0]}, if every device answers"]
@@ -221,7 +227,7 @@ def _promise(round: Round) -> dict[str, Any]:
     }
 
 
-def _print(found: Simulated, round: Round, wall: float) -> None:
+def _print(found: RoundOutcome, round: Round, wall: float) -> None:
     promise = _promise(round)
     rows = [
         ("devices", f"{found.devices:,}", f"{found.present:,} were there, {found.uploads:,} uploads"),
@@ -253,13 +259,13 @@ def _print(found: Simulated, round: Round, wall: float) -> None:
     print_table(title, ("what", "figure", "meaning"), rows, numbers=("figure",))
 
 
-def _foreseen(found: Simulated) -> tuple[str, str, str]:
+def _foreseen(found: RoundOutcome) -> tuple[str, str, str]:
     if found.as_foreseen:
         return "refused as they should be", "yes", "exactly the bad uploads, each for its reason"
     return "refused as they should be", "NO", f"foreseen {sum(found.foreseen.values()):,}"
 
 
-def _released(found: Simulated) -> list[tuple[str, str, str]]:
+def _released(found: RoundOutcome) -> list[tuple[str, str, str]]:
     if found.released is None:
         return [("released", "nothing", "too few reports")]
     assert found.variance_seen is not None

@@ -10,9 +10,8 @@ from tacit import expect
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
 
 if TYPE_CHECKING:
-    from tacit.privacy.ledger.amount import Amount
-    from tacit.privacy.ledger.chain import History
-    from tacit.privacy.ledger.lines import Line, Series
+    from tacit.privacy.ledger.chain import LedgerHistory
+    from tacit.privacy.ledger.lines import Amount, Line, Series
     from tacit.privacy.ledger.rules import Reservation
 
 DEFAULT_LEDGER = "tacit-ledger.sqlite"
@@ -259,8 +258,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 def _series(args: argparse.Namespace) -> Series:
     from tacit.errors import BadInput
     from tacit.privacy.ledger.lines import Series
-    from tacit.privacy.relations import Relation
-    from tacit.privacy.units import Unit, UnitKind, Window
+    from tacit.privacy.units import Relation, Unit, UnitKind, Window
 
     if args.window is not None and args.window_days is None:
         raise BadInput(f"expected --window-days with --window, got --window {args.window} alone")
@@ -268,7 +266,7 @@ def _series(args: argparse.Namespace) -> Series:
     return Series(args.scope, Unit(UnitKind(args.unit), window, args.ad_tech), Relation(args.relation))
 
 
-def _shown(history: History) -> dict[str, Any]:
+def _shown(history: LedgerHistory) -> dict[str, Any]:
     """Everything that `show` knows, for machines."""
     ledger = history.ledger
     return {
@@ -304,7 +302,7 @@ def _shown(history: History) -> dict[str, Any]:
 
 
 def _stage(reservation: Reservation) -> str:
-    """How far whoever works on it has come."""
+    """How far the run that works on it has come."""
     if reservation.release is not None:
         return "made"
     return "reserved" if reservation.attempt is None else "claimed"

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
+from tacit.errors import BadInput
+
 Item = TypeVar("Item")
 
 
@@ -28,6 +30,22 @@ def add_action(
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for machines instead of a table")
+
+
+EXTRAS = {"grpc": "room", "torch": "train", "starlette": "serve", "uvicorn": "serve", "httpx": "serve"}
+"""Packages that commands need, and the extra of tacit that each comes with."""
+
+
+@contextmanager
+def extra_installed() -> Iterator[None]:
+    """Say in one line which extra is missing."""
+    try:
+        yield
+    except ImportError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise BadInput(f"expected {package} to be installed: pip install 'tacit[{EXTRAS[package]}]'") from None
 
 
 def print_json(value: Any) -> None:
@@ -55,7 +73,7 @@ def print_table(
     print(drawn.get(), end="")
 
 
-def tracked(items: Sequence[Item], label: str) -> Iterator[Item]:
+def track_progress(items: Sequence[Item], label: str) -> Iterator[Item]:
     """Yield the items under a progress line on stderr; quiet when stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import Progress
@@ -91,7 +109,7 @@ def spinner(label: str) -> Iterator[None]:
 
 
 @contextmanager
-def stages() -> Iterator[Callable[[str, int, int], None]]:
+def stage_bars() -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each stage as it comes, told by its name, how much is done and of how much; none if piped."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn

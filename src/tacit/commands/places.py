@@ -44,7 +44,7 @@ def check_folder(name: str, path: Path) -> None:
         check_writable(name, path / "file")
 
 
-def in_words(problem: OSError) -> str:
+def explain_os_error(problem: OSError) -> str:
     """What went wrong at which place, and what to do, without numbers of errors."""
     reason = problem.strerror.lower() if problem.strerror else str(problem)
     place = f"{_text(problem.filename)}: " if problem.filename is not None else ""

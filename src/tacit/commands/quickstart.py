@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, spinner, stages
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, spinner, stage_bars
 from tacit.commands.places import check_folder
 from tacit.errors import BadInput
 
@@ -61,10 +61,10 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tacit import expect
-    from tacit.studies.look import expect_matplotlib
-    from tacit.threads import at_most
+    from tacit.threads import limit_threads
+    from tacit_lab.studies.figure_style import expect_matplotlib
 
-    at_most(THREADS)
+    limit_threads(THREADS)
     scale, seed = expect.whole("scale", args.scale, at_least=1), expect.whole("seed", args.seed, at_least=0)
     if seed > LARGEST_SEED:
         raise BadInput(f"expected seed to be a whole number of at most 2^63 - 1, got {seed}")
@@ -76,20 +76,25 @@ def run(args: argparse.Namespace) -> int:
     with spinner("starting"):
         from tacit.data.generators.town import Town
         from tacit.pipeline import Privacy
-        from tacit.studies.day.comparing import compare
-        from tacit.studies.day.report import report
-        from tacit.studies.day.telling import COLUMNS, as_json, summary, table
+        from tacit_lab.studies.day.comparison import (
+            COLUMNS,
+            compare_days,
+            comparison_json,
+            comparison_table,
+            summary,
+        )
+        from tacit_lab.studies.day.page import report
     usual = Town(seed=seed)
     town = replace(usual, people=scale * usual.people, logged=scale * usual.logged, clicks=scale * usual.clicks)
     args.out.mkdir(parents=True, exist_ok=True)
-    with stages() as told, _ledger(args.out) as ledger:
-        found = compare(town, Privacy(), ledger, seed, told)
+    with stage_bars() as told, _ledger(args.out) as ledger:
+        found = compare_days(town, Privacy(), ledger, seed, told)
     page = args.out / PAGE
     page.write_text(report(found, f"tacit quickstart --scale {scale} --seed {seed}"), encoding="utf-8")
     if args.json:
-        print_json(as_json(found))
+        print_json(comparison_json(found))
         return 0
-    print_table(f"{TITLE} (synthetic, seed {seed})", COLUMNS, table(found), numbers=COLUMNS[1:])
+    print_table(f"{TITLE} (synthetic, seed {seed})", COLUMNS, comparison_table(found), numbers=COLUMNS[1:])
     print(f"{summary(found)}\nThe page: {page}")
     return 0
 

@@ -1,4 +1,4 @@
-"""`tacit reproduce`: the papers' figures again, with a verdict on each finding."""
+"""`tacit reproduce`: the papers' figures again, with a verdict per finding; its tables and progress."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.commands.output import Subparsers, add_json_flag, print_json
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
 from tacit.commands.places import check_folder
-from tacit.commands.reproduce_output import print_brief, print_list, print_outcome, spent
 from tacit.errors import BadInput, TacitError
-from tacit.studies import registry
+from tacit_lab.studies import registry
 
 if TYPE_CHECKING:
-    from tacit.studies.study import Asked, Outcome, Study, Track
+    from tacit_lab.studies.study import Study, StudyOutcome, StudyProgress, StudyRequest
 
 EVERYTHING = "all"
 DEFAULT_OUT = "reproduced"
@@ -76,14 +75,14 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.list:
-        print_list([registry.study(name) for name in registry.STUDIES], as_json=args.json)
+        print_list([registry.load_study(name) for name in registry.STUDIES], as_json=args.json)
         return 0
     if args.book:
         if args.names:
             raise BadInput(f"expected no study's name with --book, which runs none, got {args.names[0]!r}")
         if not args.out.is_dir():
             raise BadInput(f"--out: expected a folder that tacit reproduce made, got {args.out}")
-        place = str(_bound(args.out, {}))
+        place = str(_write_book(args.out, {}))
         if args.json:
             print_json({"book": place})
         else:
@@ -109,7 +108,7 @@ def _some(args: argparse.Namespace) -> int:
 
 
 def _all(args: argparse.Namespace) -> int:
-    """Every study, a line each, whatever becomes of the others; and the book."""
+    """Every study, one line for each, whatever becomes of the others; and the book."""
     began = time.monotonic()
     records: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
@@ -117,7 +116,7 @@ def _all(args: argparse.Namespace) -> int:
     for number, (study, asked) in enumerate(requests, start=1):
         at, started = f"study {number} of {len(requests)}", time.monotonic()
         try:
-            with _progress(f"{at}, {spent(started - began)} so far: ", study) as track:
+            with _progress(f"{at}, {show_duration(started - began)} so far: ", study) as track:
                 outcome = study.outcome(asked(track))
         except Exception as problem:  # a refusal or a bug: either way the others go on
             failed[study.name] = f"{type(problem).__name__}: {problem}"
@@ -130,7 +129,7 @@ def _all(args: argparse.Namespace) -> int:
             print_brief(study, outcome, at, time.monotonic() - started, time.monotonic() - began)
     for name, why in failed.items():
         print(f"tacit reproduce: {name} has no new results: {why}", file=sys.stderr, flush=True)
-    place = _bound(args.out, failed)
+    place = _write_book(args.out, failed)
     if args.json:
         print_json(records)
     else:
@@ -138,54 +137,56 @@ def _all(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-class Request:
-    """What will be asked of a study, but for whom to tell how far it is."""
+class StudyRequestTemplate:
+    """What will be asked of a study, all but the progress that it reports to."""
 
     def __init__(self, args: argparse.Namespace, study: Study) -> None:
-        from tacit.studies.study import Scale
+        from tacit_lab.studies.study import StudyScale
 
-        self.scale = Scale(args.scale)
+        self.scale = StudyScale(args.scale)
         own = study.seeds[self.scale]
-        self.seeds = own if args.seeds is None else _some_of("seeds", args.seeds, MOST_SEEDS)
-        self.processes = _some_of("processes", args.processes, MOST_PROCESSES)
+        self.seeds = own if args.seeds is None else _check_count("seeds", args.seeds, MOST_SEEDS)
+        self.processes = _check_count("processes", args.processes, MOST_PROCESSES)
         self.out, self.data = args.out, args.data
 
-    def __call__(self, track: Track) -> Asked:
-        from tacit.studies.study import Asked
+    def __call__(self, track: StudyProgress) -> StudyRequest:
+        from tacit_lab.studies.study import StudyRequest
 
-        return Asked(self.out, self.scale, self.seeds, self.data, self.processes, track)
+        return StudyRequest(self.out, self.scale, self.seeds, self.data, self.processes, track)
 
 
-def _some_of(name: str, value: int, most: int) -> int:
+def _check_count(name: str, value: int, most: int) -> int:
     if not 1 <= value <= most:
         raise BadInput(f"expected {name} to be a whole number from 1 to {most:,}, got {value}")
     return value
 
 
-def _requests(args: argparse.Namespace, names: list[str]) -> list[tuple[Study, Request]]:
+def _requests(args: argparse.Namespace, names: list[str]) -> list[tuple[Study, StudyRequestTemplate]]:
     """All of it is checked before anything runs."""
-    from tacit.studies.look import expect_matplotlib
+    from tacit_lab.studies.figure_style import expect_matplotlib
 
     expect_matplotlib()
     if args.data is not None and not args.data.is_dir():
         raise BadInput(f"expected a folder of published files, got {args.data}, which is none")
     check_folder("--out", args.out)
-    studies = [registry.study(name) for name in names]
-    return [(study, Request(args, study)) for study in studies]
+    studies = [registry.load_study(name) for name in names]
+    return [(study, StudyRequestTemplate(args, study)) for study in studies]
 
 
-def _bound(out: Path, failed: Mapping[str, str]) -> Path:
+def _write_book(out: Path, failed: Mapping[str, str]) -> Path:
     """The book of all that lies in the folder; `failed` says why studies could not be made again."""
-    from tacit.studies.book import flaws, write_book
-    from tacit.studies.claims import read_or_stale
+    from tacit_lab.studies.book import find_flaws, write_book
+    from tacit_lab.studies.claims import read_result_or_stale
 
-    reads = [read_or_stale(registry.study(name), out, failed.get(name, "")) for name in registry.STUDIES]
-    for name, why in flaws(out, reads):
+    reads = [
+        read_result_or_stale(registry.load_study(name), out, failed.get(name, "")) for name in registry.STUDIES
+    ]
+    for name, why in find_flaws(out, reads):
         print(f"tacit reproduce: the book cannot show all of {name}: {why}", file=sys.stderr)
     return write_book(out, reads)
 
 
-def _records(study: Study, outcome: Outcome) -> list[dict[str, Any]]:
+def _records(study: Study, outcome: StudyOutcome) -> list[dict[str, Any]]:
     files = [str(file) for file in outcome.files]
     return [
         {
@@ -200,7 +201,7 @@ def _records(study: Study, outcome: Outcome) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _progress(before: str, study: Study) -> Iterator[Track]:
+def _progress(before: str, study: Study) -> Iterator[StudyProgress]:
     """One line on stderr that says what is being done; quiet when stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -214,3 +215,100 @@ def _progress(before: str, study: Study) -> Iterator[Track]:
             progress.update(task, description=before + label, completed=done, total=total)
 
         yield track
+
+
+SCALES = ("small", "full")
+
+
+def print_outcome(study: Study, outcome: StudyOutcome) -> None:
+    """Its table, its verdicts with their rules, its files."""
+    from tacit_lab.studies.results import numeric_columns
+
+    numbers = numeric_columns(outcome.columns, outcome.rows)
+    print_table(f"{study.title} ({study.place})", outcome.columns, outcome.rows, numbers=numbers)
+    print(outcome.note)
+    for finding in outcome.findings:
+        where = f" ({finding.where})" if finding.where else ""
+        print(f"{finding.claim.id} {finding.verdict}: {finding.claim.words}{where}")
+        print(f"    seen: {finding.seen}\n    rule: {finding.rule}")
+    if outcome.kept:
+        print("kept from before: nothing has changed")
+    print(f"files: {', '.join(str(file) for file in outcome.files)}\n")
+
+
+def print_brief(study: Study, outcome: StudyOutcome, at: str, seconds: float, in_all: float) -> None:
+    """One line, when it is finished: its verdicts and how long it took."""
+    took = "kept, nothing changed" if outcome.kept else show_duration(seconds)
+    print(f"{at}: {study.name}, {took} ({show_duration(in_all)} so far){_verdicts(study, outcome)}", flush=True)
+
+
+def _verdicts(study: Study, outcome: StudyOutcome) -> str:
+    from tacit_lab.studies.claims import StudyResult, judge_claims
+
+    found = [each for each in judge_claims([StudyResult(study, None, outcome.findings)]) if each.heard]
+    short = [each.kind if len(each.heard) == 1 else each.verdict for each in found]  # without why
+    return "".join(f"; {each.claim.id} {verdict}" for each, verdict in zip(found, short, strict=True))
+
+
+def print_list(studies: Sequence[Study], *, as_json: bool) -> None:
+    """By paper, with the claims that each speaks to and how long it takes."""
+    if as_json:
+        print_json([_record(each) for each in studies])
+        return
+    for heading in dict.fromkeys(map(_heading, studies)):
+        print_table(
+            heading,
+            ("name", "what", "claims", "place", *SCALES),
+            [
+                (
+                    each.name,
+                    each.title,
+                    " ".join(claim.id for claim in each.claims),
+                    each.place,
+                    *(_time(each.minutes.get(scale)) for scale in SCALES),  # type: ignore[call-overload]
+                )
+                for each in studies
+                if _heading(each) == heading
+            ],
+            numbers=SCALES,
+        )
+    totals = [sum(each.minutes.get(scale, 0.0) for each in studies) for scale in SCALES]  # type: ignore[call-overload]
+    about = " and ".join(f"{_time(total)} at {scale}" for scale, total in zip(SCALES, totals, strict=True))
+    print(f"{len(studies)} studies: about {about} scale, on two cores")
+
+
+def _heading(study: Study) -> str:
+    from tacit_lab.studies.registry import paper_beside, paper_of_study
+
+    paper = paper_beside(study)
+    if paper is None:
+        return study.paper
+    return paper.cited if paper_of_study(study) else f"Beyond {paper.short}"
+
+
+def _record(study: Study) -> dict[str, object]:
+    return {
+        "name": study.name,
+        "title": study.title,
+        "paper": study.paper,
+        "place": study.place,
+        "claims": [claim.id for claim in study.claims],
+        "minutes": {str(scale): minutes for scale, minutes in study.minutes.items()},
+        "seeds": {str(scale): seeds for scale, seeds in study.seeds.items()},
+    }
+
+
+def show_duration(seconds: float) -> str:
+    """12 s, 4.5 min, 1.2 h."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _time(minutes: float | None) -> str:
+    """About how long: < 1 min, 4 min, 5 h."""
+    if minutes is None:
+        return ""
+    if minutes < 1:
+        return "< 1 min"
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"

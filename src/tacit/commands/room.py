@@ -6,15 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from tacit.commands import (
-    room_agree,
-    room_keys,
-    room_runs,
-    room_serve,
-    room_status,
-    room_train,
-    room_trial,
-)
+from tacit.commands import room_operation, room_setup
 from tacit.commands.output import Subparsers, add_action, add_json_flag
 from tacit.commands.room_attack import add_attack
 
@@ -131,7 +123,7 @@ def add_parser(commands: Subparsers) -> None:
     _add_names(keys)
     keys.add_argument("--days", type=int, default=365, help="that certificates hold (default: %(default)s)")
     add_json_flag(keys)
-    keys.set_defaults(run=room_keys.run)
+    keys.set_defaults(run=room_setup.run_keys)
 
     agree = action("agree", "propose, sign, amend or show an agreement", AGREE)
     agree.add_argument("file", type=Path, metavar="FILE", help="the agreement")
@@ -145,28 +137,28 @@ def add_parser(commands: Subparsers) -> None:
     )
     agree.add_argument("--dry-run", action="store_true", help="only say what would be signed")
     add_json_flag(agree)
-    agree.set_defaults(run=room_agree.run)
+    agree.set_defaults(run=room_setup.run_agree)
 
     serve = action("serve", "run the room", SERVE)
     serve.add_argument("settings", type=Path, metavar="FILE", help="room.toml")
-    serve.set_defaults(run=room_serve.run)
+    serve.set_defaults(run=room_operation.run_serve)
 
     train = action("train", "train an adapter through the room", TRAIN)
     train.add_argument("settings", type=Path, metavar="FILE", help="platform.toml")
     train.add_argument("--dry-run", action="store_true", help="only estimate what it would cost")
     add_json_flag(train)
-    train.set_defaults(run=room_train.run)
+    train.set_defaults(run=room_operation.run_train)
 
     runs = action("runs", "runs that set releases aside, and handing back", RUNS)
     runs.add_argument("settings", type=Path, metavar="FILE", help="room.toml")
     runs.add_argument("--hand-back", metavar="RUN", help="free what this run has set aside and not used")
     add_json_flag(runs)
-    runs.set_defaults(run=room_runs.run)
+    runs.set_defaults(run=room_operation.run_runs)
 
     status = action("status", "terms, remaining budget, audit log", STATUS)
     status.add_argument("settings", type=Path, metavar="FILE", help="platform.toml or room.toml")
     add_json_flag(status)
-    status.set_defaults(run=room_status.run)
+    status.set_defaults(run=room_operation.run_status)
 
     add_attack(actions)
 
@@ -185,7 +177,7 @@ def add_parser(commands: Subparsers) -> None:
     trial.add_argument("--port", type=int, default=8481, help="where the room listens (default: %(default)s)")
     trial.add_argument("--seed", type=int, default=1, help="of log and model (default: %(default)s)")
     add_json_flag(trial)
-    trial.set_defaults(run=room_trial.run)
+    trial.set_defaults(run=room_setup.run_trial)
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:

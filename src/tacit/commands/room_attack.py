@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, tracked
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, track_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tacit.cleanroom.attacks.defended import Protection
-    from tacit.cleanroom.attacks.report import Shown
+    from tacit.cleanroom.attacks.defended_room import Protection
+    from tacit.cleanroom.attacks.suite import AttackResult
 
 ABOUT = """\
 Try to learn labels from a clean room. Every attack is run twice: against a protocol without protection (split
@@ -59,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
     import time
 
     from tacit import expect
-    from tacit.cleanroom.attacks.report import shown
-    from tacit.cleanroom.attacks.suite import attacks
+    from tacit.cleanroom.attacks.suite import attacks, run_attack
     from tacit.entropy import Entropy, Simulation
     from tacit.privacy.randomness import Source
 
@@ -72,13 +71,16 @@ def run(args: argparse.Namespace) -> int:
     def source(name: str) -> Source:
         return Entropy() if args.seed is None else Simulation(f"{args.seed} {name}")
 
-    found = [shown(attack, protection, source) for attack in tracked(attacks(time.thread_time), "attacking")]
+    found = [
+        run_attack(attack, protection, source)
+        for attack in track_progress(attacks(time.thread_time), "attacking")
+    ]
     records = [record for each in found for record in _records(each)] + [_power(found, protection)]
     failed = [record["name"] for record in records if not record["holds"]]
     if args.json:
         print_json(records)
         return 1 if failed else 0
-    _print(found, f"mode {terms.mode}, epsilon {args.epsilon}")
+    _print_attacks(found, f"mode {terms.mode}, epsilon {args.epsilon}")
     power = records[-1]
     print(
         f"these terms allow an advantage of at most {found[0].allowed:.3f}, and give {power['bar']:.3f} "
@@ -94,18 +96,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _protection(args: argparse.Namespace) -> Protection:
     from tacit import expect
-    from tacit.cleanroom.attacks.defended import Protection
-    from tacit.cleanroom.wire.agreement import Mode, Noise
+    from tacit.cleanroom.attacks.defended_room import Protection
+    from tacit.cleanroom.protocol.terms import Mode, NoiseLaw
 
     return Protection(
         mode=Mode.named("--mode", args.mode),
         epsilon=expect.positive("--epsilon", args.epsilon),
         releases_per_record=expect.whole("--releases", args.releases, at_least=1),
-        noise=Noise.named("--noise", args.noise),
+        noise=NoiseLaw.named("--noise", args.noise),
     )
 
 
-def _records(each: Shown) -> list[dict[str, Any]]:
+def _records(each: AttackResult) -> list[dict[str, Any]]:
     attack, outcome = each.attack, each.outcome
     return [
         {
@@ -129,11 +131,11 @@ def _records(each: Shown) -> list[dict[str, Any]]:
     ]
 
 
-def _power(found: Sequence[Shown], protection: Protection) -> dict[str, Any]:
+def _power(found: Sequence[AttackResult], protection: Protection) -> dict[str, Any]:
     """The attacks are as good as attacks can be, as far as can be told: else they would prove little."""
-    from tacit.cleanroom.attacks.report import best, given_away
+    from tacit.cleanroom.attacks.suite import mechanism_advantage, strongest_attack
 
-    reached, given = best(found), given_away(protection.example_terms())
+    reached, given = strongest_attack(found), mechanism_advantage(protection.example_terms())
     return {
         "name": "the best attack may well get all that the terms give away",
         "value": reached.outcome.at_most(),
@@ -145,7 +147,7 @@ def _power(found: Sequence[Shown], protection: Protection) -> dict[str, Any]:
     }
 
 
-def _print(found: Sequence[Shown], title: str) -> None:
+def _print_attacks(found: Sequence[AttackResult], title: str) -> None:
     rows = [
         (
             each.attack.name,
@@ -165,7 +167,7 @@ def _print(found: Sequence[Shown], title: str) -> None:
     print_table(f"attacks on labels; our room: {title}", columns, rows, numbers=numbers)
 
 
-def _words(each: Shown) -> str:
+def _words(each: AttackResult) -> str:
     if not each.works:
         return "the attack does not work"
     return "withstands" if each.withstood else "GIVES AWAY TOO MUCH"

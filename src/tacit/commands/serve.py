@@ -1,4 +1,4 @@
-"""`tacit serve`: the parties that gather statistics, as services."""
+"""`tacit serve`: the parties that gather statistics, as services: their keys, processes and devices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from tacit.commands import serve_party, serve_rounds, serve_status
-from tacit.commands.output import Subparsers, add_action, add_json_flag
+from tacit.commands import serve_rounds
+from tacit.commands.output import Subparsers, add_action, add_json_flag, extra_installed, print_json
+from tacit.commands.serve_rounds import parties_beside
+from tacit.errors import BadInput
 
 ABOUT = """\
 Run a party that gathers statistics. Two parties make one system, and different people should run them:
@@ -102,7 +104,7 @@ def add_parser(commands: Subparsers) -> None:
     keys.add_argument("--proxy-port", type=int, default=8471, help="where the proxy listens (default: 8471)")
     keys.add_argument("--server-port", type=int, default=8472, help="where the server listens (default: 8472)")
     add_json_flag(keys)
-    keys.set_defaults(run=serve_party.run_keys)
+    keys.set_defaults(run=run_keys)
 
     for party, does in (("proxy", "take reports from devices"), ("server", "work through jobs, give results")):
         about = (
@@ -111,7 +113,7 @@ def add_parser(commands: Subparsers) -> None:
         )
         parser = action(party, does, about)
         parser.add_argument("settings", nargs="?", type=Path, metavar="FILE", help="its settings, in TOML")
-        parser.set_defaults(run=serve_party.run_party, party=party)
+        parser.set_defaults(run=run_party, party=party)
 
     enrol = action("enrol", "print a device's name and key", ENROL)
     enrol.add_argument("settings", type=Path, metavar="FILE", help="the proxy's settings, in TOML")
@@ -119,7 +121,7 @@ def add_parser(commands: Subparsers) -> None:
         "device", nargs="?", metavar="DEVICE", help="its name, 32 hexadecimal digits (default: a new one)"
     )
     add_json_flag(enrol)
-    enrol.set_defaults(run=serve_party.run_enrol)
+    enrol.set_defaults(run=run_enrol)
 
     opening = action("open", "open a round at both parties", OPEN)
     opening.add_argument("settings", type=Path, metavar="FILE", help="the server's settings, in TOML")
@@ -138,7 +140,7 @@ def add_parser(commands: Subparsers) -> None:
         "settings", nargs="?", type=Path, metavar="FILE", help="the settings of either party, in TOML"
     )
     add_json_flag(status)
-    status.set_defaults(run=serve_status.run)
+    status.set_defaults(run=serve_rounds.run_status)
 
     result = action("result", "show what a round released", RESULT)
     result.add_argument("settings", type=Path, metavar="FILE", help="the server's settings, in TOML")
@@ -156,3 +158,73 @@ def _add_parties(parser: argparse.ArgumentParser) -> None:
         help="URLs and public keys of both parties (default: parties.toml beside the settings)",
     )
     add_json_flag(parser)
+
+
+def run_keys(args: argparse.Namespace) -> int:
+    from tacit.commands.places import check_folder
+
+    check_folder("--out", args.out)
+    for name in ("proxy_port", "server_port"):
+        if not 0 < getattr(args, name) < 65_536:
+            raise BadInput(f"--{name.replace('_', '-')}: expected 1 to 65535, got {getattr(args, name)}")
+    with extra_installed():
+        from tacit.entropy import Entropy
+        from tacit.services import trial
+
+        made = trial.write_trial(
+            args.out, proxy_port=args.proxy_port, server_port=args.server_port, entropy=Entropy()
+        )
+    if args.json:
+        print_json({"files": [str(path) for path in made]})
+    else:
+        print(f"wrote {', '.join(path.name for path in made)} to {args.out}")
+        print(f"next: tacit serve server {args.out / 'server.toml'}")
+        print(f"      tacit serve proxy {args.out / 'proxy.toml'}")
+        print("      tacit serve open --help")
+    return 0
+
+
+def run_party(args: argparse.Namespace) -> int:
+    with extra_installed():
+        from tacit.services import launch, settings
+        from tacit.services.signatures import Party
+
+    party = Party(args.party)
+    launch.run_party(settings.load_settings(settings.settings_path(party, args.settings), party))
+    return 0
+
+
+def run_enrol(args: argparse.Namespace) -> int:
+    from tacit.entropy import Entropy
+    from tacit.gather.protocol import credentials
+    from tacit.services import settings
+    from tacit.services.signatures import Party
+
+    known = settings.load_settings(args.settings, Party.PROXY)
+    device = Entropy().bytes(credentials.DEVICE_BYTES) if args.device is None else _device(args.device)
+    both = settings.load_parties(parties_beside(args.settings, None))
+    told = {
+        "device": device.hex(),
+        "key": credentials.issue_device_key(known.secrets["enrolment"], device).hex(),
+        "proxy_url": both.proxy.url,
+        "proxy_key": both.proxy.public_key.hex(),
+        "server_key": both.server.public_key.hex(),
+    }
+    if args.json:
+        print_json(told)
+    else:
+        for name, value in told.items():
+            print(f"{name:9}  {value}")
+    return 0
+
+
+def _device(spelled: str) -> bytes:
+    from tacit.gather.protocol.credentials import DEVICE_BYTES
+
+    try:
+        device = bytes.fromhex(spelled)
+    except ValueError:
+        device = b""
+    if len(device) != DEVICE_BYTES:
+        raise BadInput(f"DEVICE: expected {2 * DEVICE_BYTES} hexadecimal digits, got {len(spelled)} characters")
+    return device

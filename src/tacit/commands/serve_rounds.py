@@ -1,53 +1,134 @@
-"""What `tacit serve` does with rounds: open one, and show what one released."""
+"""`tacit serve status`, `open` and `result`: a party's rounds, opening one, and what one released.
+
+Status reads the party's store and ledger; the party need not be running.
+"""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit import expect
 from tacit.commands.gather import noise_lines, noise_record
-from tacit.commands.output import print_json, print_table
-from tacit.commands.serve_party import extra_installed, parties_beside
-from tacit.commands.serve_status import utc
+from tacit.commands.output import extra_installed, print_json, print_table
 from tacit.errors import BadInput, GatherError, NotYet, TooFew
 
 if TYPE_CHECKING:
-    from tacit.gather.wire.closing import Result
-    from tacit.services.asking import Asked
-    from tacit.services.linking import HttpOperator
-    from tacit.services.parties import Parties
-    from tacit.services.settings import Settings
+    from tacit.gather.protocol.messages import RoundResult
+    from tacit.gather.protocol.rounds import Round
+    from tacit.services.http_client import HttpOperator
+    from tacit.services.round_file import PlannedRound
+    from tacit.services.settings import Parties, PartySettings
+    from tacit.store.gather_proxy import SqlProxyStore
+    from tacit.store.gather_server import SqlServerStore
+
+COLUMNS = ("task", "level", "phase", "closes", "waiting", "accepted", "smallest_batch", "needs", "digest")
+NUMBERS = ("level", "waiting", "accepted", "smallest_batch")
+
+
+def run_status(args: argparse.Namespace) -> int:
+    with extra_installed():
+        from tacit.services import settings
+        from tacit.services.signatures import Party
+
+    path: Path = args.settings if args.settings is not None else settings.settings_path(Party.PROXY, None)
+    found = settings.load_either_settings(path)
+    rounds = _rounds(found)
+    if args.json:
+        print_json(rounds)
+        return 0
+    rows = [[_show_cell(name, each[name]) for name in COLUMNS] for each in rounds]
+    print_table(f"Rounds at the {found.party}", COLUMNS, rows, numbers=NUMBERS)
+    return 0
+
+
+def _show_cell(name: str, value: Any) -> str:
+    if name == "closes":
+        return show_utc(value)
+    return "-" if value is None else str(value)
+
+
+def show_utc(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def _rounds(settings: PartySettings) -> list[dict[str, Any]]:
+    from tacit.gather.protocol.rounds import Round
+    from tacit.services.signatures import Party
+    from tacit.store.gather_proxy import SqlProxyStore
+    from tacit.store.gather_server import SqlServerStore
+
+    kind: type[SqlProxyStore | SqlServerStore] = (
+        SqlProxyStore if settings.party is Party.PROXY else SqlServerStore
+    )
+    store = kind.open(settings.gathered)
+    found = []
+    for stored in store.rounds():
+        round, phase = Round.from_bytes(stored.body), str(stored.phase)
+        is_open = phase in ("open", "closed", "agreed")
+        found.append(
+            {
+                "task": round.task,
+                "level": round.level,
+                "phase": phase,
+                "closes": round.closes,
+                "waiting": store.waiting(round.digest) if isinstance(store, SqlProxyStore) else None,
+                "accepted": store.accepted_count(round.digest),
+                "smallest_batch": round.smallest_batch,
+                "needs": _needs(settings, round) if is_open else None,
+                "digest": round.digest.hex(),
+            }
+        )
+    store.close()
+    return found
+
+
+def _needs(settings: PartySettings, round: Round) -> str | None:
+    """What keeps the round from its release, as far as this party's ledger can tell."""
+    from tacit.gather.protocol.credentials import PartyRole
+    from tacit.services.problems import NotGranted
+    from tacit.services.rounds import expect_granted
+    from tacit.store.ledger import LedgerStore
+
+    ledger = LedgerStore.open(settings.ledger, witness=settings.witness)
+    try:
+        expect_granted(ledger, round, PartyRole(str(settings.party)))
+    except NotGranted as missing:
+        return f"a grant of epsilon {missing.epsilon}, delta {missing.delta} on scope {missing.scope}"
+    return None
+
 
 SHOWN_AT_MOST = 1_000
 
 
 def run_open(args: argparse.Namespace) -> int:
     with extra_installed():
-        from tacit.gather.wire.checking import check_hash
-        from tacit.services import asking
-        from tacit.services.running import check_key, clock
+        from tacit.gather.protocol.rounds import check_key_hash
+        from tacit.services import round_file
+        from tacit.services.launch import clock, derive_check_key
 
     settings, parties = _server(args)
-    check = check_hash(check_key(settings))
-    asked = asking.read(args.round, parties, check=check, now=clock())
+    check = check_key_hash(derive_check_key(settings))
+    asked = round_file.read_round_file(args.round, parties, check=check, now=clock())
     if not args.dry_run:
-        asked = asking.kept(asked, args.round)
+        asked = round_file.keep_round(asked, args.round)
         if asked.round.closes <= clock():
             raise BadInput(f"{args.round}: expected a round that is still to close, got one that has closed")
         with _operator(settings, parties) as operator:
             _open(operator, asked, settings)
-    told = _told(asked)
+    told = _round_record(asked)
     if args.json:
         print_json({**told, "opened": not args.dry_run})
         return 0
     print(f"{'would open' if args.dry_run else 'opened'} {asked.round.key}, digest {told['digest']}")
     batch = f"at least {asked.round.smallest_batch:,} reports"
-    print(f"closes {utc(asked.round.closes)}; {asked.round.cells:,} counts; {batch}")
+    print(f"closes {show_utc(asked.round.closes)}; {asked.round.cells:,} counts; {batch}")
     print(
         f"promise to each device: epsilon {told['epsilon']:g}, delta {told['delta']:g} over {told['levels']} "
         f"level(s); noise of standard deviation {told['noise_sd']:.2f} on each count"
@@ -61,7 +142,7 @@ def run_open(args: argparse.Namespace) -> int:
     return 0
 
 
-def _open(operator: HttpOperator, asked: Asked, settings: Settings) -> None:
+def _open(operator: HttpOperator, asked: PlannedRound, settings: PartySettings) -> None:
     from tacit.services.problems import NotGranted
 
     try:
@@ -76,7 +157,7 @@ def _open(operator: HttpOperator, asked: Asked, settings: Settings) -> None:
         ) from None
 
 
-def _told(asked: Asked) -> dict[str, Any]:
+def _round_record(asked: PlannedRound) -> dict[str, Any]:
     round = asked.round
     return {
         "task": round.task,
@@ -102,10 +183,12 @@ def run_result(args: argparse.Namespace) -> int:
         try:
             result = operator.result(digest)
         except NotYet:
-            return _nothing(args, "not-yet", "there is no result yet: come again", digest=digest.hex())
+            return _report_nothing(args, "not-yet", "there is no result yet: come again", digest=digest.hex())
         except TooFew as few:
             words = f"{few.count} reports were accepted, {few.smallest} are needed: there will be no result"
-            return _nothing(args, "too-few", words, digest=digest.hex(), count=few.count, smallest=few.smallest)
+            return _report_nothing(
+                args, "too-few", words, digest=digest.hex(), count=few.count, smallest=few.smallest
+            )
     _show(args, result)
     return 0
 
@@ -127,7 +210,7 @@ def _digest(operator: HttpOperator, name: str, level: int | None) -> bytes:
     return digest
 
 
-def _nothing(args: argparse.Namespace, status: str, words: str, **more: Any) -> int:
+def _report_nothing(args: argparse.Namespace, status: str, words: str, **more: Any) -> int:
     if args.json:
         print_json({"status": status, **more})
     else:
@@ -135,7 +218,7 @@ def _nothing(args: argparse.Namespace, status: str, words: str, **more: Any) -> 
     return 1
 
 
-def _show(args: argparse.Namespace, result: Result) -> None:
+def _show(args: argparse.Namespace, result: RoundResult) -> None:
     if args.json:
         print_json(
             {
@@ -156,24 +239,32 @@ def _show(args: argparse.Namespace, result: Result) -> None:
         print(f"and {len(result.values) - SHOWN_AT_MOST:,} more: --json has them all", file=sys.stderr)
 
 
-def _server(args: argparse.Namespace) -> tuple[Settings, Parties]:
+def _server(args: argparse.Namespace) -> tuple[PartySettings, Parties]:
     with extra_installed():
-        from tacit.services import parties, settings
-        from tacit.services.signing import Party
+        from tacit.services import settings
+        from tacit.services.signatures import Party
 
-    return settings.load(args.settings, Party.SERVER), parties.load(parties_beside(args.settings, args.parties))
+    known = settings.load_settings(args.settings, Party.SERVER)
+    return known, settings.load_parties(parties_beside(args.settings, args.parties))
+
+
+def parties_beside(settings: Path, given: Path | None) -> Path:
+    """parties.toml: as given, or beside the settings."""
+    from tacit.services.settings import PARTIES_FILE
+
+    return settings.parent / PARTIES_FILE if given is None else given
 
 
 @contextmanager
-def _operator(settings: Settings, parties: Parties) -> Iterator[HttpOperator]:
+def _operator(settings: PartySettings, parties: Parties) -> Iterator[HttpOperator]:
     """Calls to the server as its operator; what fails on the way is said in one line."""
-    from tacit.services.linking import ClocksDiffer, LinkFailed, OtherFailed, client_to
-    from tacit.services.running import operator_calls
+    from tacit.services.http_client import ClocksDiffer, LinkFailed, OtherPartyFailed, open_client
+    from tacit.services.launch import operator_client
 
     try:
-        with client_to(parties.server.trust, settings.pace.timeout_seconds) as client:
-            yield operator_calls(settings, client, parties.server.url)
-    except (ClocksDiffer, OtherFailed) as problem:
+        with open_client(parties.server.trust, settings.pace.timeout_seconds) as client:
+            yield operator_client(settings, client, parties.server.url)
+    except (ClocksDiffer, OtherPartyFailed) as problem:
         raise GatherError(str(problem)) from None
     except LinkFailed as problem:
         where = parties.server.url

@@ -13,10 +13,10 @@ from tacit.commands.output import Subparsers, add_json_flag, print_json, print_t
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tacit.commands.simulate_charges import Written
     from tacit.commands.simulate_config import SimulationConfig
-    from tacit.deliver.auction.candidates import AuctionBlock
-    from tacit.deliver.auction.market import Arm, Results
+    from tacit.commands.simulate_output import ChargesFile
+    from tacit.deliver.auction.blocks import AuctionBlock
+    from tacit.deliver.auction.market import Arm, MarketResults
 
 ABOUT = """\
 Run a market through private choices: auctions from a Parquet log or made up, ranked and priced by public data,
@@ -80,21 +80,20 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tacit.commands.simulate_arms import arms_of, rows_of, stream
-    from tacit.commands.simulate_charges import check_place
-    from tacit.commands.simulate_config import Logged, load
-    from tacit.commands.simulate_notes import Returning, notes
+    from tacit.commands.simulate_config import LoggedMarket, load_simulation
+    from tacit.commands.simulate_market import build_arms, count_rows, stream_auctions
+    from tacit.commands.simulate_output import RepeatedAuctions, check_charges_place, notes
     from tacit.deliver.auction.market import measure
     from tacit.errors import BadInput
 
-    config = load(args.config)
+    config = load_simulation(args.config)
     if config.charges is not None:
-        log = config.market.path if isinstance(config.market, Logged) else None
-        check_place(config.charges, Path(args.config), log, overwrite=args.overwrite)
-    total, unit = rows_of(config)
-    arms, seen = arms_of(config), Returning()
+        log = config.market.path if isinstance(config.market, LoggedMarket) else None
+        check_charges_place(config.charges, Path(args.config), log, overwrite=args.overwrite)
+    total, unit = count_rows(config)
+    arms, seen = build_arms(config), RepeatedAuctions()
     with progress_bar(f"{total:,} {unit}", total) as done:
-        results = measure(_told(seen.watched(stream(config)), unit, done), arms)
+        results = measure(_report_blocks(seen.watched(stream_auctions(config)), unit, done), arms)
     if results.auctions < 2:
         raise BadInput(f"{args.config}: expected at least two auctions for intervals, got {results.auctions}")
     written = _charges(config, arms, total, unit)
@@ -108,7 +107,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _told(blocks: Iterable[AuctionBlock], unit: str, done: Callable[[int], None]) -> Iterator[AuctionBlock]:
+def _report_blocks(
+    blocks: Iterable[AuctionBlock], unit: str, done: Callable[[int], None]
+) -> Iterator[AuctionBlock]:
     """The same blocks, with word of how far they are."""
     seen = 0
     for block in blocks:
@@ -117,9 +118,9 @@ def _told(blocks: Iterable[AuctionBlock], unit: str, done: Callable[[int], None]
         done(seen)
 
 
-def _charges(config: SimulationConfig, arms: dict[str, Arm], total: int, unit: str) -> Written | None:
-    from tacit.commands.simulate_arms import stream
-    from tacit.commands.simulate_charges import auction_type, write_charges
+def _charges(config: SimulationConfig, arms: dict[str, Arm], total: int, unit: str) -> ChargesFile | None:
+    from tacit.commands.simulate_market import stream_auctions
+    from tacit.commands.simulate_output import auction_type, write_charges
     from tacit.entropy import Entropy, Simulation
 
     asked = config.charges
@@ -127,19 +128,19 @@ def _charges(config: SimulationConfig, arms: dict[str, Arm], total: int, unit: s
         return None
     words = Entropy().words if asked.seed is None else Simulation(f"simulated choices {asked.seed}").words
     with progress_bar(f"charges of {total:,} {unit}", total) as done:
-        blocks = _told(stream(config), unit, done)
+        blocks = _report_blocks(stream_auctions(config), unit, done)
         return write_charges(blocks, arms[asked.chooser], words, asked.file, auction_type(config))
 
 
-def _print(config: SimulationConfig, results: Results, written: Written | None) -> None:
+def _print(config: SimulationConfig, results: MarketResults, written: ChargesFile | None) -> None:
     from tacit.commands import simulate_output as said
-    from tacit.commands.simulate_output import CAPTIONS, counted, lift_cell, mean_cell, spent
+    from tacit.commands.simulate_output import CAPTIONS, lift_cell, mean_cell, plural, show_epsilon
 
     print_table(
-        said.title(config, results),
+        said.market_title(config, results),
         ("choice", "most ε", *(f"{name}, {unit}" for name, unit in CAPTIONS.values())),
         [
-            (arm, spent(results, arm), *(mean_cell(results, arm, metric) for metric in CAPTIONS))
+            (arm, show_epsilon(results, arm), *(mean_cell(results, arm, metric) for metric in CAPTIONS))
             for arm in results.arms
         ],
         numbers=[f"{name}, {unit}" for name, unit in CAPTIONS.values()],
@@ -150,23 +151,23 @@ def _print(config: SimulationConfig, results: Results, written: Written | None) 
         [(arm, *(lift_cell(results, arm, metric) for metric in CAPTIONS)) for arm in results.arms[1:]],
         numbers=[name for name, _ in CAPTIONS.values()],
     )
-    print(said.footer(results))
+    print(said.table_footer(results))
     if written is not None:
         name, columns, rows = said.bill(config, written)
         print_table(name, columns, rows, numbers=columns[1:])
         print(
-            f"{counted(written.lines, 'charge')} to {counted(written.campaigns, 'campaign')}, "
+            f"{plural(written.lines, 'charge')} to {plural(written.campaigns, 'campaign')}, "
             f"{written.total_micros:,} micros if all fall due: {written.file}"
         )
 
 
-def _as_json(config: SimulationConfig, results: Results, written: Written | None) -> dict[str, Any]:
-    from tacit.commands.simulate_output import LARGEST, as_record, title
+def _as_json(config: SimulationConfig, results: MarketResults, written: ChargesFile | None) -> dict[str, Any]:
+    from tacit.commands.simulate_output import LARGEST_BILLS, choice_record, market_title
 
     record: dict[str, Any] = {
-        "market": title(config, results),
+        "market": market_title(config, results),
         "auctions": results.auctions,
-        "choices": [as_record(results, arm) for arm in results.arms],
+        "choices": [choice_record(results, arm) for arm in results.arms],
     }
     if written is not None:
         record["charges"] = {
@@ -181,7 +182,7 @@ def _as_json(config: SimulationConfig, results: Results, written: Written | None
                     "total_micros": each.total_micros,
                     "mean_price_micros": each.mean_price_micros,
                 }
-                for each in written.owed[:LARGEST]
+                for each in written.owed[:LARGEST_BILLS]
             ],
         }
     return record

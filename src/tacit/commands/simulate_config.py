@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tacit import expect
+from tacit.config import ConfigTable, error_prefix, read_toml
 from tacit.data.generators.markets import Campaigns
-from tacit.deliver.auction.candidates import Event
+from tacit.deliver.auction.blocks import BidEvent
 from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
-from tacit.deliver.auction.logs import LogNames
-from tacit.deliver.auction.rules import Charged, FirstPrice, PriceRule, Rules, SecondPrice
+from tacit.deliver.auction.logs import AuctionLogColumns
+from tacit.deliver.protocol.prices import BillingEvent, FirstPrice, PriceRule, Rules, SecondPrice
 from tacit.errors import BadInput
-from tacit.toml import read_toml
-from tacit.train.configuration.table import Table, said_under
 
 GENERATED = ("display", "search")
 PRICES: dict[str, type[PriceRule]] = {"second": SecondPrice, "first": FirstPrice}
@@ -47,17 +46,17 @@ MOST_SPREAD = 10
 
 
 @dataclass(frozen=True)
-class Logged:
+class LoggedMarket:
     """Auctions of a Parquet file; `bid_kind` names a column that says what each bid is for, else it is the
     same for all: clicks, where nothing is said."""
 
     path: Path
-    names: LogNames
+    names: AuctionLogColumns
     bid_kind: str | None
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedMarket:
     """Made-up auctions, like those of display or of search ads."""
 
     kind: str
@@ -78,7 +77,7 @@ class Chooser:
 
 
 @dataclass(frozen=True)
-class ChargesAsked:
+class ChargesConfig:
     """Where to write charges, for whom; choices are drawn from a seed, or from the system's entropy."""
 
     file: Path
@@ -88,31 +87,31 @@ class ChargesAsked:
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    market: Logged | Generated
+    market: LoggedMarket | GeneratedMarket
     rules: Rules
     choosers: tuple[Chooser, ...]
-    charges: ChargesAsked | None
+    charges: ChargesConfig | None
 
 
-def load(path: str | Path) -> SimulationConfig:
+def load_simulation(path: str | Path) -> SimulationConfig:
     """The simulation that a TOML file describes; paths in it are relative to its folder."""
     place = Path(path)
-    with said_under(str(path)):
-        return parse(read_toml(place, "a simulation's configuration"), place.resolve().parent)
+    with error_prefix(str(path)):
+        return parse_simulation(read_toml(place, "a simulation's configuration"), place.resolve().parent)
 
 
-def parse(record: Mapping[str, Any], folder: Path) -> SimulationConfig:
-    Table(record, "", TOP)
-    rules = _rules(Table(record.get("auction", {}), "auction", AUCTION))
+def parse_simulation(record: Mapping[str, Any], folder: Path) -> SimulationConfig:
+    ConfigTable(record, "", TOP)
+    rules = _rules(ConfigTable(record.get("auction", {}), "auction", AUCTION))
     choosers, market = _choosers(record.get("choice", [])), _market(record, folder)
     charges = _charges(record, folder, choosers)
-    if charges is not None and isinstance(market, Logged) and market.names.campaign is None:
+    if charges is not None and isinstance(market, LoggedMarket) and market.names.campaign is None:
         raise BadInput("columns.campaign: expected the name of a column, for charges, got no such key")
     return SimulationConfig(market, rules, choosers, charges)
 
 
-def _market(record: Mapping[str, Any], folder: Path) -> Logged | Generated:
-    table = Table(record.get("market", {}), "market", MARKET)
+def _market(record: Mapping[str, Any], folder: Path) -> LoggedMarket | GeneratedMarket:
+    table = ConfigTable(record.get("market", {}), "market", MARKET)
     if ("log" in table) == ("generated" in table):
         raise BadInput("market: expected either log or generated, got both or neither")
     if "generated" in table:
@@ -125,20 +124,20 @@ def _market(record: Mapping[str, Any], folder: Path) -> Logged | Generated:
         assert auctions is not None
         assert seed is not None
         assert count is not None
-        with said_under("market"):
+        with error_prefix("market"):
             campaigns = Campaigns(
                 count, Campaigns.popularity if popularity is None else float(popularity), seed
             )
-        return Generated(table.one_of("generated", GENERATED), auctions, seed, campaigns)
+        return GeneratedMarket(table.one_of("generated", GENERATED), auctions, seed, campaigns)
     for key in ("auctions", "seed", "campaigns", "popularity"):
         if key in table:
             raise BadInput(f"market.{key}: expected no such key for a log, got one")
     log = folder / str(table.text("log"))
-    columns = Table(record.get("columns", {}), "columns", COLUMNS)
-    return Logged(log, _names(columns), columns.text("bid_kind"))
+    columns = ConfigTable(record.get("columns", {}), "columns", COLUMNS)
+    return LoggedMarket(log, _names(columns), columns.text("bid_kind"))
 
 
-def _names(table: Table) -> LogNames:
+def _names(table: ConfigTable) -> AuctionLogColumns:
     for key in ("auction", "bid", "click", "private_click"):
         table.needed(key, "the name of a column")
     if "bid_kind" in table and "bids_for" in table:
@@ -147,27 +146,27 @@ def _names(table: Table) -> LogNames:
     hidden = table.some("private").get("private", [])
     if not isinstance(hidden, list) or not all(isinstance(name, str) for name in hidden):
         raise BadInput("columns.private: expected a list of names, got another")
-    bids_for = Event(table.one_of("bids_for", tuple(Event), Event.CLICK))
-    for key in ("conversion", "private_conversion") if bids_for is Event.CONVERSION else ():
+    bids_for = BidEvent(table.one_of("bids_for", tuple(BidEvent), BidEvent.CLICK))
+    for key in ("conversion", "private_conversion") if bids_for is BidEvent.CONVERSION else ():
         table.needed(key, "the name of a column, as bids are for conversions")
     secret = {*hidden, *(texts[key] for key in ("private_click", "private_conversion", "true_click", "user"))}
     if "bid_kind" in table and table.text("bid_kind") in secret:
         raise BadInput("columns.bid_kind: expected a public column to price by, got one that is private")
-    with said_under("columns"):
-        return LogNames(**texts, bids_for=bids_for, private=frozenset(hidden))  # type: ignore[arg-type]
+    with error_prefix("columns"):
+        return AuctionLogColumns(**texts, bids_for=bids_for, private=frozenset(hidden))  # type: ignore[arg-type]
 
 
-def _rules(table: Table) -> Rules:
-    if table.some("charged").get("charged") == Event.CONVERSION:
+def _rules(table: ConfigTable) -> Rules:
+    if table.some("charged").get("charged") == BidEvent.CONVERSION:
         raise BadInput(
             "auction.charged: expected click (whatever a bid is for, conversions too, is then charged) or "
             "impression, got 'conversion'"
         )
-    charged = Charged(table.one_of("charged", tuple(Charged), Charged.CLICK))
+    charged = BillingEvent(table.one_of("charged", tuple(BillingEvent), BillingEvent.CLICK))
     price = PRICES[table.one_of("price", tuple(PRICES), "second")](charged)
     gamma, empty = table.number("gamma", 1), table.number("empty_worth_micros")
     reserve = table.whole("reserve_micros", 0, at_least=0)
-    with said_under("auction"):
+    with error_prefix("auction"):
         expect.probability("gamma", gamma or 0, zero=True, one=True)
         return Rules(price, reserve or 0, float(gamma or 0), None if empty is None else float(empty))
 
@@ -186,11 +185,11 @@ def _choosers(given: Any) -> tuple[Chooser, ...]:
 
 
 def _chooser(record: Any, path: str) -> list[Chooser]:
-    table = Table(record, path, CHOICE)
+    table = ConfigTable(record, path, CHOICE)
     mechanism = table.one_of("mechanism", tuple(MECHANISMS))
     for key in CHOICE[4:]:
         if key in table and key not in MECHANISMS[mechanism]:
-            reads = _list(MECHANISMS[mechanism])
+            reads = _join_words(MECHANISMS[mechanism])
             raise BadInput(f"{path}.{key}: expected only keys that {mechanism} reads ({reads}), got {key!r}")
     asked = table.needed("epsilon", "a number, or a list of them")
     epsilons = asked if isinstance(asked, list) else [asked]
@@ -213,7 +212,7 @@ def _chooser(record: Any, path: str) -> list[Chooser]:
     ]
 
 
-def _settings(table: Table, path: str, mechanism: str) -> dict[str, Any]:
+def _settings(table: ConfigTable, path: str, mechanism: str) -> dict[str, Any]:
     settings = table.some(*MECHANISMS[mechanism])
     for key in ("kept", "top"):
         if key in settings:
@@ -231,10 +230,10 @@ def _settings(table: Table, path: str, mechanism: str) -> dict[str, Any]:
     return settings
 
 
-def _charges(record: Mapping[str, Any], folder: Path, choosers: Collection[Chooser]) -> ChargesAsked | None:
+def _charges(record: Mapping[str, Any], folder: Path, choosers: Collection[Chooser]) -> ChargesConfig | None:
     if "charges" not in record:
         return None
-    table = Table(record["charges"], "charges", CHARGES)
+    table = ConfigTable(record["charges"], "charges", CHARGES)
     table.needed("file", "a place ending in .parquet or .csv")
     file = folder / str(table.text("file"))
     if file.suffix not in (".parquet", ".csv"):
@@ -254,12 +253,12 @@ def _charges(record: Mapping[str, Any], folder: Path, choosers: Collection[Choos
             f"charges.choice: expected one that may be shown ({', '.join(private)}), got {chosen!r}, which is "
             f"for measuring only"
         )
-    return ChargesAsked(file, chosen, table.whole("seed", at_least=0))
+    return ChargesConfig(file, chosen, table.whole("seed", at_least=0))
 
 
 def _short(epsilon: Any) -> str:
     return f"{epsilon:g}" if isinstance(epsilon, int | float) else str(epsilon)
 
 
-def _list(words: Collection[str]) -> str:
+def _join_words(words: Collection[str]) -> str:
     return ", ".join(words) or "none of its own"

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tacit.data.columns import Columns
-    from tacit.studies.sweeping.engines import Engine
-    from tacit.studies.sweeping.frontier import Tried
-    from tacit.studies.sweeping.grid import Sweep
-    from tacit.studies.sweeping.records import Records
-    from tacit.studies.sweeping.runs import Record, SweepRun
-    from tacit.train.configuration.values import TrainingConfig
+    from tacit.train.config import TrainingConfig
     from tacit.train.examples import Examples
+    from tacit_lab.studies.runs import Record
+    from tacit_lab.studies.sweep.frontier import TriedPoint
+    from tacit_lab.studies.sweep.grid import Sweep
+    from tacit_lab.studies.sweep.runs import Engine, SweepRecords, SweepRun
 
 ABOUT = """\
 Train with every combination of the lists in the [sweep] table of a training configuration (see tacit train
@@ -74,35 +73,35 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tacit import expect
-    from tacit.commands.sweep_output import Told
+    from tacit.commands.sweep_output import SweepReport
+    from tacit.config import error_prefix
     from tacit.data.columns import Columns
-    from tacit.studies.look import expect_matplotlib
-    from tacit.studies.sweeping import engines
-    from tacit.studies.sweeping.frontier import composed
-    from tacit.studies.sweeping.grid import sweep_of
-    from tacit.studies.sweeping.records import Records
-    from tacit.train.configuration import read
-    from tacit.train.configuration.table import said_under
+    from tacit.train.config_file import read_config
+    from tacit_lab.studies.figure_style import expect_matplotlib
+    from tacit_lab.studies.sweep import runs as engines
+    from tacit_lab.studies.sweep.frontier import composed_cost
+    from tacit_lab.studies.sweep.grid import parse_sweep
+    from tacit_lab.studies.sweep.runs import SweepRecords
 
     place = Path(args.config)
     jobs, engine = expect.whole("--jobs", args.jobs, at_least=1), engines.Engine(args.engine)
-    with said_under(args.config):
-        sweep = sweep_of(read(place), place)
-    engines.check(engine)
+    with error_prefix(args.config):
+        sweep = parse_sweep(read_config(place), place)
+    engines.check_engine(engine)
     expect_matplotlib()
     out = args.out or place.with_name(f"{place.stem}-sweep")
     check_folder("--out", out)
     columns = Columns.open(sweep.points[0].config.data)
-    costs = composed(sweep.points, sweep.seeds)
+    costs = composed_cost(sweep.points, sweep.seeds)
     runs = _runs(sweep, place, columns)
-    records = Records(out / "records")
+    records = SweepRecords(out / "records")
     began = time.monotonic()
     found = _measured(runs, records, engine, jobs)
     tried, refused = _tried(sweep, runs, found, _Shares(columns))
     if not tried:
         raise BadInput(f"expected at least one run that works, got refusals only, the first: {refused[0][1]}")
     files = _leave(out, args.config, sweep, tried, columns, minutes=(time.monotonic() - began) / 60)
-    told = Told(sweep, tried, refused, costs, columns.synthetic, files)
+    told = SweepReport(sweep, tried, refused, costs, columns.synthetic, files)
     if args.json:
         print_json(told.as_json())
     else:
@@ -112,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _runs(sweep: Sweep, place: Path, columns: Columns) -> list[SweepRun]:
     """All runs, point by point and seed by seed."""
-    from tacit.studies.sweeping.runs import SweepRun
+    from tacit_lab.studies.sweep.runs import SweepRun
 
     if not columns.synthetic and not sweep.nothing_promised:
         raise BadInput(
@@ -139,10 +138,11 @@ def _held_out(sweep: Sweep, columns: Columns) -> str:
     return part
 
 
-def _measured(runs: Sequence[SweepRun], records: Records, engine: Engine, jobs: int) -> dict[SweepRun, Record]:
+def _measured(
+    runs: Sequence[SweepRun], records: SweepRecords, engine: Engine, jobs: int
+) -> dict[SweepRun, Record]:
     """Every run's record; what is on disk already is not done again."""
-    from tacit.studies.sweeping.engines import spread
-    from tacit.studies.sweeping.runs import SweepRun
+    from tacit_lab.studies.sweep.runs import SweepRun, map_with_engine
 
     found = {each: record for each in runs if (record := records.of(each)) is not None}
     missing = [each for each in runs if each not in found]
@@ -150,7 +150,7 @@ def _measured(runs: Sequence[SweepRun], records: Records, engine: Engine, jobs: 
         print(f"going on: {len(found)} of {len(runs)} runs are done", file=sys.stderr)
     with progress_bar(f"{len(runs)} runs", len(runs)) as done:
         done(len(found))
-        for each, record in spread(engine, SweepRun.measure, missing, jobs):
+        for each, record in map_with_engine(engine, SweepRun.measure, missing, jobs):
             records.keep(each, record)
             found[each] = record
             done(len(found))
@@ -165,43 +165,45 @@ class _Shares:
         self._examples: Examples | None = None
 
     def of(self, config: TrainingConfig) -> float | None:
-        from tacit.train.configuration.configured import flip_key, method_of
         from tacit.train.examples import Examples
+        from tacit.train.job.plan import flip_key, method_from_config
         from tacit.train.methods import Hybrid
 
         if config.privacy.method != "hybrid":
             return None
         if self._examples is None:
             self._examples = Examples.of(self._columns, config.part)
-        method = method_of(config, flip_key("", self._columns, config.part), now=int(time.time()))
+        method = method_from_config(config, flip_key("", self._columns, config.part), now=int(time.time()))
         assert isinstance(method, Hybrid)
         return method.share(self._examples)
 
 
 def _tried(
     sweep: Sweep, runs: Sequence[SweepRun], found: dict[SweepRun, Record], shares: _Shares
-) -> tuple[list[Tried], list[tuple[str, str]]]:
+) -> tuple[list[TriedPoint], list[tuple[str, str]]]:
     """The points whose runs all worked; the others in words, with the first refusal."""
-    from tacit.studies.sweeping.frontier import Tried
-    from tacit.studies.sweeping.grid import in_words
-    from tacit.studies.sweeping.runs import REFUSED
+    from tacit_lab.studies.sweep.frontier import TriedPoint
+    from tacit_lab.studies.sweep.grid import settings_words
+    from tacit_lab.studies.sweep.runs import REFUSED
 
     tried, refused = [], []
     for at, point in enumerate(sweep.points):
         records = [found[each] for each in runs[at * sweep.seeds : (at + 1) * sweep.seeds]]
         problems = [record[REFUSED] for record in records if REFUSED in record]
         if problems:
-            refused.append((in_words(point.settings), str(problems[0])))
+            refused.append((settings_words(point.settings), str(problems[0])))
         else:
-            tried.append(Tried(point, records, shares.of(point.config)))
+            tried.append(TriedPoint(point, records, shares.of(point.config)))
     return tried, refused
 
 
 def _leave(
-    out: Path, config: str, sweep: Sweep, tried: Sequence[Tried], columns: Columns, *, minutes: float
+    out: Path, config: str, sweep: Sweep, tried: Sequence[TriedPoint], columns: Columns, *, minutes: float
 ) -> list[Path]:
-    from tacit.studies.sweeping.drawing import leave
+    from tacit_lab.studies.sweep.frontier import write_sweep
 
     data = f"{columns.manifest.get('log')}, {columns.rows:,} rows"
     command = f"tacit sweep {config}"
-    return leave(out, sweep, tried, data=data, synthetic=columns.synthetic, command=command, minutes=minutes)
+    return write_sweep(
+        out, sweep, tried, data=data, synthetic=columns.synthetic, command=command, minutes=minutes
+    )

@@ -9,18 +9,18 @@ from typing import Any
 
 from tacit.commands.output import print_table
 from tacit.privacy.ledger.guarantee import Guarantee
-from tacit.studies.sweeping.frontier import FEWEST_SEEDS, Best, Tried, frontier
-from tacit.studies.sweeping.grid import Sweep
+from tacit_lab.studies.sweep.frontier import FEWEST_SEEDS, BestPoint, TriedPoint, best_points
+from tacit_lab.studies.sweep.grid import Sweep
 
 NUMBERS = ("epsilon", "AUC loss", "log loss", "predicted / observed", "among")
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class SweepReport:
     """All that there is to tell. `refused` has settings and problems in words."""
 
     sweep: Sweep
-    tried: Sequence[Tried]
+    tried: Sequence[TriedPoint]
     refused: Sequence[tuple[str, str]]
     costs: Sequence[Guarantee]
     synthetic: bool
@@ -50,7 +50,7 @@ class Told:
         print_table(
             f"the best of {len(self.tried)} settings, {seeds} each{without}",
             ("unit", "epsilon", "method", "model", "settings", *NUMBERS[1:]),
-            [_row(each) for each in frontier(self.tried)],
+            [_row(each) for each in best_points(self.tried)],
             numbers=NUMBERS,
         )
         for settings, problem in self.refused:
@@ -60,7 +60,7 @@ class Told:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "frontier": [each.as_json() for each in frontier(self.tried)],
+            "frontier": [each.as_json() for each in best_points(self.tried)],
             "runs": self.runs,
             "refused": [{"settings": settings, "problem": problem} for settings, problem in self.refused],
             "composed": [
@@ -79,7 +79,7 @@ class Told:
         }
 
 
-def _row(best: Best) -> tuple[str, ...]:
+def _row(best: BestPoint) -> tuple[str, ...]:
     unit, epsilon = best.tried.place
     method, model = best.tried.line
     return (
@@ -95,6 +95,6 @@ def _row(best: Best) -> tuple[str, ...]:
     )
 
 
-def _figure(tried: Tried) -> str:
+def _figure(tried: TriedPoint) -> str:
     loss = tried.figure("auc_loss")
     return f"{loss.value:.4f}" + (f" [{loss.low:.4f}, {loss.high:.4f}]" if tried.has_interval else "")

@@ -68,15 +68,15 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("expected a configuration file, got none; --example dp-sgd prints one")
     from tacit.commands.train_output import plan_record, print_plan, print_trained
     from tacit.commands.train_payment import payment_for
-    from tacit.commands.train_plan import check_out, planned
-    from tacit.commands.train_run import Interrupted, carried_out
-    from tacit.train.checkpoints import folder_beside
-    from tacit.train.configuration import load
+    from tacit.commands.train_plan import check_out, plan_training
+    from tacit.commands.train_run import Interrupted, run_training
+    from tacit.train.config_file import load_config
+    from tacit.train.job.checkpoints import checkpoint_folder
 
-    config = load(args.config)
-    if not (args.resume and folder_beside(config.out).exists()):  # else it may be this very run's model
+    config = load_config(args.config)
+    if not (args.resume and checkpoint_folder(config.out).exists()):  # else it may be this very run's model
         check_out(config, overwrite=args.overwrite)
-    chosen = planned(config)
+    chosen = plan_training(config)
     payment = payment_for(chosen)
     record = plan_record(chosen, payment)
     if not args.json:
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"dry run: nothing was spent or written{'' if room is None else f'; ledger: {room}'}")
         return 0
     try:
-        done = carried_out(chosen, payment, resume=args.resume, overwrite=args.overwrite)
+        done = run_training(chosen, payment, resume=args.resume, overwrite=args.overwrite)
     except Interrupted as ended:
         print(f"tacit train: interrupted; {ended}", file=sys.stderr)
         return INTERRUPTED

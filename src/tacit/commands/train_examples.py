@@ -1,4 +1,4 @@
-"""Complete configurations for `tacit train --example`, one a method, with every key and what it does."""
+"""Complete configurations for `tacit train --example`, one per method, with every key and what it does."""
 
 from __future__ import annotations
 

@@ -9,15 +9,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tacit.errors import BadInput
-from tacit.train.secret_file import keyed_token
+from tacit.train.job.label_flips import keyed_token
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.commands.train_payment import Payment
     from tacit.privacy.allocation import Allocation
-    from tacit.privacy.mechanisms.memoised import FlipKey
-    from tacit.train.configuration.values import LedgerPlace, Privacy
+    from tacit.privacy.mechanisms.memoisation import FlipKey
+    from tacit.train.config import LedgerSettings, PrivacySettings
     from tacit.train.examples import Examples
 
 
@@ -33,13 +33,13 @@ class Labelled:
 
     @classmethod
     def of(cls, examples: Examples, allocation: Allocation) -> Labelled:
-        from tacit.train.grouping import groups_of
+        from tacit.train.examples import group_by_unit
 
-        groups = groups_of(examples, allocation.unit)
+        groups = group_by_unit(examples, allocation.unit)
         return cls(examples.labels, examples.key("row"), allocation, groups, examples)
 
 
-def changed(version: int) -> BadInput:
+def labels_changed(version: int) -> BadInput:
     return BadInput(
         "labels.version: expected a higher one for labels that have changed since they were flipped, "
         f"or whose rows are of other people now, got {version}; a new version is a new release, and is paid for"
@@ -50,7 +50,7 @@ def changed(version: int) -> BadInput:
 class NoisyLabels:
     """Labels that are flipped once and read for ever: all that their law and their draws depend on."""
 
-    privacy: Privacy
+    privacy: PrivacySettings
     spelled: str
     flips: FlipKey
     secret: bytes
@@ -64,10 +64,10 @@ class NoisyLabels:
 
     @property
     def attempt(self) -> str:
-        """Who flips them, to the ledger: whoever has the secret, and so makes the same flips."""
+        """Their attempt in the ledger, known by the secret alone: with it, anybody makes the same flips."""
         return keyed_token(self.secret)
 
-    def refuse_changed(self, payment: Payment, ledger: LedgerPlace, behind: Labelled) -> str:
+    def refuse_changed(self, payment: Payment, ledger: LedgerSettings, behind: Labelled) -> str:
         """Flips must be of the labels that they were drawn from, of the same rows of the same people, whichever
         ledger pays for them. What they are drawn from comes back as a digest, for the ledger.
 
@@ -76,7 +76,7 @@ class NoisyLabels:
         be flipped once more, so what stands in each row is looked at too: its keys, and what an encoder makes
         of its features.
         """
-        from tacit.train.secret_file import FlipRegister
+        from tacit.train.job.label_flips import FlipRegister
 
         assert ledger.scope is not None, "checked when the configuration was read"
         assert ledger.secret is not None, "checked when the configuration was read"
@@ -101,11 +101,11 @@ class NoisyLabels:
             }
         )
         if not same:
-            raise changed(self.flips.version)
+            raise labels_changed(self.flips.version)
         return f"{truth}{shared}{keys}"
 
     def _named(self, kind: str, *facts: str) -> str:
-        from tacit.train.secret_file import secret_name
+        from tacit.train.job.label_flips import secret_name
 
         spelled = json.dumps([*self.flips.fields, *facts, secret_name(self.secret)])
         return f"{kind}/{hashlib.sha256(spelled.encode()).hexdigest()[:24]}"

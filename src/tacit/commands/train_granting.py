@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tacit.errors import LedgerError, LedgerRolledBack, UnknownLine
-from tacit.privacy.budget import shown_up
+from tacit.privacy.budget import format_rounded_up
 
 if TYPE_CHECKING:
     from tacit.privacy.ledger.guarantee import Guarantee
     from tacit.store.ledger import LedgerStore
-    from tacit.train.configuration.values import LedgerPlace
+    from tacit.train.config import LedgerSettings
 
 DAY = 86_400
 NO_PAYMENT = (
@@ -30,9 +30,9 @@ class Asker:
     instead: str | None = None
 
 
-def opened(ledger: LedgerPlace, cost: Guarantee, asker: Asker) -> LedgerStore:
+def open_paying_ledger(ledger: LedgerSettings, cost: Guarantee, asker: Asker) -> LedgerStore:
     """The ledger that pays; where there is none, how to begin one with room for this."""
-    from tacit.store.database import database_at
+    from tacit.store.database import ledger_database
     from tacit.store.ledger import LedgerStore
 
     assert ledger.path is not None, "nobody pays without a ledger"
@@ -41,7 +41,7 @@ def opened(ledger: LedgerPlace, cost: Guarantee, asker: Asker) -> LedgerStore:
     except LedgerRolledBack:
         raise
     except LedgerError:
-        place = database_at(ledger.path)
+        place = ledger_database(ledger.path)
         if place.exists():
             raise
         instead = "" if asker.instead is None else f"; {asker.instead}"
@@ -52,7 +52,7 @@ def opened(ledger: LedgerPlace, cost: Guarantee, asker: Asker) -> LedgerStore:
 
 
 @contextmanager
-def said_how_to_grant(command: str) -> Iterator[None]:
+def suggest_grant(command: str) -> Iterator[None]:
     """A line that nobody has granted anything on is said with the command that does."""
     try:
         yield
@@ -62,17 +62,18 @@ def said_how_to_grant(command: str) -> Iterator[None]:
         ) from None
 
 
-def grant_command(ledger: LedgerPlace, cost: Guarantee) -> str:
+def grant_command(ledger: LedgerSettings, cost: Guarantee) -> str:
     """The command that grants as much as this costs, which is the least that pays for it."""
-    from tacit.store.database import database_at
+    from tacit.store.database import ledger_database
 
     assert ledger.path is not None, "nobody pays without a ledger"
     unit, budget = cost.unit, cost.budget
-    words = ["tacit", "ledger", "grant", "--ledger", database_at(ledger.path).name]  # without a password
+    words = ["tacit", "ledger", "grant", "--ledger", ledger_database(ledger.path).name]  # without a password
     words += ["--witness", ledger.witness] if ledger.witness is not None else []
     words += ["--scope", str(ledger.scope), "--unit", str(unit.kind)]
-    words += ["--relation", str(ledger.relation or cost.relation), "--epsilon", shown_up(float(budget.epsilon))]
-    words += ["--delta", shown_up(float(budget.delta), 3)] if budget.delta else []
+    words += ["--relation", str(ledger.relation or cost.relation)]
+    words += ["--epsilon", format_rounded_up(float(budget.epsilon))]
+    words += ["--delta", format_rounded_up(float(budget.delta), 3)] if budget.delta else []
     if unit.window is not None:
         words += ["--window-days", str(unit.window.seconds // DAY)]
         words += ["--window-origin", str(unit.window.origin)] if unit.window.origin else []

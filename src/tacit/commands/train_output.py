@@ -9,15 +9,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from tacit.privacy.budget import shown_up
+from tacit.privacy.budget import format_rounded_up
 
 if TYPE_CHECKING:
     from tacit.commands.train_payment import Payment
-    from tacit.commands.train_plan import Planned
+    from tacit.commands.train_plan import PlannedTraining
+    from tacit.train.job.progress import Sink, Spending
     from tacit.train.plan import Phase, Plan
-    from tacit.train.run import Progress
-    from tacit.train.sinks import Sink
-    from tacit.train.spending import Spending
+    from tacit.train.run import RunProgress
 
 NOTHING = "nothing: the model may tell what it learned about single people"
 SIMULATED = "nothing: simulated, not private; the noise comes from a seed that is in the file"
@@ -28,7 +27,7 @@ REFRESH_SECONDS = 0.2
 TOLD_TO_SINKS = 200  # times in a phase
 
 
-def plan_record(planned: Planned, payment: Payment | None) -> dict[str, Any]:
+def plan_record(planned: PlannedTraining, payment: Payment | None) -> dict[str, Any]:
     """What is known before anything happens, for machines."""
     config, plan = planned.config, planned.plan
     statement = None if plan.statement is None or planned.simulated else plan.statement.as_json()
@@ -55,7 +54,7 @@ def plan_record(planned: Planned, payment: Payment | None) -> dict[str, Any]:
     }
 
 
-def print_plan(planned: Planned, payment: Payment | None) -> None:
+def print_plan(planned: PlannedTraining, payment: Payment | None) -> None:
     config, plan = planned.config, planned.plan
     kind = "synthetic examples" if planned.examples.synthetic else "examples"
     memory = planned.memory
@@ -101,11 +100,11 @@ def promise(plan: Plan, *, simulated: bool) -> str:
 
 
 def headline(statement: Mapping[str, Any]) -> str:
-    epsilon, delta = shown_up(statement["epsilon"]), shown_up(statement["delta"], 3)
+    epsilon, delta = format_rounded_up(statement["epsilon"]), format_rounded_up(statement["delta"], 3)
     return f"({epsilon}, {delta})-DP per {statement['unit']}, {statement['relation']} neighbours"
 
 
-def few_warning(planned: Planned) -> str | None:
+def few_warning(planned: PlannedTraining) -> str | None:
     """In one line, where there is too little to learn from under any noise."""
     if planned.plan.statement is None:
         return None
@@ -135,7 +134,7 @@ def calibration_warning(plan: Plan) -> str | None:
     )
 
 
-def long_warning(planned: Planned) -> str | None:
+def long_warning(planned: PlannedTraining) -> str | None:
     """In one line, where histories are taken whole. How long they are is private, so it is not looked up."""
     length = getattr(planned.config.model, "length", 0)
     if length <= LONG:
@@ -150,7 +149,7 @@ def delta_warning(statement: Mapping[str, Any] | None, units: int | None) -> str
     """In one line, where delta alone would allow to show somebody's data whole."""
     if statement is None or not units or statement["delta"] <= 1 / units:
         return None
-    delta, share = shown_up(statement["delta"], 3), f"1/{units:,} = {1 / units:.3g}"
+    delta, share = format_rounded_up(statement["delta"], 3), f"1/{units:,} = {1 / units:.3g}"
     return (
         f"delta {delta} is more than {share}, one part in all units: to show the data of one unit, chosen at "
         "random, would keep such a promise; choose a delta far below it"
@@ -160,13 +159,13 @@ def delta_warning(statement: Mapping[str, Any] | None, units: int | None) -> str
 @contextmanager
 def shown_progress(
     plan: Plan, spending: Spending, sinks: tuple[Sink, ...]
-) -> Iterator[Callable[[Progress], None]]:
+) -> Iterator[Callable[[RunProgress], None]]:
     """A line on stderr, quiet when stderr is not a terminal; sinks are told the same figures."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    from tacit.train.sinks import figures_of
+    from tacit.train.job.progress import progress_figures
 
     visible = sys.stderr.isatty()
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=12), TextColumn("{task.fields[words]}"))
@@ -174,7 +173,7 @@ def shown_progress(
         task = bar.add_task("", total=1, words="")
         pace, last = _Pace(), 0.0
 
-        def watch(progress: Progress) -> None:
+        def watch(progress: RunProgress) -> None:
             nonlocal last
             progress = replace(progress, phase_name=phase_name(plan.phases[progress.phase]))
             pace.see(progress)
@@ -186,7 +185,7 @@ def shown_progress(
             epsilon = spending.after(progress.phase, progress.step)
             if told:
                 for sink in sinks:
-                    sink.tell(progress.step, figures_of(progress, epsilon))
+                    sink.tell(progress.step, progress_figures(progress, epsilon))
             if due:
                 last = now
                 words = pace.words(progress, epsilon, last_phase=progress.phase == len(plan.phases) - 1)
@@ -206,19 +205,19 @@ class _Pace:
         self._loss: float | None = None
         self._since, self._step, self._examples = 0.0, 0, 0.0
 
-    def see(self, progress: Progress) -> None:
+    def see(self, progress: RunProgress) -> None:
         if progress.phase != self._phase:
             self._phase, self._since = progress.phase, time.monotonic()
             self._step, self._examples, self._loss = progress.step, progress.examples, None
         self._loss = self._loss if progress.loss is None else progress.loss
 
-    def words(self, progress: Progress, epsilon: float | None, *, last_phase: bool) -> str:
+    def words(self, progress: RunProgress, epsilon: float | None, *, last_phase: bool) -> str:
         seconds = max(time.monotonic() - self._since, 1e-9)
         words = []
         if progress.step > self._step:
             words.append(f"{(progress.examples - self._examples) / seconds:,.0f} examples/s")
         if epsilon is not None:
-            words.append(f"ε ≤ {shown_up(epsilon, 3)}")
+            words.append(f"ε ≤ {format_rounded_up(epsilon, 3)}")
         if self._loss is not None:
             words.append(f"loss {self._loss:.4f}")
         if progress.step > self._step:
@@ -247,15 +246,15 @@ def phase_name(phase: Phase) -> str:
 def phase_words(phase: Phase, examples: int) -> str:
     """What a phase does, in one line; `examples` is how many there are in all."""
     from tacit.train.plan import LabelPhase
-    from tacit.train.sgd.optimizers import name_of
+    from tacit.train.sgd.optimizers import optimizer_name
 
     learning, schedule = phase.learning, phase.schedule
-    how = f"{name_of(learning.optimizer)}, rate {schedule.rate:.4g} {schedule.decay}"
+    how = f"{optimizer_name(learning.optimizer)}, rate {schedule.rate:.4g} {schedule.decay}"
     steps = f"{schedule.steps:,} step{'' if schedule.steps == 1 else 's'}"
     if isinstance(phase, LabelPhase):
         kept, count = "", examples
         if phase.labelling is not None:
-            epsilon, count = shown_up(float(phase.labelling.epsilon)), len(phase.labelling.allocation)
+            epsilon, count = format_rounded_up(float(phase.labelling.epsilon)), len(phase.labelling.allocation)
             kept = f"; {count:,} labels, made noisy once at ε = {epsilon} a unit"
         return f"{steps} of {_batch_words(learning.batch, count, 'examples')}, {how}{kept}"
     of, count = ("examples", examples) if phase.groups is None else ("units", int(phase.groups.max()) + 1)

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tacit.commands.train_granting import NO_PAYMENT, Asker, grant_command, opened, said_how_to_grant
+from tacit.commands.train_granting import NO_PAYMENT, Asker, grant_command, open_paying_ledger, suggest_grant
 from tacit.errors import BadInput
 
 if TYPE_CHECKING:
     from tacit.commands.train_flips import NoisyLabels
-    from tacit.commands.train_plan import Planned
+    from tacit.commands.train_plan import PlannedTraining
     from tacit.privacy.ledger.guarantee import Guarantee
     from tacit.privacy.ledger.rules import Reservation
     from tacit.store.ledger import LedgerStore, Request
-    from tacit.train.configuration.values import LedgerPlace, Privacy
+    from tacit.train.config import LedgerSettings, PrivacySettings
     from tacit.train.examples import Examples
 
 
@@ -25,7 +25,7 @@ RUN = ", run "  # in a purpose, before the name of the run
 
 @dataclass(frozen=True, eq=False)
 class Payment:
-    """What a training costs, one request for each line: a unit with a time window has one a window.
+    """What a training costs, one request for each line: a unit with a time window has one per window.
 
     With `drawn_once` the release is the noisy labels themselves. They are the same whenever they are asked for,
     so a training that finds them paid for goes on without paying, and several may: whoever has the secret is
@@ -38,7 +38,7 @@ class Payment:
     requests: tuple[Request, ...]
     drawn_once: bool
     how_to_grant: str  # the command that opens its line
-    attempt: str | None = None  # of labels that are drawn once: who flips them
+    attempt: str | None = None  # of labels that are drawn once: `NoisyLabels.attempt`
 
     @property
     def keys(self) -> list[str]:
@@ -61,7 +61,7 @@ class Payment:
             purpose = request.purpose
             if known is not None and known.purpose.startswith(f"{purpose}{RUN}"):
                 purpose = known.purpose
-            with said_how_to_grant(self.how_to_grant):
+            with suggest_grant(self.how_to_grant):
                 cost = cost_on(request.line, request.cost)
                 change = ledger.reserve(request.key, request.line, cost, purpose)
             ledger, new = ledger.after(change), new + bool(change.events)
@@ -70,13 +70,13 @@ class Payment:
     def reserve(self, drawn_from: str | None = None) -> str:
         """Set it aside; in words, what that meant. Labels that are drawn once are made with it: `drawn_from` is
         a digest of what they are flips of, and of anything else they would be another release."""
-        from tacit.privacy.ledger.rules import State
+        from tacit.privacy.ledger.rules import ReservationState
 
         if not self.drawn_once:
             self._refuse_other_runs()
-        with said_how_to_grant(self.how_to_grant):
+        with suggest_grant(self.how_to_grant):
             made = self.store.reserve_all(self.requests)
-        committed = [each for each in made if each.state is State.COMMITTED]
+        committed = [each for each in made if each.state is ReservationState.COMMITTED]
         earlier = any(each.resumed for each in made)
         if self.drawn_once:
             self._say_drawn(drawn_from)
@@ -155,7 +155,7 @@ def _taken(known: Reservation) -> BadInput:
     )
 
 
-def payment_for(planned: Planned) -> Payment | None:
+def payment_for(planned: PlannedTraining) -> Payment | None:
     """What the plan costs, and on which lines; None where nobody has to pay."""
     config, charge = planned.config, planned.plan.charge
     if config.ledger.path is None or charge is None:
@@ -168,14 +168,14 @@ def payment_for(planned: Planned) -> Payment | None:
     if planned.examples.selection is None:
         cost = aimed(charge, privacy)
     purpose = f"train by {privacy.method}"
-    store = opened(config.ledger, cost, asker)
+    store = open_paying_ledger(config.ledger, cost, asker)
     key = str(config.ledger.key)
     return _payment(store, config.ledger, planned.examples, cost, key, purpose, drawn_once=False)
 
 
 def label_payment(
     labels: NoisyLabels,
-    ledger: LedgerPlace,
+    ledger: LedgerSettings,
     examples: Examples,
     charge: Guarantee,
     asker: Asker,
@@ -189,7 +189,7 @@ def label_payment(
     assert ledger.scope is not None, "checked when the configuration was read"
     purpose = f"flip labels by {labels.spelled}"
     cost = aimed(charge, labels.privacy)
-    store, key = opened(ledger, cost, asker), labels.key(ledger.scope)
+    store, key = open_paying_ledger(ledger, cost, asker), labels.key(ledger.scope)
     for line in _protecting_features(store, ledger.scope) if charge.sensitive_features else ():
         (refuse_sensitive or _refuse_sensitive)(line)
     paid = _payment(store, ledger, examples, cost, key, purpose, drawn_once=True)
@@ -198,7 +198,7 @@ def label_payment(
 
 def _protecting_features(store: LedgerStore, scope: str) -> list[str]:
     """The scope's lines whose promise covers more than labels."""
-    from tacit.privacy.relations import Relation
+    from tacit.privacy.units import Relation
 
     return sorted(
         str(each)
@@ -214,7 +214,7 @@ def _refuse_sensitive(line: str) -> None:
     )
 
 
-def aimed(charge: Guarantee, privacy: Privacy) -> Guarantee:
+def aimed(charge: Guarantee, privacy: PrivacySettings) -> Guarantee:
     """The charge with the epsilon that was aimed for, where the accountant found no more than that.
 
     It is the same on every machine, while the last digits of a computed one are not; under one key the ledger
@@ -232,7 +232,7 @@ def aimed(charge: Guarantee, privacy: Privacy) -> Guarantee:
 
 def _payment(
     store: LedgerStore,
-    ledger: LedgerPlace,
+    ledger: LedgerSettings,
     examples: Examples,
     cost: Guarantee,
     key: str,
@@ -248,10 +248,10 @@ def _payment(
     command = grant_command(ledger, cost)
     if cost.unit.window is None:
         return Payment(store, (Request(key, series.line(None), cost, purpose),), drawn_once, command)
-    from tacit.train.grouping import windows_in
+    from tacit.train.examples import time_windows
 
     each = [
         Request(f"{key}/{index}", series.line(index), cost, purpose)
-        for index in windows_in(examples, cost.unit.window)
+        for index in time_windows(examples, cost.unit.window)
     ]
     return Payment(store, tuple(each), drawn_once, command)

@@ -11,10 +11,10 @@ from typing import Any
 
 def put_in_place(staged: Path, out: Path, *, overwrite: bool) -> None:
     """Whole or not at all; what was staged goes once the model is there."""
-    from tacit.train.models.placing import placed
+    from tacit.files import place_folder
     from tacit.train.models.saving import MANIFEST
 
-    with placed(out, MANIFEST, what="a saved model", overwrite=overwrite) as building:
+    with place_folder(out, MANIFEST, what="a saved model", overwrite=overwrite) as building:
         for file in staged.iterdir():
             _linked(file, building / file.name)
     shutil.rmtree(staged)
@@ -28,14 +28,13 @@ def saved_run(out: Path) -> str | None:
 
 def saved_settings(out: Path) -> Mapping[str, Any]:
     """What the model at `out` says of its training; nothing where there is no model."""
-    from tacit.data.manifest import read_manifest
+    from tacit.data.folders import read_manifest
     from tacit.train.models.saving import MANIFEST, VERSION
 
     if not (out / MANIFEST).is_file():
         return {}
-    settings: Mapping[str, Any] = read_manifest(out, MANIFEST, what="a saved model", version=VERSION).get(
-        "settings", {}
-    )
+    manifest = read_manifest(out, MANIFEST, what="a saved model", version=VERSION)
+    settings: Mapping[str, Any] = manifest.get("settings", {})
     return settings
 
 

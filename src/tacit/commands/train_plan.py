@@ -16,16 +16,16 @@ from tacit.errors import BadInput
 if TYPE_CHECKING:
     from tacit.commands.train_flips import NoisyLabels
     from tacit.data.columns import Columns
-    from tacit.privacy.mechanisms.memoised import FlipKey
-    from tacit.train.configuration.values import TrainingConfig
+    from tacit.privacy.mechanisms.memoisation import FlipKey
+    from tacit.train.config import TrainingConfig
     from tacit.train.examples import Examples
-    from tacit.train.memory import MemoryEstimate
+    from tacit.train.job.memory import MemoryEstimate
     from tacit.train.plan import Plan
-    from tacit.train.statistic.plan import Plan as StatisticPlan
+    from tacit.train.statistic.release import StatisticPlan
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedTraining:
     """A configuration with its data and its plan. `secret` is None where no label is flipped."""
 
     config: TrainingConfig
@@ -44,20 +44,20 @@ class Planned:
     @cached_property
     def units(self) -> int | None:
         """How many units are promised something, which public keys tell; None where nothing is promised."""
-        from tacit.train.grouping import units_in
+        from tacit.train.examples import count_units
 
         if self.plan.statement is None or self.simulated:
             return None
-        return units_in(self.examples, self.config.privacy.unit)
+        return count_units(self.examples, self.config.privacy.unit)
 
     @property
     def digest(self) -> str:
         """For checkpoints alone: it covers the labels."""
-        from tacit.train.configuration.configured import identity, training_digest
-        from tacit.train.secret_file import secret_name
+        from tacit.train.job.label_flips import secret_name
+        from tacit.train.job.plan import rows_identity, training_digest
 
         named = "" if self.secret is None else secret_name(self.secret)
-        rows = identity(self.columns, self.config.part)
+        rows = rows_identity(self.columns, self.config.part)
         return training_digest(self.config, self.plan, self.examples, rows, named)
 
     @property
@@ -69,14 +69,14 @@ class Planned:
         return NoisyLabels(self.config.privacy, self.config.labels.spelled, self.flips, self.secret)
 
 
-def planned(config: TrainingConfig) -> Planned:
+def plan_training(config: TrainingConfig) -> PlannedTraining:
     """Open the data and decide everything from public quantities. No label is read, and nothing is written."""
+    from tacit.config import error_prefix
     from tacit.data.columns import Columns
-    from tacit.store.answers import RememberedAnswers, default_path
-    from tacit.train.configuration.configured import flip_key, method_of
-    from tacit.train.configuration.table import said_under
+    from tacit.store.calibration_cache import CalibrationCache, default_cache_path
     from tacit.train.examples import Examples
-    from tacit.train.memory import estimate
+    from tacit.train.job.memory import estimate_memory
+    from tacit.train.job.plan import flip_key, method_from_config
     from tacit.train.models.model import Part
     from tacit.train.models.onnx_export import check_exportable
 
@@ -96,22 +96,22 @@ def planned(config: TrainingConfig) -> Planned:
         with spinner("planning: tables and noise"):
             plan, statistic = statistic_plan(config, examples, now)
         memory = statistic_memory(config, examples, statistic)
-        return Planned(config, columns, examples, plan, flips, None, memory, statistic)
+        return PlannedTraining(config, columns, examples, plan, flips, None, memory, statistic)
     with spinner("planning: allocation and noise"):
-        method = method_of(config, flips, now=now)
-        plan = method.plan(examples, secret=secret, memory=RememberedAnswers(Path(default_path())))
+        method = method_from_config(config, flips, now=now)
+        plan = method.plan(examples, secret=secret, memory=CalibrationCache(Path(default_cache_path())))
     plan.check(config.model)
-    memory = estimate(config.model, examples, plan, config.speed)
+    memory = estimate_memory(config.model, examples, plan, config.speed)
     if config.onnx is not None:
-        with said_under("export.onnx"):
+        with error_prefix("export.onnx"):
             # A truncated model leaves its sensitive tables out: how large its file is, the export will say.
             check_exportable(config.model, memory.weights if plan.part is Part.WHOLE else 0)
-    return Planned(config, columns, examples, plan, flips, secret, memory)
+    return PlannedTraining(config, columns, examples, plan, flips, secret, memory)
 
 
 def check_out(config: TrainingConfig, *, overwrite: bool) -> None:
     """Refuse to lose anything, before anything is paid for."""
-    from tacit.train.models.placing import OURS
+    from tacit.files import REPLACEABLE_SUFFIXES
     from tacit.train.models.saving import MANIFEST
 
     _check_places(config, overwrite=overwrite)
@@ -119,7 +119,9 @@ def check_out(config: TrainingConfig, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise BadInput(f"expected a new folder for the model, got {config.out}, which exists; say --overwrite")
-    ours = (config.out / MANIFEST).is_file() and all(entry.suffix in OURS for entry in config.out.iterdir())
+    ours = (config.out / MANIFEST).is_file() and all(
+        entry.suffix in REPLACEABLE_SUFFIXES for entry in config.out.iterdir()
+    )
     if not ours:
         raise BadInput(f"expected a saved model to overwrite, got {config.out}, which holds something else")
 
@@ -174,10 +176,10 @@ def _check_payment(config: TrainingConfig, *, synthetic: bool) -> None:
 def _secret(config: TrainingConfig) -> bytes:
     """The one that is kept, or a new one, which is kept once the training is paid for."""
     from tacit.entropy import Entropy, Simulation
-    from tacit.privacy.mechanisms.memoised import SECRET_BYTES
-    from tacit.train.secret_file import existing_secret
+    from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
+    from tacit.train.job.label_flips import read_secret
 
     if config.run.simulated is not None:
         return Simulation(f"secret {config.run.simulated}").bytes(SECRET_BYTES)
     assert config.ledger.secret is not None, "checked before"
-    return existing_secret(config.ledger.secret) or Entropy().bytes(SECRET_BYTES)
+    return read_secret(config.ledger.secret) or Entropy().bytes(SECRET_BYTES)

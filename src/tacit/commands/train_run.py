@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tacit.commands.places import in_words
+from tacit.commands.places import explain_os_error
 from tacit.commands.train_flips import Labelled
 from tacit.commands.train_output import shown_progress
 from tacit.commands.train_payment import Payment
 from tacit.commands.train_placing import put_in_place, saved_run, saved_settings
-from tacit.commands.train_plan import Planned, check_out
+from tacit.commands.train_plan import PlannedTraining, check_out
 from tacit.errors import BadInput, ReservationTaken, SelfCheckFailed, TacitError
 
 if TYPE_CHECKING:
-    from tacit.train.checkpoints import Checkpoints
+    from tacit.train.job.checkpoints import Checkpoints
+    from tacit.train.job.progress import Sink
     from tacit.train.models.model import Model
-    from tacit.train.models.saving import Saved
-    from tacit.train.recalibration import Calibrated
-    from tacit.train.run import Progress
-    from tacit.train.sinks import Sink
+    from tacit.train.models.saving import SavedModel
+    from tacit.train.recalibration import CalibrationResult
+    from tacit.train.run import RunProgress
 
 
 SETTINGS = ("model", "privacy", "labels", "descent", "statistic")  # what a model says of its configuration
@@ -37,20 +37,22 @@ class Interrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingOutcome:
     seconds: float
     paid: str | None  # in words
-    calibrated: Mapping[str, Any] | None  # `Calibrated.as_json`, as the saved model has it
+    calibrated: Mapping[str, Any] | None  # `CalibrationResult.as_json`, as the saved model has it
 
 
-def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overwrite: bool) -> Trained:
-    from tacit.train import sinks
-    from tacit.train.checkpoints import Checkpoints
-    from tacit.train.secret_file import keep_secret
+def run_training(
+    chosen: PlannedTraining, payment: Payment | None, *, resume: bool, overwrite: bool
+) -> TrainingOutcome:
+    from tacit.train.job import progress
+    from tacit.train.job.checkpoints import Checkpoints
+    from tacit.train.job.label_flips import write_secret
 
     config, begun_at = chosen.config, time.monotonic()
     _ = chosen.examples.labels  # labels that are not 0 or 1 are refused here, before anything is paid for
-    with sinks.opened(config.run) as told:
+    with progress.open_sinks(config.run) as told:
         keeper = Checkpoints(config.out, chosen.digest, config.keeping)
         begun = keeper.claim(resume=resume)
         try:
@@ -60,7 +62,7 @@ def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overw
                 _refuse_lost(chosen, payment, keeper)
                 check_out(config, overwrite=overwrite)
             if chosen.secret is not None and config.ledger.secret is not None:
-                keep_secret(config.ledger.secret, chosen.secret)
+                write_secret(config.ledger.secret, chosen.secret)
             paid = None if payment is None else _pay(chosen, payment, keeper)
         except BaseException:
             keeper.release() if begun else keeper.discard()
@@ -77,10 +79,10 @@ def carried_out(chosen: Planned, payment: Payment | None, *, resume: bool, overw
         if config.onnx is not None:
             _finish(keeper, _is_there(chosen, payment), lambda: _export(chosen, overwrite))
         keeper.discard()
-    return Trained(time.monotonic() - begun_at, paid, saved_settings(config.out).get("calibrated"))
+    return TrainingOutcome(time.monotonic() - begun_at, paid, saved_settings(config.out).get("calibrated"))
 
 
-def _refuse_lost(chosen: Planned, payment: Payment | None, keeper: Checkpoints) -> None:
+def _refuse_lost(chosen: PlannedTraining, payment: Payment | None, keeper: Checkpoints) -> None:
     """A model that was made, and is not to be found, may be anywhere."""
     if not keeper.made or saved_run(keeper.staged) == keeper.run:
         return
@@ -91,7 +93,7 @@ def _refuse_lost(chosen: Planned, payment: Payment | None, keeper: Checkpoints) 
     )
 
 
-def _pay(chosen: Planned, payment: Payment, keeper: Checkpoints) -> str:
+def _pay(chosen: PlannedTraining, payment: Payment, keeper: Checkpoints) -> str:
     from tacit.train.plan import LabelPhase
 
     if keeper.made:  # so what it cost was reserved
@@ -109,8 +111,8 @@ def _pay(chosen: Planned, payment: Payment, keeper: Checkpoints) -> str:
 
 
 def _attempt(keeper: Checkpoints, there: bool) -> str | None:
-    """Who this run is to the ledger. Folders that were begun before there were tokens have none: such a run is
-    called by its name, and where its model is in its place already nothing more leaves."""
+    """The name of this run in the ledger. Folders that were begun before there were tokens have none: such a
+    run is called by its name, and where its model is in its place already nothing more leaves."""
     if keeper.token is None and not there:
         return f"run {keeper.run}"
     return keeper.token
@@ -133,11 +135,16 @@ def _say_made(payment: Payment | None, keeper: Checkpoints, attempt: str | None,
 
 
 def _trained(
-    chosen: Planned, payment: Payment | None, keeper: Checkpoints, told: tuple[Sink, ...], *, begun: bool
-) -> tuple[Model, Calibrated | None]:
+    chosen: PlannedTraining,
+    payment: Payment | None,
+    keeper: Checkpoints,
+    told: tuple[Sink, ...],
+    *,
+    begun: bool,
+) -> tuple[Model, CalibrationResult | None]:
     from tacit.entropy import Entropy, Simulation
+    from tacit.train.job.progress import Spending
     from tacit.train.run import Run
-    from tacit.train.spending import Spending
 
     config, seed = chosen.config, chosen.config.run.simulated
     selection = chosen.examples.selection
@@ -153,7 +160,7 @@ def _trained(
             return _from_statistic(chosen), None
         with _stopping(keeper), shown_progress(chosen.plan, spending, told) as watch:
 
-            def count(progress: Progress) -> None:
+            def count(progress: RunProgress) -> None:
                 nonlocal steps
                 steps += 1
                 watch(progress)
@@ -180,12 +187,12 @@ def _trained(
         _give_up(keeper, payment, problem)
 
 
-def _from_statistic(chosen: Planned) -> Model:
+def _from_statistic(chosen: PlannedTraining) -> Model:
     from tacit.commands.output import spinner
-    from tacit.commands.train_statistic import fitted
+    from tacit.commands.train_statistic import fit_released_statistic
 
     with spinner("fitting to one noisy statistic"):
-        return fitted(chosen)
+        return fit_released_statistic(chosen)
 
 
 def _give_up(keeper: Checkpoints, payment: Payment | None, problem: BaseException) -> NoReturn:
@@ -219,7 +226,11 @@ def _finish(keeper: Checkpoints, standing: str, act: Callable[[], object]) -> No
 
 
 def _stage(
-    chosen: Planned, payment: Payment | None, model: Model, calibrated: Calibrated | None, keeper: Checkpoints
+    chosen: PlannedTraining,
+    payment: Payment | None,
+    model: Model,
+    calibrated: CalibrationResult | None,
+    keeper: Checkpoints,
 ) -> None:
     from tacit.train.models.saving import save
 
@@ -228,11 +239,15 @@ def _stage(
 
 
 def as_saved(
-    chosen: Planned, payment: Payment | None, model: Model, calibrated: Calibrated | None, run: str
-) -> Saved:
+    chosen: PlannedTraining,
+    payment: Payment | None,
+    model: Model,
+    calibrated: CalibrationResult | None,
+    run: str,
+) -> SavedModel:
     """The model with its promise, and with how it was trained: settings, never a private figure. How far off
     predictions were is from a statistic that the promise covers."""
-    from tacit.train.models.saving import Saved
+    from tacit.train.models.saving import SavedModel
 
     config, plan = chosen.config, chosen.plan
     statement = None if plan.statement is None else plan.statement.as_json()
@@ -252,7 +267,7 @@ def as_saved(
     method = config.privacy.method
     if chosen.simulated:
         method, statement, settings["as_if"] = f"{method} (simulated, not private)", None, statement
-    return Saved(
+    return SavedModel(
         model=model,
         head=plan.head,
         encoder=chosen.columns.encoder,
@@ -264,12 +279,12 @@ def as_saved(
     )
 
 
-def _export(chosen: Planned, overwrite: bool) -> None:
-    from tacit.train.models.onnx_export import export
+def _export(chosen: PlannedTraining, overwrite: bool) -> None:
+    from tacit.train.models.onnx_export import export_onnx
     from tacit.train.models.saving import load
 
     assert chosen.config.onnx is not None
-    export(load(chosen.config.out), chosen.config.onnx, overwrite=overwrite)
+    export_onnx(load(chosen.config.out), chosen.config.onnx, overwrite=overwrite)
 
 
 def _stays(payment: Payment | None) -> str:
@@ -278,20 +293,20 @@ def _stays(payment: Payment | None) -> str:
     return f" (what it costs stays reserved in the ledger as {payment.keys[0]}; see tacit ledger settle --help)"
 
 
-def _is_there(chosen: Planned, payment: Payment | None) -> str:
+def _is_there(chosen: PlannedTraining, payment: Payment | None) -> str:
     """For what fails after the payment was committed: to do it again costs nothing."""
     spent = "" if payment is None else f", and what it costs is spent in the ledger as {payment.keys[0]}"
     return f" (the model is there, {chosen.config.out}{spent}: what is missing costs nothing more)"
 
 
 def _said(problem: BaseException) -> str:
-    return in_words(problem) if isinstance(problem, OSError) else str(problem)
+    return explain_os_error(problem) if isinstance(problem, OSError) else str(problem)
 
 
-def _how_to_go_on(chosen: Planned, keeper: Checkpoints) -> str:
-    from tacit.train.checkpoints import words
+def _how_to_go_on(chosen: PlannedTraining, keeper: Checkpoints) -> str:
+    from tacit.train.job.checkpoints import describe_mark
 
-    return f"kept at {words(keeper.mark)}; go on with: tacit train {chosen.config.place} --resume"
+    return f"kept at {describe_mark(keeper.mark)}; go on with: tacit train {chosen.config.place} --resume"
 
 
 @contextmanager

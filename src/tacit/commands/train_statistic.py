@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tacit.entropy import Entropy, Simulation
-from tacit.train.memory import FLOAT, ID, WORD, MemoryEstimate
+from tacit.train.job.memory import FLOAT, ID, WORD, MemoryEstimate
 from tacit.train.plan import Plan
-from tacit.train.statistic.field_machine import FieldFactors
-from tacit.train.statistic.plan import Plan as StatisticPlan
+from tacit.train.statistic.model import FieldFactors
+from tacit.train.statistic.release import StatisticPlan
 
 if TYPE_CHECKING:
-    from tacit.commands.train_plan import Planned
-    from tacit.train.configuration.values import TrainingConfig
+    from tacit.commands.train_plan import PlannedTraining
+    from tacit.train.config import TrainingConfig
     from tacit.train.examples import Examples
     from tacit.train.models.model import Model
 
@@ -50,8 +50,8 @@ def statistic_memory(config: TrainingConfig, examples: Examples, plan: Statistic
     )
 
 
-def fitted(chosen: Planned) -> Model:
-    """Release the statistic and fit a model to it. Whoever goes on after a crash draws it afresh: nobody has
+def fit_released_statistic(chosen: PlannedTraining) -> Model:
+    """Release the statistic and fit a model to it. A run that goes on after a crash draws it afresh: nobody has
     seen the one before."""
     config, examples, seed = chosen.config, chosen.examples, chosen.config.run.simulated
     assert chosen.statistic is not None

@@ -1,6 +1,6 @@
-"""Which rows train, which validate and which test: by time, at random, or by person.
+"""Splits of a log into train, validation and test rows: by time, at random, or by user.
 
->>> split = Split("chronological", {"train": .8, "validation": .1, "test": .1})
+>>> split = LogSplit("chronological", {"train": .8, "validation": .1, "test": .1})
 >>> {name: len(rows) for name, rows in split.parts(10).items()}
 {'train': 8, 'validation': 1, 'test': 1}
 """
@@ -22,19 +22,19 @@ from tacit.expect import Choice
 from tacit.kernels import whole_fingerprints
 
 LARGEST_SEED = 2**63 - 1
-
-
-CHUNK = 2**20
+CHUNK = 2**20  # rows
 
 
 class Way(Choice):
+    """How rows are divided into parts."""
+
     CHRONOLOGICAL = "chronological"  # by the time column; by the file's order where a log has none
     RANDOM = "random"  # every row by itself
     BY_USER = "by-user"  # all rows of a person in the same part
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowSet:
     """Some rows of a log: a stretch, which costs no memory and reads without copying, or a list of them."""
 
     at: slice | NDArray[np.int64]
@@ -51,8 +51,8 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Split:
-    """Named shares that add up to one. `seed` belongs to the ways that draw.
+class LogSplit:
+    """A split of a log: named shares that add up to one. `seed` belongs to the ways that draw.
 
     The draw is a public hash of the row's number or of the person's key: anybody can repeat it.
     """
@@ -77,16 +77,16 @@ class Split:
         *,
         times: NDArray[np.int64] | None = None,
         users: NDArray[np.uint64] | None = None,
-    ) -> dict[str, Rows]:
+    ) -> dict[str, RowSet]:
         """The rows of each part. Every row is in exactly one."""
         if self.way is Way.CHRONOLOGICAL:
             return self._chronological(rows, times)
         parts = [self._part_of(slice(first, first + CHUNK), rows, users) for first in range(0, rows, CHUNK)]
         part = np.concatenate([np.empty(0, dtype=np.uint8), *parts])
-        return {name: Rows(np.flatnonzero(part == index)) for index, name in enumerate(self.shares)}
+        return {name: RowSet(np.flatnonzero(part == index)) for index, name in enumerate(self.shares)}
 
     def sizes(self, rows: int, *, users: NDArray[np.uint64] | None = None) -> dict[str, int]:
-        """How many rows each part has, in little memory: parts that are lists of rows grow with the log."""
+        """The number of rows in each part, in little memory: parts that are lists of rows grow with the log."""
         if self.way is Way.CHRONOLOGICAL:
             return {name: len(part) for name, part in self._chronological(rows, None).items()}
         counts = np.zeros(len(self.shares), dtype=np.int64)
@@ -126,7 +126,7 @@ class Split:
         }
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Split:
+    def from_json(cls, record: Mapping[str, Any]) -> LogSplit:
         if not isinstance(record["shares"], Mapping):
             raise BadInput("expected a split's shares by the names of its parts, got others")
         return cls(record["way"], record["shares"], record["seed"])
@@ -142,12 +142,12 @@ class Split:
             total += share
             yield total
 
-    def _chronological(self, rows: int, times: NDArray[np.int64] | None) -> dict[str, Rows]:
+    def _chronological(self, rows: int, times: NDArray[np.int64] | None) -> dict[str, RowSet]:
         at = [int(edge * rows) for edge in self._edges()]
         stretches = {
             name: slice(first, past) for name, first, past in zip(self.shares, at[:-1], at[1:], strict=True)
         }
         if times is None or bool(np.all(times[1:] >= times[:-1])):
-            return {name: Rows(stretch) for name, stretch in stretches.items()}
+            return {name: RowSet(stretch) for name, stretch in stretches.items()}
         order = np.argsort(times, kind="stable")
-        return {name: Rows(np.sort(order[stretch])) for name, stretch in stretches.items()}
+        return {name: RowSet(np.sort(order[stretch])) for name, stretch in stretches.items()}

@@ -1,28 +1,42 @@
-"""The mark that made-up data carries, so that whatever is made from it can say so.
+"""Synthetic logs on disk: the writer of generated logs, and the mark that identifies them as synthetic.
 
-What is made up is nobody's, so it may be trained on without a promise. The mark is therefore bound to its file:
-to the size and the ends of a text, and to the number of rows of a Parquet file, so that another file of the
-same name, or a copy to which rows were added, has none.
+A generated log is written as Parquet or in the layout of the published file. Synthetic data belongs to nobody
+and may be used without a privacy guarantee, so everything made from it must be able to tell. The mark is
+therefore bound to its file: to the size and both ends of a text file (kept beside it), and to the number of
+rows of a Parquet file (in its metadata). Another file of the same name, or a copy with rows added, has no
+valid mark.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv as arrow_csv
+
+from tacit import expect
+from tacit.data.generators.worlds import LogWorld
+from tacit.data.reading.layout import FileLayout
 from tacit.data.reading.parquet import is_parquet
 from tacit.errors import BadInput
+from tacit.expect import Choice
+from tacit.files import parse_json, read_json
 from tacit.parquet import open_parquet
-from tacit.records import parse_record, read_record
 
 MARK = b"tacit.synthetic"
 ENDS = 2**16  # bytes
 
 
-def beside(path: Path) -> Path:
+def mark_path(path: Path) -> Path:
     """Where a text file, which has no room for it, keeps its mark."""
     return path.with_name(f"{path.name}.synthetic.json")
 
@@ -33,21 +47,21 @@ def text_mark(path: Path, settings: Mapping[str, Any]) -> bytes:
 
 
 def parquet_mark(rows: int, settings: Mapping[str, Any]) -> bytes:
-    """The mark inside a Parquet file of so many rows."""
+    """The mark inside a Parquet file of `rows` rows."""
     return json.dumps({**settings, "rows_here": rows}).encode()
 
 
 def is_synthetic(path: Path) -> bool:
-    """Whether tacit made up this file. One that lost its mark, or was changed, can no longer tell."""
+    """Whether tacit generated this file. One that lost its mark, or was changed, can no longer tell."""
     try:
-        if beside(path).exists():
-            mark = read_record(beside(path))
+        if mark_path(path).exists():
+            mark = read_json(mark_path(path))
             return all(mark.get(key) == value for key, value in _fingerprint(path).items())
         if not is_parquet(path):
             return False
         with open_parquet(path) as file:
             mark = (file.schema_arrow.metadata or {}).get(MARK)
-            return mark is not None and parse_record(mark).get("rows_here") == file.metadata.num_rows
+            return mark is not None and parse_json(mark).get("rows_here") == file.metadata.num_rows
     except (BadInput, AttributeError):
         return False
 
@@ -59,3 +73,157 @@ def _fingerprint(path: Path) -> dict[str, Any]:
         file.seek(max(0, size - ENDS))
         ends += file.read(ENDS)
     return {"bytes": size, "ends": hashlib.sha256(ends).hexdigest()}
+
+
+class Format(Choice):
+    """How a generated log is written."""
+
+    PARQUET = "parquet"
+    PUBLISHED = "published"
+
+
+MAIN_TABLE = "raw_sample"  # what the table of rows is called where a log is a folder
+TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a generated log is written. Nothing is seen there before all of it is written."""
+
+    out: Path
+    format: Format
+    truth: Path | None = None
+    overwrite: bool = False
+
+    @classmethod
+    def at(cls, out: Path, format: Format | str | None = None, **options: Any) -> Destination:
+        """A destination with the format by its name: anything but a text file's ending is Parquet."""
+        named = Format.PUBLISHED if out.name.endswith(TEXT_ENDINGS) else Format.PARQUET
+        if named is Format.PARQUET and out.suffix in (".gz", ".bz2", ".zst", ".zip"):
+            raise BadInput(f"expected a name ending in .parquet or {', '.join(TEXT_ENDINGS)}, got {out.name}")
+        return cls(out, named if format is None else Format(format), **options)
+
+    def check(self) -> None:
+        """Refuse before any work what would be refused after it."""
+        for path in (self.out, self.truth):
+            if path is not None and path.exists() and not self.overwrite:
+                raise BadInput(f"expected a new file to write to, got {path}, which exists (see --overwrite)")
+        if self.truth is not None and self.truth.resolve() == self.out.resolve():
+            raise BadInput(f"expected the truth in a file of its own, got {self.truth} for both")
+        if self.truth is not None and (self.truth.is_dir() or not self.truth.parent.is_dir()):
+            raise BadInput(f"expected a file in a folder that exists for the truth, got {self.truth}")
+        if self.out.is_dir() and not list(self.out.glob(f"{MAIN_TABLE}.*")):
+            raise BadInput(
+                f"expected a log to overwrite, got the folder {self.out}, which holds something else"
+            )
+
+
+def write_log(
+    world: LogWorld,
+    rows: int,
+    layout: FileLayout,
+    destination: Destination,
+    settings: Mapping[str, Any],
+    progress: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Write `rows` rows of a world, block by block. A world with side tables becomes a folder."""
+    rows = expect.whole("rows", rows, at_least=1)
+    destination.check()
+    files = _Files(destination, layout, {"log": world.name, "rows": rows, **settings})
+    tables = world.side_tables()
+    if tables and destination.out.name.endswith(TEXT_ENDINGS):
+        raise BadInput(
+            f"expected the name of a folder for the tables of {world.name}, got {destination.out.name}"
+        )
+    with _draft_folder(destination.out) as building:
+        for name, table in tables.items():
+            with files.writer(building / files.named(name), table.schema, table.num_rows) as writer:
+                for batch in table.to_batches():
+                    writer.write_batch(batch)
+            files.mark_text(building / files.named(name))
+        main = building / (files.named(MAIN_TABLE) if tables else destination.out.name)
+        truth = building / "truth.parquet"
+        with ExitStack() as closing:
+            log_writer = truth_writer = None
+            written = 0
+            for generated in world.batches(rows):
+                if log_writer is None:  # a writer needs to know the columns
+                    log_writer = closing.enter_context(files.writer(main, generated.batch.schema, rows))
+                    if destination.truth is not None:
+                        truth_writer = closing.enter_context(files.parquet(truth, generated.truth.schema, rows))
+                log_writer.write_batch(generated.batch)
+                if truth_writer is not None:
+                    truth_writer.write_batch(generated.truth)
+                written += generated.batch.num_rows
+                progress(written)
+        files.mark_text(main)
+        if mark_path(main).exists() and not tables:
+            mark_path(main).replace(mark_path(destination.out))
+        if destination.truth is not None:
+            shutil.move(truth, destination.truth)
+        _replace(building if tables else main, destination.out)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """How each file of a log is written."""
+
+    destination: Destination
+    layout: FileLayout
+    settings: Mapping[str, Any]
+
+    def named(self, table: str) -> str:
+        return f"{table}.parquet" if self.destination.format is Format.PARQUET else f"{table}.csv"
+
+    def mark_text(self, path: Path) -> None:
+        """Write the mark beside a text file; Parquet carries its own."""
+        if self.destination.format is Format.PUBLISHED:
+            mark_path(path).write_bytes(text_mark(path, self.settings))
+
+    def parquet(self, path: Path, schema: pa.Schema, rows: int) -> pq.ParquetWriter:
+        return pq.ParquetWriter(path, schema.with_metadata({MARK: parquet_mark(rows, self.settings)}))
+
+    @contextmanager
+    def writer(self, path: Path, schema: pa.Schema, rows: int) -> Iterator[Any]:
+        if self.destination.format is Format.PARQUET:
+            with self.parquet(path, schema, rows) as writer:
+                yield writer
+            return
+        lists = [field.name for field in schema if pa.types.is_list(field.type)]
+        if lists:
+            raise BadInput(f"column {lists[0]}: expected Parquet, which can hold its lists, got a text file")
+        options = arrow_csv.WriteOptions(
+            include_header=self.layout.header,
+            delimiter=self.layout.separator,
+            quoting_style="needed" if self.layout.quoted else "none",
+            quoting_header="none",
+        )
+        compression = "gzip" if path.suffix == ".gz" else None
+        with (
+            pa.output_stream(str(path), compression=compression) as stream,
+            arrow_csv.CSVWriter(stream, schema, write_options=options) as writer,
+        ):
+            yield writer
+
+
+@contextmanager
+def _draft_folder(out: Path) -> Iterator[Path]:
+    """A folder beside the destination, gone afterwards whatever happens."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    building = out.with_name(f".{out.name}.{uuid.uuid4().hex}")
+    building.mkdir()
+    try:
+        yield building
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _replace(built: Path, out: Path) -> None:
+    """Move to `out`: a file in one step; a folder in two, the old one kept until the new one is there."""
+    if not out.is_dir():
+        built.replace(out)
+        return
+    old = out.with_name(f"{built.name}.replaced")
+    out.rename(old)
+    built.rename(out)
+    shutil.rmtree(old)

@@ -1,10 +1,10 @@
-"""Stage 4: the server offers a few candidates at public prices, and the device chooses among them privately.
+"""Stage 4: the server sends a menu of candidates at public prices, and the device chooses among them privately.
 
-disclosure   what a person says of a context: a level, or a block of a cut that leaves enough open
-estimates    click-through rates along the hierarchy of contexts, from exact or noisy counts
-candidates   the server: a few ads for a disclosed node
-sent         what it answers
-client       the device: the best of them for the exact context and the person's own history
-planning     what a private choice is worth, and what it may spend
-auction      many requests at once: candidates, prices, choices, metrics, markets
+protocol  what server and device both know, all public: cuts of contexts, menus, prices, forecasts, plans
+server    click rates from counts, values of ads, which ads to send for a disclosed context, logs of choices
+device    exact context and history, private scores, wallet, the reported choice and the one that stays local
+auction   many requests at once: blocks, prices, choice rules, metrics, markets, bidders' incentives
+
+`server` and `device` share only `protocol`; `auction`, which stands for a server and many devices, may use
+all three.
 """

@@ -14,28 +14,26 @@ from fractions import Fraction
 import numpy as np
 
 from tacit.entropy import Simulation
-from tacit.gather.client.reporting import made
+from tacit.gather.client.reporter import make_upload
+from tacit.gather.protocol.credentials import SealingKey, issue_device_key
+from tacit.gather.protocol.groups import Group
+from tacit.gather.protocol.messages import ReportSet
+from tacit.gather.protocol.noise import Noise, ServerNoise, UserNoise
+from tacit.gather.protocol.promises import Promise
+from tacit.gather.protocol.releases import sum_shares
+from tacit.gather.protocol.rounds import CHECK_BYTES, DIGEST_BYTES, MOST_CELLS, Round
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
 from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
-from tacit.gather.wire.closing import Agreement
-from tacit.gather.wire.credentials import issue
-from tacit.gather.wire.groups import Group
-from tacit.gather.wire.noise import Noise, ServerNoise, UserNoise
-from tacit.gather.wire.promises import Promise
-from tacit.gather.wire.releases import summed
-from tacit.gather.wire.rounds import CHECK_BYTES, DIGEST_BYTES, MOST_CELLS, Round
-from tacit.gather.wire.sealing import SealingKey
-from tacit.privacy.audit.case import Case, Seen, claim, discrete_law, empirical
-from tacit.privacy.audit.catalogue import telling_count
-from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
+from tacit.privacy.audit.case import AuditCase, AuditDraws, claimed_epsilon, discrete_law, empirical_case
+from tacit.privacy.audit.catalogue import most_revealing_count
+from tacit.privacy.noise.distributions import DiscreteGaussian, Skellam
+from tacit.privacy.noise.exact_sampler import SymmetricLaw
 from tacit.privacy.noise.shares import SkellamShares
-from tacit.privacy.noise.skellam import Skellam
-from tacit.privacy.noise.symmetric import SymmetricLaw
 from tacit.privacy.randomness import Source
-from tacit.privacy.relations import Relation
 from tacit.privacy.releases import DiscreteGaussianCounts, NoisyCounts, SkellamCounts
-from tacit.schema.statistics import Integers
+from tacit.privacy.units import Relation
+from tacit.schema.counts import Integers
 
 PARTIES, ANSWERED = 4, 3
 DELTA = 0.01
@@ -43,7 +41,7 @@ OPENS, CLOSES = 1_000, 2_000
 VARIANCE = Fraction(4)
 
 
-def cases() -> list[Case]:
+def cases() -> list[AuditCase]:
     """Weaker noise is given to the real devices and the real proxy, by the round."""
     return [
         _case(
@@ -66,22 +64,22 @@ def _case(
     release: Callable[[Fraction], NoisyCounts],
     noise: Callable[[Fraction], Noise],
     left: Callable[[Fraction], SymmetricLaw],
-) -> Case:
+) -> AuditCase:
     def claimed_at(share: Fraction) -> float:
-        return claim(release(VARIANCE * share**2), Relation.ZERO_OUT, DELTA)
+        return claimed_epsilon(release(VARIANCE * share**2), Relation.ZERO_OUT, DELTA)
 
     claimed = claimed_at(Fraction(1))
-    at_least = telling_count(release(VARIANCE), 1, claimed)
+    at_least = most_revealing_count(release(VARIANCE), 1, claimed)
 
-    def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+    def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> AuditDraws:
         """The event: what the server sees of the count is large."""
         sizes = [min(MOST_CELLS, trials - start) for start in range(0, trials, MOST_CELLS)]
         count, added = 0 if neighbour else 1, noise(VARIANCE * share**2)
         seen = np.concatenate([_server_view(added, cells, count, source) for cells in sizes])
-        return Seen(seen >= at_least, seen - count)
+        return AuditDraws(seen >= at_least, seen - count)
 
     law = discrete_law(lambda share: left(VARIANCE * share**2), claimed_at)
-    return empirical(name, Relation.ZERO_OUT, claimed, delta=DELTA, draws=draws, law=law)
+    return empirical_case(name, Relation.ZERO_OUT, claimed, delta=DELTA, draws=draws, law=law)
 
 
 def _server_view(noise: Noise, cells: int, count: int, source: Source) -> Integers:
@@ -99,14 +97,16 @@ def _server_view(noise: Noise, cells: int, count: int, source: Source) -> Intege
     for place, seed in enumerate(seeds):
         device, values = place.to_bytes(16, "little"), np.full(cells, count if place == 0 else 0)
         # Not by a `Reporter`, which would refuse a device with so many events.
-        upload = made(round, values, device=device, key=issue(secret, device), entropy=Simulation(seed))
+        upload = make_upload(
+            round, values, device=device, key=issue_device_key(secret, device), entropy=Simulation(seed)
+        )
         uploads.append(upload.to_bytes())
     proxy.take(uploads, OPENS)
     while (job := proxy.next_job(round.digest)) is not None:
         proxy.job_answered(server.job(job.to_bytes(), OPENS))
-    agreed = Agreement.from_bytes(server.agree(proxy.agreement(round.digest, CLOSES).to_bytes(), CLOSES))
+    agreed = ReportSet.from_bytes(server.agree(proxy.agreement(round.digest, CLOSES).to_bytes(), CLOSES))
     share = round.group.from_bytes(proxy.noisy_share(round.digest, agreed).share, cells)
-    seen = round.group.lift(round.group.add(share, summed(round, store.totals(round.digest))))
+    seen = round.group.lift(round.group.add(share, sum_shares(round, store.totals(round.digest))))
     law = noise.device_law  # the first that a device draws is its noise: the last one tells
     return seen if law is None else seen - law.sample_array(cells, Simulation(seeds[-1]).words)
 

@@ -1,7 +1,8 @@
 """The few C++ loops and their NumPy twins: no policy, no randomness of their own.
 
-Where the package was installed without a C++ compiler, the twins in `reference` and `reference_training` serve,
-with one warning. The loops of training are in `training`, normals in `normals`, the others here.
+Where the package was installed without a C++ compiler, the twins in the `reference` modules serve, with one
+warning. Fingerprints of tokens are here; every other family of loops has a module: `auctions`, `choices`,
+`field`, `greedy`, `normals`, `training`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
-from tacit.kernels.choosing import chosen
+from tacit.kernels.backend import load_kernel
 
 
 def text_fingerprints(offsets: NDArray[np.int32], data: NDArray[np.uint8], seed: int) -> NDArray[np.uint64]:
@@ -26,7 +27,7 @@ def text_fingerprints(offsets: NDArray[np.int32], data: NDArray[np.uint8], seed:
         raise BadInput("expected one offset more than texts, got none")
     out = np.empty(len(offsets) - 1, dtype=np.uint64)
     try:
-        chosen("_tokens").text_fingerprints(offsets, data, seed, out)
+        load_kernel("_tokens").text_fingerprints(offsets, data, seed, out)
     except ValueError as problem:
         raise BadInput(f"{problem}, got others") from None
     return out
@@ -36,7 +37,7 @@ def whole_fingerprints(values: NDArray[np.int64], seed: int) -> NDArray[np.uint6
     """The fingerprints of the numbers' decimal digits, so that 17 and "17" are the same token."""
     _expect_flat("whole numbers", values, np.int64)
     out = np.empty(len(values), dtype=np.uint64)
-    chosen("_tokens").whole_fingerprints(values, seed, out)
+    load_kernel("_tokens").whole_fingerprints(values, seed, out)
     return out
 
 

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
+from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_array, expect_below
-from tacit.kernels.choosing import chosen as chosen_kernel
 
 Floats = NDArray[np.float64]
 Wholes = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 TopColumns = tuple[Wholes, Wholes, Words, Words, Wholes]
-"""Laws of top-m randomized response, one a row: the columns of `TopLaws` after the first."""
+"""Laws of top-m randomized response, one per row: the columns of `TopLaws` after the first."""
 
 EMPTY, RESERVE = -1, -2
 """Rows that are no candidate's: the empty slot, and (as the setter of a price) the reserve."""
@@ -34,7 +34,7 @@ LARGEST_RATE = float(np.finfo(np.float64).max) / 4 / MOST_MICROS  # so that ever
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedCandidates:
     """The candidates that stay, publicly ranked: `rows` says where each was, `setters` who priced it."""
 
     offsets: Wholes
@@ -60,7 +60,7 @@ class Pricing:
         return self.first_price, self.per_event, self.reserve, self.keep, empty
 
 
-def rank_and_price(offsets: Wholes, bids: Wholes, rates: Floats, pricing: Pricing) -> Ranked:
+def rank_and_price(offsets: Wholes, bids: Wholes, rates: Floats, pricing: Pricing) -> RankedCandidates:
     """Rank by bid x rate, price each candidate by the next one (or by itself), and keep scores >= keep x best.
 
     Candidates below the reserve take no part. `empty` is the worth of an empty slot where abstaining is a
@@ -74,7 +74,7 @@ def rank_and_price(offsets: Wholes, bids: Wholes, rates: Floats, pricing: Pricin
     scores = np.empty(room, np.float64)
     arrays = (kept, rows, scores, prices, setters)
     stayed: int = _kernel().rank_and_price(offsets, bids, rates, *pricing.arguments, *arrays)
-    return Ranked(kept, rows[:stayed], scores[:stayed], prices[:stayed], setters[:stayed])
+    return RankedCandidates(kept, rows[:stayed], scores[:stayed], prices[:stayed], setters[:stayed])
 
 
 def take_scores(rows: Wholes, bids: Wholes, rates: Floats, empty: float) -> Floats:
@@ -90,8 +90,8 @@ def take_scores(rows: Wholes, bids: Wholes, rates: Floats, empty: float) -> Floa
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What was shown: one entry an auction that shows something, with the rank it was chosen from."""
+class ShownCandidates:
+    """What was shown: one entry per auction that shows something, with the rank it was chosen from."""
 
     rows: Wholes
     prices: Wholes
@@ -99,7 +99,7 @@ class Shown:
     setters: Wholes
 
 
-def shown(ranked: Ranked, chosen: Wholes) -> Shown:
+def shown(ranked: RankedCandidates, chosen: Wholes) -> ShownCandidates:
     """What the chosen places show. Nothing is shown where the place is -1, or that of the empty slot."""
     total = expect_offsets(ranked.offsets)
     for name in ("rows", "prices", "setters"):
@@ -110,7 +110,7 @@ def shown(ranked: Ranked, chosen: Wholes) -> Shown:
     count: int = _kernel().shown(ranked.offsets, chosen, *columns, *out)
     if count < 0:
         raise BadInput("expected chosen places among those offered, got one beyond")
-    return Shown(*(array[:count] for array in out))
+    return ShownCandidates(*(array[:count] for array in out))
 
 
 def run_auctions(
@@ -121,7 +121,7 @@ def run_auctions(
     private_rates: Floats,
     laws: TopColumns,
     words: Words,
-) -> Shown:
+) -> ShownCandidates:
     """Rank, choose and price in one pass: as `rank_and_price`, `take_scores`, `choose_top` and `shown` would.
 
     An auction's law is the row of its number of candidates. Prices come from public columns here, too: what is
@@ -139,7 +139,7 @@ def run_auctions(
     )
     if count < 0:
         raise BadInput("expected a law for every number of candidates, got none for one")
-    return Shown(*(array[:count] for array in out))
+    return ShownCandidates(*(array[:count] for array in out))
 
 
 def all_within(values: Floats, low: float, high: float) -> bool:
@@ -199,4 +199,4 @@ def _expect_public(offsets: Wholes, bids: Wholes, rates: Floats) -> int:
 
 
 def _kernel() -> ModuleType:
-    return chosen_kernel("_auctions", "reference_auctions")
+    return load_kernel("_auctions", "reference_auctions")

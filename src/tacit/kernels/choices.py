@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tacit.errors import BadInput
 from tacit.kernels.auctions import all_within, expect_offsets, expect_top_laws
+from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_array
-from tacit.kernels.choosing import chosen
 
 Floats = NDArray[np.float64]
 Wholes = NDArray[np.int64]
@@ -31,7 +31,7 @@ class TopLaws:
     """The laws of top-m randomized response that occur; `law` (requests) says which of them each request has.
 
     Of the first `kept` candidates, the private best `top` are favoured. The 2^64 words are cut into blocks, one
-    a candidate, in public order: `high_weight` words for the favoured, `low_weight` for the others, one more
+    per candidate, in public order: `high_weight` words for the favoured, `low_weight` for the others, one more
     for the first `spare_words`. Where at most one is kept, or one is favoured and `low_weight` is 0, no word is
     looked at, and weights may be anything.
     """
@@ -143,4 +143,4 @@ def _expect_requests(offsets: Wholes, scores: Floats, laws: TopLaws) -> int:
 
 
 def _kernel() -> ModuleType:
-    return chosen("_choices", "reference_choices")
+    return load_kernel("_choices", "reference_choices")

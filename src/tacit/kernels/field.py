@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
+from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_array
-from tacit.kernels.choosing import chosen as chosen_kernel
 
 Words = NDArray[np.uint64]
 
@@ -29,8 +29,8 @@ PRIME = 2**64 - 2**32 + 1
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How many digits, the largest one, and how they are dealt: to so many wires of `size` places each."""
+class ProofShape:
+    """The number of digits, the largest one, and how they are dealt: to `wires` of `size` places each."""
 
     digits: int
     most: int
@@ -71,7 +71,7 @@ def weighted_sums(table: Words, weights: Words, sums: int) -> Words:
     return out
 
 
-def fill_quotients(table: Words, challenges: Words, shape: Shape) -> None:
+def fill_quotients(table: Words, challenges: Words, shape: ProofShape) -> None:
     """Write each proof's h into rows (rows, width) that have their digits, all in range, and random values.
 
     `challenges` is (rows, proofs).
@@ -84,7 +84,7 @@ def fill_quotients(table: Words, challenges: Words, shape: Shape) -> None:
     _kernel().fill_quotients(table, challenges, shape.digits, shape.most, shape.wires, shape.size)
 
 
-def evaluations(table: Words, points: Words, shape: Shape) -> Words:
+def evaluations(table: Words, points: Words, shape: ProofShape) -> Words:
     """(rows, proofs, wires + 1): f_j at the proof's point for each wire, then the divided polynomial by h.
 
     `points` is (rows, proofs); none may be a root of unity of order `size`, where digits would be seen.
@@ -110,7 +110,7 @@ def balances(values: Words, challenges: Words, most: int) -> Words:
     return out.reshape(challenges.shape)
 
 
-def _expect_rows(table: Words, name: str, drawn: Words, shape: Shape) -> None:
+def _expect_rows(table: Words, name: str, drawn: Words, shape: ProofShape) -> None:
     _expect_elements(name, drawn, (ANY, ANY))
     _expect_elements("table", table, (drawn.shape[0], shape.width(drawn.shape[1])))
 
@@ -122,4 +122,4 @@ def _expect_elements(name: str, array: Words, shape: tuple[int, ...]) -> None:
 
 
 def _kernel() -> ModuleType:
-    return chosen_kernel("_field", "reference_field")
+    return load_kernel("_field", "reference_field")

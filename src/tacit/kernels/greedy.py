@@ -16,20 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
+from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_array
-from tacit.kernels.choosing import chosen as chosen_kernel
 
 Floats = NDArray[np.float64]
 Wholes = NDArray[np.int64]
 Table = NDArray[np.float32] | NDArray[np.float64]
 
-
 SKETCHED = 2**18
-"""From so many dense values on, a sketch of them (one byte each) spares most of the reading."""
+"""From this number of dense values on, a sketch of them (one byte each) spares most of the reading."""
 
 
 @dataclass(frozen=True, eq=False)
-class Csr:
+class SparseValues:
     """Sparse values: ad a has value[i] in context[i] for i in offsets[a]..offsets[a + 1]-1, and 0 elsewhere.
 
     The contexts of an ad rise. Checked once, here: nobody may write to these arrays afterwards.
@@ -61,7 +60,7 @@ class Csr:
 
 
 @dataclass(frozen=True, eq=False)
-class Picked:
+class GreedySelection:
     """Ads in the order of choice, what each gained, and how many gains were computed for it.
 
     `bound`, where it was asked for, is at least what any k ads reach (`at_least` taken off for each): the
@@ -74,7 +73,7 @@ class Picked:
     bound: float | None = None
 
 
-def first_gains(values: Table | Csr, weight: Floats) -> Floats:
+def first_gains(values: Table | SparseValues, weight: Floats) -> Floats:
     """What each ad gains alone. Values are finite and at least 0, or refused by naming the ad."""
     arrays, ads = _expect_values(values, weight)
     gains = np.empty(ads, np.float64)
@@ -84,7 +83,7 @@ def first_gains(values: Table | Csr, weight: Floats) -> Floats:
     return gains
 
 
-def gains_beside(values: Table | Csr, weight: Floats, best: Floats) -> Floats:
+def gains_beside(values: Table | SparseValues, weight: Floats, best: Floats) -> Floats:
     """What each ad adds where the best so far is `best` (contexts,); values that are negative add nothing."""
     arrays, ads = _expect_values(values, weight)
     expect_array("best", best, np.float64, weight.shape)
@@ -94,7 +93,7 @@ def gains_beside(values: Table | Csr, weight: Floats, best: Floats) -> Floats:
 
 
 def lazy_greedy(
-    values: Table | Csr,
+    values: Table | SparseValues,
     weight: Floats,
     k: int,
     at_least: float = 0.0,
@@ -102,7 +101,7 @@ def lazy_greedy(
     *,
     enough: float = math.inf,
     certify: bool = False,
-) -> Picked:
+) -> GreedySelection:
     """At most k ads, each the one that gains most beside those before it; of equals the first.
 
     It stops before an ad that gains no more than `at_least`, and once the gains add up to `enough`.
@@ -122,7 +121,7 @@ def lazy_greedy(
     if not unread and np.isnan(first).any():
         raise BadInput("expected first_gains to be numbers, got nan")
     most = min(int(k), ads)
-    size = 0 if isinstance(values, Csr) else values.size
+    size = 0 if isinstance(values, SparseValues) else values.size
     room = np.empty(size if size >= SKETCHED else 0, np.uint8)
     picked, gains = np.empty(most, np.int64), np.empty(most, np.float64)
     run = getattr(_kernel(), f"{_kind(values)}_greedy")
@@ -130,19 +129,19 @@ def lazy_greedy(
     count, evaluations, bound = run(*arrays, weight, first, unread, *rules, picked, gains)
     if count < 0:
         raise _bad_values(evaluations)
-    return Picked(picked[:count], gains[:count], evaluations, bound if certify else None)
+    return GreedySelection(picked[:count], gains[:count], evaluations, bound if certify else None)
 
 
 def _bad_values(ad: int) -> BadInput:
     return BadInput(f"ad {ad}: expected values that are finite, small enough to add up and >= 0, got others")
 
 
-def _kind(values: Table | Csr) -> str:
-    return "sparse" if isinstance(values, Csr) else "dense"
+def _kind(values: Table | SparseValues) -> str:
+    return "sparse" if isinstance(values, SparseValues) else "dense"
 
 
-def _expect_values(values: Table | Csr, weight: Floats) -> tuple[tuple[NDArray[Any], ...], int]:
-    if isinstance(values, Csr):
+def _expect_values(values: Table | SparseValues, weight: Floats) -> tuple[tuple[NDArray[Any], ...], int]:
+    if isinstance(values, SparseValues):
         arrays: tuple[NDArray[Any], ...] = (values.offsets, values.context, values.value)
     else:
         _expect_floats("values", values, (ANY, ANY))
@@ -159,4 +158,4 @@ def _expect_floats(name: str, array: Table, shape: tuple[int, ...]) -> None:
 
 
 def _kernel() -> ModuleType:
-    return chosen_kernel("_greedy", "reference_greedy")
+    return load_kernel("_greedy", "reference_greedy")

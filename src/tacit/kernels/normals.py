@@ -1,4 +1,4 @@
-"""Normals by key. All ways give the same ones for the same key.
+"""Normal draws from a key; compiled or not, the same ones for the same key.
 
 The compiled kernel makes its own keystream where the machine has the instructions. Elsewhere it, or its NumPy
 twin, is handed OpenSSL's.
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput, SelfCheckFailed
-from tacit.kernels.choosing import chosen
+from tacit.kernels.backend import load_kernel
 
 Normals = NDArray[np.float32] | NDArray[np.float64]
 
@@ -48,14 +48,14 @@ def fill_normals(out: Normals, key: bytes, scale: float, *, add: bool = False) -
     if out.size > MOST_AT_ONCE:
         raise BadInput(f"expected at most {MOST_AT_ONCE} normals under one key, got {out.size}")
     if _makes_its_keystream():
-        getattr(chosen("_normals"), f"{_FILLS[out.dtype]}_by_key")(out, key, scale, add=add)
+        getattr(load_kernel("_normals"), f"{_FILLS[out.dtype]}_by_key")(out, key, scale, add=add)
     else:
         fill_from_library(out, key, scale, add=add)
 
 
 def fill_from_library(out: Normals, key: bytes, scale: float, *, add: bool = False) -> None:
     """The same, with OpenSSL's keystream."""
-    fill = getattr(chosen("_normals"), _FILLS[out.dtype])
+    fill = getattr(load_kernel("_normals"), _FILLS[out.dtype])
     counting = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
     drawn, keystream = np.empty(BLOCK, out.dtype), bytearray(len(_ZEROS))
     for start in range(0, out.size, BLOCK):
@@ -79,7 +79,7 @@ def _further_word(key: bytes, first: int, pair: int) -> int:
 @cache
 def _makes_its_keystream() -> bool:
     """Whether the kernel has a keystream of its own here. It is held to OpenSSL's once, before it is used."""
-    kernel = chosen("_normals")
+    kernel = load_kernel("_normals")
     if not getattr(kernel, "has_keystream", bool)():
         return False
     for dtype in _FILLS:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.kernels import reference_choices
-from tacit.kernels.ragged import ragged
+from tacit.kernels.reference_choices import iterate_ragged
 
 Floats = NDArray[np.float64]
 Wholes = NDArray[np.int64]
@@ -36,7 +36,7 @@ def rank_and_price(
     setters: Wholes,
 ) -> int:
     kept_offsets[0] = at = 0
-    for i, candidates in enumerate(ragged(offsets)):
+    for i, candidates in enumerate(iterate_ragged(offsets)):
         listed = [(float(bids[row]) * float(rates[row]), row) for row in candidates]
         eligible = [(score, row) for score, row in listed if score >= reserve]
         if not math.isnan(empty):

@@ -5,14 +5,21 @@ The arguments are those of the compiled functions, already checked; `choices` sa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
-
-from tacit.kernels.ragged import ragged
 
 Floats = NDArray[np.float64]
 Wholes = NDArray[np.int64]
 Words = NDArray[np.uint64]
+
+
+def iterate_ragged(offsets: Wholes) -> Iterator[Wholes]:
+    """The places of each auction's candidates."""
+    for start, end in pairwise(offsets):
+        yield np.arange(start, end)
 
 
 def choose_top(
@@ -29,7 +36,7 @@ def choose_top(
 ) -> bool:
     if not _fit(offsets, law, kept):
         return False
-    for i, candidates in enumerate(ragged(offsets)):
+    for i, candidates in enumerate(iterate_ragged(offsets)):
         row = law[i]
         favoured = _favoured(scores[candidates], kept[row], top[row])
         if top[row] == 1 and not low_weight[row]:  # no word is looked at
@@ -57,7 +64,7 @@ def top_pmf(
     if not _fit(offsets, law, kept):
         return False
     pmf[:] = 0
-    for i, candidates in enumerate(ragged(offsets)):
+    for i, candidates in enumerate(iterate_ragged(offsets)):
         row = law[i]
         pmf[candidates[: kept[row]]] = low_chance[row]
         pmf[candidates[list(_favoured(scores[candidates], kept[row], top[row]))]] = high_chance[row]
@@ -76,7 +83,7 @@ def _favoured(scores: Floats, kept: int, top: int) -> set[int]:
 
 
 def softmax_pmf(offsets: Wholes, scores: Floats, rates: Floats, pmf: Floats) -> None:
-    for i, candidates in enumerate(ragged(offsets)):
+    for i, candidates in enumerate(iterate_ragged(offsets)):
         if len(candidates):
             odds = np.exp(rates[i] * (scores[candidates] - scores[candidates].max()))
             pmf[candidates] = odds / odds.sum()
@@ -91,7 +98,7 @@ def flip_pmf(
     weights: Floats,
     pmf: Floats,
 ) -> None:
-    for i, candidates in enumerate(ragged(offsets)):
+    for i, candidates in enumerate(iterate_ragged(offsets)):
         size = len(candidates)
         if not size:
             continue
@@ -103,7 +110,7 @@ def flip_pmf(
 
 
 def choose_by_pmf(offsets: Wholes, pmf: Floats, words: Words, chosen: Wholes) -> None:
-    for i, candidates in enumerate(ragged(offsets)):
+    for i, candidates in enumerate(iterate_ragged(offsets)):
         shares = [int(p * (2.0**64 - 2.0**32)) + 1 for p in pmf[candidates]]
         ends = np.cumsum(np.array(shares, dtype=object))  # Python's whole numbers: these pass 2^63
         reached = [j for j, end in enumerate(ends) if int(words[i]) < end]
@@ -112,5 +119,5 @@ def choose_by_pmf(offsets: Wholes, pmf: Floats, words: Words, chosen: Wholes) ->
 
 
 def expected(offsets: Wholes, pmf: Floats, values: Floats, out: Floats) -> None:
-    for i, candidates in enumerate(ragged(offsets)):
+    for i, candidates in enumerate(iterate_ragged(offsets)):
         out[i] = pmf[candidates] @ values[candidates]

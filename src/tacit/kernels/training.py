@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
+from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_apart, expect_array, expect_below, flat_ids
-from tacit.kernels.choosing import chosen
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
@@ -269,7 +269,7 @@ def rmsprop_block(
 
 
 def _kernel(name: str) -> ModuleType:
-    return chosen(f"_{name}", "reference_training")
+    return load_kernel(f"_{name}", "reference_training")
 
 
 def _expect_table(name: str, table: Floats, *, writable: bool = False) -> int:

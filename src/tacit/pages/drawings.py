@@ -1,4 +1,7 @@
-"""An SVG file as a part of a page: several can stand side by side, and they change with the page's theme."""
+"""SVG files as parts of a page: inlined, their ids prefixed, their colours following the page's theme.
+
+Several can stand side by side. A colour that would not stand out on dark paper is made lighter there.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,52 @@ import re
 from xml.etree import ElementTree
 
 from tacit.errors import BadInput
-from tacit.pages.colours import SHARED, lifted
 
-DRAWN = frozenset(
+INK, MUTED, RULE, PAPER, ACCENT = "#1b1f24", "#5b626c", "#dcd9d2", "#fbfaf8", "#2f6f6d"
+DARK_PAPER, DARK_INK = "#15171a", "#e6e3dc"
+PAGE_COLOURS = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", ACCENT: "--accent"}
+"""The colours that figures share with the page, by their names in the style sheet."""
+
+LEAST_CONTRAST = 4.5  # of a line to dark paper: what WCAG asks of text, which labels of lines are
+
+
+def lighten_for_dark(colour: str) -> str:
+    """The colour itself where it stands out on dark paper, else lighter until it does."""
+    for step in range(21):
+        candidate = _mixed(colour, DARK_INK, step / 20)
+        if contrast(candidate, DARK_PAPER) >= LEAST_CONTRAST:
+            return candidate
+    return DARK_INK
+
+
+def _mixed(colour: str, other: str, share: float) -> str:
+    pairs = zip(_channels(colour), _channels(other), strict=True)
+    return "#" + "".join(f"{round(255 * (one + share * (two - one))):02x}" for one, two in pairs)
+
+
+def contrast(one: str, other: str) -> float:
+    """From 1 to 21, by WCAG 2."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in _channels(colour)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _channels(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return red, green, blue
+
+
+DRAWING_ELEMENTS = frozenset(
     {"circle", "clipPath", "defs", "desc", "ellipse", "g", "line", "marker", "path", "polygon", "polyline"}
     | {"rect", "svg", "symbol", "text", "title", "tspan", "use"}
 )
-LEFT_OUT = frozenset({"metadata", "style"})  # a style would be one for the whole page
+DROPPED_ELEMENTS = frozenset({"metadata", "style"})  # a style would be one for the whole page
 READABLE, WIDEST = 0.5, 832  # how far a drawing is shrunk before it scrolls instead; pixels that fit a laptop
 _REFERENCE = re.compile(r"url\(\s*['\"]?#([^)'\"\s]+)['\"]?\s*\)")
 _COLOUR = re.compile(r"#([0-9a-fA-F]{6})\b")
@@ -20,7 +62,7 @@ _LONG_NUMBER = re.compile(r"(-?\d+\.\d{2})\d+")
 _THEMED = re.compile(r"var\(--c-([0-9a-f]{6}),")
 
 
-def inlined(svg: str, prefix: str) -> str:
+def inline_svg(svg: str, prefix: str) -> str:
     """The drawing as an element of HTML, its ids prefixed; refused if it could load or run anything."""
     try:
         root = ElementTree.fromstring(svg)
@@ -43,18 +85,18 @@ def inlined(svg: str, prefix: str) -> str:
 def dark_colours(html: str) -> str:
     """What the colours of the drawings in a page are on dark paper, as CSS declarations."""
     used = sorted(set(_THEMED.findall(html)))
-    changed = ((f"#{colour}", lifted(f"#{colour}")) for colour in used)
+    changed = ((f"#{colour}", lighten_for_dark(f"#{colour}")) for colour in used)
     return "".join(f"--c-{light[1:]}: {dark}; " for light, dark in changed if light != dark).strip()
 
 
 def _clean(element: ElementTree.Element, prefix: str) -> None:
     for child in list(element):
-        if not isinstance(child.tag, str) or _local(child.tag) in LEFT_OUT:
+        if not isinstance(child.tag, str) or _local(child.tag) in DROPPED_ELEMENTS:
             element.remove(child)
         else:
             _clean(child, prefix)
     element.tag = _local(element.tag)
-    if element.tag not in DRAWN:
+    if element.tag not in DRAWING_ELEMENTS:
         raise BadInput(f"expected a figure of shapes and text, got an element {element.tag!r}")
     attributes = {_local(name): value for name, value in element.attrib.items()}
     element.attrib.clear()
@@ -81,7 +123,7 @@ def _safe(name: str, value: str, prefix: str) -> str:
 
 def _themed(colour: str) -> str:
     """The page's own colours as the page has them; others by a name, so that dark paper can have its own."""
-    named = SHARED.get(colour)
+    named = PAGE_COLOURS.get(colour)
     return f"var({named})" if named else f"var(--c-{colour[1:]}, {colour})"
 
 

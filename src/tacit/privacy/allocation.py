@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy.mechanisms.memoised import FlipKey, flip_labels
+from tacit.privacy.mechanisms.memoisation import FlipKey, flip_labels
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.releases import Composed, Release, SplitLabels
 from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind, Window
@@ -78,8 +78,8 @@ def allocate(
     Neighbours: replace label, for one unit and window. Unit keys and times are the same in both datasets.
     Assumes:    the columns in `public` really are public, and so is the order of rows, which breaks ties in
                 time; the allocation is drawn once and stored; windows are closed (`now`, in seconds, refuses
-                open ones). For a random cap, `ranks` holds one uniform word per row: from `memoised.ranks` they
-                are the same in every run, from `Entropy.words` the allocation must be kept.
+                open ones). For a random cap, `ranks` holds one uniform word per row: from `memoisation.ranks`
+                they are the same in every run, from `Entropy.words` the allocation must be kept.
     Source:     units and caps: Ghazi et al., Evaluation of Label DP (Randomized Response) Mechanisms on Binary
                 Conversion Models; the sum over a unit is basic composition.
     """

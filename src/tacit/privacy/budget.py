@@ -95,8 +95,8 @@ def exp_rounded_down(epsilon: Fraction) -> Fraction:
     return max(Fraction(math.floor(below * 2**128), 2**128), Fraction(1))
 
 
-def shown_up(epsilon: float, digits: int = 4) -> str:
-    """Epsilon for people, with so many significant digits, never shown as less than it is.
+def format_rounded_up(epsilon: float, digits: int = 4) -> str:
+    """Epsilon for people, with `digits` significant digits, never shown as less than it is.
 
     A logarithm that was rounded up is a few units above the number that was asked for; it is shown as that
     number.

@@ -1,7 +1,8 @@
-"""Noise from epsilon: the least noise whose accounted epsilon is at most the one asked for.
+"""Calibration: the least noise whose accounted epsilon is at most the one asked for.
 
-Coarse to fine: the way there is found on a coarse grid, where one look takes milliseconds, and only the last
-few looks are refined. Answers can be remembered across runs through a `Memory` (`tacit.store` has one).
+Coarse to fine: the way there is found on a coarse grid, where one evaluation takes milliseconds, and only
+the last few are refined. Answers can be remembered across runs through a `CalibrationMemory` (`tacit.store`
+has one).
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import Protocol
 
 from tacit import expect
 from tacit.errors import BadInput, NoFiniteGuarantee
-from tacit.privacy.accounting import pld
-from tacit.privacy.relations import Relation
+from tacit.privacy.accounting import accountant
 from tacit.privacy.releases import Composed, Grouped, Release, SubsampledGaussian
+from tacit.privacy.units import Relation
 
 CLOSE = 2e-3  # how far below the asked epsilon an answer may stay, relative
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
 
 
-class Memory(Protocol):
+class CalibrationMemory(Protocol):
     """Numbers that were computed before by this very code, by the text of the question."""
 
     def recall(self, question: str) -> float | None: ...
@@ -28,11 +29,13 @@ class Memory(Protocol):
 
 
 def epsilon(
-    release: Release, *, delta: expect.Number, relation: Relation, memory: Memory | None = None
+    release: Release, *, delta: expect.Number, relation: Relation, memory: CalibrationMemory | None = None
 ) -> float:
     """`accounting.epsilon`, remembered."""
     question = f"epsilon {release!r} delta={expect.exact('delta', delta)} {Relation(relation)}"
-    return _remembered(memory, question, lambda: pld.epsilon(release, delta=delta, relation=Relation(relation)))
+    return _remembered(
+        memory, question, lambda: accountant.epsilon(release, delta=delta, relation=Relation(relation))
+    )
 
 
 def noise_multiplier(
@@ -44,7 +47,7 @@ def noise_multiplier(
     steps: int,
     beside: Sequence[Release] = (),
     group: int = 1,
-    memory: Memory | None = None,
+    memory: CalibrationMemory | None = None,
 ) -> float:
     """The noise multiplier of DP-SGD for a target, jointly with what is released `beside` it.
 
@@ -53,7 +56,7 @@ def noise_multiplier(
     Neighbours: `relation`, for units of at most `group` records, in what is released beside it too.
     Assumes:    Poisson sampling with fresh randomness in every step, a norm bound per record, and a secret
                 realised batch size (see `releases.SubsampledGaussian`).
-    Source:     `accounting.pld`.
+    Source:     `accounting.accountant`.
     """
 
     def release_with(noise: float) -> Release:
@@ -90,14 +93,16 @@ def least_noise(
     chance = float(expect.probability("delta", delta))
 
     def coarse(log_noise: float) -> float:
-        found = pld.coarse_epsilon(
+        found = accountant.coarse_epsilon(
             release_with(math.exp(log_noise)), delta=chance, relation=relation, grid=target / 500
         )
         return math.log(found / target) if found > 0 else -math.inf
 
-    def fine(log_noise: float, first_grid: float = target / pld.GRIDS_PER_EPSILON) -> tuple[float, float]:
+    def fine(
+        log_noise: float, first_grid: float = target / accountant.GRIDS_PER_EPSILON
+    ) -> tuple[float, float]:
         noise = _rounded_up(math.exp(log_noise))
-        found = pld.epsilon(release_with(noise), delta=chance, relation=relation, first_grid=first_grid)
+        found = accountant.epsilon(release_with(noise), delta=chance, relation=relation, first_grid=first_grid)
         return math.log(noise), math.log(max(found, target * 1e-6) / target)
 
     # Both in logs: `short` has too little noise, `safe` enough; the curve between them is nearly a line.
@@ -117,10 +122,10 @@ def least_noise(
             break
     if safe is None:
         raise NoFiniteGuarantee(f"expected noise that reaches epsilon={target:g} at delta={chance:g}, got none")
-    # Whoever asks for the epsilon of this noise starts on another grid: that answer must keep the target too.
-    answer, above = fine(safe[0], pld.FIRST_GRID)
+    # The epsilon of this noise, asked for later, starts on another grid: that answer must keep the target too.
+    answer, above = fine(safe[0], accountant.FIRST_GRID)
     while above > 0:
-        answer, above = fine(answer + 1.5 * above + 1e-5, pld.FIRST_GRID)
+        answer, above = fine(answer + 1.5 * above + 1e-5, accountant.FIRST_GRID)
     return _rounded_up(math.exp(answer))
 
 
@@ -172,7 +177,7 @@ def _rounded_up(noise: float) -> float:
     return round(math.ceil(noise / unit - 1e-9) * unit, 12)
 
 
-def _remembered(memory: Memory | None, question: str, compute: Callable[[], float]) -> float:
+def _remembered(memory: CalibrationMemory | None, question: str, compute: Callable[[], float]) -> float:
     if memory is None:
         return compute()
     known = memory.recall(question)

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 UniformBelow = Callable[[int], int]
 """`uniform_below(n)` is exactly uniform on 0..n-1, for any whole n >= 1."""
 
-Words = Callable[[int], NDArray[np.uint64]]
+WordSource = Callable[[int], NDArray[np.uint64]]
 """`words(n)` is n independent words, each exactly uniform on 0..2^64-1."""
 
 

@@ -15,8 +15,8 @@ from fractions import Fraction
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy.budget import log_rounded_up, rounded_up, shown_up
-from tacit.privacy.relations import Relation
+from tacit.privacy.budget import format_rounded_up, log_rounded_up, rounded_up
+from tacit.privacy.units import Relation
 
 
 class Release(ABC):
@@ -49,7 +49,7 @@ class FlippedLabels(Release):
 
     @property
     def words(self) -> str:
-        return f"randomized response on {self.classes} classes, ε = {shown_up(self.epsilon)} a label"
+        return f"randomized response on {self.classes} classes, ε = {format_rounded_up(self.epsilon)} a label"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SplitLabels(Release):
 
     @property
     def words(self) -> str:
-        each = shown_up(float(self.epsilon))
+        each = format_rounded_up(float(self.epsilon))
         return f"up to {self.most} labels a unit, flipped at ε = {each} divided by their number"
 
 
@@ -91,7 +91,7 @@ class NoisyLabels(Release):
     @property
     def words(self) -> str:
         each = "a label" if self.most == 1 else f"for up to {self.most} labels of a unit together"
-        return f"{self.manner}, ε = {shown_up(float(self.epsilon))} {each}"
+        return f"{self.manner}, ε = {format_rounded_up(float(self.epsilon))} {each}"
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ class LocalChoice(Release):
 
     @property
     def words(self) -> str:
-        return f"a choice made on the device, ε = {shown_up(float(self.epsilon))}"
+        return f"a choice made on the device, ε = {format_rounded_up(float(self.epsilon))}"
 
 
 @dataclass(frozen=True)
@@ -274,8 +274,8 @@ class ShuffledChoice(Release):
     @property
     def words(self) -> str:
         return (
-            f"a choice made on the device, ε = {shown_up(float(self.epsilon))}, shuffled among {self.cohort} "
-            "reports of one kind"
+            f"a choice made on the device, ε = {format_rounded_up(float(self.epsilon))}, "
+            f"shuffled among {self.cohort} reports of one kind"
         )
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy.accounting import pld
-from tacit.privacy.budget import Budget, shown_up
+from tacit.privacy.accounting import accountant
+from tacit.privacy.budget import Budget, format_rounded_up
 from tacit.privacy.ledger.guarantee import Guarantee
-from tacit.privacy.relations import Relation
 from tacit.privacy.releases import (
     Composed,
     FlippedLabels,
@@ -28,7 +27,7 @@ from tacit.privacy.releases import (
     SubsampledGaussian,
     leaves,
 )
-from tacit.privacy.units import Unit, UnitKind
+from tacit.privacy.units import Relation, Unit, UnitKind
 
 PER_RECORD = (FlippedLabels, SubsampledGaussian, LocalChoice, ShuffledChoice)
 """Kinds that speak of one record, unless they are grouped. What a device chooses by is all that it holds: for
@@ -71,7 +70,7 @@ class PrivacyStatement:
         Guarantee:  (epsilon, delta)-DP for everything in `releases`, epsilon rounded up.
         Neighbours: `relation`, for one `unit`. Every release must speak of that unit (see `Grouped`).
         Assumes:    the releases are all that left, and each is what it says.
-        Source:     `accounting.pld`; with delta = 0, basic composition of pure epsilons.
+        Source:     `accounting.accountant`; with delta = 0, basic composition of pure epsilons.
         """
         if not isinstance(unit, Unit):
             raise BadInput(f"expected unit to be a Unit, got {unit!r}")
@@ -81,9 +80,9 @@ class PrivacyStatement:
         whole = releases[0] if len(releases) == 1 else Composed(tuple(releases))
         exact_delta = expect.probability("delta", delta, zero=True)
         if exact_delta:
-            epsilon = pld.epsilon(whole, delta=exact_delta, relation=relation)
+            epsilon = accountant.epsilon(whole, delta=exact_delta, relation=relation)
         else:
-            epsilon = pld.pure_epsilon(whole, relation=relation)
+            epsilon = accountant.pure_epsilon(whole, relation=relation)
         parts = [leaf for release in releases for leaf in leaves(release)]
         every = [leaf.release for leaf in parts]
         return cls(
@@ -117,9 +116,9 @@ class PrivacyStatement:
     def as_text(self, what: str = "What was released") -> str:
         """A page that a person who is not an engineer can read. It is about releases that were made, unless
         `what` says otherwise."""
-        epsilon, delta = shown_up(self.epsilon), shown_up(self.delta, 3)
+        epsilon, delta = format_rounded_up(self.epsilon), format_rounded_up(self.delta, 3)
         changed = self.relation.plain.format(unit=self.unit)
-        factor = shown_up(math.exp(self.epsilon), 3) if self.epsilon < 300 else "astronomically many"
+        factor = format_rounded_up(math.exp(self.epsilon), 3) if self.epsilon < 300 else "astronomically many"
         concluded = f"Whatever somebody concludes from {what[0].lower()}{what[1:]}, they would have concluded"
         meaning = (
             f"Take a dataset in which {changed}. {concluded} "

@@ -1,4 +1,9 @@
-"""Whom a promise protects: the privacy unit, its time window, and what stays of a unit with many rows."""
+"""Privacy units and neighbouring relations: whom a guarantee protects, and what may differ.
+
+A guarantee is about two neighbouring datasets. `Relation` says what may differ between them, `Unit` for
+whom: an impression, a user, a device, per time window. `Cap` and `Split` say which rows of a unit are kept
+and how they share its epsilon.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,36 @@ from dataclasses import dataclass
 
 from tacit import expect
 from tacit.errors import BadInput
+from tacit.expect import Choice
+
+
+class Relation(Choice):
+    """What may differ between two neighbouring datasets, for one privacy unit."""
+
+    ADD_REMOVE = "add-remove"
+    REPLACE_ONE = "replace-one"
+    REPLACE_LABEL = "replace-label"
+    ZERO_OUT = "zero-out"
+
+    @property
+    def plain(self) -> str:
+        """The relation in words, after 'a dataset in which'."""
+        return _PLAIN[self]
+
+
+_PLAIN = {
+    Relation.ADD_REMOVE: "all records of one {unit} were added or removed",
+    Relation.REPLACE_ONE: "the private part (sensitive features and labels) of one {unit} was replaced; "
+    "public features stay as they are",
+    Relation.REPLACE_LABEL: "the labels of one {unit} were replaced; all features stay as they are",
+    Relation.ZERO_OUT: "the contribution of one {unit} was set to zero; the number of contributors is public",
+}
+
+ADD_LIKE = frozenset({Relation.ADD_REMOVE, Relation.ZERO_OUT})
+"""One unit's contribution is there, or is not."""
+
+REPLACE_LIKE = frozenset({Relation.REPLACE_ONE, Relation.REPLACE_LABEL})
+"""One unit's contribution is another one."""
 
 
 class UnitKind(expect.Choice):

@@ -12,7 +12,7 @@ from tacit.errors import BadInput
 
 NO_BIDDER, RESERVE_PRICE, OWN_BID = -1, -2, -3
 """Price setters that are no other campaign: an empty slot's worth, the reserve, and the bidder itself (first
-price). Others are campaigns, from 0. These are codes of the bill: whoever delivers translates its own."""
+price). Others are campaigns, from 0. These are codes of the bill: delivery translates its own."""
 
 DUE_ON = ("impression", "click", "conversion")
 """What a price falls due on, by its code."""
@@ -23,7 +23,7 @@ WHOLES = ("campaign", "price_micros", "most_micros", "rank", "setter")
 
 @dataclass(frozen=True)
 class Impressions:
-    """One row an impression that is charged; every column is public, and none says what else might have won.
+    """One row per impression that is charged; every column is public, and none says what else might have won.
 
     campaign       who pays
     price_micros   whole micros
@@ -69,13 +69,13 @@ class Impressions:
         return replace(self, **columns, auction=None if self.auction is None else self.auction[kept])
 
 
-def set_by(setter: int) -> str:
+def price_setter_words(setter: int) -> str:
     """Who made a price, in words."""
     known = {RESERVE_PRICE: "reserve", NO_BIDDER: "worth of an empty slot", OWN_BID: "own bid"}
     return known.get(setter, f"campaign {setter}")
 
 
-def rule_for(rule: str, due_on: str) -> str:
+def price_rule_words(rule: str, due_on: str) -> str:
     """The rule in words for one line: per what that line is due on, which is the bid's own where clicks are
     charged."""
     kind, per, _ = rule.rpartition(" per ")

@@ -1,4 +1,4 @@
-"""Where errors meet HTTP: one table, problem documents (RFC 9457), and one line in the log without a value."""
+"""Maps errors to HTTP problem documents (RFC 9457), and logs one line per error without a private value."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit.errors import BudgetExceeded, NotYet, Refused, TacitError, TooFew, UnknownLine
-from tacit.gather.wire.refusals import Refusal
-from tacit.services.one_line import in_one_line
-from tacit.services.signing import WrongTime
+from tacit.gather.protocol.encoding import Refusal
+from tacit.services.log import error_line
+from tacit.services.signatures import WrongTime
 
 LOG = logging.getLogger("tacit.services")
 
@@ -42,7 +42,7 @@ STATUS = {
 UNREAD = frozenset({Refusal.OVERSIZED, Refusal.UNKNOWN_ROUND, Refusal.UNAUTHENTICATED})
 
 
-class Busy(TacitError):
+class ServiceBusy(TacitError):
     """More is waiting than may be held in memory, or the service is ending."""
 
 
@@ -63,7 +63,7 @@ class NotGranted(TacitError):
         return {"party": self.party, "scope": self.scope, "epsilon": self.epsilon, "delta": self.delta}
 
 
-class OtherUnreachable(TacitError):
+class OtherPartyUnreachable(TacitError):
     """What was asked needs the other party, which does not answer now; its words say why."""
 
 
@@ -72,29 +72,29 @@ def refusal_name(refusal: Refusal) -> str:
     return refusal.name.lower().replace("_", "-")
 
 
-def problem(kind: str, status: int, title: str, **more: Any) -> Response:
+def problem_response(kind: str, status: int, title: str, **more: Any) -> Response:
     body = {"type": f"tacit:{kind}", "title": title, "status": status, **more}
     return Response(json.dumps(body), status, media_type=MEDIA)
 
 
-def problem_of(error: Exception) -> Response:
+def problem_from_error(error: Exception) -> Response:
     """The answer to what was refused, or went wrong; what nobody foresaw says nothing of itself."""
     match error:
         case NotGranted():
-            return problem("not-granted", 403, str(error), **error.as_json())
+            return problem_response("not-granted", 403, str(error), **error.as_json())
         case WrongTime(now=now):
-            answer = problem("wrong-time", 401, "the clock here says something else", now=now)
+            answer = problem_response("wrong-time", 401, "the clock here says something else", now=now)
             answer.headers["connection"] = "close"  # its body was not read
             return answer
         case Refused(reason=reason):
-            answer = problem(refusal_name(reason), STATUS[reason], reason.words)
+            answer = problem_response(refusal_name(reason), STATUS[reason], reason.words)
             if reason in UNREAD:
                 answer.headers["connection"] = "close"
             return answer
         case NotYet():
-            return problem("not-yet", 409, "there is no result yet: come again")
+            return problem_response("not-yet", 409, "there is no result yet: come again")
         case TooFew(count=count, smallest=smallest):
-            return problem(
+            return problem_response(
                 "too-few",
                 410,
                 "too few reports were accepted: there will be no result",
@@ -102,32 +102,37 @@ def problem_of(error: Exception) -> Response:
                 smallest=smallest,
             )
         case BudgetExceeded() | UnknownLine():
-            LOG.error("%s", in_one_line(error))  # who runs this party has to grant more, or see why not
-            return problem("budget-exceeded", 403, "the ledger here does not grant what the round costs")
-        case Busy():
-            answer = problem("busy", 503, "too much is waiting: come again")
+            LOG.error("%s", error_line(error))  # who runs this party has to grant more, or see why not
+            return problem_response(
+                "budget-exceeded", 403, "the ledger here does not grant what the round costs"
+            )
+        case ServiceBusy():
+            answer = problem_response("busy", 503, "too much is waiting: come again")
             answer.headers["retry-after"] = "1"
             answer.headers["connection"] = "close"  # its body may not have been read
             return answer
-        case OtherUnreachable():
-            return problem("other-unreachable", 502, str(error))
+        case OtherPartyUnreachable():
+            return problem_response("other-unreachable", 502, str(error))
         case ClientDisconnect():  # nobody is there to read this
-            return problem("gone", 400, "the body never came to its end")
+            return problem_response("gone", 400, "the body never came to its end")
         case HTTPException(status_code=status):
-            return problem("http", status, error.detail)
+            return problem_response("http", status, error.detail)
         case _:
-            LOG.error("%s", in_one_line(error))
-            return problem("internal", 500, "something went wrong here")
+            LOG.error("%s", error_line(error))
+            return problem_response("internal", 500, "something went wrong here")
 
 
-async def handle(_request: Request, error: Exception) -> Response:
-    return problem_of(error)
+async def handle_error(_request: Request, error: Exception) -> Response:
+    return problem_from_error(error)
 
 
-HANDLERS: dict[Any, Callable[[Request, Exception], Any]] = {TacitError: handle, HTTPException: handle}
+HANDLERS: dict[Any, Callable[[Request, Exception], Any]] = {
+    TacitError: handle_error,
+    HTTPException: handle_error,
+}
 
 
-class LastResort:
+class CatchAllMiddleware:
     """Answers what no handler foresaw, so that no traceback with values in it reaches a log."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -146,6 +151,6 @@ class LastResort:
         except Exception as error:
             if scope["type"] != "http":
                 raise
-            answer = problem_of(error)
+            answer = problem_from_error(error)
             if not started:
                 await answer(scope, receive, send)

@@ -28,69 +28,71 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tacit.gather.protocol.credentials import PartyRole
+from tacit.gather.protocol.messages import RoundResult
+from tacit.gather.protocol.rounds import Round
 from tacit.gather.server.party import Server
-from tacit.gather.server.store import Phase, ServerStore
-from tacit.gather.wire.closing import Result
-from tacit.gather.wire.rounds import Round
-from tacit.gather.wire.sealing import Role
-from tacit.services.admitting import Clock, Endpoint, signed
-from tacit.services.announcing import Announced
-from tacit.services.answering import in_pieces
-from tacit.services.forgetting import Forgetting
-from tacit.services.granting import Accounts, expect_granted
-from tacit.services.health import Check, Health, looked_up
-from tacit.services.linking import MSGPACK, ClocksDiffer, LinkFailed
-from tacit.services.problems import HANDLERS, LastResort, OtherUnreachable
-from tacit.services.proxy import background, from_path
-from tacit.services.recent import Recent
-from tacit.services.signing import SIGNATURE, Gate
+from tacit.gather.server.store import ServerPhase, ServerStore
+from tacit.services.background import Health, HealthCheck, Retention, run_background, store_checks
+from tacit.services.endpoints import (
+    Clock,
+    Endpoint,
+    LruCache,
+    bytes_from_path,
+    signed_endpoint,
+    stream_in_pieces,
+)
+from tacit.services.http_client import MSGPACK, ClocksDiffer, LinkFailed
+from tacit.services.problems import HANDLERS, CatchAllMiddleware, OtherPartyUnreachable
+from tacit.services.rounds import AnnouncedRound, LedgerAccounts, expect_granted
+from tacit.services.signatures import SIGNATURE, RequestGate
 
 MOST_RESULTS = 16  # as they are sent; one of a million counts has 9 MB, or some more in JSON
 
 
-class Announcer(Protocol):
+class RoundOpener(Protocol):
     """Opens rounds at the proxy; OSError where it does not answer."""
 
-    def open_round(self, announced: Announced) -> None: ...
+    def open_round(self, announced: AnnouncedRound) -> None: ...
 
 
-class ForgettingServerStore(ServerStore, Protocol):
+class RetentionServerStore(ServerStore, Protocol):
     """A server's store that can delete the report ids of a settled round."""
 
     def forget(self, digest: bytes) -> None: ...
 
 
-def app(
+def create_app(
     server: Server,
-    store: ForgettingServerStore,
-    accounts: Accounts,
-    proxy: Announcer,
-    proxy_gate: Gate,
-    operator_gate: Gate,
+    store: RetentionServerStore,
+    accounts: LedgerAccounts,
+    proxy: RoundOpener,
+    proxy_gate: RequestGate,
+    operator_gate: RequestGate,
     *,
     clock: Clock,
     keep_days: int,
-    watched: Mapping[str, Check],
+    watched: Mapping[str, HealthCheck],
 ) -> Starlette:
     """The service as a value: who may ask what is in its routes. /healthz tells of `watched`, too."""
 
-    health = Health({**looked_up(store, accounts), **watched})
+    health = Health({**store_checks(store, accounts), **watched})
     one_at_a_time = asyncio.Lock()  # a message that is sent again finds the answer, and not its twin at work
 
     def from_proxy(path: str, decide: Callable[[bytes, int], bytes]) -> Route:
         deciding = partial(_decide, decide, clock, one_at_a_time)
-        return Route(path, signed(proxy_gate, clock, deciding), methods=["POST"])
+        return Route(path, signed_endpoint(proxy_gate, clock, deciding), methods=["POST"])
 
     def from_operator(decide: Callable[[Request, bytes], Awaitable[Response]]) -> Endpoint:
-        return signed(operator_gate, clock, decide)
+        return signed_endpoint(operator_gate, clock, decide)
 
-    results = partial(_result, server, clock, Recent[tuple[bytes, str], bytes](MOST_RESULTS))
+    results = partial(_result, server, clock, LruCache[tuple[bytes, str], bytes](MOST_RESULTS))
     signed_results = from_operator(lambda request, _body: results(request))
 
     async def result(request: Request) -> Response:
         if SIGNATURE in request.headers:
             return await signed_results(request)
-        return in_pieces(await results(request))
+        return stream_in_pieces(await results(request))
 
     routes = [
         Route("/healthz", health.endpoint, methods=["GET"]),
@@ -104,8 +106,8 @@ def app(
     return Starlette(
         routes=routes,
         exception_handlers=HANDLERS,
-        middleware=[Middleware(LastResort)],
-        lifespan=partial(background, lambda: [health, Forgetting(store, clock=clock, keep_days=keep_days)]),
+        middleware=[Middleware(CatchAllMiddleware)],
+        lifespan=partial(run_background, lambda: [health, Retention(store, clock=clock, keep_days=keep_days)]),
     )
 
 
@@ -117,19 +119,19 @@ async def _decide(
 
 
 async def _open(
-    server: Server, accounts: Accounts, proxy: Announcer, _request: Request, body: bytes
+    server: Server, accounts: LedgerAccounts, proxy: RoundOpener, _request: Request, body: bytes
 ) -> Response:
     """Here first, so that no report can be on its way for a round that the server does not know."""
-    announced = Announced.from_bytes(body)
-    await asyncio.to_thread(expect_granted, accounts, announced.round, Role.SERVER)
+    announced = AnnouncedRound.from_bytes(body)
+    await asyncio.to_thread(expect_granted, accounts, announced.round, PartyRole.SERVER)
     await asyncio.to_thread(server.open_round, announced.round)
     try:
         await asyncio.to_thread(proxy.open_round, announced)
     except ClocksDiffer as problem:
-        raise OtherUnreachable(str(problem)) from None
+        raise OtherPartyUnreachable(str(problem)) from None
     except OSError as problem:
         said = str(problem) if isinstance(problem, LinkFailed) else type(problem).__name__
-        raise OtherUnreachable(f"the proxy does not answer it ({said}): ask again") from None
+        raise OtherPartyUnreachable(f"the proxy does not answer it ({said}): ask again") from None
     return JSONResponse({"digest": announced.round.digest.hex()}, 201)
 
 
@@ -138,7 +140,7 @@ async def _list(store: ServerStore, _request: Request, _body: bytes) -> Response
     return JSONResponse([_named(Round.from_bytes(each.body), each.phase) for each in stored])
 
 
-def _named(round: Round, phase: Phase) -> dict[str, object]:
+def _named(round: Round, phase: ServerPhase) -> dict[str, object]:
     return {
         "task": round.task,
         "level": round.level,
@@ -149,9 +151,9 @@ def _named(round: Round, phase: Phase) -> dict[str, object]:
 
 
 async def _result(
-    server: Server, clock: Clock, known: Recent[tuple[bytes, str], bytes], request: Request
+    server: Server, clock: Clock, known: LruCache[tuple[bytes, str], bytes], request: Request
 ) -> Response:
-    digest = from_path(request, "digest", 32)
+    digest = bytes_from_path(request, "digest", 32)
     media = MSGPACK if MSGPACK in request.headers.get("accept", "") else "application/json"
     body = known.get((digest, media))
     if body is None:  # a result never changes: asked for again, it costs no transaction
@@ -161,7 +163,7 @@ async def _result(
     return Response(body, media_type=media)
 
 
-def _json(result: Result) -> bytes:
+def _json(result: RoundResult) -> bytes:
     return json.dumps(
         {
             "digest": result.digest.hex(),

@@ -1,4 +1,6 @@
-"""What a party needs to run, in one TOML file; a key that nobody reads is refused by its name.
+"""Settings of the gather parties: one TOML file per party, and parties.toml with what everybody may know.
+
+A key that nobody reads is refused by its name. The settings of a proxy or a server:
 
     [listen]
     host = "127.0.0.1"
@@ -12,7 +14,7 @@
     questions = "questions"              # the proxy only: a folder
     ledger = "proxy-ledger.sqlite"
     witness = "proxy-ledger.witness"     # needed where the ledger is in PostgreSQL
-    keep_days = 30                       # who reported in a settled round is deleted so long after it closed
+    keep_days = 30                       # days after which a settled round's reporters are deleted
 
     [secrets]                            # files that only their owner may read
     sealing = "proxy.sealing"
@@ -27,11 +29,23 @@
     [pace]                               # changes no promise
     commit_wait_ms = 5
 
-Paths are relative to the file's folder. The environment can name the file, and nothing in it.
+parties.toml, which devices and operators read, has a table per party:
+
+    [proxy]
+    url = "https://proxy.example"
+    public_key = "64 hexadecimal digits"
+    trust = "proxy.crt"                  # instead of the system's authorities
+
+    [server]
+    ...
+
+Paths are relative to the file's folder. URLs are https, except on this very machine. The environment can name
+the settings file, and nothing in it.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import ssl
 from collections.abc import Iterator, Mapping
@@ -39,13 +53,37 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tacit import expect
+from tacit.config import read_toml
 from tacit.errors import BadInput
-from tacit.services.addresses import is_here, url_of
-from tacit.services.reading import Section
-from tacit.services.signing import SECRET_BYTES, Party
-from tacit.toml import read_toml
+from tacit.gather.protocol.credentials import KEY_BYTES
+from tacit.services.config import SettingsTable
+from tacit.services.signatures import SECRET_BYTES, Party
+
+
+def check_url(name: str, spelled: str) -> str:
+    """The URL without a slash at its end; plain http is refused for any machine but this one."""
+    url = spelled.rstrip("/")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in url:
+        raise BadInput(f"{name}: expected https://HOST:PORT, got another text")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise BadInput(f"{name}: expected https:// for another machine, got http://")
+    return url
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
 
 VARIABLES = {Party.PROXY: "TACIT_PROXY_SETTINGS", Party.SERVER: "TACIT_SERVER_SETTINGS"}
 TOP = ("listen", "store", "secrets", "other", "pace")
@@ -60,7 +98,7 @@ SECRETS = {Party.PROXY: ("sealing", "pair", "enrolment"), Party.SERVER: ("sealin
 
 
 @dataclass(frozen=True)
-class Listen:
+class ListenSettings:
     host: str
     port: int
     certificate: Path | None = None
@@ -69,7 +107,7 @@ class Listen:
 
 
 @dataclass(frozen=True)
-class Other:
+class OtherParty:
     """Where the other party answers; `trust` is the certificate (or authority) it must show."""
 
     url: str
@@ -77,7 +115,7 @@ class Other:
 
 
 @dataclass(frozen=True)
-class Pace:
+class ServicePace:
     """How fast and in what portions. None of it changes what is promised, only how long it takes."""
 
     commit_wait_ms: int = 5  # how long an upload waits for others to be stored with it
@@ -100,22 +138,22 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Settings:
+class PartySettings:
     """A party's settings; secrets are read already, and never shown."""
 
     party: Party
-    listen: Listen
+    listen: ListenSettings
     gathered: str
     ledger: str
     witness: str | None
     questions: Path | None
     keep_days: int
-    other: Other
-    pace: Pace
+    other: OtherParty
+    pace: ServicePace
     secrets: Mapping[str, bytes] = field(repr=False)
 
 
-def path_of(party: Party, given: Path | None) -> Path:
+def settings_path(party: Party, given: Path | None) -> Path:
     """The settings file: as given, or as the environment names it."""
     if given is not None:
         return given
@@ -125,21 +163,21 @@ def path_of(party: Party, given: Path | None) -> Path:
     return Path(named)
 
 
-def load(path: Path, party: Party) -> Settings:
+def load_settings(path: Path, party: Party) -> PartySettings:
     """Settings and the secrets they name; refuses unknown keys, and secrets that others may read."""
     try:
-        return _parsed(read_toml(path, "settings"), party, path.resolve().parent)
+        return _parse(read_toml(path, "settings"), party, path.resolve().parent)
     except BadInput as refusal:
         raise BadInput(f"{path}: {refusal}") from None
 
 
-def _parsed(record: Mapping[str, Any], party: Party, folder: Path) -> Settings:
-    Section(record, "", TOP, folder)
+def _parse(record: Mapping[str, Any], party: Party, folder: Path) -> PartySettings:
+    SettingsTable(record, "", TOP, folder)
     _refuse_others(record, party)
-    store = Section(record, "store", STORE[party], folder)
-    secrets = Section(record, "secrets", SECRETS[party], folder)
-    pace = Section(record, "pace", [each.name for each in fields(Pace)], folder).given()
-    listen = _listen(Section(record, "listen", LISTEN, folder))
+    store = SettingsTable(record, "store", STORE[party], folder)
+    secrets = SettingsTable(record, "secrets", SECRETS[party], folder)
+    pace = SettingsTable(record, "pace", [each.name for each in fields(ServicePace)], folder).given()
+    listen = _listen(SettingsTable(record, "listen", LISTEN, folder))
     if listen.behind_tls and "address_connections_most" in pace:
         raise BadInput(
             "pace.address_connections_most: expected no such key with behind_tls = true, got one: every "
@@ -148,7 +186,7 @@ def _parsed(record: Mapping[str, Any], party: Party, folder: Path) -> Settings:
     witness = store.file_if_any("witness")
     if witness is None and store.place("ledger").startswith("postgresql"):
         raise BadInput("store.witness: expected a path, which a ledger in PostgreSQL needs, got no such key")
-    return Settings(
+    return PartySettings(
         party=party,
         listen=listen,
         gathered=store.place("gathered"),
@@ -156,9 +194,9 @@ def _parsed(record: Mapping[str, Any], party: Party, folder: Path) -> Settings:
         witness=None if witness is None else str(witness),
         questions=store.file("questions") if party is Party.PROXY else None,
         keep_days=store.whole("keep_days", at_most=36_500, default=KEEP_DAYS),
-        other=_other(Section(record, "other", OTHER, folder)),
-        pace=Pace(**pace),
-        secrets={key: secret_at(f"secrets.{key}", secrets.file(key)) for key in SECRETS[party]},
+        other=_other(SettingsTable(record, "other", OTHER, folder)),
+        pace=ServicePace(**pace),
+        secrets={key: read_secret_file(f"secrets.{key}", secrets.file(key)) for key in SECRETS[party]},
     )
 
 
@@ -176,45 +214,45 @@ def _owner(record: Mapping[str, Any]) -> Party | None:
     return None
 
 
-def load_either(path: Path) -> Settings:
+def load_either_settings(path: Path) -> PartySettings:
     """Settings of whichever party they are of."""
     try:
         party = _owner(read_toml(path, "settings"))
     except BadInput as refusal:
         raise BadInput(f"{path}: {refusal}") from None
-    return load(path, party or Party.PROXY)
+    return load_settings(path, party or Party.PROXY)
 
 
-def _listen(section: Section) -> Listen:
+def _listen(section: SettingsTable) -> ListenSettings:
     certificate, private_key = section.file_if_any("certificate"), section.file_if_any("private_key")
     if (certificate is None) != (private_key is None):
         raise BadInput("listen: expected certificate and private_key, or neither, got one of them")
     if certificate is not None and private_key is not None:
-        _refuse_open("listen.private_key", private_key)
-        readable("listen.certificate", certificate)
+        _refuse_readable_by_others("listen.private_key", private_key)
+        check_readable("listen.certificate", certificate)
         with _pem("listen.certificate", certificate):
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private_key)
     host, behind_tls = section.text("host", "127.0.0.1"), section.flag("behind_tls")
     if behind_tls and certificate is not None:
         raise BadInput("listen: expected behind_tls = true or a certificate, got both")
-    if certificate is None and not behind_tls and not is_here(host):
+    if certificate is None and not behind_tls and not is_loopback(host):
         raise BadInput(
             f"listen.host: expected a certificate and private_key to listen on {host}, or behind_tls = true "
             "where a reverse proxy in front of it speaks TLS, got neither"
         )
-    return Listen(host, section.whole("port", at_most=65_535), certificate, private_key, behind_tls)
+    return ListenSettings(host, section.whole("port", at_most=65_535), certificate, private_key, behind_tls)
 
 
-def _other(section: Section) -> Other:
+def _other(section: SettingsTable) -> OtherParty:
     trust = section.file_if_any("trust")
     if trust is not None:
-        expect_trust("other.trust", trust)
-    return Other(url_of("other.url", section.text("url")), trust)
+        check_certificate("other.trust", trust)
+    return OtherParty(check_url("other.url", section.text("url")), trust)
 
 
-def expect_trust(name: str, path: Path) -> None:
+def check_certificate(name: str, path: Path) -> None:
     """Refuse what is no certificate, before anybody is called."""
-    readable(name, path)
+    check_readable(name, path)
     with _pem(name, path):
         ssl.create_default_context(cafile=str(path))
 
@@ -229,9 +267,9 @@ def _pem(name: str, path: Path) -> Iterator[None]:
         ) from None
 
 
-def secret_at(name: str, path: Path) -> bytes:
+def read_secret_file(name: str, path: Path) -> bytes:
     """A secret of 32 bytes, as 64 hexadecimal digits in a file that only its owner may read."""
-    _refuse_open(name, path)
+    _refuse_readable_by_others(name, path)
     try:
         secret = bytes.fromhex(path.read_text().strip())
     except ValueError:  # what is in the file must not be repeated
@@ -241,8 +279,8 @@ def secret_at(name: str, path: Path) -> bytes:
     return secret
 
 
-def _refuse_open(name: str, path: Path) -> None:
-    mode = readable(name, path)
+def _refuse_readable_by_others(name: str, path: Path) -> None:
+    mode = check_readable(name, path)
     if mode & 0o077:
         raise BadInput(
             f"{name}: expected a file that only its owner may read (chmod 600), got mode "
@@ -250,10 +288,51 @@ def _refuse_open(name: str, path: Path) -> None:
         )
 
 
-def readable(name: str, path: Path) -> int:
+def check_readable(name: str, path: Path) -> int:
     """The mode of a file that is there and can be read."""
     try:
         with path.open("rb") as file:
             return os.fstat(file.fileno()).st_mode
     except OSError as problem:
         raise BadInput(f"{name}: expected a file at {path}, got {(problem.strerror or '').lower()}") from None
+
+
+PARTIES_FILE = "parties.toml"
+
+
+@dataclass(frozen=True)
+class KnownParty:
+    """One party, as others know it."""
+
+    url: str
+    public_key: bytes
+    trust: Path | None
+
+
+@dataclass(frozen=True)
+class Parties:
+    proxy: KnownParty
+    server: KnownParty
+
+
+def load_parties(path: Path) -> Parties:
+    try:
+        record, folder = read_toml(path, "settings"), path.resolve().parent
+        SettingsTable(record, "", ("proxy", "server"), folder)
+        return Parties(*(_known_party(record, name, folder) for name in ("proxy", "server")))
+    except BadInput as refusal:
+        raise BadInput(f"{path}: {refusal}") from None
+
+
+def _known_party(record: dict[str, object], name: str, folder: Path) -> KnownParty:
+    section = SettingsTable(record, name, ("url", "public_key", "trust"), folder)
+    try:
+        key = bytes.fromhex(section.text("public_key"))
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise BadInput(f"{name}.public_key: expected {2 * KEY_BYTES} hexadecimal digits, got another text")
+    trust = section.file_if_any("trust")
+    if trust is not None:
+        check_certificate(f"{name}.trust", trust)
+    return KnownParty(check_url(f"{name}.url", section.text("url")), key, trust)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tacit import private
+from tacit import files
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
-from tacit.gather.wire.sealing import SealingKey
-from tacit.services.signing import SECRET_BYTES
+from tacit.gather.protocol.credentials import SealingKey
+from tacit.services.signatures import SECRET_BYTES
 
 SETTINGS = """\
 # The {party} of a trial on one machine. Paths are relative to this file; unknown keys are refused.
@@ -46,7 +46,7 @@ public_key = "{server_key}"
 """
 
 
-def write(folder: Path, *, proxy_port: int, server_port: int, entropy: Entropy) -> list[Path]:
+def write_trial(folder: Path, *, proxy_port: int, server_port: int, entropy: Entropy) -> list[Path]:
     """Make the files; refuses a folder in which one of them is already, before it writes any."""
     if proxy_port == server_port:
         raise BadInput(f"--server-port: expected another port than the proxy's, got {server_port} for both")
@@ -72,9 +72,9 @@ def write(folder: Path, *, proxy_port: int, server_port: int, entropy: Entropy) 
         if (folder / name).exists():
             raise BadInput(f"--out: expected a folder without {name}, got one: keys are never written over")
     for name, secret in secrets.items():
-        with private.opened(folder / name, "xb") as file:
+        with files.open_private(folder / name, "xb") as file:
             file.write(secret.hex().encode() + b"\n")
     for name, text in texts.items():
-        with private.opened(folder / name, "xb", readable=True) as file:
+        with files.open_private(folder / name, "xb", readable=True) as file:
             file.write(text.encode())
     return [folder / name for name in (*texts, *secrets)]

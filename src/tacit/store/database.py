@@ -25,14 +25,14 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool
 
-from tacit import expect, private
+from tacit import expect, files
 from tacit.errors import BadInput, LedgerCorrupt, LedgerError, TacitError
 
 BUSY_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Kind:
+class StoreKind:
     """What is kept in a place, and how its troubles are called."""
 
     noun: str
@@ -41,7 +41,7 @@ class Kind:
     corrupt: type[TacitError]
 
 
-LEDGER = Kind("ledger", 0x7AC17, LedgerError, LedgerCorrupt)
+LEDGER = StoreKind("ledger", 0x7AC17, LedgerError, LedgerCorrupt)
 
 _HALF_A_URL = re.compile(r"(postgres|sqlite|mysql)[a-z+]*:")
 
@@ -49,7 +49,7 @@ _HALF_A_URL = re.compile(r"(postgres|sqlite|mysql)[a-z+]*:")
 _AROUND = ("BUSY", "LOCKED", "CANTOPEN", "READONLY", "FULL", "IOERR", "PERM", "AUTH", "NOMEM", "INTERRUPT")
 
 
-class SqliteFile:
+class SqliteLedgerFile:
     """A ledger in one file."""
 
     def __init__(self, path: Path) -> None:
@@ -66,8 +66,8 @@ class SqliteFile:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         with suppress(OSError):  # SQLite will meet the same trouble and say what it is
-            make_private(self.path)
-        with translated(self.name, LEDGER, sqlite_is_torn), self._engine.begin() as connection:
+            make_private_file(self.path)
+        with translate_errors(self.name, LEDGER, sqlite_is_torn), self._engine.begin() as connection:
             yield connection
 
     def check_pages(self, connection: Connection) -> None:
@@ -77,7 +77,7 @@ class SqliteFile:
             raise LedgerCorrupt(f"the ledger file {self.name} is damaged: {found}")
 
 
-class PostgresDatabase:
+class PostgresLedger:
     """A ledger in tables of its own in a PostgreSQL database, which checks its own pages."""
 
     def __init__(self, url: str) -> None:
@@ -89,24 +89,24 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        with translated(self.name, LEDGER, postgres_is_torn), self._engine.begin() as connection:
-            hold_alone(connection, LEDGER)
+        with translate_errors(self.name, LEDGER, postgres_is_torn), self._engine.begin() as connection:
+            lock_exclusively(connection, LEDGER)
             yield connection
 
     def check_pages(self, _connection: Connection) -> None:
         return None
 
 
-Database = SqliteFile | PostgresDatabase
+LedgerDatabase = SqliteLedgerFile | PostgresLedger
 
 
-def database_at(where: str | Path) -> Database:
+def ledger_database(where: str | Path) -> LedgerDatabase:
     """The database that a path or a URL names."""
-    place = located(where, LEDGER)
-    return SqliteFile(place) if isinstance(place, Path) else PostgresDatabase(place)
+    place = locate(where, LEDGER)
+    return SqliteLedgerFile(place) if isinstance(place, Path) else PostgresLedger(place)
 
 
-def located(where: str | Path, kind: Kind) -> Path | str:
+def locate(where: str | Path, kind: StoreKind) -> Path | str:
     """The path of a SQLite file or the URL of a PostgreSQL database; anything else is refused."""
     spelled = str(where)
     if not spelled.strip():
@@ -130,20 +130,20 @@ def located(where: str | Path, kind: Kind) -> Path | str:
     raise BadInput(f"expected a path, sqlite:///PATH or postgresql+psycopg://..., got {url.drivername}://...")
 
 
-def make_private(path: Path) -> None:
+def make_private_file(path: Path) -> None:
     """Make an empty file for its owner alone where there is none; SQLite's files beside it get its mode."""
     with suppress(FileExistsError):
-        private.opened(path, "xb").close()
+        files.open_private(path, "xb").close()
 
 
-def refuse_shared(path: Path, name: str, kind: Kind) -> None:
+def refuse_shared_file(path: Path, name: str, kind: StoreKind) -> None:
     """Refuse a SQLite file that others than its owner may use; its mode is left as it is."""
     for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-journal"))):
         try:
             mode = each.stat().st_mode
         except OSError:
             continue  # it is not there, or whoever opens it next will say what is wrong
-        if stat.S_ISREG(mode) and mode & private.OTHERS:
+        if stat.S_ISREG(mode) and mode & files.OTHERS_MODE:
             raise kind.trouble(
                 f"the {kind.noun} at {name} could not be used: expected a file for its owner alone, "
                 f"got mode {mode & 0o777:o}; chmod 600 {each}"
@@ -179,7 +179,7 @@ def postgres_engine(url: str, **pool: Any) -> Engine:
         ) from None
 
 
-def hold_alone(connection: Connection, kind: Kind) -> None:
+def lock_exclusively(connection: Connection, kind: StoreKind) -> None:
     """Make this PostgreSQL transaction the only one of its kind, and durable once it has committed."""
     connection.execute(text(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'"))
     # Somebody may have traded durability for speed in this database; what is kept here must not be lost.
@@ -196,7 +196,7 @@ def postgres_is_torn(problem: DBAPIError) -> bool:
 
 
 @contextmanager
-def translated(name: str, kind: Kind, is_torn: Callable[[DBAPIError], bool]) -> Iterator[None]:
+def translate_errors(name: str, kind: StoreKind, is_torn: Callable[[DBAPIError], bool]) -> Iterator[None]:
     """Turn what the driver says into errors of this kind."""
     noun = kind.noun
     try:

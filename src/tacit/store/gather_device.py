@@ -1,6 +1,6 @@
 """What a device must not forget, in one SQLite file: the events it chose for each run, and what it uploaded.
 
-    memory = SqlDeviceMemory.open("device.sqlite")
+    memory = SqlDeviceStore.open("device.sqlite")
     chosen = Contributions.once(task, events, most, entropy, memory)
     Reporter(device, key, entropy, outbox=memory, ...)
 
@@ -23,18 +23,18 @@ from sqlalchemy import Column, Connection, LargeBinary, MetaData, NullPool, Tabl
 from sqlalchemy.dialects.sqlite import insert
 
 from tacit.errors import BadInput, GatherError
-from tacit.gather.client.memory import FORGOTTEN_RUN, FORGOTTEN_UPLOAD
+from tacit.gather.client.reporter import FORGOTTEN_RUN, FORGOTTEN_UPLOAD
 from tacit.store.database import (
-    located,
-    make_private,
-    refuse_shared,
+    locate,
+    make_private_file,
+    refuse_shared_file,
     sqlite_engine,
     sqlite_is_torn,
-    translated,
+    translate_errors,
 )
-from tacit.store.gather_database import gather_kind
+from tacit.store.party_database import party_kind
 
-KIND = gather_kind("device", 0x7AC1A)
+KIND = party_kind("device", 0x7AC1A)
 VERSION = 1
 
 # EXTRA, as for the ledger: a choice that was undone by a power cut after it was used would be made once more.
@@ -50,7 +50,7 @@ _UPLOADS = Table("gather_device_uploads", _METADATA,
 _FORGOTTEN = {_CHOSEN: FORGOTTEN_RUN, _UPLOADS: FORGOTTEN_UPLOAD}
 
 
-class SqlDeviceMemory:
+class SqlDeviceStore:
     """`ChosenEvents` and `Outbox` that last: on disk when a call returns, and the first one wins for ever.
 
     Any thread and any number of processes may share the file.
@@ -61,9 +61,9 @@ class SqlDeviceMemory:
         self._engine = sqlite_engine(self._path, _PRAGMAS, begin="BEGIN IMMEDIATE", poolclass=NullPool)
 
     @classmethod
-    def open(cls, where: str | Path) -> SqlDeviceMemory:
+    def open(cls, where: str | Path) -> SqlDeviceStore:
         """The memory in this file; a new one where there is nothing."""
-        path = located(where, KIND)
+        path = locate(where, KIND)
         if not isinstance(path, Path):
             raise BadInput("expected the path of a device store, got the URL of a server")
         memory = cls(path)
@@ -105,13 +105,13 @@ class SqlDeviceMemory:
         if not self._path.exists():
             # SQLite would begin an empty one.
             raise GatherError(f"the device store at {self._name} could not be used: it was removed")
-        with translated(self._name, KIND, sqlite_is_torn), self._engine.begin() as connection:
+        with translate_errors(self._name, KIND, sqlite_is_torn), self._engine.begin() as connection:
             yield connection
 
     def _make_ready(self) -> None:
-        refuse_shared(self._path, self._name, KIND)
+        refuse_shared_file(self._path, self._name, KIND)
         try:
-            make_private(self._path)
+            make_private_file(self._path)
         except OSError as problem:
             reason = problem.strerror or "no file can be made there"
             raise GatherError(f"the device store at {self._name} could not be used: {reason}") from problem

@@ -35,19 +35,19 @@ from sqlalchemy import (
 
 from tacit import expect
 from tacit.errors import Refused
-from tacit.gather.proxy.store import Added, NewReport, Phase, StoredJob, StoredRound
-from tacit.gather.wire.refusals import Refusal
-from tacit.store.gather_database import append_many, gather_kind, insert_many, read_among
+from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.proxy.store import AddOutcome, NewReport, ProxyPhase, StoredJob, StoredProxyRound
 from tacit.store.gather_tables import (
     FORGET_AT_ONCE,
     GatherStore,
     RowNumber,
     StoredRow,
-    opened,
-    tables_of,
+    define_tables,
+    open_party_database,
 )
+from tacit.store.party_database import append_many, insert_many, party_kind, select_among
 
-KIND = gather_kind("proxy", 0x7AC18)
+KIND = party_kind("proxy", 0x7AC18)
 
 # A report's number is its round's number times this plus its place: a round's reports lie together.
 NUMBERS_OF_A_ROUND = 2**40
@@ -55,10 +55,10 @@ NUMBERS_OF_A_ROUND = 2**40
 # An upload of a thousand counts spills into one page of SQLite and not two: half as many to write.
 PAGE_BYTES = 8192
 
-TABLES = tables_of(
+TABLES = define_tables(
     "proxy",
     "server",
-    Phase,
+    ProxyPhase,
     Column("first", RowNumber, nullable=False),
     Column("last", RowNumber, nullable=False),
     Column("reports", Integer, CheckConstraint("reports >= 1"), nullable=False),
@@ -96,7 +96,7 @@ _REFUSED = Table(
 )
 
 
-class SqlProxyStore(GatherStore[Phase]):
+class SqlProxyStore(GatherStore[ProxyPhase]):
     """A `ProxyStore`. Every method is one transaction, on disk when it returns; any thread may call.
 
     The streams read one short transaction after the other: they stay true to a set that no longer changes.
@@ -105,20 +105,20 @@ class SqlProxyStore(GatherStore[Phase]):
     @classmethod
     def open(cls, where: str | Path) -> SqlProxyStore:
         """The store at a path or URL; a new one where there is nothing."""
-        return cls(opened(where, KIND, TABLES, PAGE_BYTES), TABLES, Phase)
+        return cls(open_party_database(where, KIND, TABLES, PAGE_BYTES), TABLES, ProxyPhase)
 
-    def round(self, digest: bytes) -> StoredRound | None:
+    def round(self, digest: bytes) -> StoredProxyRound | None:
         known = self._known(digest)
-        return None if known is None else StoredRound(*known)
+        return None if known is None else StoredProxyRound(*known)
 
-    def rounds(self) -> list[StoredRound]:
-        return [StoredRound(*known) for known in self._all_known()]
+    def rounds(self) -> list[StoredProxyRound]:
+        return [StoredProxyRound(*known) for known in self._all_known()]
 
-    def add_reports(self, reports: Sequence[NewReport]) -> list[Added]:
+    def add_reports(self, reports: Sequence[NewReport]) -> list[AddOutcome]:
         places: dict[bytes, list[int]] = {}
         for place, report in enumerate(reports):
             places.setdefault(report.digest, []).append(place)
-        outcomes = [Added.NOT_OPEN] * len(reports)
+        outcomes = [AddOutcome.NOT_OPEN] * len(reports)
         with self._database.writing() as connection:
             for digest, here in places.items():
                 row = self._find(connection, digest)
@@ -128,8 +128,8 @@ class SqlProxyStore(GatherStore[Phase]):
                         outcomes[place] = outcome
         return outcomes
 
-    def find_reports(self, reports: Sequence[NewReport]) -> list[Added]:
-        found = [Added.NOT_OPEN] * len(reports)
+    def find_reports(self, reports: Sequence[NewReport]) -> list[AddOutcome]:
+        found = [AddOutcome.NOT_OPEN] * len(reports)
         with self._database.reading() as connection:
             for digest in {report.digest for report in reports}:
                 row = self._find(connection, digest)
@@ -139,7 +139,7 @@ class SqlProxyStore(GatherStore[Phase]):
                     known = _lookup(connection, row.number, "report_id", ids)
                     for place in here:
                         if _is_same(known.get(reports[place].report_id), reports[place]):
-                            found[place] = Added.SAME
+                            found[place] = AddOutcome.SAME
         return found
 
     def unanswered_job(self, digest: bytes) -> StoredJob | None:
@@ -204,7 +204,7 @@ class SqlProxyStore(GatherStore[Phase]):
         return connection.execute(query).scalars().all()
 
     def keep_share(self, digest: bytes, ids_hash: bytes, share: bytes) -> bytes:
-        return self._keep_first(digest, ids_hash, share, before=Phase.CLOSED, after=Phase.AGREED)
+        return self._keep_first(digest, ids_hash, share, before=ProxyPhase.CLOSED, after=ProxyPhase.AGREED)
 
     def share(self, digest: bytes) -> bytes | None:
         return self._kept(digest)
@@ -240,27 +240,27 @@ def _latest_job(connection: Connection, round_number: int) -> tuple[int, int]:
     return (-1, _numbers_of(round_number)[0] - 1) if row is None else (row.number, row.last)
 
 
-def _add(connection: Connection, row: StoredRow, reports: Sequence[NewReport]) -> list[Added]:
+def _add(connection: Connection, row: StoredRow, reports: Sequence[NewReport]) -> list[AddOutcome]:
     """Add reports of one round, in order."""
     start = _next_number(connection, row.number)
-    new = _insert(connection, row.number, start, reports) if row.phase == Phase.OPEN else set()
+    new = _insert(connection, row.number, start, reports) if row.phase == ProxyPhase.OPEN else set()
     if len(new) == len(reports):
-        return [Added.NEW] * len(reports)
+        return [AddOutcome.NEW] * len(reports)
     rest = [report for place, report in enumerate(reports) if place not in new]
     known = _lookup(connection, row.number, "report_id", [report.report_id for report in rest])
     devices = _lookup(connection, row.number, "device", [report.device for report in rest])
 
-    def outcome(place: int, report: NewReport) -> Added:
+    def outcome(place: int, report: NewReport) -> AddOutcome:
         if place in new:
-            return Added.NEW
+            return AddOutcome.NEW
         if _is_same(known.get(report.report_id), report):
-            return Added.SAME
-        if row.phase != Phase.OPEN:
-            return Added.NOT_OPEN
+            return AddOutcome.SAME
+        if row.phase != ProxyPhase.OPEN:
+            return AddOutcome.NOT_OPEN
         # All were inserted before this look: a device that came later in the same call had not taken anything.
         rival = devices.get(report.device)
         taken = rival is not None and rival.number < start + place
-        return Added.DEVICE_TAKEN if taken else Added.ID_TAKEN
+        return AddOutcome.DEVICE_TAKEN if taken else AddOutcome.ID_TAKEN
 
     return [outcome(place, report) for place, report in enumerate(reports)]
 
@@ -296,7 +296,7 @@ def _lookup(
 ) -> dict[bytes, StoredRow]:
     """Reports of a round by id or by device."""
     query = f"SELECT * FROM {_REPORTS.name} WHERE round = ? AND {column} IN"
-    return {getattr(row, column): row for row in read_among(connection, query, round_number, values)}
+    return {getattr(row, column): row for row in select_among(connection, query, round_number, values)}
 
 
 def _with_uploads(

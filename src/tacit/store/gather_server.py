@@ -25,20 +25,20 @@ from sqlalchemy import (
 )
 
 from tacit.errors import Refused
-from tacit.gather.server.store import KeptJob, Phase, StoredRound
-from tacit.gather.wire.refusals import Refusal
-from tacit.store.gather_database import gather_kind, insert_many, read_among
-from tacit.store.gather_tables import FORGET_AT_ONCE, GatherStore, opened, tables_of
+from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.server.store import AnsweredJob, ServerPhase, StoredServerRound
+from tacit.store.gather_tables import FORGET_AT_ONCE, GatherStore, define_tables, open_party_database
+from tacit.store.party_database import insert_many, party_kind, select_among
 
-KIND = gather_kind("server", 0x7AC19)
+KIND = party_kind("server", 0x7AC19)
 
 # Ids fall on pages all over the tree, so pages should be small.
 PAGE_BYTES = 4096
 
-TABLES = tables_of(
+TABLES = define_tables(
     "server",
     "proxy",
-    Phase,
+    ServerPhase,
     Column("job_hash", LargeBinary, nullable=False),
     Column("reply", LargeBinary, nullable=False),
 )
@@ -55,7 +55,7 @@ _REPORTS = Table(
 )
 
 
-class SqlServerStore(GatherStore[Phase]):
+class SqlServerStore(GatherStore[ServerPhase]):
     """A `ServerStore`. Every method is one transaction, on disk when it returns; any thread may call.
 
     The streams read one short transaction after the other: they stay true to a set that no longer changes.
@@ -64,26 +64,26 @@ class SqlServerStore(GatherStore[Phase]):
     @classmethod
     def open(cls, where: str | Path) -> SqlServerStore:
         """The store at a path or URL; a new one where there is nothing."""
-        return cls(opened(where, KIND, TABLES, PAGE_BYTES), TABLES, Phase)
+        return cls(open_party_database(where, KIND, TABLES, PAGE_BYTES), TABLES, ServerPhase)
 
-    def round(self, digest: bytes) -> StoredRound | None:
+    def round(self, digest: bytes) -> StoredServerRound | None:
         known = self._known(digest)
-        return None if known is None else StoredRound(*known)
+        return None if known is None else StoredServerRound(*known)
 
-    def rounds(self) -> list[StoredRound]:
-        return [StoredRound(*known) for known in self._all_known()]
+    def rounds(self) -> list[StoredServerRound]:
+        return [StoredServerRound(*known) for known in self._all_known()]
 
-    def job(self, digest: bytes, number: int) -> KeptJob | None:
+    def job(self, digest: bytes, number: int) -> AnsweredJob | None:
         with self._database.reading() as connection:
             this = (_JOBS.c.round == self._row(connection, digest).number) & (_JOBS.c.number == number)
             found = connection.execute(select(_JOBS.c.job_hash, _JOBS.c.reply).where(this)).first()
-            return None if found is None else KeptJob(found.job_hash, found.reply)
+            return None if found is None else AnsweredJob(found.job_hash, found.reply)
 
     def seen(self, digest: bytes, report_ids: Sequence[bytes]) -> set[bytes]:
         query = f"SELECT report_id FROM {_REPORTS.name} WHERE round = ? AND report_id IN"
         with self._database.reading() as connection:
             number = self._row(connection, digest).number
-            return {row.report_id for row in read_among(connection, query, number, report_ids)}
+            return {row.report_id for row in select_among(connection, query, number, report_ids)}
 
     def keep_job(
         self,
@@ -94,14 +94,14 @@ class SqlServerStore(GatherStore[Phase]):
         ids: Sequence[bytes],
         verdicts: bytes,
         total: bytes,
-    ) -> KeptJob:
+    ) -> AnsweredJob:
         with self._database.writing() as connection:
             row = self._row(connection, digest)
             this = (_JOBS.c.round == row.number) & (_JOBS.c.number == number)
             first = connection.execute(select(_JOBS.c.job_hash, _JOBS.c.reply).where(this)).first()
             if first is not None:
-                return KeptJob(first.job_hash, first.reply)
-            if row.phase != Phase.OPEN:
+                return AnsweredJob(first.job_hash, first.reply)
+            if row.phase != ServerPhase.OPEN:
                 raise Refused(Refusal.CLOSED)
             decided = [(row.number, each, code) for each, code in zip(ids, verdicts, strict=True)]
             if decided and insert_many(connection, _REPORTS, decided) < len(decided):
@@ -111,7 +111,7 @@ class SqlServerStore(GatherStore[Phase]):
             connection.execute(
                 insert(_JOBS).values(round=row.number, number=number, accepted=accepted, **values)
             )
-        return KeptJob(job_hash, reply)
+        return AnsweredJob(job_hash, reply)
 
     def _accepted_page(
         self, connection: Connection, round_number: int, last: bytes, most: int
@@ -122,7 +122,7 @@ class SqlServerStore(GatherStore[Phase]):
         return connection.execute(query.limit(most)).scalars().all()
 
     def keep_result(self, digest: bytes, ids_hash: bytes, result: bytes) -> bytes:
-        return self._keep_first(digest, ids_hash, result, before=Phase.AGREED, after=Phase.RELEASED)
+        return self._keep_first(digest, ids_hash, result, before=ServerPhase.AGREED, after=ServerPhase.RELEASED)
 
     def result(self, digest: bytes) -> bytes | None:
         return self._kept(digest)

@@ -31,9 +31,9 @@ from sqlalchemy import (
 
 from tacit.errors import GatherError, Refused
 from tacit.expect import Choice
-from tacit.gather.wire.refusals import Refusal
-from tacit.store.database import Kind
-from tacit.store.gather_database import GatherDatabase
+from tacit.gather.protocol.encoding import Refusal
+from tacit.store.database import StoreKind
+from tacit.store.party_database import PartyDatabase
 
 VERSION = 1
 
@@ -54,7 +54,7 @@ StoredRow = Any  # of SQLAlchemy, whose own type knows no column names
 
 
 @dataclass(frozen=True)
-class Tables:
+class PartyTables:
     """One party's tables. `party` begins their names, so that a PostgreSQL database may hold others'."""
 
     party: str
@@ -65,7 +65,7 @@ class Tables:
     jobs: Table  # has round, number, total and accepted; the last two are empty while a job is unfinished
 
 
-def tables_of(party: str, other: str, phases: type[Choice], *job_columns: Column[Any]) -> Tables:
+def define_tables(party: str, other: str, phases: type[Choice], *job_columns: Column[Any]) -> PartyTables:
     metadata = MetaData()
     version = Table(
         f"gather_{party}_version",
@@ -98,13 +98,13 @@ def tables_of(party: str, other: str, phases: type[Choice], *job_columns: Column
         Column("total", LargeBinary),
         CheckConstraint("(accepted IS NULL) = (total IS NULL)"),
     )
-    return Tables(party, other, metadata, version, rounds, jobs)
+    return PartyTables(party, other, metadata, version, rounds, jobs)
 
 
 class GatherStore(ABC, Generic[SomePhase]):
     """Rounds with their phases, and the streams over finished jobs: what both parties' stores do alike."""
 
-    def __init__(self, database: GatherDatabase, tables: Tables, phases: type[SomePhase]) -> None:
+    def __init__(self, database: PartyDatabase, tables: PartyTables, phases: type[SomePhase]) -> None:
         self._database, self._tables, self._phases = database, tables, phases
 
     def open_round(self, digest: bytes, task: str, level: int, body: bytes) -> None:
@@ -237,9 +237,11 @@ class GatherStore(ABC, Generic[SomePhase]):
         connection.execute(update(rounds).where(rounds.c.number == row.number).values(**values))
 
 
-def opened(where: str | Path, kind: Kind, tables: Tables, page_bytes: int) -> GatherDatabase:
+def open_party_database(
+    where: str | Path, kind: StoreKind, tables: PartyTables, page_bytes: int
+) -> PartyDatabase:
     """The party's database at a path or URL, made if nothing is there; refused, untouched, if not ours."""
-    database = GatherDatabase(where, kind, page_bytes)
+    database = PartyDatabase(where, kind, page_bytes)
     _refuse_others(database, tables)
     database.make_ready()
     with database.writing() as connection:
@@ -251,7 +253,7 @@ def opened(where: str | Path, kind: Kind, tables: Tables, page_bytes: int) -> Ga
     return database
 
 
-def _refuse_others(database: GatherDatabase, tables: Tables) -> None:
+def _refuse_others(database: PartyDatabase, tables: PartyTables) -> None:
     present = database.table_names()
     if f"gather_{tables.other}_version" in present:
         raise GatherError(
@@ -265,7 +267,7 @@ def _refuse_others(database: GatherDatabase, tables: Tables) -> None:
         raise GatherError(f"expected a {tables.party} store or nothing at {database.name}, got tables {found}")
 
 
-def _refuse_unknown(connection: Connection, name: str, tables: Tables) -> None:
+def _refuse_unknown(connection: Connection, name: str, tables: PartyTables) -> None:
     found = connection.execute(select(tables.version.c.version)).scalars().all()
     if list(found) != [VERSION]:
         got = ", ".join(str(each) for each in found) or "none"

@@ -29,17 +29,21 @@ from tacit.errors import (
     LedgerRolledBack,
 )
 from tacit.privacy.budget import Budget
-from tacit.privacy.ledger.amount import Amount
-from tacit.privacy.ledger.chain import Head, History, append
-from tacit.privacy.ledger.events import Accepted
+from tacit.privacy.ledger.chain import ChainHead, LedgerHistory, next_chain_entry
 from tacit.privacy.ledger.guarantee import Guarantee
-from tacit.privacy.ledger.lines import Line, Series, named
+from tacit.privacy.ledger.lines import Amount, HistoryAccepted, Line, Series, check_ledger_name
 from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation
-from tacit.store import rows, schema
-from tacit.store.attempts import Attempt, Decision, Request
-from tacit.store.checked import EVERY, Checked, CheckedFile, since, whole
-from tacit.store.database import Database, SqliteFile, database_at
-from tacit.store.witness import Witness
+from tacit.store import ledger_rows, ledger_schema
+from tacit.store.database import LedgerDatabase, SqliteLedgerFile, ledger_database
+from tacit.store.ledger_requests import Attempt, Decision, Request
+from tacit.store.witness import (
+    EVERY,
+    CheckedFile,
+    CheckedHistory,
+    RollbackWitness,
+    check_ledger_since,
+    check_whole_ledger,
+)
 
 __all__ = ["LedgerStore", "Request"]
 
@@ -49,7 +53,7 @@ Record = TypeVar("Record")
 class LedgerStore:
     """A durable ledger. Each method holds the ledger alone and returns after all is on disk and witnessed."""
 
-    def __init__(self, database: Database, witness: Witness) -> None:
+    def __init__(self, database: LedgerDatabase, witness: RollbackWitness) -> None:
         self._database, self._witness, self._kept = database, witness, CheckedFile(witness.path)
         self._made_here: set[str] = set()
         self._kept_at: int | None = None  # the entry up to which all was checked when it was last kept
@@ -57,24 +61,24 @@ class LedgerStore:
     @classmethod
     def open(cls, where: str | Path, *, witness: str | Path | None = None) -> LedgerStore:
         """Open a ledger by path or URL; a new one begins where there is none and no witness remembers one."""
-        store = _at(cls, where, witness)
+        store = _store_at(cls, where, witness)
         store._begin(make=True)
         return store
 
     @classmethod
     def open_existing(cls, where: str | Path, *, witness: str | Path | None = None) -> LedgerStore:
         """Open a ledger that must be there already."""
-        store = _at(cls, where, witness)
+        store = _store_at(cls, where, witness)
         store._begin(make=False)
         return store
 
     @classmethod
-    def accept(cls, where: str | Path, *, witness: str | Path | None = None) -> Head:
+    def accept(cls, where: str | Path, *, witness: str | Path | None = None) -> ChainHead:
         """Take the stored history as true although its witness is missing, torn or knows more.
 
         This forgets what was spent after that history ends, if anything was. The chain keeps a note of it.
         """
-        store = _at(cls, where, witness)
+        store = _store_at(cls, where, witness)
         store._refuse_missing()
         with store._database.transaction() as connection:
             store._current_tables(connection, make=False)
@@ -86,8 +90,8 @@ class LedgerStore:
             except LedgerCorrupt:
                 lost, complete = "unreadable witness", False
             if not complete:
-                entry = append(head, Accepted(lost))
-                rows.append(connection, entry)
+                entry = next_chain_entry(head, HistoryAccepted(lost))
+                ledger_rows.append_entry(connection, entry)
                 head = entry.head
         store._witness.replace(head)
         return head
@@ -96,14 +100,14 @@ class LedgerStore:
         """Open a line with a limit, or give it another one; never below what it has used."""
         amount = Amount.limit(limit)
         change = self._decide(lambda ledger: ledger.grant(line, amount), line=line)
-        return _made(change.account)
+        return _expect_record(change.account)
 
     def renew(self, series: Series, limit: Budget) -> Renewal:
         """Give each window of the series a line of its own with this limit, opened when it first spends."""
         amount = Amount.limit(limit)
         some_line = series.line(None if series.unit.window is None else 0)
         change = self._decide(lambda ledger: ledger.renew(series, amount), line=some_line)
-        return _made(change.renewal)
+        return _expect_record(change.renewal)
 
     def reserve(self, key: str, line: Line, cost: Guarantee | Budget, purpose: str) -> Reservation:
         """Set aside what one release will cost. Release nothing before this has returned.
@@ -166,7 +170,7 @@ class LedgerStore:
         """
         return self._decide_each(keys, lambda key, ledger: ledger.hand_over(key))
 
-    def verify(self) -> History:
+    def verify(self) -> LedgerHistory:
         """Recompute the chain and all totals from the entries; raises LedgerCorrupt or LedgerRolledBack."""
         self._refuse_missing()
         with self._database.transaction() as connection:
@@ -175,13 +179,13 @@ class LedgerStore:
             self._refuse_rollback(connection, history.head)
         self._witness.advance(history.head)
         self._kept_at = 0
-        self._keep(Checked.of(history))
+        self._keep(CheckedHistory.of(history))
         return history
 
     def reserve_all(self, requests: Sequence[Request]) -> list[Reservation]:
         """Reserve on several lines, all or none: a release that reads several windows pays each of them."""
         changes = self._decide_all([request.decision() for request in requests])
-        reservations = [_made(change.reservation) for change in changes]
+        reservations = [_expect_record(change.reservation) for change in changes]
         self._made_here |= {reservation.key for reservation in reservations if not reservation.resumed}
         return reservations
 
@@ -215,35 +219,37 @@ class LedgerStore:
     def reservation(self, key: str) -> Reservation | None:
         """What is reserved or settled under this key, if anything."""
         with self._reading() as connection:
-            return rows.around(connection, key=named("key", key), line=None).reservations.get(key)
+            return ledger_rows.ledger_around(
+                connection, key=check_ledger_name("key", key), line=None
+            ).reservations.get(key)
 
     def account(self, line: Line) -> Account | None:
         """The line's limit and totals; None where nothing was granted and no window has opened."""
         with self._reading() as connection:
-            return rows.around(connection, key=None, line=line).accounts.get(line)
+            return ledger_rows.ledger_around(connection, key=None, line=line).accounts.get(line)
 
     def series(self) -> set[Series]:
         """Each that a line was opened of, or whose windows are granted a limit when they first spend."""
         with self._reading() as connection:
-            return rows.series(connection)
+            return ledger_rows.stored_series(connection)
 
     def around(self, requests: Sequence[Request]) -> Ledger:
         """All that decides about these keys and lines: enough to see what reserving them would do."""
         found = Ledger()
         with self._reading() as connection:
             for request in requests:
-                found = found.joined(rows.around(connection, key=request.key, line=request.line))
+                found = found.joined(ledger_rows.ledger_around(connection, key=request.key, line=request.line))
         return found
 
     def _decide_each(self, keys: Sequence[str], decide: Callable[[str, Ledger], Change]) -> list[Reservation]:
-        decisions = [Decision(partial(decide, named("key", key)), key) for key in keys]
-        return [_made(change.reservation) for change in self._decide_all(decisions)]
+        decisions = [Decision(partial(decide, check_ledger_name("key", key)), key) for key in keys]
+        return [_expect_record(change.reservation) for change in self._decide_all(decisions)]
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         self._refuse_missing()
         with self._database.transaction() as connection:
-            self._refuse_rollback(connection, rows.head(connection))
+            self._refuse_rollback(connection, ledger_rows.stored_head(connection))
             yield connection
 
     def _decide(
@@ -256,16 +262,18 @@ class LedgerStore:
         self._refuse_missing()
         changes = []
         with self._database.transaction() as connection:
-            head = rows.head(connection)
+            head = ledger_rows.stored_head(connection)
             self._refuse_rollback(connection, head)
             for decision in decisions:
-                change = decision.decide(rows.around(connection, key=decision.key, line=decision.line))
+                change = decision.decide(
+                    ledger_rows.ledger_around(connection, key=decision.key, line=decision.line)
+                )
                 for event in change.events:
-                    entry = append(head, event)
-                    rows.append(connection, entry)
+                    entry = next_chain_entry(head, event)
+                    ledger_rows.append_entry(connection, entry)
                     head = entry.head
                 if change.events:
-                    rows.save(connection, change, head.sequence)
+                    ledger_rows.save_change(connection, change, head.sequence)
                 changes.append(change)
         # Even if nothing was new: an earlier attempt may have died between its commit and its witness.
         self._witness.advance(head)
@@ -291,40 +299,40 @@ class LedgerStore:
             self._refuse_rollback(connection, checked.head)
         self._keep(checked)
 
-    def _keep(self, checked: Checked) -> None:
+    def _keep(self, checked: CheckedHistory) -> None:
         """Only what held, and was found behind the witness."""
         if checked.head.sequence - (self._kept_at or 0) >= EVERY:
             self._kept.write(checked)
             self._kept_at = checked.head.sequence
 
-    def _checked(self, connection: Connection, *, make: bool) -> Checked:
+    def _checked(self, connection: Connection, *, make: bool) -> CheckedHistory:
         """All that is stored, or all that was not checked before; older versions are brought up to date."""
         current = self._current_tables(connection, make=make)
         known = self._kept.read() if current else None
-        found = None if known is None else since(connection, known, self._database.name)
+        found = None if known is None else check_ledger_since(connection, known, self._database.name)
         if known is None or found is None:
             self._kept_at = 0
-            return Checked.of(self._whole(connection))
+            return CheckedHistory.of(self._whole(connection))
         self._kept_at = known.head.sequence
         return found
 
-    def _whole(self, connection: Connection) -> History:
+    def _whole(self, connection: Connection) -> LedgerHistory:
         """Everything that is stored, checked from the pages up."""
         self._database.check_pages(connection)
-        return whole(connection, self._database.name)
+        return check_whole_ledger(connection, self._database.name)
 
     def _current_tables(self, connection: Connection, *, make: bool) -> bool:
         """Whether they were of the current version already; if not, they are now."""
-        found = schema.stored_version(connection)
+        found = ledger_schema.stored_version(connection)
         if found is None:
             self._refuse_lost()
             if not make:
                 raise LedgerError(f"there is no ledger at {self._database.name}: the database is empty")
-            schema.create(connection)
+            ledger_schema.create_tables(connection)
         else:
-            schema.upgrade(connection, found)
-        schema.refuse_other_tables(connection)
-        return found == schema.VERSION
+            ledger_schema.upgrade_tables(connection, found)
+        ledger_schema.refuse_other_tables(connection)
+        return found == ledger_schema.VERSION
 
     def _refuse_missing(self) -> None:
         if not self._database.exists():
@@ -343,7 +351,7 @@ class LedgerStore:
                 "forget what was spent"
             )
 
-    def _refuse_rollback(self, connection: Connection, head: Head) -> None:
+    def _refuse_rollback(self, connection: Connection, head: ChainHead) -> None:
         known = self._witness.read()
         if known is None:
             if head.sequence > 0:
@@ -360,19 +368,19 @@ class LedgerStore:
             )
 
 
-def _at(kind: type[LedgerStore], where: str | Path, witness: str | Path | None) -> LedgerStore:
-    database = database_at(where)
+def _store_at(kind: type[LedgerStore], where: str | Path, witness: str | Path | None) -> LedgerStore:
+    database = ledger_database(where)
     if witness is None:
-        if not isinstance(database, SqliteFile):
+        if not isinstance(database, SqliteLedgerFile):
             raise BadInput("expected a path for the witness of a PostgreSQL ledger (--witness), got none")
         witness = f"{database.path}.witness"
-    return kind(database, Witness(Path(witness)))
+    return kind(database, RollbackWitness(Path(witness)))
 
 
-def _contains(connection: Connection, known: Head) -> bool:
-    return known.sequence == 0 or rows.hash_at(connection, known.sequence) == known.hash
+def _contains(connection: Connection, known: ChainHead) -> bool:
+    return known.sequence == 0 or ledger_rows.entry_hash(connection, known.sequence) == known.hash
 
 
-def _made(record: Record | None) -> Record:
+def _expect_record(record: Record | None) -> Record:
     assert record is not None, "a decision returns the record that it is about"
     return record

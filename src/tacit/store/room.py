@@ -4,10 +4,10 @@
 
 What a stolen copy reveals: which tokens the platform asked about under noised terms and how often, digests of
 labels under the room's secret, the points of a private intersection, noised answers as they left, and the
-audit log. No label is here, and no sum before its noise. Under noised terms every answer is kept, 4 bytes a
+audit log. No label is here, and no sum before its noise. Under noised terms every answer is kept, 4 bytes per
 parameter: a request that comes again is answered from here.
 
-It writes ahead, and syncs before a commit returns (see `gather_database`): a count that was undone by a power
+It writes ahead, and syncs before a commit returns (see `party_database`): a count that was undone by a power
 cut after its answer left would be lost. An old copy that is put back would have forgotten counts, so a witness
 (see `witness`) remembers the last entry of the audit log that was written, and a store that lacks it is
 refused. Keep the witness where a backup of the store does not bring it back, too.
@@ -34,19 +34,19 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 
+from tacit.cleanroom.protocol.audit_log import AuditEntry
+from tacit.cleanroom.protocol.tokens import TOKEN_BYTES
 from tacit.cleanroom.room.labels import Records
-from tacit.cleanroom.room.store import Answered
-from tacit.cleanroom.wire.audit_log import Entry
-from tacit.cleanroom.wire.tokens import TOKEN_BYTES
+from tacit.cleanroom.room.store import StoredAnswer
 from tacit.errors import BadInput, RoomError
-from tacit.privacy.ledger.chain import START, Head
-from tacit.store.database import Kind, located
-from tacit.store.gather_database import GatherDatabase, read_among
-from tacit.store.witness import Watched, Witness
+from tacit.privacy.ledger.chain import START, ChainHead
+from tacit.store.database import StoreKind, locate
+from tacit.store.party_database import PartyDatabase, select_among
+from tacit.store.witness import RollbackWitness, WitnessSubject
 
-KIND = Kind("room store", 0x7AC1B, RoomError, RoomError)
+KIND = StoreKind("room store", 0x7AC1B, RoomError, RoomError)
 REMEDY = "put the newest one back, or agree on a new label_version and begin with a new store"
-WATCHED = Watched("room store", RoomError, RoomError, RoomError, REMEDY)
+WITNESS_SUBJECT = WitnessSubject("room store", RoomError, RoomError, RoomError, REMEDY)
 VERSION = 2  # 1 had no `room_held`
 
 # Records fall on pages all over the tree, so pages should be small.
@@ -121,8 +121,8 @@ _USE = 'UPDATE room_held SET "left" = "left" - 1, used = used + 1 WHERE run = ? 
 _NUMBER = select(_RELEASES.c.number).where(_RELEASES.c.release == bindparam("release"))
 
 
-class _Look:
-    """`Looked`, on one connection."""
+class _ReadTransaction:
+    """`cleanroom.room.store.ReadTransaction`, on one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -131,18 +131,18 @@ class _Look:
         value = self._connection.execute(select(_VALUES.c.value).where(_VALUES.c.key == key)).scalar()
         return None if value is None else bytes(value)
 
-    def answered(self, release: str, run: str, number: int) -> Answered | None:
+    def answered(self, release: str, run: str, number: int) -> StoredAnswer | None:
         this = (_ANSWERED.c.release == release) & (_ANSWERED.c.run == run) & (_ANSWERED.c.number == number)
         query = select(_ANSWERED.c.asked, _ANSWERED.c.answer).where(this)
         row = self._connection.execute(query).first()
-        return None if row is None else Answered(bytes(row.asked), bytes(row.answer))
+        return None if row is None else StoredAnswer(bytes(row.asked), bytes(row.answer))
 
     def has_left(self, release: str, records: Records, most: int) -> bool:
         number = self._connection.execute(_NUMBER, {"release": release}).scalar()
         if number is None or most < 1:
             return most >= 1
         used_up = f"SELECT 1 FROM room_counts WHERE used >= {int(most)} AND release = ? AND record IN"
-        return not list(read_among(self._connection, used_up, number, _each(records)))
+        return not list(select_among(self._connection, used_up, number, _record_tokens(records)))
 
     def most_used(self, release: str, records: Records) -> int:
         number = self._connection.execute(_NUMBER, {"release": release}).scalar()
@@ -150,47 +150,42 @@ class _Look:
         if number is None:
             return 0
         return max(
-            (row[0] or 0 for row in read_among(self._connection, used, number, _each(records))), default=0
+            (row[0] or 0 for row in select_among(self._connection, used, number, _record_tokens(records))),
+            default=0,
         )
 
     def holds(self, release: str, run: str, records: Records) -> bool:
-        number = self._connection.execute(_NUMBER, {"release": _run(release, run)}).scalar()
+        number = self._connection.execute(_NUMBER, {"release": _run_name(release, run)}).scalar()
         if number is None:
             return False
         held = 'SELECT count(*) FROM room_held WHERE "left" > 0 AND run = ? AND record IN'
-        found = sum(row[0] for row in read_among(self._connection, held, number, _each(records)))
+        found = sum(row[0] for row in select_among(self._connection, held, number, _record_tokens(records)))
         return bool(found == len(records))
 
 
-class _Transaction(_Look):
-    """`Kept`, on one connection."""
+class _WriteTransaction(_ReadTransaction):
+    """`cleanroom.room.store.WriteTransaction`, on one connection."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self.appended: Head | None = None  # the last entry that this transaction wrote
+        self.appended: ChainHead | None = None  # the last entry that this transaction wrote
 
     def hold(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
-        number, of_run, sql = (
-            self._number(release),
-            self._number(_run(release, run)),
-            self._connection.exec_driver_sql,
-        )
-        sql(_NAME, [(of_run, record) for record in sorted(_each(records))])  # in the order of the tree
+        number, of_run = self._number(release), self._number(_run_name(release, run))
+        sql = self._connection.exec_driver_sql
+        sql(_NAME, [(of_run, record) for record in sorted(_record_tokens(records))])  # in the order of the tree
         sql(_COUNT_HELD, (number, releases, of_run, releases))
         sql('UPDATE room_held SET "left" = ? - used WHERE run = ?', (releases, of_run))
         return int(sql(_MOST_HELD, (number, of_run)).scalar() or 0) <= most
 
     def use(self, release: str, run: str, records: Records) -> bool:
-        number = self._number(_run(release, run))
-        rows = [(number, record) for record in _each(records)]
+        number = self._number(_run_name(release, run))
+        rows = [(number, record) for record in _record_tokens(records)]
         return not rows or self._connection.exec_driver_sql(_USE, rows).rowcount == len(rows)
 
     def hand_back(self, release: str, run: str) -> int:
-        number, of_run, sql = (
-            self._number(release),
-            self._number(_run(release, run)),
-            self._connection.exec_driver_sql,
-        )
+        number, of_run = self._number(release), self._number(_run_name(release, run))
+        sql = self._connection.exec_driver_sql
         given = int(sql('SELECT sum("left") FROM room_held WHERE run = ?', (of_run,)).scalar() or 0)
         # A count of nothing is no row: what nobody has used goes, and so do the run's own rows for it.
         held = 'SELECT record FROM room_held WHERE run = ? AND "left" > 0'
@@ -211,7 +206,7 @@ class _Transaction(_Look):
         row = insert(_VALUES).values(key=key, value=value)
         self._connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
 
-    def remember(self, release: str, run: str, number: int, answered: Answered) -> None:
+    def remember(self, release: str, run: str, number: int, answered: StoredAnswer) -> None:
         values = {"asked": answered.asked, "answer": answered.answer}
         row = insert(_ANSWERED).values(release=release, run=run, number=number, **values)
         self._connection.execute(row)
@@ -221,15 +216,15 @@ class _Transaction(_Look):
         if most < 1:
             return False
         number = self._number(release)
-        rows = [(number, record, most) for record in _each(records)]
+        rows = [(number, record, most) for record in _record_tokens(records)]
         return not rows or self._connection.exec_driver_sql(_COUNT, rows).rowcount == len(rows)
 
-    def head(self) -> Head:
+    def head(self) -> ChainHead:
         query = select(_ENTRIES.c.sequence, _ENTRIES.c.hash).order_by(_ENTRIES.c.sequence.desc()).limit(1)
         row = self._connection.execute(query).first()
-        return START if row is None else Head(row.sequence, row.hash)
+        return START if row is None else ChainHead(row.sequence, row.hash)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: AuditEntry) -> None:
         head = self.head()
         if (entry.sequence - 1, entry.previous) != (head.sequence, head.hash):
             raise RoomError("expected the entry that follows the last one, got another")
@@ -247,11 +242,11 @@ class _Transaction(_Look):
         return int(self._connection.execute(_NUMBER, {"release": release}).scalar_one())
 
 
-def _run(release: str, run: str) -> str:
+def _run_name(release: str, run: str) -> str:
     return f"{release}, run {run}"
 
 
-def _each(records: Records) -> list[bytes]:
+def _record_tokens(records: Records) -> list[bytes]:
     spelled = records.tobytes()
     return [spelled[start : start + TOKEN_BYTES] for start in range(0, len(spelled), TOKEN_BYTES)]
 
@@ -262,15 +257,15 @@ class SqlRoomStore:
     Any thread and any number of processes may share the file; transactions wait for each other.
     """
 
-    def __init__(self, database: GatherDatabase, witness: Witness) -> None:
+    def __init__(self, database: PartyDatabase, witness: RollbackWitness) -> None:
         self._database, self._witness = database, witness
 
     @classmethod
     def open(cls, where: str | Path, *, witness: str | Path | None = None) -> SqlRoomStore:
         """The store in this file; a new one where there is nothing. Its witness is beside it by default."""
-        if not isinstance(located(where, KIND), Path):
+        if not isinstance(locate(where, KIND), Path):
             raise BadInput("expected the path of a room store, got the URL of a server")
-        database = GatherDatabase(where, KIND, PAGE_BYTES)
+        database = PartyDatabase(where, KIND, PAGE_BYTES)
         present = database.table_names()
         if present and present | {_HELD.name} != set(_METADATA.tables):
             tables = ", ".join(sorted(present)[:5])
@@ -286,30 +281,30 @@ class SqlRoomStore:
                 connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
             elif found != VERSION:
                 raise RoomError(f"expected a room store of version {VERSION} at {database.name}, got {found}")
-        store = cls(database, Witness(Path(witness or f"{database.path}.witness"), WATCHED))
+        store = cls(database, RollbackWitness(Path(witness or f"{database.path}.witness"), WITNESS_SUBJECT))
         with store.transaction() as transaction:
             if transaction.head() == START:
                 store._witness.advance(START)  # before the first entry: from now on a missing witness is a loss
         return store
 
     @contextmanager
-    def transaction(self) -> Iterator[_Transaction]:
+    def transaction(self) -> Iterator[_WriteTransaction]:
         if self._database.path is None or not self._database.path.exists():
             # What is written to a removed file is gone with the process.
             raise RoomError(f"the room store at {self._database.name} could not be used: it was removed")
         with self._database.writing() as connection:
-            transaction = _Transaction(connection)
+            transaction = _WriteTransaction(connection)
             self._refuse_an_old_copy(transaction)
             yield transaction
         if transaction.appended is not None:
             self._witness.advance(transaction.appended)
 
     @contextmanager
-    def reading(self) -> Iterator[_Look]:
+    def reading(self) -> Iterator[_ReadTransaction]:
         with self._database.reading() as connection:
-            yield _Look(connection)
+            yield _ReadTransaction(connection)
 
-    def _refuse_an_old_copy(self, transaction: _Transaction) -> None:
+    def _refuse_an_old_copy(self, transaction: _WriteTransaction) -> None:
         """The witness is written after every commit, so that a store has all that it has seen."""
         known = self._witness.read()
         if known is None and transaction.head() == START:
@@ -322,11 +317,11 @@ class SqlRoomStore:
                 f"seen: an old copy was put back, and counts of releases are lost; {REMEDY}"
             )
 
-    def entries(self, after: int, most: int) -> list[Entry]:
+    def entries(self, after: int, most: int) -> list[AuditEntry]:
         query = select(_ENTRIES).where(_ENTRIES.c.sequence > after).order_by(_ENTRIES.c.sequence).limit(most)
         with self._database.reading() as connection:
             found = connection.execute(query).all()
-        return [Entry(row.sequence, row.previous, row.contents, row.hash) for row in found]
+        return [AuditEntry(row.sequence, row.previous, row.contents, row.hash) for row in found]
 
     def close(self) -> None:
         """Let go of the connections. What was acknowledged is on disk with or without this."""

@@ -24,11 +24,19 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard, helmert
 from scipy.stats import norm
 
-from tacit.data.splits import Rows
-from tacit.privacy.audit.case import Case, Draws, Hits, Seen, claim, empirical, gaussian_law
+from tacit.data.splits import RowSet
+from tacit.privacy.audit.case import (
+    AuditCase,
+    AuditDraws,
+    Draws,
+    Hits,
+    claimed_epsilon,
+    empirical_case,
+    gaussian_law,
+)
 from tacit.privacy.randomness import Source
-from tacit.privacy.relations import Relation
 from tacit.privacy.releases import GaussianStatistic, SubsampledGaussian
+from tacit.privacy.units import Relation
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.models.model import Part
@@ -37,11 +45,11 @@ from tacit.train.recalibration import (
     SENSITIVITY,
     Reals,
     Recalibration,
-    statistic,
-    weights_of,
-    with_noise,
+    calibration_statistic,
+    noisy_sums,
+    record_weights,
 )
-from tacit.train.sgd.descent import Clipping, Descent, NoiseForm, Settings
+from tacit.train.sgd.descent import Clipping, DescentSettings, GradientDescent, NoiseForm
 from tacit.train.sgd.optimizers import Adam, Sgd
 from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.targets import Targets
@@ -58,42 +66,44 @@ PLAIN, MOMENTUM = Sgd(), Sgd(momentum=0.9)
 RATE = 1e-6  # so small that the common bias stays where it is, and every gradient is clipped in every step
 
 
-def cases() -> list[Case]:
+def cases() -> list[AuditCase]:
     return [
         # The twins' samplers read a third more records than they say.
         _case(
             f"DP-SGD, {STEPS} steps, lazy noise",
-            World(NoiseForm.LAZY),
-            World(NoiseForm.LAZY, sampling=1.3 * SAMPLING),
+            DpSgdTrial(NoiseForm.LAZY),
+            DpSgdTrial(NoiseForm.LAZY, sampling=1.3 * SAMPLING),
         ),
         _case(
             f"DP-SGD, {STEPS} steps, dense noise",
-            World(NoiseForm.DENSE),
-            World(NoiseForm.DENSE, sampling=1.3 * SAMPLING),
+            DpSgdTrial(NoiseForm.DENSE),
+            DpSgdTrial(NoiseForm.DENSE, sampling=1.3 * SAMPLING),
         ),
         _case(
             f"DP-SGD, {STEPS} steps, a user of 2 clipped as one",
-            World(NoiseForm.LAZY, records=2, together=True),
-            World(NoiseForm.LAZY, records=2, together=False),
+            DpSgdTrial(NoiseForm.LAZY, records=2, together=True),
+            DpSgdTrial(NoiseForm.LAZY, records=2, together=False),
         ),
         _case(
             f"DP-SGD, {STEPS} steps, with momentum",
-            World(NoiseForm.LAZY, optimizer=MOMENTUM),
-            World(NoiseForm.LAZY, optimizer=MOMENTUM, sampling=1.3 * SAMPLING),
+            DpSgdTrial(NoiseForm.LAZY, optimizer=MOMENTUM),
+            DpSgdTrial(NoiseForm.LAZY, optimizer=MOMENTUM, sampling=1.3 * SAMPLING),
         ),
         _case(
             f"DP-SGD, {STEPS} steps, by Adam",
-            World(NoiseForm.DENSE, optimizer=Adam()),
-            World(NoiseForm.DENSE, optimizer=Adam(), sampling=1.3 * SAMPLING),
+            DpSgdTrial(NoiseForm.DENSE, optimizer=Adam()),
+            DpSgdTrial(NoiseForm.DENSE, optimizer=Adam(), sampling=1.3 * SAMPLING),
         ),
-        _recalibration_case("recalibration, a record", Log(1)),
+        _recalibration_case("recalibration, a record", RecalibrationTrial(1)),
         # The twin takes a user's records for as many people: none counts less.
-        _recalibration_case("recalibration, a user of 3 as one", Log(3), Log(3, together=False)),
+        _recalibration_case(
+            "recalibration, a user of 3 as one", RecalibrationTrial(3), RecalibrationTrial(3, together=False)
+        ),
     ]
 
 
 @dataclass(frozen=True)
-class World:
+class DpSgdTrial:
     """How the trainer is run: the claim is of `NOISE` and `SAMPLING`, whatever it really does."""
 
     form: NoiseForm
@@ -115,11 +125,13 @@ class World:
             public=np.empty((count, 0), np.int32),
             sensitive=np.arange(count * FIELDS, dtype=np.int32).reshape(count, FIELDS),
             sizes=Sizes(0, FIELDS, 0, count * FIELDS),
-            at=Rows(slice(0, count)),
+            at=RowSet(slice(0, count)),
         )
         model = LogisticRegression().build(examples.sizes, source.normal)
-        settings = Settings(Part.WHOLE, self.optimizer, 1.0, Clipping(1.0, NOISE * float(share)), self.form)
-        descent, targets = Descent(model, settings, source), Targets(np.full(count, label, np.float32))
+        settings = DescentSettings(
+            Part.WHOLE, self.optimizer, 1.0, Clipping(1.0, NOISE * float(share)), self.form
+        )
+        descent, targets = GradientDescent(model, settings, source), Targets(np.full(count, label, np.float32))
         (update,) = descent.tables.values()
         if isinstance(self.optimizer, Sgd):
             kept, gain = self.optimizer.momentum, 1.0
@@ -142,7 +154,7 @@ class World:
             moved: Moves = ((now - kept * last) / gain).astype(np.float32, copy=False)
             yield moved.reshape(trials, reads), sampled
 
-    def draws(self, share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+    def draws(self, share: Fraction, neighbour: bool, trials: int, source: Source) -> AuditDraws:
         """The event: all steps together are more likely by the claim's odds with the one label than the other.
 
         Noise: a step's moves, turned so that the first is along the gradient and all others across it, less the
@@ -165,7 +177,7 @@ class World:
         sums = np.tensordot(helmert(STEPS, full=True).astype(np.float32), steps, axes=1)
         over_steps = [look for each in sums for look in (each[:, 0], each[:, 1:])]
         others = (np.concatenate(ins), np.concatenate(outs), *over_steps)
-        return Seen(losses > _claimed(Fraction(1)), steps[:, :, 1:], others)
+        return AuditDraws(losses > _claimed(Fraction(1)), steps[:, :, 1:], others)
 
 
 def log_odds(moved: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -184,11 +196,13 @@ def log_odds(moved: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @cache
 def _claimed(share: Fraction) -> float:
-    return claim(SubsampledGaussian(NOISE * float(share), SAMPLING, STEPS), Relation.REPLACE_ONE, DELTA)
+    return claimed_epsilon(
+        SubsampledGaussian(NOISE * float(share), SAMPLING, STEPS), Relation.REPLACE_ONE, DELTA
+    )
 
 
-def _case(name: str, honest: World, twin: World) -> Case:
-    return empirical(
+def _case(name: str, honest: DpSgdTrial, twin: DpSgdTrial) -> AuditCase:
+    return empirical_case(
         name,
         Relation.REPLACE_ONE,
         _claimed(Fraction(1)),
@@ -200,8 +214,8 @@ def _case(name: str, honest: World, twin: World) -> Case:
 
 
 @dataclass(frozen=True)
-class Log:
-    """A unit of so many records among others. Its neighbour has negatives of the lowest score where it has
+class RecalibrationTrial:
+    """A unit of `records` records among others. Its neighbour has negatives of the lowest score where it has
     positives of the highest: no two vectors are further apart. `together` weighs them as one person's."""
 
     records: int
@@ -216,26 +230,26 @@ class Log:
             public=np.empty((count, 0), np.int32),
             sensitive=value.astype(np.int32)[:, None],
             sizes=Sizes(0, 1, 0, 2),
-            at=Rows(slice(0, count)),
+            at=RowSet(slice(0, count)),
             label=label.astype(np.uint8),
         )
         model = LogisticRegression().build(examples.sizes, _nothing)
         model.table[:, 0] = KNOTS[0], KNOTS[-1]
-        return statistic(model, examples, plan.weights)
+        return calibration_statistic(model, examples, plan.weights)
 
     def plan(self, noise: float) -> Recalibration:
         groups = np.r_[np.zeros(self.records, np.int64), 1 + np.arange(self.others)]
         release = GaussianStatistic(noise, SENSITIVITY, Relation.REPLACE_ONE)
-        return Recalibration(release, weights_of(groups) if self.together else None)
+        return Recalibration(release, record_weights(groups) if self.together else None)
 
     def draws(self, above: float) -> Draws:
-        def draw(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+        def draw(share: Fraction, neighbour: bool, trials: int, source: Source) -> AuditDraws:
             plan = self.plan(NOISE * SENSITIVITY * float(share))
             here, there = self.sums(plan, False), self.sums(plan, True)
             sums = there if neighbour else here
-            told = with_noise(plan, np.tile(sums, (trials, 1)), source)
+            told = noisy_sums(plan, np.tile(sums, (trials, 1)), source)
             moved = (told - there) @ (here - there) / np.linalg.norm(here - there)
-            return Seen(moved > above * SENSITIVITY, ((told - sums) / SENSITIVITY).ravel())
+            return AuditDraws(moved > above * SENSITIVITY, ((told - sums) / SENSITIVITY).ravel())
 
         return draw
 
@@ -248,10 +262,12 @@ def _nothing(*_: object, **__: object) -> NoReturn:
 def _recalibration_claimed(share: Fraction) -> float:
     noise = NOISE * SENSITIVITY * float(share)
     release = GaussianStatistic(noise, SENSITIVITY, Relation.REPLACE_ONE)
-    return claim(release, Relation.REPLACE_ONE, DELTA)
+    return claimed_epsilon(release, Relation.REPLACE_ONE, DELTA)
 
 
-def _recalibration_case(name: str, honest: Log, twin: Log | None = None) -> Case:
+def _recalibration_case(
+    name: str, honest: RecalibrationTrial, twin: RecalibrationTrial | None = None
+) -> AuditCase:
     """The event is the threshold that tells the most, at the claim, about a move by the whole sensitivity."""
     claimed = _recalibration_claimed(Fraction(1))
 
@@ -259,7 +275,7 @@ def _recalibration_case(name: str, honest: Log, twin: Log | None = None) -> Case
         return float(norm.sf((above - 1) / NOISE) - math.exp(claimed) * norm.sf(above / NOISE))
 
     above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
-    return empirical(
+    return empirical_case(
         name,
         Relation.REPLACE_ONE,
         claimed,

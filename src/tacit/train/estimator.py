@@ -15,18 +15,17 @@ from numpy.typing import NDArray
 
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
-from tacit.privacy.calibration import Memory
-from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+from tacit.privacy.calibration import CalibrationMemory
+from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.randomness import Source
 from tacit.privacy.statement import PrivacyStatement
-from tacit.train.evaluation.auc import auc
+from tacit.train.evaluation.measures import auc
 from tacit.train.examples import Examples
-from tacit.train.methods import Method
-from tacit.train.models.model import Architecture, Model
-from tacit.train.models.predicting import predict
+from tacit.train.methods import TrainingMethod
+from tacit.train.models.model import Architecture, Model, predict
 from tacit.train.plan import Plan
-from tacit.train.recalibration import Calibrated
-from tacit.train.run import DEFAULT_SPEED, Progress, Run
+from tacit.train.recalibration import CalibrationResult
+from tacit.train.run import DEFAULT_SPEED, Run, RunProgress
 from tacit.train.settings import Speed
 from tacit.train.targets import Floats, Head
 
@@ -44,7 +43,7 @@ class Estimator:
     def __init__(
         self,
         model: Architecture,
-        method: Method,
+        method: TrainingMethod,
         *,
         source: Source | None = None,
         secret: bytes | None = None,
@@ -56,14 +55,14 @@ class Estimator:
         self.secret = secret or self.source.bytes(SECRET_BYTES)
         self._model: Model | None = None
         self._plan: Plan | None = None
-        self.calibration: Calibrated | None = None
+        self.calibration: CalibrationResult | None = None
 
-    def plan(self, examples: Examples, memory: Memory | None = None) -> Plan:
+    def plan(self, examples: Examples, memory: CalibrationMemory | None = None) -> Plan:
         """What `fit` will do and promise, before anything is read that is private."""
         return self.method.plan(examples, secret=self.secret, memory=memory)
 
     def fit(
-        self, examples: Examples, plan: Plan | None = None, watch: Callable[[Progress], None] | None = None
+        self, examples: Examples, plan: Plan | None = None, watch: Callable[[RunProgress], None] | None = None
     ) -> Estimator:
         chosen = plan or self.plan(examples)
         model = self.architecture.build(examples.sizes, self.source.normal)

@@ -1,4 +1,7 @@
-"""The examples that a model learns from or predicts for: some rows of an encoded log."""
+"""The examples that a model learns from or predicts for: some rows of an encoded log, and whose they are.
+
+Units of a promise (users, windows of time) are found by public keys alone.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.columns import Columns
-from tacit.data.encoding.selection import Selection
-from tacit.data.splits import Rows
+from tacit.data.encoding.vocabulary import VocabularySelection
+from tacit.data.splits import RowSet
 from tacit.errors import BadInput
+from tacit.privacy.allocation import unit_ids
+from tacit.privacy.units import Unit, UnitKind, Window
 from tacit.schema.columns import Kind, Role
 
 Ids = NDArray[np.int32]
@@ -32,7 +37,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, eq=False)
-class History:
+class EventHistory:
     """What each row's person did before, as ids of the public table: those that a public field reads too."""
 
     offsets: NDArray[np.int64]  # (rows of the log + 1,)
@@ -61,19 +66,19 @@ class Examples:
     public: Ids  # (rows of the log, public fields)
     sensitive: Ids  # (rows of the log, sensitive fields)
     sizes: Sizes
-    at: Rows
+    at: RowSet
     label: NDArray[Any] | None = None
     keys: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     public_keys: frozenset[str] = frozenset()
     synthetic: bool = False
-    selection: Selection | None = None
+    selection: VocabularySelection | None = None
     encoder_digest: str = ""
-    histories: Mapping[str, History] = field(default_factory=dict)  # whole columns, by name
+    histories: Mapping[str, EventHistory] = field(default_factory=dict)  # whole columns, by name
 
     @classmethod
     def of(cls, columns: Columns, part: str = EVERYTHING) -> Examples:
         """A part of a prepared log by name, such as train or test, or all of it."""
-        parts = columns.parts() if part != EVERYTHING else {EVERYTHING: Rows(slice(0, columns.rows))}
+        parts = columns.parts() if part != EVERYTHING else {EVERYTHING: RowSet(slice(0, columns.rows))}
         if part not in parts:
             raise BadInput(f"{columns.folder}: expected a part named {', '.join(parts)}, got {part!r}")
         encoder = columns.encoder
@@ -137,16 +142,44 @@ class Examples:
         """Some of these examples."""
         from dataclasses import replace
 
-        return replace(self, at=Rows(self.rows(places)))
+        return replace(self, at=RowSet(self.rows(places)))
 
 
-def _histories(columns: Columns) -> dict[str, History]:
+def _histories(columns: Columns) -> dict[str, EventHistory]:
     """The log's sequences that share their values with a public field."""
     encoder = columns.encoder
     known = {column.name: column.vocabulary for column in encoder.columns}
     fields = [known[name] for name in encoder.fields(Role.PUBLIC)]
     return {
-        column.name: History(*columns.sequence(column.name), fields.index(column.vocabulary))
+        column.name: EventHistory(*columns.sequence(column.name), fields.index(column.vocabulary))
         for column in encoder.columns
         if column.kind is Kind.SEQUENCE and column.vocabulary in fields
     }
+
+
+def group_by_unit(examples: Examples, unit: Unit, now: int | None = None) -> NDArray[np.int64] | None:
+    """Each example's unit and window as 0, 1, ..., in the order in which they first appear; None where every
+    example is its own. Other names for the same people give the same numbers; `now` refuses open windows."""
+    if unit.kind is UnitKind.IMPRESSION:
+        return None
+    columns = {name: examples.key(name) for name in examples.keys}
+    ids = unit_ids(unit, columns, public=examples.public_keys, now=now)
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    place = np.empty(len(first), np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
+    return place[inverse]
+
+
+def count_units(examples: Examples, unit: Unit) -> int:
+    """How many units (and windows) the promise is made to."""
+    groups = group_by_unit(examples, unit)
+    if groups is None or not len(groups):
+        return len(examples)
+    return int(groups.max()) + 1
+
+
+def time_windows(examples: Examples, window: Window) -> list[int]:
+    """The time windows that the examples lie in; times are public here, or planning would have refused."""
+    times = np.asarray(examples.key("time"), np.int64)
+    found: list[int] = np.unique((times - window.origin) // window.seconds).tolist()
+    return found

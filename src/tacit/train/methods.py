@@ -11,24 +11,29 @@ from typing import Literal, Protocol
 from tacit import expect
 from tacit.errors import BadInput
 from tacit.privacy.budget import Budget
-from tacit.privacy.calibration import Memory, noise_multiplier
+from tacit.privacy.calibration import CalibrationMemory, noise_multiplier
 from tacit.privacy.calibration import epsilon as epsilon_of
 from tacit.privacy.ledger.guarantee import Guarantee
-from tacit.privacy.mechanisms.memoised import FlipKey
-from tacit.privacy.relations import Relation
+from tacit.privacy.mechanisms.memoisation import FlipKey
 from tacit.privacy.releases import Composed, Release, SubsampledGaussian
 from tacit.privacy.statement import PrivacyStatement
-from tacit.privacy.units import Cap, CapChoice, Unit, UnitKind
-from tacit.train import recalibration as recalibrating
-from tacit.train.defaults import Chosen, Default, label_course, private_course, private_rate
-from tacit.train.examples import Examples
-from tacit.train.grouping import groups_of
-from tacit.train.labels.flips import FlipLabels
+from tacit.privacy.units import Cap, CapChoice, Relation, Unit, UnitKind
+from tacit.train.examples import Examples, group_by_unit
 from tacit.train.labels.mechanism import LabelMechanism, shares
-from tacit.train.labels.noisy import allocation_of
+from tacit.train.labels.noisy_targets import allocate_labels
+from tacit.train.labels.randomizers import FlipLabels
 from tacit.train.models.model import Part
 from tacit.train.plan import LabelPhase, NoisyLabelling, Phase, Plan, PrivatePhase
-from tacit.train.settings import Learning, PrivateLearning
+from tacit.train.recalibration import Recalibration, plan_statistic, record_weights
+from tacit.train.settings import (
+    Default,
+    Defaults,
+    Learning,
+    PrivateLearning,
+    label_course,
+    private_course,
+    private_rate,
+)
 from tacit.train.sgd.descent import Clipping
 from tacit.train.targets import Head
 
@@ -43,8 +48,10 @@ CAUTIOUS_RATE = 0.05
 asks for more epsilon, and so leaves noisy labels out sooner."""
 
 
-class Method(Protocol):
-    def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
+class TrainingMethod(Protocol):
+    def plan(
+        self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
+    ) -> Plan:
         """`secret` is for random caps, which are drawn once and for all; `memory` remembers calibrations."""
         ...
 
@@ -56,7 +63,9 @@ class Plain:
     learning: Learning = field(default_factory=Learning)
     part: Part = Part.WHOLE
 
-    def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
+    def plan(
+        self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
+    ) -> Plan:
         del secret, memory
         course, schedule, chosen = label_course(self.learning, len(examples), "descent")
         phase = LabelPhase(self.part, course, schedule, None)
@@ -86,7 +95,9 @@ class LabelDp:
     now: int | None = None
     part: Part = Part.TRUNCATED
 
-    def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
+    def plan(
+        self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
+    ) -> Plan:
         del memory
         labelling = _labelling(self, self.epsilon, examples, secret)
         release = self.mechanism.release(labelling.allocation, self.epsilon)
@@ -112,7 +123,7 @@ class DpSgd:
     Neighbours: the private part (sensitive features and label) of one `unit` replaced; public features, unit
                 keys and which records exist stay.
     Assumes:    Poisson samples and their sizes stay secret; a unit's records are clipped as one (`unit`).
-    Source:     Abadi et al. 2016 (arXiv 1607.00133); accounting: `privacy.accounting.pld`.
+    Source:     Abadi et al. 2016 (arXiv 1607.00133); accounting: `privacy.accounting.accountant`.
     """
 
     epsilon: expect.Number
@@ -121,7 +132,9 @@ class DpSgd:
     learning: PrivateLearning = field(default_factory=PrivateLearning)
     now: int | None = None
 
-    def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
+    def plan(
+        self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
+    ) -> Plan:
         alone = Hybrid(self.epsilon, self.delta, 0, self.unit, learning=self.learning, now=self.now)
         return alone.plan(examples, secret=secret, memory=memory)
 
@@ -153,7 +166,9 @@ class Hybrid:
     key: FlipKey = LABEL
     now: int | None = None
 
-    def plan(self, examples: Examples, *, secret: bytes | None = None, memory: Memory | None = None) -> Plan:
+    def plan(
+        self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
+    ) -> Plan:
         epsilon, delta = expect.positive("epsilon", self.epsilon), expect.probability("delta", self.delta)
         share, chosen = self._share(examples)
         if share < 1 and self.mechanism.classes.head is not Head.LOGISTIC:
@@ -174,7 +189,7 @@ class Hybrid:
             course, schedule, said = label_course(self.label_learning, len(labelling.allocation), "labels")
             phases.append(LabelPhase(Part.TRUNCATED, course, schedule, labelling))
             chosen += said
-        groups = groups_of(examples, self.unit, self.now)
+        groups = group_by_unit(examples, self.unit, self.now)
         records = len(examples) if groups is None else int(groups.max()) + 1
         course, clip_norm, said = private_course(self.learning, records, float(epsilon), examples.sizes)
         sampling = min(1.0, course.batch / records)
@@ -190,9 +205,9 @@ class Hybrid:
         recalibration = None
         if self.learning.recalibrate:
             left = float(epsilon) * (1 - share)
-            statistic = recalibrating.planned(left, float(delta), records, self.learning.start_rate)
-            weights = None if groups is None else recalibrating.weights_of(groups)
-            recalibration = recalibrating.Recalibration(statistic, weights)
+            statistic = plan_statistic(left, float(delta), records, self.learning.start_rate)
+            weights = None if groups is None else record_weights(groups)
+            recalibration = Recalibration(statistic, weights)
             told.append(statistic)
             why = "clipping holds positives back; one noisy statistic, paid for here, puts predictions right"
             chosen += (Default("descent.recalibrate", "true", why),)
@@ -222,7 +237,7 @@ class Hybrid:
         """`k`, chosen from public quantities where it was left to us."""
         return self._share(examples)[0]
 
-    def _share(self, examples: Examples) -> tuple[float, Chosen]:
+    def _share(self, examples: Examples) -> tuple[float, Defaults]:
         """With the reason.
 
         A label flipped at epsilon e has noise of variance 1 / (4 sinh(e / 2)^2), which is that of the label
@@ -256,7 +271,7 @@ def _labelling(
         raise BadInput("expected public features to learn from noisy labels, got a log without any")
     if method.cap.choice is CapChoice.RANDOM and secret is None:
         raise BadInput("expected the secret for a random cap, which is drawn once and for all, got none")
-    allocation = allocation_of(
+    allocation = allocate_labels(
         examples, method.unit, method.cap, key=method.key, secret=secret or b"", now=method.now
     )
     list(shares(allocation, epsilon))  # refuses an epsilon that tells nothing, before it is paid for
@@ -268,7 +283,7 @@ def _charge(
     releases: tuple[Release, ...],
     before: Sequence[Release],
     delta: expect.Number,
-    memory: Memory | None,
+    memory: CalibrationMemory | None,
 ) -> Guarantee:
     """What is new on the ledger: all of the statement, but for what was paid when it was released."""
     if not before:

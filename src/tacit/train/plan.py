@@ -12,19 +12,18 @@ from dataclasses import dataclass, field
 from tacit import expect
 from tacit.privacy.allocation import Allocation
 from tacit.privacy.ledger.guarantee import Guarantee
-from tacit.privacy.mechanisms.memoised import FlipKey
+from tacit.privacy.mechanisms.memoisation import FlipKey
 from tacit.privacy.releases import Release
 from tacit.privacy.statement import PrivacyStatement
-from tacit.train.defaults import Default
 from tacit.train.examples import Examples
 from tacit.train.labels.mechanism import LabelMechanism
-from tacit.train.models.abilities import expect_able, expect_history
+from tacit.train.models.architectures import expect_history, expect_part
 from tacit.train.models.model import Architecture, Part
 from tacit.train.recalibration import Recalibration
-from tacit.train.settings import Course
+from tacit.train.settings import Course, Default
 from tacit.train.sgd.descent import Clipping
+from tacit.train.sgd.optimizers import Schedule
 from tacit.train.sgd.sampling import Places
-from tacit.train.sgd.schedule import Schedule
 from tacit.train.targets import Head
 
 
@@ -91,7 +90,7 @@ class Plan:
     def check(self, shape: Architecture) -> None:
         """Refuse a model that these phases cannot train, or that reads what the examples do not have."""
         for phase in self.phases:
-            expect_able(shape, phase.part, clipped=isinstance(phase, PrivatePhase))
+            expect_part(shape, phase.part, clipped=isinstance(phase, PrivatePhase))
         expect_history(shape, self.examples)
 
     @property

@@ -19,12 +19,12 @@ from scipy.stats import norm
 
 from tacit.errors import SelfCheckFailed
 from tacit.privacy.randomness import Source
-from tacit.privacy.relations import Relation
 from tacit.privacy.releases import GaussianStatistic
+from tacit.privacy.units import Relation
 from tacit.train.examples import Examples
 from tacit.train.models.model import Model, Part
 from tacit.train.sgd.sampling import Places
-from tacit.train.sgd.tallies import FALSE_ALARM, expect_normals
+from tacit.train.sgd.self_checks import FALSE_ALARM, expect_normals
 
 Reals = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ class Recalibration:
 
 
 @dataclass(frozen=True)
-class Calibrated:
+class CalibrationResult:
     """What came of it, all of it from the noisy statistic. `predicted` is what the model predicted before, as a
     part of what was observed, with the standard deviation of the noise in it; None where too few were told."""
 
@@ -105,8 +105,8 @@ class Calibrated:
         return f"{told} but for {2 * self.spread:.0%}: WARNING, more than 10%, so do not bid by them"
 
 
-def planned(epsilon: float, delta: float, records: int, rate: float | None) -> GaussianStatistic:
-    """The statistic for a training of so many records under a budget that it may use a part of.
+def plan_statistic(epsilon: float, delta: float, records: int, rate: float | None) -> GaussianStatistic:
+    """The statistic for a training of `records` records under a budget that it may use a part of.
 
     The guarantee does not hang on this choice: the accountant composes what is chosen here with the steps.
     """
@@ -117,7 +117,7 @@ def planned(epsilon: float, delta: float, records: int, rate: float | None) -> G
     )
 
 
-def weights_of(groups: Places) -> Reals:
+def record_weights(groups: Places) -> Reals:
     """One over the number of records in each record's unit, which public keys tell."""
     sizes = np.bincount(groups)
     weights: Reals = 1 / sizes[groups]
@@ -126,7 +126,7 @@ def weights_of(groups: Places) -> Reals:
 
 def recalibrate(
     plan: Recalibration, model: Model, examples: Examples, source: Source, *, alpha: float = FALSE_ALARM
-) -> Calibrated:
+) -> CalibrationResult:
     """Tell the statistic, fit to it, and change the model's scores.
 
     Guarantee:  one `GaussianStatistic` of the plan's noise; the fit and the changed model cost nothing more.
@@ -138,13 +138,13 @@ def recalibrate(
                 1. Two such vectors are within sqrt(1 + 1 + 2) = 2 of each other, and so are two weighted means
                 of them. The Gaussian mechanism: Dwork, Roth 2014, appendix A.
     """
-    told = with_noise(plan, statistic(model, examples, plan.weights), source, alpha=alpha)
-    found = fitted(told, plan.release.noise_stddev)
+    told = noisy_sums(plan, calibration_statistic(model, examples, plan.weights), source, alpha=alpha)
+    found = fit_calibration(told, plan.release.noise_stddev)
     model.rescale(found.slope, found.shift)
     return found
 
 
-def with_noise(plan: Recalibration, sums: Reals, source: Source, *, alpha: float = FALSE_ALARM) -> Reals:
+def noisy_sums(plan: Recalibration, sums: Reals, source: Source, *, alpha: float = FALSE_ALARM) -> Reals:
     """What is told of these sums, or of as many as there are rows.
 
     A dozen draws hardly show their variance, so they are the first of many of one kind, and all of them are
@@ -164,7 +164,7 @@ def with_noise(plan: Recalibration, sums: Reals, source: Source, *, alpha: float
     return told
 
 
-def statistic(model: Model, examples: Examples, weights: Reals | None) -> Reals:
+def calibration_statistic(model: Model, examples: Examples, weights: Reals | None) -> Reals:
     """Positives, the sum of their places among the knots, and how logits are spread over the knots."""
     total = np.zeros(2 + len(KNOTS))
     labels = examples.labels
@@ -192,18 +192,18 @@ def _vectors(scores: NDArray[np.float32], labels: NDArray[np.uint8], weight: Rea
     return np.concatenate([[_down(positive).sum(), _down(positive * place).sum()], knots])
 
 
-def fitted(told: Reals, noise_stddev: float) -> Calibrated:
+def fit_calibration(told: Reals, noise_stddev: float) -> CalibrationResult:
     """The slope and the shift that the noisy statistic makes most likely; nothing else is read."""
     observed, placed, spread = float(told[0]), float(told[1]), told[2:]
     rates = expit(KNOTS)
     predicted = float(spread @ rates)
     noise = noise_stddev * math.sqrt(float(rates @ rates))
     if observed < TOLD_APART * noise_stddev or predicted < noise:
-        return Calibrated()
+        return CalibrationResult()
     ratio = predicted / observed
     uncertain = math.hypot(noise / predicted, noise_stddev / observed)
     if 2 * uncertain > max(CLOSE, abs(ratio - 1)):
-        return Calibrated(predicted=ratio, spread=uncertain)  # a change would be mostly noise
+        return CalibrationResult(predicted=ratio, spread=uncertain)  # a change would be mostly noise
     middle = float(np.clip(placed / observed, 0.0, 1.0))  # where positives are: apart from how many there are
     apart = PLACES - middle
     happen = max(observed, 1.0)  # the variance of how many do
@@ -221,7 +221,7 @@ def fitted(told: Reals, noise_stddev: float) -> Calibrated:
         return np.array([many / scales[0], where / scales[1], (slope - 1) / SLOPE_SPREAD, shift / SHIFT_SPREAD])
 
     slope, shift = least_squares(off, np.array([1.0, 0.0]), bounds=([0.2, -8.0], [4.0, 8.0])).x
-    return Calibrated(float(slope), float(shift), ratio, uncertain)
+    return CalibrationResult(float(slope), float(shift), ratio, uncertain)
 
 
 def _down(values: Reals) -> Reals:

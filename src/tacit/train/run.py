@@ -1,4 +1,4 @@
-"""Carries out a plan: phase by phase, step by step, with checkpoints in between if somebody keeps them."""
+"""Carries out a plan: phase by phase, step by step, with checkpoints in between if a keeper is given."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SubsampledGaussian, leaves
-from tacit.train.defaults import FEWEST_EPOCHS, PATIENCE
 from tacit.train.examples import Examples
-from tacit.train.labels.noisy import LEAST_RATE, base_rate, labels_for
+from tacit.train.labels.noisy_targets import LEAST_RATE, base_rate, labels_for_mechanism
 from tacit.train.models.model import Model
 from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
-from tacit.train.recalibration import Calibrated, Recalibration, recalibrate
-from tacit.train.settings import Speed
-from tacit.train.sgd.descent import Descent, Settings
+from tacit.train.recalibration import CalibrationResult, Recalibration, recalibrate
+from tacit.train.settings import FEWEST_EPOCHS, PATIENCE, Speed
+from tacit.train.sgd.descent import DescentSettings, GradientDescent
+from tacit.train.sgd.monitor import ReleaseMonitor, SamplingMonitor
 from tacit.train.sgd.sampling import Places, poisson_sample, shuffled_epochs
-from tacit.train.sgd.tallies import FALSE_ALARM
-from tacit.train.sgd.witness import BatchWatch, Witness
+from tacit.train.sgd.self_checks import FALSE_ALARM
 from tacit.train.targets import Floats, Head, Targets
 
 Losses = NDArray[np.float64]
@@ -35,7 +34,7 @@ COOLING = 2  # last epochs of a training on all, over which the rate falls to 0:
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """How far a run is. `examples` is what the steps so far read in expectation, never what they read.
 
     `loss` is on noisy labels, which are released anyway; DP-SGD shows none, since its examples are private.
@@ -51,19 +50,21 @@ class Progress:
 
 @dataclass(frozen=True)
 class Mark:
-    """Where in a plan a run stands: so many steps of this phase are done."""
+    """Where in a plan a run stands: `step` steps of this phase are done."""
 
     phase: int
     step: int
 
 
-class Keeper(Protocol):
-    """Whoever keeps checkpoints."""
+class CheckpointKeeper(Protocol):
+    """What keeps checkpoints: it says when one is due, writes it, and puts a run back to the last one."""
 
     def due(self, mark: Mark) -> bool: ...
-    def keep(self, mark: Mark, model: Model, descent: Descent) -> None: ...
+    def keep(self, mark: Mark, model: Model, descent: GradientDescent) -> None: ...
     def stop_if_asked(self) -> None: ...
-    def restore(self, model: Model, start: Callable[[int], Descent]) -> tuple[Mark, Descent | None]: ...
+    def restore(
+        self, model: Model, start: Callable[[int], GradientDescent]
+    ) -> tuple[Mark, GradientDescent | None]: ...
 
 
 class Run:
@@ -100,16 +101,18 @@ class Run:
             raise BadInput(f"expected examples of the model's sizes {model.sizes}, got {examples.sizes}")
         self.plan, self.model, self.examples, self.source = plan, model, examples, source
         self.secret, self.speed = secret, speed
-        self.calibrated: Calibrated | None = None
+        self.calibrated: CalibrationResult | None = None
         grouped = [
             phase for phase in plan.phases if isinstance(phase, PrivatePhase) and phase.groups is not None
         ]
         self._groups = {id(phase): int(phase.groups.max()) + 1 for phase in grouped if phase.groups is not None}
 
-    def go(self, watch: Callable[[Progress], None] | None = None, keeper: Keeper | None = None) -> Model:
+    def go(
+        self, watch: Callable[[RunProgress], None] | None = None, keeper: CheckpointKeeper | None = None
+    ) -> Model:
         """Train, from the last checkpoint if there is one. Afterwards the weights may be looked at.
 
-        Losses are computed for whoever watches, and for nobody else.
+        Losses are computed only where there is a `watch` to show them to.
         """
         mark, descent = Mark(0, 0), None
         if self.plan.recalibration is not None:
@@ -154,11 +157,11 @@ class Run:
         reached: Mark,
         targets: Targets,
         epochs: int,
-        watch: Callable[[Progress], None] | None,
-        keeper: Keeper | None,
+        watch: Callable[[RunProgress], None] | None,
+        keeper: CheckpointKeeper | None,
     ) -> None:
-        """Train the phase anew, on all examples and for so many epochs. No checkpoints: a run that ends in here
-        goes on from one before, and comes here again. Steps are counted on from those that were done."""
+        """Train the phase anew, on all examples and for `epochs` epochs. No checkpoints: a run that ends in
+        here goes on from one before, and comes here again. Steps are counted on from those that were done."""
         phase, done = self.plan.phases[reached.phase], reached.step
         fresh = self.model.architecture.build(self.model.sizes, self.source.normal)
         for name, array in _weights(self.model, phase).items():
@@ -181,12 +184,12 @@ class Run:
                 keeper.stop_if_asked()
         descent.settle()
 
-    def _descent(self, index: int) -> Descent:
+    def _descent(self, index: int) -> GradientDescent:
         return self._descent_of(self.plan.phases[index])
 
-    def _descent_of(self, phase: Phase) -> Descent:
+    def _descent_of(self, phase: Phase) -> GradientDescent:
         learning = phase.learning
-        settings = Settings(
+        settings = DescentSettings(
             part=phase.part,
             optimizer=learning.optimizer,
             expected_batch=self._expected_batch(phase),
@@ -195,7 +198,7 @@ class Run:
             penalty=learning.penalty,
             microbatch=self.speed.microbatch,
         )
-        return Descent(self.model, settings, self.source, self._witness(phase))
+        return GradientDescent(self.model, settings, self.source, self._monitor(phase))
 
     def _paid(self, phase: PrivatePhase) -> SubsampledGaussian:
         """The release that was paid for this phase: what it is held to, whatever the phase itself says."""
@@ -212,14 +215,14 @@ class Run:
             )
         return paid[next(place for place, each in enumerate(private) if each is phase)]
 
-    def _witness(self, phase: Phase) -> Witness | None:
+    def _monitor(self, phase: Phase) -> ReleaseMonitor | None:
         if not isinstance(phase, PrivatePhase):
             return None
         paid = self._paid(phase)
         expected = self._records(phase) * paid.sampling_probability
         clip_norm = phase.learning.clip_norm
         assert clip_norm is not None, "chosen when the plan was made"
-        return Witness(paid.noise_multiplier, clip_norm, expected, alpha=self._alarm)
+        return ReleaseMonitor(paid.noise_multiplier, clip_norm, expected, alpha=self._alarm)
 
     def _expect_paid(self, recalibration: Recalibration) -> None:
         """Stop unless the statistic is one of the releases that were paid for."""
@@ -241,7 +244,7 @@ class Run:
             noisy = phase.labelling
             assert self.secret is not None, "checked when the run was made"
             return noisy.mechanism.targets(
-                labels_for(noisy.mechanism, self.examples),
+                labels_for_mechanism(noisy.mechanism, self.examples),
                 self.examples.key("row"),
                 noisy.allocation,
                 noisy.epsilon,
@@ -274,16 +277,16 @@ class Run:
         members = None if phase.groups is None else _Members(phase.groups)
         paid, records = self._paid(phase), self._records(phase)
         below, share = self.source.uniform_below, paid.sampling_probability
-        watch = BatchWatch(records, share, paid.steps, below=below, alpha=self._alarm)
-        watch.begin(done)
+        monitor = SamplingMonitor(records, share, paid.steps, below=below, alpha=self._alarm)
+        monitor.begin(done)
         for step in range(done, steps):
             sample = poisson_sample(records, phase.sampling_probability, self.source.words)
-            watch.sampled(sample)
+            monitor.sampled(sample)
             if members is None:
                 yield step, sample, None
             else:
                 yield step, *members.of(sample)
-        watch.close()
+        monitor.close()
 
     def _records(self, phase: Phase) -> int:
         if isinstance(phase, PrivatePhase):
@@ -296,12 +299,12 @@ class Run:
             return self._records(phase) * phase.sampling_probability
         return float(min(phase.learning.batch, self._records(phase) - phase.learning.held_out))
 
-    def _progress(self, index: int, phase: Phase, step: int, targets: Targets) -> Progress:
+    def _progress(self, index: int, phase: Phase, step: int, targets: Targets) -> RunProgress:
         steps = phase.schedule.steps
         loss = None
         if isinstance(phase, LabelPhase) and (step == steps or step % max(1, steps // 20) == 0):
             loss = self._loss(phase, targets)
-        return Progress(index, phase.name, step, steps, step * self._expected_batch(phase), loss)
+        return RunProgress(index, phase.name, step, steps, step * self._expected_batch(phase), loss)
 
     def _loss(self, phase: Phase, targets: Targets) -> float:
         places = np.linspace(0, len(targets) - 1, min(len(targets), LOSS_EXAMPLES)).astype(np.int64)

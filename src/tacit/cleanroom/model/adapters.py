@@ -1,4 +1,7 @@
-"""An adapter: one advertiser's low-rank change of the model's linear layers."""
+"""Low-rank adapters: linear layers with a change for the rows of one advertiser, and all changes of one.
+
+Rows of all other advertisers keep every bit (Hu et al. 2021, arXiv:2106.09685, for the low-rank change).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,88 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 (torch's own name for it)
 
 from tacit import expect
-from tacit.cleanroom.model.linear import GatedLinear, Pair
-from tacit.cleanroom.wire.blocks import Block, Layout
+from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.errors import BadInput
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankPair:
+    """The change B A of a layer's weight (Hu et al. 2021, arXiv:2106.09685)."""
+
+    a: nn.Parameter  # (rank, inputs)
+    b: nn.Parameter  # (outputs, rank)
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterRoute:
+    """One adapter in one batch: what passes through it."""
+
+    pairs: Mapping[str, LowRankPair]  # by layer
+    rows: Tensor  # i64: places in the batch
+    tokens: Tensor | None  # i64: places among the tokens of all rows; None: the model reads no sequence
+
+
+@dataclass(frozen=True, eq=False)
+class LayerActivations:
+    """What an adapted layer read and gave: a line for each row or token, or for each row and position."""
+
+    inputs: Tensor  # (..., inputs)
+    outputs: Tensor  # (..., outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterGate:
+    """The routes of a batch; `seen`, where there is one, collects what passes the layers that can adapt."""
+
+    routes: tuple[AdapterRoute, ...] = ()
+    seen: dict[str, LayerActivations] | None = None
+
+
+class Linear(nn.Module):
+    """x W^T + b, started at N(0, gain / inputs) by a generator of its own: the global one is left alone."""
+
+    def __init__(self, inputs: int, outputs: int, draw: torch.Generator, *, gain: float = 1.0) -> None:
+        super().__init__()
+        start = torch.randn(outputs, inputs, generator=draw) * math.sqrt(gain / inputs)
+        self.inputs, self.outputs = inputs, outputs
+        self.weight, self.bias = nn.Parameter(start), nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class GatedLinear(nn.Module):
+    """A linear layer, and for the rows of a route also x A^T B^T.
+
+    The base product is formed for the whole batch, adapters or not, and a route adds to its own rows only, so
+    every other row keeps its bits. `positions` says how often a row may pass; `per_token` that it passes as
+    tokens, one line each.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, draw: torch.Generator, *, gain: float = 1.0, positions: int = 1,
+        per_token: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.base = Linear(inputs, outputs, draw, gain=gain)
+        self.inputs, self.outputs, self.positions, self.per_token = inputs, outputs, positions, per_token
+        self.name = ""  # its path in the model, once it has one
+
+    def forward(self, x: Tensor, gate: AdapterGate) -> Tensor:
+        out: Tensor = self.base(x)
+        for route in gate.routes:
+            pair, rows = route.pairs.get(self.name), route.tokens if self.per_token else route.rows
+            if pair is not None and rows is not None:
+                out = out.index_add(0, rows, F.linear(F.linear(x[rows], pair.a), pair.b))
+        if gate.seen is not None:
+            if not out.requires_grad:
+                out.requires_grad_()
+            gate.seen[self.name] = LayerActivations(x, out)
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +108,8 @@ class Adapter:
     advertiser: int
     rank: int
     tasks: tuple[str, ...]
-    pairs: Mapping[str, Pair]  # by layer, in the model's order
-    layout: Layout
+    pairs: Mapping[str, LowRankPair]  # by layer, in the model's order
+    layout: ParameterLayout
 
     @classmethod
     def fresh(
@@ -44,13 +123,13 @@ class Adapter:
             raise BadInput(f"adapter {name}: expected an advertiser of 64 signed bits, got a larger number")
         blocks = []
         for path, layer in layers.items():
-            blocks.append(Block(f"{path}.A", rank, layer.inputs, layer.positions))
-            blocks.append(Block(f"{path}.B", layer.outputs, rank, layer.positions))
-        layout = Layout(tuple(blocks))  # refuses a rank that is too large, before anything is drawn
+            blocks.append(ParameterBlock(f"{path}.A", rank, layer.inputs, layer.positions))
+            blocks.append(ParameterBlock(f"{path}.B", layer.outputs, rank, layer.positions))
+        layout = ParameterLayout(tuple(blocks))  # refuses a rank that is too large, before anything is drawn
         pairs = {}
         for path, layer in layers.items():
             a = torch.randn(rank, layer.inputs, generator=draw) / math.sqrt(layer.inputs)
-            pairs[path] = Pair(nn.Parameter(a), nn.Parameter(torch.zeros(layer.outputs, rank)))
+            pairs[path] = LowRankPair(nn.Parameter(a), nn.Parameter(torch.zeros(layer.outputs, rank)))
         return cls(name, int(advertiser), rank, tasks, pairs, layout)
 
     @property

@@ -1,4 +1,4 @@
-"""How each row's logit depends on an adapter: one pass forward, one back, and nothing larger than activations.
+"""Per-row derivatives of a logit in an adapter: one pass forward, one back, nothing larger than activations.
 
 For a linear layer y = W x the derivative of a logit in W is delta x^T, with delta the logit's derivative in y;
 a layer that a row passes at several positions has the sum over them. With W + B A that gives delta (A x)^T for
@@ -13,18 +13,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.cleanroom.model.batches import Batch
-from tacit.cleanroom.model.linear import Gate, GatedLinear, Seen
+from tacit.cleanroom.model.adapters import AdapterGate, GatedLinear, LayerActivations
+from tacit.cleanroom.model.examples import Batch
+from tacit.cleanroom.model.layers import Packing
 from tacit.cleanroom.model.network import ConversionModel
-from tacit.cleanroom.model.sequence import Packing
-from tacit.cleanroom.wire.blocks import Block
-from tacit.cleanroom.wire.derivatives import BlockDerivatives, Factors
+from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
+from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.errors import BadInput
 
 Floats = NDArray[np.float32]
 
 
-def derivatives(
+def adapter_derivatives(
     model: ConversionModel, batch: Batch, task: str, adapter: str
 ) -> tuple[Floats, dict[str, BlockDerivatives]]:
     """Logits (n,) of rows of the adapter's advertiser, and their derivatives in each of its matrices."""
@@ -45,18 +45,18 @@ def derivatives(
     return logits, found
 
 
-Passed = tuple[Tensor, Tensor, NDArray[np.int32]]
+LayerPass = tuple[Tensor, Tensor, NDArray[np.int32]]
 """Inputs (pairs, inputs), deltas (pairs, outputs), and how many pairs each row has (n,)."""
 
 
 def _passed(
     model: ConversionModel, batch: Batch, task: str, layers: tuple[str, ...]
-) -> tuple[Floats, dict[str, Passed]]:
+) -> tuple[Floats, dict[str, LayerPass]]:
     """What entered each layer, and the derivative of each row's logit in what it gave, row by row."""
-    seen: dict[str, Seen] = {}
+    seen: dict[str, LayerActivations] = {}
     packing = model.packing(batch)
     with torch.enable_grad():
-        logits = model.task_logits(batch, task, packing, Gate(model.gate(batch, packing).routes, seen))
+        logits = model.task_logits(batch, task, packing, AdapterGate(model.gate(batch, packing).routes, seen))
         read = [path for path in layers if path in seen]  # not the towers of other tasks
         deltas = torch.autograd.grad(logits.sum(), [seen[path].outputs for path in read])
     order = None if packing is None else packing.by_row()
@@ -73,20 +73,20 @@ def _passed(
 
 def _by_row(
     layer: GatedLinear, inputs: Tensor, deltas: Tensor, packing: Packing | None, order: Tensor | None
-) -> Passed:
+) -> LayerPass:
     if layer.per_token and packing is not None and order is not None:
         return inputs[order], deltas[order], packing.filled.sum(1).numpy().astype(np.int32)
     counts = np.full(len(inputs), layer.positions, np.int32)
     return inputs.reshape(-1, layer.inputs), deltas.reshape(-1, layer.outputs), counts
 
 
-def _untouched(layer: GatedLinear, rows: int) -> Passed:
+def _untouched(layer: GatedLinear, rows: int) -> LayerPass:
     """A layer that the task's logit does not pass: no derivative."""
     counts = np.full(rows, layer.positions, np.int32)
     lines = rows * layer.positions
     return torch.zeros(lines, layer.inputs), torch.zeros(lines, layer.outputs), counts
 
 
-def _factors(block: Block, left: Tensor, right: Tensor, counts: NDArray[np.int32]) -> BlockDerivatives:
+def _factors(block: ParameterBlock, left: Tensor, right: Tensor, counts: NDArray[np.int32]) -> BlockDerivatives:
     pairs = Factors(left.contiguous().numpy(), right.contiguous().numpy(), counts)
     return BlockDerivatives.of_factors(block, pairs)

@@ -1,4 +1,4 @@
-"""Rows of a prepared log, as the model reads them."""
+"""Examples of the conversion model: rows of a prepared log, and batches of them as tensors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,51 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from tacit import expect
-from tacit.cleanroom.model.batches import Batch
 from tacit.cleanroom.model.settings import ModelSettings
 from tacit.data.columns import Columns
 from tacit.data.encoding.encoder import Encoder
-from tacit.data.encoding.sides import Vocabulary
-from tacit.data.encoding.tokens import keys
-from tacit.data.splits import Rows
+from tacit.data.encoding.fingerprints import key_fingerprints
+from tacit.data.encoding.vocabulary import Vocabulary
+from tacit.data.splits import RowSet
 from tacit.errors import BadInput
 from tacit.schema.columns import Kind, Role
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows of examples; places of a sequence beyond its length may hold any id of the table."""
+
+    fields: Tensor  # i64 (n, fields): the value of each field
+    numbers: Tensor  # f32 (n, numbers)
+    sequences: Tensor  # i64 (n, positions, parts of an action), the most recent action first
+    lengths: Tensor  # i64 (n,)
+    advertiser: Tensor  # i64 (n,)
+
+    def __post_init__(self) -> None:
+        rows = len(self.fields)
+        for name in ("numbers", "sequences", "lengths", "advertiser"):
+            if len(getattr(self, name)) != rows:
+                raise BadInput(f"expected {rows} rows of {name}, got {len(getattr(self, name))}")
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def rows(self, chosen: Tensor) -> Batch:
+        """Some of the rows, in the order of `chosen`."""
+        return Batch(
+            self.fields[chosen],
+            self.numbers[chosen],
+            self.sequences[chosen],
+            self.lengths[chosen],
+            self.advertiser[chosen],
+        )
+
+    def of_one_advertiser(self, advertiser: int) -> bool:
+        return bool(torch.all(self.advertiser == advertiser))
+
 
 POSITIONS = 16
 
@@ -36,7 +70,7 @@ SHAPES = (
 
 
 @dataclass(frozen=True, eq=False)
-class Examples:
+class ConversionExamples:
     """n rows with everything a model, a room's tokens and a comparison need of them."""
 
     fields: NDArray[Any]  # whole (n, fields)
@@ -93,10 +127,10 @@ class Examples:
             torch.from_numpy(self.advertiser[at].astype(np.int64)),
         )
 
-    def select(self, chosen: ArrayLike | slice) -> Examples:
+    def select(self, chosen: ArrayLike | slice) -> ConversionExamples:
         """The rows of a mask, of a list of places, or of a slice."""
         at = chosen if isinstance(chosen, slice) else np.asarray(chosen)
-        return Examples(
+        return ConversionExamples(
             self.fields[at],
             self.numbers[at],
             self.sequences[at],
@@ -136,7 +170,7 @@ class Examples:
         if self.numbers.shape[1] != settings.numbers:
             raise BadInput(f"expected {settings.numbers} numbers a row, got {self.numbers.shape[1]}")
 
-    def of_advertiser(self, advertiser: int) -> Examples:
+    def of_advertiser(self, advertiser: int) -> ConversionExamples:
         return self.select(self.advertiser == advertiser)
 
     def settings(self, **others: Any) -> ModelSettings:
@@ -156,12 +190,12 @@ class Examples:
 def advertiser_key(name: int | str) -> int:
     """How a prepared log calls the advertiser that its file calls `name`."""
     raw = pa.array([name.encode() if isinstance(name, str) else name])
-    return int(keys(raw, str(Role.ADVERTISER)).view(np.int64)[0])
+    return int(key_fingerprints(raw, str(Role.ADVERTISER)).view(np.int64)[0])
 
 
-def examples_of(
-    columns: Columns, rows: Rows | ArrayLike | slice | None = None, *, positions: int = POSITIONS
-) -> Examples:
+def examples_from_log(
+    columns: Columns, rows: RowSet | ArrayLike | slice | None = None, *, positions: int = POSITIONS
+) -> ConversionExamples:
     """Rows of a prepared log; of a sequence the first `positions` places: a log has the recent ones first."""
     expect.whole("positions", positions, at_least=1)
     at = _places(columns, rows)
@@ -171,7 +205,7 @@ def examples_of(
         raise BadInput(f"{columns.folder}: expected columns of an advertiser and a record, got a log without")
     fields, sizes = _fields(columns, encoder, at)
     sequences, lengths, sequence_sizes = _sequences(columns, encoder, at, positions)
-    return Examples(
+    return ConversionExamples(
         fields,
         np.zeros((len(fields), 0), np.float32),  # a prepared log has numbers as buckets, among the fields
         sequences,
@@ -198,9 +232,9 @@ def _as_labels(task: str, given: ArrayLike, rows: int) -> NDArray[np.uint8]:
     return labels.astype(np.uint8, copy=False)
 
 
-def _places(columns: Columns, rows: Rows | ArrayLike | slice | None) -> NDArray[np.int64]:
+def _places(columns: Columns, rows: RowSet | ArrayLike | slice | None) -> NDArray[np.int64]:
     everywhere = np.arange(columns.rows)
-    if isinstance(rows, Rows):
+    if isinstance(rows, RowSet):
         rows = rows.at
     if rows is None:
         return everywhere

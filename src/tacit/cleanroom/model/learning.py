@@ -1,7 +1,8 @@
-"""Learning in one process: pre-training on advertisers who share, and tuning on labels that are at hand.
+"""Learning in one process: pre-training on advertisers that share, and tuning on labels that are at hand.
 
-The slope of every loss is the wire's, so what is learned here differs from what is learned through a room only
-in who sums up. The order of rows is a function of the seed and the epoch; torch's global generator is not used.
+The slope of every loss is that of `protocol.losses`, so what is learned here differs from what is learned
+through a room only in which party sums up. The order of rows is a function of the seed and the epoch; torch's
+global generator is not used.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from tacit import expect
-from tacit.cleanroom.model.examples import Examples
+from tacit.cleanroom.model.examples import ConversionExamples
 from tacit.cleanroom.model.network import ConversionModel
-from tacit.cleanroom.wire.losses import Loss, losses, slopes
+from tacit.cleanroom.protocol.losses import Loss, losses, slopes
 from tacit.errors import BadInput
 
 WARM_UP = 0.3  # of all steps, where the rate goes up and down once
@@ -60,7 +61,7 @@ ADAPTER_TUNING = LearnSettings(batch=1024, learning_rate=1e-3)
 
 
 @dataclass(frozen=True)
-class Progress:
+class LearningProgress:
     """After `step` of `steps`; `loss` is the mean over the batch."""
 
     step: int
@@ -68,12 +69,12 @@ class Progress:
     loss: float
 
 
-Watch = Callable[[Progress], None]
+LearningWatch = Callable[[LearningProgress], None]
 
 
 def pretrain(
-    model: ConversionModel, examples: Examples, tasks: Sequence[str] | None = None,
-    settings: LearnSettings = PRETRAINING, watch: Watch | None = None,
+    model: ConversionModel, examples: ConversionExamples, tasks: Sequence[str] | None = None,
+    settings: LearnSettings = PRETRAINING, watch: LearningWatch | None = None,
 ) -> None:  # fmt: skip
     """Train the whole model on every task at once, by the mean of their losses."""
     chosen = tuple(model.known_task(task) for task in tasks or model.settings.tasks)
@@ -103,18 +104,18 @@ def pretrain(
 
 
 def tune_all(
-    model: ConversionModel, examples: Examples, task: str, labels: ArrayLike,
+    model: ConversionModel, examples: ConversionExamples, task: str, labels: ArrayLike,
     settings: LearnSettings = FULL_TUNING, *, loss: Loss = Loss.RAW, keep: float | None = None,
-    watch: Watch | None = None,
+    watch: LearningWatch | None = None,
 ) -> None:  # fmt: skip
     """Train every parameter of the base model towards these labels: for comparison."""
     _tune(model, list(model.parameters()), examples, task, labels, settings, loss, keep, watch)
 
 
 def tune_adapter(
-    model: ConversionModel, adapter: str, examples: Examples, task: str, labels: ArrayLike,
+    model: ConversionModel, adapter: str, examples: ConversionExamples, task: str, labels: ArrayLike,
     settings: LearnSettings = ADAPTER_TUNING, *, loss: Loss = Loss.RAW, keep: float | None = None,
-    watch: Watch | None = None,
+    watch: LearningWatch | None = None,
 ) -> None:  # fmt: skip
     """Train one adapter towards labels that are at hand, on rows of its advertiser; nothing else changes."""
     chosen = model.adapter(adapter)
@@ -124,7 +125,7 @@ def tune_adapter(
 
 
 def predict(
-    model: ConversionModel, examples: Examples, task: str, *, batch: int = PREDICTED_AT_ONCE
+    model: ConversionModel, examples: ConversionExamples, task: str, *, batch: int = PREDICTED_AT_ONCE
 ) -> NDArray[np.float32]:
     """The logit of every row."""
     examples.check_fit(model.settings)
@@ -136,11 +137,11 @@ def predict(
     return found
 
 
-def steps_of(rows: int, settings: LearnSettings) -> int:
+def step_count(rows: int, settings: LearnSettings) -> int:
     return settings.epochs * max(1, rows // settings.batch) if rows else 0
 
 
-def batches_of(rows: int, settings: LearnSettings) -> Iterator[NDArray[np.int64]]:
+def batch_rows(rows: int, settings: LearnSettings) -> Iterator[NDArray[np.int64]]:
     """The rows of every step: each epoch in its own order, the last few rows of an uneven one left out."""
     size = min(settings.batch, rows)
     for epoch in range(settings.epochs if rows else 0):
@@ -150,8 +151,8 @@ def batches_of(rows: int, settings: LearnSettings) -> Iterator[NDArray[np.int64]
 
 
 def _tune(
-    model: ConversionModel, parameters: list[nn.Parameter], examples: Examples, task: str, labels: ArrayLike,
-    settings: LearnSettings, loss: Loss, keep: float | None, watch: Watch | None,
+    model: ConversionModel, parameters: list[nn.Parameter], examples: ConversionExamples, task: str,
+    labels: ArrayLike, settings: LearnSettings, loss: Loss, keep: float | None, watch: LearningWatch | None,
 ) -> None:  # fmt: skip
     examples.check_fit(model.settings)
     targets = np.asarray(labels, np.float64)
@@ -170,20 +171,20 @@ def _tune(
 
 def _learn(
     parameters: list[nn.Parameter], rows: int, settings: LearnSettings,
-    slope: Callable[[NDArray[np.int64]], tuple[list[Tensor | None], float]], watch: Watch | None,
+    slope: Callable[[NDArray[np.int64]], tuple[list[Tensor | None], float]], watch: LearningWatch | None,
 ) -> None:  # fmt: skip
     adam = torch.optim.Adam(
         parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
-    steps = steps_of(rows, settings)
-    for step, chosen in enumerate(batches_of(rows, settings)):
+    steps = step_count(rows, settings)
+    for step, chosen in enumerate(batch_rows(rows, settings)):
         gradients, loss = slope(chosen)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         adam.param_groups[0]["lr"] = settings.rate(step, steps)
         adam.step()
         if watch is not None:
-            watch(Progress(step + 1, steps, loss))
+            watch(LearningProgress(step + 1, steps, loss))
     for parameter in parameters:
         parameter.grad = None
 

@@ -1,12 +1,16 @@
-"""The conversion model: fields and numbers as vectors, a transformer over actions, interactions, towers.
+"""Conversion model: fields as vectors, a transformer over actions, interactions, towers; and its files.
 
 After Li et al., Privacy Preserving Conversion Modeling in Data Clean Room (RecSys 2024), appendix A. One
-network serves all advertisers; those who do not share their labels have adapters, through which only their own
+network serves all advertisers; those that do not share their labels have adapters, through which only their own
 rows pass.
 
-    model = ConversionModel(settings_of(columns), seed=1)
+    model = ConversionModel(examples.settings(), seed=1)
     model.add_adapter("shoes", advertiser=8, rank=32, seed=2)
     model.logits(batch, "conversion")                          # (n,)
+
+Weights on disk are one safetensors file with a JSON record, put in its place only when it is whole. Each file
+names its kind and carries a digest of its tensors and of the rest of its record, so that a torn or mixed-up one
+is refused. An adapter names the digest of the base model that it changes.
 """
 
 from __future__ import annotations
@@ -20,22 +24,78 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 from torch import Tensor, nn
 
 from tacit import expect
-from tacit.cleanroom.model.adapters import Adapter
-from tacit.cleanroom.model.batches import Batch
-from tacit.cleanroom.model.embedding import FieldVectors
-from tacit.cleanroom.model.interaction import Interaction
-from tacit.cleanroom.model.linear import Gate, GatedLinear, Linear, Route
-from tacit.cleanroom.model.saving import check_arrays, digest, read_weights, write_weights
-from tacit.cleanroom.model.sequence import Packing, SequenceTransformer
+from tacit.cleanroom.model.adapters import Adapter, AdapterGate, AdapterRoute, GatedLinear, Linear
+from tacit.cleanroom.model.examples import Batch
+from tacit.cleanroom.model.layers import FieldVectors, Interaction, Packing, SequenceTransformer, Tower
 from tacit.cleanroom.model.settings import ModelSettings
-from tacit.cleanroom.model.towers import Tower
-from tacit.cleanroom.wire.blocks import Layout
+from tacit.cleanroom.protocol.layout import ParameterLayout
 from tacit.errors import BadInput
+from tacit.files import parse_json, place_file, record_digest
 
-MODEL, ADAPTER = "a conversion model", "an adapter"
+WEIGHTS_VERSION = 1
+RECORD_KEY = "tacit"
+
+Arrays = dict[str, NDArray[np.float32]]
+
+
+def write_weights(path: Path, what: str, record: Mapping[str, Any], arrays: Arrays) -> None:
+    """Replace the file by this one, at once and for good."""
+    whole = {**record, "what": what, "version": WEIGHTS_VERSION, "weights": weights_digest(arrays)}
+    try:
+        whole["digest"] = record_digest(json.loads(json.dumps(whole, allow_nan=False)))
+        text = json.dumps(whole, allow_nan=False)
+    except (TypeError, ValueError):
+        raise BadInput(f"expected a record of {what} that JSON can hold, got another value") from None
+    place_file(path, save(arrays, {RECORD_KEY: text}), what=what, overwrite=True)
+
+
+def read_weights(path: Path, what: str) -> tuple[dict[str, Any], Arrays]:
+    """The record and the tensors of a file of this kind; anything torn or changed is refused."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            record = parse_json((file.metadata() or {}).get(RECORD_KEY, "null"))
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    except (OSError, SafetensorError, ValueError):
+        raise BadInput(f"{path}: expected {what}, got no such file or a torn one") from None
+    if not isinstance(record, dict) or record.get("what") != what:
+        raise BadInput(f"{path}: expected {what}, got a file of another kind")
+    if record.get("version") != WEIGHTS_VERSION:
+        raise BadInput(f"{path}: expected version {WEIGHTS_VERSION} of {what}, got {record.get('version')!r}")
+    if record.get("digest") != record_digest(record) or record.get("weights") != weights_digest(arrays):
+        raise BadInput(f"{path}: expected {what} that fits its digests, got one that was changed")
+    return record, arrays
+
+
+def weights_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Of names, kinds, shapes and contents."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
+def check_arrays(path: Path, arrays: Arrays, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse tensors of other names, shapes or kinds, and numbers that are none."""
+    if arrays.keys() != expected.keys():
+        raise BadInput(f"{path}: expected {len(expected)} tensors as the record says, got other names")
+    for name, shape in expected.items():
+        if arrays[name].shape != shape or arrays[name].dtype != np.float32:
+            raise BadInput(
+                f"{path}: expected {name} as float32 of shape {shape}, "
+                f"got {arrays[name].dtype} of shape {arrays[name].shape}"
+            )
+        if not np.all(np.isfinite(arrays[name])):
+            raise BadInput(f"{path}: expected finite numbers in {name}, got one that is not")
+
+
+MODEL_FILE, ADAPTER_FILE = "a conversion model", "an adapter"
 
 
 class ConversionModel(nn.Module):
@@ -69,7 +129,7 @@ class ConversionModel(nn.Module):
         gate = self.gate(batch, packing)
         return self.task_logits(batch, task, packing, gate)
 
-    def task_logits(self, batch: Batch, task: str, packing: Packing | None, gate: Gate) -> Tensor:
+    def task_logits(self, batch: Batch, task: str, packing: Packing | None, gate: AdapterGate) -> Tensor:
         logits: Tensor = self.tower(task)(self.trunk(batch, packing, gate), gate)
         return logits
 
@@ -78,7 +138,7 @@ class ConversionModel(nn.Module):
         assert isinstance(tower, Tower)
         return tower
 
-    def trunk(self, batch: Batch, packing: Packing | None, gate: Gate) -> Tensor:
+    def trunk(self, batch: Batch, packing: Packing | None, gate: AdapterGate) -> Tensor:
         """What all towers read: (n, mixed)."""
         vectors: Tensor = self.fields(batch.fields, batch.numbers)  # (n, fields + numbers, dim)
         if self.sequence is not None and packing is not None:
@@ -97,10 +157,10 @@ class ConversionModel(nn.Module):
             return None
         return Packing.of(batch.lengths, self.settings.positions)
 
-    def gate(self, batch: Batch, packing: Packing | None) -> Gate:
+    def gate(self, batch: Batch, packing: Packing | None) -> AdapterGate:
         """Which rows pass through which adapters."""
         routes = (_route(adapter, batch, packing) for adapter in self._adapters.values())
-        return Gate(tuple(route for route in routes if route is not None))
+        return AdapterGate(tuple(route for route in routes if route is not None))
 
     def known_task(self, task: str) -> str:
         if task not in self.towers:
@@ -154,17 +214,17 @@ class ConversionModel(nn.Module):
     @property
     def digest(self) -> str:
         """What the base model computes, in 64 hex digits: an adapter fits one base only."""
-        spelled = json.dumps(self.settings.as_json(), sort_keys=True) + digest(_arrays(self))
+        spelled = json.dumps(self.settings.as_json(), sort_keys=True) + weights_digest(_arrays(self))
         return hashlib.sha256(spelled.encode()).hexdigest()
 
     def save(self, path: str | Path) -> None:
         """The base model, without adapters."""
-        write_weights(Path(path), MODEL, {"settings": self.settings.as_json()}, _arrays(self))
+        write_weights(Path(path), MODEL_FILE, {"settings": self.settings.as_json()}, _arrays(self))
 
     @classmethod
     def load(cls, path: str | Path) -> ConversionModel:
         place = Path(path)
-        record, arrays = read_weights(place, MODEL)
+        record, arrays = read_weights(place, MODEL_FILE)
         try:
             settings = ModelSettings.from_json(record.get("settings", {}))
         except (BadInput, TypeError) as wrong:
@@ -177,12 +237,12 @@ class ConversionModel(nn.Module):
     def save_adapter(self, name: str, path: str | Path, *, statement: Mapping[str, Any] | None = None) -> None:
         """The adapter, the digest of its base, and what was promised to those whose labels it learned from."""
         adapter = self.adapter(name)
-        write_weights(Path(path), ADAPTER, adapter.record(self.digest, statement), adapter.arrays)
+        write_weights(Path(path), ADAPTER_FILE, adapter.record(self.digest, statement), adapter.arrays)
 
     def load_adapter(self, path: str | Path) -> Adapter:
         """The adapter of a file, added to the model that it was made for; another model refuses it."""
         place = Path(path)
-        record, arrays = read_weights(place, ADAPTER)
+        record, arrays = read_weights(place, ADAPTER_FILE)
         if record.get("base") != self.digest:
             raise BadInput(f"{place}: expected an adapter of this model, got one of another")
         try:
@@ -196,7 +256,7 @@ class ConversionModel(nn.Module):
         self.put_adapter(adapter)
         return adapter
 
-    def adapter_layout(self, name: str) -> Layout:
+    def adapter_layout(self, name: str) -> ParameterLayout:
         return self.adapter(name).layout
 
     def adapter_values(self, name: str) -> NDArray[np.float32]:
@@ -210,10 +270,10 @@ def _arrays(model: nn.Module) -> dict[str, NDArray[np.float32]]:
     return {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
 
 
-def _route(adapter: Adapter, batch: Batch, packing: Packing | None) -> Route | None:
+def _route(adapter: Adapter, batch: Batch, packing: Packing | None) -> AdapterRoute | None:
     here = batch.advertiser == adapter.advertiser
     rows = here.nonzero().squeeze(1)
     if not len(rows):
         return None
     tokens = None if packing is None else here[packing.rows].nonzero().squeeze(1)
-    return Route(adapter.pairs, rows, tokens)
+    return AdapterRoute(adapter.pairs, rows, tokens)

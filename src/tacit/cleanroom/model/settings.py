@@ -1,4 +1,4 @@
-"""What a conversion model is made of."""
+"""Settings of the conversion model: its sizes, and which layers it has."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ModelSettings:
     bitwise: Bitwise = Bitwise.CROSS
     vectorwise: Vectorwise = Vectorwise.FM
     hidden: int = 32  # inner width of the bit-wise module; 0: a full matrix (cross), as wide as its input (mlp)
-    vectors: int = 0  # interaction layers work on so many mixtures of the vectors; 0: on the vectors themselves
+    vectors: int = 0  # mixtures of the vectors that interaction layers work on; 0: the vectors themselves
     tower: tuple[int, ...] = (64, 32)
     tasks: tuple[str, ...] = ("conversion", "cart", "engaged")
     encoder: str = ""

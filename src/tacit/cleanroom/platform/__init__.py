@@ -1,18 +1,12 @@
-"""The platform's side: it has features and the model, and learns of labels only what the room lets out.
+"""The party with features and the model; it learns of labels only what the room lets out.
 
-link         what the platform may ask of a room, wherever the room runs
-sending      one step's examples as slabs, the same bytes however often they are asked for
-descending   Adam and plain descent on one flat vector
-projecting   a noisy gradient, brought back to what its own derivatives can explain
-plans        what a run is to do
-checkpoints  where a run stands, whole on the disk or not there
-training     an adapter trained through the room, step by step
-labels       release mode: the flipped labels once, then training at home
-features     what one noisy statistic is asked about
-fitting      a head from that statistic, with a ridge that knows the noise
-head         that head, for predicting and for keeping
-statistic    statistic mode: ask once, fit
-measuring    asking the room how well scores do
-metrics      AUC, calibration and log loss from positives by score bin
-estimate     bytes, seconds and releases, before a run
+`link`             what the platform may ask of a room, wherever the room runs
+`slab_encoding`    one call's examples as slabs, the same bytes however often they are asked for
+`plans`            what a run is to do
+`training`         an adapter trained through the room, step by step, with checkpoints
+`optimizer`        Adam and plain descent on one flat vector; projection of noisy gradients
+`released_labels`  release mode: the flipped labels once, then training at home
+`statistic`        statistic mode: one noisy statistic, and a head fitted to it by `noisy_ridge`
+`metrics`          AUC, calibration and log loss from positives by score bin
+`cost_estimate`    bytes, seconds and releases, before a run
 """

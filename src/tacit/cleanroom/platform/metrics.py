@@ -1,4 +1,4 @@
-"""AUC, calibration and log loss from the number of positives in bins of the platform's own scores.
+"""Metrics through the room: AUC, calibration and log loss from positives in bins of the platform's scores.
 
 The room tells how many positives fall into each bin: of labels that were flipped once (exact counts, free), or
 of true labels with Gaussian noise (paid for). Either way there is an unbiased stand-in for the positives of
@@ -24,8 +24,12 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, ndtri
 
 from tacit import expect
+from tacit.cleanroom.platform.link import RoomLink
+from tacit.cleanroom.platform.slab_encoding import Tokens, statistic_slabs
+from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
+from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput
-from tacit.train.evaluation.estimates import LEVEL, Measured
+from tacit.train.evaluation.intervals import LEVEL, MeasuredValue
 
 Reals = NDArray[np.float64]
 
@@ -74,7 +78,7 @@ class ScoreBins:
 
 
 @dataclass(frozen=True, eq=False)
-class Positives:
+class BinPositives:
     """What the room told of the positives in each bin, and how it changed them."""
 
     told: Reals  # (bins,)
@@ -87,14 +91,14 @@ class Positives:
 
 
 @dataclass(frozen=True)
-class Metrics:
+class RoomMetrics:
     """None where the classes do not stand out from the noise: no figure is better than a wild one."""
 
     rows: int
-    positives: Measured  # of these very rows: its interval holds the room's noise alone
-    auc: Measured | None
-    calibration: Measured | None  # summed predictions over positives: above 1, the model promises too much
-    log_loss: Measured
+    positives: MeasuredValue  # of these very rows: its interval holds the room's noise alone
+    auc: MeasuredValue | None
+    calibration: MeasuredValue | None  # summed predictions over positives: above 1, the model promises too much
+    log_loss: MeasuredValue
 
     def as_json(self) -> dict[str, Any]:
         figures = ("positives", "auc", "calibration", "log_loss")
@@ -102,12 +106,12 @@ class Metrics:
         return {"rows": self.rows, **{name: each and each.as_json() for name, each in found.items()}}
 
 
-def measure(bins: ScoreBins, positives: Positives, level: float = LEVEL) -> Metrics:
+def compute_metrics(bins: ScoreBins, positives: BinPositives, level: float = LEVEL) -> RoomMetrics:
     """All figures of one answer."""
     if positives.told.shape != bins.rows.shape:
         raise BadInput(f"expected positives of {len(bins)} bins, got {positives.told.shape}")
     table = _Table.of(bins, positives)
-    return Metrics(
+    return RoomMetrics(
         int(bins.rows.sum()),
         _plain(float(table.count.sum()), float(table.noise.sum()), level),
         _auc(table, level) if table.stands_out else None,
@@ -127,7 +131,7 @@ class _Table:
     noise: Reals  # the variance of `count`, given the true labels
 
     @classmethod
-    def of(cls, bins: ScoreBins, positives: Positives) -> _Table:
+    def of(cls, bins: ScoreBins, positives: BinPositives) -> _Table:
         q, n, told = positives.keep, bins.rows, positives.told.astype(np.float64)
         count = (told - (1 - q) * n) / (2 * q - 1)
         noise = n * q * (1 - q) / (2 * q - 1) ** 2 + (positives.noise_stddev / (2 * q - 1)) ** 2
@@ -153,7 +157,7 @@ class _Table:
         return max(float(sampled), 0.0) + float(np.maximum(gaussian, 0.0) @ (positive - negative) ** 2)
 
 
-def _auc(table: _Table, level: float) -> Measured:
+def _auc(table: _Table, level: float) -> MeasuredValue:
     a, b = table.count, table.rows - table.count
     negatives_below = np.cumsum(b) - b / 2
     positives_above = a.sum() - np.cumsum(a) + a / 2
@@ -166,12 +170,12 @@ def _auc(table: _Table, level: float) -> Measured:
     )
     reach = _reach(variance, level)
     if not 0 < found < 1:
-        return Measured(found, found - reach, found + reach, level)
+        return MeasuredValue(found, found - reach, found + reach, level)
     centre, spread = float(logit(found)), reach / (found * (1 - found))
-    return Measured(found, float(expit(centre - spread)), float(expit(centre + spread)), level)
+    return MeasuredValue(found, float(expit(centre - spread)), float(expit(centre + spread)), level)
 
 
-def _calibration(bins: ScoreBins, table: _Table, level: float) -> Measured:
+def _calibration(bins: ScoreBins, table: _Table, level: float) -> MeasuredValue:
     positives = float(table.count.sum())
     found = float(bins.predicted.sum()) / positives
     mean = bins.predicted / bins.rows
@@ -179,10 +183,10 @@ def _calibration(bins: ScoreBins, table: _Table, level: float) -> Measured:
     # Predictions differ within a bin, too.
     variance += float((bins.predicted_squares - bins.predicted * mean).sum()) / positives**2
     factor = math.exp(min(_reach(variance, level) / found, 700.0))
-    return Measured(found, found / factor, found * factor, level)
+    return MeasuredValue(found, found / factor, found * factor, level)
 
 
-def _log_loss(bins: ScoreBins, table: _Table, level: float) -> Measured:
+def _log_loss(bins: ScoreBins, table: _Table, level: float) -> MeasuredValue:
     """The mean of softplus(z) - y z, each row's z in the second term being its bin's mean."""
     rows, mean = float(bins.rows.sum()), bins.logits / bins.rows
     found = (bins.softplus - float(table.count @ mean)) / rows
@@ -190,11 +194,48 @@ def _log_loss(bins: ScoreBins, table: _Table, level: float) -> Measured:
     return _plain(found, table.variance_of(base / rows, (base - mean) / rows), level)
 
 
-def _plain(value: float, variance: float, level: float) -> Measured:
+def _plain(value: float, variance: float, level: float) -> MeasuredValue:
     reach = _reach(variance, level)
-    return Measured(value, value - reach, value + reach, level)
+    return MeasuredValue(value, value - reach, value + reach, level)
 
 
 def _reach(variance: float, level: float) -> float:
     within = float(expect.probability("level", level))
     return float(ndtri((1 + within) / 2)) * math.sqrt(variance)
+
+
+def ask_metrics(
+    logits: NDArray[np.floating],
+    tokens: Tokens,
+    link: RoomLink,
+    terms: Terms,
+    *,
+    task: str,
+    run: str,
+    number: int,
+    bins: int = BINS,
+) -> RoomMetrics:
+    """AUC, calibration and log loss of these rows.
+
+    Where labels are flipped it costs nothing. In the other modes it is a release of its own: one of those that
+    each of these records has.
+    """
+    if len(logits) != len(tokens):
+        raise BadInput(f"expected a logit for each of {len(tokens)} records, got {len(logits)}")
+    score_bins = ScoreBins.of(logits, bins)
+    cells = score_bins.cell[:, None]
+    request = StatisticRequest(
+        agreement=terms.digest,
+        run=run,
+        number=number,
+        task=task,
+        purpose=Purpose.METRIC,
+        rows=len(tokens),
+        cells=len(score_bins),
+        indices=1,
+        cell_weight=1.0,
+        features=0,
+    )
+    answer = link.statistic(request, statistic_slabs(tokens, cells, np.empty((len(tokens), 0), np.float32)))
+    keep = terms.keep if terms.mode.flips else 1.0
+    return compute_metrics(score_bins, BinPositives(answer.sums, keep, answer.noise_stddev))

@@ -1,4 +1,4 @@
-"""What a run is to do, and what the mode of its agreement makes of that."""
+"""Plan of a training run: its settings, the defaults that suit each mode, and the rows of every step."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.cleanroom.model.learning import LearnSettings
-from tacit.cleanroom.platform.descending import Optimizer
-from tacit.cleanroom.wire.agreement import Mode, Terms
-from tacit.cleanroom.wire.losses import Loss
+from tacit.cleanroom.platform.optimizer import Optimizer
+from tacit.cleanroom.protocol.losses import Loss
+from tacit.cleanroom.protocol.modes import Mode
+from tacit.cleanroom.protocol.terms import Terms
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
 
@@ -22,7 +23,7 @@ NOISED_RATE = 1.0  # of plain descent on mean gradients
 
 
 @dataclass(frozen=True)
-class Plan:
+class AdapterPlan:
     """`seed` orders the rows; `loss_every` counts steps, 0 asking for no loss. `project` is for noised sums, of
     batches that are smaller than the adapter: those of others span everything."""
 
@@ -56,7 +57,7 @@ class Plan:
         return LearnSettings(self.epochs, self.batch, self.learning_rate, self.one_cycle, seed=self.seed)
 
     @classmethod
-    def for_terms(cls, terms: Terms, **given: Any) -> Plan:
+    def for_terms(cls, terms: Terms, **given: Any) -> AdapterPlan:
         """Defaults that suit the mode.
 
         With noise: true labels, each record as often as agreed, projected, and plain descent: Adam divides by
@@ -96,13 +97,13 @@ class Plan:
             raise BadInput("expected no loss to be asked for: the agreement lets no metrics out")
 
 
-def steps_an_epoch(rows: int, batch: int, smallest: int) -> int:
+def steps_per_epoch(rows: int, batch: int, smallest: int) -> int:
     """As many batches of about the same size as come closest below `batch`, none below `smallest`."""
     steps = math.ceil(rows / batch)
     return max(1, steps if rows // steps >= smallest else rows // batch)
 
 
-def rows_of(plan: Plan, rows: int, steps: int, number: int) -> NDArray[np.int64]:
+def step_rows(plan: AdapterPlan, rows: int, steps: int, number: int) -> NDArray[np.int64]:
     """The rows of one step. Each epoch has every row once, in an order of its own, by seed and epoch alone."""
     epoch, step = divmod(number, steps)
     return np.array_split(_order(plan.seed, epoch, rows), steps)[step]

@@ -1,28 +1,254 @@
-"""Statistic mode: ask once for S = sum_i y_i phi_i with noise, then fit as often as one likes.
+"""Statistic mode: asks once for S = sum_i y_i phi_i with noise, then fits a head to it at no further cost.
 
 With features that the platform has, a logistic model needs labels only through S, so a single release is
-enough, and its noise is for one release. What comes out is a head beside the model, not an adapter in it.
+enough, and its noise is for one release. What comes out is a head beside the model, not an adapter in it: it is
+added to the logits of one advertiser's rows.
+
+The features: near its start an adapter with B = 0 moves a logit by <dz/dB, B>: linear in B, so a logistic model
+of these derivatives is the adapter's first-order change, learned without a single step. Their principal
+directions over the platform's own rows carry most of it in few numbers, and few numbers carry little noise.
+Beside them are cells of the values that fields have. All of this is public to the platform: no label is read
+for it.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
+from tacit import expect
+from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.network import ConversionModel
-from tacit.cleanroom.platform.features import DIRECTIONS, FieldCells, fields_of, principal_directions
-from tacit.cleanroom.platform.fitting import Phi, Prior, fit
-from tacit.cleanroom.platform.head import StatisticHead
 from tacit.cleanroom.platform.link import RoomLink
-from tacit.cleanroom.platform.sending import Examples, Tokens, statistic_slabs
-from tacit.cleanroom.wire.agreement import Mode
-from tacit.cleanroom.wire.answers import Receipt
-from tacit.cleanroom.wire.requests import Purpose, StatisticRequest
-from tacit.cleanroom.wire.statements import statement_after
+from tacit.cleanroom.platform.noisy_ridge import EffectPrior, StatisticInputs, fit_effects
+from tacit.cleanroom.platform.slab_encoding import ExampleRows, Tokens, statistic_slabs
+from tacit.cleanroom.protocol.answers import AuditReceipt
+from tacit.cleanroom.protocol.layout import ParameterBlock
+from tacit.cleanroom.protocol.modes import Mode, statement_after
+from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
 from tacit.errors import BadInput
+from tacit.files import RECORD_FAULTS, parse_json, write_atomically
 from tacit.privacy.statement import PrivacyStatement
+
+Floats = NDArray[np.float32]
+
+DIRECTIONS = 64
+DIRECTION_ROWS = 2048  # rows that the directions are found from
+ROWS_AT_ONCE = 2048
+USUAL_LENGTH = 0.9  # the share of rows that keep their length; the others are shortened to 1
+
+
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """Where derivatives of B point: features of a row are its derivative along each, centred and scaled."""
+
+    blocks: tuple[ParameterBlock, ...]
+    matrix: Floats  # (directions, parameters of the blocks)
+    centre: Floats  # (directions,)
+    scale: float
+
+    def of(
+        self, model: ConversionModel, adapter: str, task: str, examples: ExampleRows
+    ) -> tuple[Floats, Floats]:
+        """Logits (n,) and features (n, directions), each row's of norm at most 1."""
+        logits, found = [], []
+        for batch_logits, dense in _derivatives(model, adapter, task, examples, np.arange(len(examples))):
+            along = (dense @ self.matrix.T - self.centre) * np.float32(self.scale)
+            norms = np.linalg.norm(along, axis=1, keepdims=True)
+            found.append(along / np.maximum(norms, 1))
+            logits.append(batch_logits)
+        return np.concatenate(logits), np.concatenate(found)
+
+
+def principal_directions(
+    model: ConversionModel, adapter: str, task: str, examples: ExampleRows, count: int = DIRECTIONS
+) -> Directions:
+    """The directions in which derivatives of B differ most between rows.
+
+    Rows are taken evenly over the examples. The Gram matrix of the centred derivatives is as large as the
+    sample, whatever the adapter's size.
+    """
+    expect.whole("count", count, at_least=1)
+    layout, values = model.adapter_layout(adapter), model.adapter_values(adapter)
+    if any(part.any() for name, part in layout.split(values).items() if name.endswith(".B")):
+        raise BadInput(f"adapter {adapter}: expected a fresh one, whose B is zero, got one that has learned")
+    blocks = tuple(block for block in layout.blocks if block.name.endswith(".B"))
+    rows = np.unique(np.linspace(0, len(examples) - 1, min(DIRECTION_ROWS, len(examples))).astype(np.int64))
+    dense = np.concatenate([part for _, part in _derivatives(model, adapter, task, examples, rows)])
+    mean = dense.mean(axis=0, dtype=np.float64).astype(np.float32)
+    dense -= mean
+    gram = (dense @ dense.T).astype(np.float64)
+    eigenvalues, vectors = np.linalg.eigh(gram)
+    strongest = np.argsort(eigenvalues)[::-1][:count]
+    strongest = strongest[eigenvalues[strongest] > 1e-7 * max(float(eigenvalues[-1]), 1e-30)]
+    if not len(strongest):
+        raise BadInput(
+            f"adapter {adapter}: expected derivatives that differ between rows, got the same for all"
+        )
+    weights = vectors[:, strongest] / np.sqrt(eigenvalues[strongest])
+    matrix = weights.T.astype(np.float32) @ dense  # (count, parameters), orthonormal
+    lengths = np.linalg.norm(dense @ matrix.T, axis=1)
+    scale = 1 / max(float(np.quantile(lengths, USUAL_LENGTH)), 1e-30)
+    return Directions(blocks, matrix, matrix @ mean, scale)
+
+
+@dataclass(frozen=True, eq=False)
+class FieldCells:
+    """A cell for each value that a field has here, one for its other values, and one that all rows share."""
+
+    values: tuple[NDArray[np.int64], ...]  # of each field, sorted
+
+    @classmethod
+    def of(cls, fields: NDArray[np.integer]) -> FieldCells:
+        return cls(tuple(np.unique(column).astype(np.int64) for column in fields.T))
+
+    @property
+    def count(self) -> int:
+        return sum(len(values) + 1 for values in self.values) + 1
+
+    @property
+    def bias(self) -> int:
+        """The cell of every row."""
+        return self.count - 1
+
+    def cells(self, fields: NDArray[np.integer]) -> NDArray[np.int32]:
+        """(n, fields + 1)."""
+        found = np.empty((len(fields), len(self.values) + 1), np.int32)
+        start = 0
+        for field, values in enumerate(self.values):
+            place = np.searchsorted(values, fields[:, field])
+            known = values[np.minimum(place, len(values) - 1)] == fields[:, field]
+            found[:, field] = start + np.where(known, place, len(values))
+            start += len(values) + 1
+        found[:, -1] = self.bias
+        return found
+
+
+def field_values(examples: ExampleRows) -> NDArray[np.int64]:
+    """The field values of all rows, in batches, as the model reads them."""
+    rows = range(0, len(examples), ROWS_AT_ONCE)
+    return np.concatenate(
+        [examples.batch(np.arange(at, min(at + ROWS_AT_ONCE, len(examples)))).fields.numpy() for at in rows]
+    )
+
+
+def _derivatives(
+    model: ConversionModel, adapter: str, task: str, examples: ExampleRows, rows: NDArray[np.int64]
+) -> Iterator[tuple[Floats, Floats]]:
+    """Logits, and dz/dB written out: (some, parameters of all B)."""
+    names = [block.name for block in model.adapter_layout(adapter).blocks if block.name.endswith(".B")]
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        logits, found = adapter_derivatives(
+            model, examples.batch(rows[start : start + ROWS_AT_ONCE]), task, adapter
+        )
+        yield logits, np.concatenate([found[name].as_dense() for name in names], axis=1)
+
+
+HEAD_FORMAT = "tacit room statistic head 1"
+HEAD_ARRAYS = ("adapter", "matrix", "centre", "effects")
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticHead:
+    """For rows of `advertiser` alone. `adapter` are the values, with B = 0, that it was made at."""
+
+    base: str  # the digest of the model that it was made for
+    advertiser: int
+    rank: int
+    task: str
+    adapter: Floats  # (parameters,)
+    directions: Directions
+    cells: FieldCells
+    cell_weight: float
+    effects: NDArray[np.float64]  # (cells + directions,)
+    statement: Mapping[str, Any]  # what the room promised for the statistic, as JSON
+
+    def phi(
+        self, model: ConversionModel, name: str, examples: ExampleRows
+    ) -> tuple[NDArray[np.float64], StatisticInputs]:
+        """Pre-trained logits (n,), and what the head reads."""
+        logits, features = self.directions.of(model, name, self.task, examples)
+        fields = field_values(examples)
+        phi = StatisticInputs(self.cells.cells(fields), self.cells.count, self.cell_weight, features)
+        return logits.astype(np.float64), phi
+
+    def logits(self, model: ConversionModel, examples: ExampleRows) -> NDArray[np.float64]:
+        """Of rows of its advertiser, which may have no adapter in the model; that stays as it is."""
+        if model.digest != self.base:
+            raise BadInput("expected the model that the head was made for, got one with other weights")
+        name = f"statistic head of {self.advertiser}"
+        added = model.add_adapter(name, self.advertiser, self.rank, seed=0, tasks=(self.task,))
+        try:
+            added.set_values(self.adapter)
+            before, phi = self.phi(model, name, examples)
+        finally:
+            model.remove_adapter(name)
+        return before + phi.scores(self.effects)
+
+    def save(self, path: Path) -> None:
+        """One safetensors file, whole or not at all."""
+        told = {
+            "base": self.base,
+            "advertiser": self.advertiser,
+            "rank": self.rank,
+            "task": self.task,
+            "blocks": [
+                [block.name, block.rows, block.cols, block.positions] for block in self.directions.blocks
+            ],
+            "scale": self.directions.scale,
+            "cell_weight": self.cell_weight,
+            "fields": len(self.cells.values),
+            "statement": dict(self.statement),
+        }
+        arrays: dict[str, NDArray[Any]] = {
+            "adapter": self.adapter,
+            "matrix": self.directions.matrix,
+            "centre": self.directions.centre,
+            "effects": self.effects,
+            **{f"values.{field}": values for field, values in enumerate(self.cells.values)},
+        }
+        data = save(arrays, metadata={"format": HEAD_FORMAT, "head": json.dumps(told, sort_keys=True)})
+        write_atomically(path, data)
+
+    @classmethod
+    def load(cls, path: Path) -> StatisticHead:
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != HEAD_FORMAT:
+                    raise BadInput(f"{path}: expected a statistic head, got another file")
+                told = parse_json(metadata["head"])
+                if not 0 <= told["fields"] <= len(file.keys()):  # before that many names are made up
+                    raise BadInput(f"{path}: expected as many fields as there are values of, got others")
+                names = [*HEAD_ARRAYS, *(f"values.{field}" for field in range(told["fields"]))]
+                arrays = {name: file.get_tensor(name) for name in names}
+                blocks = tuple(ParameterBlock(*line) for line in told["blocks"])
+                values = tuple(arrays[f"values.{field}"] for field in range(told["fields"]))
+                return cls(
+                    told["base"],
+                    told["advertiser"],
+                    told["rank"],
+                    told["task"],
+                    arrays["adapter"],
+                    Directions(blocks, arrays["matrix"], arrays["centre"], told["scale"]),
+                    FieldCells(values),
+                    told["cell_weight"],
+                    arrays["effects"],
+                    told["statement"],
+                )
+        except (OSError, SafetensorError, *RECORD_FAULTS) as wrong:
+            if isinstance(wrong, BadInput):
+                raise
+            raise BadInput(f"{path}: expected a whole statistic head, got a torn one") from None
+
 
 CELL_WEIGHT = 0.5
 
@@ -36,14 +262,14 @@ class FittedStatistic:
     noise_stddev: float
     bytes_sent: int
     bytes_received: int
-    receipt: Receipt
+    receipt: AuditReceipt
     statement: PrivacyStatement
 
 
 def fit_statistic(
     model: ConversionModel,
     adapter: str,
-    examples: Examples,
+    examples: ExampleRows,
     tokens: Tokens,
     link: RoomLink,
     *,
@@ -51,7 +277,7 @@ def fit_statistic(
     run: str,
     directions: int = DIRECTIONS,
     cell_weight: float = CELL_WEIGHT,
-    prior: Prior | None = None,
+    prior: EffectPrior | None = None,
 ) -> FittedStatistic:
     """Ask and fit. The adapter is a fresh one: it says which derivatives to look at, and stays as it is.
 
@@ -67,9 +293,9 @@ def fit_statistic(
         raise BadInput(f"expected a token for each of {len(examples)} examples, got {len(tokens)}")
     found = principal_directions(model, adapter, task, examples, directions)
     logits, features = found.of(model, adapter, task, examples)
-    fields = fields_of(examples)
+    fields = field_values(examples)
     cells = FieldCells.of(fields)
-    phi = Phi(cells.cells(fields), cells.count, cell_weight, features)
+    phi = StatisticInputs(cells.cells(fields), cells.count, cell_weight, features)
     request = StatisticRequest(
         agreement=terms.digest,
         run=run,
@@ -84,7 +310,7 @@ def fit_statistic(
     )
     slabs = statistic_slabs(tokens, phi.cells, features)
     answer = link.statistic(request, slabs)
-    effects = fit(
+    effects = fit_effects(
         answer.sums, answer.noise_stddev, phi, logits.astype(np.float64), bias=cells.bias, prior=prior
     )
     chosen, statement = model.adapter(adapter), statement_after(terms, link.describe().remaining)

@@ -1,40 +1,128 @@
-"""An adapter trained through the room: derivatives go in, a sum comes back, and the platform takes the step.
+"""Trains an adapter through the room: derivatives go in, a sum comes back, and the platform takes the step.
 
-    trained = train_adapter(model, "shoes", examples, tokens, link, Plan(), run="spring-1", checkpoint=path)
+    trained = train_adapter(model, "shoes", examples, tokens, link, AdapterPlan(), run="spring-1")
 
 Everything that a step sends is decided by the plan, the run's name, the step's number and the adapter's values
 before it. So a step that is repeated, after a lost answer or a crash of either side, is the very same request,
 and the room neither counts nor releases anything twice.
+
+Where a run stands is one safetensors file, replaced as a whole after each step. Going on from it is therefore
+no second release. What is in it came from answers alone; it holds no label.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
-from tacit.cleanroom.model.derivatives import derivatives
+from tacit import expect
+from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.network import ConversionModel
-from tacit.cleanroom.platform import checkpoints, measuring
-from tacit.cleanroom.platform.checkpoints import Progressed
-from tacit.cleanroom.platform.descending import Descent, Floats
+from tacit.cleanroom.platform import metrics
 from tacit.cleanroom.platform.link import RoomLink
-from tacit.cleanroom.platform.plans import Plan, rows_of, steps_an_epoch
-from tacit.cleanroom.platform.projecting import project
-from tacit.cleanroom.platform.sending import Examples, Tokens, as_decoded, step_slabs, token_slabs
-from tacit.cleanroom.wire import canonical
-from tacit.cleanroom.wire.agreement import Mode, Terms
-from tacit.cleanroom.wire.answers import Description, Receipt, Remaining
-from tacit.cleanroom.wire.codec import codec_named
-from tacit.cleanroom.wire.requests import BeginRequest, StepRequest
-from tacit.cleanroom.wire.statements import statement_after
+from tacit.cleanroom.platform.optimizer import AdapterDescent, Floats, project_gradient
+from tacit.cleanroom.platform.plans import AdapterPlan, step_rows, steps_per_epoch
+from tacit.cleanroom.platform.slab_encoding import (
+    ExampleRows,
+    Tokens,
+    decoded_derivatives,
+    step_slabs,
+    token_slabs,
+)
+from tacit.cleanroom.protocol import encoding
+from tacit.cleanroom.protocol.answers import AuditReceipt, RemainingBudget, RoomDescription
+from tacit.cleanroom.protocol.codecs import codec_named
+from tacit.cleanroom.protocol.modes import Mode, statement_after
+from tacit.cleanroom.protocol.requests import BeginRequest, StepRequest
+from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput
+from tacit.files import RECORD_FAULTS, parse_json, refuse_bad_record, write_atomically
 from tacit.privacy.statement import PrivacyStatement
-from tacit.train.evaluation.estimates import Measured
+from tacit.train.evaluation.intervals import MeasuredValue
+
+CHECKPOINT_FORMAT = "tacit room checkpoint 1"
+CHECKPOINT_ARRAYS = ("values", "mean", "square")
+
+
+@dataclass(frozen=True, eq=False)
+class RunState:
+    """Steps that are done, and what they sent, received and were given receipts for.
+
+    `steps_an_epoch` is how the run cuts its rows into batches: terms that are tightened later do not change it.
+    `begun`: what it needs was set aside for it in the room, before its first step.
+    """
+
+    steps_an_epoch: int
+    step: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    examples: int = 0
+    receipts: tuple[AuditReceipt, ...] = ()
+    begun: bool = False
+
+
+def save_checkpoint(path: Path, training: str, progressed: RunState, descent: AdapterDescent) -> None:
+    """Whole or not at all, and for its owner alone."""
+    state = asdict(progressed) | {
+        "receipts": [[each.sequence, each.hash, each.signature.hex()] for each in progressed.receipts],
+        "training": training,
+        "moments": descent.steps,
+    }
+    arrays = {name: getattr(descent, name) for name in CHECKPOINT_ARRAYS}
+    data = save(arrays, metadata={"format": CHECKPOINT_FORMAT, "state": json.dumps(state, sort_keys=True)})
+    write_atomically(path, data, mode=0o600)
+
+
+def restore_checkpoint(path: Path, training: str, descent: AdapterDescent) -> RunState | None:
+    """Put the descent where the checkpoint left it; None where there is none."""
+    if not path.exists():
+        return None
+    state, arrays = _read(path)
+    with refuse_bad_record(path, "a room checkpoint"):
+        if state["training"] != training:
+            raise BadInput(
+                "expected a checkpoint of this run, plan, model, rows and agreement, got one of another; "
+                "train with what it was begun with, or remove it"
+            )
+        moments = expect.whole("moments", state["moments"], at_least=0)
+        receipts = tuple(
+            AuditReceipt(sequence, digest, bytes.fromhex(sig)) for sequence, digest, sig in state["receipts"]
+        )
+        told = {
+            each.name: expect.whole(each.name, state[each.name], at_least=0)
+            for each in fields(RunState)
+            if each.name not in ("receipts", "begun")
+        }
+        begun = bool(state.get("begun", False))  # kept before runs set anything aside: nothing was
+    for name in CHECKPOINT_ARRAYS:
+        found, expected = arrays[name], getattr(descent, name)
+        if found.shape != expected.shape or found.dtype != np.float32:
+            raise BadInput(f"{path}: expected {name} of shape {expected.shape}, got {found.shape}")
+    for name in CHECKPOINT_ARRAYS:
+        setattr(descent, name, arrays[name].copy())
+    descent.steps = moments
+    return RunState(**told, receipts=receipts, begun=begun)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != CHECKPOINT_FORMAT:
+                raise BadInput(f"{path}: expected a room checkpoint, got another file")
+            return parse_json(metadata["state"]), {name: file.get_tensor(name) for name in CHECKPOINT_ARRAYS}
+    except (OSError, SafetensorError, *RECORD_FAULTS):
+        raise BadInput(f"{path}: expected a whole checkpoint, got a torn one") from None
+
 
 KEPT_RECEIPTS = 64  # the newest: the log is a chain, so a later head vouches for all that came before it
 DIGESTED_ROWS = 4096  # at a time
@@ -43,7 +131,7 @@ Stopwatch = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """After a step. `loss` is of its rows, before it, where the plan asks for it and the mode lets it out."""
 
     step: int
@@ -52,12 +140,12 @@ class Progress:
     bytes_received: int
     examples: int
     examples_a_second: float
-    remaining: Remaining
-    loss: Measured | None = None
+    remaining: RemainingBudget
+    loss: MeasuredValue | None = None
 
 
 @dataclass(frozen=True)
-class Trained:
+class AdapterRunSummary:
     """What a run did, all of its parts after interruptions together; seconds are those of this process."""
 
     steps: int
@@ -67,23 +155,23 @@ class Trained:
     seconds_computing: float
     seconds_waiting: float
     bytes_a_second: float | None  # that the link and the room kept up with: to estimate a next run by
-    receipts: tuple[Receipt, ...]
+    receipts: tuple[AuditReceipt, ...]
     statement: PrivacyStatement
 
 
 def train_adapter(
     model: ConversionModel,
     adapter: str,
-    examples: Examples,
+    examples: ExampleRows,
     tokens: Tokens,
     link: RoomLink,
-    plan: Plan,
+    plan: AdapterPlan,
     *,
     run: str,
     checkpoint: Path | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[TrainingProgress], None] = lambda _: None,
     stopwatch: Stopwatch = time.perf_counter,
-) -> Trained:
+) -> AdapterRunSummary:
     """Train the model's adapter in place; with a checkpoint there, from where it stands.
 
     `tokens` (rows, bytes) name the records to the room, in the order of the examples. A finished run that is
@@ -103,19 +191,19 @@ def train_adapter(
         taken = run_of.step(number, stopwatch)
         done = _after(done, taken)
         if checkpoint:
-            checkpoints.keep(checkpoint, digest, done, run_of.descent)
+            save_checkpoint(checkpoint, digest, done, run_of.descent)
         if number == begun.step:  # terms are paid for as a whole, with their first release
             remaining = link.describe().remaining
         seconds = stopwatch() - started
         computing, waiting = computing + seconds - taken.seconds_waiting, waiting + taken.seconds_waiting
         progress(
-            Progress(
+            TrainingProgress(
                 done.step, run_of.steps, done.bytes_sent, done.bytes_received, done.examples,
                 taken.rows / seconds if seconds > 0 else 0.0, remaining, taken.loss,
             )
         )  # fmt: skip
     crossed = done.bytes_sent + done.bytes_received - begun.bytes_sent - begun.bytes_received
-    return Trained(
+    return AdapterRunSummary(
         done.step, done.bytes_sent, done.bytes_received, done.examples, computing, waiting,
         crossed / waiting if waiting > 0 else None, done.receipts, statement_after(described.terms, remaining),
     )  # fmt: skip
@@ -127,8 +215,8 @@ class _Step:
     bytes_sent: int
     bytes_received: int
     seconds_waiting: float
-    receipt: Receipt
-    loss: Measured | None
+    receipt: AuditReceipt
+    loss: MeasuredValue | None
 
 
 class _Run:
@@ -138,10 +226,10 @@ class _Run:
         self,
         model: ConversionModel,
         adapter: str,
-        examples: Examples,
+        examples: ExampleRows,
         tokens: Tokens,
         link: RoomLink,
-        plan: Plan,
+        plan: AdapterPlan,
         run: str,
         terms: Terms,
     ) -> None:
@@ -155,18 +243,18 @@ class _Run:
         self.link, self.plan, self.run, self.terms = link, plan, run, terms
         self.layout = model.adapter_layout(adapter)
         self.codec = codec_named(plan.codec, dense_sequences=terms.dense_sequences)
-        self.descent = Descent(plan.optimizer, model.adapter_values(adapter))
-        self.steps_an_epoch = steps_an_epoch(rows, plan.batch, terms.smallest_batch)
+        self.descent = AdapterDescent(plan.optimizer, model.adapter_values(adapter))
+        self.steps_an_epoch = steps_per_epoch(rows, plan.batch, terms.smallest_batch)
 
     @property
     def steps(self) -> int:
         return self.plan.epochs * self.steps_an_epoch
 
-    def begun(self, checkpoint: Path | None, digest: str) -> Progressed:
+    def begun(self, checkpoint: Path | None, digest: str) -> RunState:
         """Where the run stands: at its checkpoint, whose cut into batches stays, or at its start."""
-        done = checkpoints.restore(checkpoint, digest, self.descent) if checkpoint else None
+        done = restore_checkpoint(checkpoint, digest, self.descent) if checkpoint else None
         if done is None:
-            return Progressed(self.steps_an_epoch)
+            return RunState(self.steps_an_epoch)
         self.steps_an_epoch = done.steps_an_epoch
         smallest = len(self.examples) // self.steps_an_epoch
         if done.step < self.steps and smallest < self.terms.smallest_batch:
@@ -188,7 +276,7 @@ class _Run:
             "records": hashlib.sha256(self.tokens.tobytes()).hexdigest(),
             "rows": _digest_of(self.examples),
         }
-        return hashlib.sha256(canonical.spell(told)).hexdigest()
+        return hashlib.sha256(encoding.canonical_json(told)).hexdigest()
 
     def begin(self, digest: str) -> None:
         """Have the room set aside what all steps need: another run that begins meanwhile leaves it alone."""
@@ -198,9 +286,11 @@ class _Run:
 
     def step(self, number: int, stopwatch: Stopwatch) -> _Step:
         """Derivatives, the room's sum, and the step that follows from it."""
-        chosen = rows_of(self.plan, len(self.examples), self.steps_an_epoch, number)
+        chosen = step_rows(self.plan, len(self.examples), self.steps_an_epoch, number)
         tokens = self.tokens[chosen]
-        logits, found = derivatives(self.model, self.examples.batch(chosen), self.plan.task, self.adapter)
+        logits, found = adapter_derivatives(
+            self.model, self.examples.batch(chosen), self.plan.task, self.adapter
+        )
         slabs = step_slabs(tokens, logits, found, self.layout, self.codec, run=self.run, number=number)
         request = StepRequest(
             self.terms.digest, self.run, number, self.plan.task, self.plan.loss, self.plan.codec, len(chosen),
@@ -213,39 +303,39 @@ class _Run:
         sent = slabs.size + len(request.to_bytes())
         gradient = answer.sum / np.float32(answer.rows)
         if self.plan.project and answer.noise_stddev and answer.rows < self.layout.parameters:
-            decoded = as_decoded(slabs, self.layout, self.codec, tokens.shape[1])
-            gradient = project(gradient, decoded, self.layout).astype(np.float32)
+            decoded = decoded_derivatives(slabs, self.layout, self.codec, tokens.shape[1])
+            gradient = project_gradient(gradient, decoded, self.layout).astype(np.float32)
         self.descent.step(gradient, self.plan.learning.rate(number, self.steps))
         self.model.set_adapter_values(self.adapter, self.descent.values)
         received = sum(len(chunk) for chunk in answer.to_chunks())
         return _Step(len(chosen), sent, received, waited, answer.receipt, loss)
 
-    def _loss(self, number: int, logits: Floats, tokens: Tokens) -> Measured | None:
+    def _loss(self, number: int, logits: Floats, tokens: Tokens) -> MeasuredValue | None:
         if not self.plan.loss_every or number % self.plan.loss_every:
             return None
-        found = measuring.ask(
+        found = metrics.ask_metrics(
             logits, tokens, self.link, self.terms, task=self.plan.task, run=self.run, number=number
         )
         return found.log_loss
 
 
-def _sets_aside(described: Description) -> bool:
+def _sets_aside(described: RoomDescription) -> bool:
     """Whether releases are counted, by a room that can set them aside: those of version 1 cannot."""
     return described.terms.mode is Mode.NOISED and described.room_version != "1"
 
 
-def _digest_of(examples: Examples) -> str:
+def _digest_of(examples: ExampleRows) -> str:
     """Of all that the model reads."""
     found = hashlib.sha256()
     for first in range(0, len(examples), DIGESTED_ROWS):
         batch = examples.batch(np.arange(first, min(first + DIGESTED_ROWS, len(examples))))
         for each in (batch.fields, batch.numbers, batch.sequences, batch.lengths, batch.advertiser):
-            found.update(canonical.spell([str(each.dtype), list(each.shape)]))
+            found.update(encoding.canonical_json([str(each.dtype), list(each.shape)]))
             found.update(np.ascontiguousarray(each.numpy()).data)
     return found.hexdigest()
 
 
-def _after(done: Progressed, taken: _Step) -> Progressed:
+def _after(done: RunState, taken: _Step) -> RunState:
     return replace(
         done,
         step=done.step + 1,

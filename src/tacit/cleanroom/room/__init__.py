@@ -1,19 +1,13 @@
-"""The room: it holds labels, joins them with what the platform sends, and lets out what the agreement allows.
+"""The party with the labels: joins them with what the platform sends, and lets out what was agreed.
 
-party         the room itself: every question, its answer, and what happens before it may leave
-opening       taking up an agreement: history, budget, labels and points that were exchanged
-checking      what a request must be, by the terms alone
-labels        the table of labels by record; labels_file reads one
-joining       from the platform's tokens to records: keyed tokens, or private set intersection
-flips         labels that are flipped once
-clipping      how much of a derivative is kept, proved in floating point
-noising       how far a label can move a sum, and noise on a grid that is the same if asked again
-geometric     Laplace noise in whole steps
-aggregating   the streamed sums: steps, statistics, metrics, labels
-counting      what a release is charged as
-releasing     one release: refused before a label is read, or counted once
-auditing      the audit log: what was answered, and what was refused
-store         what the room needs kept (`tacit.store.room` keeps it); memory: for attacks, studies and tests
+`party`           the room itself: every question, its answer, and what happens before it may leave
+`active_terms`    the agreement in force: history, labels, and how tokens lead to records
+`labels`          the table of labels by record, and labels flipped once; `labels_file` reads one
+`sums`            checks of a request by the terms, and the streamed sums: steps, statistics, metrics, labels
+`mechanism`       clipping, sensitivity in floating point, noise on a grid; `noise_samplers` draws it
+`quotas`          releases that a run sets aside, and the count of each release
+`payment`         what a release is charged as, and what the ledger may pay for
+`store`           Protocols of what is kept, and the audit log; `memory_store` is for tests and studies
 
 Nothing here imports torch: a room runs without it.
 """

@@ -1,4 +1,7 @@
-"""The room's labels, by token. Whoever is not in the table has the label 0, like most who are."""
+"""Table of labels by record, and the labels as modes that flip may see them: each flipped once and kept.
+
+A record that is not in the table has the label 0, like most that are in it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput
-from tacit.privacy.mechanisms.memoised import TOKEN_BYTES
+from tacit.privacy.mechanisms.memoisation import TOKEN_BYTES, FlipKey, flip_tokens
 
 Records = NDArray[np.uint8]  # (n, 16): one token each
 
@@ -39,7 +43,7 @@ class LabelTable:
             raise BadInput(f"expected whole labels of shape {shape}, got {values.dtype} of {values.shape}")
         if not np.isin(values, (0, 1)).all():
             raise BadInput("expected labels of 0 or 1, got another value")
-        upper, lower = halves(given)
+        upper, lower = token_halves(given)
         order = np.lexsort((lower, upper))
         upper, lower = upper[order], lower[order]
         if np.any((upper[1:] == upper[:-1]) & (lower[1:] == lower[:-1])):
@@ -60,7 +64,7 @@ class LabelTable:
         found = np.zeros(len(records), np.uint8)
         if not len(self):
             return found
-        upper, lower = halves(records)
+        upper, lower = token_halves(records)
         first = np.searchsorted(self.upper, upper)
         for step in range(self.longest_run):
             place = np.minimum(first + step, len(self) - 1)
@@ -79,7 +83,7 @@ class LabelTable:
         return pairs.view(np.uint8).reshape(-1, TOKEN_BYTES)
 
     def digest(self, secret: bytes) -> bytes:
-        """Names this very table, to whoever has the secret; to others it tells nothing about the labels."""
+        """Names this very table, to a holder of the secret; to others it tells nothing about the labels."""
         keyed = hmac.new(secret, b"tacit room, label table\n", hashlib.sha256)
         for part in ("\n".join(self.tasks).encode(), self.upper.tobytes(), self.lower.tobytes(), self.labels):
             data = bytes(part)
@@ -88,7 +92,7 @@ class LabelTable:
         return keyed.digest()
 
 
-def halves(records: Records) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def token_halves(records: Records) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Each token of 16 bytes as two whole numbers, in the order of the bytes."""
     pairs = np.ascontiguousarray(records).view(">u8").astype(np.uint64).reshape(-1, 2)
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
@@ -96,7 +100,24 @@ def halves(records: Records) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 def has_repeats(records: Records) -> bool:
     """Whether any record is there twice."""
-    upper, lower = halves(records)
+    upper, lower = token_halves(records)
     order = np.lexsort((lower, upper))
     upper, lower = upper[order], lower[order]
     return bool(np.any((upper[1:] == upper[:-1]) & (lower[1:] == lower[:-1])))
+
+
+def flipped_labels(
+    table: LabelTable, records: Records, task: str, terms: Terms, secret: bytes
+) -> NDArray[np.uint8]:
+    """The flipped label of each record, (n,). A record that is not in the table has the label 0, and a flip.
+
+    Guarantee:  pure epsilon-DP for all labels of one record, epsilon = terms.epsilon, by all that is ever
+                computed from these flips, in any number of steps, runs, codecs, losses, metrics and restarts.
+    Neighbours: replace label, for one record: its labels of all tasks, each flipped with epsilon / tasks.
+    Assumes:    what `memoisation.flip_tokens` does. A record is flipped under the task, the window, the label
+                version and the response's exact weights: terms that change one of these are another release.
+    Source:     Warner 1965; memoised: Erlingsson, Pihur, Korolova 2014 (arXiv 1407.6981), section 3.2.
+    """
+    key = FlipKey(task, terms.window, terms.label_version)
+    truth = table.look_up(records, task)
+    return flip_tokens(truth, records, key, terms.response, secret).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Labels from the file that an advertiser exports: one row a record, one column a task."""
+"""Labels from the file that an advertiser exports: one row per record, one column per task."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv, parquet
 
+from tacit.cleanroom.protocol.tokens import tokens
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.wire.tokens import tokens
-from tacit.data.encoding.tokens import keys
+from tacit.data.encoding.fingerprints import key_fingerprints
 from tacit.errors import BadInput
-from tacit.parquet import FAULTS
+from tacit.parquet import PARQUET_FAULTS
 
 RECORD_NAMESPACE = "record"
 """Ids become 64-bit fingerprints in this namespace before they become tokens, as in prepared logs: that way
@@ -24,7 +24,7 @@ both parties name a record alike, whether its id is written as text or as a numb
 
 
 def read_labels(path: str | Path, id_column: str, tasks: Sequence[str], key: bytes) -> LabelTable:
-    """The table in a .parquet or .csv file. `key` is the collaboration's (`wire.tokens.token_key`).
+    """The table in a .parquet or .csv file. `key` is the collaboration's (`protocol.tokens.token_key`).
 
     Labels are 0 and 1 or false and true. What is wrong is said by column, never by value or row.
     """
@@ -38,7 +38,7 @@ def read_labels(path: str | Path, id_column: str, tasks: Sequence[str], key: byt
         raise BadInput(f"column {id_column}: expected an id in every row, got an empty one")
     is_text = pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)
     try:
-        named = keys(pc.cast(ids, pa.binary()) if is_text else ids, RECORD_NAMESPACE)
+        named = key_fingerprints(pc.cast(ids, pa.binary()) if is_text else ids, RECORD_NAMESPACE)
     except (BadInput, pa.ArrowInvalid):
         raise BadInput(f"column {id_column}: expected ids as texts or whole numbers, got {ids.type}") from None
     if len(np.unique(named)) < len(named):
@@ -66,7 +66,7 @@ def _read(file: Path, columns: list[str]) -> pa.Table:
         return csv.read_csv(file, convert_options=options)
     except OSError as problem:
         raise BadInput(f"expected a file of labels at {file}, got: {problem.strerror or 'none'}") from None
-    except FAULTS as problem:  # whose message would quote the file
+    except PARQUET_FAULTS as problem:  # whose message would quote the file
         if isinstance(problem, BadInput):
             raise
         raise BadInput(

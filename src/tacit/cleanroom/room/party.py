@@ -9,61 +9,69 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.cleanroom.room import holding
-from tacit.cleanroom.room.aggregating import (
-    Arriving,
-    LabelsOf,
-    Request,
-    labels_in_order,
-    reach_of_sum,
-    statistic_sums,
-    step_sum,
+from tacit.cleanroom.protocol.agreement import Agreement
+from tacit.cleanroom.protocol.answers import (
+    AuditReceipt,
+    BeginAnswer,
+    LabelsAnswer,
+    RemainingBudget,
+    RoomDescription,
+    StatisticAnswer,
+    StepAnswer,
 )
-from tacit.cleanroom.room.auditing import AuditLog
-from tacit.cleanroom.room.checking import (
+from tacit.cleanroom.protocol.audit_log import AuditEntry, answer_hash
+from tacit.cleanroom.protocol.codecs import codec_named
+from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.protocol.signatures import PrivateKey, public_key
+from tacit.cleanroom.protocol.slabs import decode_slab, decode_statistic_slab, decode_token_slab
+from tacit.cleanroom.protocol.terms import Terms
+from tacit.cleanroom.protocol.tokens import match_points
+from tacit.cleanroom.room import quotas
+from tacit.cleanroom.room.active_terms import (
+    ActiveTerms,
+    activate_terms,
+    adopt_agreement,
+    parse_points,
+    store_identity,
+)
+from tacit.cleanroom.room.labels import LabelTable, Records, flipped_labels
+from tacit.cleanroom.room.mechanism import (
+    Doubles,
+    GridSensitivity,
+    add_noise,
+    noise_source,
+    noise_stddev,
+    round_to_grid,
+    statistic_sensitivity,
+)
+from tacit.cleanroom.room.payment import (
+    budget_line,
+    budget_refusal,
+    can_pay,
+    charge_release,
+    confirm_sole_copy,
+    renew_store_token,
+)
+from tacit.cleanroom.room.quotas import ReleaseCounter
+from tacit.cleanroom.room.store import AuditLog, RoomLedger, RoomStore
+from tacit.cleanroom.room.sums import (
+    LabelLookup,
+    Request,
+    SlabStream,
     check_begin,
     check_labels,
     check_statistic,
     check_step,
+    labels_in_order,
     refuse_closed,
     refuse_stranger,
+    statistic_sums,
+    step_sum,
+    sum_sensitivity,
 )
-from tacit.cleanroom.room.counting import can_pay, charge, confirm, line_of, renew, unpaid
-from tacit.cleanroom.room.flips import flipped
-from tacit.cleanroom.room.joining import points_of
-from tacit.cleanroom.room.labels import LabelTable, Records
-from tacit.cleanroom.room.noising import (
-    Doubles,
-    Reach,
-    noise_source,
-    noise_stddev,
-    noised,
-    on_grid,
-    reach_of_statistic,
-)
-from tacit.cleanroom.room.opening import Opened, identity, opened, take_up
-from tacit.cleanroom.room.releasing import Counting
-from tacit.cleanroom.room.store import Ledger, RoomStore
-from tacit.cleanroom.wire.agreement import Terms
-from tacit.cleanroom.wire.amending import Agreement
-from tacit.cleanroom.wire.answers import (
-    Begun,
-    Description,
-    LabelsAnswer,
-    Receipt,
-    Remaining,
-    StatisticAnswer,
-    StepAnswer,
-)
-from tacit.cleanroom.wire.audit_log import Entry, hash_of
-from tacit.cleanroom.wire.codec import codec_named
-from tacit.cleanroom.wire.intersection import matched
-from tacit.cleanroom.wire.refusals import Refusal
-from tacit.cleanroom.wire.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
-from tacit.cleanroom.wire.signing import PrivateKey, public_key
-from tacit.cleanroom.wire.slabs import decode_slab, decode_statistic_slab, decode_token_slab
 from tacit.errors import BadInput, RoomError, RoomRefused
-from tacit.privacy.mechanisms.memoised import SECRET_BYTES
+from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.randomness import Source
 
 ROOM_VERSION = "2"  # 1 did not know Begin
@@ -76,7 +84,7 @@ class Room:
     Guarantee:  `terms.statement()` for each record's labels, by all that leaves under the terms in force and
                 whatever one party makes of them alone, against a platform that sends what it likes, adapts and
                 asks for ever. What left before both signed for fresh draws, if anything did, adds to it: the
-                ledger's limit, `granting.agreed_budget`, is for all that ever leaves. By mode:
+                ledger's limit, `payment.agreed_budget`, is for all that ever leaves. By mode:
                 AGGREGATE  sums, with any loss, over labels flipped once: pure epsilon, any number of times.
                 RELEASE    the flipped labels themselves: pure epsilon, the same flips.
                 NOISED     sums over true labels, clipped and noised; each record in at most K of them:
@@ -91,12 +99,13 @@ class Room:
                 beyond those that differ, is the same in both.
     Assumes:    `secret` is 32 uniform bytes that never leave; the store and the ledger keep what they have
                 acknowledged, and the ledger is neither copied nor put back to an older state (of copies of a
-                store, old ones among them, one at most goes on: `counting.confirm`); labels of one window and
-                version do not change (a changed table is refused). `entropy` never gives two stores the same
-                id. A call is held to the dates at its beginning, `now`: one that began in time may end after
-                the terms have expired. What the room learns of the platform, and the time that it takes, are
-                not covered.
-    Source:     by part: `flips.flipped`, `noising.noised`, `noising.reach_of_step`, `counting.release_name`.
+                store, old ones among them, one at most goes on: `payment.confirm_sole_copy`); labels of one
+                window and version do not change (a changed table is refused). `entropy` never gives two
+                stores the same id. A call is held to the dates at its beginning, `now`: one that began in
+                time may end after the terms have expired. What the room learns of the platform, and the time
+                that it takes, are not covered.
+    Source:     by part: `labels.flipped_labels`, `mechanism.add_noise`, `mechanism.step_sensitivity`,
+                `payment.release_name`.
     """
 
     def __init__(
@@ -105,7 +114,7 @@ class Room:
         table: LabelTable,
         *,
         store: RoomStore,
-        ledger: Ledger,
+        ledger: RoomLedger,
         secret: bytes,
         signing_key: PrivateKey,
         entropy: Source,
@@ -128,32 +137,32 @@ class Room:
         """Take up an agreement that continues the one in force here."""
         self._open = self._taken_up(agreement, now)
 
-    def describe(self, *, peer: str, now: int) -> Description:
+    def describe(self, *, peer: str, now: int) -> RoomDescription:
         """The terms, what is left of the budget, and where the audit log stands."""
         terms = self._open.terms
         with self._refusing("describe", None, peer, now):
             refuse_stranger(terms, peer)
-        account = self._ledger.account(line_of(terms))
+        account = self._ledger.account(budget_line(terms))
         if account is None:
             raise RoomError("expected a ledger with the line of this collaboration, got one without")
         left, used, releases = account.remaining.budget, account.used.budget, terms.releases_per_record
-        remaining = Remaining(left.epsilon, left.delta, used.epsilon, used.delta, releases)
-        return Description(terms, remaining, self._log.head(), ROOM_VERSION)
+        remaining = RemainingBudget(left.epsilon, left.delta, used.epsilon, used.delta, releases)
+        return RoomDescription(terms, remaining, self._log.head(), ROOM_VERSION)
 
     def step(self, request: StepRequest, slabs: Iterable[bytes], *, peer: str, now: int) -> StepAnswer:
         """The sum over the batch of slope times derivative: over flipped labels, or clipped and noised."""
-        at = self._open
+        active = self._open
         with self._refusing("step", request, peer, now):
-            check_step(request, at.terms, peer, now)
-            codec = codec_named(request.codec, dense_sequences=at.terms.dense_sequences)
-            width = at.joining.token_bytes
-            arriving = Arriving(
-                request, slabs, lambda data: decode_slab(data, request.layout, codec, width), at.joining
+            check_step(request, active.terms, peer, now)
+            codec = codec_named(request.codec, dense_sequences=active.terms.dense_sequences)
+            width = active.joining.token_bytes
+            arriving = SlabStream(
+                request, slabs, lambda data: decode_slab(data, request.layout, codec, width), active.joining
             )
             answer, stddev, receipt = self._released(
-                "step", at, request, arriving, request.layout.parameters, np.float32, now,
-                sums=lambda labels_of: step_sum(request, arriving, labels_of, at.terms),
-                reach=lambda: reach_of_sum(request, arriving, at.terms),
+                "step", active, request, arriving, request.layout.parameters, np.float32, now,
+                sums=lambda labels_of: step_sum(request, arriving, labels_of, active.terms),
+                reach=lambda: sum_sensitivity(request, arriving, active.terms),
             )  # fmt: skip
         return StepAnswer(answer, request.rows, stddev, receipt)
 
@@ -161,16 +170,17 @@ class Room:
         self, request: StatisticRequest, slabs: Iterable[bytes], *, peer: str, now: int
     ) -> StatisticAnswer:
         """Labels times cells and features, noised; or a metric: positives by cell."""
-        at = self._open
+        active = self._open
         with self._refusing("statistic", request, peer, now):
-            check_statistic(request, at.terms, peer, now)
-            width = at.joining.token_bytes
-            arriving = Arriving(
-                request, slabs, lambda data: decode_statistic_slab(data, request, width), at.joining
+            check_statistic(request, active.terms, peer, now)
+            width = active.joining.token_bytes
+            arriving = SlabStream(
+                request, slabs, lambda data: decode_statistic_slab(data, request, width), active.joining
             )
-            reach = None if at.terms.mode.flips else reach_of_statistic(at.terms, request)
+            reach = None if active.terms.mode.flips else statistic_sensitivity(active.terms, request)
             answer, stddev, receipt = self._released(
-                str(request.purpose), at, request, arriving, request.cells + request.features, np.float64, now,
+                str(request.purpose), active, request, arriving, request.cells + request.features, np.float64,
+                now,
                 sums=lambda labels_of: statistic_sums(request, arriving, labels_of),
                 reach=lambda: reach,
             )  # fmt: skip
@@ -178,129 +188,136 @@ class Room:
 
     def labels(self, request: LabelsRequest, slabs: Iterable[bytes], *, peer: str, now: int) -> LabelsAnswer:
         """The flipped label of each record, in order."""
-        at = self._open
+        active = self._open
         with self._refusing("labels", request, peer, now):
-            check_labels(request, at.terms, peer, now)
-            width = at.joining.token_bytes
-            arriving = Arriving(request, slabs, lambda data: decode_token_slab(data, width), at.joining)
-            answer = labels_in_order(arriving, self._labels_of(at, request, arriving, None))
-            answer, receipt = self._settled("labels", at, request, arriving, None, answer, np.uint8, now)
+            check_labels(request, active.terms, peer, now)
+            width = active.joining.token_bytes
+            arriving = SlabStream(request, slabs, lambda data: decode_token_slab(data, width), active.joining)
+            answer = labels_in_order(arriving, self._labels_of(active, request, arriving, None))
+            answer, receipt = self._settled("labels", active, request, arriving, None, answer, np.uint8, now)
         return LabelsAnswer(answer, receipt)
 
-    def begin(self, request: BeginRequest, slabs: Iterable[bytes], *, peer: str, now: int) -> Begun:
-        """Set releases of these records aside for a run, all or none; see `holding`."""
-        at = self._open
+    def begin(self, request: BeginRequest, slabs: Iterable[bytes], *, peer: str, now: int) -> BeginAnswer:
+        """Set releases of these records aside for a run, all or none; see `quotas`."""
+        active = self._open
         with self._refusing("begin", request, peer, now):
-            check_begin(request, at.terms, peer, now)
-            width, most = at.joining.token_bytes, at.terms.releases_per_record
-            arriving = Arriving(request, slabs, lambda data: decode_token_slab(data, width), at.joining)
+            check_begin(request, active.terms, peer, now)
+            width, most = active.joining.token_bytes, active.terms.releases_per_record
+            arriving = SlabStream(request, slabs, lambda data: decode_token_slab(data, width), active.joining)
             records = np.concatenate([records for _, records in arriving])
-            with self._store.transaction() as kept:
-                at.refuse_replaced(kept)
-                holding.begin(kept, at.release, request, records, most, now)
+            with self._store.transaction() as transaction:
+                active.refuse_replaced(transaction)
+                quotas.reserve_quota(transaction, active.release, request, records, most, now)
                 told = {"peer": peer, "request": request.digest, "run": request.run, "rows": request.rows}
-                receipt = self._log.write(kept, "begin", now, {**told, "releases": request.releases})
-        return Begun(request.releases, receipt)
+                receipt = self._log.write(transaction, "begin", now, {**told, "releases": request.releases})
+        return BeginAnswer(request.releases, receipt)
 
     def exchange(self, points: bytes | None, *, peer: str, now: int) -> bytes:
         """Private set intersection: without points, the room's; with the platform's answer to them, nothing.
 
         The first answer stays: another one would give every label a second name, and a second flip.
         """
-        at = self._open
+        active = self._open
         with self._refusing("exchange", None, peer, now):
-            refuse_stranger(at.terms, peer)
-            refuse_closed(at.terms, now)
-            most = at.terms.most_ids
+            refuse_stranger(active.terms, peer)
+            refuse_closed(active.terms, now)
+            most = active.terms.most_ids
             if most is None:
                 raise RoomRefused(Refusal.NOT_AGREED, "records are joined by tokens")
             if points is None:
-                with self._store.transaction() as kept:
-                    at.refuse_replaced(kept)
-                    at.register_labels(kept)  # the points that leave now are those of these records
-                    if kept.find(f"offered/{at.release}") is None:
-                        kept.keep(f"offered/{at.release}", b"")
+                with self._store.transaction() as transaction:
+                    active.refuse_replaced(transaction)
+                    active.register_labels(transaction)  # the points that leave now are those of these records
+                    if transaction.find(f"offered/{active.release}") is None:
+                        transaction.keep(f"offered/{active.release}", b"")
                         self._log.write(
-                            kept, "offer", now, {"peer": peer, "release": at.release, "points": most}
+                            transaction, "offer", now, {"peer": peer, "release": active.release, "points": most}
                         )
-                return at.offer.points.tobytes()
-            matched(at.offer.places, points_of(points, most), most)  # refuses what is not an answer
-            with self._store.transaction() as kept:
-                at.refuse_replaced(kept)
-                at.register_labels(kept)
-                known = kept.find(at.exchange_key)
+                return active.offer.points.tobytes()
+            match_points(active.offer.places, parse_points(points, most), most)  # refuses what is not an answer
+            with self._store.transaction() as transaction:
+                active.refuse_replaced(transaction)
+                active.register_labels(transaction)
+                known = transaction.find(active.exchange_key)
                 if known is not None and known != points:
                     raise RoomRefused(Refusal.CONFLICT, "points were exchanged before, and were others")
                 if known is None:
-                    kept.keep(at.exchange_key, points)
-                    told = {"peer": peer, "release": at.release, "points": most}
-                    self._log.write(kept, "exchange", now, told)
+                    transaction.keep(active.exchange_key, points)
+                    told = {"peer": peer, "release": active.release, "points": most}
+                    self._log.write(transaction, "exchange", now, told)
         return b""
 
-    def audit(self, after: int, *, peer: str) -> list[Entry]:
+    def audit(self, after: int, *, peer: str) -> list[AuditEntry]:
         """The audit log's entries after a sequence number, at most a thousand at a time."""
         refuse_stranger(self._open.terms, peer)
         return self._store.entries(max(after, 0), ENTRIES_AT_ONCE)
 
-    def _taken_up(self, agreement: Agreement, now: int) -> Opened:
-        at = opened(agreement, self._table, self._secret)
-        if public_key(self._signing_key) != at.terms.room_key:
+    def _taken_up(self, agreement: Agreement, now: int) -> ActiveTerms:
+        active = activate_terms(agreement, self._table, self._secret)
+        if public_key(self._signing_key) != active.terms.room_key:
             raise BadInput("expected the signing key that the agreement names for the room, got another")
-        with self._store.transaction() as kept:
-            self._store_id = identity(kept, self._entropy)
-            if take_up(at, kept, self._ledger, self._store_id):
-                told = {"terms": at.terms.digest, "steps": len(agreement.steps), "mode": str(at.terms.mode)}
-                self._log.write(kept, "terms", now, told)
-        confirm(at.terms, self._store, self._ledger, self._store_id)  # a copy is better noticed now than later
-        return at
+        with self._store.transaction() as transaction:
+            self._store_id = store_identity(transaction, self._entropy)
+            if adopt_agreement(active, transaction, self._ledger, self._store_id):
+                told = {
+                    "terms": active.terms.digest,
+                    "steps": len(agreement.steps),
+                    "mode": str(active.terms.mode),
+                }
+                self._log.write(transaction, "terms", now, told)
+        # A copy is better noticed now than later.
+        confirm_sole_copy(active.terms, self._store, self._ledger, self._store_id)
+        return active
 
     def _released(
         self,
         kind: str,
-        at: Opened,
+        active: ActiveTerms,
         request: StepRequest | StatisticRequest,
-        arriving: Arriving[Any],
+        arriving: SlabStream[Any],
         entries: int,
         dtype: type[np.floating[Any]],
         now: int,
         *,
-        sums: Callable[[LabelsOf], Doubles],
-        reach: Callable[[], Reach | None],
-    ) -> tuple[NDArray[Any], float, Receipt]:
+        sums: Callable[[LabelLookup], Doubles],
+        reach: Callable[[], GridSensitivity | None],
+    ) -> tuple[NDArray[Any], float, AuditReceipt]:
         """What leaves, its noise's deviation, and the receipt: over flipped labels, any number of times; over
         true ones, noised and counted. What was counted before leaves again as it was, without a look at labels.
         """
         size = entries * np.dtype(dtype).itemsize
-        counting = None if at.terms.mode.flips else Counting(kind, at, request, self._store, size)
-        labels_of = self._labels_of(at, request, arriving, counting)
+        counter = None if active.terms.mode.flips else ReleaseCounter(kind, active, request, self._store, size)
+        labels_of = self._labels_of(active, request, arriving, counter)
         answer, stddev = None, 0.0
-        if counting is not None and counting.was_counted:
+        if counter is not None and counter.was_counted:
             for _, records in arriving:
-                counting.before_labels(arriving.asked, records)
+                counter.before_labels(arriving.asked, records)
         else:
             answer = sums(labels_of)
-        found = None if counting is None else reach()
+        found = None if counter is None else reach()
         if found is not None:
-            stddev = noise_stddev(found, at.terms)
+            stddev = noise_stddev(found, active.terms)
         if found is not None and answer is not None:
-            snapped = on_grid(answer, found.grid)
-            answer = noised(snapped, found, at.terms, noise_source(self._secret, arriving.asked, snapped))
+            snapped = round_to_grid(answer, found.grid)
+            answer = add_noise(
+                snapped, found, active.terms, noise_source(self._secret, arriving.asked, snapped)
+            )
         made = None if answer is None else answer.astype(dtype)
-        left, receipt = self._settled(kind, at, request, arriving, counting, made, dtype, now)
+        left, receipt = self._settled(kind, active, request, arriving, counter, made, dtype, now)
         return left, stddev, receipt
 
     def _labels_of(
-        self, at: Opened, request: Request, arriving: Arriving[Any], counting: Counting | None
-    ) -> LabelsOf:
+        self, active: ActiveTerms, request: Request, arriving: SlabStream[Any], counter: ReleaseCounter | None
+    ) -> LabelLookup:
         """How labels may be read under these terms; no label is read before all that can be checked was."""
-        if at.release not in self._paid and not can_pay(at.terms, self._ledger, self._store_id):
-            raise unpaid()
-        table = at.joined(self._store)
+        if active.release not in self._paid and not can_pay(active.terms, self._ledger, self._store_id):
+            raise budget_refusal()
+        table = active.joined(self._store)
 
         def labels_of(records: Records) -> NDArray[np.uint8]:
-            if counting is None:
-                return flipped(table, records, request.task, at.terms, self._secret)
-            counting.before_labels(arriving.asked, records)
+            if counter is None:
+                return flipped_labels(table, records, request.task, active.terms, self._secret)
+            counter.before_labels(arriving.asked, records)
             return table.look_up(records, request.task)
 
         return labels_of
@@ -308,49 +325,49 @@ class Room:
     def _settled(
         self,
         kind: str,
-        at: Opened,
+        active: ActiveTerms,
         request: Request,
-        arriving: Arriving[Any],
-        counting: Counting | None,
+        arriving: SlabStream[Any],
+        counter: ReleaseCounter | None,
         answer: NDArray[Any] | None,
         dtype: type[np.number[Any]],
         now: int,
-    ) -> tuple[NDArray[Any], Receipt]:
+    ) -> tuple[NDArray[Any], AuditReceipt]:
         """Register, count, pay and log a release, in one transaction. The answer leaves only after it.
 
         Where one is kept, `answer` is None, or was computed while another call made the one that is.
         """
-        with self._store.transaction() as kept:
-            at.refuse_replaced(kept)
-            at.register_labels(kept)
+        with self._store.transaction() as transaction:
+            active.refuse_replaced(transaction)
+            active.register_labels(transaction)
             counted = False
-            if counting is not None:
-                spelled, counted = counting.count(kept, arriving.records, answer)
+            if counter is not None:
+                spelled, counted = counter.count(transaction, arriving.records, answer)
                 answer = np.frombuffer(spelled, dtype)
             assert answer is not None, "it was computed, or is kept"
-            if at.release not in self._paid:
+            if active.release not in self._paid:
                 # In the ledger's own transaction, before this one ends: a crash in between has paid for
                 # nothing, but nothing leaves unpaid.
-                charge(at.terms, self._ledger, self._store_id, at.drawn_from(kept))
+                charge_release(active.terms, self._ledger, self._store_id, active.drawn_from(transaction))
             if counted:
-                renew(kept, at.release)
-            paid = kept.find(f"paid/{at.release}") is None
+                renew_store_token(transaction, active.release)
+            paid = transaction.find(f"paid/{active.release}") is None
             if paid:
-                kept.keep(f"paid/{at.release}", str(at.terms.budget).encode())
+                transaction.keep(f"paid/{active.release}", str(active.terms.budget).encode())
             told = {
-                "peer": at.terms.platform,
+                "peer": active.terms.platform,
                 "request": request.digest,
                 "rows": request.rows,
                 "task": request.task,
-                "mode": str(at.terms.mode),
-                "charged": str(at.terms.budget) if paid else "nothing",
+                "mode": str(active.terms.mode),
+                "charged": str(active.terms.budget) if paid else "nothing",
                 "counted": counted,
-                "answer": hash_of(answer),
+                "answer": answer_hash(answer),
             }
-            receipt = self._log.write(kept, kind, now, told)
-        if counting is not None:
-            confirm(at.terms, self._store, self._ledger, self._store_id)
-        self._paid.add(at.release)
+            receipt = self._log.write(transaction, kind, now, told)
+        if counter is not None:
+            confirm_sole_copy(active.terms, self._store, self._ledger, self._store_id)
+        self._paid.add(active.release)
         return answer, receipt
 
     @contextmanager

@@ -1,1 +1,1 @@
-"""From typed batches to whole numbers: tokens, then bins or vocabularies, saved with the model."""
+"""Encodes typed columns as ids of embedding rows: fingerprints, then hashed bins or vocabularies."""

@@ -1,8 +1,8 @@
-"""The encoder: which columns, in what order, by which side; saved with the model and never changed.
+"""The encoder: which columns become features, in what order and on which side; saved with the model and frozen.
 
-It tells nothing of people: bins hold nothing at all, a public vocabulary holds public values, and a sensitive
-one holds a public domain or values that were selected under DP. (Rows that cannot be read are left out of the
-counts, and so is whoever has such a value: which rows are bad is taken to be known.)
+It reveals nothing about people: bins hold no data, a public vocabulary holds public values, and a sensitive
+one holds a public domain or values selected under DP. Rows that cannot be read are left out of those counts,
+and so is a person whose only rows they are: which rows are bad is assumed to be known.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tacit.data.arrays import map_array
-from tacit.data.encoding.selection import Selection
-from tacit.data.encoding.sides import Hashing, Ids, Side, Vocabulary
-from tacit.data.encoding.tokens import fingerprints
-from tacit.data.manifest import read_manifest
+from tacit.data.encoding.fingerprints import column_fingerprints
+from tacit.data.encoding.vocabulary import Hashing, Ids, Side, Vocabulary, VocabularySelection
+from tacit.data.folders import map_array, read_manifest
 from tacit.errors import BadInput
-from tacit.records import taken_apart
+from tacit.files import refuse_bad_record
 from tacit.schema.columns import FEATURES, Column, Kind, LogSchema, Role
 
 VERSION = 1
@@ -35,8 +33,8 @@ SIDES = (Role.PUBLIC, Role.SENSITIVE)
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """Features as whole numbers: a row for each example, a column for each field, by side."""
+class EncodedRows:
+    """Encoded features by side: a matrix of ids with a row per example and a column per field."""
 
     public: Ids  # (rows, public fields)
     sensitive: Ids  # (rows, sensitive fields)
@@ -45,7 +43,7 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Frozen, and equal exactly when its `digest` is.
+    """Features of a log as ids of embedding rows: frozen, and equal exactly when its `digest` is.
 
     `selection` is the release by which the sensitive vocabulary was drawn, if it was: whoever trains with this
     encoder on the same data composes it with what training releases.
@@ -55,7 +53,7 @@ class Encoder:
     public: Side
     sensitive: Side
     utc_offset_hours: int = 0
-    selection: Selection | None = None
+    selection: VocabularySelection | None = None
 
     def __post_init__(self) -> None:
         for column in self.columns:
@@ -73,7 +71,7 @@ class Encoder:
 
     @classmethod
     def of(
-        cls, schema: LogSchema, public: Side, sensitive: Side, selection: Selection | None = None
+        cls, schema: LogSchema, public: Side, sensitive: Side, selection: VocabularySelection | None = None
     ) -> Encoder:
         features = tuple(column for column in schema.columns if column.is_feature)
         if not features:
@@ -84,16 +82,20 @@ class Encoder:
         """The names of a side's fields, in the order of its matrix."""
         return tuple(column.name for column in self._of_side(role) if column.kind is not Kind.SEQUENCE)
 
-    def encode(self, rows: pa.RecordBatch) -> Encoded:
+    def encode(self, rows: pa.RecordBatch) -> EncodedRows:
+        """The features of these rows as ids of embedding rows."""
         matrices = [self._matrix(rows, role) for role in SIDES]
         sequences = {
             column.name: self._sequence(rows, column) for column in self.columns if column.kind is Kind.SEQUENCE
         }
-        return Encoded(matrices[0], matrices[1], sequences)
+        return EncodedRows(matrices[0], matrices[1], sequences)
 
     def side(self, column: Column) -> Side:
-        """A sequence of a public column's values reads that column's rows, whatever it tells of whom: what
-        somebody saw earlier can then be compared with what they see now."""
+        """The side that encodes a column.
+
+        A sequence of a public column's values reads that column's rows, even where the sequence is sensitive:
+        what somebody saw earlier can then be compared with what they see now.
+        """
         shared = column.kind is Kind.SEQUENCE and column.vocabulary in self._public_vocabularies
         return self.public if Role.PUBLIC in column.roles or shared else self.sensitive
 
@@ -104,7 +106,7 @@ class Encoder:
 
     @property
     def digest(self) -> str:
-        """What this encoder does, in 64 hex digits: a model refuses columns of another one."""
+        """A hash of all that this encoder does, in 64 hex digits: a model refuses columns of another one."""
         spelled = hashlib.sha256(json.dumps(self._as_json(), sort_keys=True).encode())
         for side in (self.public, self.sensitive):
             for values in side.listed if isinstance(side, Vocabulary) else ():
@@ -112,6 +114,7 @@ class Encoder:
         return spelled.hexdigest()
 
     def save(self, folder: Path) -> None:
+        """Write the encoder and its vocabularies into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         for role, side in zip(SIDES, (self.public, self.sensitive), strict=True):
             if isinstance(side, Vocabulary):
@@ -126,10 +129,12 @@ class Encoder:
     def load(cls, folder: Path) -> Encoder:
         place = folder / MANIFEST
         record = read_manifest(folder, MANIFEST, what="an encoder", version=VERSION)
-        with taken_apart(place, "an encoder"):
+        with refuse_bad_record(place, "an encoder"):
             columns = tuple(Column(**column) for column in record["columns"])
             sides = [_side(folder, role, record[role]) for role in SIDES]
-            selection = None if record["selection"] is None else Selection.from_json(record["selection"])
+            selection = (
+                None if record["selection"] is None else VocabularySelection.from_json(record["selection"])
+            )
             loaded = cls(columns, sides[0], sides[1], record["utc_offset_hours"], selection)
             if loaded.digest != record.get("digest"):
                 raise BadInput("expected an encoder that fits its digest, got one that was changed")
@@ -142,7 +147,7 @@ class Encoder:
         columns = [column for column in self._of_side(role) if column.kind is not Kind.SEQUENCE]
         matrix = np.empty((rows.num_rows, len(columns)), dtype=np.int32)
         for index, column in enumerate(columns):
-            tokens = fingerprints(column, _source(rows, column), self.utc_offset_hours)
+            tokens = column_fingerprints(column, _source(rows, column), self.utc_offset_hours)
             matrix[:, index] = self.side(column).ids(column.vocabulary, tokens)
         return matrix
 
@@ -151,14 +156,14 @@ class Encoder:
         if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
             raise BadInput(f"column {column.name}: expected lists, got {array.type}")
         lengths = pc.fill_null(array.value_lengths(), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        tokens = fingerprints(column, array.flatten(), self.utc_offset_hours)
+        tokens = column_fingerprints(column, array.flatten(), self.utc_offset_hours)
         return lengths, self.side(column).ids(column.vocabulary, tokens)
 
     def _as_json(self) -> dict[str, Any]:
         return {
             "version": VERSION,
             "utc_offset_hours": self.utc_offset_hours,
-            "columns": [as_encoded(column) for column in self.columns],
+            "columns": [encoding_record(column) for column in self.columns],
             "public": _side_json(self.public),
             "sensitive": _side_json(self.sensitive),
             "selection": None if self.selection is None else self.selection.as_json(),
@@ -171,7 +176,7 @@ def _source(rows: pa.RecordBatch, column: Column) -> pa.Array:
     return rows.column(column.source)
 
 
-def as_encoded(column: Column) -> dict[str, Any]:
+def encoding_record(column: Column) -> dict[str, Any]:
     """All of a column that its encoding depends on."""
     return {
         "name": column.name,
@@ -204,7 +209,7 @@ def _side(folder: Path, role: Role, record: Mapping[str, Any]) -> Side:
 
 
 def _lists(path: Path, lengths: Sequence[int]) -> list[NDArray[np.uint64]]:
-    """A field's values after another's, cut where they belong."""
+    """The vocabularies of a side's fields, stored one after the other, as one list each."""
     try:
         values = np.array(map_array(path))
     except BadInput:

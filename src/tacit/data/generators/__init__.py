@@ -1,4 +1,4 @@
-"""One module for each made-up log: a stated probabilistic model, seeded, streaming, calibrated.
+"""Generators of synthetic logs: per log a stated probabilistic model, seeded, streaming and calibrated.
 
-Everything that comes out of here is synthetic and must be called so wherever it is shown.
+All output is synthetic and must be called so wherever it is shown.
 """

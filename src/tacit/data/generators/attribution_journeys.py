@@ -1,18 +1,24 @@
-"""What follows the clicks of one user on one campaign: conversions, and which click each is credited to.
+"""Users, impressions and conversion journeys of the generated Criteo Attribution log.
 
-Clicks are taken in the order of time. Each one may end a journey, that is, be followed by a conversion before
-the user's next click on the campaign:
+Users. A user has ceil(exp(count_location + count_spread z)) impressions, z ~ N(0, 1). Between one and the
+next lies a gap g ~ LogNormal of median `gap_median_hours`; the gaps' sums s are compressed to s / (1 + s_last
+/ 30 days), so that busy users are busy more often rather than for months, and a minute is added per earlier
+impression. Each later impression repeats the advertiser (or the publisher) of a uniformly chosen earlier one
+of its user with a fixed probability.
+
+Journeys. The clicks of one user on one campaign are taken in time order. Each one may end a journey, that is,
+be followed by a conversion before the user's next click on the campaign:
 
     credited       with probability p, the true probability of the label;
     cut short      else with probability `sampled` p: it is credited too, but the journey's last click came
                    later and is missing from the log, because the log is a sample;
-    not credited   else with probability `unattributed` p: somebody else is paid for the conversion.
+    not credited   else with probability `unattributed` p: the conversion is attributed elsewhere.
 
 The conversion comes a delay after the click that ends the journey; where that is later than the next click on
 the campaign, it comes uniformly between the two. The earlier clicks since the last end, if the conversion is
-within 30 days of them, belong to the journey: they share its id and time, and are not credited. Positions count
-a journey's clicks from 0; their number includes the missing last click of a journey cut short. So a click is
-positive (credited, and the last of its journey's clicks) with probability exactly p.
+within 30 days of them, belong to the journey: they share its id and time, and are not credited. Positions
+count a journey's clicks from 0; their number includes the missing last click of a journey cut short. So a
+click is positive (credited, and the last of its journey's clicks) with probability exactly p.
 """
 
 from __future__ import annotations
@@ -22,11 +28,82 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
+
 Whole = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
+DAY = 86_400.0
+LONGEST = 30 * DAY
+LEAST_GAP = 60.0
+
+
+@dataclass(frozen=True)
+class UserImpressions:
+    """The impressions of some users, each user's together and in time order."""
+
+    user: Whole  # 0, 1, ... within the draw
+    since_first: Reals  # seconds
+    advertiser_of: Whole  # the row whose advertiser this row shows: itself, or an earlier one of the same user
+    publisher_of: Whole
+
+
+@dataclass(frozen=True)
+class UserLaw:
+    """How often, how fast and how faithfully users come back; see the module.
+
+    The counts are such that within a month's window, which cuts some users short, the published mean (2.68) and
+    share of users with one impression (51.7%) come out.
+    """
+
+    count_location: float = -0.028
+    count_spread: float = 1.3
+    gap_median_hours: float = 3.0
+    gap_spread: float = 1.8
+    same_advertiser: float = 0.3
+    same_publisher: float = 0.6
+
+    def __post_init__(self) -> None:
+        expect.positive("count_spread", self.count_spread)
+        expect.positive("gap_median_hours", self.gap_median_hours)
+        expect.at_least_zero("gap_spread", self.gap_spread)
+        expect.probability("same_advertiser", self.same_advertiser, zero=True, one=True)
+        expect.probability("same_publisher", self.same_publisher, zero=True, one=True)
+
+    def impressions(self, draw: np.random.Generator, users: int) -> UserImpressions:
+        counts = np.ceil(np.exp(self.count_location + self.count_spread * draw.standard_normal(users)))
+        counts = counts.astype(np.int64)
+        past = np.cumsum(counts)
+        first = past - counts
+        user = np.repeat(np.arange(users), counts)
+        position = np.arange(past[-1]) - first[user]
+
+        gaps = self.gap_median_hours * 3600 * np.exp(self.gap_spread * draw.standard_normal(len(user)))
+        gaps[first] = 0
+        sums = np.cumsum(gaps)
+        sums -= sums[first][user]
+        since_first = sums / (1 + sums[past - 1][user] / LONGEST) + LEAST_GAP * position
+        return UserImpressions(
+            user=user,
+            since_first=since_first,
+            advertiser_of=_repeats(draw, position, self.same_advertiser),
+            publisher_of=_repeats(draw, position, self.same_publisher),
+        )
+
+
+def _repeats(draw: np.random.Generator, position: Whole, chance: float) -> Whole:
+    """The row that each row copies; a copy of a copy copies the first source."""
+    rows = np.arange(len(position))
+    back = 1 + (draw.random(len(rows)) * position).astype(np.int64)
+    copies = (position > 0) & (draw.random(len(rows)) < chance)
+    source = np.where(copies, rows - back, rows)
+    while not np.array_equal(further := source[source], source):
+        source = further
+    return source
+
+
 MISSING = -1
-WINDOW = 30 * 86_400  # a click counts for conversions within so many seconds
+WINDOW = 30 * 86_400  # seconds within which a click counts for a conversion
 
 # Delays from the last click to the conversion: hours at these levels, joined by lines. The median and above are
 # a little longer than the published 89.9, 287 and 504 hours over all rows with a conversion, because the next
@@ -36,7 +113,7 @@ DELAY_HOURS = (0.0, 1.0, 18.0, 102.5, 307.0, 521.0, 719.0)
 
 
 @dataclass(frozen=True)
-class Clicks:
+class AttributionClicks:
     """The clicks among some impressions, sorted by group (one user and campaign) and then time."""
 
     click: NDArray[np.bool_]  # of each impression
@@ -47,7 +124,7 @@ class Clicks:
     uniform: Reals  # (3, clicks): the chances that decide what follows
 
     @classmethod
-    def drawn(cls, draw: np.random.Generator, share: float, second: Whole, group: Whole) -> Clicks:
+    def drawn(cls, draw: np.random.Generator, share: float, second: Whole, group: Whole) -> AttributionClicks:
         """Each impression is a click with the same chance; a group's impressions come in time order."""
         click = draw.random(len(second)) < share
         order = np.argsort(group, kind="stable")
@@ -70,19 +147,19 @@ class Journeys:
 
 
 @dataclass(frozen=True)
-class Ends:
+class JourneyEnds:
     """How often clicks that are not positive end a journey, as multiples of the probability of the label."""
 
     sampled: float
     unattributed: float
 
     def probability(self, positive: Reals) -> Reals:
-        """That a click ends a journey, from the probability that it is positive."""
+        """The probability that a click ends a journey, given the probability that it is positive."""
         ends: Reals = positive + (1 - positive) * np.minimum(1, (self.sampled + self.unattributed) * positive)
         return ends
 
-    def journeys(self, clicks: Clicks, probability: Reals) -> Journeys:
-        """From the probability that each click is positive."""
+    def journeys(self, clicks: AttributionClicks, probability: Reals) -> Journeys:
+        """The journeys of these clicks, given the probability that each is positive."""
         group, second = clicks.group, clicks.second
         chance, hurry, place = clicks.uniform
         count = len(group)

@@ -1,18 +1,18 @@
-"""Conversions for the clean room: clicks on ads of advertisers who share their labels, and of some who do not.
+"""Generates a conversion log for the clean room: clicks for advertisers, some of which keep their labels.
 
 Rows are clicks in time order at a steady `clicks_a_day`. Each has a running `click_id`; a `user`, drawn by a
-Zipf law among `users`; an advertiser, drawn by `shares`, the first `advertisers_sharing` of them sharing their
-conversions, the others (sensitive) not; twelve categorical fields tied by a copula (five common factors, tie
-.6): the ad's `topic` among 32 and f1..f11 of 12 to 4000 values; and the user's last 4 to 16 actions before the
-click, the most recent first, in three lists of equal length (`action_sequences`). The fields' law is the same
+Zipf law among `users`; an advertiser, drawn by `shares`, the first `advertisers_sharing` of them sharing
+their conversions, the others (sensitive) not; twelve categorical fields tied by a copula (five common
+factors, tie .6): the ad's `topic` among 32 and f1..f11 of 12 to 4000 values; and the user's last 4 to 16
+actions before the click, the most recent first, in three lists of equal length. The fields' law is the same
 for every advertiser.
 
-`conversion_effects` has the law of the labels. `conversion` is positive for 1.5% of rows (`conversion_rate`). A
-sensitive advertiser converts `over_prediction` times less often than a sharing one, so a model that has only
-seen those predicts so many times too much for it. `cart` (6%, in proportion to an advertiser's conversions) and
-`engaged` (30%, alike for all) hang on the same signal with slopes and noise of their own; given their
-probabilities the three labels are independent, so a conversion without a cart does occur. Truth: `probability`,
-`probability_cart` and `probability_engaged`, the noise of the latter two included.
+`conversion_model` has the law of the labels and of the actions. `conversion` is positive for 1.5% of rows
+(`conversion_rate`). A sensitive advertiser converts `over_prediction` times less often than a sharing one, so
+a model trained on those over-predicts for it by that factor. `cart` (6%, in proportion to an advertiser's
+conversions) and `engaged` (30%, the same for all) depend on the same signal with slopes and noise of their
+own; given their probabilities the three labels are independent, so a conversion without a cart does occur.
+Truth: `probability`, `probability_cart` and `probability_engaged`, the noise of the latter two included.
 """
 
 from __future__ import annotations
@@ -27,11 +27,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.data.generators.action_sequences import DAY, LONGEST, SHORTEST, TOPICS, Sequences, sequences
-from tacit.data.generators.conversion_effects import Clicks, ConversionModel, Effects, Kind, Label
+from tacit.data.generators.conversion_model import (
+    DAY,
+    LONGEST,
+    SHORTEST,
+    TOPICS,
+    ActionSequences,
+    AdvertiserEffects,
+    AdvertiserShift,
+    ConversionClicks,
+    ConversionLaw,
+    LabelLaw,
+    recent_actions,
+)
+from tacit.data.generators.distributions import Zipf
 from tacit.data.generators.fields import Field, FieldModel, Signal
-from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, first_rows, generator
-from tacit.data.generators.zipf import Zipf
+from tacit.data.generators.worlds import ROWS_PER_BATCH, GeneratedRows, first_rows, seeded_generator
 from tacit.errors import BadInput
 
 CONVERSIONS, CARTS, ENGAGED = 0.015, 0.06, 0.30  # of rows
@@ -70,7 +81,7 @@ class ConversionsWorld:
         expect.whole("seed", self.seed, at_least=0)
         expect.whole("advertisers_sharing", self.advertisers_sharing, at_least=1)
         expect.whole("advertisers_sensitive", self.advertisers_sensitive, at_least=0)
-        Kind(self.world)
+        AdvertiserShift(self.world)
         expect.probability("shift_sharing", self.shift_sharing, zero=True, one=True)
         expect.probability("shift_sensitive", self.shift_sensitive, zero=True, one=True)
         expect.positive("over_prediction", self.over_prediction)
@@ -91,11 +102,11 @@ class ConversionsWorld:
     def side_tables(self) -> Mapping[str, pa.Table]:
         return {}
 
-    def batches(self, rows: int) -> Iterator[Generated]:
+    def batches(self, rows: int) -> Iterator[GeneratedRows]:
         return first_rows(rows, map(self._block, count()))
 
-    def _block(self, block: int) -> Generated:
-        draw = generator(self.seed, BLOCKS, block)
+    def _block(self, block: int) -> GeneratedRows:
+        draw = seeded_generator(self.seed, BLOCKS, block)
         moment = (block + np.sort(draw.random(ROWS_PER_BATCH))) * ROWS_PER_BATCH * DAY / self.clicks_a_day
         second = moment.astype(np.int64)
         user, clicks = self.clicks(draw, second)
@@ -112,25 +123,25 @@ class ConversionsWorld:
             columns[label.name] = pa.array((draw.random(ROWS_PER_BATCH) < probability).astype(np.int8))
         names = ("probability", "probability_cart", "probability_engaged")
         truth = dict(zip(names, map(pa.array, probabilities), strict=True))
-        return Generated(pa.RecordBatch.from_pydict(columns), pa.RecordBatch.from_pydict(truth))
+        return GeneratedRows(pa.RecordBatch.from_pydict(columns), pa.RecordBatch.from_pydict(truth))
 
-    def clicks(self, draw: np.random.Generator, second: Whole) -> tuple[Whole, Clicks]:
-        """Who clicks on what at these seconds."""
+    def clicks(self, draw: np.random.Generator, second: Whole) -> tuple[Whole, ConversionClicks]:
+        """The users of clicks at these seconds, and what they click on."""
         rows = len(second)
         user = Zipf(self.users, exponent=0.7, shift=20).ranks(draw.random(rows))
         length = draw.integers(SHORTEST, LONGEST, rows, endpoint=True)
-        return user, Clicks(
+        return user, ConversionClicks(
             advertiser=np.searchsorted(np.cumsum(self._shares)[:-1], draw.random(rows), side="right"),
             ranks=self._fields.ranks(draw, rows),
-            sequences=sequences(self._actions_key, user, second, length),
+            sequences=recent_actions(self._actions_key, user, second, length),
         )
 
     @cached_property
     def _actions_key(self) -> int:
-        return int(generator(self.seed, ACTIONS).integers(2**63))
+        return int(seeded_generator(self.seed, ACTIONS).integers(2**63))
 
     @cached_property
-    def model(self) -> ConversionModel:
+    def model(self) -> ConversionLaw:
         """The law of the labels, for studies that ask what another advertiser's effects would have said."""
         shifts = (self.shift_sharing,) * self.advertisers_sharing
         shifts += (self.shift_sensitive,) * self.advertisers_sensitive
@@ -138,14 +149,14 @@ class ConversionsWorld:
         relative = np.repeat([self.over_prediction, 1.0], counts)
         relative /= self._shares @ relative
         labels = (
-            Label("conversion", tuple(self.conversion_rate * relative)),
-            Label("cart", tuple(CARTS * relative), slope=0.8, noise=0.4),
-            Label("engaged", (ENGAGED,) * self.advertisers, slope=0.4, noise=0.6),
+            LabelLaw("conversion", tuple(self.conversion_rate * relative)),
+            LabelLaw("cart", tuple(CARTS * relative), slope=0.8, noise=0.4),
+            LabelLaw("engaged", (ENGAGED,) * self.advertisers, slope=0.4, noise=0.6),
         )
-        draw = generator(self.seed, CALIBRATION)
+        draw = seeded_generator(self.seed, CALIBRATION)
         _, sample = self.clicks(draw, draw.integers(0, int(30 * DAY), CALIBRATION_ROWS))
-        effects = Effects(self.seed, FIELD_VALUES, shifts, Kind(self.world))
-        return ConversionModel(effects, labels, sample)
+        effects = AdvertiserEffects(self.seed, FIELD_VALUES, shifts, AdvertiserShift(self.world))
+        return ConversionLaw(effects, labels, sample)
 
     @cached_property
     def _shares(self) -> NDArray[np.float64]:
@@ -166,7 +177,7 @@ class ConversionsWorld:
         return FieldModel(self.seed, tuple(fields), unused, tie=0.6)
 
 
-def _lists(past: Sequences) -> dict[str, pa.Array]:
+def _lists(past: ActionSequences) -> dict[str, pa.Array]:
     offsets = pa.array(np.concatenate([[0], np.cumsum(past.length)]).astype(np.int32))
     kept = past.counts
     return {

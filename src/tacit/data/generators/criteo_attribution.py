@@ -1,23 +1,23 @@
-"""Impressions in the form of the Criteo Attribution Modeling for Bidding dataset (Diemert et al., AdKDD 2017).
+"""Generates impressions in the form of the Criteo Attribution dataset (Diemert et al., AdKDD 2017).
 
-Rows are impressions in time order, with the 22 published columns and one more: `publisher`, which the published
-file does not have, so that the privacy unit user x publisher can be studied. Numbers of users, campaigns and
-categories are made up: uid counts users, the others are ranks, 0 being the most frequent.
+Rows are impressions in time order, with the 22 published columns and one more: `publisher`, which the
+published file does not have, so that the privacy unit user x publisher can be studied. Numbers of users,
+campaigns and categories are synthetic: uid counts users, the others are ranks, 0 being the most frequent.
 
-Time. Users' first impressions arrive at a steady rate, chosen so that `span_rows` rows fill the published 30.9
-days; a longer log runs on for longer. So the rows of a log do not depend on how many of them are asked for.
-Users and their impressions follow `attribution_users`; everybody's clock then runs through a daily rhythm,
-three times as fast at its height as at its low. Rows that are drawn before their time wait in a pool that grows
-with `span_rows` alone.
+Time. Users' first impressions arrive at a steady rate, chosen so that `span_rows` rows fill the published
+30.9 days; a longer log runs on for longer. So the rows of a log do not depend on how many of them are
+requested. Users and their impressions follow `attribution_journeys`; all times then pass through a daily
+rhythm, three times as fast at its peak as at its low. Rows that are drawn before their time wait in a pool
+that grows with `span_rows` alone.
 
 Features. The campaign, the nine categories and a cost bucket are eleven fields of a `FieldModel`; a repeated
 advertiser brings the fields of its group with it (campaign, cat1, cat8), so that every row has the law of the
 model, whatever its user saw before. The publisher is Zipf and carries no signal. Clicks are independent of
 everything.
 
-Labels. A click's label (attributed, and the last of its clicks: click_pos = click_nb - 1) is positive with the
-model's probability; `attribution_journeys` has the rules for conversions, positions and times. All of them are
-within one user and campaign, time_since_last_click too. Rows without a conversion have -1 in
+Labels. A click's label (attributed, and the last of its clicks: click_pos = click_nb - 1) is positive with
+the model's probability; `attribution_journeys` has the rules for conversions, positions and times. All of
+them are within one user and campaign, time_since_last_click too. Rows without a conversion have -1 in
 conversion_timestamp, conversion_id, click_pos and click_nb; cpo is a constant of the campaign. Truth:
 `probability` of the label, null for rows that are not clicks.
 """
@@ -34,11 +34,19 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from tacit import expect
-from tacit.data.generators.attribution_journeys import MISSING, Clicks, Ends
-from tacit.data.generators.attribution_users import DAY, Impressions, Reals, UserLaw, Whole
+from tacit.data.generators.attribution_journeys import (
+    DAY,
+    MISSING,
+    AttributionClicks,
+    JourneyEnds,
+    Reals,
+    UserImpressions,
+    UserLaw,
+    Whole,
+)
+from tacit.data.generators.distributions import Zipf
 from tacit.data.generators.fields import Field, FieldModel, Ranks, Signal
-from tacit.data.generators.generated import Generated, generator
-from tacit.data.generators.zipf import Zipf
+from tacit.data.generators.worlds import GeneratedRows, seeded_generator
 
 # The published figures that are held by construction.
 SPAN_DAYS = 30.9
@@ -76,7 +84,7 @@ COLUMNS = (
     "cat5", "cat6", "cat7", "cat8", "cat9", "publisher",
 )  # fmt: skip
 REAL_COLUMNS = ("cost", "cpo")
-# One record a row, so that waiting rows are moved in one piece.
+# One record per row, so that waiting rows are moved in one piece.
 ROW = np.dtype(
     [("moment", np.float64), ("probability", np.float64)]
     + [(name, np.float64 if name in REAL_COLUMNS else np.int64) for name in COLUMNS]
@@ -87,7 +95,7 @@ Rows = NDArray[np.void]
 
 @dataclass(frozen=True)
 class AttributionWorld:
-    """Made-up users, campaigns and publishers; see the module.
+    """Synthetic users, campaigns and publishers; see the module.
 
     `rare_signal` moves the signal to fields of many values. `span_rows` is how many rows fill 30.9 days: set it
     to the size of the log that you want to look like the published one.
@@ -107,7 +115,7 @@ class AttributionWorld:
     def side_tables(self) -> Mapping[str, pa.Table]:
         return {}
 
-    def batches(self, rows: int) -> Iterator[Generated]:
+    def batches(self, rows: int) -> Iterator[GeneratedRows]:
         left = expect.whole("rows", rows, at_least=0)
         waiting: dict[int, list[Rows]] = {}
         block = 0
@@ -130,7 +138,7 @@ class AttributionWorld:
             yield int(number), some.copy()  # a copy, so that a few waiting rows do not keep their whole block
 
     def _rows(self, block: int) -> Rows:
-        draw = generator(self.seed, BLOCKS, block)
+        draw = seeded_generator(self.seed, BLOCKS, block)
         arrival = self._block_seconds * (block + np.sort(draw.random(USERS_PER_BLOCK)))
         seen = self.user_law.impressions(draw, USERS_PER_BLOCK)
         ranks = self._ranks(draw, seen)
@@ -143,7 +151,9 @@ class AttributionWorld:
             rows[known.name] = values
         rows["cost"] = _cost(ranks[-1], draw)
         rows["cpo"] = self._cost_per_order[rows["campaign"]]
-        clicks = Clicks.drawn(draw, CLICKS_OF_ROWS, rows["timestamp"], seen.user * CAMPAIGNS.values + ranks[0])
+        clicks = AttributionClicks.drawn(
+            draw, CLICKS_OF_ROWS, rows["timestamp"], seen.user * CAMPAIGNS.values + ranks[0]
+        )
         rows["click"] = clicks.click
         rows["time_since_last_click"] = clicks.since_last
         probability = self.model.probabilities([values[clicks.rows] for values in ranks])
@@ -164,7 +174,7 @@ class AttributionWorld:
         rows["click_nb"][converted] = journeys.clicks[led]
         return rows
 
-    def _ranks(self, draw: np.random.Generator, seen: Impressions) -> Ranks:
+    def _ranks(self, draw: np.random.Generator, seen: UserImpressions) -> Ranks:
         fresh = self.model.ranks(draw, len(seen.user))
         return [
             values[seen.advertiser_of] if known.group == ADVERTISER else values
@@ -181,8 +191,11 @@ class AttributionWorld:
 
     @cached_property
     def _cost_per_order(self) -> Reals:
-        """By campaign; the published costs are transformed, so that only their order of size can be matched."""
-        spread = generator(self.seed, CAMPAIGN_COSTS).standard_normal(CAMPAIGNS.values)
+        """The cost per order of each campaign.
+
+        The published costs are transformed, so that only their order of size can be matched.
+        """
+        spread = seeded_generator(self.seed, CAMPAIGN_COSTS).standard_normal(CAMPAIGNS.values)
         costs: Reals = 0.25 * np.exp(0.6 * spread)
         return costs
 
@@ -192,22 +205,22 @@ class AttributionWorld:
         return USERS_PER_BLOCK * self._calibration[0] * SPAN_DAYS * DAY / self.span_rows
 
     @cached_property
-    def _ends(self) -> Ends:
+    def _ends(self) -> JourneyEnds:
         return self._calibration[1]
 
     @cached_property
-    def _calibration(self) -> tuple[float, Ends]:
+    def _calibration(self) -> tuple[float, JourneyEnds]:
         """A user's rows within the span, in the mean, and the ends of journeys for the published shares."""
-        draw = generator(self.seed, CALIBRATION)
+        draw = seeded_generator(self.seed, CALIBRATION)
         seen = self.user_law.impressions(draw, CALIBRATION_USERS)
         ranks = self._ranks(draw, seen)
         second = seen.since_first.astype(np.int64)
-        clicks = Clicks.drawn(draw, CLICKS_OF_ROWS, second, seen.user * CAMPAIGNS.values + ranks[0])
+        clicks = AttributionClicks.drawn(draw, CLICKS_OF_ROWS, second, seen.user * CAMPAIGNS.values + ranks[0])
         probability = self.model.probabilities([values[clicks.rows] for values in ranks])
         sampled = (CREDITED_OF_CLICKS - POSITIVE_OF_CLICKS) / float(np.mean(probability * (1 - probability)))
 
         def excess(unattributed: float) -> float:
-            ends = Ends(sampled, unattributed)
+            ends = JourneyEnds(sampled, unattributed)
             journeys = ends.journeys(clicks, probability)
             earlier = (journeys.journey != MISSING) & ~journeys.ends
             return float(np.mean(ends.probability(probability)) + np.mean(earlier)) - CONVERSIONS_OF_CLICKS
@@ -216,7 +229,7 @@ class AttributionWorld:
         unattributed = 0.0 if excess(0.0) > 0 else float(brentq(excess, 0, 10, xtol=1e-4))
         # The share of users' arrivals, uniform over the span, from which this row still falls within it.
         within = np.maximum(0, 1 - seen.since_first / (SPAN_DAYS * DAY))
-        return float(within.sum()) / CALIBRATION_USERS, Ends(sampled, unattributed)
+        return float(within.sum()) / CALIBRATION_USERS, JourneyEnds(sampled, unattributed)
 
 
 def _clock(moment: Reals) -> Whole:
@@ -230,9 +243,9 @@ def _cost(bucket: Whole, draw: np.random.Generator) -> Reals:
     return cost
 
 
-def _as_arrow(rows: Rows) -> Generated:
+def _as_arrow(rows: Rows) -> GeneratedRows:
     columns = {name: pa.array(np.ascontiguousarray(rows[name])) for name in COLUMNS}
     probability = pa.array(np.ascontiguousarray(rows["probability"]), mask=rows["click"] == 0)
-    return Generated(
+    return GeneratedRows(
         pa.RecordBatch.from_pydict(columns), pa.RecordBatch.from_pydict({"probability": probability})
     )

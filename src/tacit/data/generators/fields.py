@@ -1,4 +1,4 @@
-"""Categorical fields that hang together, and a logit made of them.
+"""Correlated categorical fields, a logit made of them, and hashed-looking names for their values.
 
 The model. Field f of group g has a latent normal z_f = sqrt(tie) u_g + sqrt(1 - tie) e_f, where the common
 factors u_g and the fields' own e_f are independent N(0, 1); its rank is the quantile of the field's law,
@@ -11,32 +11,33 @@ N(0, 1). The logit is
 
     base + linear * L + interaction * F + cross * C,
 
-with L the sum of the a_f, F the sum over pairs of fields of the vectors' products, C the sum over pairs (field,
-sensitive field) of one N(0, 1) for each pair of values; each part is standardised over the law of the rows
-and cut at +-4. `base` is solved so that the mean probability is the rate asked for. `rare_signal` is the dial
-for how much signal lives in fields of many, and so rare, values.
+with L the sum of the a_f, F the sum over pairs of fields of the vectors' products, C the sum over pairs
+(field, sensitive field) of one N(0, 1) per pair of values; each part is standardised over the law of the rows
+and clipped at +-4. `base` is solved so that the mean probability is the requested rate. `rare_signal`
+controls how much of the signal is in fields of many, and so rare, values.
 
 A missing value is a value too: rank `values_f`, with an effect and a vector of its own and score 0. Which
-fields are missing is drawn apart from the ranks, together where `Absence` says so.
+fields are missing is drawn separately from the ranks, together where `Absence` says so.
 
-Values beyond the 16,384 most frequent of a field share their numbers n_f[v] with other rare values at random: a
-model that tells the values apart cannot notice, and memory stays bounded.
+Values beyond the 16,384 most frequent of a field share their numbers n_f[v] with other rare values at random:
+a model that tells the values apart cannot notice, and memory stays bounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, ndtr, ndtri
 
 from tacit import expect
-from tacit.data.generators.generated import generator
+from tacit.data.generators.worlds import seeded_generator
 
 SLOTS = 2**14
 CROSS_SLOTS = 2**10
@@ -50,8 +51,8 @@ Reals = NDArray[np.float64]
 Moments = list[tuple[float, float]]  # mean and spread of each part of the logit
 
 
-class Law(Protocol):
-    """How often the ranks 0, 1, ... of a field come: `Zipf`, `Histogram` or `Counts`."""
+class FieldLaw(Protocol):
+    """How often the ranks 0, 1, ... of a field come: `Zipf`, `Histogram` or `LogNormalCounts`."""
 
     @property
     def values(self) -> int: ...
@@ -66,7 +67,7 @@ class Field:
     """One categorical field: its vocabulary and the common factor that it leans on."""
 
     name: str
-    law: Law
+    law: FieldLaw
     group: int
 
     @property
@@ -112,7 +113,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class FieldModel:
-    """Fields, the tie between them, and the label's law.
+    """The joint law of correlated fields and the label that they decide.
 
     `crossed` pairs indexes of fields whose combination matters by itself.
     """
@@ -122,13 +123,11 @@ class FieldModel:
     signal: Signal
     tie: float = 0.6
     crossed: tuple[tuple[int, int], ...] = ()
-    offsets: Sequence[float] = field(
-        default=()
-    )  # added to a field's latent normal, where a field leans low or high
+    offsets: Sequence[float] = ()  # added to a field's latent normal, where a field leans low or high
     absences: tuple[Absence, ...] = ()
 
     def ranks(self, draw: np.random.Generator, rows: int) -> Ranks:
-        """So many independent rows."""
+        """Ranks of `rows` independent rows."""
         factors = draw.standard_normal((1 + max(f.group for f in self.fields), rows))
         own = draw.standard_normal((len(self.fields), rows))
         near, far = np.sqrt(self.tie), np.sqrt(1 - self.tie)
@@ -172,7 +171,7 @@ class FieldModel:
         linear, squares = np.zeros(rows), np.zeros(rows)
         vectors = np.zeros((rows, VECTOR))
         for index, (f, values) in enumerate(zip(self.fields, ranks, strict=True)):
-            slots = slot(values)
+            slots = table_slots(values)
             weight = min(f.law.values, SLOTS) ** self.signal.rare_signal
             own = np.sqrt(1 - self.signal.shared**2) * self._effects.own[index][slots]
             scores = f.law.scores(values)
@@ -185,7 +184,7 @@ class FieldModel:
         pairs = 0.5 * (np.einsum("rk,rk->r", vectors, vectors) - squares)
         cross = np.zeros(rows)
         for table, (first, second) in zip(self._effects.cross, self.crossed, strict=True):
-            cross += table[slot(ranks[first]) % CROSS_SLOTS, slot(ranks[second]) % CROSS_SLOTS]
+            cross += table[table_slots(ranks[first]) % CROSS_SLOTS, table_slots(ranks[second]) % CROSS_SLOTS]
         return linear, pairs, cross
 
     @cached_property
@@ -194,7 +193,7 @@ class FieldModel:
 
     @cached_property
     def _effects(self) -> _Effects:
-        draw = generator(self.seed, EFFECTS)
+        draw = seeded_generator(self.seed, EFFECTS)
         sizes = [min(f.law.values + (index in self._nullable), SLOTS) for index, f in enumerate(self.fields)]
         groups = 1 + max(f.group for f in self.fields)
         return _Effects(
@@ -210,7 +209,7 @@ class FieldModel:
     @cached_property
     def _calibrated(self) -> _Calibrated:
         """Mean and spread of each part over the law of the rows, and the base that gives the rate."""
-        parts = self._parts(self.ranks(generator(self.seed, CALIBRATION), CALIBRATION_ROWS))
+        parts = self._parts(self.ranks(seeded_generator(self.seed, CALIBRATION), CALIBRATION_ROWS))
         moments = [(float(part.mean()), float(part.std()) or 1.0) for part in parts]
         signal = self._signal(parts, moments)
         base = brentq(lambda base: expit(base + signal).mean() - self.signal.rate, -30, 30)
@@ -231,9 +230,49 @@ class _Effects:
     cross: list[NDArray[np.float32]]
 
 
-def slot(ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where a value's numbers are kept: the frequent half has places of its own, the rest share."""
+def table_slots(ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The slot of each value's effects: frequent values have one of their own, rare values share."""
     half = SLOTS // 2
     shared = half + ((ranks * 0x9E3779B1) >> 15) % half
     slots: NDArray[np.int64] = np.where(ranks < SLOTS, ranks, shared)
     return slots
+
+
+Words = NDArray[np.uint32]
+
+LOWER_HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), dtype=np.uint16)
+UPPER_HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
+GOLDEN = 0x9E3779B9  # 2^32 over the golden ratio: spreads the salts of neighbouring fields
+
+
+def mix_ranks(ranks: NDArray[np.int64], salt: int) -> Words:
+    """A permutation of the 32-bit numbers, another for each salt: MurmurHash3's last step after an offset."""
+    words = ranks.astype(np.uint32) + np.uint32((salt + 1) * GOLDEN % 2**32)
+    words ^= words >> np.uint32(16)
+    words *= np.uint32(0x85EBCA6B)
+    words ^= words >> np.uint32(13)
+    words *= np.uint32(0xC2B2AE35)
+    words ^= words >> np.uint32(16)
+    return words
+
+
+def lower_hex8(ranks: NDArray[np.int64], salt: int, missing: NDArray[np.bool_] | None = None) -> pa.StringArray:
+    """Eight lowercase digits for each rank below 2^32, null where missing."""
+    return _hex_strings(mix_ranks(ranks, salt)[:, None], LOWER_HEX, missing)
+
+
+def upper_hex32(
+    ranks: NDArray[np.int64], salt: int, missing: NDArray[np.bool_] | None = None
+) -> pa.StringArray:
+    """Thirty-two uppercase digits for each rank below 2^32, null where missing; the first eight differ."""
+    words = np.stack([mix_ranks(ranks, 4 * salt + part) for part in range(4)], axis=1)
+    return _hex_strings(words, UPPER_HEX, missing)
+
+
+def _hex_strings(words: Words, digits: NDArray[np.uint16], missing: NDArray[np.bool_] | None) -> pa.StringArray:
+    """Each row of words as text, straight into Arrow's buffers."""
+    rows, width = len(words), 8 * words.shape[1]
+    text = digits[words.astype(">u4").view(np.uint8)]
+    offsets = np.arange(0, (rows + 1) * width, width, dtype=np.int32)
+    present = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text), present)

@@ -1,17 +1,17 @@
-"""Made-up auctions: what each candidate bids, what a server knows of its click, and what the device knows.
+"""Generates auctions: per candidate a bid, the server's click estimate and the true click probability.
 
-An auction has n = min(most, ⌈exp(N(ln m, σ_n²))⌉) candidates. Each bids exp(N(μ_b, σ_b²)) per click. With
-standard normals z, one a candidate or (context) one an auction,
+An auction has n = min(most, ceil(exp(N(ln m, sigma_n^2)))) candidates. Each bids exp(N(mu_b, sigma_b^2)) per
+click. With standard normals z, one per candidate or (context) one per auction,
 
-    η      = logit(base) + σ_item z_item + σ_context z_context       what the server can know
-    device = sigmoid(η + σ_user z_user)                              the true probability of a click
-    server = E[device | η]                                           the best guess without the person
+    eta    = logit(base) + sigma_item z_item + sigma_context z_context     what the server can know
+    device = sigmoid(eta + sigma_user z_user)                              the true probability of a click
+    server = E[device | eta]                                               the best estimate without the person
 
-and where `kept` is given, only the candidates with the best bid × server go on, best first.
+and where `kept` is given, only the candidates with the best bid * server go on, best first.
 
-The Taobao-like market has the candidate numbers of the public Taobao display log (an auction is the rows of one
-user at one time; about four). The search-like market follows the shape of the search auctions that papers on
-private choice describe: many ads retrieved, the best fifteen kept, and little that only the device knows.
+The Taobao-like market has the candidate numbers of the public Taobao display log (an auction is the rows of
+one user at one time; about four). The search-like market follows the shape of the search auctions that papers
+on private choice describe: many ads retrieved, the best fifteen kept, and little that only the device knows.
 All other figures are chosen, not measured.
 """
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from tacit import expect
-from tacit.data.generators.generated import generator
+from tacit.data.generators.worlds import seeded_generator
 from tacit.errors import BadInput
 
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ _MARKET, _CAMPAIGN = 21, 22
 class Auctions:
     """Some auctions, ragged: auction i has the candidates offsets[i] to offsets[i + 1] of every other array.
 
-    bid     currency units a click
+    bid     currency units per click
     eta     log-odds that anyone can know, without the person
     server  E[device | eta]
     device  the true probability of a click
@@ -63,7 +63,7 @@ class Auctions:
         return len(self.offsets) - 1
 
     def first(self, count: int) -> Auctions:
-        """The first so many auctions."""
+        """The first `count` auctions."""
         end = self.offsets[count]
         cut = (values[:end] for values in (self.bid, self.eta, self.server, self.device))
         return Auctions(self.offsets[: count + 1], *cut)
@@ -71,7 +71,7 @@ class Auctions:
 
 @dataclass(frozen=True)
 class Campaigns:
-    """Campaigns that recur, made up, laid over auctions that have none: ids, and nothing else of an auction.
+    """Synthetic campaigns that recur, laid over auctions that have none: ids, nothing else of an auction.
 
     The n candidates of an auction are n different campaigns, drawn one after the other with weights
     1 / rank^popularity of those that are left; campaign 0 is the most popular. Each campaign has a level of
@@ -96,8 +96,8 @@ class Campaigns:
             raise BadInput(
                 f"expected at least {most} campaigns, as an auction has candidates, got {self.count}"
             )
-        draws, heights = (generator(self.seed, _CAMPAIGN, block, part) for part in range(2))
-        level = generator(self.seed, _CAMPAIGN).standard_normal(self.count)
+        draws, heights = (seeded_generator(self.seed, _CAMPAIGN, block, part) for part in range(2))
+        level = seeded_generator(self.seed, _CAMPAIGN).standard_normal(self.count)
         weight = -float(self.popularity) * np.log(np.arange(1, self.count + 1))
         drawn, height = [], []
         for start in range(0, len(sizes), AUCTIONS_AT_ONCE):
@@ -152,7 +152,7 @@ class Market:
 
     @classmethod
     def search_like(cls) -> Market:
-        """Forty ads a query, the best fifteen kept, and little that only the device knows."""
+        """Forty ads per query, the best fifteen kept, and little that only the device knows."""
         return cls(
             candidates_median=40.0, candidates_spread=0.0, most_candidates=40,
             bid_log_mean=0.0, bid_log_spread=0.8,
@@ -160,15 +160,17 @@ class Market:
         )  # fmt: skip
 
     def candidates(self, count: int, draws: np.random.Generator) -> Integers:
-        """How many candidates each of so many auctions has, before any cut."""
+        """The number of candidates of each of `count` auctions, before any cut."""
         drawn = np.exp(math.log(self.candidates_median) + self.candidates_spread * draws.standard_normal(count))
         return np.clip(np.ceil(drawn), 1, self.most_candidates).astype(np.int64)
 
     def auctions(self, count: int, seed: int) -> Iterator[Auctions]:
-        """Exactly so many auctions, a block at a time; more of them begin with the same ones."""
+        """Exactly `count` auctions, a block at a time; a longer draw begins with the same ones."""
         expect.whole("count", count, at_least=0)
         for block, start in enumerate(range(0, count, AUCTIONS_PER_BLOCK)):
-            yield self._block(generator(seed, _MARKET, block)).first(min(AUCTIONS_PER_BLOCK, count - start))
+            yield self._block(seeded_generator(seed, _MARKET, block)).first(
+                min(AUCTIONS_PER_BLOCK, count - start)
+            )
 
     def _block(self, draws: np.random.Generator) -> Auctions:
         sizes = self.candidates(AUCTIONS_PER_BLOCK, draws)

@@ -1,24 +1,25 @@
-"""A made-up log in the form of the Taobao display-ad log: candidates, clicks, ads and people.
+"""Generates a log in the form of the Taobao display-ad log: candidates, clicks, ads and people.
 
 An auction is the rows of one user at one time; its size has the law of `Market.taobao_like`, and its ads are
 distinct. With z_item of the ad, z_context of the placement and the hour, p and q the tastes of the person's
-segment and of the ad's category (see `taobao_tables`), and standard normals g of each person and category and ζ
-of each row's own,
+segment and of the ad's category (see `taobao_tables`), and standard normals g per person and category and
+zeta per row,
 
-    η      = b + σ_item z_item + σ_context z_context
-    z      = √learnable ⟨p, q⟩ + √(1 - learnable) (√personal g + √(1 - personal) ζ)
-    device = sigmoid(η + σ_user z)
-    server = E[device | η]  for z ~ N(0, 1)
+    eta    = b + sigma_item z_item + sigma_context z_context
+    z      = sqrt(learnable) <p, q> + sqrt(1 - learnable) (sqrt(personal) g + sqrt(1 - personal) zeta)
+    device = sigmoid(eta + sigma_user z)
+    server = E[device | eta]  for z ~ N(0, 1)
     clk    ~ Bernoulli(device)
-    bid    = bid_per_price · price,      ln price ~ N(5, 1.2²)
+    bid    = bid_per_price * price,      ln price ~ N(5, 1.2^2)
 
-so `learnable` is the share of what only the device knows that a model of segments and categories can learn, and
-`personal` the share of the rest that the person's earlier behaviour tells of (`taobao_behaviour`). A world
-solves b once, on a fixed draw of its own, so that the share of clicks is `click_rate`. A few published
-prices are outliers; bids are made from the prices before that.
+so `learnable` is the share of what only the device knows that a model of segments and categories can learn,
+and `personal` the share of the rest that the person's earlier behaviour reveals. A world solves b once, on a
+fixed draw of its own, so that the share of clicks is `click_rate`. A few published prices are outliers; bids
+are made from the prices before that.
 
-Rows are in time order within a block, not over the log: every block covers all eight days. A log may end within
-an auction. Two auctions of one user may fall on the same second (a few in a million) and then read as one.
+Rows are in time order within a block, not over the log: every block covers all eight days. A log may end
+within an auction. Two auctions of one user may fall on the same second (a few in a million) and then read as
+one.
 """
 
 from __future__ import annotations
@@ -34,19 +35,20 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from tacit import expect
-from tacit.data.generators.generated import ROWS_PER_BATCH, Generated, first_rows, generator
 from tacit.data.generators.markets import Market, expected_click
-from tacit.data.generators.taobao_behaviour import behaviour, own_taste
 from tacit.data.generators.taobao_tables import (
-    Ads,
     Floats,
     Integers,
-    People,
+    TaobaoAds,
+    TaobaoPeople,
     draw_ads,
+    draw_behaviour,
+    draw_by_weight,
     draw_people,
-    pick,
-    standardised,
+    personal_taste,
+    standardise,
 )
+from tacit.data.generators.worlds import ROWS_PER_BATCH, GeneratedRows, first_rows, seeded_generator
 from tacit.data.logs.taobao import BID_SHARE
 from tacit.errors import BadInput
 
@@ -101,11 +103,11 @@ class TaobaoWorld:
             "behavior_log": self._behaviour,
         }
 
-    def batches(self, rows: int) -> Iterator[Generated]:
-        return first_rows(rows, (self._block(generator(self.seed, _ROWS, block)) for block in count()))
+    def batches(self, rows: int) -> Iterator[GeneratedRows]:
+        return first_rows(rows, (self._block(seeded_generator(self.seed, _ROWS, block)) for block in count()))
 
     @cached_property
-    def _ads(self) -> Ads:
+    def _ads(self) -> TaobaoAds:
         market = Market.taobao_like()
         return draw_ads(
             self.ads, seed=self.seed,
@@ -114,7 +116,7 @@ class TaobaoWorld:
         )  # fmt: skip
 
     @cached_property
-    def _people(self) -> People:
+    def _people(self) -> TaobaoPeople:
         return draw_people(
             self.people, seed=self.seed, without_profile=self.without_profile, skew=self.person_skew
         )
@@ -122,22 +124,22 @@ class TaobaoWorld:
     @cached_property
     def _behaviour(self) -> pa.Table:
         spread = (1 - self._unknown**2) ** 0.5 or 1.0  # where nothing can be learned, nobody is picky
-        return behaviour(self._ads, self.people, lambda *of: self._liking(*of) / spread, seed=self.seed)
+        return draw_behaviour(self._ads, self.people, lambda *of: self._liking(*of) / spread, seed=self.seed)
 
     @cached_property
     def _context_effect(self) -> Floats:
         """(placements, hours): an effect of each added up, with mean 0 and variance 1 over impressions."""
-        draws = generator(self.seed, _CONTEXTS)
-        shares = np.outer(PLACEMENT_SHARES, rhythm())
+        draws = seeded_generator(self.seed, _CONTEXTS)
+        shares = np.outer(PLACEMENT_SHARES, hourly_shares())
         effect = draws.standard_normal((len(PLACEMENTS), 1)) + draws.standard_normal(HOURS_PER_DAY)
-        return standardised(effect.ravel(), shares.ravel()).reshape(shares.shape)
+        return standardise(effect.ravel(), shares.ravel()).reshape(shares.shape)
 
     @cached_property
     def _base(self) -> float:
         """The b that gives `click_rate`, on a fixed draw of single rows."""
-        draws = generator(self.seed, _BASE)
-        person = pick(self._people.cdf, CALIBRATION_ROWS, draws)
-        ad = pick(self._ads.cdf, CALIBRATION_ROWS, draws)
+        draws = seeded_generator(self.seed, _BASE)
+        person = draw_by_weight(self._people.cdf, CALIBRATION_ROWS, draws)
+        ad = draw_by_weight(self._ads.cdf, CALIBRATION_ROWS, draws)
         placement, hour = self._contexts(CALIBRATION_ROWS, draws)
         market = Market.taobao_like()
         known = self._public(ad, placement, hour) + market.user_spread * self._liking(person, ad)
@@ -161,22 +163,24 @@ class TaobaoWorld:
     def _liking(self, person: Integers, ad: Integers) -> Floats:
         """z without what nothing tells of."""
         of_segment = np.einsum("ij,ij->i", self._people.taste[person], self._ads.taste[ad])
-        own = own_taste(self.seed, person, self._ads.category[ad])
+        own = personal_taste(self.seed, person, self._ads.category[ad])
         return np.asarray(
             self.learnable**0.5 * of_segment + ((1 - self.learnable) * self.personal) ** 0.5 * own
         )
 
     def _contexts(self, count: int, draws: np.random.Generator) -> tuple[Integers, Integers]:
-        return pick(np.cumsum(PLACEMENT_SHARES), count, draws), pick(np.cumsum(rhythm()), count, draws)
+        return draw_by_weight(np.cumsum(PLACEMENT_SHARES), count, draws), draw_by_weight(
+            np.cumsum(hourly_shares()), count, draws
+        )
 
-    def _block(self, draws: np.random.Generator) -> Generated:
+    def _block(self, draws: np.random.Generator) -> GeneratedRows:
         market = Market.taobao_like()
         sizes = market.candidates(AUCTIONS_PER_BLOCK, draws)
         placement, hour = self._contexts(AUCTIONS_PER_BLOCK, draws)
         day = draws.integers(DAYS, size=AUCTIONS_PER_BLOCK)
         second = SECONDS_PER_HOUR * (HOURS_PER_DAY * day + hour)
         second += draws.integers(SECONDS_PER_HOUR, size=AUCTIONS_PER_BLOCK)
-        requester = pick(self._people.cdf, AUCTIONS_PER_BLOCK, draws)
+        requester = draw_by_weight(self._people.cdf, AUCTIONS_PER_BLOCK, draws)
         order = np.lexsort((requester, second))
         sizes, placement, hour, second, requester = (
             values[order] for values in (sizes, placement, hour, second, requester)
@@ -201,22 +205,22 @@ class TaobaoWorld:
             "server": expected_click(eta, market.user_spread),
             "bid": self.bid_per_price * self._ads.price_meant[ad],
         }
-        return Generated(pa.RecordBatch.from_pydict(batch), pa.RecordBatch.from_pydict(truth))
+        return GeneratedRows(pa.RecordBatch.from_pydict(batch), pa.RecordBatch.from_pydict(truth))
 
     def _distinct_ads(self, sizes: Integers, draws: np.random.Generator) -> Integers:
         """Ads for each auction, one after the other; an ad that comes twice is drawn again."""
         auction = np.repeat(np.arange(len(sizes)), sizes)
-        ad = pick(self._ads.cdf, len(auction), draws)
+        ad = draw_by_weight(self._ads.cdf, len(auction), draws)
         while True:
             key = auction * self.ads + ad
             order = np.argsort(key, kind="stable")
             again = order[1:][key[order[1:]] == key[order[:-1]]]
             if not len(again):
                 return ad
-            ad[again] = pick(self._ads.cdf, len(again), draws)
+            ad[again] = draw_by_weight(self._ads.cdf, len(again), draws)
 
 
-def rhythm() -> Floats:
+def hourly_shares() -> Floats:
     """The share of requests in each hour of the day: few at night, most in the evening."""
     hour = np.arange(HOURS_PER_DAY) + 0.5
     weight = 0.15 + 0.9 * np.exp(-((hour - 13) ** 2) / 32) + 1.2 * np.exp(-((hour - 21) ** 2) / 8)

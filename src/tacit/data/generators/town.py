@@ -1,4 +1,4 @@
-"""A made-up town for one whole day: people, where they are and what they do, ads, and why they click and buy.
+"""A synthetic town for one simulated day: people, places, ads, and the true click and purchase rates.
 
 With effects drawn from normals of the given spreads, for a person of some taste, in a quarter of a district,
 doing an activity of some kind,
@@ -7,8 +7,9 @@ doing an activity of some kind,
     logit purchase = base + ad + s (ad, kind)            after a click; s is -1 for one advertiser, 1 for others
 
 Kind and district are what a person discloses; quarter, activity and taste stay on the device. The advertiser
-whose customers differ is the one that shares no purchases: what is learnt from the others misleads there. It
-also sells more than they do (its base is higher), so whether it is shown hangs on what the clean room learns.
+whose customers differ is the one that shares no purchases: a model learnt from the others misleads there. It
+also sells more than they do (its base is higher), so whether it is shown depends on what the clean room
+learns.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from tacit import expect
-from tacit.data.generators.generated import generator
+from tacit.data.generators.worlds import seeded_generator
 from tacit.kernels import whole_fingerprints
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Sequence
@@ -83,7 +84,7 @@ class Moments(NamedTuple):
         return [names[at] for at in (self.quarter * len(ACTIVITIES) + self.activity).tolist()]
 
 
-class Shown(NamedTuple):
+class ShownAds(NamedTuple):
     """Ads that were shown (or clicked), and what came of each: clicked, or bought."""
 
     moments: Moments
@@ -146,7 +147,7 @@ class Town:
         return Sequence(attributes, (EXACT, DISCLOSED, ANYWHERE))
 
     def click_rates(self, moments: Moments, ads: Integers) -> Floats:
-        """The true probabilities; ads one a row, or (rows, several)."""
+        """The true click probabilities; `ads` has one ad per row, or (rows, several)."""
         across = (slice(None), *(None,) * (ads.ndim - 1))
         effects = self._effects
         return np.asarray(
@@ -176,38 +177,38 @@ class Town:
         by_kind = np.where(secretive, -1.0, 1.0) * effects.buy_kind[ads, moments.kind]
         return np.asarray(expit(base + effects.buy_ad[ads] + by_kind))
 
-    def yesterday(self) -> Shown:
+    def yesterday(self) -> ShownAds:
         """Impressions that people's devices remember, a few each; ads were shown at random."""
         draw = self._draw(_YESTERDAY)
         person = np.repeat(np.arange(self.people), draw.integers(2, 5, self.people))
         return self._shown(self._moments(draw, person), draw)
 
-    def log(self) -> Shown:
+    def log(self) -> ShownAds:
         """Impressions of a publisher's log; of other people."""
         draw = self._draw(_LOG)
         return self._shown(self._moments(draw, self.people + np.arange(self.logged)), draw)
 
-    def fresh(self, impressions: int) -> Shown:
+    def fresh(self, impressions: int) -> ShownAds:
         """Impressions of yet other people, to measure by."""
         draw = self._draw(_FRESH)
         first = self.people + self.logged + self.clicks
         return self._shown(self._moments(draw, first + np.arange(impressions)), draw)
 
-    def purchases(self) -> Shown:
+    def purchases(self) -> ShownAds:
         """Clicks of the last month, and whether a purchase followed."""
         draw = self._draw(_PURCHASES)
         moments = self._moments(draw, self.people + self.logged + np.arange(self.clicks))
         ad = draw.integers(0, ADS, self.clicks)
-        return Shown(moments, ad, draw.random(self.clicks) < self.buy_rates(moments, ad))
+        return ShownAds(moments, ad, draw.random(self.clicks) < self.buy_rates(moments, ad))
 
     def today(self) -> Moments:
-        """Visits, in the order of people; whoever shuffles them hides that."""
+        """Visits, in the order of people; shuffling them hides that."""
         person = np.repeat(np.arange(self.people), self.visits_each)
         return self._moments(self._draw(_TODAY), person)
 
-    def _shown(self, moments: Moments, draw: np.random.Generator) -> Shown:
+    def _shown(self, moments: Moments, draw: np.random.Generator) -> ShownAds:
         ad = draw.integers(0, ADS, len(moments.person))
-        return Shown(moments, ad, draw.random(len(ad)) < self.click_rates(moments, ad))
+        return ShownAds(moments, ad, draw.random(len(ad)) < self.click_rates(moments, ad))
 
     def _moments(self, draw: np.random.Generator, person: Integers) -> Moments:
         """Mostly near home; taste and home are the person's own."""
@@ -234,7 +235,7 @@ class Town:
         )
 
     def _draw(self, part: int) -> np.random.Generator:
-        return generator(self.seed, part)
+        return seeded_generator(self.seed, part)
 
 
 def disclosed_moments() -> Moments:

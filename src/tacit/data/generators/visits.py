@@ -1,19 +1,28 @@
-"""A made-up log of visits to venues, in a made-up city (see `city`), by people who explore and come back.
+"""Generates a log of visits to venues in a synthetic city, by people who explore and return.
 
-A person makes n = min(most, max(fewest, round(m exp(σ z)))) visits, z ~ N(0, 1), and has a home, a venue drawn
-by popularity. With S venues seen so far and P_new = min(1, S^-ρ), each visit is
+City. Venues sit in Thomas clusters: cluster i has weight i^-a and a centre N(0, R^2 I), and a venue lies N(0,
+r^2 I) around its cluster's centre. A venue's leaf category is Zipf, and so is a leaf's root category. With
+the venues ranked in a random order,
 
-    the same venue again     with probability again · (1 - P_new)
+    popularity(v) = (rank + shift)^-b * exp(s z_root),        z_root ~ N(0, 1) per root category
+    P(v | from o) proportional to popularity(v) / (1 + (distance(o, v) / d)^2)
+
+The coordinates look like those of a large city on the American east coast, but nothing at them is real.
+
+People. A person makes n = min(most, max(fewest, round(m exp(sigma z)))) visits, z ~ N(0, 1), and has a home,
+a venue drawn by popularity. With S venues seen so far and P_new = min(1, S^-rho), each visit is
+
+    the same venue again     with probability again * (1 - P_new)
     a venue not seen yet     with probability P_new: from an origin, the last place or home (one half each), by
                              the city's P(v | from origin) among the venues not seen yet; with probability
                              `known_leaf` only among those of the leaf of an earlier visit, drawn uniformly
-    a venue seen before      else: with probability `repeat_step`, where one of the earlier moves away from here
-                             led, drawn uniformly; otherwise, or where there was none, any other venue v with
-                             weight visits(v) · exp(-distance / return_km)
+    a venue seen before      else: with probability `repeat_step`, the end of one of the earlier moves away from
+                             here, drawn uniformly; otherwise, or where there was none, any other venue v with
+                             weight visits(v) * exp(-distance / return_km)
 
-(an exploration within a leaf that finds nothing new in some tries looks at the whole city). New places at rate
-S^-ρ and returns by count are exploration and preferential return: Song, Koren, Wang and Barabási, Modelling the
-scaling properties of human mobility, Nature Physics 6 (2010).
+(an exploration within a leaf that finds nothing new in some tries looks at the whole city). New places at
+rate S^-rho and returns by count are exploration and preferential return: Song, Koren, Wang and Barabasi,
+Modelling the scaling properties of human mobility, Nature Physics 6 (2010).
 
 Times are independent of the places: n draws over `weeks` from one daily and weekly rhythm, sorted. The city's
 clock is a fixed number of hours from UTC. The defaults are calibrated to a public sample of check-ins in a
@@ -33,9 +42,123 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.data.generators.city import City, CityPlan, Floats, Integers, draw_city
-from tacit.data.generators.generated import Generated, first_rows, generator
+from tacit.data.generators.worlds import GeneratedRows, first_rows, seeded_generator
 from tacit.errors import BadInput
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+MIDDLE_LATITUDE, MIDDLE_LONGITUDE = 40.73, -73.98
+KM_PER_DEGREE = 111.2
+LEAST_RETURN_WEIGHT = 1e-4  # so that nobody is stranded; reached only beyond nine times return_km
+# Each root category and what its leaves are called: "Food>Kitchen 3".
+ROOTS = (
+    ("Food", "Kitchen"), ("Shops", "Shop"), ("Nightlife", "Bar"), ("Work", "Office"), ("Culture", "Stage"),
+    ("Travel", "Stop"), ("Outdoors", "Park"), ("Homes", "House"), ("Study", "School"), ("Care", "Practice"),
+)  # fmt: skip
+_CITY = 11
+
+
+@dataclass(frozen=True)
+class CityPlan:
+    """The figures that a city is drawn from; distances in kilometres."""
+
+    clusters: int = 60
+    cluster_exponent: float = 0.9
+    centre_spread_km: float = 6.0
+    cluster_radius_km: float = 0.7
+    leaves: int = 290
+    leaf_exponent: float = 0.96
+    root_exponent: float = 0.5
+    popularity_exponent: float = 0.6
+    popularity_shift: float = 1.0
+    root_popularity_spread: float = 0.4
+    explore_km: float = 1.0
+    return_km: float = 6.0
+
+    def __post_init__(self) -> None:
+        for name in ("clusters", "leaves"):
+            expect.whole(name, getattr(self, name), at_least=1)
+        for name in ("cluster_exponent", "leaf_exponent", "root_exponent", "popularity_exponent"):
+            expect.at_least_zero(name, getattr(self, name))
+        for name in ("centre_spread_km", "cluster_radius_km", "popularity_shift", "root_popularity_spread"):
+            expect.at_least_zero(name, getattr(self, name))
+        expect.positive("explore_km", self.explore_km)
+        expect.positive("return_km", self.return_km)
+
+
+@dataclass(frozen=True)
+class City:
+    """Venues ordered by leaf, so that a leaf is a range; matrices are (origin, destination)."""
+
+    x_km: Floats
+    y_km: Floats
+    leaf: Integers
+    leaf_start: Integers  # a leaf's venues are leaf_start[leaf] to leaf_start[leaf + 1]
+    path: list[str]  # of each venue
+    place: list[str]  # a venue's public name: 24 hex digits
+    popularity: Floats
+    explore_cdf: Singles
+    return_weight: Singles  # exp(-distance / return_km), but at least LEAST_RETURN_WEIGHT
+
+    @property
+    def latitude(self) -> Floats:
+        return np.round(MIDDLE_LATITUDE + self.y_km / KM_PER_DEGREE, 6)
+
+    @property
+    def longitude(self) -> Floats:
+        km_per_degree = KM_PER_DEGREE * np.cos(np.radians(MIDDLE_LATITUDE))
+        return np.asarray(np.round(MIDDLE_LONGITUDE + self.x_km / km_per_degree, 6))
+
+
+def draw_city(plan: CityPlan, venues: int, seed: int) -> City:
+    """A city of `venues` venues, drawn from its plan."""
+    draws = seeded_generator(seed, _CITY)
+    leaf = np.sort(draws.choice(plan.leaves, size=venues, p=_zipf_shares(plan.leaves, plan.leaf_exponent)))
+    root_of_leaf = draws.choice(len(ROOTS), size=plan.leaves, p=_zipf_shares(len(ROOTS), plan.root_exponent))
+    cluster = draws.choice(plan.clusters, size=venues, p=_zipf_shares(plan.clusters, plan.cluster_exponent))
+    centres = plan.centre_spread_km * draws.standard_normal((2, plan.clusters))
+    x_km, y_km = centres[:, cluster] + plan.cluster_radius_km * draws.standard_normal((2, venues))
+    rank = 1 + draws.permutation(venues)
+    root_effect = plan.root_popularity_spread * draws.standard_normal(len(ROOTS))
+    popularity = (rank + plan.popularity_shift) ** -plan.popularity_exponent
+    popularity *= np.exp(root_effect[root_of_leaf[leaf]])
+
+    # Single precision throughout: two matrices of venues × venues are the city's whole weight.
+    x, y = x_km.astype(np.float32), y_km.astype(np.float32)
+    squared_km = (x[:, None] - x) ** 2 + (y[:, None] - y) ** 2
+    explore = popularity.astype(np.float32) / (1 + squared_km / np.float32(plan.explore_km**2))
+    explore_cdf = np.cumsum(explore, axis=1, out=explore)
+    explore_cdf /= explore_cdf[:, -1:].copy()
+    returning = np.exp(np.sqrt(squared_km, out=squared_km) / np.float32(-plan.return_km))
+    return City(
+        x_km=x_km,
+        y_km=y_km,
+        leaf=leaf,
+        leaf_start=np.searchsorted(leaf, np.arange(plan.leaves + 1)).astype(np.int64),
+        path=_paths(root_of_leaf, leaf),
+        place=[draws.bytes(12).hex() for _ in range(venues)],
+        popularity=popularity / popularity.sum(),
+        explore_cdf=explore_cdf,
+        return_weight=np.maximum(returning, np.float32(LEAST_RETURN_WEIGHT)),
+    )
+
+
+def _zipf_shares(count: int, exponent: float) -> Floats:
+    weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
+    return np.asarray(weights / weights.sum())
+
+
+def _paths(root_of_leaf: Integers, leaf: Integers) -> list[str]:
+    leaves_so_far = [0] * len(ROOTS)
+    names = []
+    for root in root_of_leaf.tolist():
+        leaves_so_far[root] += 1
+        parent, child = ROOTS[root]
+        names.append(f"{parent}>{child} {leaves_so_far[root]}")
+    return [names[index] for index in leaf.tolist()]
+
 
 Flags = NDArray[np.bool_]
 
@@ -86,20 +209,20 @@ class VisitsWorld:
     def side_tables(self) -> Mapping[str, pa.Table]:
         return {}
 
-    def batches(self, rows: int) -> Iterator[Generated]:
+    def batches(self, rows: int) -> Iterator[GeneratedRows]:
         walks = _Walks(self, draw_city(self.city, self.venues, self.seed))
         return first_rows(rows, map(walks.block, count()))
 
 
 class _Walks:
-    """Draws the people of a block, one after the other."""
+    """The visits of people, drawn one block and one person after the other."""
 
     def __init__(self, world: VisitsWorld, city: City) -> None:
         self._world = world
         self._names = pa.array(city.place), pa.array(city.path)
         self._coordinates = city.latitude, city.longitude
         self._home_cdf = np.cumsum(city.popularity)
-        self._hour_cdf = np.cumsum(rhythm())
+        self._hour_cdf = np.cumsum(hour_of_week_weights())
         # Memoryviews: reading and bisecting a row of them costs a fraction of what the array's own methods do.
         self._explore_cdf = [memoryview(row) for row in city.explore_cdf]
         self._return_weight = [memoryview(row) for row in city.return_weight]
@@ -108,16 +231,16 @@ class _Walks:
         seen = np.arange(1, world.venues, dtype=np.float64)
         self._p_new = [1.0, *np.minimum(1, seen**-world.novelty_exponent).tolist(), 0.0]
 
-    def block(self, block: int) -> Generated:
+    def block(self, block: int) -> GeneratedRows:
         world = self._world
-        draws = generator(world.seed, _PEOPLE, block)
+        draws = seeded_generator(world.seed, _PEOPLE, block)
         drawn = world.median_visits * np.exp(world.visits_spread * draws.standard_normal(PEOPLE_PER_BLOCK))
         visits = np.clip(np.round(drawn), world.fewest_visits, world.most_visits).astype(np.int64)
         homes = np.searchsorted(self._home_cdf, draws.random(PEOPLE_PER_BLOCK) * self._home_cdf[-1])
         times = self._times(visits, draws)
         venue: list[int] = []
         explored: list[bool] = []
-        uniforms = endless(draws)
+        uniforms = endless_uniforms(draws)
         for home, number in zip(homes.tolist(), visits.tolist(), strict=True):
             self._walk(home, number, uniforms, venue, explored)
         person = np.repeat(np.arange(PEOPLE_PER_BLOCK), visits)
@@ -199,7 +322,7 @@ class _Walks:
 
     def _rows(
         self, *, user: Integers, time: Integers, venue: Integers, explored: Flags, home: Integers
-    ) -> Generated:
+    ) -> GeneratedRows:
         places, paths = self._names
         latitude, longitude = self._coordinates
         utc = FIRST_MONDAY + time - SECONDS_PER_HOUR * self._world.utc_offset_hours
@@ -213,15 +336,15 @@ class _Walks:
             "longitude": pa.array(longitude[venue]),
         }
         truth = {"explored": pa.array(explored), "home_place": places.take(pa.array(home))}
-        return Generated(pa.RecordBatch.from_pydict(batch), pa.RecordBatch.from_pydict(truth))
+        return GeneratedRows(pa.RecordBatch.from_pydict(batch), pa.RecordBatch.from_pydict(truth))
 
 
-def endless(draws: np.random.Generator) -> Iterator[float]:
+def endless_uniforms(draws: np.random.Generator) -> Iterator[float]:
     """Uniforms on [0, 1) as Python's own floats, which a plain loop reads fastest."""
     return chain.from_iterable(draws.random(2**12).tolist() for _ in repeat(None))
 
 
-def rhythm() -> Floats:
+def hour_of_week_weights() -> Floats:
     """How likely each hour of the week is, up to a factor: Monday's first hour is the first."""
     hour = np.arange(24) + 0.5
 

@@ -1,14 +1,14 @@
 """Conversions: clicks on the ads of several advertisers, some of whom share their conversions and some do not.
 
-No published file has this form, so the log is always made up. The features are the platform's own, and public
+No published file has this form, so the log is always generated. The features are the platform's own, and public
 towards the label, which is the advertiser's.
 """
 
 from __future__ import annotations
 
-from tacit.data.log import Figure, Log
-from tacit.data.reading.layout import Layout, Raw
-from tacit.data.splits import Split
+from tacit.data.logs.definition import Log, PublishedFigure
+from tacit.data.reading.layout import CellType, FileLayout
+from tacit.data.splits import LogSplit
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 
 FIELDS = tuple(f"f{number}" for number in range(1, 12))
@@ -35,15 +35,15 @@ LOG = Log(
         ),
     ),
     layouts=(
-        Layout(
+        FileLayout(
             {
-                **dict.fromkeys(("click_id", "user", "time", "advertiser", "topic", *FIELDS), Raw.WHOLE),
-                **dict.fromkeys(SEQUENCES, Raw.LIST),
-                **dict.fromkeys(("conversion", "cart", "engaged"), Raw.WHOLE),
+                **dict.fromkeys(("click_id", "user", "time", "advertiser", "topic", *FIELDS), CellType.WHOLE),
+                **dict.fromkeys(SEQUENCES, CellType.LIST),
+                **dict.fromkeys(("conversion", "cart", "engaged"), CellType.WHOLE),
             }
         ),
     ),
-    split=Split("chronological", {"train": "0.8", "validation": "0.1", "test": "0.1"}),
+    split=LogSplit("chronological", {"train": "0.8", "validation": "0.1", "test": "0.1"}),
     figures_from="asked for",
-    published=(Figure("positive rate", 0.015),),
+    published=(PublishedFigure("positive rate", 0.015),),
 )

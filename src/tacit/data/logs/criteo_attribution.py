@@ -16,9 +16,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tacit.data.log import Figure, Keep, Log, Tables
-from tacit.data.reading.layout import Layout, Raw
-from tacit.data.splits import Split
+from tacit.data.logs.definition import KeepRule, Log, LogTables, PublishedFigure
+from tacit.data.reading.layout import CellType, FileLayout
+from tacit.data.splits import LogSplit
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 
 CONTEXTS = tuple(f"cat{number}" for number in range(1, 10))
@@ -35,16 +35,16 @@ LEFT_OUT = {
 RAW = {
     **dict.fromkeys(
         ("timestamp", "uid", "campaign", "conversion", "conversion_timestamp", "conversion_id", "attribution"),
-        Raw.WHOLE,
+        CellType.WHOLE,
     ),
-    **dict.fromkeys(("click", "click_pos", "click_nb"), Raw.WHOLE),
-    **dict.fromkeys(("cost", "cpo"), Raw.REAL),
-    **dict.fromkeys(("time_since_last_click", *CONTEXTS, "publisher"), Raw.WHOLE),
+    **dict.fromkeys(("click", "click_pos", "click_nb"), CellType.WHOLE),
+    **dict.fromkeys(("cost", "cpo"), CellType.REAL),
+    **dict.fromkeys(("time_since_last_click", *CONTEXTS, "publisher"), CellType.WHOLE),
 }
 CARDINALITIES = dict(zip(CONTEXTS, (9, 70, 1829, 21, 51, 30, 57196, 11, 30), strict=True))
 
 
-def last_touch(rows: pa.RecordBatch) -> pa.RecordBatch:
+def add_last_touch_label(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Add the label, `last_touch_conversion`."""
     is_last = pc.equal(rows.column("click_pos"), pc.subtract(rows.column("click_nb"), 1))
     attributed = pc.and_(pc.equal(rows.column("conversion"), 1), pc.equal(rows.column("attribution"), 1))
@@ -52,7 +52,7 @@ def last_touch(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.append_column("last_touch_conversion", label)
 
 
-def delay(rows: pa.RecordBatch) -> pa.Array:
+def conversion_delay(rows: pa.RecordBatch) -> pa.Array:
     """Seconds from the click to its conversion."""
     return pc.subtract(rows.column("conversion_timestamp"), rows.column("timestamp"))
 
@@ -75,35 +75,35 @@ LOG = Log(
             *(Column(name, {Role.LEFT_OUT}, Kind.WHOLE, why=why) for name, why in LEFT_OUT.items()),
         ),
     ),
-    layouts=(Layout(RAW, separator="\t", quoted=False, missing=("-1", "")),),
-    split=Split("chronological", {"train": "0.8", "validation": "0.1", "test": "0.1"}),
-    keep=Keep("click", 1, "rows that are clicks"),
-    tables=lambda path: Tables(path, last_touch),
+    layouts=(FileLayout(RAW, separator="\t", quoted=False, missing=("-1", "")),),
+    split=LogSplit("chronological", {"train": "0.8", "validation": "0.1", "test": "0.1"}),
+    keep=KeepRule("click", 1, "rows that are clicks"),
+    tables=lambda path: LogTables(path, add_last_touch_label),
     derived_from=("conversion", "attribution", "click_pos", "click_nb"),
     shares={
         "clicks, share of rows": ("click", 1),
         "conversions, share of rows": ("conversion", 1),
         "attributed, share of rows": ("attribution", 1),
     },
-    delay=delay,
+    delay=conversion_delay,
     delay_from=("conversion_timestamp",),
     published=(
-        Figure("rows", 5_947_563),
-        Figure("rows read", 16_468_027),
-        Figure("positive rate", 0.0674),
-        Figure("campaign: values", 675),
-        Figure("users of all rows", 6_142_256),
-        Figure("rows a user, mean", 2.68),
-        Figure("rows a user, median", 1),
-        Figure("users with exactly one row, share", 0.517),
-        Figure("clicks, share of rows", 0.3612),
-        Figure("conversions, share of rows", 0.0490),
-        Figure("attributed, share of rows", 0.0269),
-        Figure("campaign: top 20", 0.30),
-        Figure("campaign: gini", 0.66),
-        Figure("delay in hours, 50%", 89.9),
-        Figure("delay in hours, 75%", 287),
-        Figure("delay in hours, 90%", 504),
-        *(Figure(f"{name}: values", count) for name, count in CARDINALITIES.items()),
+        PublishedFigure("rows", 5_947_563),
+        PublishedFigure("rows read", 16_468_027),
+        PublishedFigure("positive rate", 0.0674),
+        PublishedFigure("campaign: values", 675),
+        PublishedFigure("users of all rows", 6_142_256),
+        PublishedFigure("rows a user, mean", 2.68),
+        PublishedFigure("rows a user, median", 1),
+        PublishedFigure("users with exactly one row, share", 0.517),
+        PublishedFigure("clicks, share of rows", 0.3612),
+        PublishedFigure("conversions, share of rows", 0.0490),
+        PublishedFigure("attributed, share of rows", 0.0269),
+        PublishedFigure("campaign: top 20", 0.30),
+        PublishedFigure("campaign: gini", 0.66),
+        PublishedFigure("delay in hours, 50%", 89.9),
+        PublishedFigure("delay in hours, 75%", 287),
+        PublishedFigure("delay in hours, 90%", 504),
+        *(PublishedFigure(f"{name}: values", count) for name, count in CARDINALITIES.items()),
     ),
 )

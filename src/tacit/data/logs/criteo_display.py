@@ -1,15 +1,16 @@
-"""Criteo Display: a week of display ads, thirteen counts and twenty-six hashed categories a row.
+"""Criteo Display: a week of display ads, with thirteen counts and twenty-six hashed categories per row.
 
-The file is in the order of time and has no time column, so a chronological split goes by the order of its rows.
-What the features mean was never published; as in the study of semi-sensitive features (arXiv 2401.15246), every
-even-numbered feature, counted from 1 to 39, is taken as sensitive and every odd-numbered one as public.
+The file is in the order of time and has no time column, so a chronological split goes by the order of its
+rows. What the features mean was never published; as in the study of semi-sensitive features (arXiv
+2401.15246), every even-numbered feature, counted from 1 to 39, is taken as sensitive and every odd-numbered
+one as public.
 """
 
 from __future__ import annotations
 
-from tacit.data.log import Figure, Log
-from tacit.data.reading.layout import Layout, Raw
-from tacit.data.splits import Split
+from tacit.data.logs.definition import Log, PublishedFigure
+from tacit.data.reading.layout import CellType, FileLayout
+from tacit.data.splits import LogSplit
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 
 COUNTS = tuple(f"I{number}" for number in range(1, 14))
@@ -50,18 +51,22 @@ LOG = Log(
         ),
     ),
     layouts=(
-        Layout(
-            {"label": Raw.WHOLE, **dict.fromkeys(COUNTS, Raw.WHOLE), **dict.fromkeys(CATEGORIES, Raw.TEXT)},
+        FileLayout(
+            {
+                "label": CellType.WHOLE,
+                **dict.fromkeys(COUNTS, CellType.WHOLE),
+                **dict.fromkeys(CATEGORIES, CellType.TEXT),
+            },
             separator="\t",
             header=False,
             quoted=False,
         ),
     ),
-    split=Split("chronological", {"train": "0.8", "validation": "0.1", "test": "0.1"}),
+    split=LogSplit("chronological", {"train": "0.8", "validation": "0.1", "test": "0.1"}),
     published=(
-        Figure("rows", 45_840_617),
-        Figure("positive rate", 0.2562),
-        *(Figure(f"{name}: values", count) for name, count in CARDINALITIES.items()),
-        *(Figure(f"{name}: missing", share) for name, share in MISSING.items()),
+        PublishedFigure("rows", 45_840_617),
+        PublishedFigure("positive rate", 0.2562),
+        *(PublishedFigure(f"{name}: values", count) for name, count in CARDINALITIES.items()),
+        *(PublishedFigure(f"{name}: missing", share) for name, share in MISSING.items()),
     ),
 )

@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from tacit.data.log import Figure, Log
-from tacit.data.reading.layout import Layout, Raw
-from tacit.data.splits import Split
+from tacit.data.logs.definition import Log, PublishedFigure
+from tacit.data.reading.layout import CellType, FileLayout
+from tacit.data.splits import LogSplit
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 
 LEVELS = tuple(f"product_category{level}" for level in range(1, 8))
 RAW = {
-    "Sale": Raw.WHOLE,
-    "SalesAmountInEuro": Raw.REAL,
-    "time_delay_for_conversion": Raw.WHOLE,
-    "click_timestamp": Raw.WHOLE,
-    "nb_clicks_1week": Raw.WHOLE,
-    "product_price": Raw.REAL,
-    "product_age_group": Raw.TEXT,
-    "device_type": Raw.TEXT,
-    "audience_id": Raw.TEXT,
-    "product_gender": Raw.TEXT,
-    "product_brand": Raw.TEXT,
-    **dict.fromkeys(LEVELS, Raw.TEXT),
-    "product_country": Raw.TEXT,
-    "product_id": Raw.TEXT,
-    "product_title": Raw.TEXT,
-    "partner_id": Raw.TEXT,
-    "user_id": Raw.TEXT,
+    "Sale": CellType.WHOLE,
+    "SalesAmountInEuro": CellType.REAL,
+    "time_delay_for_conversion": CellType.WHOLE,
+    "click_timestamp": CellType.WHOLE,
+    "nb_clicks_1week": CellType.WHOLE,
+    "product_price": CellType.REAL,
+    "product_age_group": CellType.TEXT,
+    "device_type": CellType.TEXT,
+    "audience_id": CellType.TEXT,
+    "product_gender": CellType.TEXT,
+    "product_brand": CellType.TEXT,
+    **dict.fromkeys(LEVELS, CellType.TEXT),
+    "product_country": CellType.TEXT,
+    "product_id": CellType.TEXT,
+    "product_title": CellType.TEXT,
+    "partner_id": CellType.TEXT,
+    "user_id": CellType.TEXT,
 }
 PUBLIC = ("product_age_group", "product_gender", "product_brand", *LEVELS, "product_country", "product_id")
 
@@ -61,8 +61,8 @@ LOG = Log(
         ),
     ),
     layouts=(
-        Layout(RAW, separator="\t", header=False, quoted=False, missing=("-1", "")),
-        Layout(
+        FileLayout(RAW, separator="\t", header=False, quoted=False, missing=("-1", "")),
+        FileLayout(
             RAW,
             missing=("-1", "", "-1.0"),
             aliases=MappingProxyType({f"prod_category{level}": name for level, name in enumerate(LEVELS, 1)}),
@@ -70,10 +70,10 @@ LOG = Log(
     ),
     delay=lambda rows: rows.column("time_delay_for_conversion"),
     delay_from=("time_delay_for_conversion",),
-    split=Split("random", {"train": "0.8", "test": "0.2"}),
+    split=LogSplit("random", {"train": "0.8", "test": "0.2"}),
     published=(
-        Figure("rows", 15_995_634),
-        Figure("positive rate", 0.108),
-        Figure("partner_id: values", 313),
+        PublishedFigure("rows", 15_995_634),
+        PublishedFigure("positive rate", 0.108),
+        PublishedFigure("partner_id: values", 313),
     ),
 )

@@ -1,13 +1,13 @@
 """A small display log for studies: ten public and ten sensitive categories, few enough values to be learned.
 
-No published file has this form, so the log is always made up.
+No published file has this form, so the log is always generated.
 """
 
 from __future__ import annotations
 
-from tacit.data.log import Figure, Log
-from tacit.data.reading.layout import Layout, Raw
-from tacit.data.splits import Split
+from tacit.data.logs.definition import Log, PublishedFigure
+from tacit.data.reading.layout import CellType, FileLayout
+from tacit.data.splits import LogSplit
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 
 PUBLIC = tuple(f"P{number}" for number in range(1, 11))
@@ -25,8 +25,8 @@ LOG = Log(
             *(Column(name, {Role.SENSITIVE}) for name in SENSITIVE),
         ),
     ),
-    layouts=(Layout({"label": Raw.WHOLE, **dict.fromkeys((*PUBLIC, *SENSITIVE), Raw.TEXT)}),),
-    split=Split("random", {"train": "0.8", "test": "0.2"}),
+    layouts=(FileLayout({"label": CellType.WHOLE, **dict.fromkeys((*PUBLIC, *SENSITIVE), CellType.TEXT)}),),
+    split=LogSplit("random", {"train": "0.8", "test": "0.2"}),
     figures_from="asked for",
-    published=(Figure("positive rate", 0.2562),),
+    published=(PublishedFigure("positive rate", 0.2562),),
 )

@@ -5,7 +5,7 @@ A folder holds `raw_sample`, `ad_feature`, `user_profile` and, where given, `beh
 time_stamp are the candidates of one auction, and an advertiser bids in proportion to the price of the item.
 What belongs to the person is sensitive; the ad, the place on the page and the time are public. Days are cut in
 UTC+8. A history is what the person looked at before the first day (`behavior_log`), or else the ads that they
-were shown before the row's own second (`taobao_shown`); clicks are in neither.
+were shown before the row's own second (`taobao_tables`); clicks are in neither.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tacit.data.log import Figure, Log, Tables
-from tacit.data.logs.taobao_shown import ShownBefore
+from tacit.data.logs.definition import Log, LogTables, PublishedFigure
 from tacit.data.logs.taobao_tables import (
     AD,
     HISTORY,
     HISTORY_BRAND,
     PERSON,
     PROFILE,
+    ImpressionHistory,
     SideTable,
     has_table,
-    histories,
-    table_in,
+    read_histories,
+    table_path,
 )
-from tacit.data.reading.layout import Layout, Raw
-from tacit.data.splits import Split
+from tacit.data.reading.layout import CellType, FileLayout
+from tacit.data.splits import LogSplit
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 
 BID_SHARE = 0.01  # of the item's price: what an advertiser bids for a click
 HIGHEST_PRICE = 100_000.0  # above this a price is a placeholder (they go up to 99,999,999); it is cut here
 
 
-def joined(
-    ads: SideTable, profiles: SideTable, history: SideTable | ShownBefore, rows: pa.RecordBatch
+def join_tables(
+    ads: SideTable, profiles: SideTable, history: SideTable | ImpressionHistory, rows: pa.RecordBatch
 ) -> pa.RecordBatch:
     """Add the ad's and the person's columns, their history, the bid and the auction. An unknown ad or person
     has nulls."""
@@ -49,7 +49,7 @@ def joined(
         "auction": pc.bit_wise_xor(pc.shift_left(users, 32), rows.column("time_stamp")),
     }
     added["bid"] = pc.multiply(pc.min_element_wise(added["price"], HIGHEST_PRICE, skip_nulls=False), BID_SHARE)
-    if isinstance(history, ShownBefore):
+    if isinstance(history, ImpressionHistory):
         added.update(history.of(users, rows.column("time_stamp")))
     else:
         added.update(history.of(users))
@@ -58,17 +58,17 @@ def joined(
     return rows
 
 
-def _tables(folder: Path) -> Tables:
-    ads = SideTable.read(table_in(folder, "ad_feature"), AD)
-    profiles = SideTable.read(table_in(folder, "user_profile"), PROFILE)
-    rows = table_in(folder, "raw_sample")
+def _tables(folder: Path) -> LogTables:
+    ads = SideTable.read(table_path(folder, "ad_feature"), AD)
+    profiles = SideTable.read(table_path(folder, "user_profile"), PROFILE)
+    rows = table_path(folder, "raw_sample")
     others = ["ad_feature", "user_profile"]
-    history: SideTable | ShownBefore = ShownBefore(rows, ads)
+    history: SideTable | ImpressionHistory = ImpressionHistory(rows, ads)
     if has_table(folder, "behavior_log"):
-        history = histories(table_in(folder, "behavior_log"))
+        history = read_histories(table_path(folder, "behavior_log"))
         others.append("behavior_log")
-    joins = partial(joined, ads, profiles, history)
-    return Tables(rows, joins, tuple(table_in(folder, name) for name in others))
+    joins = partial(join_tables, ads, profiles, history)
+    return LogTables(rows, joins, tuple(table_path(folder, name) for name in others))
 
 
 LOG = Log(
@@ -98,25 +98,25 @@ LOG = Log(
         utc_offset_hours=8,
     ),
     layouts=(
-        Layout(
+        FileLayout(
             {
-                "user": Raw.WHOLE,
-                "time_stamp": Raw.WHOLE,
-                "adgroup_id": Raw.WHOLE,
-                "pid": Raw.TEXT,
-                "nonclk": Raw.WHOLE,
-                "clk": Raw.WHOLE,
+                "user": CellType.WHOLE,
+                "time_stamp": CellType.WHOLE,
+                "adgroup_id": CellType.WHOLE,
+                "pid": CellType.TEXT,
+                "nonclk": CellType.WHOLE,
+                "clk": CellType.WHOLE,
             }
         ),
     ),
-    split=Split("chronological", {"train": "0.875", "test": "0.125"}),
+    split=LogSplit("chronological", {"train": "0.875", "test": "0.125"}),
     tables=_tables,
     derived_from=("user", "time_stamp", "adgroup_id"),
     published=(
-        Figure("rows", 26_557_961),
-        Figure("positive rate", 0.0514),
-        Figure("users", 1_141_729),
-        Figure("examples a user, mean", 26_557_961 / 1_141_729),
-        Figure("candidates an auction, mean", 4),
+        PublishedFigure("rows", 26_557_961),
+        PublishedFigure("positive rate", 0.0514),
+        PublishedFigure("users", 1_141_729),
+        PublishedFigure("examples a user, mean", 26_557_961 / 1_141_729),
+        PublishedFigure("candidates an auction, mean", 4),
     ),
 )

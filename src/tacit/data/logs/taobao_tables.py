@@ -1,4 +1,11 @@
-"""The tables that Taobao's impressions point into, held in memory: they do not grow with the log."""
+"""The tables that Taobao's impressions refer to, and each person's history.
+
+Ads and profiles are held in memory: they do not grow with the log. A history is what the person looked at
+before the first day (`read_histories`, from the behaviour log), or else the ads shown to them before the
+row's own second (`ImpressionHistory`, from the impressions themselves). Which ads were shown is a feature;
+whether they were clicked is the label and is not read here. A history of clicks would give other rows' labels
+to the model as features, and a guarantee for labels would be void.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 
 import numpy as np
@@ -14,11 +22,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tacit.data.reading.bad_rows import BadRow, BadRows
-from tacit.data.reading.blocks import blocks, first_line
-from tacit.data.reading.layout import Layout, Raw, found_instead
+from tacit.data.reading.layout import CellType, FileLayout, found_instead
 from tacit.data.reading.parquet import ParquetParser, is_parquet, parquet_names
-from tacit.data.reading.stream import in_order
-from tacit.data.reading.text import Parsed, TextParser
+from tacit.data.reading.reader import map_in_order
+from tacit.data.reading.text import ParsedBlock, TextParser, blocks, first_line
 from tacit.errors import BadInput
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -29,34 +36,34 @@ PRUNE_AFTER = 4_000_000
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """A table's columns, its key among them, with other spellings of their names."""
 
     key: str
-    columns: Mapping[str, Raw]
+    columns: Mapping[str, CellType]
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 LEVELS = ("cms_segid", "cms_group_id", "final_gender_code", "age_level", "pvalue_level", "shopping_level")
 PERSON = (*LEVELS, "occupation", "new_user_class_level")
-AD = Shape(
+AD = TableShape(
     "adgroup_id",
     MappingProxyType(
         {
-            **dict.fromkeys(("adgroup_id", "cate_id", "campaign_id", "customer", "brand"), Raw.WHOLE),
-            "price": Raw.REAL,
+            **dict.fromkeys(("adgroup_id", "cate_id", "campaign_id", "customer", "brand"), CellType.WHOLE),
+            "price": CellType.REAL,
         }
     ),
 )
-PROFILE = Shape(
+PROFILE = TableShape(
     "userid",
-    MappingProxyType(dict.fromkeys(("userid", *PERSON), Raw.WHOLE)),
+    MappingProxyType(dict.fromkeys(("userid", *PERSON), CellType.WHOLE)),
     MappingProxyType({"new_user_class_level ": "new_user_class_level"}),  # published with that space
 )
-BEHAVIOUR = Shape(
+BEHAVIOUR = TableShape(
     "user",
     MappingProxyType(
-        {**dict.fromkeys(("user", "time_stamp", "cate", "brand"), Raw.WHOLE), "time_stamp": Raw.TIME}
+        {**dict.fromkeys(("user", "time_stamp", "cate", "brand"), CellType.WHOLE), "time_stamp": CellType.TIME}
     ),
 )
 NO_BRAND = np.iinfo(np.int64).min
@@ -64,14 +71,14 @@ NO_BRAND = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class SideTable:
-    """Rows by key, sorted; `of` looks them up."""
+    """A table in memory, sorted by its key; `of` looks rows up."""
 
     keys: NDArray[np.int64]
     columns: pa.Table
 
     @classmethod
-    def read(cls, path: Path, shape: Shape) -> SideTable:
-        found = list(batches(path, shape))
+    def read(cls, path: Path, shape: TableShape) -> SideTable:
+        found = list(table_batches(path, shape))
         if not found:
             raise BadInput(f"{path}: expected rows, got none")
         table = pa.Table.from_batches(found)
@@ -98,7 +105,7 @@ def has_table(folder: Path, name: str) -> bool:
     return any((folder / f"{name}{suffix}").is_file() for suffix in SUFFIXES)
 
 
-def table_in(folder: Path, name: str) -> Path:
+def table_path(folder: Path, name: str) -> Path:
     """The file of a table, however it is stored."""
     if not folder.is_dir():
         raise BadInput(f"taobao: expected a folder with raw_sample, ad_feature and user_profile, got {folder}")
@@ -108,14 +115,14 @@ def table_in(folder: Path, name: str) -> Path:
     raise BadInput(f"{folder}: expected a table {name} ({', '.join(SUFFIXES)}), got none")
 
 
-def histories(path: Path) -> SideTable:
+def read_histories(path: Path) -> SideTable:
     """The last categories, and brands, that each person looked at before the impressions begin, oldest first.
 
     Later behaviour is passed over: no impression may see its own future.
     """
     kept, waiting = _Events.none(), []
     count = 0
-    for rows in batches(path, BEHAVIOUR):
+    for rows in table_batches(path, BEHAVIOUR):
         # Without a time or a category there is nothing to remember.
         early = rows.filter(
             pc.and_(pc.less(rows.column("time_stamp"), FIRST_DAY), rows.column("cate").is_valid())
@@ -137,9 +144,9 @@ def histories(path: Path) -> SideTable:
     return SideTable(users, pa.table(lists))
 
 
-def batches(path: Path, shape: Shape) -> Iterator[pa.RecordBatch]:
+def table_batches(path: Path, shape: TableShape) -> Iterator[pa.RecordBatch]:
     """A table's rows, a block at a time. A row that cannot be read, or has no key, refuses the table."""
-    for parsed in in_order(lambda parse: parse(), parsed_blocks(path, shape)):
+    for parsed in map_in_order(lambda parse: parse(), parsed_blocks(path, shape)):
         BadRows(str(path), limit=0).add(parsed.bad)
         keyless = np.flatnonzero(parsed.rows.column(shape.key).is_null().to_numpy(zero_copy_only=False))
         BadRows(str(path), limit=0).add(
@@ -148,9 +155,11 @@ def batches(path: Path, shape: Shape) -> Iterator[pa.RecordBatch]:
         yield parsed.rows
 
 
-def parsed_blocks(path: Path, shape: Shape, *, bad_rows_limit: int = 0) -> Iterator[Callable[[], Parsed]]:
-    """What parses a table, block by block; each block gives up beyond so many rows that cannot be read."""
-    layout = Layout(shape.columns, missing=("", "NULL", "null"), aliases=shape.aliases)
+def parsed_blocks(
+    path: Path, shape: TableShape, *, bad_rows_limit: int = 0
+) -> Iterator[Callable[[], ParsedBlock]]:
+    """Parsers of a table's blocks; each gives up beyond `bad_rows_limit` rows that cannot be read."""
+    layout = FileLayout(shape.columns, missing=("", "NULL", "null"), aliases=shape.aliases)
     wanted, parquet = list(shape.columns), is_parquet(path)
     header = parquet_names(path) if parquet else layout.cells(layout.decoded(first_line(path), str(path), 1))
     names = layout.in_order(header, str(path))
@@ -183,7 +192,7 @@ class _Events:
 
     @classmethod
     def latest(cls, parts: list[_Events]) -> _Events:
-        """The last few of each person, in the order of person and time."""
+        """The last HISTORY_LENGTH events of each person, in the order of person and time."""
         users = np.concatenate([part.user for part in parts])
         time = np.concatenate([part.time for part in parts])
         category = np.concatenate([part.category for part in parts])
@@ -193,3 +202,101 @@ class _Events:
         ends = np.searchsorted(by_user, by_user, side="right")
         near = order[ends - np.arange(len(order)) <= HISTORY_LENGTH]
         return cls(users[near], time[near], category[near], brand[near])
+
+
+IMPRESSION = TableShape(
+    "user",
+    MappingProxyType({"user": CellType.WHOLE, "time_stamp": CellType.TIME, "adgroup_id": CellType.WHOLE}),
+)
+ANY_NUMBER = 2**62  # of rows that cannot be read: the log's own reader has the limit
+TIME_BITS = 34  # seconds of five centuries; what is left of 63 bits counts people
+
+Integers = NDArray[np.int64]
+
+
+class ImpressionHistory:
+    """The ads that each person was shown earlier: read in one pass at first use, 12 bytes per impression."""
+
+    def __init__(self, impressions: Path, ads: SideTable) -> None:
+        self._path, self._ads = impressions, ads
+        self._lock = Lock()  # blocks are joined on several threads
+        self._shown: _Shown | None = None
+
+    def of(self, users: pa.Array, times: pa.Array) -> dict[str, pa.Array]:
+        """The last ads of each person strictly before each time, oldest first: their categories and brands."""
+        with self._lock:
+            if self._shown is None:
+                self._shown = _Shown.read(self._path, self._ads)
+        starts, ends = self._shown.before(_numbers(users), _numbers(times))
+        offsets = np.concatenate([[0], np.cumsum(ends - starts)])
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], ends - starts)
+        ads = pa.array(self._shown.ad[np.repeat(starts, ends - starts) + within])
+        where = pa.array(offsets.astype(np.int32))
+        columns = ((HISTORY, "cate_id"), (HISTORY_BRAND, "brand"))
+        values = self._ads.columns
+        return {
+            name: pa.ListArray.from_arrays(where, values.column(of_ad).take(ads).combine_chunks())
+            for name, of_ad in columns
+        }
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Impressions in the order of person and time, equal times in that of the file."""
+
+    people: Integers  # rising
+    first: Integers  # (people + 1,): where each one's begin
+    key: Integers  # (impressions,): the person's number, then the time since `epoch`
+    ad: NDArray[np.int32]  # (impressions,): a row of the ads' table
+    epoch: int
+
+    @classmethod
+    def read(cls, path: Path, ads: SideTable) -> _Shown:
+        """Read all impressions.
+
+        Rows that cannot be read, or whose ad is unknown, are passed over: the log's own reader reports them.
+        """
+        users, times, shown = [], [], []
+        for parsed in map_in_order(lambda parse: parse(), _blocks(path)):
+            rows = parsed.rows.filter(_whole(parsed.rows))
+            number = rows.column("adgroup_id").to_numpy()
+            at = np.minimum(np.searchsorted(ads.keys, number), len(ads.keys) - 1)
+            known = ads.keys[at] == number
+            users.append(rows.column("user").to_numpy()[known])
+            times.append(rows.column("time_stamp").to_numpy()[known])
+            shown.append(at[known].astype(np.int32))
+        nothing = np.empty(0, np.int64)
+        user, time = np.concatenate([nothing, *users]), np.concatenate([nothing, *times])
+        people, person = np.unique(user, return_inverse=True)
+        epoch = int(time.min()) if len(time) else 0
+        if len(time) and int(time.max()) - epoch >= 2**TIME_BITS:
+            raise BadInput(f"{path}: expected times within {2**TIME_BITS} seconds of each other, got others")
+        key = (person << TIME_BITS) | (time - epoch)
+        order = np.argsort(key, kind="stable")
+        first = np.searchsorted(person[order], np.arange(len(people) + 1))
+        ad = np.concatenate([np.empty(0, np.int32), *shown])
+        return cls(people, first, key[order], ad[order], epoch)
+
+    def before(self, users: Integers, times: Integers) -> tuple[Integers, Integers]:
+        """The start and end of each person's last impressions before each time."""
+        if not len(self.people):
+            return np.zeros_like(users), np.zeros_like(users)
+        person = np.minimum(np.searchsorted(self.people, users), len(self.people) - 1)
+        since = np.clip(times - self.epoch, 0, 2**TIME_BITS - 1)
+        ends = np.searchsorted(self.key, (person << TIME_BITS) | since, side="left")
+        ends = np.where(self.people[person] == users, ends, self.first[person])
+        return np.maximum(self.first[person], ends - HISTORY_LENGTH), ends
+
+
+def _blocks(path: Path) -> Iterator[Callable[[], ParsedBlock]]:
+    return parsed_blocks(path, IMPRESSION, bad_rows_limit=ANY_NUMBER)
+
+
+def _whole(rows: pa.RecordBatch) -> pa.Array:
+    user, time, ad = (rows.column(name).is_valid() for name in IMPRESSION.columns)
+    return pc.and_(user, pc.and_(time, ad))
+
+
+def _numbers(array: pa.Array) -> Integers:
+    """The array as int64, with 0 for null: such rows are refused later on."""
+    return np.asarray(pc.fill_null(array, 0).to_numpy(zero_copy_only=False), np.int64)

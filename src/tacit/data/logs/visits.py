@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tacit.data.log import Figure, Log, Tables
-from tacit.data.reading.layout import Layout, Raw
-from tacit.data.splits import Split
+from tacit.data.logs.definition import Log, LogTables, PublishedFigure
+from tacit.data.reading.layout import CellType, FileLayout
+from tacit.data.splits import LogSplit
 from tacit.errors import BadInput
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 
@@ -47,8 +47,8 @@ def with_contexts(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows
 
 
-def _tables(path: Path) -> Tables:
-    return Tables(path, with_contexts)
+def _tables(path: Path) -> LogTables:
+    return LogTables(path, with_contexts)
 
 
 LOG = Log(
@@ -70,26 +70,26 @@ LOG = Log(
         ),
     ),
     layouts=(
-        Layout(
+        FileLayout(
             {
-                "user": Raw.TEXT,
-                "time": Raw.WHOLE,
-                "hour_of_week": Raw.WHOLE,
-                "place": Raw.TEXT,
-                "category_path": Raw.TEXT,
-                "latitude": Raw.REAL,
-                "longitude": Raw.REAL,
+                "user": CellType.TEXT,
+                "time": CellType.WHOLE,
+                "hour_of_week": CellType.WHOLE,
+                "place": CellType.TEXT,
+                "category_path": CellType.TEXT,
+                "latitude": CellType.REAL,
+                "longitude": CellType.REAL,
             },
             aliases=MappingProxyType({"venue_id": "place"}),
         ),
     ),
-    split=Split("chronological", {"train": "0.9", "test": "0.1"}),
+    split=LogSplit("chronological", {"train": "0.9", "test": "0.1"}),
     tables=_tables,
     derived_from=("category_path", "time", "hour_of_week"),
     figures_from="a sample",
     published=(
-        Figure("rows", 105_961),
-        Figure("users", 3_785),
-        Figure("place: values", 3_628),
+        PublishedFigure("rows", 105_961),
+        PublishedFigure("users", 3_785),
+        PublishedFigure("place: values", 3_628),
     ),
 )

@@ -1,1 +1,1 @@
-"""From a file to typed batches, by streaming: blocks of lines, parsed on all cores, every bad row counted."""
+"""Reads log files, text or Parquet, as streams of typed columns; bad rows are found and counted."""

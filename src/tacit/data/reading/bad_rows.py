@@ -1,4 +1,7 @@
-"""Rows that cannot be meant: counted and shown with their line numbers, never dropped in silence."""
+"""Bad rows of a file: counted, shown by line number, and refused beyond a limit; never dropped silently.
+
+This module stays free of pyarrow: the command line reads its default limit when it builds its parser.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ DEFAULT_LIMIT = 100
 
 @dataclass(frozen=True)
 class BadRow:
-    """Where, and what was expected. The value itself may be somebody's, and is never shown."""
+    """A bad row: where it is, and what was expected. The value itself may be personal and is never shown."""
 
     line: int
     column: str

@@ -1,21 +1,28 @@
-"""How a published file is laid out: its separator, its columns and what stands for a missing value."""
+"""The layout of a log file: separator, encoding, columns and cell types, and how cells are parsed as numbers.
+
+pyarrow parses plain digits. Numbers spelled another way (1.0, true, 2024-01-31T12:00:00Z) and ids longer than
+64 bits are parsed here from text, into the same numbers. Text that is still no number raises
+`pa.ArrowInvalid`, as pyarrow does.
+"""
 
 from __future__ import annotations
 
 import csv
 import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tacit import expect
 from tacit.errors import BadInput
 from tacit.expect import Choice
 
 
-class Raw(Choice):
+class CellType(Choice):
     """What a cell of the file holds."""
 
     TEXT = "text"
@@ -29,7 +36,7 @@ class Raw(Choice):
 
 
 class Encoding(Choice):
-    """How a text file spells its letters."""
+    """The character encoding of a text file."""
 
     UTF8 = "utf-8"
     LATIN1 = "latin-1"
@@ -37,17 +44,17 @@ class Encoding(Choice):
 
 
 # Text is checked to be UTF-8 and kept as bytes: a value is a token.
-ARROW_TYPE = {Raw.TEXT: pa.string(), Raw.REAL: pa.float64()} | dict.fromkeys(
-    (Raw.WHOLE, Raw.FLAG, Raw.TIME, Raw.ID), pa.int64()
+ARROW_TYPE = {CellType.TEXT: pa.string(), CellType.REAL: pa.float64()} | dict.fromkeys(
+    (CellType.WHOLE, CellType.FLAG, CellType.TIME, CellType.ID), pa.int64()
 )
 EXPECTED = {
-    Raw.TEXT: "a text",
-    Raw.WHOLE: "a whole number",
-    Raw.REAL: "a number",
-    Raw.LIST: "a list",
-    Raw.FLAG: "0 or 1, or true or false",
-    Raw.TIME: "seconds since 1970, or a date and time such as 2024-01-31T12:00:00Z",
-    Raw.ID: "a whole number",
+    CellType.TEXT: "a text",
+    CellType.WHOLE: "a whole number",
+    CellType.REAL: "a number",
+    CellType.LIST: "a list",
+    CellType.FLAG: "0 or 1, or true or false",
+    CellType.TIME: "seconds since 1970, or a date and time such as 2024-01-31T12:00:00Z",
+    CellType.ID: "a whole number",
 }
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 MOST_NAMED = 40
@@ -55,14 +62,14 @@ LONGEST_NAME = 64
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """The columns of a file and their raw types, and how a text file separates them.
 
     With a header the order is the file's own; `aliases` maps other spellings in it to ours, and columns that
     are not listed are passed over. Without one, `columns` is the order. A Parquet file needs the names only.
     """
 
-    columns: Mapping[str, Raw]
+    columns: Mapping[str, CellType]
     separator: str = ","
     header: bool = True
     quoted: bool = True
@@ -93,7 +100,7 @@ class Layout:
 
     @property
     def advice(self) -> str:
-        """What to do about other bytes."""
+        """What a refusal of other bytes advises."""
         if self.encoding is not Encoding.UTF8:
             return ""
         return '; if the file is in latin-1, say encoding = "latin-1" under [file], or --encoding latin-1'
@@ -141,3 +148,81 @@ def _is_name(cell: str) -> bool:
     except ValueError:
         return 0 < len(cell) <= LONGEST_NAME and cell.isprintable()
     return False
+
+
+WHOLE_PATTERN = r"^[+-]?[0-9]+$"
+ZEROS_PATTERN = r"^([+-]?[0-9]+)\.0*$"
+ZONE_PATTERN = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+PLAIN_PATTERN = re.compile(r"-?[0-9]{1,18}")
+MICROSECONDS = pa.timestamp("us")
+
+
+def parse_numbers(raw: CellType, texts: pa.Array, missing: Sequence[str]) -> pa.Array:
+    """These texts as whole numbers; ids of which one is longer than 64 bits as their digits, all of them.
+
+    A word for missing means the same with zeros behind it: -1.0 where -1 is one.
+    """
+    spelled = pc.replace_substring_regex(texts, ZEROS_PATTERN, r"\1")
+    spelled = pc.if_else(pc.is_in(spelled, value_set=pa.array(missing, pa.string())), None, spelled)
+    spelled = pc.replace_substring_regex(pc.utf8_trim_whitespace(spelled), ZEROS_PATTERN, r"\1")
+    if raw is CellType.FLAG:
+        lower = pc.utf8_lower(spelled)
+        spelled = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", spelled))
+    if raw is CellType.TIME:
+        return _parse_times(spelled)
+    if raw is CellType.ID:
+        return _parse_ids(spelled)
+    return spelled.cast(pa.int64())
+
+
+def epoch_seconds(times: pa.Array) -> pa.Array:
+    """Timestamps of any unit and zone, and dates, as whole seconds since the epoch, rounded down.
+
+    A time without a zone is taken to be in UTC.
+    """
+    if pa.types.is_timestamp(times.type):
+        return pc.floor_temporal(times.cast(pa.timestamp(times.type.unit)), unit="second").cast(
+            pa.timestamp("s")
+        ).cast(pa.int64())  # fmt: skip
+    if pa.types.is_date(times.type):
+        return times.cast(pa.timestamp("s")).cast(pa.int64())
+    raise pa.ArrowInvalid("a time of day, or a stretch of time, is no moment")
+
+
+def nulls_for_missing(array: pa.Array, missing: Sequence[str]) -> pa.Array:
+    """Null where the value is one of the words for missing."""
+    if pa.types.is_binary(array.type):
+        words = pa.array([word.encode() for word in missing], pa.binary())
+    elif pa.types.is_int64(array.type):
+        words = pa.array([int(word) for word in missing if PLAIN_PATTERN.fullmatch(word)], pa.int64())
+    elif pa.types.is_float64(array.type):
+        words = pa.array([float(word) for word in missing if PLAIN_PATTERN.fullmatch(word)], pa.float64())
+    else:
+        return array
+    if not len(words):
+        return array
+    found = pc.is_in(array, value_set=words)
+    return pc.if_else(found, None, array) if pc.any(found).as_py() else array
+
+
+def _parse_times(spelled: pa.Array) -> pa.Array:
+    plain = pc.match_substring_regex(spelled, WHOLE_PATTERN)
+    whole = pc.if_else(plain, spelled, None).cast(pa.int64())
+    moments = pc.if_else(plain, None, spelled)
+    if moments.null_count == len(moments):
+        return whole
+    moments = pc.replace_substring_regex(moments, r"(\.[0-9]{6})[0-9]+", r"\1")
+    zoned = pc.match_substring_regex(moments, r"[T ].*" + ZONE_PATTERN)
+    here = pc.if_else(zoned, None, moments).cast(MICROSECONDS)
+    elsewhere = pc.if_else(zoned, moments, None).cast(pa.timestamp("us", "UTC")).cast(MICROSECONDS)
+    return pc.coalesce(whole, epoch_seconds(pc.coalesce(here, elsewhere)))
+
+
+def _parse_ids(spelled: pa.Array) -> pa.Array:
+    try:
+        return spelled.cast(pa.int64())
+    except pa.ArrowInvalid:
+        if not pc.all(pc.match_substring_regex(spelled, WHOLE_PATTERN)).as_py():  # nulls apart
+            raise
+    digits = pc.replace_substring_regex(spelled, r"^(-?)\+?0*([0-9]+)$", r"\1\2")
+    return pc.if_else(pc.equal(digits, "-0"), "0", digits).cast(pa.binary())

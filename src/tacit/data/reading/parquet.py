@@ -1,4 +1,4 @@
-"""Parquet to the same typed columns as text gives, so that nothing after it needs to know."""
+"""Parquet files parsed into the same typed columns as text files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tacit.data.reading.cells import numbers, seconds, without_missing
-from tacit.data.reading.layout import EXPECTED, Layout, Raw
-from tacit.data.reading.text import SPELLED, Parsed
+from tacit.data.reading.layout import (
+    EXPECTED,
+    CellType,
+    FileLayout,
+    epoch_seconds,
+    nulls_for_missing,
+    parse_numbers,
+)
+from tacit.data.reading.text import SPELLED, ParsedBlock
 from tacit.errors import BadInput
-from tacit.parquet import batches, open_parquet
+from tacit.parquet import open_parquet, parquet_batches
 
 ROWS_PER_BATCH = 2**16
 BYTES = (
@@ -35,13 +41,13 @@ def is_parquet(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class ParquetParser:
-    """Reads the wanted columns. Row numbers, from 1, stand for line numbers."""
+    """Parses the wanted columns of a Parquet file. Row numbers, from 1, stand for line numbers."""
 
-    layout: Layout
+    layout: FileLayout
     path: Path
     wanted: Sequence[str]  # by our names
 
-    def blocks(self) -> Iterator[partial[Parsed]]:
+    def blocks(self) -> Iterator[partial[ParsedBlock]]:
         """The batches in order, each waiting to be parsed on whichever core is free."""
         with open_parquet(self.path) as file:
             size, rows = self.path.stat().st_size, max(1, file.metadata.num_rows)
@@ -55,15 +61,15 @@ class ParquetParser:
     def _batches(self, file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
         # One row group after the other: over all of them at once, pyarrow holds on to what it has read.
         for group in range(file.num_row_groups):
-            yield from batches(self.path, file, columns, ROWS_PER_BATCH, group=group)
+            yield from parquet_batches(self.path, file, columns, ROWS_PER_BATCH, group=group)
 
-    def parse(self, batch: pa.RecordBatch, first: int, position: int, theirs: Sequence[str]) -> Parsed:
+    def parse(self, batch: pa.RecordBatch, first: int, position: int, theirs: Sequence[str]) -> ParsedBlock:
         columns = [
             self._typed(name, batch.column(their), first)
             for name, their in zip(self.wanted, theirs, strict=True)
         ]
         rows = pa.RecordBatch.from_arrays(columns, names=list(self.wanted))
-        return Parsed(rows, np.arange(first, first + batch.num_rows), [], position)
+        return ParsedBlock(rows, np.arange(first, first + batch.num_rows), [], position)
 
     def _typed(self, name: str, array: pa.Array, first: int) -> pa.Array:
         raw = self.layout.columns[name]
@@ -73,7 +79,7 @@ class ParquetParser:
         if row is not None:
             raise BadInput(f"{self.path}: row {first + row}, column {name}: expected UTF-8, got other bytes")
         try:
-            return without_missing(_typed(raw, array), self.layout.missing)
+            return nulls_for_missing(_typed(raw, array), self.layout.missing)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise BadInput(
                 f"{self.path}: column {name}: expected {EXPECTED[raw]} in every row, got {array.type} that "
@@ -88,7 +94,7 @@ def parquet_names(path: Path) -> list[str]:
 
 
 def _first_that_is_no_text(array: pa.Array) -> int | None:
-    """Where a text is no UTF-8: pyarrow takes a file's word for it."""
+    """The first row whose text is no UTF-8: pyarrow does not check what a file declares to be text."""
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         return None
     try:
@@ -102,19 +108,19 @@ def _first_that_is_no_text(array: pa.Array) -> int | None:
     return None
 
 
-def _typed(raw: Raw, array: pa.Array) -> pa.Array:
-    if raw is Raw.TIME and pa.types.is_temporal(array.type):
-        return seconds(array)
+def _typed(raw: CellType, array: pa.Array) -> pa.Array:
+    if raw is CellType.TIME and pa.types.is_temporal(array.type):
+        return epoch_seconds(array)
     if pa.types.is_temporal(array.type):
         raise pa.ArrowInvalid("a time has a unit, and numbers and texts have none")
     if raw in SPELLED:
         return _whole(raw, array)
-    if raw is Raw.REAL:
+    if raw is CellType.REAL:
         return array.cast(pa.float64())
-    if raw is Raw.LIST:
+    if raw is CellType.LIST:
         if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
             raise pa.ArrowInvalid("not a list")
-        return array.cast(pa.list_(_typed(Raw.TEXT, array.values[:0]).type))
+        return array.cast(pa.list_(_typed(CellType.TEXT, array.values[:0]).type))
     if pa.types.is_uint64(array.type):
         return array.cast(pa.string()).cast(pa.binary())  # its digits: half of the range is beyond int64
     if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
@@ -124,11 +130,11 @@ def _typed(raw: Raw, array: pa.Array) -> pa.Array:
     return array.cast(pa.binary())
 
 
-def _whole(raw: Raw, array: pa.Array) -> pa.Array:
+def _whole(raw: CellType, array: pa.Array) -> pa.Array:
     """Whole numbers, however the file holds them."""
     if pa.types.is_floating(array.type):
         array = pc.if_else(pc.is_nan(array), None, array)  # as pandas spells a missing whole number
-    if raw is Raw.ID and (pa.types.is_uint64(array.type) or pa.types.is_decimal(array.type)):
+    if raw is CellType.ID and (pa.types.is_uint64(array.type) or pa.types.is_decimal(array.type)):
         array = array.cast(pa.string())  # half of the range, or more of it, is beyond int64
     is_text = any(is_bytes(array.type) for is_bytes in (*BYTES, pa.types.is_large_string))
-    return numbers(raw, array.cast(pa.string()), ()) if is_text else array.cast(pa.int64())
+    return parse_numbers(raw, array.cast(pa.string()), ()) if is_text else array.cast(pa.int64())

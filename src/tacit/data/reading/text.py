@@ -1,11 +1,17 @@
-"""Lines to typed columns, by pyarrow; where it refuses a block, the lines at fault are found by halving."""
+"""Text files parsed into typed columns, one block of whole lines at a time.
+
+Files may be plain or compressed and are never held whole. pyarrow parses each block; where it refuses one,
+the block is halved until the bad lines are found.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,17 +19,101 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
 from tacit.data.reading.bad_rows import BadRow
-from tacit.data.reading.blocks import UTF8_MARK, Block
-from tacit.data.reading.cells import numbers
-from tacit.data.reading.layout import ARROW_TYPE, EXPECTED, Encoding, Layout, Raw
+from tacit.data.reading.layout import ARROW_TYPE, EXPECTED, CellType, Encoding, FileLayout, parse_numbers
 from tacit.errors import BadInput
 
-SPELLED = frozenset({Raw.WHOLE, Raw.FLAG, Raw.TIME, Raw.ID})  # in more ways than by digits
+BLOCK_BYTES = 4 * 2**20
+LONGEST_LINE = 2**20
+UTF8_MARK = b"\xef\xbb\xbf"
+COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """A block of whole lines, the last of which may lack its end."""
+
+    lines: bytes
+    first_line: int
+    position: int  # bytes of the file, as it lies on disk, that were read up to here
+
+    @property
+    def count(self) -> int:
+        return self.lines.count(b"\n") + (not self.lines.endswith(b"\n"))
+
+    def without_first_line(self) -> TextBlock:
+        _, _, rest = self.lines.partition(b"\n")
+        return replace(self, lines=rest, first_line=self.first_line + 1)
+
+    def without_mark(self) -> TextBlock:
+        """Without the three bytes that some editors put before UTF-8."""
+        return replace(self, lines=self.lines.removeprefix(UTF8_MARK))
+
+
+def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[TextBlock]:
+    """The file's lines in order, numbered from 1."""
+    with closing(pa.OSFile(str(path))) as file:
+        compression = compression_of(path)
+        stream = file if compression is None else pa.CompressedInputStream(file, compression)
+        rest, line = b"", 1
+        while True:
+            try:
+                read = stream.read(block_bytes)
+            except OSError as problem:
+                raise BadInput(
+                    f"{path}: expected a whole {compression or 'plain'} file, got an end or an error after "
+                    f"line {line - 1}: {_one_line(problem)}"
+                ) from None
+            if not read:
+                break
+            whole = rest + read
+            _refuse_long_lines(path, whole, line)
+            end = whole.rfind(b"\n") + 1
+            if end == 0:
+                rest = whole
+                continue
+            block = TextBlock(whole[:end], line, file.tell())
+            yield block
+            line += block.count
+            rest = whole[end:]
+        if rest:
+            yield TextBlock(rest, line, file.tell())
+
+
+def first_line(path: Path) -> bytes:
+    """The first line, without its end; empty for an empty file."""
+    for block in blocks(path, 2**16):
+        return block.lines.split(b"\n", 1)[0].removesuffix(b"\r").removeprefix(UTF8_MARK)
+    return b""
+
+
+def compression_of(path: Path) -> str | None:
+    """The compression of a file, by its first bytes, whatever it is called."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    return next((name for magic, name in COMPRESSIONS.items() if start.startswith(magic)), None)
+
+
+def _refuse_long_lines(path: Path, lines: bytes, first_line: int) -> None:
+    """Refuse a line that is too long, whichever block it is in; shorter lines are skipped over."""
+    start = 0
+    while len(lines) - start > LONGEST_LINE:
+        end = lines.rfind(b"\n", start, start + LONGEST_LINE + 1)
+        if end < 0:
+            line = first_line + lines.count(b"\n", 0, start)
+            raise BadInput(f"{path}: expected lines of at most {LONGEST_LINE} bytes, got more at line {line}")
+        start = end + 1
+
+
+def _one_line(problem: Exception) -> str:
+    return " ".join(str(problem).split())
+
+
+SPELLED = frozenset({CellType.WHOLE, CellType.FLAG, CellType.TIME, CellType.ID})  # in more ways than by digits
 LONG = re.compile(rb"[+-]?[0-9]{19,}(\.0*)?")
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedBlock:
     """Typed rows, the line of each, and the lines that were no rows."""
 
     rows: pa.RecordBatch
@@ -34,9 +124,9 @@ class Parsed:
 
 @dataclass(frozen=True)
 class TextParser:
-    """Reads the wanted columns of a file whose columns are `names`, in that order."""
+    """Parses the wanted columns of a text file whose columns are `names`, in that order."""
 
-    layout: Layout
+    layout: FileLayout
     names: Sequence[str]
     wanted: Sequence[str]
     bad_rows_limit: int
@@ -44,14 +134,14 @@ class TextParser:
     # Columns of numbers that blocks so far have spelled another way than by digits.
     _spelled: set[str] = field(default_factory=set, init=False)
 
-    def parse(self, block: Block) -> Parsed:
+    def parse(self, block: TextBlock) -> ParsedBlock:
         tables: list[pa.Table] = []
         lines: list[NDArray[np.int64]] = []
         bad: list[BadRow] = []
         self._collect(self._in_utf8(block), tables, lines, bad)
         rows = pa.concat_tables(_alike(tables)).combine_chunks() if tables else self._empty
         batches = rows.to_batches()
-        return Parsed(
+        return ParsedBlock(
             batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema),
             np.concatenate(lines) if lines else np.empty(0, dtype=np.int64),
             bad,
@@ -59,7 +149,7 @@ class TextParser:
         )
 
     def _collect(
-        self, block: Block, tables: list[pa.Table], lines: list[NDArray[np.int64]], bad: list[BadRow]
+        self, block: TextBlock, tables: list[pa.Table], lines: list[NDArray[np.int64]], bad: list[BadRow]
     ) -> None:
         """Parse a block, or its halves. pyarrow itself is the judge of every line, however it is found."""
         if len(bad) > self.bad_rows_limit:
@@ -73,12 +163,12 @@ class TextParser:
             bad.append(self._verdict(block))
         else:
             middle = _nth_line_start(block.lines, count // 2)
-            first = Block(block.lines[:middle], block.first_line, block.position)
-            second = Block(block.lines[middle:], block.first_line + count // 2, block.position)
+            first = TextBlock(block.lines[:middle], block.first_line, block.position)
+            second = TextBlock(block.lines[middle:], block.first_line + count // 2, block.position)
             self._collect(first, tables, lines, bad)
             self._collect(second, tables, lines, bad)
 
-    def _rows_of(self, block: Block, count: int) -> pa.Table | None:
+    def _rows_of(self, block: TextBlock, count: int) -> pa.Table | None:
         """The block as a table, or nothing where some line of it is not exactly one row."""
         lines = block.lines
         # pyarrow ends a row at a bare carriage return, and an open quote at the end of the block. Apart from
@@ -100,7 +190,7 @@ class TextParser:
             return None
         return table if table.num_rows == count else None
 
-    def _in_utf8(self, block: Block) -> Block:
+    def _in_utf8(self, block: TextBlock) -> TextBlock:
         """The same lines: a letter of another encoding never has the byte of a line's end."""
         if self.layout.encoding is Encoding.UTF8 or block.lines.isascii():
             return block
@@ -123,11 +213,11 @@ class TextParser:
         for at, name in enumerate(columns):
             raw, column = self.layout.columns[name], table.column(name)
             if name in by_hand:
-                typed = numbers(raw, column.combine_chunks(), self.layout.missing)
+                typed = parse_numbers(raw, column.combine_chunks(), self.layout.missing)
                 if name not in self._spelled and not _are_digits(column):
                     self._spelled.add(name)
                 table = table.set_column(at, name, typed)
-            elif raw is Raw.TEXT:
+            elif raw is CellType.TEXT:
                 table = table.set_column(at, name, column.cast(pa.binary()))
         return table
 
@@ -164,10 +254,10 @@ class TextParser:
     def _empty(self) -> pa.Table:
         raw = ((name, self.layout.columns[name]) for name in self.wanted)
         return pa.schema(
-            [(name, pa.binary() if each is Raw.TEXT else ARROW_TYPE[each]) for name, each in raw]
+            [(name, pa.binary() if each is CellType.TEXT else ARROW_TYPE[each]) for name, each in raw]
         ).empty_table()
 
-    def _verdict(self, block: Block) -> BadRow:
+    def _verdict(self, block: TextBlock) -> BadRow:
         """Why one line is no row."""
         line = block.lines.removesuffix(b"\r\n").removesuffix(b"\n")
         if not line:
@@ -188,11 +278,11 @@ class TextParser:
                 return self._verdict_on(name, block)
         return BadRow(block.first_line, "", "expected a row that can be parsed, got another line")
 
-    def _verdict_on(self, name: str, block: Block) -> BadRow:
-        """Why a cell is not what its column holds. Another encoding is no matter of a row, and refuses all."""
+    def _verdict_on(self, name: str, block: TextBlock) -> BadRow:
+        """Why a cell is not what its column holds. Another encoding refuses the file, not the row."""
         raw = self.layout.columns[name]
         (cell,) = self._as(block.lines, {name: pa.string()}, checked=False).column(name).cast(pa.binary())
-        if raw is Raw.TEXT:
+        if raw is CellType.TEXT:
             raise BadInput(
                 f"{self.place}: line {block.first_line}, column {name}: expected UTF-8, got other bytes"
                 f"{self.layout.advice}"

@@ -1,11 +1,11 @@
-"""Auctions: what is offered and at what price is public; only the choice reads private scores.
+"""Many auctions at once: what is offered and at what price is public; only the choice reads private scores.
 
-candidates   blocks of ragged auctions, public and private columns apart
-logs         the same from a generated market or a Parquet log, block by block
-rules        price rules, reserve, cutoff, abstaining: all public
-offers       rank, price and cut a block, from its public columns alone
-noisy_price  prices with noise on private data, for comparison only
-choices      greedy, non-personalised, top-m randomized response, noisy maxima
-metrics      clicks, surplus, revenue and welfare, with standard errors
-market       all of it over a stream of blocks
+blocks            ragged auctions, public and private columns apart; ranked and priced offers
+logs              blocks from a generated market or a Parquet log, as they stream by
+choices           greedy, non-personalised, top-m randomized response
+planned_choices   plans for blocks, as choice rules
+noisy_choices     noisy max, for comparison only
+noisy_prices      prices with noise on private data, for comparison only
+metrics, market   clicks, surplus, revenue and welfare with standard errors, over a stream of blocks
+incentives        what bidders gain by bidding less than their value
 """

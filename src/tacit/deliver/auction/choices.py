@@ -1,7 +1,8 @@
-"""How devices choose among what they are offered, and the law of it, for a block of auctions at once.
+"""Choice rules for a block of auctions at once, and the laws they choose by.
 
 A rule reads private scores in the public order of the offers and answers with a place in each auction's list,
-or -1 where nothing is offered. Ties of private scores go to the better public rank.
+or -1 where nothing is offered. Ties of private scores go to the better public rank. Top-m randomized response
+has the laws of `TopChoice`, each auction with its own (epsilon, k, m).
 """
 
 from __future__ import annotations
@@ -9,25 +10,112 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from functools import lru_cache
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.auction.candidates import Floats, Integers
-from tacit.deliver.auction.offers import Offers
-from tacit.deliver.auction.top_laws import LawTable, TopColumns
+from tacit.deliver.auction.blocks import Floats, Integers, Offers
 from tacit.errors import BadInput
-from tacit.kernels.choices import choose_top, top_pmf
+from tacit.kernels.choices import TopLaws, choose_top, top_pmf
 from tacit.privacy.budget import rounded_up
-from tacit.privacy.randomness import Words
+from tacit.privacy.choice.top_choice import TopChoice
+from tacit.privacy.randomness import WordSource
+
+LARGEST_TABLE = 2**20
 
 MOST_SIZES = 512
 """Laws for all sizes up to here are made beforehand, a few microseconds each."""
 
-
 GREEDY, NON_PERSONALISED = "greedy", "non-personalised"
 """What the two ends are called, that others are measured between."""
+
+TopColumns = tuple[Integers, Integers, NDArray[np.uint64], NDArray[np.uint64], Integers]
+
+
+@dataclass(frozen=True)
+class LawTable:
+    """Which law each auction has, and what each law may tell."""
+
+    laws: TopLaws
+    law_epsilon: Floats
+
+    @property
+    def epsilon(self) -> Floats:
+        """One per auction."""
+        return self.law_epsilon[self.laws.law]
+
+    @classmethod
+    def of(cls, epsilon: float | Floats, kept: Integers, top: Integers) -> LawTable:
+        """For each auction the most telling law whose exact epsilon is at most the one asked for."""
+        different, which = _different(epsilon, kept, top)
+        return _table(tuple(different), which)
+
+    @classmethod
+    def certain(cls, kept: Integers) -> LawTable:
+        """The privately best of those kept, for sure: no privacy where there is more than one."""
+        largest = int(kept.max(initial=0)) + 1
+        numbers, nothing = np.arange(largest), np.zeros(largest, np.int64)
+        words = np.full(largest, 2**64 - 1, np.uint64)
+        laws = TopLaws(kept, numbers, np.minimum(numbers, 1), nothing.astype(np.uint64), words, nothing)
+        return cls(laws, np.where(numbers > 1, np.inf, 0.0))
+
+    @classmethod
+    def by_size(cls, epsilon: float, kept: int | None, top: int, sizes: Integers) -> LawTable:
+        """The same where only the number of candidates differs."""
+        # A power of two of them, so that blocks share their tables whatever their largest auction is.
+        up_to = 1 << int(sizes.max(initial=0)).bit_length()
+        kept_of = [size if kept is None else min(size, kept) for size in range(up_to)]
+        return _table(tuple((epsilon, k, min(k, top)) for k in kept_of), sizes)
+
+
+def _table(different: tuple[tuple[float, int, int], ...], which: Integers) -> LawTable:
+    kept, top, low, high, spare, spent = _arrays(different)
+    return LawTable(TopLaws(which, kept, top, low, high, spare), spent)
+
+
+def _different(
+    epsilon: float | Floats, kept: Integers, top: Integers
+) -> tuple[list[tuple[float, int, int]], Integers]:
+    """The (epsilon, k, m) that occur, and which of them each auction has."""
+    budgets, budget = (
+        np.unique(epsilon, return_inverse=True)
+        if isinstance(epsilon, np.ndarray)
+        else (np.array([epsilon], np.float64), np.int64(0))
+    )
+    base = int(kept.max(initial=0)) + 1
+    codes: Integers = (budget * base + kept) * base + top
+    size = len(budgets) * base * base
+    if size <= LARGEST_TABLE:  # counting is faster than sorting
+        present = np.flatnonzero(np.bincount(codes, minlength=size))
+        places = np.zeros(size, np.int64)
+        places[present] = np.arange(len(present))
+        which = places[codes]
+    else:
+        present, which = np.unique(codes, return_inverse=True)
+    named = [(float(budgets[code // base**2]), code // base % base, code % base) for code in present.tolist()]
+    return named, which
+
+
+@lru_cache(maxsize=256)
+def _arrays(different: tuple[tuple[float, int, int], ...]) -> tuple[NDArray[Any], ...]:
+    """kept, top, low, high and spare words, and exact epsilons, of the laws that occur."""
+    laws = [_law(*each) for each in different]
+    low, high, spare, spent = zip(*laws, strict=True) if laws else ((), (), (), ())
+    kept, top = (np.array([each[place] for each in different], np.int64) for place in (1, 2))
+    weights = (np.array(words, np.uint64) for words in (low, high))
+    return kept, top, *weights, np.array(spare, np.int64), np.array(spent, np.float64)
+
+
+@lru_cache(maxsize=2**14)
+def _law(epsilon: float, kept: int, top: int) -> tuple[int, int, int, float]:
+    """Low, high and spare words of 2^64, and the exact epsilon. Where one or none is kept, nothing is drawn."""
+    if kept <= 1:
+        return 1, 1, 0, 0.0
+    law = TopChoice.for_epsilon(epsilon, kept, kept, top)
+    return law.low_weight, law.high_weight, law.spare, law.epsilon
 
 
 class ChoiceRule(Protocol):
@@ -45,7 +133,7 @@ class ChoiceRule(Protocol):
     def pmf(self, offers: Offers, scores: Floats) -> Floats:
         """The chance of each candidate, in the order of the offers."""
 
-    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:
+    def choose(self, offers: Offers, scores: Floats, words: WordSource) -> Integers:
         """The place chosen in each auction, from one word each."""
 
 
@@ -61,7 +149,7 @@ class Greedy:
     def pmf(self, offers: Offers, scores: Floats) -> Floats:
         return top_pmf(offers.offsets, scores, LawTable.certain(offers.sizes).laws)
 
-    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:  # noqa: ARG002 (nothing is random)
+    def choose(self, offers: Offers, scores: Floats, words: WordSource) -> Integers:  # noqa: ARG002 (nothing is random)
         no_words = np.zeros(offers.count, np.uint64)
         return choose_top(offers.offsets, scores, LawTable.certain(offers.sizes).laws, no_words)
 
@@ -84,15 +172,15 @@ class NonPersonalised:
     def pmf(self, offers: Offers, scores: Floats) -> Floats:
         return top_pmf(offers.offsets, scores, LawTable.certain(np.minimum(offers.sizes, 1)).laws)
 
-    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:  # noqa: ARG002
+    def choose(self, offers: Offers, scores: Floats, words: WordSource) -> Integers:  # noqa: ARG002
         return np.minimum(offers.sizes, 1) - 1
 
 
 @dataclass(frozen=True)
-class TopOf:
+class TopChoiceRule:
     """Top-m randomized response among the public best k: trunc(k, m), the law of `TopChoice`.
 
-    `kept` (k, by default all) and `top` (m) are one number, or one an auction; where an auction has fewer
+    `kept` (k, by default all) and `top` (m) are one number, or one per auction; where an auction has fewer
     candidates, they are all of those. So may epsilon be; where it is 0 the public best is chosen.
 
     Guarantee:  that of `TopChoice`, whose whole numbers these are: each word names whom it names there.
@@ -122,7 +210,7 @@ class TopOf:
     def pmf(self, offers: Offers, scores: Floats) -> Floats:
         return top_pmf(offers.offsets, scores, self._table(offers).laws)
 
-    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:
+    def choose(self, offers: Offers, scores: Floats, words: WordSource) -> Integers:
         return choose_top(offers.offsets, scores, self._table(offers).laws, words(offers.count))
 
     def laws_by_size(self, largest: int) -> TopColumns | None:
@@ -154,7 +242,7 @@ class TopOf:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRule:
     """The rule that a public plan makes of a block's offers, which hold nothing private.
 
     Guarantee:  that of the rule it makes, for each auction: `epsilon` is what that rule has for it. A rule that
@@ -175,7 +263,7 @@ class Planned:
     def pmf(self, offers: Offers, scores: Floats) -> Floats:
         return self._rule(offers).pmf(offers, scores)
 
-    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:
+    def choose(self, offers: Offers, scores: Floats, words: WordSource) -> Integers:
         return self._rule(offers).choose(offers, scores, words)
 
     def _rule(self, offers: Offers) -> ChoiceRule:
@@ -188,15 +276,15 @@ def expect_fit_to_show(rule: ChoiceRule) -> None:
     """Refuse a rule whose epsilon is no promise."""
     if rule.measured_only:
         raise BadInput(
-            f"expected a choice whose epsilon is a bound, such as TopOf, or NoisyMax one request at a time, "
-            f"got {type(rule).__name__}, which is for measuring only"
+            "expected a choice whose epsilon is a bound, such as TopChoiceRule, or NoisyMax one request at a "
+            f"time, got {type(rule).__name__}, which is for measuring only"
         )
 
 
 def expect_within_budget(
     offers: Offers, rule: ChoiceRule, left: expect.Number | Floats, user: Integers | None = None
 ) -> None:
-    """Refuse a block that a device cannot pay for. `left` is what it has, one figure or one an auction.
+    """Refuse a block that a device cannot pay for. `left` is what it has, one figure or one per auction.
 
     With `user`, all that a user's auctions in the block ask for together is compared with the least that is
     left in one of them. Without it nobody knows which auctions are one device's, and each is compared alone.

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.auction.candidates import (
+from tacit.deliver.auction.blocks import (
     AuctionBlock,
     AuctionNames,
-    Event,
+    BidEvent,
     Floats,
     Integers,
     PublicCandidates,
@@ -24,7 +24,7 @@ from tacit.deliver.auction.candidates import (
 )
 from tacit.errors import BadInput
 from tacit.kernels.auctions import MOST_MICROS
-from tacit.parquet import batches, open_parquet
+from tacit.parquet import open_parquet, parquet_batches
 from tacit.schema.columns import LogSchema, Role
 
 MICROS = 1_000_000
@@ -43,7 +43,7 @@ PRICED_BY = {
 
 
 class GeneratedAuctions(Protocol):
-    """What a generator of auctions hands over: bids in currency units a click, and two probabilities of one."""
+    """What a generator of auctions hands over: bids in currency units per click, two click probabilities."""
 
     @property
     def offsets(self) -> Integers: ...
@@ -79,7 +79,7 @@ def generated_blocks(
 
 
 @dataclass(frozen=True)
-class LogNames:
+class AuctionLogColumns:
     """Which columns of a log say what. Rows of an auction lie together; their order breaks ties.
 
     The first five are public, and prices are made of them alone. `private` names columns that may never be
@@ -97,7 +97,7 @@ class LogNames:
     private_conversion: str | None = None
     true_click: str | None = None  # logged clicks, to measure by
     user: str | None = None
-    bids_for: Event = Event.CLICK
+    bids_for: BidEvent = BidEvent.CLICK
     private: frozenset[str] = frozenset()
     schema: LogSchema | None = None
 
@@ -129,12 +129,14 @@ class LogNames:
         return list(dict.fromkeys(name for name in used + more if name is not None))
 
 
-def logged_blocks(path: str | Path, names: LogNames, rows: int = ROWS_PER_BLOCK) -> Iterator[AuctionBlock]:
-    """A Parquet log, about so many rows at a time; an auction is never cut in two."""
-    with opened(path) as file:
+def logged_blocks(
+    path: str | Path, names: AuctionLogColumns, rows: int = ROWS_PER_BLOCK
+) -> Iterator[AuctionBlock]:
+    """A Parquet log, about `rows` rows at a time; an auction is never cut in two."""
+    with open_auction_log(path) as file:
         expect_columns(path, names.columns, file.schema_arrow.names)
         waiting: pa.Table | None = None
-        for batch in batches(path, file, names.columns, rows):
+        for batch in parquet_batches(path, file, names.columns, rows):
             table = pa.Table.from_batches([batch])
             waiting = table if waiting is None else pa.concat_tables([waiting, table])
             starts = _starts(waiting, names)
@@ -146,7 +148,7 @@ def logged_blocks(path: str | Path, names: LogNames, rows: int = ROWS_PER_BLOCK)
             yield _block(waiting, _starts(waiting, names), names)
 
 
-def opened(path: str | Path) -> pq.ParquetFile:
+def open_auction_log(path: str | Path) -> pq.ParquetFile:
     """The file, or a refusal that says whether there is none or another kind."""
     if not Path(path).is_file():
         raise BadInput(f"{path}: expected a Parquet file, got {'a folder' if Path(path).is_dir() else 'none'}")
@@ -165,7 +167,7 @@ def expect_columns(path: str | Path, wanted: Iterable[str], there: Collection[st
         raise BadInput(f"{path}: expected columns {', '.join(lacking)}, got only {known}{close}")
 
 
-def _starts(table: pa.Table, names: LogNames) -> Integers:
+def _starts(table: pa.Table, names: AuctionLogColumns) -> Integers:
     """Where the auctions begin."""
     ids = _numpy(table, names.auction)
     if not len(ids):
@@ -173,7 +175,7 @@ def _starts(table: pa.Table, names: LogNames) -> Integers:
     return np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1]).astype(np.int64)
 
 
-def _block(table: pa.Table, starts: Integers, names: LogNames) -> AuctionBlock:
+def _block(table: pa.Table, starts: Integers, names: AuctionLogColumns) -> AuctionBlock:
     offsets = np.append(starts, table.num_rows)
     auctions = AuctionNames(_numpy(table, names.auction)[starts])
 

@@ -1,11 +1,11 @@
-"""A market: arms compared over a stream of blocks, so that no log ever sits in memory.
+"""A market: arms compared over a stream of blocks, so that no log is ever in memory as a whole.
 
 >>> import numpy as np
->>> from tacit.deliver.auction.candidates import AuctionBlock, PublicCandidates, Rates
->>> from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopOf
+>>> from tacit.deliver.auction.blocks import AuctionBlock, PublicCandidates, Rates
+>>> from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopChoiceRule
 >>> server, device = np.array([0.03, 0.02, 0.05]), np.array([0.01, 0.06, 0.05])
 >>> public = PublicCandidates(np.array([0, 2, 3]), np.array([1_000_000, 1_200_000, 500_000]), Rates(server))
->>> arms = {"public": Arm(NonPersonalised()), "private": Arm(TopOf(5.0)), "greedy": Arm(Greedy())}
+>>> arms = {"public": Arm(NonPersonalised()), "private": Arm(TopChoiceRule(5.0)), "greedy": Arm(Greedy())}
 >>> found = measure([AuctionBlock(public, Rates(device))], arms)
 >>> [round(found.mean(arm, "clicks"), 4) for arm in arms]
 [0.03, 0.0548, 0.055]
@@ -21,16 +21,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.auction.candidates import EVENT_CODES, AuctionBlock, Event, Events, Floats, Integers
-from tacit.deliver.auction.choices import ChoiceRule, TopOf, expect_fit_to_show, expect_within_budget
-from tacit.deliver.auction.metrics import METRICS, Totals, values_of
-from tacit.deliver.auction.noisy_price import NoisyPrice, noisy_prices
-from tacit.deliver.auction.offers import Offers, offer
-from tacit.deliver.auction.rules import Charged, Rules
+from tacit.deliver.auction.blocks import (
+    EVENT_CODES,
+    AuctionBlock,
+    BidEvent,
+    BidEvents,
+    Floats,
+    Integers,
+    Offers,
+    make_offers,
+)
+from tacit.deliver.auction.choices import ChoiceRule, TopChoiceRule, expect_fit_to_show, expect_within_budget
+from tacit.deliver.auction.metrics import METRICS, MetricTotals, metric_values
+from tacit.deliver.auction.noisy_prices import NoisyPrice, noisy_prices
+from tacit.deliver.protocol.prices import BillingEvent, Rules
 from tacit.errors import BadInput
-from tacit.kernels.auctions import EMPTY, RESERVE, Shown, run_auctions
+from tacit.kernels.auctions import EMPTY, RESERVE, ShownCandidates, run_auctions
 from tacit.kernels.choices import expected
-from tacit.privacy.randomness import Words
+from tacit.privacy.randomness import WordSource
 from tacit.schema.impressions import DUE_ON, NO_BIDDER, OWN_BID, RESERVE_PRICE, Impressions
 
 
@@ -43,15 +51,15 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Results:
-    """Means an auction of every metric of every arm, with standard errors; arms share their auctions.
+class MarketResults:
+    """Means per auction of every metric of every arm, with standard errors; arms share their auctions.
 
     most_epsilon   the most that a choice of the arm may tell
     measured_only  arms for which that is what was asked, and no bound
     """
 
     arms: tuple[str, ...]
-    totals: Totals
+    totals: MetricTotals
     most_epsilon: Mapping[str, float]
     measured_only: frozenset[str] = frozenset()
 
@@ -87,80 +95,81 @@ def measure(
     arms: Mapping[str, Arm],
     *,
     epsilon_left: expect.Number | None = None,
-    words: Words | None = None,
-) -> Results:
+    words: WordSource | None = None,
+) -> MarketResults:
     """Expected metrics of every arm on the same auctions, by the exact laws of their choices.
 
     With `words`, choices are drawn instead: a check of the expectation. With `epsilon_left`, a block that asks
     more of a device is refused before anything is counted from it: of a user's auctions in the block together,
-    or of each auction alone where the block names no users. Every block starts with so much left again.
+    or of each auction alone where the block names no users. Every block starts with `epsilon_left` again.
     """
     if not arms:
         raise BadInput("expected at least one arm, got none")
-    totals, most = Totals(len(METRICS) * len(arms)), dict.fromkeys(arms, 0.0)
+    totals, most = MetricTotals(len(METRICS) * len(arms)), dict.fromkeys(arms, 0.0)
     for block in blocks:
         found: list[Floats] = []
         for name, arm in arms.items():
-            offers = offer(block.public, arm.rules)
+            offers = make_offers(block.public, arm.rules)
             if epsilon_left is not None:
                 expect_within_budget(offers, arm.choice, epsilon_left, block.user)
             most[name] = max(most[name], float(arm.choice.epsilon(offers).max(initial=0.0)))
             found.append(_metrics(block, offers, arm.choice, words))
         totals.add(np.concatenate(found, axis=1), block.user)
     measured_only = frozenset(name for name, arm in arms.items() if arm.choice.measured_only)
-    return Results(tuple(arms), totals, most, measured_only)
+    return MarketResults(tuple(arms), totals, most, measured_only)
 
 
 def measure_noisy_prices(
-    blocks: Iterable[AuctionBlock], arm: Arm, price: NoisyPrice, words: Words
-) -> tuple[Totals, float]:
-    """Metrics at noisy prices, for comparison only, and the epsilon an impression costs with them.
+    blocks: Iterable[AuctionBlock], arm: Arm, price: NoisyPrice, words: WordSource
+) -> tuple[MetricTotals, float]:
+    """Metrics at noisy prices, for comparison only, and the epsilon that an impression costs with them.
 
-    Choices are drawn, and only what was chosen gets a noisy price: one a request, as its epsilon is for.
+    Choices are drawn, and only what was chosen gets a noisy price: one per request, as its epsilon is for.
     """
-    totals, most = Totals(len(METRICS)), 0.0
+    totals, most = MetricTotals(len(METRICS)), 0.0
     for block in blocks:
-        offers = offer(block.public, arm.rules)
+        offers = make_offers(block.public, arm.rules)
         most = max(most, float(arm.choice.epsilon(offers).max(initial=0.0)))
         chosen = arm.choice.choose(offers, private_scores(block, offers), words)
         noisy = noisy_prices(block, offers, chosen, price, words)
         prices = offers.price_micros.copy()
         prices[offers.offsets[noisy.auctions] + chosen[noisy.auctions]] = noisy.noisy_micros
-        totals.add(_drawn(offers, values_of(block, offers, prices), chosen), block.user)
+        totals.add(_drawn(offers, metric_values(block, offers, prices), chosen), block.user)
     return totals, most + price.epsilon
 
 
 def choose_block(
-    block: AuctionBlock, arm: Arm, words: Words, *, epsilon_left: expect.Number | Floats | None = None
+    block: AuctionBlock, arm: Arm, words: WordSource, *, epsilon_left: expect.Number | Floats | None = None
 ) -> tuple[Offers, Integers]:
     """One block: what was offered, and the place each device chose. Refused before anything is drawn.
 
-    `epsilon_left` is what a device has before this block, one figure or one an auction; the caller deducts what
-    the block spends. A user's auctions in it are added up; where it names no users, each is compared alone.
+    `epsilon_left` is what a device has before this block, one figure or one per auction; the caller deducts
+    what the block spends. A user's auctions in it are added up; where it names no users, each is compared
+    alone.
     """
     expect_fit_to_show(arm.choice)
-    offers = offer(block.public, arm.rules)
+    offers = make_offers(block.public, arm.rules)
     if epsilon_left is not None:
         expect_within_budget(offers, arm.choice, epsilon_left, block.user)
     return offers, arm.choice.choose(offers, private_scores(block, offers), words)
 
 
 def show_block(
-    block: AuctionBlock, arm: Arm, words: Words, *, epsilon_left: expect.Number | Floats | None = None
+    block: AuctionBlock, arm: Arm, words: WordSource, *, epsilon_left: expect.Number | Floats | None = None
 ) -> Impressions:
     """One block for the bill: what is shown and its price, in one pass where the law goes by size alone.
 
     `epsilon_left` is as in `choose_block`.
     """
-    laws = arm.choice.laws_by_size(block.public.largest + 1) if isinstance(arm.choice, TopOf) else None
+    laws = arm.choice.laws_by_size(block.public.largest + 1) if isinstance(arm.choice, TopChoiceRule) else None
     if laws is None or epsilon_left is not None:
         offers, chosen = choose_block(block, arm, words, epsilon_left=epsilon_left)
-        return impressions(block, arm.rules, offers.shown(chosen))
+        return make_impressions(block, arm.rules, offers.shown(chosen))
     public = block.public
     columns = (public.offsets, public.bid_micros, public.event_rate)
     drawn = words(public.count)
     shown = run_auctions(*columns, arm.rules.pricing, block.private_event_rate, laws, drawn)
-    return impressions(block, arm.rules, shown)
+    return make_impressions(block, arm.rules, shown)
 
 
 def private_scores(block: AuctionBlock, offers: Offers) -> Floats:
@@ -168,20 +177,20 @@ def private_scores(block: AuctionBlock, offers: Offers) -> Floats:
     return offers.scores(block.public.bid_micros, block.private_event_rate)
 
 
-def impressions(block: AuctionBlock, rules: Rules, shown: Shown) -> Impressions:
+def make_impressions(block: AuctionBlock, rules: Rules, shown: ShownCandidates) -> Impressions:
     """What was shown, for the bill; price setters are named by their campaign.
 
     A price is due on the impression where impressions are charged, else on what the bid is for: so a bid for an
     impression is due on it under either rule.
     """
-    if not isinstance(shown, Shown):
+    if not isinstance(shown, ShownCandidates):
         raise BadInput(f"expected what was shown at public prices, got {type(shown).__name__}")
     public, campaign = block.public, block.public.campaign
     if campaign is None:
         raise BadInput("expected candidates with campaigns to bill, got none")
     most = public.bid_micros[shown.rows]
     due_on = _events(public.bids_for, shown.rows)
-    if rules.price.charged is Charged.IMPRESSION:
+    if rules.price.charged is BillingEvent.IMPRESSION:
         most = np.floor(most * public.event_rate[shown.rows]).astype(np.int64)
         due_on = np.full(len(shown.rows), DUE_ON.index("impression"), np.uint8)
     return Impressions(
@@ -196,7 +205,7 @@ def impressions(block: AuctionBlock, rules: Rules, shown: Shown) -> Impressions:
     )
 
 
-def _setters(shown: Shown, campaign: Integers) -> Integers:
+def _setters(shown: ShownCandidates, campaign: Integers) -> Integers:
     """Who made each price, in the words of the bill: what the kernels call a row is a campaign there."""
     named = campaign.take(shown.setters, mode="clip")
     named[shown.setters == shown.rows] = OWN_BID
@@ -208,16 +217,16 @@ def _setters(shown: Shown, campaign: Integers) -> Integers:
     return named
 
 
-def _events(bids_for: Events, rows: Integers) -> NDArray[np.uint8]:
+def _events(bids_for: BidEvents, rows: Integers) -> NDArray[np.uint8]:
     """The code of the event that each row's bid is for; the bill has the same codes."""
-    if isinstance(bids_for, Event):
+    if isinstance(bids_for, BidEvent):
         return np.full(len(rows), EVENT_CODES[bids_for], np.uint8)
     return bids_for[rows]
 
 
-def _metrics(block: AuctionBlock, offers: Offers, choice: ChoiceRule, words: Words | None) -> Floats:
+def _metrics(block: AuctionBlock, offers: Offers, choice: ChoiceRule, words: WordSource | None) -> Floats:
     """(auctions, METRICS): expected, or as drawn."""
-    scores, values = private_scores(block, offers), values_of(block, offers)
+    scores, values = private_scores(block, offers), metric_values(block, offers)
     if words is None:
         return expected(offers.offsets, choice.pmf(offers, scores), values)
     return _drawn(offers, values, choice.choose(offers, scores, words))

@@ -1,4 +1,4 @@
-"""Clicks, surplus, revenue and welfare an auction, and totals of them over a stream."""
+"""Clicks, surplus, revenue and welfare per auction, and totals of them over a stream."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.deliver.auction.candidates import AuctionBlock, Floats, Integers
-from tacit.deliver.auction.offers import Offers
-from tacit.deliver.auction.rules import Charged
+from tacit.deliver.auction.blocks import AuctionBlock, Floats, Integers, Offers
+from tacit.deliver.protocol.prices import BillingEvent
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY
 
 REACH, LEVEL = 1.96, 0.95
-"""Standard errors on both sides of a mean that hold the truth so often."""
+"""Standard errors on both sides of a mean, and how often they hold the truth."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure an auction: what tables call it, and whether it is money, in micros, or a chance."""
+    """A figure per auction: what tables call it, and whether it is money, in micros, or a chance."""
 
     caption: str
     money: bool
@@ -36,17 +35,17 @@ KINDS = {
 METRICS = tuple(KINDS)
 
 GROUPS = 4096
-"""Users are hashed into so many groups, whose totals give standard errors right to 1 / sqrt(2 groups)."""
+"""Users are hashed into this many groups, whose totals give standard errors right to 1 / sqrt(2 groups)."""
 
 
-def values_of(block: AuctionBlock, offers: Offers, price_micros: Integers | None = None) -> Floats:
+def metric_values(block: AuctionBlock, offers: Offers, price_micros: Integers | None = None) -> Floats:
     """What showing each offered candidate brings in expectation, by what is true: (candidates, METRICS).
 
     Prices are those of the offers, unless others are given.
     """
     truth, event_rate = block.private if block.truth is None else block.truth, true_event_rate(block)
     price = offers.price_micros if price_micros is None else price_micros
-    revenue = offers.taken(event_rate) * price if offers.rules.price.charged is Charged.CLICK else price
+    revenue = offers.taken(event_rate) * price if offers.rules.price.charged is BillingEvent.CLICK else price
     value = offers.taken(block.public.bid_micros * event_rate)
     columns = {
         "clicks": offers.taken(truth.click),
@@ -68,7 +67,7 @@ def true_event_rate(block: AuctionBlock) -> Floats:
 
 
 @dataclass
-class Totals:
+class MetricTotals:
     """Sums over auctions of several columns, enough for means, ratios and their standard errors.
 
     The spread is kept around a first guess of the means, so that nothing cancels; or, with users, by group.
@@ -103,7 +102,7 @@ class Totals:
         if self.group_sums is None or self.group_counts is None:
             self.group_sums = np.zeros((GROUPS, self.columns))
             self.group_counts = np.zeros(GROUPS, np.int64)
-        groups = group_of(users)
+        groups = user_groups(users)
         self.group_counts += np.bincount(groups, minlength=GROUPS)
         for column in range(self.columns):
             self.group_sums[:, column] += np.bincount(groups, values[:, column], GROUPS)
@@ -127,7 +126,7 @@ class Totals:
         return residuals.T @ residuals / self.count**2 * used / max(used - 1, 1)
 
 
-def group_of(users: Integers) -> NDArray[np.int64]:
+def user_groups(users: Integers) -> NDArray[np.int64]:
     """A fixed, public hash (Fibonacci's, mixed once): alike for all blocks, and nobody's secret."""
     mixed = users.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)

@@ -1,4 +1,4 @@
-"""Select noisy max over a block of auctions: the mechanisms that top-m randomized response is compared with."""
+"""Noisy-max choices for blocks of auctions: what top-m randomized response is compared with."""
 
 from __future__ import annotations
 
@@ -9,24 +9,21 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import expect
-from tacit.deliver.auction.candidates import Floats, Integers
-from tacit.deliver.auction.offers import Offers
+from tacit.deliver.auction.blocks import Floats, Integers, Offers
 from tacit.errors import BadInput
 from tacit.kernels.choices import choose_by_pmf, flip_pmf, softmax_pmf
-from tacit.privacy.choice.nodes import unit_nodes
-from tacit.privacy.choice.noise import Noise
-from tacit.privacy.choice.ragged import ragged_pmf
+from tacit.privacy.choice.noise import Noise, ragged_pmf, unit_nodes
+from tacit.privacy.choice.noisy_max import calibrated_rate
 from tacit.privacy.choice.scores import Scaled
-from tacit.privacy.choice.worst_case import calibrated_rate
-from tacit.privacy.randomness import Words
+from tacit.privacy.randomness import WordSource
 
 
 @dataclass(frozen=True)
-class NoisyMaxOf:
+class NoisyMaxRule:
     """The largest of rate x score + noise, for measuring only: it promises nothing, and may not be shown.
 
     Without `clip_micros` scores are scaled into [0, 1] by each request's own best and worst; with it they stay
-    within so many micros of the public score. The rate is epsilon / (2 sensitivity), which spends less than
+    within `clip_micros` of the public score. The rate is epsilon / (2 sensitivity), which spends less than
     epsilon; `calibrated` takes the largest that spends no more, for scaled scores. That is so of the law in
     real numbers. Choices are drawn from it in doubles, where chances of few words are rounded up and the
     likeliest gets all that is left over; so `epsilon` is what was asked, no bound on what a draw tells. What a
@@ -62,14 +59,13 @@ class NoisyMaxOf:
         some = np.concatenate([offers.offsets[:1], offers.offsets[1:][offers.sizes > 0]])
         return ragged_pmf(self.noise, signals * np.repeat(rates, offers.sizes), some)
 
-    def choose(self, offers: Offers, scores: Floats, words: Words) -> Integers:
+    def choose(self, offers: Offers, scores: Floats, words: WordSource) -> Integers:
         return choose_by_pmf(offers.offsets, self.pmf(offers, scores), words(offers.count))
 
     def _clipped(self, offers: Offers, scores: Floats) -> Floats:
         low, high = self._ends(offers)
-        origin = np.repeat(
-            _largest(offers, high), offers.sizes
-        )  # large scores would lose digits times the rate
+        # Large scores would lose digits times the rate.
+        origin = np.repeat(_largest(offers, high), offers.sizes)
         return np.clip(scores, low, high) - origin
 
     def _ends(self, offers: Offers) -> tuple[Floats, Floats]:

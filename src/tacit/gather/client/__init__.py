@@ -1,1 +1,1 @@
-"""A device's side: `contributions` chooses events, `answering` counts them, `reporting` uploads them."""
+"""A device's side: `contributions` chooses events and counts them, `reporter` uploads the counts."""

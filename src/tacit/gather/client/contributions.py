@@ -1,18 +1,32 @@
-"""Which of a device's own events count: chosen once a run, kept, and the same in every round of it."""
+"""Which of a device's own events a run counts, and the device's answer to a question about them.
+
+Events are chosen once per run, kept, and the same in every round of it. The answer counts them in the cells
+that were asked for.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit import expect
 from tacit.errors import BadInput, Refused
-from tacit.gather.wire.encoding import Kind, decode, encode, reading
-from tacit.gather.wire.refusals import Refusal
-from tacit.privacy.ledger.lines import named
+from tacit.gather.protocol.encoding import (
+    MessageKind,
+    Refusal,
+    decode_message,
+    encode_message,
+    malformed_if_refused,
+)
+from tacit.gather.protocol.rounds import Question
+from tacit.privacy.ledger.lines import check_ledger_name
 from tacit.privacy.randomness import Source
+from tacit.schema.contexts.hierarchy import Levels
 
 MOST_EVENTS = 10_000
 LARGEST_AD = 1 << 53
@@ -35,7 +49,7 @@ class ChosenEvents(Protocol):
 class Event:
     """One ad that was shown on the device, in its exact context."""
 
-    context: tuple[Any, ...]  # one value an attribute: numbers, texts, or tuples of them
+    context: tuple[Any, ...]  # one value per attribute: numbers, texts, or tuples of them
     ad: int
     clicked: bool
 
@@ -73,12 +87,13 @@ class Contributions:
 
         Guarantee:  at most `most` of the device's events are in all rounds of the run together, whatever
                     events came later and however often the device was started anew.
-        Neighbours: none: this holds for every device by itself; `answer` says what follows for its counts.
+        Neighbours: none: this holds for every device by itself; `answer_question` says what follows for its
+                    counts.
         Assumes:    `memory` keeps what it was given and is not put back to an older state; whoever names the
                     runs gives each its own `task`.
         Source:     what is used was kept before, and the first that was kept is used, also by a rival process.
         """
-        kept = memory.find_chosen(named("task", task))
+        kept = memory.find_chosen(check_ledger_name("task", task))
         if kept is None:
             kept = memory.keep_chosen(task, cls.choose(events, most, entropy).to_bytes())
         chosen = cls.from_bytes(kept)
@@ -105,12 +120,12 @@ class Contributions:
     def to_bytes(self) -> bytes:
         """For the device's own storage; it never leaves."""
         plain = tuple((each.context, each.ad, each.clicked) for each in self.events)
-        return encode(Kind.CONTRIBUTIONS, self.most, plain)
+        return encode_message(MessageKind.CONTRIBUTIONS, self.most, plain)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Contributions:
-        most, plain = decode(Kind.CONTRIBUTIONS, data, int, tuple, most_fields=MOST_EVENTS)
-        with reading():
+        most, plain = decode_message(MessageKind.CONTRIBUTIONS, data, int, tuple, most_fields=MOST_EVENTS)
+        with malformed_if_refused():
             return cls(tuple(_event(each) for each in plain), most)
 
 
@@ -126,3 +141,38 @@ def _storable(value: Any) -> bool:
     if type(value) is int:
         return abs(value) <= LARGEST_AD
     return type(value) in (str, bool) or (type(value) is float and math.isfinite(value))
+
+
+NodeOf = Callable[[Levels, tuple[Any, ...]], int]
+"""The id of the node that a context is in at these levels; negative where it is in none that is known."""
+
+
+def answer_question(
+    question: Question, contributions: Contributions, node_of: NodeOf, each: int
+) -> NDArray[np.int64]:
+    """(cells,) the device's counts, none above `each`.
+
+    Guarantee:  against all zeros, the answer is at most 2 m in L1 and 2 m r in squared L2, for m =
+                `contributions.most` events and r = `each`; exactly 2 (q r^2 + s^2) at most, with
+                q, s = divmod(m, r). Half of that where the question is for totals alone. Over h rounds of
+                one run, h times that.
+    Neighbours: the contribution of one device set to zero (zero-out).
+    Assumes:    the contributions were chosen once and are the same in every round; the device runs this code.
+                A device that does not is bounded only by what its reports prove.
+    Source:     an event counts in one total and in one of clicks and no-clicks. The counts of either kind add
+                up to at most m, none above r; a sum of squares is greatest where counts are most unequal.
+    """
+    most = expect.whole("each", each, at_least=1)
+    counts = np.zeros(question.cells, np.int64)
+    totals, clicks, no_clicks = counts[question.totals], counts[question.clicks], counts[question.no_clicks]
+    for event in contributions.events:
+        node = node_of(question.levels, event.context)
+        place = int(np.searchsorted(question.nodes, node))
+        if place == len(question.nodes) or question.nodes[place] != node:
+            continue
+        totals[place] += 1
+        start, end = question.offsets[place : place + 2]
+        entry = int(start + np.searchsorted(question.ad[start:end], event.ad))
+        if entry < end and question.ad[entry] == event.ad:
+            (clicks if event.clicked else no_clicks)[entry] += 1
+    return np.minimum(counts, most)

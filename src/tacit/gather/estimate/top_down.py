@@ -1,39 +1,125 @@
 """A run from the coarsest level down: ask, look where there is support, ask about all children there.
 
-Every child of a node with support is visited. (Algorithm 3 of Hardt and Nath, CCS 2012, as printed returns from
-inside its loop, after the first.) What is asked depends on earlier results and on public facts only: the nodes
-of a public universe (see `universe`) and the ads with bids.
+Every child of a node with support is visited. (Algorithm 3 of Hardt and Nath, CCS 2012, as printed returns
+from inside its loop, after the first.) What is asked depends on earlier results and on public facts only: the
+nodes of a public universe and the ads with bids.
+
+Which nodes exist must not depend on private data: a node that is there because somebody was in it tells that
+by being asked about. So `public_nodes` makes them from lists that anybody could write down (the map's cells,
+the tree of categories), not from a log. A device whose context is on no list adds to the coarser nodes that
+it is in, and to none below.
+
+`GatherTask` turns plan, question and both parties' keys into the round that asks the next question.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.gather.estimate.planning import RunPlan
-from tacit.gather.estimate.published import PublishedNoise
-from tacit.gather.estimate.support import AboveNoise, Support
-from tacit.gather.wire.questions import Question
-from tacit.schema.contexts.hierarchy import Levels, is_coarser
+from tacit.gather.estimate.plan import RunPlan
+from tacit.gather.estimate.published_noise import AboveNoise, PublishedNoise, SupportRule
+from tacit.gather.protocol.groups import Group
+from tacit.gather.protocol.promises import CountBounds
+from tacit.gather.protocol.rounds import CHECK_BYTES, DIGEST_BYTES, Question, Round
+from tacit.schema.contexts.hierarchy import Hierarchy, Levels, is_coarser
 from tacit.schema.contexts.nodes import ContextNodes
-from tacit.schema.statistics import Counts, Integers, LevelCounts
+from tacit.schema.counts import Counts, Integers, LevelCounts
+
+MOST_CONTEXTS = 5_000_000
+
+
+def public_nodes(
+    hierarchy: Hierarchy, values: Mapping[str, Sequence[Any]], levels: Iterable[Levels] | None = None
+) -> ContextNodes:
+    """The nodes of every combination of these exact values, by attribute; by default at all levels.
+
+    Guarantee:  none needed: what is made here is the same whatever anybody's device holds.
+    Neighbours: any two sets of devices.
+    Assumes:    the values were listed without looking at private data.
+    Source:     declared keys, as in Chrome's Aggregation Service.
+    """
+    names = [attribute.name for attribute in hierarchy.attributes]
+    if set(values) != set(names):
+        raise BadInput(f"expected public values for {', '.join(names)}, got {', '.join(values) or 'none'}")
+    contexts = math.prod(len(values[name]) for name in names)
+    if not 1 <= contexts <= MOST_CONTEXTS:
+        raise BadInput(
+            f"expected from 1 to {MOST_CONTEXTS:,} combinations of public values, got {contexts:,}: "
+            "list fewer, one for each of the finest nodes that are asked about is enough"
+        )
+    columns = zip(*itertools.product(*(values[name] for name in names)), strict=True)
+    return ContextNodes.of(hierarchy, dict(zip(names, map(list, columns), strict=True)), levels)
+
+
+@dataclass(frozen=True)
+class GatherTask:
+    """What all rounds of a run have in common, beside its plan.
+
+    parties         devices that are enrolled
+    smallest_batch  reports below which nothing is released
+    scope           of the ledger line that pays
+    check           `protocol.rounds.check_key_hash` of the key that both parties check proofs with, if each
+                    report must prove that its counts are within the plan's contribution; None: no proofs
+    """
+
+    name: str
+    parties: int
+    smallest_batch: int
+    scope: str
+    proxy_key: bytes
+    server_key: bytes
+    skew: int = 60
+    check: bytes | None = None
+
+    def round(self, run: RunPlan, question: Question | int, *, level: int, opens: int, closes: int) -> Round:
+        """Round `level` of the run; times are Unix seconds. Instead of a question, the number of cells if what
+        they count was agreed on otherwise.
+
+        With a proof, each count is at most what the plan allows a cell, and all of them at most twice a
+        device's events, since an event counts in a total and as a click or a no-click; or once, where only
+        totals are asked for.
+        """
+        promise, proof = run.promise, self.check is not None
+        if isinstance(question, Question):
+            question.expect_promised(promise)
+        return Round(
+            task=self.name,
+            level=level,
+            cells=question.cells if isinstance(question, Question) else question,
+            question=question.digest if isinstance(question, Question) else bytes(DIGEST_BYTES),
+            group=Group.FIELD64 if proof else Group.RING64,
+            opens=opens,
+            closes=closes,
+            skew=self.skew,
+            parties=self.parties,
+            smallest_batch=self.smallest_batch,
+            noise=run.noise,
+            bounds=CountBounds(each=promise.each, total=promise.contribution.in_all) if proof else None,
+            scope=self.scope,
+            promise=promise,
+            check=self.check or bytes(CHECK_BYTES),
+            proxy_key=self.proxy_key,
+            server_key=self.server_key,
+        )
+
 
 Bids = Callable[[Levels, int], ArrayLike] | Mapping[tuple[Levels, int], ArrayLike]
 """The ads with bids on a node, by its levels and id; a node that a mapping does not have has none. Where an ad
 bids on a node it should on the node's parent: counts of both can then be held together."""
 
 
-class Counted(Protocol):
-    """What a round released; `gather.wire.closing.Result` is one."""
+class RoundCounts(Protocol):
+    """What a round released; `gather.protocol.messages.RoundResult` is one."""
 
     @property
     def values(self) -> NDArray[np.int64]:
@@ -49,11 +135,11 @@ class Counted(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class AskedLevel:
+class LevelResult:
     """One round of a run: what was asked, and what came back."""
 
     question: Question
-    result: Counted
+    result: RoundCounts
 
     @property
     def levels(self) -> Levels:
@@ -65,7 +151,7 @@ class AskedLevel:
 
 
 @dataclass(frozen=True, eq=False)
-class Descent:
+class TopDownRun:
     """A run so far. `question` is what to ask next, None at the end; `after` its answer there is a further one.
 
     The plan has a round for each level of the nodes. With `ads` 0 only totals are asked for, by a plan that
@@ -75,9 +161,9 @@ class Descent:
     nodes: ContextNodes
     ads: int
     plan: RunPlan
-    support: Support = field(default_factory=AboveNoise)
+    support: SupportRule = field(default_factory=AboveNoise)
     bids: Bids | None = None
-    rounds: tuple[AskedLevel, ...] = ()
+    rounds: tuple[LevelResult, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_ads()
@@ -106,7 +192,7 @@ class Descent:
             asked, left = self.chain[-planned:][::-1], self.chain[:-planned]
             raise BadInput(
                 f"expected a plan for the {there} levels of these nodes (a hierarchy adds its root), got "
-                f"{planned}: it would ask only about {_said(asked)}, and every count of {_said(left)} would "
+                f"{planned}: it would ask only about {_join(asked)}, and every count of {_join(left)} would "
                 f"read 0; plan with levels={there}, or ask less: nodes.only({list(self.chain[:planned])})"
             )
         if planned > there:
@@ -136,7 +222,7 @@ class Descent:
         children = np.flatnonzero(np.isin(self.nodes.parent(levels, last.levels), chosen))
         return self._question(levels, children.astype(np.int64)) if len(children) else None
 
-    def after(self, result: Counted) -> Descent:
+    def after(self, result: RoundCounts) -> TopDownRun:
         """The run with the answer to its question."""
         question = self.question
         if question is None:
@@ -144,7 +230,7 @@ class Descent:
         if result.values.shape != (question.cells,):
             raise BadInput(f"expected the counts of {question.cells} cells, got shape {result.values.shape}")
         expect.positive("noise_variance", result.noise_variance)
-        return replace(self, rounds=(*self.rounds, AskedLevel(question, result)))
+        return replace(self, rounds=(*self.rounds, LevelResult(question, result)))
 
     @cached_property
     def counts(self) -> Counts:
@@ -182,7 +268,7 @@ class Descent:
             raise BadInput(f"expected bids of ads from 0 to {self.ads - 1}, got others at {levels}")
         return ads
 
-    def _asked(self, round: AskedLevel) -> LevelCounts:
+    def _asked(self, round: LevelResult) -> LevelCounts:
         question, values = round.question, round.result.values.astype(np.float64)
         nodes = self.nodes.count(question.levels)
         total = np.zeros(nodes)
@@ -210,7 +296,7 @@ class Descent:
         return LevelCounts(levels, nodes, self.ads, np.zeros(nodes), offsets, ad, none, none, sd)
 
 
-def _said(levels: Iterable[Levels]) -> str:
+def _join(levels: Iterable[Levels]) -> str:
     return ", ".join(map(str, levels))
 
 
@@ -218,11 +304,11 @@ def gather_counts(
     nodes: ContextNodes,
     ads: int,
     plan: RunPlan,
-    count: Callable[[Question], Counted],
+    count: Callable[[Question], RoundCounts],
     *,
-    support: Support | None = None,
+    support: SupportRule | None = None,
     bids: Bids | None = None,
-) -> Descent:
+) -> TopDownRun:
     """A whole run, `count` answering each round's question; `.counts` of what it gives are for estimates.
 
     Guarantee:  that of `plan`, for everything that the run releases.
@@ -231,7 +317,7 @@ def gather_counts(
                 about nothing else on the plan's budget.
     Source:     Hardt and Nath, CCS 2012, algorithms 2 and 3.
     """
-    descent = Descent(nodes, ads, plan, AboveNoise() if support is None else support, bids)
-    while (question := descent.question) is not None:
-        descent = descent.after(count(question))
-    return descent
+    run = TopDownRun(nodes, ads, plan, AboveNoise() if support is None else support, bids)
+    while (question := run.question) is not None:
+        run = run.after(count(question))
+    return run

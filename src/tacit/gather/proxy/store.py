@@ -9,7 +9,7 @@ from typing import Protocol
 from tacit import expect
 
 
-class Phase(expect.Choice):
+class ProxyPhase(expect.Choice):
     """How far the proxy is with a round. RELEASED, TOO_FEW, STOPPED are final.
 
     A phase goes back only from CLOSED to OPEN, and only while the server has agreed to nothing: a round that
@@ -25,11 +25,11 @@ class Phase(expect.Choice):
 
 
 @dataclass(frozen=True)
-class StoredRound:
+class StoredProxyRound:
     """A round's canonical bytes, and how far it is."""
 
     body: bytes
-    phase: Phase
+    phase: ProxyPhase
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class NewReport:
     upload: bytes
 
 
-class Added(expect.Choice):
+class AddOutcome(expect.Choice):
     """What became of a new report. The first that applies, in this order."""
 
     SAME = "same"  # this device, id and hash are there already, in whatever phase: a retry
@@ -68,17 +68,17 @@ class ProxyStore(Protocol):
     def open_round(self, digest: bytes, task: str, level: int, body: bytes) -> None:
         """Begin a round. Again with the same body: nothing; another body for (task, level): CONFLICT."""
 
-    def round(self, digest: bytes) -> StoredRound | None: ...
+    def round(self, digest: bytes) -> StoredProxyRound | None: ...
 
-    def rounds(self) -> list[StoredRound]: ...
+    def rounds(self) -> list[StoredProxyRound]: ...
 
-    def add_reports(self, reports: Sequence[NewReport]) -> list[Added]:
+    def add_reports(self, reports: Sequence[NewReport]) -> list[AddOutcome]:
         """Keep new reports, all in one transaction; each also sees those before it in the same call.
 
         A device and a report id are taken within their round, by any report that was ever NEW in it.
         """
 
-    def find_reports(self, reports: Sequence[NewReport]) -> list[Added]:
+    def find_reports(self, reports: Sequence[NewReport]) -> list[AddOutcome]:
         """SAME for each that is there already, NOT_OPEN for others; nothing is kept."""
 
     def unanswered_job(self, digest: bytes) -> StoredJob | None:
@@ -104,7 +104,7 @@ class ProxyStore(Protocol):
     def totals(self, digest: bytes) -> Iterator[bytes]:
         """The partial sums of finished jobs, streamed."""
 
-    def set_phase(self, digest: bytes, phase: Phase, *, only_from: frozenset[Phase]) -> None:
+    def set_phase(self, digest: bytes, phase: ProxyPhase, *, only_from: frozenset[ProxyPhase]) -> None:
         """Go on to a phase. Already there: nothing; from a phase that is not in `only_from`: CONFLICT."""
 
     def keep_share(self, digest: bytes, ids_hash: bytes, share: bytes) -> bytes:

@@ -9,7 +9,7 @@ from typing import Protocol
 from tacit import expect
 
 
-class Phase(expect.Choice):
+class ServerPhase(expect.Choice):
     """How far the server is with a round. A phase never goes back, and RELEASED and TOO_FEW are final."""
 
     OPEN = "open"  # takes jobs
@@ -19,15 +19,15 @@ class Phase(expect.Choice):
 
 
 @dataclass(frozen=True)
-class StoredRound:
+class StoredServerRound:
     """A round's canonical bytes, and how far it is."""
 
     body: bytes
-    phase: Phase
+    phase: ServerPhase
 
 
 @dataclass(frozen=True)
-class KeptJob:
+class AnsweredJob:
     """A job that was answered, by its hash, and the answer."""
 
     job_hash: bytes
@@ -40,11 +40,11 @@ class ServerStore(Protocol):
     def open_round(self, digest: bytes, task: str, level: int, body: bytes) -> None:
         """Begin a round. Again with the same body: nothing; another body for (task, level): CONFLICT."""
 
-    def round(self, digest: bytes) -> StoredRound | None: ...
+    def round(self, digest: bytes) -> StoredServerRound | None: ...
 
-    def rounds(self) -> list[StoredRound]: ...
+    def rounds(self) -> list[StoredServerRound]: ...
 
-    def job(self, digest: bytes, number: int) -> KeptJob | None: ...
+    def job(self, digest: bytes, number: int) -> AnsweredJob | None: ...
 
     def seen(self, digest: bytes, report_ids: Sequence[bytes]) -> set[bytes]:
         """Which of these ids were in an earlier job of the round, whatever its verdict was."""
@@ -58,7 +58,7 @@ class ServerStore(Protocol):
         ids: Sequence[bytes],
         verdicts: bytes,
         total: bytes,
-    ) -> KeptJob:
+    ) -> AnsweredJob:
         """Keep an answer, the ids that it decided with a code each, and the partial sum of the accepted.
 
         The first answer under a number wins and is returned, in whatever phase. For a new number: CLOSED
@@ -74,7 +74,7 @@ class ServerStore(Protocol):
     def totals(self, digest: bytes) -> Iterator[bytes]:
         """The partial sums of answered jobs, streamed."""
 
-    def set_phase(self, digest: bytes, phase: Phase, *, only_from: frozenset[Phase]) -> None:
+    def set_phase(self, digest: bytes, phase: ServerPhase, *, only_from: frozenset[ServerPhase]) -> None:
         """Go on to a phase. Already there: nothing; from a phase that is not in `only_from`: CONFLICT."""
 
     def keep_result(self, digest: bytes, ids_hash: bytes, result: bytes) -> bytes:

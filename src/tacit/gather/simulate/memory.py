@@ -10,14 +10,13 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tacit.errors import Refused
+from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.proxy import store as proxy_store
-from tacit.gather.proxy.store import Added, NewReport, StoredJob
+from tacit.gather.proxy.store import AddOutcome, NewReport, StoredJob
 from tacit.gather.server import store as server_store
-from tacit.gather.server.store import KeptJob
-from tacit.gather.wire.refusals import Refusal
+from tacit.gather.server.store import AnsweredJob
 from tacit.privacy.budget import Budget
-from tacit.privacy.ledger.amount import Amount
-from tacit.privacy.ledger.lines import Line
+from tacit.privacy.ledger.lines import Amount, Line
 from tacit.privacy.ledger.rules import Change, Ledger, Reservation, cost_on
 
 ACCEPTED = int(Refusal.ACCEPTED)
@@ -30,7 +29,7 @@ class _Job:
     total: bytes = b""
 
 
-AnyPhase = TypeVar("AnyPhase", proxy_store.Phase, server_store.Phase)
+AnyPhase = TypeVar("AnyPhase", proxy_store.ProxyPhase, server_store.ServerPhase)
 
 
 @dataclass
@@ -46,7 +45,7 @@ class _Round(Generic[AnyPhase]):
 
 
 @dataclass
-class _ProxyRound(_Round[proxy_store.Phase]):
+class _ProxyRound(_Round[proxy_store.ProxyPhase]):
     reports: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)  # id -> device, upload hash
     devices: dict[bytes, bytes] = field(default_factory=dict)  # device -> id
     uploads: dict[bytes, bytes] = field(default_factory=dict)  # of reports in no finished job
@@ -55,9 +54,9 @@ class _ProxyRound(_Round[proxy_store.Phase]):
 
 
 @dataclass
-class _ServerRound(_Round[server_store.Phase]):
+class _ServerRound(_Round[server_store.ServerPhase]):
     decided: set[bytes] = field(default_factory=set)
-    jobs: dict[int, KeptJob] = field(default_factory=dict)
+    jobs: dict[int, AnsweredJob] = field(default_factory=dict)
     totals: list[bytes] = field(default_factory=list)
 
 
@@ -117,45 +116,45 @@ class _Rounds(Generic[Made, AnyPhase]):
         return self._rounds[digest]
 
 
-class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.Phase]):
+class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.ProxyPhase]):
     """A `ProxyStore` in memory."""
 
     def __init__(self) -> None:
-        super().__init__(partial(_ProxyRound, phase=proxy_store.Phase.OPEN))
+        super().__init__(partial(_ProxyRound, phase=proxy_store.ProxyPhase.OPEN))
 
-    def round(self, digest: bytes) -> proxy_store.StoredRound | None:
+    def round(self, digest: bytes) -> proxy_store.StoredProxyRound | None:
         kept = self._rounds.get(digest)
-        return None if kept is None else proxy_store.StoredRound(kept.body, kept.phase)
+        return None if kept is None else proxy_store.StoredProxyRound(kept.body, kept.phase)
 
-    def rounds(self) -> list[proxy_store.StoredRound]:
-        return [proxy_store.StoredRound(kept.body, kept.phase) for kept in list(self._rounds.values())]
+    def rounds(self) -> list[proxy_store.StoredProxyRound]:
+        return [proxy_store.StoredProxyRound(kept.body, kept.phase) for kept in list(self._rounds.values())]
 
-    def add_reports(self, reports: Sequence[NewReport]) -> list[Added]:
+    def add_reports(self, reports: Sequence[NewReport]) -> list[AddOutcome]:
         with self._lock:
             return [self._add(report) for report in reports]
 
-    def find_reports(self, reports: Sequence[NewReport]) -> list[Added]:
+    def find_reports(self, reports: Sequence[NewReport]) -> list[AddOutcome]:
         with self._lock:
             return [self._find(report) for report in reports]
 
-    def _find(self, report: NewReport) -> Added:
+    def _find(self, report: NewReport) -> AddOutcome:
         kept = self._rounds.get(report.digest)
         same = kept and kept.reports.get(report.report_id) == (report.device, report.upload_hash)
-        return Added.SAME if same else Added.NOT_OPEN
+        return AddOutcome.SAME if same else AddOutcome.NOT_OPEN
 
-    def _add(self, report: NewReport) -> Added:
+    def _add(self, report: NewReport) -> AddOutcome:
         kept, found = self._rounds.get(report.digest), self._find(report)
-        if kept is None or found is Added.SAME or kept.phase is not proxy_store.Phase.OPEN:
+        if kept is None or found is AddOutcome.SAME or kept.phase is not proxy_store.ProxyPhase.OPEN:
             return found
         if report.device in kept.devices:
-            return Added.DEVICE_TAKEN
+            return AddOutcome.DEVICE_TAKEN
         if report.report_id in kept.reports:
-            return Added.ID_TAKEN
+            return AddOutcome.ID_TAKEN
         kept.reports[report.report_id] = (report.device, report.upload_hash)
         kept.devices[report.device] = report.report_id
         kept.uploads[report.report_id] = report.upload
         kept.queue.append(report.report_id)
-        return Added.NEW
+        return AddOutcome.NEW
 
     def unanswered_job(self, digest: bytes) -> StoredJob | None:
         with self._lock:
@@ -199,7 +198,7 @@ class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.Phase]):
         return iter([job.total for job in self._of(digest).jobs if job.verdicts is not None])
 
     def keep_share(self, digest: bytes, ids_hash: bytes, share: bytes) -> bytes:
-        phase = proxy_store.Phase
+        phase = proxy_store.ProxyPhase
         return self._keep_first(digest, ids_hash, share, before=phase.CLOSED, after=phase.AGREED)
 
     def share(self, digest: bytes) -> bytes | None:
@@ -211,20 +210,20 @@ def _stored(kept: _ProxyRound, number: int) -> StoredJob:
     return StoredJob(number, ids, tuple(kept.uploads[report_id] for report_id in ids))
 
 
-class MemoryServerStore(_Rounds[_ServerRound, server_store.Phase]):
+class MemoryServerStore(_Rounds[_ServerRound, server_store.ServerPhase]):
     """A `ServerStore` in memory."""
 
     def __init__(self) -> None:
-        super().__init__(partial(_ServerRound, phase=server_store.Phase.OPEN))
+        super().__init__(partial(_ServerRound, phase=server_store.ServerPhase.OPEN))
 
-    def round(self, digest: bytes) -> server_store.StoredRound | None:
+    def round(self, digest: bytes) -> server_store.StoredServerRound | None:
         kept = self._rounds.get(digest)
-        return None if kept is None else server_store.StoredRound(kept.body, kept.phase)
+        return None if kept is None else server_store.StoredServerRound(kept.body, kept.phase)
 
-    def rounds(self) -> list[server_store.StoredRound]:
-        return [server_store.StoredRound(kept.body, kept.phase) for kept in list(self._rounds.values())]
+    def rounds(self) -> list[server_store.StoredServerRound]:
+        return [server_store.StoredServerRound(kept.body, kept.phase) for kept in list(self._rounds.values())]
 
-    def job(self, digest: bytes, number: int) -> KeptJob | None:
+    def job(self, digest: bytes, number: int) -> AnsweredJob | None:
         return self._of(digest).jobs.get(number)
 
     def seen(self, digest: bytes, report_ids: Sequence[bytes]) -> set[bytes]:
@@ -239,16 +238,16 @@ class MemoryServerStore(_Rounds[_ServerRound, server_store.Phase]):
         ids: Sequence[bytes],
         verdicts: bytes,
         total: bytes,
-    ) -> KeptJob:
+    ) -> AnsweredJob:
         with self._lock:
             kept = self._of(digest)
             if number in kept.jobs:
                 return kept.jobs[number]
-            if kept.phase is not server_store.Phase.OPEN:
+            if kept.phase is not server_store.ServerPhase.OPEN:
                 raise Refused(Refusal.CLOSED)
             if kept.decided.intersection(ids):
                 raise Refused(Refusal.REPLAYED)
-            kept.jobs[number] = KeptJob(job_hash, reply)
+            kept.jobs[number] = AnsweredJob(job_hash, reply)
             kept.decided.update(ids)
             kept.accepted += [each for each, code in zip(ids, verdicts, strict=True) if code == ACCEPTED]
             kept.totals.append(total)
@@ -258,7 +257,7 @@ class MemoryServerStore(_Rounds[_ServerRound, server_store.Phase]):
         return iter(list(self._of(digest).totals))
 
     def keep_result(self, digest: bytes, ids_hash: bytes, result: bytes) -> bytes:
-        phase = server_store.Phase
+        phase = server_store.ServerPhase
         return self._keep_first(digest, ids_hash, result, before=phase.AGREED, after=phase.RELEASED)
 
     def result(self, digest: bytes) -> bytes | None:
@@ -266,7 +265,7 @@ class MemoryServerStore(_Rounds[_ServerRound, server_store.Phase]):
 
 
 class MemoryLedger:
-    """A `Payer` in memory, by the same rules as the durable one: `privacy.ledger.rules` decide."""
+    """A `PartyLedger` in memory, by the same rules as the durable one: `privacy.ledger.rules` decide."""
 
     def __init__(self) -> None:
         self.now = Ledger()

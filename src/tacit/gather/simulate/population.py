@@ -1,4 +1,4 @@
-"""Devices of a simulation: which are there, what they counted, and how some of them cheat.
+"""Simulated devices: which are there, what they counted, how some cheat; and the round and keys for them.
 
 Devices come in blocks, each drawn from a seed of its own, so that any process can make any block.
 """
@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 from tacit import expect
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
-from tacit.gather.wire.credentials import DEVICE_BYTES
-from tacit.gather.wire.refusals import Refusal
+from tacit.gather.estimate.plan import CountNoiseLaw, NoiseBy, RunPlan, plan_run
+from tacit.gather.estimate.top_down import GatherTask
+from tacit.gather.protocol.credentials import DEVICE_BYTES, KEY_BYTES, SealingKey
+from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.promises import Contribution
+from tacit.gather.protocol.rounds import Round, check_key_hash
+from tacit.privacy.randomness import Source
 
 SHIFT = 1_000_000
 """What a device that lies adds to the first count."""
@@ -46,7 +51,7 @@ _REFUSED = {
 }
 
 
-def refusal_of(behaviour: Behaviour, *, proof: bool) -> Refusal:
+def expected_refusal(behaviour: Behaviour, *, proof: bool) -> Refusal:
     """What should become of the bad upload; ACCEPTED where nothing can be seen in it."""
     if behaviour is Behaviour.OUT_OF_RANGE and proof:
         return Refusal.OUT_OF_RANGE
@@ -54,7 +59,7 @@ def refusal_of(behaviour: Behaviour, *, proof: bool) -> Refusal:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class DeviceBlock:
     """Some devices: consecutive ones, from number `first`."""
 
     first: int
@@ -91,10 +96,10 @@ _BEHAVIOURS = tuple(Behaviour)
 
 @dataclass(frozen=True)
 class Population:
-    """So many devices, each with `events` events; an event adds one to a total and to a click or no-click, or
-    with `totals_only` to a total alone.
+    """Simulated devices, `devices` of them, each with `events` events.
 
-    A share `away` of all devices is not there. `misbehaving` are shares of those who are, by what they do.
+    An event adds one to a total and to a click or no-click, or with `totals_only` to a total alone. A share
+    `away` of all devices is not there. `misbehaving` are shares of those that are, by what they do.
     `at_a_time` devices make a block: enough to share the cost of a commit, few enough to keep memory small.
     """
 
@@ -131,7 +136,7 @@ class Population:
         """How many of the cells are totals; the others are clicks and no-clicks."""
         return self.cells if self.totals_only else max(1, self.cells // 3)
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> DeviceBlock:
         first = number * self.at_a_time
         size = min(self.at_a_time, self.devices - first)
         words = Simulation(f"devices {self.seed} block {number}").words(size * (2 + 2 * self.events))
@@ -145,7 +150,7 @@ class Population:
         edges = np.concatenate(([0.0], np.cumsum(shares)))  # below the first edge of a kind, then honest
         kind = np.searchsorted(edges, uniform[:, 1], side="right")
         behaviour = np.where(kind <= len(MISBEHAVIOURS), kind, 0).astype(np.uint8)
-        return Block(
+        return DeviceBlock(
             first,
             uniform[:, 0] >= self.away,
             behaviour,
@@ -155,7 +160,76 @@ class Population:
         )
 
 
-def evenly(malicious: float, *, noise_by_users: bool) -> dict[Behaviour, float]:
+def misbehaviour_shares(malicious: float, *, noise_by_users: bool) -> dict[Behaviour, float]:
     """A share of devices that cheat, as many in each way; noise is left out only where users add it."""
     ways = [each for each in MISBEHAVIOURS if noise_by_users or each is not Behaviour.NO_NOISE]
     return {each: malicious / len(ways) for each in ways} if malicious else {}
+
+
+OPENS, CLOSES, SKEW = 1_000_000, 1_003_600, 60  # seconds; a simulated round lasts an hour
+
+
+@dataclass(frozen=True)
+class SimulationKeys:
+    """What the parties of a simulation hold, all in one place: outside of one nobody may have this."""
+
+    enrolment_secret: bytes = field(repr=False)
+    check_key: bytes = field(repr=False)
+    proxy: SealingKey
+    server: SealingKey
+
+    @classmethod
+    def drawn(cls, entropy: Source) -> SimulationKeys:
+        """All from one source: the parties' noise follows from their keys, and with a seed it comes again."""
+        secrets = entropy.bytes(32), entropy.bytes(32)
+        return cls(*secrets, *(SealingKey.from_bytes(entropy.bytes(KEY_BYTES)) for _ in range(2)))
+
+
+def plan_for_population(
+    population: Population,
+    *,
+    epsilon: float,
+    by: NoiseBy | None = None,
+    law: CountNoiseLaw | None = None,
+    silent: float | None = None,
+    proof: bool = False,
+) -> RunPlan:
+    """A run of one round over the population, with noise for (epsilon, default delta), chosen unless named.
+
+    `silent` is the share of devices that may leave their noise out, where users add it. With proofs servers do.
+    """
+    return plan_run(
+        contribution=Contribution(population.events, population.each, population.totals_only),
+        levels=1,
+        parties=population.devices,
+        epsilon=epsilon,
+        by=NoiseBy.SERVERS if proof else by,
+        law=law,
+        silent=silent,
+    )
+
+
+def round_for_population(
+    population: Population,
+    keys: SimulationKeys,
+    run: RunPlan | None = None,
+    *,
+    epsilon: float = 1.0,
+    proof: bool = False,
+    smallest_batch: int = 1,
+    task: str = "simulated",
+) -> Round:
+    """The one round of the run, which asks each device of the population for its counts; by default of the run
+    that is chosen for this epsilon."""
+    shared = GatherTask(
+        task,
+        population.devices,
+        smallest_batch,
+        "simulation",
+        keys.proxy.public,
+        keys.server.public,
+        SKEW,
+        check_key_hash(keys.check_key) if proof else None,
+    )
+    found = plan_for_population(population, epsilon=epsilon, proof=proof) if run is None else run
+    return shared.round(found, population.cells, level=0, opens=OPENS, closes=CLOSES)

@@ -20,7 +20,7 @@ from scipy import fft
 from scipy.optimize import minimize_scalar
 
 from tacit.errors import NoFiniteGuarantee
-from tacit.privacy.accounting.grid import Floats, LossPmf
+from tacit.privacy.accounting.loss_distributions import Floats, LossPmf
 
 _GATHERED_BINS = 1024
 _LONGEST = 2**26

@@ -13,10 +13,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from tacit.errors import UnknownRelease
-from tacit.privacy.accounting.counts import shift_atoms
-from tacit.privacy.accounting.grid import Floats
+from tacit.privacy.accounting.loss_distributions import Floats, count_noise_atoms
 from tacit.privacy.budget import rounded_up
-from tacit.privacy.relations import ADD_LIKE, Relation
 from tacit.privacy.releases import (
     DiscreteGaussianCounts,
     DiscreteLaplaceCounts,
@@ -27,6 +25,7 @@ from tacit.privacy.releases import (
     SplitLabels,
     SubsampledGaussian,
 )
+from tacit.privacy.units import ADD_LIKE, Relation
 
 ORDERS: Floats = np.array([1 + x / 10 for x in range(1, 100)] + [*range(11, 64), 64, 80, 96, 128, 192, 256])
 
@@ -48,7 +47,7 @@ def flipped_labels(release: FlippedLabels, _relation: Relation, group: int) -> F
     return group * _from_atoms(np.array([loss, 0.0, -loss]), np.array([truth, rest, lie]))
 
 
-def pure(release: LocalChoice | SplitLabels | NoisyLabels, _relation: Relation, group: int) -> Floats:
+def pure_dp(release: LocalChoice | SplitLabels | NoisyLabels, _relation: Relation, group: int) -> Floats:
     """The worst of all epsilon-DP pairs."""
     loss = rounded_up(release.epsilon)
     truth = 1 / (1 + math.exp(-loss))
@@ -61,7 +60,7 @@ def discrete_gaussian_counts(release: DiscreteGaussianCounts, _relation: Relatio
 
 
 def discrete_laplace_counts(release: DiscreteLaplaceCounts, _relation: Relation, _group: int) -> Floats:
-    return _added(_from_atoms(*shift_atoms(release, change)) for change in release.changes)
+    return _added(_from_atoms(*count_noise_atoms(release, change)) for change in release.changes)
 
 
 def _gaussian_step(release: SubsampledGaussian, relation: Relation, group: int) -> Floats:

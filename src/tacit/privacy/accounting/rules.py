@@ -1,10 +1,11 @@
 """Which releases the accountant has a proof for, under which relations, and for groups of records where.
 
-Guarantee:  what is `readable` has a pair in `losses` that is proved to dominate it, at the source that the pair
-            names or in its own docstring; anything else raises, before a number is computed.
+Guarantee:  what is readable here has a pair in `dominating_pairs` that is proved to dominate it, at the source
+            that the pair names or in its own docstring; anything else raises, before a number is computed.
 Neighbours: as named by the caller. A release that states a relation is read under that one alone.
 Assumes:    what each record in `releases` says about itself.
-Source:     composition: Zhu, Dong, Wang 2022 (arXiv 2106.08567); the pairs: `losses`, `gaussian`, `counts`.
+Source:     composition: Zhu, Dong, Wang 2022 (arXiv 2106.08567); the pairs: `dominating_pairs` and
+            `loss_distributions`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from fractions import Fraction
 from typing import Any
 
 from tacit.errors import NoFiniteGuarantee, RelationMismatch, UnknownRelease
-from tacit.privacy.accounting import losses, renyi
-from tacit.privacy.accounting.grid import LARGEST_LOSS, Floats
-from tacit.privacy.accounting.losses import Reading, Sides
-from tacit.privacy.relations import ADD_LIKE, REPLACE_LIKE, Relation
+from tacit.privacy.accounting import dominating_pairs, renyi
+from tacit.privacy.accounting.dominating_pairs import LossPair, LossQuery
+from tacit.privacy.accounting.loss_distributions import LARGEST_LOSS, Floats
 from tacit.privacy.releases import (
     DiscreteGaussianCounts,
     DiscreteLaplaceCounts,
@@ -37,6 +37,7 @@ from tacit.privacy.releases import (
     leaves,
 )
 from tacit.privacy.shuffling import mechanism
+from tacit.privacy.units import ADD_LIKE, REPLACE_LIKE, Relation
 
 ALL = frozenset(Relation)
 NONE: frozenset[Relation] = frozenset()
@@ -46,7 +47,7 @@ def _rows_keep_epsilon(release: ShuffledChoice) -> None:
     if release.epsilon > LARGEST_LOSS:
         raise NoFiniteGuarantee(f"expected a local epsilon of at most {LARGEST_LOSS:g}, got {release.epsilon}")
     if release.mechanism:
-        mechanism.check(release.mechanism, release.epsilon)
+        mechanism.check_rows(release.mechanism, release.epsilon)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Rule:
     `check` raises where a release is not what it says.
     """
 
-    losses: Callable[[Any, Reading], Sides]
+    losses: Callable[[Any, LossQuery], LossPair]
     relations: frozenset[Relation] = NONE
     grouped: frozenset[Relation] = NONE
     otherwise: str = "state what a whole unit changes"
@@ -72,52 +73,52 @@ RULES: dict[type[Release], Rule] = {
     # A flipped label says nothing about features, so it also holds where features may change with it. Nothing
     # covers flips whose number of rows may change.
     FlippedLabels: Rule(
-        losses.flipped_labels,
+        dominating_pairs.flipped_labels,
         relations=REPLACE_LIKE,
         grouped=REPLACE_LIKE,
         pure=lambda release: Fraction(release.epsilon),
         renyi=renyi.flipped_labels,
     ),
     SplitLabels: Rule(
-        losses.split_labels,
+        dominating_pairs.split_labels,
         relations=REPLACE_LIKE,
         otherwise="it is stated for a whole unit already",
         pure=lambda release: release.epsilon,
-        renyi=renyi.pure,
+        renyi=renyi.pure_dp,
     ),
     NoisyLabels: Rule(
-        losses.noisy_labels,
+        dominating_pairs.noisy_labels,
         relations=REPLACE_LIKE,
         otherwise="it is stated for a whole unit already",
         pure=lambda release: release.epsilon,
-        renyi=renyi.pure,
+        renyi=renyi.pure_dp,
     ),
     # Replacing a label is a special case of replacing one.
     SubsampledGaussian: Rule(
-        losses.subsampled_gaussian,
+        dominating_pairs.subsampled_gaussian,
         relations=ADD_LIKE | REPLACE_LIKE,
         grouped=ADD_LIKE,
         otherwise="no tight bound is proved there; clip per unit",
         renyi=renyi.subsampled_gaussian,
     ),
-    GaussianStatistic: Rule(losses.gaussian_statistic, grouped=ALL, renyi=renyi.gaussian_statistic),
+    GaussianStatistic: Rule(dominating_pairs.gaussian_statistic, grouped=ALL, renyi=renyi.gaussian_statistic),
     DiscreteLaplaceCounts: Rule(
-        losses.noisy_counts,
+        dominating_pairs.noisy_counts,
         pure=lambda release: sum(release.changes) / release.scale,
         renyi=renyi.discrete_laplace_counts,
     ),
-    DiscreteGaussianCounts: Rule(losses.noisy_counts, renyi=renyi.discrete_gaussian_counts),
-    SkellamCounts: Rule(losses.noisy_counts),
-    SelectedPartitions: Rule(losses.selected_partitions),
+    DiscreteGaussianCounts: Rule(dominating_pairs.noisy_counts, renyi=renyi.discrete_gaussian_counts),
+    SkellamCounts: Rule(dominating_pairs.noisy_counts),
+    SelectedPartitions: Rule(dominating_pairs.selected_partitions),
     LocalChoice: Rule(
-        losses.local_choice,
+        dominating_pairs.local_choice,
         relations=frozenset({Relation.REPLACE_ONE}),
         grouped=frozenset({Relation.REPLACE_ONE}),
         pure=lambda release: release.epsilon,
-        renyi=renyi.pure,
+        renyi=renyi.pure_dp,
     ),
     ShuffledChoice: Rule(
-        losses.shuffled_choice,
+        dominating_pairs.shuffled_choice,
         relations=frozenset({Relation.REPLACE_ONE}),
         otherwise="compose one batch per report",
         pure=lambda release: release.epsilon,
@@ -126,7 +127,7 @@ RULES: dict[type[Release], Rule] = {
 }
 
 
-def readable(release: Release, relation: Relation) -> list[Leaf]:
+def readable_leaves(release: Release, relation: Relation) -> list[Leaf]:
     """What the release is made of, if every part of it can be read under the relation; raises otherwise."""
     parts = list(leaves(release))
     for leaf in parts:
@@ -153,11 +154,13 @@ def _check(leaf: Leaf, relation: Relation) -> None:
         )
 
 
-def terms(parts: list[Leaf], relation: Relation, grid: float, cut: float = losses.FAR_OUT) -> Sides:
+def loss_terms(
+    parts: list[Leaf], relation: Relation, grid: float, cut: float = dominating_pairs.FAR_OUT
+) -> LossPair:
     """The losses of all parts on one grid, for `composition`."""
-    sides = Sides((), ())
+    sides = LossPair((), ())
     for leaf in parts:
         share = cut - math.log(leaf.count * len(parts))
-        one = RULES[type(leaf.release)].losses(leaf.release, Reading(relation, grid, leaf.group, share))
+        one = RULES[type(leaf.release)].losses(leaf.release, LossQuery(relation, grid, leaf.group, share))
         sides += one.times(leaf.count)
     return sides

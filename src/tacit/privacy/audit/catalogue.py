@@ -1,4 +1,4 @@
-"""Every mechanism of `privacy/`, and how each can be weaker than the same claim allows."""
+"""The mechanisms of `privacy` for `tacit audit`, and how each can be weaker than the same claim allows."""
 
 from __future__ import annotations
 
@@ -13,31 +13,28 @@ from math import comb, prod
 import numpy as np
 from scipy.stats import binom, norm
 
-from tacit.privacy.accounting.counts import shift_atoms
-from tacit.privacy.audit.bounds import Row
+from tacit.privacy.accounting.loss_distributions import count_noise_atoms
 from tacit.privacy.audit.case import (
-    Case,
+    AuditCase,
+    AuditDraws,
+    AuditNoiseLaw,
     Draws,
     Hits,
-    Law,
-    Seen,
-    claim,
+    Row,
+    claimed_epsilon,
     discrete_law,
-    empirical,
-    exact,
+    empirical_case,
+    exact_case,
     flips_law,
     gaussian_law,
 )
-from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, flip_labels
+from tacit.privacy.mechanisms.memoisation import SECRET_BYTES, FlipKey, flip_labels
 from tacit.privacy.mechanisms.partition_selection import PartitionSelection
 from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse
-from tacit.privacy.noise.discrete_gaussian import DiscreteGaussian
-from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
+from tacit.privacy.noise.distributions import DiscreteGaussian, DiscreteLaplace, Skellam
+from tacit.privacy.noise.exact_sampler import SymmetricLaw
 from tacit.privacy.noise.shares import PolyaShares, SkellamShares
-from tacit.privacy.noise.skellam import Skellam
-from tacit.privacy.noise.symmetric import SymmetricLaw
 from tacit.privacy.randomness import Source
-from tacit.privacy.relations import Relation
 from tacit.privacy.releases import (
     Composed,
     DiscreteGaussianCounts,
@@ -51,51 +48,52 @@ from tacit.privacy.releases import (
     SplitLabels,
     SubsampledGaussian,
 )
+from tacit.privacy.units import Relation
 
 PARTIES = 20
 LOOSE_DELTA = 0.05  # large on purpose: an event as rare as a real delta would need billions of draws
 
 
-def cases() -> list[Case]:
+def cases() -> list[AuditCase]:
     """All cases. Claims come from the accountant, never from here, so that it is audited too."""
     return [*_flips(), *_selection(), *_counts(), *_shares(), *_gaussians(), *_shuffled()]
 
 
-def _flips() -> list[Case]:
+def _flips() -> list[AuditCase]:
     binary, five = RandomizedResponse.for_epsilon(1), RandomizedResponse.for_epsilon(2, classes=5)
     third, label = RandomizedResponse.for_epsilon(Fraction(1, 3)), Relation.REPLACE_LABEL
     flipping = RandomizedResponse.for_epsilon
     return [
-        exact(
+        exact_case(
             "randomized response, 2 classes",
             label,
-            claim(binary.release, label, 0),
+            claimed_epsilon(binary.release, label, 0),
             rows=lambda share: _answer_rows(flipping(1 / share)),
         ),
-        exact(
+        exact_case(
             "randomized response, 5 classes",
             label,
-            claim(five.release, label, 0),
+            claimed_epsilon(five.release, label, 0),
             rows=lambda share: _answer_rows(flipping(2 / share, classes=5)),
         ),
-        exact(
+        exact_case(
             "a user's labels, cap 3, epsilon/K each",
             label,
-            claim(Composed((third.release,), 3), label, 0),
+            claimed_epsilon(Composed((third.release,), 3), label, 0),
             rows=lambda share: _vector_rows(flipping(1 / (3 * share)), 3),
             twin_rows=lambda: _vector_rows(third, 4),  # one label too many was kept
         ),
-        exact(
+        exact_case(
             "a user's labels, cap 3, epsilon/K_i each",
             label,
-            claim(SplitLabels(Fraction(1), 3), label, 0),
+            claimed_epsilon(SplitLabels(Fraction(1), 3), label, 0),
             rows=lambda share: _vector_rows(flipping(1 / (2 * share)), 2),
             twin_rows=lambda: _vector_rows(flipping(Fraction(1, 2)), 3),  # miscounted
         ),
-        empirical(
+        empirical_case(
             "memoised flips, read twice",
             label,
-            claim(binary.release, label, 0),
+            claimed_epsilon(binary.release, label, 0),
             draws=_two_reads(second_version=0),
             law=response_law(1),
             twin_draws=_two_reads(second_version=1),  # a fresh flip that nobody paid for
@@ -103,7 +101,7 @@ def _flips() -> list[Case]:
     ]
 
 
-def response_law(epsilon: int) -> Law:
+def response_law(epsilon: int) -> AuditNoiseLaw:
     """Of randomized response between two answers: how often it lies."""
 
     def lie(share: Fraction) -> float:
@@ -146,25 +144,25 @@ def _vector_rows(response: RandomizedResponse, labels: int) -> list[Row]:
 def _two_reads(*, second_version: int) -> Draws:
     """One label per trial, read under two keys; the event: both reads say 1. Noise: the first one lies."""
 
-    def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+    def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> AuditDraws:
         response = RandomizedResponse.for_epsilon(1 / share)
         secret, records = source.bytes(SECRET_BYTES), np.arange(trials)
         labels = np.full(trials, 0 if neighbour else 1)
         keys = (FlipKey("audit", 0), FlipKey("audit", 0, second_version))
         first, second = (flip_labels(labels, records, key, response, secret) for key in keys)
-        return Seen((first == 1) & (second == 1), first != labels)
+        return AuditDraws((first == 1) & (second == 1), first != labels)
 
     return draws
 
 
-def _selection() -> list[Case]:
+def _selection() -> list[AuditCase]:
     rule = PartitionSelection(Fraction(1), Fraction(1, 1000))
 
     def rows(units: int, share: Fraction) -> list[Row]:
         return _keep_rows(PartitionSelection(rule.epsilon / share, rule.delta / share), units)
 
     return [
-        exact(
+        exact_case(
             f"partition selection, {units} against {units + 1} users",
             Relation.ADD_REMOVE,
             float(rule.epsilon),
@@ -191,7 +189,7 @@ def _keep_rows(rule: PartitionSelection, units: int) -> list[Row]:
     return rows
 
 
-def _counts() -> list[Case]:
+def _counts() -> list[AuditCase]:
     add = Relation.ADD_REMOVE
     return [
         _on_counts(
@@ -211,7 +209,7 @@ def _counts() -> list[Case]:
     ]
 
 
-def _shares() -> list[Case]:
+def _shares() -> list[AuditCase]:
     zero = Relation.ZERO_OUT
     most = PARTIES * 4 // 5  # the twin: a fifth of the parties leaves its noise out, and nobody covers for them
 
@@ -252,42 +250,42 @@ def _on_counts(
     *,
     twin: Laws | None = None,
     delta: float,
-) -> Case:
+) -> AuditCase:
     """A count that differs by the release's change; the event is the one that tells the most at the claim."""
     honest = release(Fraction(1))
-    claimed = claim(honest, honest.relation, delta)
+    claimed = claimed_epsilon(honest, honest.relation, delta)
     (change,) = honest.changes
     at_least = change
     if not isinstance(honest, DiscreteLaplaceCounts):  # whose loss is largest from `change` on
-        at_least = telling_count(honest, change, claimed)
+        at_least = most_revealing_count(honest, change, claimed)
 
     def shifted(laws: Laws) -> Draws:
         """A count of `change` against one of 0, with noise of all laws; the event: the noisy count is large."""
 
-        def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+        def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> AuditDraws:
             noise = np.sum([law.sample_array(trials, source.words) for law in laws(share)], axis=0)
-            return Seen((0 if neighbour else change) + noise >= at_least, noise)
+            return AuditDraws((0 if neighbour else change) + noise >= at_least, noise)
 
         return draws
 
-    return empirical(
+    return empirical_case(
         name,
         honest.relation,
         claimed,
         delta=delta,
         draws=shifted(laws),
-        law=discrete_law(together, lambda share: claim(release(share), honest.relation, delta)),
+        law=discrete_law(together, lambda share: claimed_epsilon(release(share), honest.relation, delta)),
         twin_draws=None if twin is None else shifted(twin),
     )
 
 
-def telling_count(release: NoisyCounts, change: int, claimed: float) -> int:
+def most_revealing_count(release: NoisyCounts, change: int, claimed: float) -> int:
     """From where on a noisy count, of `change` or next door 0, tells more than is claimed."""
-    losses, _ = shift_atoms(release, change)
+    losses, _ = count_noise_atoms(release, change)
     return change + int(np.flatnonzero(losses >= claimed)[0]) - (len(losses) - 1) // 2
 
 
-def _gaussians() -> list[Case]:
+def _gaussians() -> list[AuditCase]:
     label, bolder = (RandomizedResponse.for_epsilon(epsilon) for epsilon in ("1", "1.25"))
     removed, replaced = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 
@@ -297,20 +295,20 @@ def _gaussians() -> list[Case]:
     return [
         _on_sums("one Gaussian statistic",
                  lambda share: GaussianStatistic(float(share), 1.0, Relation.REPLACE_LABEL),
-                 Relation.REPLACE_LABEL, Sums(1.0)),
-        _on_sums("DP-SGD step, a record removed", step, removed, Sums(0.7, 0.2), Sums(0.7, 0.26)),
+                 Relation.REPLACE_LABEL, NoisySum(1.0)),
+        _on_sums("DP-SGD step, a record removed", step, removed, NoisySum(0.7, 0.2), NoisySum(0.7, 0.26)),
         _on_sums("DP-SGD step, a user of 3 removed", lambda share: Grouped(step(share), 3), removed,
-                 Sums(0.7, 0.2, records=3), Sums(0.7, 0.2, records=4)),
+                 NoisySum(0.7, 0.2, records=3), NoisySum(0.7, 0.2, records=4)),
         _on_sums("DP-SGD step, a record replaced", step, replaced,
-                 Sums(0.7, 0.2, other=-1.0), Sums(0.7, 0.26, other=-1.0)),
+                 NoisySum(0.7, 0.2, other=-1.0), NoisySum(0.7, 0.26, other=-1.0)),
         _on_sums("DP-SGD step beside a flipped label",
                  lambda share: Composed((step(share), label.release)), replaced,
-                 Sums(0.7, 0.2, other=-1.0, label=label), Sums(0.7, 0.2, other=-1.0, label=bolder)),
+                 NoisySum(0.7, 0.2, other=-1.0, label=label), NoisySum(0.7, 0.2, other=-1.0, label=bolder)),
     ]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Sums:
+class NoisySum:
     """A noisy sum that `records` records join with probability `share` each, adding 1, or `other` next door."""
 
     noise: float
@@ -328,7 +326,7 @@ class Sums:
         return float(chances @ norm.sf((above - joined * each) / self.noise)) * told
 
     def draws(self, above: float) -> Draws:
-        def draw(left: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+        def draw(left: Fraction, neighbour: bool, trials: int, source: Source) -> AuditDraws:
             threshold = np.uint64(min(round(self.share * 2**64), 2**64 - 1))
             joins = (source.words(trials * self.records).reshape(self.records, trials) < threshold).sum(axis=0)
             noise = self.noise * float(left) * source.normal(trials)
@@ -336,7 +334,7 @@ class Sums:
             if self.label is not None:
                 truth = np.full(trials, 0 if neighbour else 1)
                 told = told & (self.label.sample_array(truth, source.words) == 1)
-            return Seen(told, noise)
+            return AuditDraws(told, noise)
 
         return draw
 
@@ -345,13 +343,13 @@ def _on_sums(
     name: str,
     release: Callable[[Fraction], Release],
     relation: Relation,
-    honest: Sums,
-    twin: Sums | None = None,
-) -> Case:
+    honest: NoisySum,
+    twin: NoisySum | None = None,
+) -> AuditCase:
     """The event is the threshold that tells the most about the honest sum at the claim."""
 
     def claimed_at(share: Fraction) -> float:
-        return claim(release(share), relation, LOOSE_DELTA)
+        return claimed_epsilon(release(share), relation, LOOSE_DELTA)
 
     claimed = claimed_at(Fraction(1))
 
@@ -359,7 +357,7 @@ def _on_sums(
         return honest.tail(False, above) - math.exp(claimed) * honest.tail(True, above)
 
     above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
-    return empirical(
+    return empirical_case(
         name,
         relation,
         claimed,
@@ -370,15 +368,15 @@ def _on_sums(
     )
 
 
-def _shuffled() -> list[Case]:
+def _shuffled() -> list[AuditCase]:
     cohort, delta = 40, Fraction(1, 1000)
     response = RandomizedResponse.for_epsilon(2)
     release = ShuffledChoice(Fraction(2), cohort, tuple(response.pmf(answer) for answer in (0, 1)))
     return [
-        exact(
+        exact_case(
             f"randomized response shuffled among {cohort}",
             Relation.REPLACE_ONE,
-            claim(release, Relation.REPLACE_ONE, float(delta)),
+            claimed_epsilon(release, Relation.REPLACE_ONE, float(delta)),
             delta=delta,
             rows=lambda share: _shuffled_rows(RandomizedResponse.for_epsilon(2 / share), cohort),
             twin_rows=lambda: _shuffled_rows(response, cohort // 4),  # the others had another menu

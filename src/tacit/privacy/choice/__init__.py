@@ -1,16 +1,13 @@
-"""Choosing by private scores, so that the choice tells at most epsilon about them.
+"""Choosing by private scores, so that the choice reveals at most epsilon about them.
 
-`choice`         what every choice offers: exact law, exact epsilon, whole-numbered sampling
-`ranking`        the private ranking, ties in public order
-`ranked`         TopChoice: randomized response by private rank, among the public best
-`scores`         private scores brought into a public range: scaled or clipped
-`noise`          the laws of a noisy contest: `gumbel`, `permute_and_flip`, `laplace` (`nodes`: the quadrature)
-`noisy_max`      NoisyMax: the contest as a choice, at the nominal rate or calibrated
-`worst_case`     what a contest really spends, and the rate that spends as asked
-`whole_weights`  from doubles to whole numbers between public floors and caps
-`ragged`         laws of requests of different sizes
-`floors`         Floors: the best choice for given floors; `optimal` finds them, `certificate` proves it
-`prior`          what is known beforehand; `top_plan`: the best TopChoice for it
-`slates`         several slots at once
-`audit`          cases for `tacit audit`, with `audit_optimal`
+`choice`          what every choice offers; the private ranking; priors over private scores
+`top_choice`      randomized response by private rank, among the public best, and the best plan for it
+`scores`          private scores brought into a public range: scaled or clipped
+`noise`           noise for report-noisy-max, and the exact law of the winner
+`noisy_max`       report-noisy-max as a choice: whole-numbered weights, worst case, calibration
+`floors`          the best choice for given floors
+`optimal_floors`  finds the best floors for a prior, and proves it
+`slates`          several slots at once; peeling
+`slate_response`  several slots at once by one draw
+`audit`, `audit_floors`  cases for `tacit audit`
 """

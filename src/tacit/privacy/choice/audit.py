@@ -1,4 +1,4 @@
-"""The private choices of this package, and how each can be weaker than the same claim allows."""
+"""Choices of one candidate for `tacit audit`, and how each can be weaker than the same claim allows."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from itertools import accumulate, pairwise, permutations, product
 
 import numpy as np
 
-from tacit.privacy.audit.bounds import Row
-from tacit.privacy.audit.case import Case, exact
+from tacit.privacy.audit.case import AuditCase, Row, exact_case
 from tacit.privacy.budget import exp_rounded_down
-from tacit.privacy.choice.choice import Choice
+from tacit.privacy.choice.choice import PrivateChoice
 from tacit.privacy.choice.noise import Noise
-from tacit.privacy.choice.noisy_max import NoisyMax
-from tacit.privacy.choice.ranked import TopChoice
+from tacit.privacy.choice.noisy_max import NoisyMax, nominal_rate, worst_case_epsilon
 from tacit.privacy.choice.scores import Clipped, Scaled, ScoreRule
-from tacit.privacy.choice.worst_case import nominal_rate, worst_case_epsilon
+from tacit.privacy.choice.top_choice import TopChoice
 from tacit.privacy.mechanisms.randomized_response import WHOLE
-from tacit.privacy.relations import Relation
+from tacit.privacy.units import Relation
 
 Scores = tuple[float, ...]
 
@@ -30,12 +28,12 @@ PUBLIC, BOUND = (1.0, 0.9, 0.8, 0.4), 0.25
 ROUNDING = 1e-7  # of a worst case in doubles, which whole numbers of words come close to
 
 
-def cases() -> list[Case]:
+def cases() -> list[AuditCase]:
     """All cases: claims are the epsilon that was asked for, whatever the choice says of itself."""
     return [*_ranked(), *_contests(), *_calibrated()]
 
 
-def _ranked() -> list[Case]:
+def _ranked() -> list[AuditCase]:
     def top(epsilon: int, *shape: int) -> Callable[[Fraction], TopChoice]:
         return lambda share: TopChoice.for_epsilon(epsilon / share, *shape)
 
@@ -68,7 +66,7 @@ def _ranked() -> list[Case]:
     ]
 
 
-def _contests() -> list[Case]:
+def _contests() -> list[AuditCase]:
     """Nominal rates, which spend less than they say: held to their exact worst case. The twin has the rate
     epsilon / Delta, which is for scores that all move the same way."""
     rules: dict[str, ScoreRule] = {"scaled": Scaled(CANDIDATES), "clipped": Clipped(PUBLIC, BOUND)}
@@ -83,7 +81,7 @@ def _contests() -> list[Case]:
     ]
 
 
-def _calibrated() -> list[Case]:
+def _calibrated() -> list[AuditCase]:
     """The least noise for four candidates. The twin has the rate of two, where less noise is enough."""
     rule = Scaled(CANDIDATES)
     return [
@@ -96,7 +94,7 @@ def _calibrated() -> list[Case]:
     ]
 
 
-def _contest_case(name: str, at: Callable[[Fraction], NoisyMax], twin: NoisyMax) -> Case:
+def _contest_case(name: str, at: Callable[[Fraction], NoisyMax], twin: NoisyMax) -> AuditCase:
     honest = at(Fraction(EPSILON))
     inputs = _corners(honest.rule)
     return _case(
@@ -115,8 +113,8 @@ def _case(
     rows: Callable[[Fraction], Sequence[Row]],
     twin_rows: Callable[[], Sequence[Row]] | None = None,
     stated: float = math.inf,
-) -> Case:
-    return exact(name, Relation.REPLACE_ONE, claimed, rows=rows, twin_rows=twin_rows, stated=stated)
+) -> AuditCase:
+    return exact_case(name, Relation.REPLACE_ONE, claimed, rows=rows, twin_rows=twin_rows, stated=stated)
 
 
 def _rankings(count: int) -> list[Scores]:
@@ -133,7 +131,7 @@ def _corners(rule: ScoreRule) -> list[Scores]:
     return list(product(*zip(rule.low.tolist(), rule.high.tolist(), strict=True)))
 
 
-def _rows(choice: Choice, inputs: Iterable[Scores]) -> Sequence[Row]:
+def _rows(choice: PrivateChoice, inputs: Iterable[Scores]) -> Sequence[Row]:
     """The law for each input, different ones once, read off the sampler: a block's words must decide alike."""
     rows: set[tuple[Fraction, ...]] = set()
     for scores in inputs:

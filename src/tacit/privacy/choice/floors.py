@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import expect
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down, log_rounded_up, rounded_up
-from tacit.privacy.choice.choice import Floats, checked, chosen_by
-from tacit.privacy.choice.ranking import private_ranking
-from tacit.privacy.randomness import Words
+from tacit.privacy.choice.choice import Floats, check_scores, choose_by_weights, private_ranking
+from tacit.privacy.randomness import WordSource
 
 Integers = NDArray[np.int64]
 
@@ -133,7 +132,7 @@ class Floors:
 
     def weights(self, scores: ArrayLike) -> tuple[int, ...]:
         """For one request: how many of all 2^64 words choose each candidate."""
-        one = checked(scores, self.candidates, axes=1)
+        one = check_scores(scores, self.candidates, axes=1)
         law, left = list(self.numerators), self.rest
         for place in private_ranking(one).tolist():
             poured = min(left, self.caps[place] - law[place])
@@ -143,7 +142,7 @@ class Floors:
 
     def pmf(self, scores: ArrayLike) -> Floats:
         """The law as doubles, (..., candidates)."""
-        given = checked(scores, self.candidates)
+        given = check_scores(scores, self.candidates)
         flat = given.reshape(-1, self.candidates)
         law = np.zeros(flat.shape)
         if len(self._support) == 1:
@@ -153,14 +152,14 @@ class Floors:
             np.put_along_axis(law, ranking, weights / float(self.whole), axis=1)
         return law.reshape(given.shape)
 
-    def choose(self, scores: ArrayLike, words: Words) -> Integers:
+    def choose(self, scores: ArrayLike, words: WordSource) -> Integers:
         """The candidate chosen for each request, from one word each; from none if only one has a floor."""
-        given = checked(scores, self.candidates, axes=2)
+        given = check_scores(scores, self.candidates, axes=2)
         if len(self._support) == 1:
             return np.full(len(given), self._support[0], np.int64)
         ranking, weights = self._poured(given)
-        # Shifted words are below 2^bits, where the last block ends: `chosen_by` never looks at that end.
-        place = chosen_by(weights, words(len(given)) >> np.uint64(WORD_BITS - self.bits))
+        # Shifted words are below 2^bits, where the last block ends; `choose_by_weights` never looks there.
+        place = choose_by_weights(weights, words(len(given)) >> np.uint64(WORD_BITS - self.bits))
         return ranking[np.arange(len(given)), place]
 
     @cached_property

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy.choice.choice import Floats, checked
+from tacit.privacy.choice.choice import Floats, check_scores
 
 
-def scaled(scores: Floats) -> Floats:
+def scale_scores(scores: Floats) -> Floats:
     """(s - min) / (max - min) along the last axis, in [0, 1]; all zeros where max = min.
 
     Source: Laro et al. 2023 (arXiv 2308.03735), eq. 3.
@@ -26,7 +26,7 @@ def scaled(scores: Floats) -> Floats:
     return within
 
 
-def clipped(scores: Floats, public: Floats, bound: float) -> Floats:
+def clip_scores(scores: Floats, public: Floats, bound: float) -> Floats:
     """Each score kept within `bound` of its public score. `bound` is half the sensitivity Delta.
 
     Source: Laro et al. 2023 (arXiv 2308.03735), eq. 4.
@@ -35,7 +35,7 @@ def clipped(scores: Floats, public: Floats, bound: float) -> Floats:
 
 
 class ScoreRule(Protocol):
-    """Turns private scores into ones between `low` and `high`, which are public, one a candidate.
+    """Turns private scores into ones between `low` and `high`, which are public, one per candidate.
 
     All corners of that box matter to the guarantee, and no input may leave it.
     """
@@ -78,7 +78,7 @@ class Scaled:
         return np.ones(self.candidates)
 
     def __call__(self, scores: ArrayLike) -> Floats:
-        return scaled(checked(scores, self.candidates))
+        return scale_scores(check_scores(scores, self.candidates))
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Clipped:
         if not len(self.public):
             raise BadInput("expected at least one public score, got none")
         object.__setattr__(self, "bound", float(self.bound))
-        public = checked(self.public, len(self.public), axes=1)
+        public = check_scores(self.public, len(self.public), axes=1)
         object.__setattr__(self, "public", tuple(public.tolist()))
         if not (np.all(self.high > public) and np.all(np.isfinite(self.high - self.low))):
             raise BadInput("expected a bound that a double can add to the public scores, got another")
@@ -115,4 +115,4 @@ class Clipped:
         return np.asarray(self.public) + self.bound
 
     def __call__(self, scores: ArrayLike) -> Floats:
-        return clipped(checked(scores, self.candidates), np.asarray(self.public), self.bound)
+        return clip_scores(check_scores(scores, self.candidates), np.asarray(self.public), self.bound)

@@ -1,9 +1,7 @@
-"""The ledger's arithmetic, pure: `tacit.store.ledger` makes it durable.
+"""The arithmetic of the privacy ledger, pure: `tacit.store.ledger` makes it durable.
 
-`amount`     whole parts of epsilon and delta, rounded against ourselves
-`guarantee`  a promise with its unit and relation, and the few ways to read it as a wider one
-`lines`      where costs add up
-`events`     what can happen
+`lines`      where spending adds up, in which amounts, and what can happen there
+`guarantee`  a guarantee with its unit and relation, and the few ways to read it as a wider one
 `rules`      grant, renew, reserve, claim, make, commit, abort: each a new state and the events that led to it
 `chain`      events as entries, each holding the hash of the one before
 """

@@ -2,7 +2,7 @@
 
 An entry's contents are canonical JSON (sorted keys, no spaces, amounts in whole parts). Its hash is SHA-256
 over sequence, previous hash and contents, one per line. Nobody holds a key: the chain shows edits and lost
-entries to whoever remembers a later hash; it does not stop a person who rewrites all of it.
+entries to anybody who remembers a later hash; it does not stop a person who rewrites all of it.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tacit.errors import LedgerCorrupt, TacitError
-from tacit.privacy.ledger.amount import Amount
-from tacit.privacy.ledger.events import (
-    Aborted,
-    Accepted,
-    Claimed,
-    Committed,
-    Event,
-    Granted,
-    HandedOver,
-    Made,
-    Renewed,
-    Reserved,
+from tacit.files import RECORD_FAULTS
+from tacit.privacy.ledger.lines import (
+    Amount,
+    AmountReserved,
+    HistoryAccepted,
+    LedgerEvent,
+    Line,
+    LineGranted,
+    ReleaseMade,
+    ReservationAborted,
+    ReservationClaimed,
+    ReservationCommitted,
+    ReservationHandedOver,
+    Series,
+    SeriesRenewed,
 )
-from tacit.privacy.ledger.lines import Line, Series
 from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation
-from tacit.privacy.relations import Relation
-from tacit.privacy.units import Unit, UnitKind, Window
-from tacit.records import FAULTS
+from tacit.privacy.units import Relation, Unit, UnitKind, Window
 
 Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
-class Head:
+class ChainHead:
     """The last entry of a history: how long it is, and what it hashes to."""
 
     sequence: int
     hash: str
 
 
-START = Head(0, "0" * 64)
+START = ChainHead(0, "0" * 64)
 
 
 @dataclass(frozen=True)
-class Entry:
+class ChainEntry:
     """One event in its place."""
 
     sequence: int
@@ -57,41 +57,41 @@ class Entry:
     hash: str
 
     @property
-    def head(self) -> Head:
-        return Head(self.sequence, self.hash)
+    def head(self) -> ChainHead:
+        return ChainHead(self.sequence, self.hash)
 
 
 @dataclass(frozen=True)
-class History:
+class LedgerHistory:
     """What a chain of entries amounts to. `entries_by_key` has the entry that made a reservation and the last
     one about it."""
 
     ledger: Ledger
-    head: Head
+    head: ChainHead
     entries_by_line: dict[Line, int]
     entries_by_key: dict[str, tuple[int, int]]
 
 
-def append(head: Head, event: Event) -> Entry:
+def next_chain_entry(head: ChainHead, event: LedgerEvent) -> ChainEntry:
     """The entry that follows `head`."""
-    sequence, contents = head.sequence + 1, encode(event)
-    return Entry(sequence, head.hash, contents, _hash(sequence, head.hash, contents))
+    sequence, contents = head.sequence + 1, encode_event(event)
+    return ChainEntry(sequence, head.hash, contents, _hash(sequence, head.hash, contents))
 
 
-def follows(head: Head, entry: Entry) -> bool:
+def follows(head: ChainHead, entry: ChainEntry) -> bool:
     """Whether the entry is whole and stands right after `head`."""
-    return is_whole(entry) and (entry.sequence, entry.previous) == (head.sequence + 1, head.hash)
+    return is_intact(entry) and (entry.sequence, entry.previous) == (head.sequence + 1, head.hash)
 
 
-def is_whole(entry: Entry) -> bool:
+def is_intact(entry: ChainEntry) -> bool:
     """Whether the entry hashes to what it says."""
     return entry.hash == _hash(entry.sequence, entry.previous, entry.contents)
 
 
-BEGINNING = History(Ledger(), START, {}, {})
+BEGINNING = LedgerHistory(Ledger(), START, {}, {})
 
 
-def replay(entries: Iterable[Entry], after: History = BEGINNING) -> History:
+def replay(entries: Iterable[ChainEntry], after: LedgerHistory = BEGINNING) -> LedgerHistory:
     """Check every link and decide every event again; raises LedgerCorrupt at the first that does not hold."""
     accounts: dict[Line, Account] = dict(after.ledger.accounts)
     reservations: dict[str, Reservation] = dict(after.ledger.reservations)
@@ -105,12 +105,12 @@ def replay(entries: Iterable[Entry], after: History = BEGINNING) -> History:
                 "something was edited, removed or inserted"
             )
         head = entry.head
-        event = decode(entry.contents)
+        event = decode_event(entry.contents)
         try:
-            change = _decided_again(ledger, event)
+            change = _decide_again(ledger, event)
         except TacitError as refusal:
             raise LedgerCorrupt(f"entry {entry.sequence} could not have happened: {refusal}") from None
-        if change.events != (() if isinstance(event, Accepted) else (event,)):
+        if change.events != (() if isinstance(event, HistoryAccepted) else (event,)):
             raise LedgerCorrupt(f"entry {entry.sequence} could not have happened: nothing was left to decide")
         if change.account:
             accounts[change.account.line] = change.account
@@ -121,28 +121,28 @@ def replay(entries: Iterable[Entry], after: History = BEGINNING) -> History:
             places[key] = (places.get(key, (entry.sequence,))[0], entry.sequence)
         if change.renewal:
             renewals[change.renewal.series] = change.renewal
-    return History(ledger, head, counts, places)
+    return LedgerHistory(ledger, head, counts, places)
 
 
-def _decided_again(ledger: Ledger, event: Event) -> Change:
+def _decide_again(ledger: Ledger, event: LedgerEvent) -> Change:
     match event:
-        case Granted(line, limit):
+        case LineGranted(line, limit):
             return ledger.grant(line, limit)
-        case Renewed(series, limit):
+        case SeriesRenewed(series, limit):
             return ledger.renew(series, limit)
-        case Reserved(key, line, amount, purpose):
+        case AmountReserved(key, line, amount, purpose):
             return ledger.reserve(key, line, amount, purpose)
-        case Claimed(key, attempt, after):
+        case ReservationClaimed(key, attempt, after):
             return ledger.claimed(key, attempt, () if after is None else (after,))
-        case Made(key, attempt, release):
+        case ReleaseMade(key, attempt, release):
             return ledger.made(key, attempt, release)
-        case HandedOver(key):
+        case ReservationHandedOver(key):
             return ledger.hand_over(key)
-        case Committed(key, by_hand):
+        case ReservationCommitted(key, by_hand):
             return ledger.committed(key, by_hand=by_hand)
-        case Aborted(key):
+        case ReservationAborted(key):
             return ledger.aborted(key)
-        case Accepted():
+        case HistoryAccepted():
             return Change()
 
 
@@ -151,34 +151,34 @@ def _hash(sequence: int, previous: str, contents: str) -> str:
     return hashlib.sha256(f"{sequence}\n{previous}\n{contents}".encode()).hexdigest()
 
 
-def encode(event: Event) -> str:
+def encode_event(event: LedgerEvent) -> str:
     """The event as canonical JSON."""
     match event:
-        case Granted(line, limit):
+        case LineGranted(line, limit):
             return _json({"kind": "grant", "line": _line_record(line), "limit": _amount_record(limit)})
-        case Renewed(series, limit):
+        case SeriesRenewed(series, limit):
             return _json({"kind": "renew", "series": _series_record(series), "limit": _amount_record(limit)})
-        case Reserved(key, line, amount, purpose):
+        case AmountReserved(key, line, amount, purpose):
             record = {"key": key, "line": _line_record(line), "amount": _amount_record(amount)}
             return _json({"kind": "reserve", "purpose": purpose, **record})
-        case Claimed(key, attempt, after):
+        case ReservationClaimed(key, attempt, after):
             return _json({"kind": "claim", "key": key, "attempt": attempt, "after": after})
-        case Made(key, attempt, release):
+        case ReleaseMade(key, attempt, release):
             return _json({"kind": "make", "key": key, "attempt": attempt, "release": release})
-        case HandedOver(key):
+        case ReservationHandedOver(key):
             return _json({"kind": "hand-over", "key": key})
-        case Committed(key, by_hand):  # entries from before hands were told apart have no word of it
+        case ReservationCommitted(key, by_hand):  # entries from before hands were told apart have no word of it
             return _json({"kind": "commit", "key": key, **({"by_hand": True} if by_hand else {})})
-        case Aborted(key):
+        case ReservationAborted(key):
             return _json({"kind": "abort", "key": key})
-        case Accepted(lost):
+        case HistoryAccepted(lost):
             return _json({"kind": "accept", "lost": lost})
 
 
-def decode(contents: str) -> Event:
+def decode_event(contents: str) -> LedgerEvent:
     """The event that was encoded; anything else is LedgerCorrupt."""
-    event = _taken(contents, lambda record: _EVENTS[record["kind"]](record), "the contents of an entry")
-    if encode(event) != contents:
+    event = _parse_stored(contents, lambda record: _EVENTS[record["kind"]](record), "the contents of an entry")
+    if encode_event(event) != contents:
         raise LedgerCorrupt("expected the contents of an entry in their one spelling, got another")
     return event
 
@@ -188,9 +188,9 @@ def line_text(line: Line) -> str:
     return _json(_line_record(line))
 
 
-def line_of(spelled: str) -> Line:
+def parse_line(spelled: str) -> Line:
     """The line that is spelled like this."""
-    return _taken(spelled, _line, "a line")
+    return _parse_stored(spelled, _line, "a line")
 
 
 def series_text(series: Series) -> str:
@@ -198,16 +198,16 @@ def series_text(series: Series) -> str:
     return _json(_series_record(series))
 
 
-def series_of(spelled: str) -> Series:
+def parse_series(spelled: str) -> Series:
     """The series that is spelled like this."""
-    return _taken(spelled, _series, "a series")
+    return _parse_stored(spelled, _series, "a series")
 
 
-def _taken(spelled: str, make: Callable[[Any], Parsed], what: str) -> Parsed:
+def _parse_stored(spelled: str, make: Callable[[Any], Parsed], what: str) -> Parsed:
     """What a stored text spells; whatever else it is, the ledger is corrupt."""
     try:
         return make(json.loads(spelled))
-    except FAULTS:
+    except RECORD_FAULTS:
         raise LedgerCorrupt(f"expected {what} in the ledger, got something else") from None
 
 
@@ -250,14 +250,14 @@ def _amount(record: dict[str, Any]) -> Amount:
     return Amount(record["epsilon_nanos"], record["delta_attos"])
 
 
-_EVENTS: dict[str, Callable[[dict[str, Any]], Event]] = {
-    "grant": lambda r: Granted(_line(r["line"]), _amount(r["limit"])),
-    "renew": lambda r: Renewed(_series(r["series"]), _amount(r["limit"])),
-    "reserve": lambda r: Reserved(r["key"], _line(r["line"]), _amount(r["amount"]), r["purpose"]),
-    "claim": lambda r: Claimed(r["key"], r["attempt"], r["after"]),
-    "make": lambda r: Made(r["key"], r["attempt"], r["release"]),
-    "hand-over": lambda r: HandedOver(r["key"]),
-    "commit": lambda r: Committed(r["key"], r.get("by_hand", False)),
-    "abort": lambda r: Aborted(r["key"]),
-    "accept": lambda r: Accepted(r["lost"]),
+_EVENTS: dict[str, Callable[[dict[str, Any]], LedgerEvent]] = {
+    "grant": lambda r: LineGranted(_line(r["line"]), _amount(r["limit"])),
+    "renew": lambda r: SeriesRenewed(_series(r["series"]), _amount(r["limit"])),
+    "reserve": lambda r: AmountReserved(r["key"], _line(r["line"]), _amount(r["amount"]), r["purpose"]),
+    "claim": lambda r: ReservationClaimed(r["key"], r["attempt"], r["after"]),
+    "make": lambda r: ReleaseMade(r["key"], r["attempt"], r["release"]),
+    "hand-over": lambda r: ReservationHandedOver(r["key"]),
+    "commit": lambda r: ReservationCommitted(r["key"], r.get("by_hand", False)),
+    "abort": lambda r: ReservationAborted(r["key"]),
+    "accept": lambda r: HistoryAccepted(r["lost"]),
 }

@@ -9,8 +9,7 @@ from fractions import Fraction
 from tacit import expect
 from tacit.errors import BadInput, NoFiniteGuarantee, RelationMismatch
 from tacit.privacy.budget import Budget
-from tacit.privacy.relations import Relation
-from tacit.privacy.units import Unit, UnitKind
+from tacit.privacy.units import Relation, Unit, UnitKind
 
 _UP = Context(prec=60, rounding=ROUND_CEILING, traps=[Overflow, InvalidOperation])
 _DOWN = Context(prec=60, rounding=ROUND_FLOOR, traps=[Overflow, InvalidOperation])

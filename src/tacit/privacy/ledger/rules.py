@@ -1,11 +1,11 @@
-"""The rules of the privacy ledger: who may spend what, decided purely. `tacit.store.ledger` makes it last.
+"""The rules of the privacy ledger: what may be spent, decided purely. `tacit.store.ledger` makes it durable.
 
-Each decision looks at a `Ledger` (all of it, or only the rows that matter) and returns a `Change`, or raises
-before anything changed. What happened is written down as events; `chain` replays them.
+Each decision looks at a `Ledger` (all of it, or only the rows that matter) and returns a `Change`, or
+raises before anything changed. What happened is written down as events; `chain` replays them.
 
-A reservation leads to at most one release. Whoever works on it is an attempt: it claims the reservation with a
-token of its own, and says once, before anything leaves, what it has made. The ledger keeps digests of tokens:
-reading it lets nobody present one.
+A reservation leads to at most one release. A process that works on it is an attempt: it claims the
+reservation with a token of its own, and says once, before anything leaves, what it has made. The ledger
+keeps digests of tokens: reading it lets nobody present one.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from tacit.errors import (
     UnknownReservation,
 )
 from tacit.privacy.budget import Budget
-from tacit.privacy.ledger.amount import NOTHING, Amount
-from tacit.privacy.ledger.events import (
-    Aborted,
-    Claimed,
-    Committed,
-    Event,
-    Granted,
-    HandedOver,
-    Made,
-    Renewed,
-    Reserved,
-)
 from tacit.privacy.ledger.guarantee import Guarantee, convert
-from tacit.privacy.ledger.lines import Line, Series, named
+from tacit.privacy.ledger.lines import (
+    NOTHING,
+    Amount,
+    AmountReserved,
+    LedgerEvent,
+    Line,
+    LineGranted,
+    ReleaseMade,
+    ReservationAborted,
+    ReservationClaimed,
+    ReservationCommitted,
+    ReservationHandedOver,
+    Series,
+    SeriesRenewed,
+    check_ledger_name,
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Account:
         return replace(self, reserved=self.reserved.less(amount))
 
 
-class State(StrEnum):
+class ReservationState(StrEnum):
     """A reservation counts against its line until it is aborted."""
 
     RESERVED = "reserved"
@@ -103,7 +106,7 @@ class Reservation:
     line: Line
     amount: Amount
     purpose: str
-    state: State = State.RESERVED
+    state: ReservationState = ReservationState.RESERVED
     attempt: str | None = None
     release: str | None = None
     resumed: bool = field(default=False, compare=False)
@@ -111,14 +114,14 @@ class Reservation:
     @property
     def predates_attempts(self) -> bool:
         """Whether it was spent as in ledgers that knew no attempts: nobody said who made what, nor by hand."""
-        return self.state is State.COMMITTED and self.attempt is None and self.release is None
+        return self.state is ReservationState.COMMITTED and self.attempt is None and self.release is None
 
     def __post_init__(self) -> None:
-        named("key", self.key)
-        named("purpose", self.purpose)
+        check_ledger_name("key", self.key)
+        check_ledger_name("purpose", self.purpose)
         for what in ("attempt", "release"):
             if getattr(self, what) is not None:
-                named(what, getattr(self, what))
+                check_ledger_name(what, getattr(self, what))
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class Renewal:
 class Change:
     """What a decision writes down (`events`, none if it was made before) and the records as they then are."""
 
-    events: tuple[Event, ...] = ()
+    events: tuple[LedgerEvent, ...] = ()
     account: Account | None = None
     reservation: Reservation | None = None
     renewal: Renewal | None = None
@@ -166,38 +169,38 @@ class Ledger:
         """Open a line, or give it another limit; what was spent stays spent."""
         account = self.accounts.get(line)
         if account is None:
-            return Change((Granted(line, limit),), account=Account(line, limit))
+            return Change((LineGranted(line, limit),), account=Account(line, limit))
         if account.limit == limit:
             return Change(account=account)
         if not account.used.fits(limit):
             raise LedgerConflict(
                 f"expected a limit of at least what line {line} has used, {account.used}, got {limit}"
             )
-        return Change((Granted(line, limit),), account=replace(account, limit=limit))
+        return Change((LineGranted(line, limit),), account=replace(account, limit=limit))
 
     def renew(self, series: Series, limit: Amount) -> Change:
         """Give every window of the series that is not open yet this limit."""
         renewal = Renewal(series, limit)
         known = self.renewals.get(series) == renewal
-        return Change(() if known else (Renewed(series, limit),), renewal=renewal)
+        return Change(() if known else (SeriesRenewed(series, limit),), renewal=renewal)
 
     def reserve(self, key: str, line: Line, amount: Amount, purpose: str) -> Change:
         """Set an amount aside before a release; the same key again gives the same reservation back."""
         asked = Reservation(key, line, amount, purpose)
         earlier = self.reservations.get(key)
         if earlier is not None:
-            if replace(earlier, state=State.RESERVED, attempt=None, release=None) != asked:
+            if replace(earlier, state=ReservationState.RESERVED, attempt=None, release=None) != asked:
                 raise LedgerConflict(
                     f"key {key!r} was used before for {earlier.amount} on line {earlier.line}, purpose "
                     f"{earlier.purpose!r}; it came back for {amount} on line {line}, purpose {purpose!r}"
                 )
-            if earlier.state is State.ABORTED:
+            if earlier.state is ReservationState.ABORTED:
                 # Handing it back would look like permission to release what nobody pays for.
                 raise LedgerConflict(f"key {key!r} was aborted; a new attempt needs a new key")
             return Change(reservation=replace(earlier, resumed=True))
         account, opening = self._open(line)
         return Change(
-            (*opening, Reserved(key, line, amount, purpose)),
+            (*opening, AmountReserved(key, line, amount, purpose)),
             account=account.reserve(amount),
             reservation=asked,
         )
@@ -208,7 +211,7 @@ class Ledger:
         All of them are tokens that only their holder knows. It is refused while another attempt holds the
         reservation, and for ever once a release was made.
         """
-        return self.claimed(key, digest_of(attempt), {digest_of(each) for each in after})
+        return self.claimed(key, attempt_digest(attempt), {attempt_digest(each) for each in after})
 
     def claimed(self, key: str, attempt: str, after: Collection[str | None]) -> Change:
         """`claim` by the digests that the ledger keeps."""
@@ -220,7 +223,9 @@ class Ledger:
             return Change(reservation=replace(reservation, resumed=True))
         if held is not None and held not in after:
             raise _held_by_another(key)
-        return Change((Claimed(key, attempt, held),), reservation=replace(reservation, attempt=attempt))
+        return Change(
+            (ReservationClaimed(key, attempt, held),), reservation=replace(reservation, attempt=attempt)
+        )
 
     def make(self, key: str, attempt: str, release: str) -> Change:
         """Say what the attempt has made, by its digest, before anybody else sees it. This happens once.
@@ -228,13 +233,13 @@ class Ledger:
         The same attempt may say the same again, also after it was committed. A reservation that nobody holds
         is claimed by it.
         """
-        return self.made(key, digest_of(attempt), release)
+        return self.made(key, attempt_digest(attempt), release)
 
     def made(self, key: str, attempt: str, release: str) -> Change:
         """`make` by the digest that the ledger keeps."""
-        named("release", release)
+        check_ledger_name("release", release)
         reservation = self._known(key)
-        if reservation.state is not State.ABORTED and (reservation.attempt, reservation.release) == (
+        if reservation.state is not ReservationState.ABORTED and (reservation.attempt, reservation.release) == (
             attempt,
             release,
         ):
@@ -245,21 +250,21 @@ class Ledger:
         if reservation.attempt not in (None, attempt):
             raise _held_by_another(key)
         return Change(
-            (Made(key, attempt, release),),
+            (ReleaseMade(key, attempt, release),),
             reservation=replace(reservation, attempt=attempt, release=release),
         )
 
     def hand_over(self, key: str) -> Change:
         """The attempt that holds the reservation is lost for good: one other may claim it, once.
 
-        The lost one, should it live, can do so too; whoever is first goes on alone.
+        The lost one, should it live, can do so too; the first one goes on alone.
         """
         reservation = self._unsettled(key)
         if reservation.release is not None:
             raise _made_before(key)
         if reservation.attempt is None:
             return Change(reservation=replace(reservation, resumed=True))
-        return Change((HandedOver(key),), reservation=replace(reservation, attempt=None))
+        return Change((ReservationHandedOver(key),), reservation=replace(reservation, attempt=None))
 
     def commit(self, key: str, attempt: str | None = None, *, certain: bool = False) -> Change:
         """The release left: what was reserved is now spent, for good.
@@ -269,7 +274,7 @@ class Ledger:
         """
         reservation = self._known(key)
         if not certain:
-            _refuse_other(reservation, attempt)
+            _refuse_other_attempt(reservation, attempt)
             if reservation.attempt is not None and reservation.release is None:
                 raise LedgerConflict(f"expected what was made under key {key!r} to be said first, got a commit")
         return self.committed(key, by_hand=certain and reservation.attempt is None)
@@ -278,19 +283,19 @@ class Ledger:
         """`commit` as the ledger keeps it."""
         if by_hand and self._known(key).attempt is not None:
             raise LedgerConflict(f"expected nobody to hold key {key!r} where it is settled by hand, got one")
-        return self._settle(key, State.COMMITTED, by_hand=by_hand)
+        return self._settle(key, ReservationState.COMMITTED, by_hand=by_hand)
 
     def abort(self, key: str, attempt: str | None = None, *, certain: bool = False) -> Change:
         """The release never left and never will: what was reserved is free again.
 
-        Of what was made nobody can say so, however certain: whoever made it may let it out at any time.
+        Of what was made nobody can say so, however certain: its attempt may let it out at any time.
         """
         reservation = self._known(key)
-        if not certain and reservation.state is not State.ABORTED:
-            _refuse_other(reservation, attempt)
+        if not certain and reservation.state is not ReservationState.ABORTED:
+            _refuse_other_attempt(reservation, attempt)
             if reservation.release is not None:
                 raise _made_before(key)
-        if reservation.state is State.RESERVED and reservation.release is not None:
+        if reservation.state is ReservationState.RESERVED and reservation.release is not None:
             raise LedgerConflict(
                 f"expected a release that was not made, to say that it never left, got {key!r}, which was: "
                 "settle it as left"
@@ -299,7 +304,7 @@ class Ledger:
 
     def aborted(self, key: str) -> Change:
         """`abort` as the ledger keeps it: older ones were believed of what was made, too."""
-        return self._settle(key, State.ABORTED)
+        return self._settle(key, ReservationState.ABORTED)
 
     def after(self, change: Change) -> Ledger:
         account, reservation, renewal = change.account, change.reservation, change.renewal
@@ -317,14 +322,14 @@ class Ledger:
             {**self.renewals, **other.renewals},
         )
 
-    def _open(self, line: Line) -> tuple[Account, tuple[Event, ...]]:
+    def _open(self, line: Line) -> tuple[Account, tuple[LedgerEvent, ...]]:
         account = self.accounts.get(line)
         if account is not None:
             return account, ()
         renewal = self.renewals.get(line.series)
         if renewal is None:
             raise UnknownLine(f"no budget was granted on line {line}; grant one first")
-        return Account(line, renewal.limit), (Granted(line, renewal.limit),)
+        return Account(line, renewal.limit), (LineGranted(line, renewal.limit),)
 
     def _known(self, key: str) -> Reservation:
         reservation = self.reservations.get(key)
@@ -334,35 +339,35 @@ class Ledger:
 
     def _unsettled(self, key: str) -> Reservation:
         reservation = self._known(key)
-        if reservation.state is State.COMMITTED:
+        if reservation.state is ReservationState.COMMITTED:
             raise _made_before(key)
-        if reservation.state is State.ABORTED:
+        if reservation.state is ReservationState.ABORTED:
             raise UnknownReservation(f"expected key {key!r} to be reserved, got {reservation.state}")
         return reservation
 
-    def _settle(self, key: str, state: State, *, by_hand: bool = False) -> Change:
+    def _settle(self, key: str, state: ReservationState, *, by_hand: bool = False) -> Change:
         reservation = self._known(key)
         if reservation.state is state:
             return Change(reservation=replace(reservation, resumed=True))
-        if reservation.state is not State.RESERVED:
+        if reservation.state is not ReservationState.RESERVED:
             raise UnknownReservation(f"expected key {key!r} to be reserved, got {reservation.state}")
         account = self.accounts[reservation.line]
-        event: Event
-        if state is State.COMMITTED:
-            account, event = account.commit(reservation.amount), Committed(key, by_hand)
+        event: LedgerEvent
+        if state is ReservationState.COMMITTED:
+            account, event = account.commit(reservation.amount), ReservationCommitted(key, by_hand)
         else:
-            account, event = account.abort(reservation.amount), Aborted(key)
+            account, event = account.abort(reservation.amount), ReservationAborted(key)
         release = BY_HAND if by_hand else reservation.release
         return Change((event,), account=account, reservation=replace(reservation, state=state, release=release))
 
 
-def digest_of(attempt: str) -> str:
+def attempt_digest(attempt: str) -> str:
     """How the ledger calls an attempt: nobody who reads it there can present the token."""
-    return hashlib.sha256(f"attempt\n{named('attempt', attempt)}".encode()).hexdigest()
+    return hashlib.sha256(f"attempt\n{check_ledger_name('attempt', attempt)}".encode()).hexdigest()
 
 
-def _refuse_other(reservation: Reservation, attempt: str | None) -> None:
-    mine = None if attempt is None else digest_of(attempt)
+def _refuse_other_attempt(reservation: Reservation, attempt: str | None) -> None:
+    mine = None if attempt is None else attempt_digest(attempt)
     if reservation.attempt != mine:
         raise _held_by_another(reservation.key)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy.noise.discrete_laplace import DiscreteLaplace
+from tacit.privacy.noise.distributions import DiscreteLaplace
 
 FINEST = 16
 """Steps to a one at an epsilon of 1 or more; below it the noise is wide, and fewer steps lose nothing."""
@@ -33,7 +33,7 @@ class OneHotLaplace:
     Guarantee:  pure epsilon-DP: two answers differ by `steps` in two places, and the scale is 2 steps /
                 epsilon.
     Neighbours: two inputs that differ in this one answer (replace label).
-    Assumes:    one report per answer (see `memoised`); words are independent and exactly uniform.
+    Assumes:    one report per answer (see `memoisation`); words are independent and exactly uniform.
     Source:     ALIBI: Malek, Mironov, Prasad, Shilov, Tramèr, NeurIPS 2021 (arXiv 2106.03408); on
                 whole numbers: Ghosh, Roughgarden, Sundararajan 2009 (arXiv 0811.2841).
     """

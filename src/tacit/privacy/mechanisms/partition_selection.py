@@ -17,9 +17,9 @@ from tacit import expect
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down
 from tacit.privacy.mechanisms.randomized_response import WHOLE
-from tacit.privacy.randomness import Words
-from tacit.privacy.relations import REPLACE_LIKE, Relation
+from tacit.privacy.randomness import WordSource
 from tacit.privacy.releases import SelectedPartitions
+from tacit.privacy.units import REPLACE_LIKE, Relation
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class PartitionSelection:
         units = expect.whole("units", units, at_least=0)
         return Fraction(self.thresholds[min(units, len(self.thresholds) - 1)], WHOLE)
 
-    def select(self, units: ArrayLike, words: Words) -> NDArray[np.bool_]:
+    def select(self, units: ArrayLike, words: WordSource) -> NDArray[np.bool_]:
         """For each value, whether it is kept, from the number of units that have it."""
         counts = np.asarray(units)
         if counts.dtype.kind not in "iu" or counts.ndim != 1 or (counts.size and counts.min() < 0):
@@ -71,7 +71,7 @@ class PartitionSelection:
         return kept
 
     def release(self, *, values_per_unit: int, relation: Relation) -> SelectedPartitions:
-        """What a selection gives away if a unit may have so many values. Replacing one touches twice that."""
+        """What a selection tells if a unit has at most `values_per_unit`; replacing one touches twice that."""
         values = expect.whole("values_per_unit", values_per_unit, at_least=1)
         relation = Relation(relation)
         touched = 2 * values if relation in REPLACE_LIKE else values

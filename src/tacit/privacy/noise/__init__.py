@@ -1,6 +1,6 @@
-"""Whole-numbered noise with exact laws and exact samplers.
+"""Integer noise with exact laws and exact samplers.
 
-`discrete_laplace`, `discrete_gaussian`  the laws that one party adds to a count
-`skellam`, `polya`, `shares`             laws that many parties add in shares, and what servers make up for
-`symmetric`, `enclosures`                how a sampler stays exact: proved digits, and more of them if need be
+`distributions`  discrete Laplace and Gaussian for one party; Skellam and Polya for shares of several
+`shares`         noise that many parties add in shares, and what servers make up for
+`exact_sampler`  how a sampler stays exact: proved digits, and more of them if need be
 """

@@ -19,8 +19,7 @@ from typing import Generic, TypeVar
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.privacy.noise.polya import Polya
-from tacit.privacy.noise.skellam import Skellam
+from tacit.privacy.noise.distributions import Polya, Skellam
 
 Law = TypeVar("Law", Skellam, Polya)
 
@@ -46,7 +45,7 @@ class _Shares(ABC, Generic[Law]):
         return self.part(Fraction(1, self.noisy))
 
     def missing(self, answered: int) -> Law | None:
-        """What *each* server adds to each count, independently, if so many parties answered; None: nothing."""
+        """What *each* server adds to each count, independently, if this many parties answered; or nothing."""
         return self._sum_of(self._missing_shares(answered))
 
     def unknown_to_a_server(self, answered: int, *, topped_up: bool = True) -> Law | None:

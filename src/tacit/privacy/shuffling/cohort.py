@@ -12,7 +12,7 @@ from tacit import expect
 from tacit.errors import BadInput, NoFiniteGuarantee
 from tacit.privacy.budget import rounded_up
 from tacit.privacy.releases import ShuffledChoice
-from tacit.privacy.shuffling import amplified, clones, mechanism
+from tacit.privacy.shuffling import amplification, bounds, mechanism
 
 _NOTICEABLE = 1e-3
 """A cohort that takes less than this share off the epsilon of a single member is called too small."""
@@ -40,8 +40,8 @@ class ReportClass:
             )
         object.__setattr__(self, "metadata", tuple(sorted(self.metadata)))
         if self.mechanism:
-            mechanism.check(self.mechanism, self.local_epsilon)
-            known = mechanism.floors(self.mechanism)
+            mechanism.check_rows(self.mechanism, self.local_epsilon)
+            known = mechanism.row_floors(self.mechanism)
             if self.floors and tuple(self.floors) != known:
                 raise BadInput(
                     "expected floors that are the smallest entries of the mechanism's rows, got others"
@@ -104,7 +104,7 @@ def standings(batch: Iterable[ReportClass], delta: expect.Number) -> dict[Report
     Neighbours: replace one member's private input; its class, which is public, stays.
     Assumes:    `batch` has one entry per report of a member who really randomises and does not reveal it; the
                 order of the reports tells nothing; equal classes really are one mechanism.
-    Source:     `amplified`, class by class: reports of other classes hide nobody here, so none are counted.
+    Source:     `amplification`, class by class: reports of other classes hide nobody here, so none are counted.
     """
     allowed = expect.probability("delta", delta)
     counts = Counter(batch)
@@ -117,7 +117,7 @@ def _standing(kind: ReportClass, members: int, delta: Fraction) -> Standing:
     if not kind.personal:
         return Standing(kind, members, 0.0, 0.0)
     reached, alone = (
-        amplified.epsilon(ShuffledChoice(kind.local_epsilon, count, kind.mechanism), delta)
+        amplification.epsilon(ShuffledChoice(kind.local_epsilon, count, kind.mechanism), delta)
         for count in (members, 1)
     )
     hidden = reached < alone * (1 - _NOTICEABLE)
@@ -143,16 +143,16 @@ def cohort_needed(
     allowed = float(expect.probability("delta", delta, zero=True))
 
     def enough(members: int) -> bool:
-        return amplified.delta(ShuffledChoice(local, members, rows), target) <= allowed
+        return amplification.delta(ShuffledChoice(local, members, rows), target) <= allowed
 
     low, high = 0, 1
     while not enough(high):
-        if high >= clones.LARGEST_COHORT:
+        if high >= bounds.LARGEST_COHORT:
             raise NoFiniteGuarantee(
-                f"expected a cohort of at most {clones.LARGEST_COHORT:,} to reach epsilon={float(target):.6g} "
+                f"expected a cohort of at most {bounds.LARGEST_COHORT:,} to reach epsilon={float(target):.6g} "
                 f"at delta={allowed:.3g} from a local epsilon of {float(local):.6g}, got none that does"
             )
-        low, high = high, min(2 * high, clones.LARGEST_COHORT)
+        low, high = high, min(2 * high, bounds.LARGEST_COHORT)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)

@@ -18,7 +18,7 @@ MOST_PAIRS = 50_000
 MOST_LAWS = 2_000
 
 
-def check(rows: Rows, epsilon: Fraction) -> None:
+def check_rows(rows: Rows, epsilon: Fraction) -> None:
     """Refuse rows that are not exact pmfs over one menu, or whose ratios exceed e^epsilon."""
     if not rows or not rows[0]:
         raise BadInput("expected at least one row with at least one probability, got none")
@@ -31,7 +31,7 @@ def check(rows: Rows, epsilon: Fraction) -> None:
         if sum(row) != 1:
             raise BadInput(f"expected each row to sum to exactly 1, got {float(sum(row))!r}")
     largest = _exp_rounded_down(epsilon)
-    for lowest, highest in zip(floors(rows), map(max, zip(*rows, strict=True)), strict=True):
+    for lowest, highest in zip(row_floors(rows), map(max, zip(*rows, strict=True)), strict=True):
         if lowest == 0 < highest:
             raise BadInput(
                 "expected every choice to be possible under every input or under none, got one that is not"
@@ -50,7 +50,7 @@ def _exp_rounded_down(epsilon: Fraction) -> Fraction:
     return Fraction(power) * (1 - Fraction(1, 10**50))
 
 
-def floors(rows: Rows) -> tuple[Fraction, ...]:
+def row_floors(rows: Rows) -> tuple[Fraction, ...]:
     """The smallest probability of each choice, whatever the private input."""
     return tuple(Fraction(min(column)) for column in zip(*rows, strict=True))
 
@@ -74,7 +74,7 @@ def pair_laws(rows: Rows) -> PairLaws | None:
     distinct = sorted(set(rows))
     if len(distinct) * (len(distinct) - 1) > MOST_PAIRS:
         return None
-    floor = floors(rows)
+    floor = row_floors(rows)
     columns = [y for y, lowest in enumerate(floor) if lowest > 0]
     multiple_of, ids = _numbered([[row[y] / floor[y] for y in columns] for row in distinct])
     mass_of, mass_ids = _numbered([[floor[y] for y in columns]])

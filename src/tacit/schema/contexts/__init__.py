@@ -1,8 +1,7 @@
 """Hierarchies of contexts: what a context is, and the ways in which it becomes less exact.
 
->>> from tacit.schema.contexts.attributes import Steps
+>>> from tacit.schema.contexts.attributes import Decimals, Steps
 >>> from tacit.schema.contexts.hierarchy import Sequence
->>> from tacit.schema.contexts.places import Decimals
 >>> from tacit.schema.contexts.tree import Tree
 >>> drinks = Tree.of_paths(["Food>Coffee", "Food>Tea", "Sport>Skating"])
 >>> hierarchy = Sequence((Decimals("location"), Steps("query", drinks)), [(0, 0), (3, 0), (4, 1), (6, 1)])

@@ -1,14 +1,16 @@
 """The clean room as two processes: a room and a platform, gRPC streams between them, both with certificates.
 
-    certificates   an authority of the collaboration and a certificate for each party, for a trial
-    keys           all files of a trial: who holds which
+    keys           certificates and all key files of a collaboration: who holds which
     settings       room.toml and platform.toml
-    serving        the room's methods as gRPC handlers: deadlines, limits, refusals as statuses
-    calling        RemoteRoom: the platform's link to a room, which counts bytes and tries again
-    running        from room.toml to a room that listens until it is asked to end
+    service        the room's methods as gRPC handlers: deadlines, limits, refusals as statuses
+    launch         from room.toml to a room that listens until it is asked to end
+    inspection     a room's own store, read for its operator
+    remote_room    RemoteRoom: the platform's link to a room, which counts bytes and tries again
+    receipts       the agreement's file, and the receipts that a platform keeps
+    platform_run   a platform's run through a room, by the agreement's mode
     trial          everything for a trial on one machine, made up data included
 
-Methods of the service `tacit.Room`, bytes in and bytes out (the messages of `cleanroom.wire`):
+Methods of the service `tacit.Room`, bytes in and bytes out (the messages of `cleanroom.protocol`):
 
     Describe   nothing -> terms, what remains, the head of the audit log
     Step, Statistic, Labels   the request, then slabs -> the answer, in chunks

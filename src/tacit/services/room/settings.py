@@ -1,4 +1,4 @@
-"""What each party needs to run, in one TOML file; a key that nobody reads is refused by its name.
+"""Settings of a clean room and of its platform: one TOML file per party; unknown keys are refused by name.
 
 room.toml:
 
@@ -16,7 +16,7 @@ room.toml:
     signing = "room.signing"
 
     [labels]
-    file = "labels.parquet"              # or .csv: a column of record ids, and one of 0 and 1 for each task
+    file = "labels.parquet"              # or .csv: a column of record ids, and one of 0 and 1 per task
     id = "click_id"
 
     [secrets]
@@ -51,7 +51,7 @@ platform.toml has [tls], [agreement] (file) and [secrets] (token; mask, for join
     name = "first"                       # with the agreement it names the run: the same name goes on with it
     folder = "runs"                      # the checkpoint and the room's receipts
 
-    [plan]                               # see `Plan`
+    [plan]                               # see `AdapterPlan`
     epochs = 2
 
     [patience]                           # changes no promise
@@ -65,29 +65,65 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tacit import expect
-from tacit.cleanroom.wire.modes import Role
+from tacit.cleanroom.protocol.modes import Signer
+from tacit.config import read_toml
 from tacit.errors import BadInput
-from tacit.services.reading import Section
-from tacit.services.room.certificates import check_pair, name_on
-from tacit.services.room.pace import Pace, Patience
-from tacit.services.settings import readable, secret_at
-from tacit.toml import read_toml
+from tacit.services.config import SettingsTable
+from tacit.services.room.keys import check_key_pair, name_on_certificate
+from tacit.services.settings import check_readable, read_secret_file
+
+
+@dataclass(frozen=True)
+class RoomPace:
+    """Limits and time limits of a room's calls."""
+
+    streams_most: int = 16  # open at the same time; more are told to come again
+    steps_most: int = 2  # worked on at the same time; others wait, unread
+    stall_seconds: int = 30  # for the next message of a stream
+    call_seconds: int = 900  # for a whole call
+    finish_seconds: int = 10  # for calls under way when the room is asked to end
+
+    def __post_init__(self) -> None:
+        _check_whole(self, "pace")
+
+
+@dataclass(frozen=True)
+class LinkPatience:
+    """How long a platform waits for its room."""
+
+    call_seconds: int = 900  # for one call
+    first_seconds: int = 10  # for a room that was not reached yet: it may not run, or refuse our certificate
+    again_seconds: int = 120  # for a room that cannot be reached
+
+    def __post_init__(self) -> None:
+        _check_whole(self, "patience")
+
+    @property
+    def at_first(self) -> LinkPatience:
+        """Before the room has ever answered; never longer than afterwards."""
+        return replace(self, again_seconds=min(self.first_seconds, self.again_seconds))
+
+
+def _check_whole(record: Any, section: str) -> None:
+    for each in fields(record):
+        expect.whole(f"{section}.{each.name}", getattr(record, each.name), at_least=1)
+
 
 TLS = ("authority", "certificate", "private_key")
 STORE = ("room", "ledger", "room_witness", "ledger_witness")
 TOP = {
-    Role.ROOM: ("listen", "tls", "agreement", "labels", "secrets", "store", "pace"),
-    Role.PLATFORM: ("room", "tls", "agreement", "data", "model", "run", "plan", "secrets", "patience"),
+    Signer.ROOM: ("listen", "tls", "agreement", "labels", "secrets", "store", "pace"),
+    Signer.PLATFORM: ("room", "tls", "agreement", "data", "model", "run", "plan", "secrets", "patience"),
 }
 
 
 @dataclass(frozen=True)
-class Identity:
+class TlsIdentity:
     """What a party shows in TLS, and whom it believes; all in PEM."""
 
     name: str
@@ -102,7 +138,7 @@ class RoomSettings:
 
     host: str
     port: int
-    identity: Identity
+    identity: TlsIdentity
     agreement: Path
     signing: bytes = field(repr=False)
     labels: Path
@@ -111,7 +147,7 @@ class RoomSettings:
     token_secret: bytes = field(repr=False)
     store: Path
     ledger: str
-    pace: Pace
+    pace: RoomPace
     room_witness: Path | None = None  # beside the store
     ledger_witness: Path | None = None
 
@@ -121,7 +157,7 @@ class PlatformSettings:
     """A platform's settings; keys and secrets are read already, and never shown."""
 
     address: str
-    identity: Identity
+    identity: TlsIdentity
     agreement: Path
     token_secret: bytes = field(repr=False)
     mask: bytes | None = field(repr=False)  # for private intersection
@@ -134,22 +170,22 @@ class PlatformSettings:
     run: str
     folder: Path
     plan: Mapping[str, Any]
-    patience: Patience
+    patience: LinkPatience
 
 
-def role_of(path: Path) -> Role:
+def settings_role(path: Path) -> Signer:
     """Whose settings these are: only a platform's say where the room is."""
-    with _naming(path):
+    with _blame_file(path):
         record = read_toml(path, "settings")
-    return Role.PLATFORM if "room" in record else Role.ROOM
+    return Signer.PLATFORM if "room" in record else Signer.ROOM
 
 
-def load_room(path: Path) -> RoomSettings:
+def load_room_settings(path: Path) -> RoomSettings:
     """Settings of a room; refuses unknown keys, and secrets that others may read."""
-    with _naming(path):
+    with _blame_file(path):
         record, folder = read_toml(path, "settings"), path.resolve().parent
-        _refuse_other(record, Role.ROOM)
-        section = _Sections(record, folder, Role.ROOM)
+        _refuse_other(record, Signer.ROOM)
+        section = _Sections(record, folder, Signer.ROOM)
         listen = section("listen", ("host", "port"))
         agreement, labels = section("agreement", ("file", "signing")), section("labels", ("file", "id"))
         secrets, store = section("secrets", ("room", "token")), section("store", STORE)
@@ -158,25 +194,25 @@ def load_room(path: Path) -> RoomSettings:
             port=listen.whole("port", at_most=65_535),
             identity=_identity(section("tls", TLS)),
             agreement=agreement.file("file"),
-            signing=secret_at("agreement.signing", agreement.file("signing")),
+            signing=read_secret_file("agreement.signing", agreement.file("signing")),
             labels=labels.file("file"),
             id_column=labels.text("id"),
-            secret=secret_at("secrets.room", secrets.file("room")),
-            token_secret=secret_at("secrets.token", secrets.file("token")),
+            secret=read_secret_file("secrets.room", secrets.file("room")),
+            token_secret=read_secret_file("secrets.token", secrets.file("token")),
             store=store.file("room"),
             ledger=store.place("ledger"),
-            pace=Pace(**section("pace", [each.name for each in fields(Pace)]).given()),
+            pace=RoomPace(**section("pace", [each.name for each in fields(RoomPace)]).given()),
             room_witness=store.file_if_any("room_witness"),
             ledger_witness=_ledger_witness(store),
         )
 
 
-def load_platform(path: Path) -> PlatformSettings:
+def load_platform_settings(path: Path) -> PlatformSettings:
     """Settings of a platform; refuses unknown keys, and secrets that others may read."""
-    with _naming(path):
+    with _blame_file(path):
         record, folder = read_toml(path, "settings"), path.resolve().parent
-        _refuse_other(record, Role.PLATFORM)
-        section = _Sections(record, folder, Role.PLATFORM)
+        _refuse_other(record, Signer.PLATFORM)
+        section = _Sections(record, folder, Signer.PLATFORM)
         agreement, secrets = section("agreement", ("file",)), section("secrets", ("token", "mask"))
         mask = secrets.file_if_any("mask")
         data, run = section("data", ("columns", "advertiser")), section("run", ("name", "folder"))
@@ -185,8 +221,8 @@ def load_platform(path: Path) -> PlatformSettings:
             address=_address(section("room", ("address",)).text("address")),
             identity=_identity(section("tls", TLS)),
             agreement=agreement.file("file"),
-            token_secret=secret_at("secrets.token", secrets.file("token")),
-            mask=None if mask is None else secret_at("secrets.mask", mask),
+            token_secret=read_secret_file("secrets.token", secrets.file("token")),
+            mask=None if mask is None else read_secret_file("secrets.mask", mask),
             columns=data.file("columns"),
             advertiser=_advertiser(data),
             base=model.file("base"),
@@ -196,27 +232,29 @@ def load_platform(path: Path) -> PlatformSettings:
             run=_file_name("run.name", run.text("name")),
             folder=run.file("folder"),
             plan=section.free("plan").given(),
-            patience=Patience(**section("patience", [each.name for each in fields(Patience)]).given()),
+            patience=LinkPatience(**section("patience", [each.name for each in fields(LinkPatience)]).given()),
         )
 
 
 class _Sections:
     """The tables of one party's file."""
 
-    def __init__(self, record: Mapping[str, Any], folder: Path, role: Role) -> None:
-        Section(record, "", TOP[role], folder)
+    def __init__(self, record: Mapping[str, Any], folder: Path, role: Signer) -> None:
+        SettingsTable(record, "", TOP[role], folder)
         self._record, self._folder = record, folder
 
-    def __call__(self, name: str, allowed: list[str] | tuple[str, ...]) -> Section:
-        return Section(self._record, name, allowed, self._folder)
+    def __call__(self, name: str, allowed: list[str] | tuple[str, ...]) -> SettingsTable:
+        return SettingsTable(self._record, name, allowed, self._folder)
 
-    def free(self, name: str) -> Section:
+    def free(self, name: str) -> SettingsTable:
         """A table whose keys are checked by the record that they are for."""
         found = self._record.get(name, {})
-        return Section(self._record, name, list(found) if isinstance(found, Mapping) else (), self._folder)
+        return SettingsTable(
+            self._record, name, list(found) if isinstance(found, Mapping) else (), self._folder
+        )
 
 
-class _naming:  # noqa: N801 (used like a function)
+class _blame_file:  # noqa: N801 (used like a function)
     """Puts the file's name before what is refused in it."""
 
     def __init__(self, path: Path) -> None:
@@ -229,23 +267,23 @@ class _naming:  # noqa: N801 (used like a function)
             raise BadInput(f"{self._path}: {refusal}") from None
 
 
-def _refuse_other(record: Mapping[str, Any], role: Role) -> None:
+def _refuse_other(record: Mapping[str, Any], role: Signer) -> None:
     """One clear line where the parties' files were confused, instead of a list of unknown keys."""
-    found = Role.PLATFORM if "room" in record else Role.ROOM
+    found = Signer.PLATFORM if "room" in record else Signer.ROOM
     if found is not role and not record.keys() <= set(TOP[role]):
         raise BadInput(f"expected a {role}'s settings, got a {found}'s")
 
 
-def _identity(section: Section) -> Identity:
+def _identity(section: SettingsTable) -> TlsIdentity:
     places = {key: section.file(key) for key in TLS}
     for key, place in places.items():
-        mode = readable(f"tls.{key}", place)
+        mode = check_readable(f"tls.{key}", place)
         if key == "private_key" and mode & 0o077:
             raise BadInput(f"tls.{key}: expected a file that only its owner may read (chmod 600), got {place}")
     content = {key: place.read_bytes() for key, place in places.items()}
-    name = name_on("tls.certificate", content["certificate"])
-    check_pair(**content)
-    return Identity(name, **content)
+    name = name_on_certificate("tls.certificate", content["certificate"])
+    check_key_pair(**content)
+    return TlsIdentity(name, **content)
 
 
 def _file_name(key: str, name: str) -> str:
@@ -257,12 +295,12 @@ def _file_name(key: str, name: str) -> str:
     return name
 
 
-def _rank(model: Section) -> int:
+def _rank(model: SettingsTable) -> int:
     rank = model.whole("rank", at_most=4096, default=8)
     return expect.whole("model.rank", rank, at_least=1)
 
 
-def _ledger_witness(store: Section) -> Path | None:
+def _ledger_witness(store: SettingsTable) -> Path | None:
     found = store.file_if_any("ledger_witness")
     if found is None and store.place("ledger").startswith("postgresql"):
         raise BadInput(
@@ -271,7 +309,7 @@ def _ledger_witness(store: Section) -> Path | None:
     return found
 
 
-def _advertiser(data: Section) -> int | str:
+def _advertiser(data: SettingsTable) -> int | str:
     value = data.given().get("advertiser")
     if isinstance(value, int) and not isinstance(value, bool):
         return value

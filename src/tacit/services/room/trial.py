@@ -17,25 +17,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tacit import expect
-from tacit.cleanroom.model.examples import advertiser_key, examples_of
+from tacit.cleanroom.model.examples import advertiser_key, examples_from_log
 from tacit.cleanroom.model.learning import LearnSettings, pretrain
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.platform.metrics import LEAST_STANDARD_ERRORS
-from tacit.cleanroom.wire import signing
-from tacit.cleanroom.wire.agreement import Terms
-from tacit.cleanroom.wire.amending import Agreement
-from tacit.cleanroom.wire.modes import Join, Mode, Role
+from tacit.cleanroom.protocol import signatures
+from tacit.cleanroom.protocol.agreement import Agreement
+from tacit.cleanroom.protocol.modes import Join, Mode, Signer
+from tacit.cleanroom.protocol.terms import Terms
 from tacit.data.columns import Columns
 from tacit.data.generators.conversions import ConversionsWorld
-from tacit.data.logs import named
-from tacit.data.preparing import hashing_encoder, prepare
-from tacit.data.reading.stream import LogReader
-from tacit.data.synthetic import MARK, parquet_mark
-from tacit.data.writing import Destination, write
+from tacit.data.logs.definition import find_log
+from tacit.data.preparation import hashing_encoder, prepare
+from tacit.data.reading.reader import LogReader
+from tacit.data.synthetic import MARK, Destination, parquet_mark, write_log
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.services.room import keys
-from tacit.services.settings import secret_at
+from tacit.services.settings import read_secret_file
 
 LOG, ID, TASKS = "conversions", "click_id", ("conversion", "cart", "engaged")
 BINS = 2**13
@@ -110,8 +109,8 @@ batch = {batch}
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What was made, and whom to run with it."""
+class RoomTrial:
+    """What was made, and the settings files to run both parties with."""
 
     folder: Path
     room: Path
@@ -122,7 +121,7 @@ class Trial:
     rows_for_auc: int | None  # before the room's flips let AUC be told; None in the modes that do not flip
 
 
-def make(
+def make_trial(
     folder: Path,
     *,
     rows: int,
@@ -134,7 +133,7 @@ def make(
     now: int,
     entropy: Entropy,
     said: Callable[[str], None] = lambda _: None,
-) -> Trial:
+) -> RoomTrial:
     """Make it; refuses a folder that has some of it already, before anything is written."""
     if expect.whole("--rows", rows, at_least=1) < LEAST_ROWS:
         raise BadInput(f"--rows: expected at least {LEAST_ROWS}, for batches that a room accepts, got {rows}")
@@ -142,7 +141,7 @@ def make(
         if (folder / name).exists():
             raise BadInput(f"--out: expected a folder without {name}, got one: nothing is written over")
     terms_from = _terms(rows, mode, epsilon, join, now)
-    keys.write(folder, platform="platform", room="room", now=now, entropy=entropy)
+    keys.write_keys(folder, platform="platform", room="room", now=now, entropy=entropy)
     room, platform = folder / "room", folder / "platform"
     said(f"making up {rows:,} clicks")
     advertiser, sensitive_rows = _log(room, platform, rows, seed)
@@ -150,28 +149,30 @@ def make(
     _model(platform, advertiser, seed)
     terms = terms_from(**_public_keys(folder), most_ids=sensitive_rows if join is Join.PSI else None)
     agreement = Agreement.propose(terms)
-    for role in Role:
-        secret = secret_at("signing", folder / str(role) / f"{role}.signing")
-        agreement = agreement.sign(role, signing.private_key(secret))
+    for role in Signer:
+        secret = read_secret_file("signing", folder / str(role) / f"{role}.signing")
+        agreement = agreement.sign(role, signatures.private_key(secret))
     for party in (room, platform):
-        keys.new_file(party / "agreement.json", agreement.to_bytes(), private=False)
+        keys.write_new_file(party / "agreement.json", agreement.to_bytes(), private=False)
     batch = max(terms.smallest_batch, min(1024, sensitive_rows // 8))
     texts = {
         room / "room.toml": ROOM.format(port=port),
         platform / "platform.toml": PLATFORM.format(port=port, advertiser=advertiser, rank=8, batch=batch),
     }
     for path, text in texts.items():
-        keys.new_file(path, text.encode(), private=False)
+        keys.write_new_file(path, text.encode(), private=False)
     enough = _rows_for_auc(room, rows, terms) if mode.flips else None
-    return Trial(folder, room / "room.toml", platform / "platform.toml", rows, sensitive_rows, terms, enough)
+    return RoomTrial(
+        folder, room / "room.toml", platform / "platform.toml", rows, sensitive_rows, terms, enough
+    )
 
 
 def _rows_for_auc(room: Path, rows: int, terms: Terms) -> int:
-    """Rows of a log whose tested positives are expected to stand out from the flips (`platform.metrics`)."""
+    """Rows of a log whose tested positives should stand out from the flips (`cleanroom.platform.metrics`)."""
     labels = np.asarray(pq.read_table(room / "labels.parquet")[terms.tasks[0]])
     variance = terms.keep * (1 - terms.keep) / (2 * terms.keep - 1) ** 2  # of a row's stand-in for its label
     rate = max(float(labels.mean()), 1 / len(labels))
-    tested_share = float(named(LOG).split.shares["test"])
+    tested_share = float(find_log(LOG).split.shares["test"])
     tested = LEAST_STANDARD_ERRORS**2 * variance / rate**2
     return math.ceil(tested / tested_share * rows / len(labels))
 
@@ -203,20 +204,20 @@ def _terms(rows: int, mode: Mode, epsilon: Fraction, join: Join, now: int) -> Ca
 
 def _public_keys(folder: Path) -> dict[str, str]:
     return {
-        f"{role}_key": signing.public_key(
-            signing.private_key(secret_at("signing", folder / str(role) / f"{role}.signing"))
+        f"{role}_key": signatures.public_key(
+            signatures.private_key(read_secret_file("signing", folder / str(role) / f"{role}.signing"))
         )
-        for role in Role
+        for role in Signer
     }
 
 
 def _log(room: Path, platform: Path, rows: int, seed: int) -> tuple[int, int]:
     """The platform's prepared log and the room's labels; the sensitive advertiser and its number of rows."""
-    log, world = named(LOG), ConversionsWorld(seed)
+    log, world = find_log(LOG), ConversionsWorld(seed)
     advertiser = world.advertisers_sharing  # numbered from 0, the sharing ones first
     whole, without = platform / ".whole.parquet", platform / ".without.parquet"
     try:
-        write(world, rows, log.layouts[0], Destination.at(whole), {"seed": seed})
+        write_log(world, rows, log.layouts[0], Destination.at(whole), {"seed": seed})
         table = pq.read_table(whole)
         sensitive = pc.equal(table["advertiser"], advertiser)
         pq.write_table(table.filter(sensitive).select([ID, *TASKS]), room / "labels.parquet")
@@ -236,7 +237,7 @@ def _log(room: Path, platform: Path, rows: int, seed: int) -> tuple[int, int]:
 
 def _model(platform: Path, advertiser: int, seed: int) -> None:
     columns = Columns.open(platform / "log")
-    examples = examples_of(columns, columns.parts()["train"])
+    examples = examples_from_log(columns, columns.parts()["train"])
     shared = examples.select(examples.advertiser != advertiser_key(advertiser))
     model = ConversionModel(shared.settings(dim=8, tower=(32,), interactions=1), seed=seed)
     pretrain(model, shared, settings=LearnSettings(batch=min(1024, len(shared)), seed=seed))

@@ -15,15 +15,22 @@ from numpy.typing import ArrayLike
 
 from tacit.errors import BadInput
 from tacit.expect import Choice
-from tacit.train.evaluation.checks import Floats, numbers, probabilities, zeros_and_ones
-from tacit.train.evaluation.estimates import Clusters, Estimate, small_sample
+from tacit.train.evaluation.intervals import (
+    Clusters,
+    Floats,
+    InfluenceEstimate,
+    binary_column,
+    number_column,
+    probability_column,
+    small_sample_factor,
+)
 
 LEAST_STANDARD_ERRORS = 3
 """From flipped labels, both classes must be this many standard errors away from empty: every figure divides by
 their sizes, and its interval takes the error of that to be small."""
 
 
-class Known(Choice):
+class LabelSource(Choice):
     """How labels are known."""
 
     LABELS = "labels"
@@ -38,7 +45,7 @@ class Outcomes:
     Those of flipped labels lie outside [0, 1]. `cluster` numbers from 0 which rows may depend on one another.
     """
 
-    known: Known
+    known: LabelSource
     positive: Floats  # (rows,)
     negative: Floats  # (rows,)
     cluster: Clusters
@@ -46,8 +53,10 @@ class Outcomes:
     @classmethod
     def of_labels(cls, label: ArrayLike, *, clusters: ArrayLike | None = None) -> Outcomes:
         """Labels as they are, 0 or 1."""
-        truth = zeros_and_ones("label", label)
-        return cls(Known.LABELS, truth, 1 - truth, _cluster_ids(clusters, len(truth)))._with_both_classes()
+        truth = binary_column("label", label)
+        return cls(
+            LabelSource.LABELS, truth, 1 - truth, _cluster_ids(clusters, len(truth))
+        )._with_both_classes()
 
     @classmethod
     def of_flipped(
@@ -64,24 +73,24 @@ class Outcomes:
         bring most of the noise: a `weight` of (2 keep - 1)^2 quiets them, and then every figure speaks of a
         population in which rows count by their weight.
         """
-        reported = zeros_and_ones("report", report)
+        reported = binary_column("report", report)
         rows = len(reported)
         keep = np.broadcast_to(keep_probability, rows) if np.ndim(keep_probability) == 0 else keep_probability
-        keep = probabilities("keep_probability", keep, rows=rows)
+        keep = probability_column("keep_probability", keep, rows=rows)
         if np.any(keep <= 0.5):
             raise BadInput("expected keep_probability above 1/2, got a row whose report tells nothing")
-        weights = np.ones(rows) if weight is None else numbers("weight", weight, rows=rows)
+        weights = np.ones(rows) if weight is None else number_column("weight", weight, rows=rows)
         if np.any(weights <= 0):
             raise BadInput("expected weight > 0 in every row, got another")
-        label = unflipped(reported, keep)
-        made = cls(Known.FLIPPED, weights * label, weights * (1 - label), _cluster_ids(clusters, rows))
+        label = unflip(reported, keep)
+        made = cls(LabelSource.FLIPPED, weights * label, weights * (1 - label), _cluster_ids(clusters, rows))
         return made._with_enough_of_both()
 
     @classmethod
     def of_probabilities(cls, true_probability: ArrayLike, *, clusters: ArrayLike | None = None) -> Outcomes:
         """The probability of each label, known where the log was made up: figures without the labels' noise."""
-        truth = probabilities("true_probability", true_probability)
-        made = cls(Known.PROBABILITIES, truth, 1 - truth, _cluster_ids(clusters, len(truth)))
+        truth = probability_column("true_probability", true_probability)
+        made = cls(LabelSource.PROBABILITIES, truth, 1 - truth, _cluster_ids(clusters, len(truth)))
         return made._with_both_classes()
 
     def __len__(self) -> int:
@@ -101,7 +110,7 @@ class Outcomes:
     def negative_groups(self) -> int:
         return self._groups_with(self.negative)
 
-    def mean_of(self, amounts: Floats) -> Estimate:
+    def mean_of(self, amounts: Floats) -> InfluenceEstimate:
         """The mean over rows, by weight, of amounts that were multiplied by the rows' weights already."""
         if self.groups < 2:
             what = "rows" if self.cluster is None else "clusters"
@@ -109,7 +118,9 @@ class Outcomes:
         weight = self.positive + self.negative
         mean = amounts.sum() / weight.sum()
         pulls = (amounts - mean * weight) / weight.sum()
-        return Estimate(float(mean), small_sample(self.groups) * pulls, self.cluster, self.groups - 1)
+        return InfluenceEstimate(
+            float(mean), small_sample_factor(self.groups) * pulls, self.cluster, self.groups - 1
+        )
 
     def checked_for_intervals(self) -> Outcomes:
         """Refuse what cannot tell how far a figure may be off."""
@@ -139,7 +150,7 @@ class Outcomes:
         return self
 
 
-def unflipped(report: Floats, keep_probability: Floats) -> Floats:
+def unflip(report: Floats, keep_probability: Floats) -> Floats:
     """For each report a number, outside [0, 1], whose mean over the flip is the label.
 
     Source: Warner 1965; for losses: Natarajan, Dhillon, Ravikumar, Tewari 2013 (NeurIPS), Lemma 1.

@@ -1,18 +1,26 @@
-"""All figures of one model on one set of rows, beside a baseline's on the same rows if there is one."""
+"""All figures of one model on one set of rows, beside a baseline's, and its reliability table."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from tacit import expect
 from tacit.train.evaluation import measures
-from tacit.train.evaluation.checks import probabilities
-from tacit.train.evaluation.estimates import LEVEL, Measured
-from tacit.train.evaluation.outcomes import Known, Outcomes
+from tacit.train.evaluation.intervals import (
+    LEVEL,
+    InfluenceEstimate,
+    MeasuredValue,
+    probability_column,
+    t_quantile,
+)
+from tacit.train.evaluation.outcomes import LabelSource, Outcomes
 
-NAMES = {
+FIGURE_NAMES = {
     "auc_loss": "AUC loss",
     "log_loss": "log loss",
     "calibration_ratio": "predicted / observed",
@@ -26,25 +34,25 @@ NAMES = {
 class Evaluation:
     """What was measured, on what. The last three figures are there if there was a baseline."""
 
-    known: Known
+    known: LabelSource
     rows: int
     clusters: int | None
     positive_rate: float
-    auc_loss: Measured
-    log_loss: Measured
-    calibration_ratio: Measured
-    relative_auc_loss_percent: Measured | None = None
-    auc_difference: Measured | None = None
-    log_loss_difference: Measured | None = None
+    auc_loss: MeasuredValue
+    log_loss: MeasuredValue
+    calibration_ratio: MeasuredValue
+    relative_auc_loss_percent: MeasuredValue | None = None
+    auc_difference: MeasuredValue | None = None
+    log_loss_difference: MeasuredValue | None = None
 
     @property
-    def auc(self) -> Measured:
+    def auc(self) -> MeasuredValue:
         loss = self.auc_loss
-        return Measured(1 - loss.value, 1 - loss.high, 1 - loss.low, loss.level)
+        return MeasuredValue(1 - loss.value, 1 - loss.high, 1 - loss.low, loss.level)
 
-    def figures(self) -> dict[str, Measured]:
+    def figures(self) -> dict[str, MeasuredValue]:
         """By name; without a baseline, what it would be needed for is left out."""
-        every = {"auc": self.auc, **{name: getattr(self, name) for name in NAMES}}
+        every = {"auc": self.auc, **{name: getattr(self, name) for name in FIGURE_NAMES}}
         return {name: measured for name, measured in every.items() if measured is not None}
 
     def as_json(self) -> dict[str, Any]:
@@ -59,7 +67,7 @@ class Evaluation:
     def table(self) -> list[tuple[str, str, str, str]]:
         """Name, value, low and high of each figure, for people."""
         return [
-            (NAMES.get(name, "AUC"), f"{each.value:.5g}", f"{each.low:.5g}", f"{each.high:.5g}")
+            (FIGURE_NAMES.get(name, "AUC"), f"{each.value:.5g}", f"{each.low:.5g}", f"{each.high:.5g}")
             for name, each in self.figures().items()
         ]
 
@@ -76,10 +84,10 @@ def evaluate(
 
     On private labels the figures are exact and not private: to publish them is a release.
     """
-    return of_outcomes(Outcomes.of_labels(label, clusters=clusters), probability, baseline, level)
+    return evaluate_outcomes(Outcomes.of_labels(label, clusters=clusters), probability, baseline, level)
 
 
-def from_flipped(
+def evaluate_flipped(
     report: ArrayLike,
     keep_probability: ArrayLike,
     probability: ArrayLike,
@@ -95,17 +103,18 @@ def from_flipped(
     Neighbours: those of that release, where they leave features as they are (replace label).
     Assumes:    each report is its label with probability `keep_probability` (one for all, or row by row), and
                 independent of other rows; predictions come from public features and released models alone.
-    Source:     Menon, van Rooyen, Ong, Williamson 2015 (ICML) for one keep probability; see `outcomes`, `auc`.
+    Source:     Menon, van Rooyen, Ong, Williamson 2015 (ICML) for one keep probability; see `outcomes` and
+                `measures`.
 
     Sums are unbiased, their ratios so but for a term of the order of 1/rows; estimates may lie outside what
     labels allow, such as an AUC above 1. As ever, measure on rows that the model did not train on.
     For `weight`, see `Outcomes.of_flipped`.
     """
     outcomes = Outcomes.of_flipped(report, keep_probability, weight=weight, clusters=clusters)
-    return of_outcomes(outcomes, probability, baseline, level)
+    return evaluate_outcomes(outcomes, probability, baseline, level)
 
 
-def from_known(
+def evaluate_known(
     true_probability: ArrayLike,
     probability: ArrayLike,
     *,
@@ -115,17 +124,17 @@ def from_known(
 ) -> Evaluation:
     """The same figures without the labels' noise, where a made-up log says how likely each label was."""
     outcomes = Outcomes.of_probabilities(true_probability, clusters=clusters)
-    return of_outcomes(outcomes, probability, baseline, level)
+    return evaluate_outcomes(outcomes, probability, baseline, level)
 
 
-def of_outcomes(
+def evaluate_outcomes(
     outcomes: Outcomes, probability: ArrayLike, baseline: ArrayLike | None = None, level: float = LEVEL
 ) -> Evaluation:
     """All figures, whichever way the labels are known."""
-    predicted = probabilities("probability", probability, rows=len(outcomes))
-    compared: dict[str, Measured] = {}
+    predicted = probability_column("probability", probability, rows=len(outcomes))
+    compared: dict[str, MeasuredValue] = {}
     if baseline is not None:
-        other = probabilities("baseline", baseline, rows=len(outcomes))
+        other = probability_column("baseline", baseline, rows=len(outcomes))
         compared = {
             "relative_auc_loss_percent": measures.relative_auc_loss_percent(outcomes, predicted, other, level),
             "auc_difference": measures.auc_difference(outcomes, predicted, other, level),
@@ -141,3 +150,65 @@ def of_outcomes(
         calibration_ratio=measures.calibration_ratio(outcomes, predicted, level),
         **compared,
     )
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The rows whose predictions lie from `lowest` to `highest`."""
+
+    lowest: float
+    highest: float
+    rows: int
+    predicted: float
+    observed: MeasuredValue
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def reliability_table(
+    outcomes: Outcomes, probability: ArrayLike, *, bins: int = 10, level: float = LEVEL
+) -> tuple[ReliabilityBin, ...]:
+    """At most `bins` bins of about as many rows each, by prediction from low to high.
+
+    Rows with the same prediction share a bin, so that the table does not depend on the order of rows; a model
+    that gives few distinct predictions has fewer bins.
+    """
+    bins = expect.whole("bins", bins, at_least=1)
+    predicted = probability_column("probability", probability, rows=len(outcomes))
+    distinct, place, counts = np.unique(predicted, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - counts / 2  # a prediction goes where the middle of its rows belongs
+    bin_of_distinct = np.minimum((middle * bins / len(predicted)).astype(np.intp), bins - 1)
+    bin_of = bin_of_distinct[place]
+    weight = outcomes.positive + outcomes.negative
+    table = []
+    for each in np.unique(bin_of_distinct):
+        inside, values = bin_of == each, distinct[bin_of_distinct == each]
+        table.append(
+            ReliabilityBin(
+                lowest=float(values[0]),
+                highest=float(values[-1]),
+                rows=int(np.count_nonzero(inside)),
+                predicted=float(np.average(predicted[inside], weights=weight[inside])),
+                observed=_observed(outcomes, inside, level),
+            )
+        )
+    return tuple(table)
+
+
+def _observed(outcomes: Outcomes, inside: np.ndarray[Any, np.dtype[np.bool_]], level: float) -> MeasuredValue:
+    """The rate of positives: Wilson's interval for labels, with as many rows as the clusters are worth."""
+    weight = outcomes.positive + outcomes.negative
+    positive, total = outcomes.positive[inside], float(weight[inside].sum())
+    rate = float(positive.sum() / total)
+    pulls = np.zeros(len(outcomes))
+    pulls[inside] = (positive - rate * weight[inside]) / total
+    groups = int(inside.sum()) if outcomes.cluster is None else len(np.unique(outcomes.cluster[inside]))
+    estimate = InfluenceEstimate(rate, pulls, outcomes.cluster, max(groups - 1, 1))
+    if outcomes.known is not LabelSource.LABELS:
+        return estimate.measured(level)
+    worth = rate * (1 - rate) / estimate.variance if estimate.variance > 0 else groups
+    z = t_quantile(level, estimate.freedom)
+    centre = (rate + z**2 / (2 * worth)) / (1 + z**2 / worth)
+    reach = z / (1 + z**2 / worth) * math.sqrt(rate * (1 - rate) / worth + z**2 / (4 * worth**2))
+    return MeasuredValue(rate, max(centre - reach, 0.0), min(centre + reach, 1.0), level)

@@ -10,28 +10,35 @@ from math import prod
 
 import numpy as np
 
-from tacit.privacy.audit.bounds import Row
-from tacit.privacy.audit.case import Case, Draws, Seen, claim, discrete_law, empirical, exact
-from tacit.privacy.mechanisms.memoised import SECRET_BYTES, FlipKey, words_for
+from tacit.privacy.audit.case import (
+    AuditCase,
+    AuditDraws,
+    Draws,
+    Row,
+    claimed_epsilon,
+    discrete_law,
+    empirical_case,
+    exact_case,
+)
+from tacit.privacy.mechanisms.memoisation import SECRET_BYTES, FlipKey, keyed_words
 from tacit.privacy.mechanisms.one_hot_laplace import OneHotLaplace
-from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse
-from tacit.privacy.mechanisms.top_response import TopResponse
+from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse, TopResponse
 from tacit.privacy.randomness import Source
-from tacit.privacy.relations import Relation
 from tacit.privacy.releases import Composed, NoisyLabels
+from tacit.privacy.units import Relation
 
 LABEL = Relation.REPLACE_LABEL
 
 
-def cases() -> list[Case]:
+def cases() -> list[AuditCase]:
     """All cases. Claims come from the accountant, never from here, so that it is audited too."""
     return [*_tops(), *_reports(), *_laplace()]
 
 
-def _tops() -> list[Case]:
-    claimed = claim(NoisyLabels(Fraction(1), 1, "top response"), LABEL, 0)
+def _tops() -> list[AuditCase]:
+    claimed = claimed_epsilon(NoisyLabels(Fraction(1), 1, "top response"), LABEL, 0)
     return [
-        exact(
+        exact_case(
             f"response among the likeliest {top} of 5 classes",
             LABEL,
             claimed,
@@ -57,7 +64,7 @@ def _top_rows(response: TopResponse) -> list[Row]:
     return rows
 
 
-def _reports() -> list[Case]:
+def _reports() -> list[AuditCase]:
     def early(share: Fraction) -> RandomizedResponse:
         return RandomizedResponse.for_epsilon(Fraction(1, 4) / share)
 
@@ -66,10 +73,10 @@ def _reports() -> list[Case]:
 
     whole, paid = RandomizedResponse.for_epsilon(1), Fraction(1)
     return [
-        exact(
+        exact_case(
             "a label reported early and again when final",
             LABEL,
-            claim(Composed((early(paid).release, final(paid).release)), LABEL, 0),
+            claimed_epsilon(Composed((early(paid).release, final(paid).release)), LABEL, 0),
             rows=lambda share: _report_rows((early(share), final(share))),
             # The final report was not made to pay for the early one.
             twin_rows=lambda: _report_rows((early(paid), whole)),
@@ -93,7 +100,7 @@ def _report_rows(responses: Sequence[RandomizedResponse]) -> list[Row]:
     ]
 
 
-def _laplace() -> list[Case]:
+def _laplace() -> list[AuditCase]:
     noise = OneHotLaplace.for_epsilon(1, 3)
 
     def at(share: Fraction) -> OneHotLaplace:
@@ -104,10 +111,10 @@ def _laplace() -> list[Case]:
         return at(share / 2)
 
     return [
-        empirical(
+        empirical_case(
             "Laplace noise on one-hot labels, memoised",
             LABEL,
-            claim(NoisyLabels(noise.epsilon, 1, "Laplace noise"), LABEL, 0),
+            claimed_epsilon(NoisyLabels(noise.epsilon, 1, "Laplace noise"), LABEL, 0),
             draws=_told_apart(at),
             law=discrete_law(lambda share: at(share).law, lambda share: float(at(share).epsilon)),
             twin_draws=_told_apart(one_sided),
@@ -118,15 +125,15 @@ def _laplace() -> list[Case]:
 def _told_apart(at: Callable[[Fraction], OneHotLaplace]) -> Draws:
     """A label of 1 against one of 0; the event: place 1 is at its step or above, and place 0 at 0 or below."""
 
-    def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+    def draws(share: Fraction, neighbour: bool, trials: int, source: Source) -> AuditDraws:
         noise, labels = at(share), np.full(trials, 0 if neighbour else 1)
-        words = words_for(
+        words = keyed_words(
             np.arange(trials), labels, FlipKey("audit", 0),
             mechanism=(str(noise.scale),), count=noise.classes, secret=source.bytes(SECRET_BYTES),
         )  # fmt: skip
         reports = noise.report(labels, words, lambda _: lambda: source.uniform_below(WHOLE))
         told = (reports[:, 1] >= noise.steps) & (reports[:, 0] <= 0)
         reports[np.arange(trials), labels] -= noise.steps
-        return Seen(told, reports)
+        return AuditDraws(told, reports)
 
     return draws

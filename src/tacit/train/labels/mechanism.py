@@ -1,9 +1,16 @@
-"""What makes targets out of labels, and the ways in which a noisy report can be read."""
+"""What a label mechanism is: classes to report, how a report becomes a target, and a public prior.
+
+A label is reported as one of a few public classes, each of which stands for a value. `LabelMechanism` turns
+true labels into targets; `Correction` names the ways to read a noisy report, all of which are post-processing.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,14 +18,92 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import expect
 from tacit.errors import BadInput
 from tacit.privacy.allocation import Allocation
-from tacit.privacy.mechanisms.memoised import FlipKey
+from tacit.privacy.mechanisms.memoisation import FlipKey
 from tacit.privacy.releases import Composed, NoisyLabels, Release
 from tacit.privacy.units import Split, UnitKind
-from tacit.train.labels.classes import Classes
-from tacit.train.targets import Targets
+from tacit.train.targets import Head, Targets
 
+MOST_CLASSES = 4096
 LEAST_EPSILON = Fraction(1, 1000)
 """Of a single label. With less, a million labels tell less than one honest one."""
+
+
+class Classes(Protocol):
+    """A public map from labels to classes, and what each class stands for."""
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """What each class stands for, in the units of the target."""
+        ...
+
+    @property
+    def head(self) -> Head: ...
+
+    def of(self, labels: ArrayLike) -> NDArray[np.int64]:
+        """The class of each label."""
+        ...
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A label that is 0 or 1, such as a click or a conversion."""
+
+    values: tuple[float, ...] = (0.0, 1.0)
+    head: Head = Head.LOGISTIC
+
+    def of(self, labels: ArrayLike) -> NDArray[np.int64]:
+        found = np.asarray(labels)
+        if not np.isin(found, (0, 1)).all():
+            raise BadInput("column label: expected 0 or 1, got another value")
+        return found.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """A count or a value, rounded to a few bins: bin i holds edges[i-1] <= label < edges[i], the ends all the
+    rest.
+
+    Edges and values are public: they come from agreement or public data, never from these labels.
+    """
+
+    edges: tuple[float, ...]
+    values: tuple[float, ...]
+    head: Head = Head.SQUARED
+
+    def __post_init__(self) -> None:
+        for name in ("edges", "values"):
+            numbers = tuple(float(number) for number in getattr(self, name))
+            if not all(math.isfinite(number) for number in numbers):
+                raise BadInput(f"expected finite {name} of bins, got {numbers}")
+            object.__setattr__(self, name, numbers)
+        object.__setattr__(self, "head", Head(self.head))
+        if not self.edges or any(low >= high for low, high in pairwise(self.edges)):
+            raise BadInput(f"expected at least one edge, each above the last, got {self.edges}")
+        if len(self.values) != len(self.edges) + 1:
+            raise BadInput(f"expected {len(self.edges) + 1} values for the bins, got {len(self.values)}")
+        if len(self.values) > MOST_CLASSES:
+            raise BadInput(f"expected at most {MOST_CLASSES} bins, got {len(self.values)}")
+        if self.head is Head.LOGISTIC:
+            raise BadInput("expected a poisson or squared head for bins, got logistic")
+        if self.head is Head.POISSON and min(self.values) < 0:
+            raise BadInput("expected values >= 0 for a poisson head, got a negative one")
+
+    @classmethod
+    def counts(cls, most: int) -> Bins:
+        """0, 1, ..., `most`, where the last stands for itself and everything above it."""
+        most = expect.whole("most", most, at_least=1)
+        return cls(tuple(n - 0.5 for n in range(1, most + 1)), tuple(map(float, range(most + 1))), Head.POISSON)
+
+    def of(self, labels: ArrayLike) -> NDArray[np.int64]:
+        found: NDArray[Any] = np.asarray(labels)
+        if found.dtype.kind not in "iufb":
+            raise BadInput(f"column label: expected numbers, got dtype {found.dtype}")
+        if found.dtype.kind == "f" and np.isnan(found).any():
+            raise BadInput("column label: expected numbers, got a missing value")
+        return np.searchsorted(self.edges, found, side="right").astype(np.int64)
+
+
+BINARY = Binary()
 
 
 class Correction(expect.Choice):
@@ -88,3 +173,55 @@ def pure_release(allocation: Allocation, epsilon: expect.Number, manner: str) ->
     if allocation.cap.split is Split.BY_COUNT:
         return NoisyLabels(whole, most, manner)
     return Composed((NoisyLabels(whole / most, 1, manner),), most)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelPrior:
+    """Probabilities of the classes: one list for all examples, or one for each group of them.
+
+    `table` is (groups, classes); `groups` holds the group of every example, None: all are in group 0. Both must
+    be free of the labels that are to be reported. They may come from public data, or from a model that was
+    trained on other units' noisy labels, at their expense: then no unit may have examples on both sides (by
+    impression any two halves will do, by user it must be two halves of the users).
+    """
+
+    table: NDArray[np.float64]
+    groups: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        table = np.array(self.table, np.float64, ndmin=2)
+        if table.ndim != 2 or table.shape[1] < 2:
+            raise BadInput(f"expected a prior of shape (groups, 2 or more classes), got {table.shape}")
+        if not np.all(table >= 0) or not np.allclose(table.sum(axis=1), 1, rtol=0, atol=1e-6):
+            raise BadInput("expected each prior to be probabilities that sum to 1, got another")
+        table.flags.writeable = False
+        object.__setattr__(self, "table", table)
+        if self.groups is None:
+            if len(table) != 1:
+                raise BadInput(f"expected the group of every example for {len(table)} priors, got none")
+            return
+        groups = np.asarray(self.groups)
+        if groups.ndim != 1 or groups.dtype.kind not in "iu":
+            raise BadInput(f"expected one whole group per example, got dtype {groups.dtype} {groups.shape}")
+        if groups.size and (groups.min() < 0 or groups.max() >= len(table)):
+            raise BadInput(f"expected groups in 0..{len(table) - 1}, got one outside")
+        object.__setattr__(self, "groups", groups.astype(np.int64))
+
+    @classmethod
+    def of_rate(cls, rates: ArrayLike) -> LabelPrior:
+        """For labels of 0 or 1: the probability of a 1, one for all examples or one for each."""
+        rate = np.asarray(rates, np.float64)
+        table = np.stack([1 - rate, rate], axis=-1)
+        return cls(table, np.arange(len(rate)) if rate.ndim else None)
+
+    def groups_of(self, rows: NDArray[np.intp], *, examples: int) -> NDArray[np.int64]:
+        """The groups of these places within the examples."""
+        if self.groups is None:
+            return np.zeros(len(rows), np.int64)
+        if len(self.groups) != examples:
+            raise BadInput(f"expected the prior's group of {examples} examples, got {len(self.groups)}")
+        return self.groups[rows]
+
+    def check_classes(self, count: int) -> None:
+        if self.table.shape[1] != count:
+            raise BadInput(f"expected a prior over {count} classes, got {self.table.shape[1]}")

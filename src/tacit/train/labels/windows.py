@@ -1,10 +1,18 @@
-"""Labels that are reported more than once: early, so that a model can learn today, and again when final."""
+"""Labels that are reported more than once: early, so that a model can learn today, and again when final.
+
+A label of 1 arrives with a delay. Report j is a flip of whether it had arrived by delay j, so an early 1 means
+a final 1, and an early 0 means little. Of all converted labels the share `arrived[j]` is there by delay j. That
+share is public; among the converted it does not depend on the features. A label that is reported twice is paid
+for twice.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,17 +21,89 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import expect
 from tacit.errors import BadInput
 from tacit.privacy.allocation import Allocation
-from tacit.privacy.mechanisms.memoised import FlipKey
+from tacit.privacy.mechanisms.memoisation import FlipKey
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.releases import Composed, Release
 from tacit.privacy.units import Cap, Unit
 from tacit.train.examples import Examples
 from tacit.train.labels.mechanism import Correction, shares
-from tacit.train.labels.noisy import NoisyTargets, allocation_of
-from tacit.train.labels.reports import Reports
+from tacit.train.labels.noisy_targets import NoisyTargets, allocate_labels
 from tacit.train.targets import Targets
 
+Answers = tuple[int, ...]
 MOST_REPORTS = 8
+
+
+@dataclass(frozen=True)
+class RepeatedReports:
+    """The reports of one label so far: how each was flipped, and how many conversions were there by then."""
+
+    responses: tuple[RandomizedResponse, ...]
+    arrived: tuple[Fraction, ...]
+
+    @property
+    def answers(self) -> list[Answers]:
+        """Every list of answers that can come; the first report is the first entry."""
+        return list(product((0, 1), repeat=len(self.responses)))
+
+    def likelihood(self, answers: Answers, label: int) -> Fraction:
+        """The chance of these answers where the final label is 0 or 1."""
+        if label == 0:
+            return self._flips(answers, (0,) * len(answers))
+        steps = [*self.arrived, Fraction(1)]
+        total = Fraction(0)
+        for since, share in enumerate(b - a for a, b in zip([Fraction(0), *steps], steps, strict=False)):
+            seen = tuple(int(place >= since) for place in range(len(answers)))
+            total += share * self._flips(answers, seen)
+        return total
+
+    def ratio(self, answers: Answers) -> Fraction:
+        """How much likelier these answers are under a final label of 1 than under one of 0.
+
+        All that they tell about the label is in this number.
+        """
+        return self.likelihood(answers, 1) / self.likelihood(answers, 0)
+
+    def forward(self, answers: Answers) -> tuple[int, Fraction]:
+        """One report, and the probability that it is true, which together say exactly what the answers say."""
+        ratio = self.ratio(answers)
+        return (1, ratio / (1 + ratio)) if ratio >= 1 else (0, 1 / (1 + ratio))
+
+    def unbiased(self, answers: Answers, base_rate: Fraction) -> Fraction:
+        """A target whose mean is the final label, with the least variance that a sum of the reports can have.
+
+        Report j, turned into an unbiased estimate of "arrived by j" and divided by `arrived[j]`, has the final
+        label as its mean; so has every weighting of them whose weights sum to 1.
+        """
+        return sum(
+            (
+                weight * (answer - response.lie) / (response.truth - response.lie) / share
+                for weight, answer, response, share in zip(
+                    self.weights(base_rate), answers, self.responses, self.arrived, strict=True
+                )
+            ),
+            Fraction(0),
+        )
+
+    def weights(self, base_rate: Fraction) -> tuple[Fraction, ...]:
+        """The weights of the reports; they sum to exactly 1, so that only variance hangs on the base rate."""
+        shares = np.array([float(share) for share in self.arrived])
+        flip = np.array([float(r.lie * r.truth / (r.truth - r.lie) ** 2) for r in self.responses])
+        # Given a final 1, "arrived by i" and "arrived by j >= i" have the covariance a_i (1 - a_j).
+        early, late = np.minimum.outer(shares, shares), np.maximum.outer(shares, shares)
+        covariance = np.diag(flip / shares**2) + float(base_rate) * early * (1 - late) / np.outer(
+            shares, shares
+        )
+        found = np.linalg.solve(covariance, np.ones(len(shares)))
+        first = [Fraction(weight) for weight in (found / found.sum())[:-1].tolist()]
+        return (*first, 1 - sum(first, Fraction(0)))
+
+    def _flips(self, answers: Sequence[int], truths: Sequence[int]) -> Fraction:
+        chances = (
+            response.truth if answer == truth else response.lie
+            for response, answer, truth in zip(self.responses, answers, truths, strict=True)
+        )
+        return prod(chances, start=Fraction(1))
 
 
 @dataclass(frozen=True)
@@ -60,7 +140,7 @@ class ReportingWindows:
         object.__setattr__(self, "base_rate", expect.probability("base_rate", self.base_rate))
 
     def release(self, allocation: Allocation, epsilon: expect.Number, reports: int | None = None) -> Release:
-        """What the first so many reports give away (None: all): a label reported twice spends twice."""
+        """What the first `reports` reports give away (None: all): a label reported twice spends twice."""
         whole = expect.positive("epsilon", epsilon)
         parts = self.shares[: len(self.shares) if reports is None else reports]
         return Composed(tuple(allocation.release(whole * share) for share in parts))
@@ -103,8 +183,8 @@ def targets_as_of(
                 how often and at whatever times this is called. `release` is what had been reported by `now`.
     Neighbours: replace label, for one unit and window: all reports of its labels may change with it. Features,
                 unit keys, times of impressions and the delay shares are the same in both datasets.
-    Assumes:    what `noisy.noisy_targets` assumes. Units of several impressions have closed time windows (open
-                ones are refused), or the log is complete.
+    Assumes:    what `noisy_targets.noisy_targets` assumes. Units of several impressions have closed time
+                windows (open ones are refused), or the log is complete.
     Source:     basic composition: Dwork, Roth 2014, theorem 3.16; the mixture over delays: Chapelle, KDD 2014.
     """
     correction = Correction(correction)
@@ -114,7 +194,7 @@ def targets_as_of(
         raise BadInput("expected a public column 'time' for reports by delay, got none")
     if len(np.asarray(seconds_to_conversion)) != len(examples):
         raise BadInput(f"expected seconds to conversion of {len(examples)} examples, got another number")
-    allocation = allocation_of(examples, unit, cap, key=key, secret=secret, now=expect.integer("now", now))
+    allocation = allocate_labels(examples, unit, cap, key=key, secret=secret, now=expect.integer("now", now))
     closed = windows.closed(np.asarray(examples.key("time"), np.int64)[allocation.kept], now)
     most = int(closed.max(initial=0))
     if most == 0:
@@ -138,7 +218,7 @@ def targets_as_of(
             if not rows.any():
                 continue
             spent = [whole * share / divisor for share in windows.shares[:seen]]
-            reports = Reports(tuple(map(RandomizedResponse.for_epsilon, spent)), windows.arrived[:seen])
+            reports = RepeatedReports(tuple(map(RandomizedResponse.for_epsilon, spent)), windows.arrived[:seen])
             table = np.array([_target(reports, answers, windows, correction) for answers in reports.answers])
             values[rows], keep[rows] = table[code[rows]].T
             told_with = sum(spent, Fraction(0))
@@ -155,7 +235,7 @@ def targets_as_of(
 
 
 def _target(
-    reports: Reports, answers: tuple[int, ...], windows: ReportingWindows, correction: Correction
+    reports: RepeatedReports, answers: Answers, windows: ReportingWindows, correction: Correction
 ) -> tuple[float, float]:
     if correction is Correction.FORWARD:
         value, keep = reports.forward(answers)

@@ -20,7 +20,7 @@ from tacit import expect
 from tacit.errors import BadInput
 from tacit.kernels import training as kernels
 from tacit.train.examples import Examples, Ids, Sizes
-from tacit.train.models.model import Architecture, Normal, Part, Sums, TableIds
+from tacit.train.models.model import Architecture, GradientSums, NormalSource, Part, TableIds
 from tacit.train.targets import Floats
 
 TABLE, BIAS = "table", "bias"
@@ -38,9 +38,9 @@ class FactorizationMachine:
         expect.whole("dim", self.dim, at_least=1)
         expect.positive("start", self.start)
 
-    def build(self, sizes: Sizes, normal: Normal) -> Machine:
+    def build(self, sizes: Sizes, normal: NormalSource) -> FmModel:
         shape = (sizes.public_rows + sizes.sensitive_rows, 1 + self.dim)
-        return Machine(self, sizes, normal(shape, scale=self.start), np.zeros(1, np.float32))
+        return FmModel(self, sizes, normal(shape, scale=self.start), np.zeros(1, np.float32))
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class LogisticRegression:
 
     name: ClassVar[str] = "logistic"
 
-    def build(self, sizes: Sizes, normal: Normal) -> Machine:  # noqa: ARG002 (nothing to draw)
+    def build(self, sizes: Sizes, normal: NormalSource) -> FmModel:  # noqa: ARG002 (nothing to draw)
         rows = sizes.public_rows + sizes.sensitive_rows
-        return Machine(self, sizes, np.zeros((rows, 1), np.float32), np.zeros(1, np.float32))
+        return FmModel(self, sizes, np.zeros((rows, 1), np.float32), np.zeros(1, np.float32))
 
 
 @dataclass(eq=False)
-class Machine:
+class FmModel:
     """A factorization machine with its weights, changed in place by training."""
 
     architecture: Architecture
@@ -128,7 +128,7 @@ def _expect_sides(ids: Ids, sizes: Sizes) -> None:
 class FmPass:
     """One microbatch: the scores, and all that its gradients need."""
 
-    def __init__(self, machine: Machine, ids: Ids, first_trained: int) -> None:
+    def __init__(self, machine: FmModel, ids: Ids, first_trained: int) -> None:
         self._machine, self._ids, self._first_trained = machine, ids, first_trained
         self.scores = np.empty(len(ids), np.float32)
         self._sums = np.empty((len(ids), machine.table.shape[1] - 1), np.float32)
@@ -164,7 +164,7 @@ class FmPass:
         np.add.at(bias, groups, residual.astype(np.float64))
         return (squares + bias * bias).astype(np.float32)
 
-    def accumulate(self, coefficients: Floats, into: Sums) -> None:
+    def accumulate(self, coefficients: Floats, into: GradientSums) -> None:
         kernels.fm_scatter(
             self._machine.table,
             self._ids,

@@ -2,11 +2,12 @@
 
 One microbatch goes through a model in three moves, so that clipping costs no second forward pass:
 
-    passed = model.forward(model.ids(examples, rows, part), part)      # passed.scores: (batch,) squares =
-    passed.squared_norms(residual)                           # of d loss / d trained parameters, by example
-    passed.accumulate(residual * weight, sums)                         # sums += sum_i weight_i * gradient_i
+    passed = model.forward(model.ids(examples, rows, part), part)   # passed.scores: (batch,)
+    squares = passed.squared_norms(residual)                        # of d loss / d parameters, by example
+    passed.accumulate(residual * weight, sums)                      # sums += sum_i weight_i * gradient_i
 
 Parameters are NumPy arrays of float32: `tables` (rows, width) are read sparsely by ids, `dense` ones wholly.
+`predict` gives what a model expects of examples: probabilities, counts or values, by its head.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
+from tacit.errors import BadInput
 from tacit.expect import Choice
 from tacit.train.examples import Examples, Ids, Sizes
-from tacit.train.targets import Floats
+from tacit.train.targets import Floats, Head
 
 TableIds = Mapping[str, Ids]  # by table: (batch, fields read from it)
+PREDICTION_BATCH = 16384  # the network of the default widths takes 200 MB for it, and larger ones are no faster
 
 
-class Normal(Protocol):
+class NormalSource(Protocol):
     """`normal` of an `Entropy` or a `Simulation`."""
 
     def __call__(self, shape: int | Iterable[int] | None = None, *, scale: float = 1.0) -> Any: ...
@@ -40,7 +44,7 @@ class Part(Choice):
 
 
 @dataclass(frozen=True)
-class Sums:
+class GradientSums:
     """Where gradients are added up: arrays of the shapes of a model's tables and dense parameters.
 
     `pulls` (rows,) is there for tables whose update can take a gradient of the form A_r - pull_r * embedding_r
@@ -52,7 +56,7 @@ class Sums:
     pulls: Mapping[str, Floats] = field(default_factory=dict)
 
 
-class Pass(Protocol):
+class ForwardPass(Protocol):
     """One microbatch on its way through a model."""
 
     scores: Floats  # (batch,)
@@ -65,7 +69,7 @@ class Pass(Protocol):
         """The same of the gradient sum of each group 0, 1, ...; `groups` is rising."""
         ...
 
-    def accumulate(self, coefficients: Floats, into: Sums) -> None:
+    def accumulate(self, coefficients: Floats, into: GradientSums) -> None:
         """into += sum_i coefficients_i * d score_i / d trained parameters."""
         ...
 
@@ -75,9 +79,7 @@ class Model(Protocol):
     sizes: Sizes
     tables: dict[str, Floats]
     dense: dict[str, Floats]
-    penalised_from: (
-        int  # the first column of a table that a penalty pulls to 0: embeddings, where there are any
-    )
+    penalised_from: int  # a table's first column that a penalty pulls to 0: embeddings, where there are any
 
     def ids(self, examples: Examples, rows: NDArray[np.int64], part: Part) -> TableIds:
         """What these rows of the log (`Examples.rows`) read from each table; ids out of range are refused."""
@@ -103,7 +105,7 @@ class Model(Protocol):
         """Turn every score into slope * score + shift, for a slope above 0."""
         ...
 
-    def forward(self, ids: TableIds, part: Part) -> Pass: ...
+    def forward(self, ids: TableIds, part: Part) -> ForwardPass: ...
 
     def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats]:
         """d score / d trained parameters of one example, the slow and obvious way.
@@ -119,6 +121,25 @@ class Architecture(Protocol):
     @property
     def name(self) -> str: ...
 
-    def build(self, sizes: Sizes, normal: Normal) -> Model:
+    def build(self, sizes: Sizes, normal: NormalSource) -> Model:
         """A model with fresh weights from `normal`; they are public, so any source will do."""
         ...
+
+
+def predict(model: Model, examples: Examples, part: Part, head: Head, batch: int = PREDICTION_BATCH) -> Floats:
+    """One prediction for each example, in their order."""
+    step = expect.whole("batch", batch, at_least=1)
+    if _sizes_read(examples.sizes, part) != _sizes_read(model.sizes, part):
+        raise BadInput(f"expected examples of {model.sizes}, got {examples.sizes}")
+    predictions = np.empty(len(examples), np.float32)
+    for start in range(0, len(examples), step):
+        places = np.arange(start, min(start + step, len(examples)), dtype=np.int64)
+        ids = model.ids(examples, examples.rows(places), part)
+        predictions[places[0] : places[-1] + 1] = head.mean(model.forward(ids, part).scores)
+    return predictions
+
+
+def _sizes_read(sizes: Sizes, part: Part) -> tuple[int, ...]:
+    """The sizes of what this part of a model reads."""
+    sensitive = () if part is Part.TRUNCATED else (sizes.sensitive_fields, sizes.sensitive_rows)
+    return (sizes.public_fields, sizes.public_rows, *sensitive)

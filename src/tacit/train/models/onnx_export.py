@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
+from tacit.files import place_file
+from tacit.train.models.architectures import Mlp
 from tacit.train.models.factorization_machine import BIAS, TABLE, FactorizationMachine, LogisticRegression
-from tacit.train.models.mlp import Mlp
 from tacit.train.models.model import Architecture, Model, Part
-from tacit.train.models.placing import place_file
-from tacit.train.models.saving import NO_PROMISE, Saved
+from tacit.train.models.saving import NO_PROMISE, SavedModel
 from tacit.train.targets import MOST_SCORE, Floats, Head
 
 OPSET = 17
@@ -30,7 +30,7 @@ LARGEST_BYTES = 2**31 - 2**20  # a file of this format ends below 2 GB; some of 
 
 
 def check_exportable(shape: Architecture, weights: int) -> None:
-    """Refuse, before a model of this shape with so many bytes of weights is trained, what no file holds."""
+    """Refuse, before a model of this shape with `weights` bytes of weights is trained, what no file holds."""
     try:
         importlib.import_module("onnx")
     except ImportError:
@@ -41,14 +41,16 @@ def check_exportable(shape: Architecture, weights: int) -> None:
         raise BadInput(f"expected at most {LARGEST_BYTES} bytes of weights in an ONNX file, got {weights}")
 
 
-def export(saved: Saved, path: str | Path, *, part: Part | None = None, overwrite: bool = False) -> None:
+def export_onnx(
+    saved: SavedModel, path: str | Path, *, part: Part | None = None, overwrite: bool = False
+) -> None:
     """Write the model, or its truncated part alone, as an ONNX file."""
     shape = saved.model.architecture
     check_exportable(shape, 0)  # how large it is, one knows when the graph is there
     from onnx import TensorProto, checker, helper
 
     sides = _sides(saved.model, part or saved.part)
-    graph = Graph()
+    graph = GraphBuilder()
     if isinstance(shape, Mlp):
         score = _network(graph, saved.model, shape, sides)
     else:
@@ -76,7 +78,7 @@ def export(saved: Saved, path: str | Path, *, part: Part | None = None, overwrit
 
 
 @dataclass
-class Graph:
+class GraphBuilder:
     """Nodes and constants by name, in the order in which they are needed."""
 
     nodes: list[Any] = field(default_factory=list)
@@ -115,7 +117,7 @@ def _sides(model: Model, part: Part) -> dict[str, int]:
     return sides
 
 
-def _machine(graph: Graph, model: Model, sides: dict[str, int]) -> str:
+def _machine(graph: GraphBuilder, model: Model, sides: dict[str, int]) -> str:
     """bias + sum of weights + (|S|^2 - Q) / 2, from a table for each side: no id reaches the other side's."""
     first = model.sizes.public_rows
     rows: dict[str, Floats] = {"public": model.tables[TABLE][:first], "sensitive": model.tables[TABLE][first:]}
@@ -140,7 +142,7 @@ def _machine(graph: Graph, model: Model, sides: dict[str, int]) -> str:
     return graph.add("Add", score, graph.add("Mul", half, pairs))
 
 
-def _network(graph: Graph, model: Model, shape: Mlp, sides: dict[str, int]) -> str:
+def _network(graph: GraphBuilder, model: Model, shape: Mlp, sides: dict[str, int]) -> str:
     read = {}
     for side, fields in sides.items():
         gathered = graph.add("Gather", graph.constant(f"{side}.embeddings", model.tables[side]), side)
@@ -161,14 +163,14 @@ def _network(graph: Graph, model: Model, shape: Mlp, sides: dict[str, int]) -> s
     return graph.add("Squeeze", score, graph.constant("last", np.array([1], np.int64)))
 
 
-def _linear(graph: Graph, model: Model, name: str, inputs: str, used: int | None = None) -> str:
+def _linear(graph: GraphBuilder, model: Model, name: str, inputs: str, used: int | None = None) -> str:
     """A layer, or only its first `used` columns where the rest would meet a tower that is left out."""
     weight = np.ascontiguousarray(model.dense[f"{name}.weight"][:, :used])
     bias = graph.constant(f"{name}.bias", model.dense[f"{name}.bias"])
     return graph.add("Gemm", inputs, graph.constant(f"{name}.weight", weight), bias, transB=1)
 
 
-def _mean(graph: Graph, head: Head, score: str, output: str) -> None:
+def _mean(graph: GraphBuilder, head: Head, score: str, output: str) -> None:
     if head is Head.LOGISTIC:
         graph.add("Sigmoid", score, output=output)
     elif head is Head.POISSON:
@@ -178,7 +180,7 @@ def _mean(graph: Graph, head: Head, score: str, output: str) -> None:
         graph.add("Identity", score, output=output)
 
 
-def _metadata(saved: Saved, sides: dict[str, int]) -> dict[str, str]:
+def _metadata(saved: SavedModel, sides: dict[str, int]) -> dict[str, str]:
     return {
         "tacit.architecture": saved.model.architecture.name,
         "tacit.head": str(saved.head),

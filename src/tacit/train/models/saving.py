@@ -1,11 +1,11 @@
-"""A model on disk: a folder that holds its weights, its encoder, and what is promised to those it learned from.
+"""Saves and loads a model: a folder with its weights, its encoder, and its privacy statement.
 
     weights.safetensors   the tables and the dense parameters
     model.json            the architecture, sizes, head, part, how it was trained, and the digests of the rest
     encoder.json, ...     the encoder: a model refuses examples of another one
     statement.json        the privacy statement, or that none was promised
 
-Nothing is seen at the folder before it is whole.
+A folder or file appears in its place only when it is whole and on the disk.
 """
 
 from __future__ import annotations
@@ -19,16 +19,13 @@ from typing import Any
 import numpy as np
 
 from tacit.data.encoding.encoder import Encoder
-from tacit.data.manifest import read_manifest
+from tacit.data.folders import read_manifest
 from tacit.errors import BadInput
-from tacit.records import read_record, taken_apart
+from tacit.files import file_digest, place_folder, read_json, record_digest, refuse_bad_record
 from tacit.schema.columns import Role
-from tacit.train.digests import file_digest, record_digest
 from tacit.train.examples import Examples, Sizes
-from tacit.train.models.architectures import architecture, settings_of
-from tacit.train.models.model import Model, Part
-from tacit.train.models.placing import placed
-from tacit.train.models.predicting import predict
+from tacit.train.models.architectures import architecture_settings, make_architecture
+from tacit.train.models.model import Model, Part, predict
 from tacit.train.targets import Floats, Head
 
 VERSION = 1
@@ -37,7 +34,7 @@ NO_PROMISE = "no privacy promised: this model may tell what it learned about sin
 
 
 @dataclass(frozen=True, eq=False)
-class Saved:
+class SavedModel:
     """A model with all that its use needs.
 
     `statement` is what `PrivacyStatement.as_json` gives, or None where nothing was promised.
@@ -76,13 +73,13 @@ def encoded_sizes(encoder: Encoder) -> Sizes:
     )
 
 
-def save(folder: str | Path, saved: Saved, overwrite: bool = False) -> None:
+def save(folder: str | Path, saved: SavedModel, overwrite: bool = False) -> None:
     """Write the model into a new folder, or in place of another model."""
     from safetensors.numpy import save_file
 
     statement = _plain("a statement", _statement_json(saved.statement))
     record = _plain("settings", _as_json(saved))
-    with placed(Path(folder), MANIFEST, what="a saved model", overwrite=overwrite) as building:
+    with place_folder(Path(folder), MANIFEST, what="a saved model", overwrite=overwrite) as building:
         save_file(_arrays(saved.model), building / WEIGHTS)
         saved.encoder.save(building)
         (building / STATEMENT).write_text(json.dumps(statement, indent=2) + "\n")
@@ -91,14 +88,14 @@ def save(folder: str | Path, saved: Saved, overwrite: bool = False) -> None:
         (building / MANIFEST).write_text(json.dumps(record, indent=2) + "\n")
 
 
-def load(folder: str | Path) -> Saved:
+def load(folder: str | Path) -> SavedModel:
     """The model as it was saved; anything torn or changed is refused."""
     place = Path(folder)
     record = read_manifest(place, MANIFEST, what="a saved model", version=VERSION)
     if record.get("digest") != record_digest(record):
         raise BadInput(f"{place / MANIFEST}: expected a record that fits its digest, got one that was changed")
-    with taken_apart(place / MANIFEST, "a model"):
-        shape = architecture(record["architecture"]["name"], record["architecture"]["settings"])
+    with refuse_bad_record(place / MANIFEST, "a model"):
+        shape = make_architecture(record["architecture"]["name"], record["architecture"]["settings"])
         sizes = Sizes(**record["sizes"])
         head, part = Head(record["head"]), Part(record["part"])
         method, settings, synthetic = str(record["method"]), dict(record["settings"]), bool(record["synthetic"])
@@ -111,20 +108,20 @@ def load(folder: str | Path) -> Saved:
         raise BadInput(f"{place}: expected the encoder that the model was saved with, got another one")
     if encoded_sizes(encoder) != sizes:
         raise BadInput(f"{place / MANIFEST}: expected {encoded_sizes(encoder)} as its encoder has, got {sizes}")
-    with taken_apart(place / MANIFEST, "a model"):
+    with refuse_bad_record(place / MANIFEST, "a model"):
         model = shape.build(sizes, _nothing)
     _fill(model, place / WEIGHTS)
-    promise = read_record(place / STATEMENT)
-    with taken_apart(place / STATEMENT, "a statement"):
+    promise = read_json(place / STATEMENT)
+    with refuse_bad_record(place / STATEMENT, "a statement"):
         statement = None if promise["statement"] is None else dict(promise["statement"])
-    return Saved(model, head, encoder, statement, method, settings, part, synthetic)
+    return SavedModel(model, head, encoder, statement, method, settings, part, synthetic)
 
 
-def _as_json(saved: Saved) -> dict[str, Any]:
+def _as_json(saved: SavedModel) -> dict[str, Any]:
     shape = saved.model.architecture
     return {
         "version": VERSION,
-        "architecture": {"name": shape.name, "settings": settings_of(shape)},
+        "architecture": {"name": shape.name, "settings": architecture_settings(shape)},
         "sizes": asdict(saved.model.sizes),
         "head": str(saved.head),
         "part": str(saved.part),

@@ -14,13 +14,13 @@ from tacit.expect import Choice
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SubsampledGaussian
 from tacit.train.examples import Examples
-from tacit.train.models.model import Model, Part, Pass, Sums, TableIds
-from tacit.train.sgd.checks import Probe, check_clipping
-from tacit.train.sgd.noise import Noise
-from tacit.train.sgd.optimizers import Optimizer, Sgd, name_of
+from tacit.train.models.model import ForwardPass, GradientSums, Model, Part, TableIds
+from tacit.train.sgd.monitor import NoiseMonitor, ReleaseMonitor
+from tacit.train.sgd.noise import TrainingNoise
+from tacit.train.sgd.optimizers import Optimizer, Sgd, optimizer_name
 from tacit.train.sgd.sampling import Places
-from tacit.train.sgd.updates import ReadRows, Update, WholeTable
-from tacit.train.sgd.witness import NoiseWatch, Witness
+from tacit.train.sgd.self_checks import RowProbe, check_clipping
+from tacit.train.sgd.updates import DenseTable, SparseTable, TableUpdate
 from tacit.train.targets import Floats, Targets
 
 MICROBATCH = 16384
@@ -65,7 +65,7 @@ class Clipping:
 
 
 @dataclass(frozen=True)
-class Settings:
+class DescentSettings:
     """What a run needs to know besides its data. `microbatch` bounds memory and changes nothing else."""
 
     part: Part
@@ -83,49 +83,53 @@ class Settings:
         expect.whole("microbatch", self.microbatch, at_least=1)
         linear = isinstance(self.optimizer, Sgd) and not self.penalty
         if self.noise_form is NoiseForm.LAZY and not linear:
-            what = "a penalty" if self.penalty else name_of(self.optimizer)
+            what = "a penalty" if self.penalty else optimizer_name(self.optimizer)
             raise BadInput(f"expected dense noise with {what}, got lazy: it is exact for SGD alone")
 
 
-class Descent:
+class GradientDescent:
     """Steps over one model's trained part. Between `settle` and the next step its weights may be looked at.
 
-    A private one is held to its `witness`: to the numbers that were paid for, or else to those of the settings.
+    A private one is held to its `monitor`: to the numbers that were paid for, or else to those of the settings.
     """
 
     def __init__(
-        self, model: Model, settings: Settings, source: Source, witness: Witness | None = None
+        self, model: Model, settings: DescentSettings, source: Source, monitor: ReleaseMonitor | None = None
     ) -> None:
         self.model, self.settings, self.taken = model, settings, 0
-        self._source, self._witness = source, None
+        self._source, self._monitor = source, None
         noise, part, clipping = None, settings.part, settings.clipping
         if clipping is not None:
-            noise = Noise(source, clipping.noise_stddev / settings.expected_batch)
-            self._witness = witness or Witness(
+            noise = TrainingNoise(source, clipping.noise_stddev / settings.expected_batch)
+            self._monitor = monitor or ReleaseMonitor(
                 clipping.noise_multiplier, clipping.clip_norm, settings.expected_batch
             )
         trained, dense = model.trained_rows(part), model.trained_dense(part)
         parameters = len(trained) + len(dense)
 
-        self._watches: list[NoiseWatch] = []
+        self._noise_monitors: list[NoiseMonitor] = []
 
-        def watch(name: str) -> NoiseWatch | None:
+        def noise_monitor(name: str) -> NoiseMonitor | None:
             momentum = settings.optimizer.momentum if isinstance(settings.optimizer, Sgd) else 0.0
-            if self._witness is None:
+            if self._monitor is None:
                 return None
             below = source.uniform_below
-            self._watches.append(self._witness.noise_of(name, parameters, momentum, below=below))
-            return self._watches[-1]
+            self._noise_monitors.append(self._monitor.noise_of(name, parameters, momentum, below=below))
+            return self._noise_monitors[-1]
 
         self.tables = {
-            name: table_update(model.tables[name], rows, settings, noise, watch(name), model.penalised_from)
+            name: table_update(
+                model.tables[name], rows, settings, noise, noise_monitor(name), model.penalised_from
+            )
             for name, rows in trained.items()
         }
-        self.dense: dict[str, Update] = {}
+        self.dense: dict[str, TableUpdate] = {}
         for name in dense:
             column = model.dense[name].reshape(-1, 1)
-            self.dense[name] = WholeTable(column, slice(0, len(column)), settings.optimizer, noise, watch(name))
-        self._sums = Sums(
+            self.dense[name] = DenseTable(
+                column, slice(0, len(column)), settings.optimizer, noise, noise_monitor(name)
+            )
+        self._sums = GradientSums(
             {name: update.accumulator for name, update in self.tables.items()},
             {name: u.accumulator.reshape(model.dense[name].shape) for name, u in self.dense.items()},
             {name: update.pulls for name, update in self.tables.items() if update.pulls is not None},
@@ -140,7 +144,7 @@ class Descent:
         """
         most = self.settings.microbatch if groups is None else min(self.settings.microbatch, GROUPED_AT_ONCE)
         looks = None
-        if self._witness is not None and len(places):  # any record of the batch, whatever microbatch it is in
+        if self._monitor is not None and len(places):  # any record of the batch, whatever microbatch it is in
             looks = self._source.uniform_below(len(places)), self._source.uniform_below(len(places))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, in one line
             for some in _microbatches(len(places), most, groups):
@@ -155,8 +159,8 @@ class Descent:
         """Pay all noise that is still owed, and test what was seen of it since the last tests."""
         for update in self.tables.values():
             update.settle()
-        for watch in self._watches:
-            watch.close()
+        for monitor in self._noise_monitors:
+            monitor.close()
 
     def _accumulate(
         self,
@@ -174,8 +178,8 @@ class Descent:
             self.tables[name].prepare(read)
         passed = model.forward(ids, part)
         residual = targets.residual(passed.scores, at)
-        if self._witness is not None:
-            clipped, norms = self._clipped(passed, residual, ids, groups, self._witness, look=normed)
+        if self._monitor is not None:
+            clipped, norms = self._clipped(passed, residual, ids, groups, self._monitor, look=normed)
         elif not np.isfinite(residual).all():
             raise BadInput(
                 "expected finite scores, got others: the training diverged; try a lower learning rate"
@@ -184,21 +188,21 @@ class Descent:
             clipped = residual
         coefficients = clipped / np.float32(self.settings.expected_batch)
         probe = None
-        if self._witness is not None:
-            self._witness.check_clipped(residual, norms, coefficients)
+        if self._monitor is not None:
+            self._monitor.check_clipped(residual, norms, coefficients)
         if summed is not None:
-            probe = Probe.on(model, ids, part, summed, coefficients[summed], self._sums)
+            probe = RowProbe.on(model, ids, part, summed, coefficients[summed], self._sums)
         passed.accumulate(coefficients, self._sums)
         if probe is not None:
             probe.check(model, self._sums)
 
     def _clipped(
         self,
-        passed: Pass,
+        passed: ForwardPass,
         residual: Floats,
         ids: TableIds,
         groups: Places | None,
-        witness: Witness,
+        monitor: ReleaseMonitor,
         *,
         look: int | None,
     ) -> tuple[Floats, Floats]:
@@ -217,7 +221,7 @@ class Descent:
         norms = np.sqrt(squares)
         scale = (CLIP_MARGIN * clip_norm / np.maximum(norms, clip_norm)).astype(np.float32)
         if look is not None:
-            chosen, bound = look if own is None else int(own[look]), np.float32(witness.clip_norm)
+            chosen, bound = look if own is None else int(own[look]), np.float32(monitor.clip_norm)
             check_clipping(self.model, ids, self.settings.part, residual, norms, scale, bound, own, chosen)
         return (residual * scale, norms) if own is None else (residual * scale[own], norms[own])
 
@@ -225,29 +229,26 @@ class Descent:
 def table_update(
     weights: Floats,
     rows: slice,
-    settings: Settings,
-    noise: Noise | None,
-    watch: NoiseWatch | None,
+    settings: DescentSettings,
+    noise: TrainingNoise | None,
+    monitor: NoiseMonitor | None,
     penalised_from: int = 0,
-) -> Update:
+) -> TableUpdate:
     """The cheapest update that does what was asked for."""
     optimizer = settings.optimizer
-    penalty = (
-        settings.penalty if weights.shape[1] > penalised_from else 0.0
-    )  # where there is no embedding, none
+    penalty = settings.penalty if weights.shape[1] > penalised_from else 0.0  # none without embeddings
     if not isinstance(optimizer, Sgd) or penalty:
-        return WholeTable(
-            weights, rows, optimizer, noise, watch, penalty=penalty, penalised_from=penalised_from
+        return DenseTable(
+            weights, rows, optimizer, noise, monitor, penalty=penalty, penalised_from=penalised_from
         )
     form = settings.noise_form
     if form is NoiseForm.AUTO:
-        # A row costs one draw for each time that it is read, or one a step: waiting pays while few rows are
-        # read.
+        # A row costs one draw each time that it is read, or one per step: waiting pays while few rows are read.
         large = (rows.stop - rows.start) * 0.25 > settings.expected_batch
         form = NoiseForm.LAZY if large else NoiseForm.DENSE
     if noise is not None and form is NoiseForm.DENSE and optimizer.momentum:
-        return WholeTable(weights, rows, optimizer, noise, watch)
-    return ReadRows(weights, rows, optimizer.momentum, noise, watch, lazy=form is NoiseForm.LAZY)
+        return DenseTable(weights, rows, optimizer, noise, monitor)
+    return SparseTable(weights, rows, optimizer.momentum, noise, monitor, lazy=form is NoiseForm.LAZY)
 
 
 def _microbatches(count: int, most: int, groups: NDArray[np.int64] | None) -> Iterator[slice]:

@@ -1,35 +1,118 @@
-"""Gaussian noise for training, drawn or added block by block; `witness` holds it to what was paid for."""
+"""Gaussian noise for training: added block by block, or owed to table rows until they are next read.
+
+A row that no example reads in a step still gets that step's noise. Instead of drawing it then, it is drawn when
+the row is read: the sum of what it is owed is Gaussian, and one draw replaces all. With momentum the noise of a
+step moves the velocity, and through it the weight in all later steps, so velocity and weight are owed a pair
+with a joint law:
+
+    [v; w] <- M [v; w] + b x,  M = [[momentum, 0], [-rate momentum, 1]],  b = [1; -rate],  x ~ N(0, stddev^2)
+
+For each step since which a row may have waited (a start), `PendingNoise` keeps the product P of the M of the
+steps after it and the covariance of all noise from it on, and brings all of them up to date once per step.
+Exact for SGD with any schedule; Adam, Yogi, RMSProp and weight decay are not linear in this way and do not use
+it. `monitor` holds the noise that arrives to the release that was paid for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.errors import SelfCheckFailed
 from tacit.privacy.randomness import Source, UniformBelow
-from tacit.train.sgd.witness import BEGINNING, EVERY_STEP, due
+from tacit.train.sgd.monitor import BEGINNING, EVERY_STEP, is_looked_at
 from tacit.train.targets import Floats
 
+MOST_STARTS = 1024
+"""Steps after which all rows are brought up to date, to bound the starts: one pass in a thousand steps."""
 BLOCK = 2**18
 """Normals drawn or added at once: a megabyte, few enough to stay in some cache and many for one call."""
 
 LOOK_EVERY = 16
-"""Blocks of a large table: one in so many is looked at in a step that is."""
+"""Of the blocks of a large table, one in this number is looked at in a step that is."""
 
 
-def blocks(size: int, at_once: int, step: int, below: UniformBelow | None) -> Iterator[tuple[slice, bool]]:
+class PendingNoise:
+    """Start 0 is the last time that all rows were up to date; start j > 0 is step j after it, when a row that
+    was read got its gradient but not that step's noise."""
+
+    def __init__(self, noise_stddev: float, momentum: float) -> None:
+        self.noise_stddev, self.momentum = noise_stddev, momentum
+        self.begin()
+
+    def begin(self) -> None:
+        """All rows are up to date."""
+        self.steps = 0
+        size = MOST_STARTS + 1
+        self._decay, self._drift = np.ones(size), np.zeros(size)  # the first column of P
+        self._vv, self._vw, self._ww = np.zeros(size), np.zeros(size), np.zeros(size)
+
+    @property
+    def full(self) -> bool:
+        return self.steps == MOST_STARTS
+
+    def advance(self, rate: float) -> None:
+        """One more step was taken at this rate; it is a start for the rows that it read."""
+        open_starts = slice(0, self.steps + 1)
+        momentum, variance = self.momentum, self.noise_stddev**2
+        vv, vw, ww = self._vv[open_starts], self._vw[open_starts], self._ww[open_starts]
+        # Sigma <- M Sigma M' + variance b b', written out; the old values are used up in the order w, v w, v.
+        moved = rate * momentum
+        ww += moved * (moved * vv - 2 * vw) + variance * rate**2
+        vw *= momentum
+        vw -= momentum * moved * vv + variance * rate
+        vv *= momentum**2
+        vv += variance
+        # P <- M P.
+        self._drift[open_starts] -= moved * self._decay[open_starts]
+        self._decay[open_starts] *= momentum
+        self.steps += 1
+        new = self.steps
+        self._decay[new], self._drift[new] = 1.0, 0.0
+        self._vv[new], self._vw[new], self._ww[new] = variance, -variance * rate, variance * rate**2
+
+    @property
+    def decay(self) -> NDArray[np.float64]:
+        """By start: what is left of a velocity."""
+        return self._decay[: self.steps + 1]
+
+    @property
+    def drift(self) -> NDArray[np.float64]:
+        """By start: how far a velocity of 1 has moved its weight."""
+        return self._drift[: self.steps + 1]
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """By start: (a, b, c), so that (a x, b x + c y) for normals x, y is the pair that (v, w) is owed."""
+        vv, vw, ww = (part[: self.steps + 1] for part in (self._vv, self._vw, self._ww))
+        a = np.sqrt(vv)
+        b = np.divide(vw, a, out=np.zeros_like(a), where=a > 0)
+        c = np.sqrt(np.maximum(ww - b * b, 0.0))
+        return np.stack([a, b, c], axis=1)
+
+    @property
+    def weight_factors(self) -> NDArray[np.float64]:
+        """The same for a weight alone, where there is no momentum: (stddev, 0, 0)."""
+        stddev = np.sqrt(self._ww[: self.steps + 1])
+        return np.stack([stddev, np.zeros_like(stddev), np.zeros_like(stddev)], axis=1)
+
+
+def noise_blocks(
+    size: int, at_once: int, step: int, below: UniformBelow | None
+) -> Iterator[tuple[slice, bool]]:
     """Cut 0..size into blocks, and say which of them to look at in this step: each in its turn at first, and
     later on as `below` draws it. Without it, none."""
     count = -(-size // at_once)
-    turns, looks = max(1, min(count, LOOK_EVERY)), below is not None and due(step, below)
+    turns, looks = max(1, min(count, LOOK_EVERY)), below is not None and is_looked_at(step, below)
     turn = step % turns if step < EVERY_STEP or below is None else below(turns)
     for index in range(count):
         yield slice(index * at_once, min(size, (index + 1) * at_once)), looks and index % LOOK_EVERY == turn
 
 
-class Noise:
+class TrainingNoise:
     """N(0, stddev^2) from `source`: in blocks of at most `BLOCK` that the next draw overwrites, or added."""
 
     def __init__(self, source: Source, stddev: float) -> None:

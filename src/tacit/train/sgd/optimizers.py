@@ -1,13 +1,42 @@
-"""How a gradient becomes a step, as frozen values. `updates` carries them out on tables and dense
-parameters."""
+"""Optimizers and learning-rate schedules as frozen values.
+
+`updates` applies an optimizer to tables and dense parameters. A rate depends on the step alone, so it tells
+nothing about the data.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from tacit import expect
 from tacit.errors import BadInput
+from tacit.expect import Choice
+
+
+class Decay(Choice):
+    CONSTANT = "constant"
+    COSINE = "cosine"  # half a cosine from the rate to 0 (Loshchilov and Hutter 2017)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The rate of step 0, 1, ..., steps - 1."""
+
+    rate: float
+    steps: int
+    decay: Decay = Decay.COSINE
+
+    def __post_init__(self) -> None:
+        expect.positive("learning rate", self.rate)
+        expect.whole("steps", self.steps, at_least=1)
+        object.__setattr__(self, "decay", Decay(self.decay))
+
+    def at(self, step: int) -> float:
+        if self.decay is Decay.CONSTANT:
+            return self.rate
+        return self.rate * 0.5 * (1 + math.cos(math.pi * step / self.steps))
 
 
 @dataclass(frozen=True)
@@ -77,5 +106,5 @@ def optimizer(name: str, settings: dict[str, Any] | None = None) -> Optimizer:
     return kind(**(settings or {}))
 
 
-def name_of(chosen: Optimizer) -> str:
+def optimizer_name(chosen: Optimizer) -> str:
     return next(name for name, kind in OPTIMIZERS.items() if isinstance(chosen, kind))

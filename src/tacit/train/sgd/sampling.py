@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.privacy.randomness import Words
+from tacit.privacy.randomness import WordSource
 
 Places = NDArray[np.int64]
 
 
-def poisson_sample(records: int, sampling_probability: float, words: Words) -> Places:
+def poisson_sample(records: int, sampling_probability: float, words: WordSource) -> Places:
     """Each of `records` joins independently with this probability; found by skips, so the cost is the sample's.
 
     The gap to the next member is geometric: floor(ln u / ln(1 - q)) for a uniform u. u has 64 bits and the
@@ -40,15 +40,15 @@ def poisson_sample(records: int, sampling_probability: float, words: Words) -> P
     return places[places < records]
 
 
-def shuffled_epochs(records: int, batch: int, epochs: int, words: Words) -> Iterator[Places]:
-    """Every record once an epoch, in batches of a fresh order. Not for DP-SGD: its accounting needs Poisson."""
+def shuffled_epochs(records: int, batch: int, epochs: int, words: WordSource) -> Iterator[Places]:
+    """Every record once per epoch, in batches of a fresh order. Not for DP-SGD, which needs Poisson samples."""
     for _ in range(epochs):
-        order = ranked(words(records))
+        order = order_by_words(words(records))
         for first in range(0, records, batch):
             yield order[first : first + batch]
 
 
-def ranked(words: NDArray[np.uint64]) -> Places:
+def order_by_words(words: NDArray[np.uint64]) -> Places:
     """Places in the order of their words, of equals the first: a stable argsort, in a fraction of its time.
 
     Numbers sort much faster than their places, so each place takes the lowest bits of its word. Where two words

@@ -16,27 +16,28 @@ import numpy as np
 from tacit.errors import BadInput
 from tacit.kernels import training as kernels
 from tacit.train.examples import Ids
-from tacit.train.sgd.checks import Moved, expect_moved
-from tacit.train.sgd.noise import BLOCK, Noise, blocks
+from tacit.train.sgd.monitor import NoiseMonitor, is_looked_at
+from tacit.train.sgd.noise import BLOCK, PendingNoise, TrainingNoise, noise_blocks
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
-from tacit.train.sgd.pending import PendingNoise
-from tacit.train.sgd.witness import NoiseWatch, due
+from tacit.train.sgd.self_checks import ExpectedMove, expect_moved
 from tacit.train.targets import Floats
 
 
-def add_noise(noise: Noise, watch: NoiseWatch, array: Floats, factor: float = 1.0, *, look: bool) -> None:
+def add_noise(
+    noise: TrainingNoise, monitor: NoiseMonitor, array: Floats, factor: float = 1.0, *, look: bool
+) -> None:
     """array += factor * noise, for a flat array, in place; with a look at how far some of it moved."""
-    before = watch.before_adding(array) if look else None
+    before = monitor.before_adding(array) if look else None
     noise.add_to(array, factor)
     if before is not None:
-        watch.added(array, before, factor)
+        monitor.added(array, before, factor)
 
 
-class Update(Protocol):
+class TableUpdate(Protocol):
     """Changes one table (rows, width), or a dense parameter as a table of width 1."""
 
     accumulator: Floats
-    pulls: Floats | None  # the second part of a gradient, where it may come in two (`model.Sums`)
+    pulls: Floats | None  # the second part of a gradient, where it may come in two (`model.GradientSums`)
 
     def prepare(self, ids: Ids) -> None:
         """Bring the rows that these ids read up to date, before the model looks at them."""
@@ -56,7 +57,7 @@ class Update(Protocol):
         ...
 
 
-class ReadRows:
+class SparseTable:
     """SGD that touches only the rows that a step reads; noise waits until a row is read again (`lazy`), or is
     added to the whole table (dense, without momentum), or there is none."""
 
@@ -65,19 +66,19 @@ class ReadRows:
         weights: Floats,
         rows: slice,
         momentum: float,
-        noise: Noise | None,
-        watch: NoiseWatch | None = None,
+        noise: TrainingNoise | None,
+        monitor: NoiseMonitor | None = None,
         *,
         lazy: bool,
     ) -> None:
         if noise is not None and not lazy and momentum:
             raise BadInput("expected lazy noise for row-wise SGD with momentum, got dense noise")
-        if (noise is None) != (watch is None):
-            raise BadInput("expected noise and who watches it, got one without the other")
+        if (noise is None) != (monitor is None):
+            raise BadInput("expected noise and its monitor, got one without the other")
         self.accumulator = np.zeros_like(weights)
         self.pulls: Floats | None = np.zeros(len(weights), np.float32)
         self._weights, self._rows, self._momentum = weights, rows, momentum
-        self._noise, self._watch = noise, watch
+        self._noise, self._monitor = noise, monitor
         self._waits = momentum > 0 or (noise is not None and lazy)
         stddev = noise.stddev if noise is not None and lazy else 0.0
         self._pending = PendingNoise(stddev, momentum)
@@ -98,14 +99,14 @@ class ReadRows:
         kernels.apply_rows(self._weights, self.accumulator, read, rate, keep, self.pulls)
         if self._waits:
             self._pending.advance(rate)
-            if self._watch is not None:
-                self._watch.step(rate)
+            if self._monitor is not None:
+                self._monitor.step(rate)
             if self._pending.full:
                 self.settle()
-        elif self._noise is not None and self._watch is not None:
+        elif self._noise is not None and self._monitor is not None:
             weights = self._weights[self._rows].reshape(-1)
-            for block, look in blocks(len(weights), 4 * BLOCK, self._step, self._watch.below):
-                add_noise(self._noise, self._watch, weights[block], rate, look=look)
+            for block, look in noise_blocks(len(weights), 4 * BLOCK, self._step, self._monitor.below):
+                add_noise(self._noise, self._monitor, weights[block], rate, look=look)
         self._reads, self._step = 0, self._step + 1
 
     def settle(self) -> None:
@@ -113,8 +114,8 @@ class ReadRows:
             return
         self._catch_up(range(self._rows.start, self._rows.stop), next_step=False)
         self._pending.begin()
-        if self._watch is not None:
-            self._watch.settled()
+        if self._monitor is not None:
+            self._monitor.settled()
         self._since[:] = 0
 
     @property
@@ -132,11 +133,11 @@ class ReadRows:
             factors[:, 0] *= keep
         decay, drift = (pending.decay * keep).astype(np.float32), pending.drift.astype(np.float32)
         owed = kernels.never_closer_to_zero(factors)
-        watch = self._watch if self._watch is not None and self._watch.waits else None
-        if watch is not None and next_step and not due(self._step, watch.below):
-            watch = None
-        if watch is not None:
-            watch.check_factors(owed, keep)
+        monitor = self._monitor if self._monitor is not None and self._monitor.waits else None
+        if monitor is not None and next_step and not is_looked_at(self._step, monitor.below):
+            monitor = None
+        if monitor is not None:
+            monitor.check_factors(owed, keep)
         now = pending.steps + 1  # the step to come, from which these rows will wait next
         at_once = max(1, BLOCK // (width * (2 if self._momentum else 1)))
         for first in range(0, len(rows), at_once):
@@ -146,14 +147,14 @@ class ReadRows:
                 shape = (2, len(some), width) if self._momentum else (len(some), width)
                 normals = self._noise.draw_unit(math.prod(shape)).reshape(shape)
             before = None
-            if watch is not None:
-                before = watch.before_paying(some, self._since, self._weights, velocity)
+            if monitor is not None:
+                before = monitor.before_paying(some, self._since, self._weights, velocity)
             kernels.catch_up(self._weights, velocity, some, self._since, 0, now, decay, drift, owed, normals)
-            if watch is not None and before is not None:
-                watch.paid(before, self._weights, velocity, keep)
+            if monitor is not None and before is not None:
+                monitor.paid(before, self._weights, velocity, keep)
 
 
-class WholeTable:
+class DenseTable:
     """Any optimizer over all rows in every step, with or without noise; `penalty` is the L2 penalty of
     embeddings."""
 
@@ -162,19 +163,19 @@ class WholeTable:
         weights: Floats,
         rows: slice,
         optimizer: Optimizer,
-        noise: Noise | None,
-        watch: NoiseWatch | None = None,
+        noise: TrainingNoise | None,
+        monitor: NoiseMonitor | None = None,
         *,
         penalty: float = 0.0,
         penalised_from: int = 0,
     ) -> None:
-        if (noise is None) != (watch is None):
-            raise BadInput("expected noise and who watches it, got one without the other")
+        if (noise is None) != (monitor is None):
+            raise BadInput("expected noise and its monitor, got one without the other")
         self.accumulator = np.zeros_like(weights)
         self.pulls: Floats | None = None
         self._penalised = slice(penalised_from, None)
         self._weights, self._rows, self._optimizer = weights, rows, optimizer
-        self._noise, self._watch = noise, watch
+        self._noise, self._monitor = noise, monitor
         self._penalty = penalty
         kept = {Sgd: (), RmsProp: ("second",), Adam: ("first", "second"), Yogi: ("first", "second")}[
             type(optimizer)
@@ -188,17 +189,17 @@ class WholeTable:
     def finish(self, rate: float) -> None:
         self._steps += 1
         rows_at_once = max(1, BLOCK // self._weights.shape[1])
-        size, below = self._rows.stop - self._rows.start, None if self._watch is None else self._watch.below
-        for block, look in blocks(size, rows_at_once, self._steps, below):
+        size, below = self._rows.stop - self._rows.start, None if self._monitor is None else self._monitor.below
+        for block, look in noise_blocks(size, rows_at_once, self._steps, below):
             rows = slice(self._rows.start + block.start, self._rows.start + block.stop)
-            if self._noise is None or self._watch is None:
+            if self._noise is None or self._monitor is None:
                 self._change(rows, rate)
                 continue
-            add_noise(self._noise, self._watch, self.accumulator[rows].reshape(-1), look=look)
+            add_noise(self._noise, self._monitor, self.accumulator[rows].reshape(-1), look=look)
             if not look:
                 self._change(rows, rate)
                 continue
-            row = rows.start + self._watch.below(rows.stop - rows.start)
+            row = rows.start + self._monitor.below(rows.stop - rows.start)
             expected = self._stepped_row(row, rate)
             self._change(rows, rate)
             arrays = {"weights": self._weights, "velocity": self.accumulator, **self._moments}
@@ -224,7 +225,7 @@ class WholeTable:
     def steps(self, taken: int) -> None:
         self._steps = taken
 
-    def _stepped_row(self, row: int, rate: float) -> dict[str, Moved]:
+    def _stepped_row(self, row: int, rate: float) -> dict[str, ExpectedMove]:
         """What a step must make of a row's weights and moments, in textbook form."""
         gradient, weights = self.accumulator[row].astype(np.float64), self._weights[row].astype(np.float64)
         pull = np.zeros_like(gradient)
@@ -232,26 +233,26 @@ class WholeTable:
         size, gradient = np.abs(gradient) + np.abs(pull), gradient + pull
         if isinstance(self._optimizer, Sgd):
             return {
-                "weights": Moved(weights, -rate * gradient, rate * size),
-                "velocity": Moved(self._optimizer.momentum * gradient, 0 * gradient, size),
+                "weights": ExpectedMove(weights, -rate * gradient, rate * size),
+                "velocity": ExpectedMove(self._optimizer.momentum * gradient, 0 * gradient, size),
             }
         beta1, beta2 = getattr(self._optimizer, "beta1", 0.0), self._optimizer.beta2
         old, square = self._moments["second"][row].astype(np.float64), gradient**2
-        second = Moved(beta2 * old, (1 - beta2) * square, size**2 - square)
+        second = ExpectedMove(beta2 * old, (1 - beta2) * square, size**2 - square)
         if isinstance(self._optimizer, Yogi):
-            second = Moved(old, -(1 - beta2) * np.sign(old - square) * square, size**2 - square)
+            second = ExpectedMove(old, -(1 - beta2) * np.sign(old - square) * square, size**2 - square)
             # Where both are equal but for rounding, either sign is right.
             second.size[np.abs(old - square) <= 1e-5 * (old + size**2)] = np.inf
         steps, mean, root = {"second": second}, gradient, second.was + second.move
         if "first" in self._moments:
             kept = beta1 * self._moments["first"][row].astype(np.float64)
-            steps["first"] = Moved(kept, (1 - beta1) * gradient, (1 - beta1) * size)
+            steps["first"] = ExpectedMove(kept, (1 - beta1) * gradient, (1 - beta1) * size)
             mean = (kept + (1 - beta1) * gradient) / (1 - beta1**self._steps)
             size = (np.abs(kept) + (1 - beta1) * size) / (1 - beta1**self._steps)
             root = root / (1 - beta2**self._steps)
         speed = rate / (np.sqrt(root) + self._optimizer.epsilon)
         undecided = np.isinf(second.size)
-        steps["weights"] = Moved(weights, -speed * mean, np.where(undecided, np.inf, speed * size))
+        steps["weights"] = ExpectedMove(weights, -speed * mean, np.where(undecided, np.inf, speed * size))
         return steps
 
     def _change(self, rows: slice, rate: float) -> None:

@@ -13,24 +13,30 @@ from fractions import Fraction
 import numpy as np
 from scipy.stats import norm
 
-from tacit.privacy.audit.case import Case, Draws, Hits, Seen, claim, empirical, gaussian_law
+from tacit.privacy.audit.case import (
+    AuditCase,
+    AuditDraws,
+    Draws,
+    Hits,
+    claimed_epsilon,
+    empirical_case,
+    gaussian_law,
+)
 from tacit.privacy.randomness import Source
-from tacit.privacy.relations import Relation
 from tacit.privacy.releases import GaussianStatistic
-from tacit.privacy.units import Unit, UnitKind
-from tacit.train.statistic.plan import Plan
-from tacit.train.statistic.prior import Prior
-from tacit.train.statistic.release import release
-from tacit.train.statistic.tables import Tables
-from tacit.train.statistic.weights import sensitivity, unit_norms, unit_weights
+from tacit.privacy.units import Relation, Unit, UnitKind
+from tacit.train.statistic.design import StatisticPrior
+from tacit.train.statistic.release import StatisticPlan, release_statistic
+from tacit.train.statistic.tables import CellTables, sensitivity, unit_norms, unit_weights
 
 DELTA = 0.05  # large on purpose: an event as rare as a real delta would need billions of draws
 NOISE = 1.0
 
 
-def cases() -> list[Case]:
+def cases() -> list[AuditCase]:
     """All cases. Claims come from the accountant, never from here, so that it is audited too."""
-    alone, user = World(cell=(0,), unit=UnitKind.IMPRESSION), World(cell=(0, 0, 1), unit=UnitKind.USER)
+    alone = StatisticTrial(cell=(0,), unit=UnitKind.IMPRESSION)
+    user = StatisticTrial(cell=(0, 0, 1), unit=UnitKind.USER)
     return [
         _case("one noisy statistic, an impression", alone),
         # The twin takes a user's rows for as many people: none is weighed down.
@@ -39,47 +45,49 @@ def cases() -> list[Case]:
 
 
 @dataclass(frozen=True)
-class World:
+class StatisticTrial:
     """The cells of a unit's rows, the unit that is protected, and what a careless plan takes each row for."""
 
     cell: tuple[int, ...]
     unit: UnitKind
     taken_for: UnitKind | None = None
 
-    def plan(self, trials: int, noise: float = NOISE) -> Plan:
-        """A real plan over the rows of all worlds, with cells of their own, that adds so much noise."""
+    def plan(self, trials: int, noise: float = NOISE) -> StatisticPlan:
+        """A real plan over the rows of all worlds, with cells of their own, that adds this much noise."""
         rows, width = len(self.cell), 1 + max(self.cell)
         ids = (np.arange(trials)[:, None] * width + np.array(self.cell)).reshape(-1, 1)
         apart = (self.taken_for or self.unit) is UnitKind.IMPRESSION
         units = np.arange(trials * rows) if apart else np.repeat(np.arange(trials), rows)
-        tables, _ = Tables.of(ids, [(0,)])
+        tables, _ = CellTables.of(ids, [(0,)])
         cells, shares = tables.rows(ids), np.ones(1)
         norms = unit_norms(cells, shares, units)
         weights = unit_weights(norms, 1.0)
         most = sensitivity(norms, weights)
         described = GaussianStatistic(noise * most, most, Relation.REPLACE_LABEL)
-        return Plan(tables, cells, shares, weights[units], Unit(self.unit), described, DELTA, Prior(), rank=0)
+        return StatisticPlan(
+            tables, cells, shares, weights[units], Unit(self.unit), described, DELTA, StatisticPrior(), rank=0
+        )
 
     def draws(self, above: float) -> Draws:
         direction = np.bincount(self.cell) / np.linalg.norm(np.bincount(self.cell))
 
-        def draw(share: Fraction, neighbour: bool, trials: int, source: Source) -> Seen:
+        def draw(share: Fraction, neighbour: bool, trials: int, source: Source) -> AuditDraws:
             plan = self.plan(trials, NOISE * float(share))
             labels = np.full(plan.cells.rows, 0 if neighbour else 1)
-            released = release(plan, labels, source, simulated=not source.fit_for_release)
+            released = release_statistic(plan, labels, source, simulated=not source.fit_for_release)
             told: Hits = released.sums.reshape(trials, -1) @ direction > above
             noise = released.sums.ravel() / plan.release.sensitivity  # without labels there is nothing else
-            return Seen(told, noise if neighbour else np.empty(0))
+            return AuditDraws(told, noise if neighbour else np.empty(0))
 
         return draw
 
 
-def _case(name: str, honest: World, twin: World | None = None) -> Case:
+def _case(name: str, honest: StatisticTrial, twin: StatisticTrial | None = None) -> AuditCase:
     """The event is the threshold that tells the most, at the claim, about a move by the sensitivity of 1."""
     relation = Relation.REPLACE_LABEL
 
     def claimed_at(share: Fraction) -> float:
-        return claim(GaussianStatistic(NOISE * float(share), 1.0, relation), relation, DELTA)
+        return claimed_epsilon(GaussianStatistic(NOISE * float(share), 1.0, relation), relation, DELTA)
 
     claimed = claimed_at(Fraction(1))
 
@@ -87,7 +95,7 @@ def _case(name: str, honest: World, twin: World | None = None) -> Case:
         return float(norm.sf((above - 1) / NOISE) - math.exp(claimed) * norm.sf(above / NOISE))
 
     above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
-    return empirical(
+    return empirical_case(
         name,
         relation,
         claimed,

@@ -1,4 +1,7 @@
-"""How to share one unit of squared norm among tables so that the noise does the least harm.
+"""Shares one unit of squared norm among tables so that noise does the least harm under a public prior.
+
+The prior is what one expects before any label was seen: it shapes the noise and the fit, and no guarantee rests
+on it.
 
 A table with share d^2 gets noise of variance s^2 / d^2 in each cell. A cell of n rows has the information
 j = v n about its effect, v being a label's variance, and with noise i = j^2 / (j + s^2 / d^2). Expected harm,
@@ -9,12 +12,13 @@ shares r_a and r_b that are known of the two values' factors,
     r_a = 1 - 1 / (1 + f^2 sum over cells (a, b) of i r_b),
 
 since a cell tells about one factor only as far as the other is known. Everything is public: counts of rows, the
-noise, and a `Prior`. The shares are searched for with r_b = 1 on the right, which has a simple gradient, and
+noise, and the prior. The shares are searched for with r_b = 1 on the right, which has a simple gradient, and
 then moved towards those without pairs as far as the harm by the full equations asks for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,9 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from tacit.train.statistic.cells import Reals
-from tacit.train.statistic.prior import Prior
-from tacit.train.statistic.tables import Tables
+from tacit import expect
+from tacit.train.statistic.tables import CellTables, Reals
 
 LEAST_SHARE = 1e-3  # of a pair table; one below it only costs time
 ITERATIONS = 60
@@ -37,14 +40,48 @@ other factors as known. Measured: without it pairs are chosen at epsilons where 
 _TINY = 1e-9
 
 
+@dataclass(frozen=True)
+class StatisticPrior:
+    """`rate` of positives, and how much of the logit's variance all fields and all pairs of fields explain.
+
+    Guesses from public knowledge: taken from the labels they would be a release of their own. They are shared
+    out evenly: a value's effect is N(0, value_variance / fields), and the `rank` factors of a value are
+    N(0, v) each, with v such that the products over all pairs of fields have `pair_variance` in sum.
+    """
+
+    rate: float = 0.05
+    value_variance: float = 1.0
+    pair_variance: float = 0.25
+
+    def __post_init__(self) -> None:
+        expect.probability("rate", self.rate)
+        expect.positive("value_variance", self.value_variance)
+        expect.positive("pair_variance", self.pair_variance)
+
+    @property
+    def logit(self) -> float:
+        return math.log(self.rate / (1 - self.rate))
+
+    @property
+    def label_variance(self) -> float:
+        return self.rate * (1 - self.rate)
+
+    def effect_variance(self, fields: int) -> float:
+        return self.value_variance / fields
+
+    def factor_variance(self, fields: int, rank: int) -> float:
+        pairs = max(fields * (fields - 1) // 2, 1)
+        return math.sqrt(self.pair_variance / (pairs * rank))
+
+
 @dataclass(frozen=True, eq=False)
-class Harm:
+class ExpectedHarm:
     """The expected harm of shares, and its gradient. `rows[t]` counts the rows in each cell of table t."""
 
-    tables: Tables
+    tables: CellTables
     rows: Sequence[NDArray[np.int64]]
     noise_variance: float
-    prior: Prior
+    prior: StatisticPrior
     rank: int
 
     def optimistic(self, shares: Reals) -> tuple[float, Reals]:
@@ -134,11 +171,11 @@ class Harm:
         return np.concatenate([self.rows[fields[field]] for field in range(len(self.tables.values))])
 
 
-def best_shares(harm: Harm) -> Reals:
+def best_shares(harm: ExpectedHarm) -> Reals:
     """Shares that add up to one, of the least harm that was found; pair tables that are not worth it get 0."""
     is_pair = np.array([len(fields) == 2 for fields in harm.tables.crossed])
     single = np.flatnonzero(~is_pair).tolist()
-    alone = Harm(
+    alone = ExpectedHarm(
         harm.tables.only(single), [harm.rows[table] for table in single], harm.noise_variance, harm.prior, 0
     )
     without = np.zeros(len(is_pair))
@@ -153,7 +190,7 @@ def best_shares(harm: Harm) -> Reals:
     return shares
 
 
-def _searched(harm: Harm) -> Reals:
+def _searched(harm: ExpectedHarm) -> Reals:
     is_pair = np.array([len(fields) == 2 for fields in harm.tables.crossed])
     for_pairs = 0.5 if is_pair.any() else 0.0
     start = np.where(is_pair, for_pairs / max(is_pair.sum(), 1), (1 - for_pairs) / (~is_pair).sum())

@@ -1,8 +1,22 @@
-"""Learn a model from the statistic: a linear one first, then expect the labels, fit to them, and again.
+"""Fits a model to the noisy statistic: a linear start, then expected labels and a fit to them, in turns.
 
-The second part is expectation maximisation for the marginal likelihood of the noisy statistic, with a Gaussian
-prior on effects and factors. Where noise hides much of the labels its steps are too short; each is taken
-`STRIDE` times as far, and the prior with it, which leaves the end point where it is.
+The linear start minimises log loss itself, with a ridge that knows the noise. For one value with information
+j = sum w p (1 - p), spread k = sum w^2 p (1 - p) and noise variance n, the best linear estimate of an effect
+of prior variance t from S = j effect + N(0, k + n) is S / (j + (k + n) / (j t)): that of a ridge of
+(k + n) / (j t) in place of the noiseless 1 / t. It holds back rare values, which noise would drown, and not
+frequent ones.
+
+The turns are expectation maximisation for the marginal likelihood of the statistic, with a Gaussian prior on
+effects and factors. Given logits z, labels are independent and positive with probability p = sigmoid(z), and
+the statistic is S = sum_i w_i y_i phi_i plus noise of covariance N. The expected labels are approximated by
+those of the mode:
+
+    y_i = sigmoid(z_i + w_i phi_i . q),    q = argmax  q . S - q N q / 2 - sum_i softplus(z_i + w_i phi_i . q),
+
+so that N q = S - sum_i w_i y_i phi_i: the noise that is then left over is what its variance allows for. Without
+noise the expected labels reproduce S exactly; with all noise and no signal they are p. Where noise hides much
+of the labels the steps are too short; each is taken `STRIDE` times as far, and the prior with it, which leaves
+the end point as it is.
 """
 
 from __future__ import annotations
@@ -17,20 +31,71 @@ from scipy.special import expit
 
 from tacit.errors import BadInput
 from tacit.privacy.randomness import Source
-from tacit.train.statistic.cells import Reals
-from tacit.train.statistic.linear import linear_fit
-from tacit.train.statistic.model import Design, FactorModel, Floats, gradient, scores
-from tacit.train.statistic.posterior import expected_labels
-from tacit.train.statistic.release import Released
+from tacit.train.statistic.model import DesignMatrix, FactorModel, Floats, factor_gradient, factor_scores
+from tacit.train.statistic.release import ReleasedStatistic
+from tacit.train.statistic.tables import Reals, TableCells
 
 STRIDE = 1.5  # from 2 on, what is told without noise would swing for ever
 FIRST_FACTORS = 0.05  # factors of zero would stay there
 
-Progress = Callable[[int, int], None]
+FitProgress = Callable[[int, int], None]
+
+
+def fit_linear(released: ReleasedStatistic, *, steps: int) -> tuple[Reals, float]:
+    """Effects of all values, fields one after another, and the base."""
+    plan = released.plan
+    tables = 1 + len(plan.tables.values)  # the one of all rows, and the fields': pairs are left out
+    cells = TableCells(plan.cells.cell[:tables], plan.cells.sizes[:tables], plan.cells.rows)
+    sums, weights = released.sums[: cells.count], plan.weights
+    noise_variance = cells.by_table(plan.noise_by_table[:tables] ** 2)
+    variance, effects = plan.prior.label_variance, plan.prior.effect_variance(tables - 1)
+    information, spread = variance * cells.gather(weights), variance * cells.gather(weights**2)
+    ridge = (spread + noise_variance) / (np.maximum(information, 1e-12) * effects)
+    ridge[0] = 0.0  # the base: told well, and nothing is known of it beforehand
+    scale = 1 / np.sqrt(information + ridge)
+    origin = np.zeros(cells.count)
+    origin[0] = plan.prior.logit
+
+    def objective(scaled: Reals) -> tuple[float, Reals]:
+        at = origin + scaled * scale
+        logits = cells.add_up(at)
+        value = weights @ np.logaddexp(0, logits) - at @ sums + (ridge * at) @ at / 2
+        slope = cells.gather(weights * expit(logits)) - sums + ridge * at
+        return float(value), slope * scale
+
+    found = minimize(
+        objective, np.zeros(cells.count), jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 10}
+    )
+    at = origin + found.x * scale
+    return at[1:], float(at[0])
+
+
+def expected_labels(
+    released: ReleasedStatistic, logits: Reals, start: Reals, *, steps: int
+) -> tuple[Reals, Reals]:
+    """(rows,) expected labels, and (cells,) q, from which a later call may start."""
+    cells, weights = released.plan.cells, released.plan.weights
+    noise_variance = cells.by_table(released.plan.noise_by_table**2)
+    probability = expit(logits)
+    information = cells.gather(weights**2 * probability * (1 - probability))
+    scale = 1 / np.sqrt(information + noise_variance)  # each cell by itself: what makes all directions alike
+
+    def objective(scaled: Reals) -> tuple[float, Reals]:
+        q = scaled * scale
+        tilted = logits + weights * cells.add_up(q)
+        value = np.logaddexp(0, tilted).sum() - q @ released.sums + (noise_variance * q) @ q / 2
+        gradient = cells.gather(weights * expit(tilted)) - released.sums + noise_variance * q
+        return float(value), gradient * scale
+
+    found = minimize(
+        objective, start / scale, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 6}
+    )
+    q = found.x * scale
+    return expit(logits + weights * cells.add_up(q)), q
 
 
 @dataclass(frozen=True)
-class Effort:
+class FitEffort:
     """How long to try: steps of the linear start, and of each round in expecting labels and in fitting to them.
 
     No guarantee hangs on it. Without factors the linear start is the end.
@@ -41,12 +106,12 @@ class Effort:
     fitting: tuple[int, ...] = (25, 12, 10)
 
 
-def fit(
-    released: Released,
+def fit_model(
+    released: ReleasedStatistic,
     ids: NDArray[np.integer],
     source: Source,
-    effort: Effort,
-    progress: Progress = lambda _done, _of: None,
+    effort: FitEffort,
+    progress: FitProgress = lambda _done, _of: None,
 ) -> FactorModel:
     """Nothing but the statistic and public ids is read. `source` is for the first factors: any will do."""
     plan = released.plan
@@ -55,17 +120,17 @@ def fit(
     values, prior = plan.tables.values, plan.prior
     fields = len(values)
     rows: Floats = np.zeros((sum(map(len, values)), plan.rank + 1), np.float32)
-    effects, base = linear_fit(released, steps=effort.linear)
+    effects, base = fit_linear(released, steps=effort.linear)
     rows[:, -1] = effects
     if not any(len(table) == 2 for table in plan.tables.crossed):
         return FactorModel(values, base, rows, released.simulated)
     rows[:, :-1] = source.normal((len(rows), plan.rank), scale=FIRST_FACTORS)
     ridge = np.full(plan.rank + 1, 1 / prior.factor_variance(fields, plan.rank))
     ridge[-1] = 1 / prior.effect_variance(fields)
-    design, q = Design.of(values, ids), np.zeros(plan.cells.count)
+    design, q = DesignMatrix.of(values, ids), np.zeros(plan.cells.count)
     rounds = list(zip(effort.expecting, effort.fitting, strict=True))
     for number, (expecting, fitting) in enumerate(rounds):
-        logits = base + scores(design, rows)[0]
+        logits = base + factor_scores(design, rows)[0]
         labels, q = expected_labels(released, logits, q, steps=expecting)
         probability = expit(logits)
         target = probability + STRIDE * (labels - probability)
@@ -75,7 +140,7 @@ def fit(
 
 
 def _fitted(
-    design: Design, target: Reals, rows: Floats, base: float, ridge: Reals, *, steps: int
+    design: DesignMatrix, target: Reals, rows: Floats, base: float, ridge: Reals, *, steps: int
 ) -> tuple[Floats, float]:
     """Less log loss towards the targets, plus ridge / 2 times the squares of `rows`."""
     count = len(target)
@@ -87,13 +152,13 @@ def _fitted(
 
     def objective(scaled: Reals) -> tuple[float, Reals]:
         at = (scaled[:-1].reshape(rows.shape) * scale).astype(np.float32)
-        without_base, sums = scores(design, at)
+        without_base, sums = factor_scores(design, at)
         logits = without_base + scaled[-1] * base_scale
         residual = expit(logits) - target
         value = (
             np.logaddexp(0, logits).sum() - target @ logits + 0.5 * (ridge * at.astype(np.float64) ** 2).sum()
         )
-        slope = (gradient(design, at, sums, residual) + ridge * at) * scale
+        slope = (factor_gradient(design, at, sums, residual) + ridge * at) * scale
         return float(value), np.append(slope.ravel(), residual.sum() * base_scale)
 
     start = np.append((rows / scale).ravel(), base / base_scale)

@@ -1,4 +1,7 @@
-"""The one release: weighted positives in every cell, plus Gaussian noise."""
+"""The noisy statistic: its public plan, and the one release of positives per cell with Gaussian noise.
+
+Tables, shares, weights, sensitivity and noise are known, and paid for, before a label is read.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,77 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.errors import BadInput, EntropyMisuse
+from tacit.privacy.budget import format_rounded_up
 from tacit.privacy.randomness import Source
-from tacit.train.statistic.cells import Reals
-from tacit.train.statistic.plan import Plan
-from tacit.train.statistic.weights import GRID
+from tacit.privacy.releases import GaussianStatistic
+from tacit.privacy.statement import PrivacyStatement
+from tacit.privacy.units import Relation, Unit
+from tacit.train.statistic.design import StatisticPrior
+from tacit.train.statistic.tables import GRID, CellTables, Reals, TableCells
+
+DIVISION = 1 + 2.0**-50  # more than what rounding takes from a quotient and a root
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class StatisticPlan:
+    """What will be released, for whom and with how much noise: known, and paid for, before a label is read.
+
+    `release` speaks of the statistic in the scale of the shares: cell c of table t times the root of share t.
+    """
+
+    tables: CellTables
+    cells: TableCells
+    shares: Reals  # (tables,)
+    weights: Reals  # (rows,): of each row, equal within a unit
+    unit: Unit
+    release: GaussianStatistic
+    delta: float
+    prior: StatisticPrior
+    rank: int
+
+    @property
+    def noise_by_table(self) -> Reals:
+        """The standard deviation of the noise in every cell of each table, in positives."""
+        noise: Reals = self.release.noise_stddev / np.sqrt(self.shares) * DIVISION
+        return noise
+
+    @property
+    def statement(self) -> PrivacyStatement:
+        return PrivacyStatement.of(
+            [self.release], unit=self.unit, relation=Relation.REPLACE_LABEL, delta=self.delta
+        )
+
+    @property
+    def words(self) -> str:
+        """For people, before anything is released."""
+        epsilon = format_rounded_up(self.statement.epsilon)
+        pairs = sum(len(fields) == 2 for fields in self.tables.crossed)
+        return (
+            f"one statistic of {self.cells.count:,} cells in {len(self.shares)} tables, {pairs} of them of "
+            f"pairs, over {self.cells.rows:,} rows; label DP for one {self.unit}: ε = {epsilon} at "
+            f"δ = {self.delta:g}; sensitivity {self.release.sensitivity:.6g}, noise "
+            f"{self.release.noise_stddev:.6g}; a row counts {self.weights.mean():.1%} in the mean"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedStatistic:
     """The noisy statistic. `simulated` says that its noise came from a seed: for studies, never to leave."""
 
-    plan: Plan
+    plan: StatisticPlan
     sums: Reals  # (cells,): weighted positives, with noise
     simulated: bool
 
 
-def release(plan: Plan, labels: ArrayLike, source: Source, *, simulated: bool = False) -> Released:
+def release_statistic(
+    plan: StatisticPlan, labels: ArrayLike, source: Source, *, simulated: bool = False
+) -> ReleasedStatistic:
     """Read the labels, once, and release the statistic. Drawing again is another release, to be paid again.
 
     Guarantee:  (epsilon, delta)-DP for the labels of one unit: `plan.statement`. Whatever is computed from the
                 statistic and public features alone, any number of models, costs nothing more.
     Neighbours: replace label, for one unit (and window): features, unit keys and times are the same in both.
-    Assumes:    what `weights.unit_norms` shows of the sensitivity; normals as `entropy` makes them. Sums lie on
+    Assumes:    what `tables.unit_norms` shows of the sensitivity; normals as `entropy` makes them. Sums lie on
                 a grid and are exact, and noise is rounded to the same grid: the result is that of adding ideal
                 noise and rounding afterwards, so that no digits of it tell about the sums.
     Source:     the Gaussian mechanism: Dwork, Roth 2014, appendix A; its epsilon: Balle, Wang 2018 (arXiv
@@ -50,4 +102,4 @@ def release(plan: Plan, labels: ArrayLike, source: Source, *, simulated: bool = 
     for start, size, noise in zip(cells.starts, cells.sizes, plan.noise_by_table, strict=False):
         drawn = source.normal(size, dtype=np.float64, scale=float(noise))
         sums[start : start + size] += np.round(drawn / GRID) * GRID
-    return Released(plan, sums, simulated)
+    return ReleasedStatistic(plan, sums, simulated)

@@ -1,26 +1,79 @@
-"""Tables over public fields: one for each field, some for pairs of fields, one with a single cell for all."""
+"""Tables over public fields, the cells that rows fall into, and how far one unit can move their sums.
+
+There is one table for each field, some for pairs of fields, and one with a single cell for all rows. A unit
+whose rows together are too long is weighed down, and the exact sensitivity follows.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
-from tacit.train.statistic.cells import Cells
 
+Reals = NDArray[np.float64]
 Whole = NDArray[np.int64]
 Fields = tuple[int, ...]
 
 DIRECT = 2**22
 """Crossed values up to this many are looked up in an array; more are searched for."""
+GRID = 2.0**-20
+"""Weights are multiples of it, so that sums of weights over fewer than 2^33 rows are exact in any order."""
+
+ROUNDING = 1 + 2.0**-30
+"""More than rounding can take from a norm, a sum of positive terms: 2^-53 for each of fewer than 2^22."""
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
+class TableCells:
+    """Rows as 0/1 vectors over all cells of all tables: `cell[t][i]` is row i's cell in table t, or `sizes[t]`
+    where it has none."""
+
+    cell: tuple[NDArray[np.int32], ...]
+    sizes: tuple[int, ...]
+    rows: int
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each table begins among all cells, and the end."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @property
+    def count(self) -> int:
+        return int(self.starts[-1])
+
+    def add_up(self, by_cell: Reals) -> Reals:
+        """For each row the sum over its cells."""
+        total = np.zeros(self.rows)
+        for cell, start, size in zip(self.cell, self.starts, self.sizes, strict=False):
+            table = np.append(by_cell[start : start + size], 0.0)
+            total += table[cell]
+        return total
+
+    def gather(self, by_row: Reals) -> Reals:
+        """For each cell the sum over its rows."""
+        if not self.cell:
+            return np.zeros(0)
+        return np.concatenate(
+            [
+                np.bincount(cell, by_row, minlength=size + 1)[:size]
+                for cell, size in zip(self.cell, self.sizes, strict=True)
+            ]
+        )
+
+    def by_table(self, of_tables: Reals) -> Reals:
+        """A number of each table, for each of its cells."""
+        return np.repeat(of_tables, self.sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class CellTables:
     """A map from public ids to one-hot cells: a row falls into at most one cell of each table.
 
     `values` holds the values of each field, rising; `crossed` the fields of each table, () being the table of
@@ -34,9 +87,9 @@ class Tables:
     keys: tuple[Whole, ...]
 
     @classmethod
-    def of(cls, ids: NDArray[np.integer], crossed: Sequence[Fields]) -> tuple[Tables, list[Whole]]:
+    def of(cls, ids: NDArray[np.integer], crossed: Sequence[Fields]) -> tuple[CellTables, list[Whole]]:
         """The tables of these fields, with the cells that occur in `ids`, (rows, fields), and their counts."""
-        values = tuple(np.unique(column).astype(np.int64) for column in checked(ids).T)
+        values = tuple(np.unique(column).astype(np.int64) for column in check_ids(ids).T)
         empty = cls(values, tuple(crossed), ())
         places = empty.places(ids)
         found = [_distinct(*empty.key(places, table)) for table in empty.crossed]
@@ -46,22 +99,24 @@ class Tables:
     def sizes(self) -> tuple[int, ...]:
         return tuple(len(keys) for keys in self.keys)
 
-    def only(self, kept: Sequence[int]) -> Tables:
+    def only(self, kept: Sequence[int]) -> CellTables:
         """Some of the tables."""
-        return Tables(self.values, tuple(self.crossed[at] for at in kept), tuple(self.keys[at] for at in kept))
+        return CellTables(
+            self.values, tuple(self.crossed[at] for at in kept), tuple(self.keys[at] for at in kept)
+        )
 
-    def rows(self, ids: NDArray[np.integer]) -> Cells:
+    def rows(self, ids: NDArray[np.integer]) -> TableCells:
         """The cells that these rows fall into."""
         places = self.places(ids)
         found = []
         for table, keys in zip(self.crossed, self.keys, strict=True):
             key, most = self.key(places, table)
             found.append(_look_up(key, keys, most))
-        return Cells(tuple(found), self.sizes, len(places[0]) if places else len(ids))
+        return TableCells(tuple(found), self.sizes, len(places[0]) if places else len(ids))
 
     def places(self, ids: NDArray[np.integer]) -> list[Whole]:
         """Where each value stands among its field's, one past the last for a value that was not seen."""
-        columns = checked(ids).T
+        columns = check_ids(ids).T
         if len(columns) != len(self.values):
             raise BadInput(f"expected ids of {len(self.values)} public fields, got {len(columns)}")
         return [_place(column, values) for column, values in zip(columns, self.values, strict=True)]
@@ -87,12 +142,12 @@ class Tables:
 
 
 def pairs_of_fewest_cells(sizes: Sequence[int], most: int) -> list[Fields]:
-    """So many pairs of fields, those first that can have the fewest cells."""
+    """At most `most` pairs of fields: those that can have the fewest cells."""
     pairs = sorted(combinations(range(len(sizes)), 2), key=lambda pair: sizes[pair[0]] * sizes[pair[1]])
     return sorted(pairs[:most])
 
 
-def checked(ids: NDArray[np.integer]) -> NDArray[np.integer]:
+def check_ids(ids: NDArray[np.integer]) -> NDArray[np.integer]:
     ids = np.asarray(ids)
     if ids.ndim != 2 or not ids.shape[1] or ids.dtype.kind not in "iu":
         raise BadInput(
@@ -122,3 +177,43 @@ def _look_up(key: Whole, keys: Whole, most: int) -> NDArray[np.int32]:
         cell[keys] = np.arange(len(keys), dtype=np.int32)
         return cell[key]
     return _place(key, keys).astype(np.int32)
+
+
+def unit_norms(cells: TableCells, shares: Reals, unit: NDArray[np.intp]) -> Reals:
+    """For each unit 0, 1, ... the length of the sum of its rows' vectors, tables scaled by roots of shares.
+
+    Guarantee:  replacing the labels of one unit moves S = sum_i y_i phi_i, in that scale, by at most its norm;
+                by exactly that much when they all turn from 0 to 1.
+    Neighbours: replace label, for one unit. Rows, cells and units are the same in both datasets.
+    Assumes:    labels in [0, 1].
+    Source:     S moves by sum_j d_j phi_j over the unit's rows, |d_j| <= 1. Entries of phi are >= 0, so no
+                entry of that sum is larger in size than that of sum_j phi_j, and neither is its length.
+    """
+    units = int(unit.max()) + 1 if len(unit) else 0
+    squares = np.zeros(units)
+    order = np.argsort(unit, kind="stable")
+    counts = np.bincount(unit, minlength=units)
+    alone = counts[unit] == 1
+    several = order[~alone[order]]  # rows of units of more than one, unit by unit
+    sorted_unit = unit[several].astype(np.int64)
+    for cell, size, share in zip(cells.cell, cells.sizes, shares, strict=True):
+        squares[unit[alone]] += share * (cell[alone] < size)
+        key = np.sort(sorted_unit * (size + 1) + cell[several])
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        times = np.diff(np.append(first, len(key))).astype(np.float64)
+        owner, where = np.divmod(key[first], size + 1)
+        squares += share * np.bincount(owner, np.where(where < size, times, 0.0) ** 2, minlength=units)
+    return np.sqrt(squares)
+
+
+def unit_weights(norms: Reals, clip_norm: float) -> Reals:
+    """1 for a unit whose norm is at most `clip_norm`, and less in proportion for others; rounded down."""
+    share = np.minimum(1.0, clip_norm / np.maximum(norms * ROUNDING, clip_norm))
+    weights: Reals = np.floor(share / GRID) * GRID
+    return weights
+
+
+def sensitivity(norms: Reals, weights: Reals) -> float:
+    """The largest weighted norm of a unit, rounded up: what `GaussianStatistic` asks for."""
+    most = float(np.max(norms * weights, initial=0.0))
+    return math.nextafter(most * ROUNDING, math.inf)

@@ -1,0 +1,208 @@
+"""The private choice that is reported: among exactly the menu's ads, by a public plan, paid for beforehand.
+
+Look up what a request is worth, pay from the wallet, store the wallet, and only then draw.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.deliver.device.context import ClickHistory, DeviceContext
+from tacit.deliver.device.scores import NOTHING, RankedMenu, device_rates, expect_answer
+from tacit.deliver.device.wallet import BudgetPolicy, Wallet
+from tacit.deliver.protocol.forecasts import ScorePrior, forecast_gains
+from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.protocol.plans import ChoicePlan, Planner
+from tacit.deliver.protocol.prices import BillingEvent, FirstPrice
+from tacit.errors import BadInput, EntropyMisuse
+from tacit.privacy.randomness import Source, WordSource
+from tacit.schema.impressions import DUE_ON, OWN_BID, Impressions
+
+Floats = NDArray[np.float64]
+
+
+def plan_request(
+    public: ArrayLike,
+    planner: Planner,
+    policy: BudgetPolicy,
+    wallet: Wallet,
+    now: int,
+    auction: str | None = None,
+) -> tuple[ChoicePlan, Wallet]:
+    """The plan for a request at second `now`, and the wallet that has paid for one choice by it.
+
+    Where too little is left, a lower step of the ladder is taken, or none: it never asks for more than is left.
+
+    Guarantee:  one choice by the plan is epsilon-LDP with the epsilon that the wallet has paid, and all that it
+                pays in a window are together what `policy.statement()` says; a looser wallet is refused.
+    Neighbours: all private data of one device in that window, replaced.
+    Assumes:    what `BudgetPolicy` and `ChoicePlan` assume; the wallet that is returned is stored before the
+                choice is made; the plan is used once. What is spent follows from public scores and from what
+                earlier public requests of the same ad tech left, so it tells nothing more.
+    Source:     `Wallet`, `ChoicePlan`.
+    """
+    policy.expect_own(wallet)
+    worth = forecast_gains(public, planner.prior, policy.ladder)
+    epsilon = policy.epsilon(worth, min(wallet.left(now), wallet.most_per_request))
+    if not epsilon:
+        return planner.public_best(public), wallet.spend(0, now, auction)
+    plan = planner.plan(public, epsilon)
+    return plan, wallet.spend(plan.epsilon_spent, now, auction)
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateChoice:
+    """One choice that was paid for, before any private data is read.
+
+    Guarantee:  which candidate is chosen, and so everything that is reported of it, is pure epsilon-LDP with
+                epsilon = `epsilon_spent`, given what was disclosed and sent. With epsilon 0 nothing private is
+                read. All choices that one wallet pays for are covered together by `Wallet`.
+    Neighbours: any two exact contexts with the same disclosed node, histories and caches of this device.
+    Assumes:    the request is not covered: the disclosed node goes out as it is, and so does that and when the
+                device asked. Candidates are the ads as they were sent, all of them and no others, and showing
+                nothing where a floor was asked for: that no ad was shown tells as much as which. A cached ad
+                that was not sent would tell the history, so it is no candidate (`local_choice` shows those, and
+                has nothing to report). The floor, the prior, the policy, and whether this request is reported
+                at all, are public. One choice is drawn. A click is not covered: a reported one tells that this
+                person clicked. Nobody sees how long the choice took.
+    Source:     the plan's law (`ChoicePlan`); candidates sent for a generalised context: Hardt, Nath, CCS 2012.
+    """
+
+    ranked: RankedMenu
+    plan: ChoicePlan
+
+    @property
+    def epsilon_spent(self) -> float:
+        return self.plan.epsilon_spent
+
+    def pmf(self, context: DeviceContext, history: ClickHistory) -> Floats:
+        """The chance of each candidate, in public order. For measuring: it is as private as the scores."""
+        return self.plan.pmf(self._scores(context, history))
+
+    def choose(self, context: DeviceContext, history: ClickHistory, words: WordSource) -> int:
+        """The public rank of what is shown."""
+        if self.plan.skipped:
+            return 0
+        return int(self.plan.choose(self._scores(context, history)[None], words)[0])
+
+    def _scores(self, context: DeviceContext, history: ClickHistory) -> Floats:
+        return self.ranked.private(device_rates(self.ranked.menu, context, history))
+
+
+@dataclass(frozen=True, eq=False)
+class ReportedChoice:
+    """What was shown, None for nothing, and what may be reported of it: one impression, or none.
+
+    The wallet takes the place of the one that paid. An `UnreportedChoice` has no impressions: it cannot
+    be billed.
+    """
+
+    ad: int | None
+    epsilon_spent: float
+    wallet: Wallet = field(repr=False)
+    impressions: Impressions = field(repr=False)
+
+
+def prepare_choice(
+    menu: Menu,
+    planner: Planner,
+    policy: BudgetPolicy,
+    wallet: Wallet,
+    now: int,
+    *,
+    ctr_floor: float = 0.0,
+    auction: str | None = None,
+) -> tuple[PrivateChoice, Wallet]:
+    """Plan one choice and pay for it. Nothing private comes in, so neither plan nor refusal tells anything.
+
+    Guarantee:  one choice by the plan is epsilon-LDP with the epsilon that the wallet has paid, and all that it
+                pays in a window are together what `policy.statement()` says; a looser wallet is refused.
+    Neighbours: all private data of one device in that window, replaced.
+    Assumes:    what `PrivateChoice` and `plan_request` assume: above all, the wallet that is returned is stored
+                before the choice is made, and one choice is drawn.
+    Source:     `plan_request`.
+    """
+    if not isinstance(menu, Menu):
+        raise BadInput(f"expected the ads that the server sent and no others, got {type(menu).__name__}")
+    ranked = RankedMenu.of(menu, ctr_floor)
+    nothing = ranked.place_of_nothing
+    if nothing is not None:
+        planner = _sure_of_nothing(planner, nothing)
+    plan, paid = plan_request(ranked.public, planner, policy, wallet, now, auction)
+    return PrivateChoice(ranked, plan), paid
+
+
+def choose_privately(
+    menu: Menu,
+    context: DeviceContext,
+    history: ClickHistory,
+    planner: Planner,
+    policy: BudgetPolicy,
+    wallet: Wallet,
+    now: int,
+    source: Source,
+    *,
+    store: Callable[[Wallet], None],
+    ctr_floor: float = 0.0,
+    auction: str | None = None,
+    simulated: bool = False,
+) -> ReportedChoice:
+    """Choose among the menu's ads, for a report; the promise is that of `PrivateChoice`.
+
+    `store` puts the wallet that has paid in the place of the one that did, before anything is drawn: a device
+    that fails after the draw and tries again has paid twice, never nothing. Whatever can be refused is refused
+    before. With one ad and no floor it is shown as it came, at epsilon 0: the server personalises alone. With
+    the root disclosed the device does.
+    """
+    if not simulated and not source.fit_for_release:
+        raise EntropyMisuse(
+            "expected the cryptographic stream for a choice, got a simulation; say simulated=True for a study"
+        )
+    choice, paid = prepare_choice(menu, planner, policy, wallet, now, ctr_floor=ctr_floor, auction=auction)
+    expect_answer(menu, context)  # also where nothing private will be read
+    reports = [_impressions(choice.ranked, rank) for rank in range(len(choice.ranked.places))]
+    store(paid)
+    rank = choice.choose(context, history, source.words)
+    return ReportedChoice(choice.ranked.ads[rank], choice.epsilon_spent, paid, reports[rank])
+
+
+@dataclass(frozen=True)
+class _CertainAt:
+    """The prior of the ads, and at one place a candidate whose worth everybody knows: nothing."""
+
+    ads: ScorePrior
+    place: int
+
+    def strata(self, candidates: int) -> Floats:
+        return np.insert(self.ads.strata(candidates - 1), self.place, 1.0, axis=1)
+
+
+@lru_cache(maxsize=256)
+def _sure_of_nothing(planner: Planner, place: int) -> Planner:
+    return Planner(_CertainAt(planner.prior, place), planner.method)
+
+
+def _impressions(ranked: RankedMenu, rank: int) -> Impressions:
+    """The impression for the bill, at a first price of public data; no row where nothing is shown."""
+    menu, places = ranked.menu, ranked.places[rank : rank + 1]
+    shown = places[places != NOTHING]
+    micros = menu.micros[shown]
+    if menu.charged is BillingEvent.IMPRESSION:
+        micros = np.array([math.floor(bid * rate) for bid, rate in zip(micros, menu.rates[shown], strict=True)])
+    ads = np.array([menu.ads[place] for place in shown.tolist()], np.int64)
+    price, ranks = micros.astype(np.int64), np.full(len(shown), rank, np.int64)
+    return Impressions(
+        campaign=ads,
+        price_micros=price,
+        most_micros=price,
+        rank=ranks,
+        setter=np.full(len(shown), OWN_BID, np.int64),
+        rule=str(FirstPrice(menu.charged)),
+        due_on=np.full(len(shown), DUE_ON.index(menu.charged), np.uint8),
+    )

@@ -1,1 +1,0 @@
-"""Rates of clicks for ads in contexts, with their variances, from counts along a hierarchy."""

@@ -1,0 +1,10 @@
+"""What the ad server and the device both know: public data, and what anybody can compute from it.
+
+cuts           cuts of a tree of contexts, and the block of a cut that is disclosed
+disclosure     privacy settings, and a public menu of cuts
+minimum_users  cuts whose every block has enough users
+menu           the ads that are sent for a disclosed context
+prices         price rules
+forecasts      what a private choice gains at each epsilon
+plans          the law for one request, and what it spends
+"""

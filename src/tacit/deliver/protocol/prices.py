@@ -1,0 +1,103 @@
+"""Price rules of an auction: public, and fixed before any private score is read.
+
+First or second price, per click or per impression; reserve, score cutoff, and the worth of an empty slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never, final
+
+from tacit import expect
+from tacit.errors import BadInput
+from tacit.expect import Choice
+from tacit.kernels.auctions import MOST_MICROS, Pricing
+
+
+class BillingEvent(Choice):
+    """What is paid for: what the bid is for ("click", or conversion), or the impression at its public rate."""
+
+    CLICK = "click"
+    IMPRESSION = "impression"
+
+
+@final
+@dataclass(frozen=True)
+class SecondPrice:
+    """The next public score, per impression; per click, that over the candidate's own public rate.
+
+    By the server's ranking, so the price tells nothing that is private, and is never above the candidate's own
+    public score or bid. Under a randomised choice it is not truthful: a bid moves the price of others only,
+    but also who is on the list.
+
+    Source: Laro et al. 2023, appendix A.3.
+    """
+
+    charged: BillingEvent = BillingEvent.CLICK
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "charged", BillingEvent(self.charged))
+
+    def __str__(self) -> str:
+        return f"second price per {self.charged}"
+
+
+@final
+@dataclass(frozen=True)
+class FirstPrice:
+    """The candidate's own bid per click, or its public score per impression: known from the winner alone."""
+
+    charged: BillingEvent = BillingEvent.CLICK
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "charged", BillingEvent(self.charged))
+
+    def __str__(self) -> str:
+        return f"first price per {self.charged}"
+
+
+PriceRule = SecondPrice | FirstPrice
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a block of auctions is offered.
+
+    price                how a candidate is priced by its public rank
+    reserve_micros       the least public score, per impression; below it a candidate takes no part
+    cutoff               gamma: of the others, those with a score >= best (1 - gamma) are sent to the device
+    empty_worth_micros   what showing nothing is worth; given, abstaining is a candidate, at price 0, that the
+                         cutoff never drops. Its worth prices the candidate just above it.
+    """
+
+    price: PriceRule = SecondPrice()
+    reserve_micros: int = 0
+    cutoff: float = 1.0
+    empty_worth_micros: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.price, PriceRule):
+            raise BadInput(f"expected a price rule of public data alone, got {type(self.price).__name__}")
+        if expect.whole("reserve_micros", self.reserve_micros, at_least=0) > MOST_MICROS:
+            raise BadInput(f"expected reserve_micros <= 2^53, got {self.reserve_micros}")
+        expect.probability("cutoff", self.cutoff, zero=True, one=True)
+        if self.empty_worth_micros is not None:
+            expect.at_least_zero("empty_worth_micros", self.empty_worth_micros)
+
+    @property
+    def pricing(self) -> Pricing:
+        """The same for the kernels. A price rule that they do not know is refused, and mypy says so before."""
+        match self.price:
+            case FirstPrice():
+                first_price = True
+            case SecondPrice():
+                first_price = False
+            case unknown:
+                assert_never(unknown)
+        return Pricing(
+            first_price=first_price,
+            per_event=self.price.charged is BillingEvent.CLICK,
+            reserve=float(self.reserve_micros),
+            keep=1.0 - float(self.cutoff),
+            empty=None if self.empty_worth_micros is None else float(self.empty_worth_micros),
+        )

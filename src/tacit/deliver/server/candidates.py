@@ -1,0 +1,212 @@
+"""The candidate server: ads for a disclosed context, and as many finer rates as fit beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import expect
+from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.server.bids import Bid, Payments, expect_bids, most_specific_bid
+from tacit.deliver.server.estimates import RateEstimator
+from tacit.deliver.server.selection import AdSelection, select_ads
+from tacit.deliver.server.values import ContextValues
+from tacit.errors import BadInput
+from tacit.schema.contexts.hierarchy import Levels, Node, is_coarser
+from tacit.schema.contexts.nodes import ContextNodes
+from tacit.schema.counts import Counts
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+KEPT = 4096  # answers
+DEVIATIONS = 4.0  # of the noise, that a total must pass to be believed
+MOST = 0.8  # of a node's requests, that a level's believable nodes must hold
+
+
+class CandidateAnswer(NamedTuple):
+    """The menu for a disclosed node, and how its ads were selected."""
+
+    menu: Menu
+    selection: AdSelection
+
+
+class _FinerRate(NamedTuple):
+    """What a device below `node` would know better with this rate: expected micros it is now off by."""
+
+    worth: float
+    node: Node
+    ad: int
+    rate: float
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateServer:
+    """Answers from public data alone: statistics that were gathered, and what ads pay. Answers are kept.
+
+    nodes            the contexts that are known, and their names
+    counts           clicks and requests by node, exact or noisy
+    estimator        from counts to rates
+    bids             what ads pay for a click; a bid holds for requests that disclose its node or one below it,
+                     the most specific first. One on something finer than was disclosed does not hold: its
+                     price would tell the rest.
+    ctr_floor        ads with a lower rate in a context are not shown there
+    fewest_requests  a finer node is named in an answer only if at least this number of requests was counted
+                     there (with noise: and four deviations more); an exact point where one person was once is
+                     nobody's business
+
+    Guarantee:  none of its own: whoever answers has learnt what was disclosed, and nothing else of the person.
+    Neighbours: two contexts that disclose the same get the same answer.
+    Assumes:    counts that are public, or released with differential privacy of their own; and nodes from a
+                public list: that a context is known at all tells that somebody was there. `fewest_requests`
+                keeps rare ones out of answers, and counts requests, not people.
+    Source:     Hardt and Nath, CCS 2012, sections 2.1 and 3.2.
+    """
+
+    nodes: ContextNodes
+    counts: Counts
+    estimator: RateEstimator
+    bids: Sequence[Bid]
+    ctr_floor: float = 0.0
+    fewest_requests: float = 10.0
+
+    def __post_init__(self) -> None:
+        expect_bids(self.bids, range(self.counts.ads), self.nodes.hierarchy)
+        expect.probability("ctr_floor", self.ctr_floor, zero=True, one=True)
+        expect.at_least_zero("fewest_requests", self.fewest_requests)
+
+    def answer(
+        self,
+        node: Node,
+        k: int,
+        price_per_ad: float = 0.0,
+        most_finer_rates: int = 1000,
+        without: tuple[Node, ...] = (),
+    ) -> CandidateAnswer:
+        """At most k ads for a node, by greedy choice over the contexts below it (see `select_ads`).
+
+        `most_finer_rates` bounds what is sent beside the ads: of the rates below, those that matter most.
+        `without` names children that would have been disclosed by themselves: the answer is for the rest.
+        """
+        return self._answers(node, k, price_per_ad, most_finer_rates, without)
+
+    def values(self, node: Node, without: tuple[Node, ...] = ()) -> ContextValues:
+        """What ads are worth in the contexts below a node that were ever seen, as likely as they were.
+
+        With noisy counts: at the finest level whose nodes above the noise hold most of the node's requests.
+        """
+        pays = self._pays(node)
+        levels, contexts, chance = self._contexts(node, without)
+        ads = np.array(sorted(pays), np.int64)
+        rates = np.ascontiguousarray(self._rates(levels, contexts, ads))
+        payments = Payments(np.array([pays[ad] for ad in ads.tolist()], np.int64), ads)
+        return ContextValues.of(rates, chance, payments, self.ctr_floor)
+
+    def send(
+        self, node: Node, ads: Sequence[int], most_finer_rates: int = 1000, without: tuple[Node, ...] = ()
+    ) -> Menu:
+        """The menu of these ads, with what a device needs to know of them."""
+        most = expect.whole("most_finer_rates", most_finer_rates, at_least=0)
+        pays = self._pays(node)
+        chosen = np.unique(np.asarray(ads, np.int64))
+        for ad in chosen.tolist():
+            if ad not in pays:
+                raise BadInput(
+                    f"node {node}: expected ads with statistics and a bid that holds there, got ad {ad}"
+                )
+        if without:
+            levels, contexts, chance = self._contexts(node, without)
+            public = chance @ self._rates(levels, contexts, chosen)
+        else:
+            public = self._rates(node.levels, np.array([self.nodes.id(node)]), chosen)[0]
+        micros = np.array([pays[ad] for ad in chosen.tolist()], np.int64)
+        finer: dict[Node, dict[int, float]] = {}
+        for each in sorted(self._finer(node, without, chosen, public, micros), reverse=True)[:most]:
+            finer.setdefault(each.node, {})[each.ad] = each.rate
+        return Menu(node, chosen, micros, public, finer)
+
+    @cached_property
+    def _answers(self) -> Callable[..., CandidateAnswer]:
+        return lru_cache(KEPT)(self._answered)
+
+    def _answered(
+        self, node: Node, k: int, price_per_ad: float, most_finer_rates: int, without: tuple[Node, ...]
+    ) -> CandidateAnswer:
+        selection = select_ads(self.values(node, without), k, price_per_ad)
+        if not len(selection.ads):
+            raise BadInput(f"node {node}: expected an ad that earns more than it costs to send, got none")
+        return CandidateAnswer(self.send(node, selection.ads.tolist(), most_finer_rates, without), selection)
+
+    def _rates(self, levels: Levels, nodes: Integers, ads: Integers) -> Floats:
+        return self.estimator.rates(self.counts, levels, nodes, ads).rate
+
+    def _contexts(self, node: Node, without: tuple[Node, ...]) -> tuple[Levels, Integers, Floats]:
+        """Contexts below the node, all of one level, and how likely each is.
+
+        Noise makes empty contexts look visited, and there are many: counted in, they would outweigh the others.
+        So only nodes that pass the noise count, at a level where they still hold most of the requests.
+        """
+        for levels in (each for each in self.counts.levels if is_coarser(node.levels, each)):
+            level = self.counts.at(levels)
+            contexts = self._below(node, levels, without)
+            total = level.total[contexts]
+            sure = (total > 0) & (total >= DEVIATIONS * level.noise_sd)
+            held, whole = total[sure].sum(), self.counts.at(node.levels).total[self.nodes.id(node)]
+            if sure.any() and (not level.noise_sd or without or levels == node.levels or held >= MOST * whole):
+                return levels, contexts[sure], total[sure] / held
+        raise BadInput(f"node {node}: expected statistics of contexts below it, got none")
+
+    def _pays(self, node: Node) -> dict[int, int]:
+        """Micros per click of the ads that have a count and a bid at the node."""
+        level, place = self.counts.at(node.levels), self.nodes.id(node)
+        listed = set(level.ad[level.offsets[place] : level.offsets[place + 1]].tolist())
+        found: dict[int, list[tuple[Node, int]]] = {}
+        for bid in self.bids:
+            if bid.ad in listed and is_coarser(bid.node.levels, node.levels):
+                above = self.nodes.parent(node.levels, bid.node.levels)[place]
+                if self.nodes.name(bid.node.levels, int(above)) == bid.node:
+                    found.setdefault(bid.ad, []).append((bid.node, bid.micros))
+        pays = {ad: micros for ad, bids in found.items() if (micros := most_specific_bid(bids))}
+        if not pays:
+            raise BadInput(f"node {node}: expected ads with statistics and a bid that holds there, got none")
+        return pays
+
+    def _finer(
+        self, node: Node, without: tuple[Node, ...], ads: Integers, public: Floats, micros: Integers
+    ) -> Iterator[_FinerRate]:
+        """Rates below the node that differ from the one above them, by how much that matters."""
+        above = {node.levels: {self.nodes.id(node): public}}
+        for levels in reversed(self.counts.levels):
+            if levels == node.levels or not is_coarser(node.levels, levels):
+                continue
+            parent_levels = next(each for each in self.counts.parents(levels) if each in above)
+            parent = self.counts.parent[levels, parent_levels]
+            level = self.counts.at(levels)
+            below = self._below(node, levels, without)
+            whole = np.maximum(level.total[below], 0.0).sum()
+            below = below[level.total[below] >= self.fewest_requests + DEVIATIONS * level.noise_sd]
+            below = below[level.total[below] > 0]
+            rates = self._rates(levels, below, ads)
+            above[levels] = dict(zip(below.tolist(), rates, strict=True))
+            for at, own in zip(below.tolist(), rates, strict=True):
+                known = above[parent_levels].get(int(parent[at]), public)
+                worth = level.total[at] / whole * micros * np.abs(own - known)
+                for ad in np.flatnonzero(worth > 0).tolist():
+                    yield _FinerRate(
+                        float(worth[ad]), self.nodes.name(levels, at), int(ads[ad]), float(own[ad])
+                    )
+
+    def _below(self, node: Node, levels: Levels, without: tuple[Node, ...]) -> Integers:
+        """The nodes at finer levels that lie below this one, and not below those left out."""
+        inside = self.nodes.parent(levels, node.levels) == self.nodes.id(node)
+        for each in without:
+            if each.levels == node.levels or not is_coarser(node.levels, each.levels):
+                raise BadInput(f"node {node}: expected to leave out nodes below it, got {each}")
+            if is_coarser(each.levels, levels):
+                inside &= self.nodes.parent(levels, each.levels) != self.nodes.id(each)
+        return np.flatnonzero(inside)

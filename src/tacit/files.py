@@ -1,0 +1,204 @@
+"""Files: JSON records read in one way, private files, atomic writes, and digests.
+
+Every refusal of a record is one line, whatever was done to the file:
+
+    record = read_json(place)
+    with refuse_bad_record(place, "a checkpoint"):
+        steps = record["steps"] + 1
+
+What people's data, secrets or bills are written to is its owner's alone. Such a file is made with its mode,
+not given it afterwards, so there is no moment at which others could read it; the umask can only take away
+from that. What anybody may read (models, statements, keys to seal to) is written the usual way.
+
+Atomic writes make a draft beside the destination and move it there once it is on the disk: readers see the
+old content or all of the new one, whatever is killed in between. A folder is replaced only by one of the
+same kind. Digests tell whether a record, a file or a folder is still what was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from tacit.errors import BadInput, TacitError
+
+# What taking a record apart raises where a key is missing, or a value is of another kind or beyond all measure.
+RECORD_FAULTS = (
+    KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, MemoryError
+)  # fmt: skip
+
+
+def read_json(place: Path) -> Any:
+    """What the file spells. Where there is none it raises FileNotFoundError: only the caller knows its name."""
+    try:
+        return parse_json(place.read_bytes())
+    except BadInput as refusal:
+        raise BadInput(f"{place}: {refusal}") from None
+
+
+def parse_json(content: bytes | str) -> Any:
+    """What these bytes spell, in JSON."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):  # another text, other bytes, a number too long, a nest too deep
+        raise BadInput("expected JSON, got something else") from None
+
+
+@contextmanager
+def refuse_bad_record(place: object, what: str) -> Iterator[None]:
+    """Refuse a record that lacks something, or has another kind of value, by its place and `what` it is."""
+    try:
+        yield
+    except BadInput as refusal:
+        raise BadInput(f"{place}: {refusal}") from None
+    except TacitError:
+        raise
+    except KeyError as lacking:
+        key = str(lacking.args[0] if lacking.args else "")[:60]
+        raise BadInput(f"{place}: expected a whole record of {what}, got one without {key!r}") from None
+    except RECORD_FAULTS:
+        raise BadInput(f"{place}: expected {what}, got one with a value of another kind") from None
+
+
+PRIVATE_MODE, PRIVATE_FOLDER_MODE, READABLE_MODE = 0o600, 0o700, 0o644
+OTHERS_MODE = 0o077
+"""Permissions that are not the owner's."""
+
+
+def open_private(path: Path, way: Literal["wb", "xb", "ab", "a+b"], *, readable: bool = False) -> BinaryIO:
+    """The file, open for writing; one that others could use before is theirs no longer.
+
+    `readable`: everybody may read this one, and nobody else write it.
+    """
+    mode = READABLE_MODE if readable else PRIVATE_MODE
+    file = open(path, way, opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115
+    if os.fstat(file.fileno()).st_mode & OTHERS_MODE & ~mode:
+        os.fchmod(file.fileno(), mode)
+    return file
+
+
+def make_private_folder(path: Path) -> None:
+    """A new folder, in one that is there or is made as usual."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=PRIVATE_FOLDER_MODE)
+
+
+def make_tree_private(folder: Path) -> None:
+    """All that is in a private folder, also what a library wrote there in its own way."""
+    for each in folder.rglob("*"):
+        each.chmod(PRIVATE_FOLDER_MODE if each.is_dir() else PRIVATE_MODE)
+
+
+def draft_path(place: Path) -> Path:
+    """A new name in the same folder, which nobody looks for."""
+    return place.with_name(f".{place.name}.{uuid.uuid4().hex}")
+
+
+def write_atomically(place: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Write a file, or replace it; on the disk when this returns. `mode` is what the umask takes from."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = draft_path(place)
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_to_disk(place.parent)
+
+
+def replace_folder(building: Path, place: Path) -> None:
+    """Put a folder in its place; one that is there goes once the new one has its name."""
+    if not place.exists():
+        building.rename(place)
+        return
+    replaced = place.with_name(f"{building.name}.replaced")
+    place.rename(replaced)
+    try:
+        building.rename(place)
+    except OSError:
+        replaced.rename(place)
+        raise
+    shutil.rmtree(replaced)
+
+
+def sync_to_disk(path: Path) -> None:
+    """Wait until a file's content, or a folder's names, would survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+REPLACEABLE_SUFFIXES = (".json", ".npy", ".safetensors")
+
+
+@contextmanager
+def place_folder(folder: Path, manifest: str, *, what: str, overwrite: bool) -> Iterator[Path]:
+    """An empty folder beside `folder` to write into, which takes its place when the block ends well.
+
+    Another one is replaced only if it has this `manifest` and no files of other kinds than ours, and only where
+    `overwrite` says so.
+    """
+    place = folder.resolve()  # through links, so that what they point to is replaced and not they
+    _check_replaceable(folder, place, manifest, what, overwrite)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    building = draft_path(place)
+    building.mkdir()
+    try:
+        yield building
+        for path in building.iterdir():
+            sync_to_disk(path)
+        sync_to_disk(building)
+        # Once more: another process may have written there meanwhile.
+        _check_replaceable(folder, place, manifest, what, overwrite)
+        replace_folder(building, place)
+        sync_to_disk(place.parent)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def place_file(path: Path, content: bytes, *, what: str, overwrite: bool) -> None:
+    """Write a whole file or none."""
+    if path.exists() and not (overwrite and path.is_file()):
+        raise BadInput(f"expected a new file for {what}, got {path}, which exists; say --overwrite")
+    write_atomically(path.resolve(), content)
+
+
+def _check_replaceable(folder: Path, place: Path, manifest: str, what: str, overwrite: bool) -> None:
+    if not place.exists():
+        return
+    if not overwrite:
+        raise BadInput(f"expected a new folder for {what}, got {folder}, which exists; say --overwrite")
+    ours = (place / manifest).is_file() and all(
+        entry.suffix in REPLACEABLE_SUFFIXES for entry in place.iterdir()
+    )
+    if not ours:
+        raise BadInput(f"expected {what} to overwrite, got {folder}, which holds something else")
+
+
+def record_digest(record: Mapping[str, Any]) -> str:
+    """Of all of a record but its key `digest`."""
+    rest = {key: value for key, value in record.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_digest(folder: Path) -> str:
+    """Of every file that is in a folder, by name."""
+    return record_digest({path.name: file_digest(path) for path in sorted(folder.iterdir())})

@@ -1,1 +1,0 @@
-"""The proof that a report's counts are in range, checked by two parties of whom neither sees the counts."""

@@ -1,0 +1,187 @@
+"""Background tasks of both parties: health checks, and deleting who reported in old rounds.
+
+Health is checked every few seconds, and /healthz answers with the last result, so that requests cost no check:
+
+    store     answers
+    disk      has room, where the store lies
+    ledger    answers
+    link      the server answered when it was last asked (the proxy only)
+
+Without store or disk nothing can be taken: "failing", status 503. Without ledger or link what is taken waits:
+"degraded", status 200, so that no load balancer keeps devices away.
+
+Retention: who reported in a round is deleted a number of days after it closed and was settled. The round itself
+stays, and so does its result (at the server) or its noisy share (at the proxy). Until then either party may be
+away; one that comes back later finds that the other no longer knows the set of reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tacit.gather.protocol.rounds import Round
+from tacit.services.endpoints import Clock
+from tacit.services.log import error_line
+from tacit.services.problems import LOG
+from tacit.services.rounds import LedgerAccounts
+
+
+class BackgroundTask(Protocol):
+    """Something that goes on until it is told to end."""
+
+    async def run(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@asynccontextmanager
+async def run_background(works: Callable[[], Sequence[BackgroundTask]], _app: Starlette) -> AsyncIterator[None]:
+    """What goes on beside the requests, from the first to the last of them."""
+    running = works()  # made here, in the loop that they belong to
+    tasks = [asyncio.create_task(each.run()) for each in running]
+    try:
+        yield
+    finally:
+        for each in running:
+            each.end()
+        await asyncio.gather(*tasks)
+
+
+HEALTH_SECONDS = 10
+LEAST_FREE_BYTES = 256 * 2**20
+VITAL = frozenset({"store", "disk"})
+
+HealthCheck = Callable[[], bool]
+"""Whether one thing is well; an error is a no."""
+
+
+def has_free_disk(path: Path) -> bool:
+    """Whether there is room on the disk where this file lies or will lie."""
+    return shutil.disk_usage(path.parent).free >= LEAST_FREE_BYTES
+
+
+class RoundLookup(Protocol):
+    """The part of either party's store that is looked at."""
+
+    def round(self, digest: bytes) -> object: ...
+
+
+def store_checks(store: RoundLookup, accounts: LedgerAccounts) -> dict[str, HealthCheck]:
+    """Store and ledger: something that is not there is looked up in each."""
+    return {
+        "store": lambda: store.round(bytes(32)) is None,
+        "ledger": lambda: accounts.reservation("healthz") is None,
+    }
+
+
+class Health:
+    """The last look at some things; a change is one line in the log, and what goes on is none."""
+
+    def __init__(self, checks: Mapping[str, HealthCheck]) -> None:
+        self._checks, self._ended = checks, asyncio.Event()
+        self._found = dict.fromkeys(checks, True)
+
+    def look(self) -> None:
+        for name, check in self._checks.items():
+            trouble = ""
+            try:
+                well = check()
+            except Exception as problem:  # whatever it is, it is not well
+                well, trouble = False, f": {error_line(problem)}"
+            if well is not self._found[name]:
+                say = LOG.info if well else LOG.error
+                say("%s is %s%s", name, "well again" if well else "failing", trouble)
+            self._found[name] = well
+
+    def answer(self) -> Response:
+        failing = {name for name, well in self._found.items() if not well}
+        status = "failing" if failing & VITAL else "degraded" if failing else "ok"
+        told = {name: "ok" if well else "failing" for name, well in self._found.items()}
+        return JSONResponse({"status": status, **told}, 503 if status == "failing" else 200)
+
+    async def endpoint(self, _request: Request) -> Response:
+        return self.answer()
+
+    async def run(self) -> None:
+        while not self._ended.is_set():
+            await asyncio.to_thread(self.look)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), HEALTH_SECONDS)
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+SETTLED = ("released", "too-few", "stopped")
+DAY_SECONDS = 86_400
+RETENTION_SECONDS = 3_600
+
+
+class RetainedRound(Protocol):
+    """A round as a store has it."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def phase(self) -> str: ...
+
+
+class RetentionStore(Protocol):
+    """The part of either party's store that is needed here."""
+
+    def rounds(self) -> Sequence[RetainedRound]: ...
+
+    def forget(self, digest: bytes) -> None:
+        """Delete who reported in a settled round. Again: nothing."""
+
+
+class Retention:
+    """Forgets settled rounds that closed before the days to keep, now and every hour."""
+
+    def __init__(self, store: RetentionStore, *, clock: Clock, keep_days: int) -> None:
+        self._store, self._clock, self._keep_seconds = store, clock, keep_days * DAY_SECONDS
+        self._forgotten_before = 0  # what closed before that second and was settled then is forgotten
+        self._unsettled: set[bytes] = set()  # what closed before it and was not settled
+        self._ended = asyncio.Event()
+
+    def look(self) -> int:
+        """Forget what is due; how many rounds that were."""
+        before, done = self._clock() - self._keep_seconds, 0
+        for stored in self._store.rounds():
+            if self._ended.is_set():
+                return done
+            round = Round.from_bytes(stored.body)
+            if round.closes >= before:
+                continue
+            if round.closes < self._forgotten_before and round.digest not in self._unsettled:
+                continue
+            self._unsettled.add(round.digest)
+            if stored.phase in SETTLED:
+                self._store.forget(round.digest)
+                self._unsettled.discard(round.digest)
+                done += 1
+        self._forgotten_before = before  # earlier than the last one where the clock was set back
+        return done
+
+    async def run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                if done := await asyncio.to_thread(self.look):
+                    LOG.info("forgot who reported in %d rounds", done)
+            except Exception as problem:  # the next look may do better
+                LOG.error("%s", error_line(problem))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), RETENTION_SECONDS)
+
+    def end(self) -> None:
+        self._ended.set()

@@ -1,0 +1,273 @@
+"""Starts a gather party from its settings: opens its stores, builds the app, and serves until asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import resource
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+
+from tacit.entropy import Entropy
+from tacit.errors import BadInput
+from tacit.gather.protocol.credentials import SealingKey
+from tacit.gather.proxy.party import Proxy
+from tacit.gather.server.party import Server
+from tacit.services import proxy as proxy_service
+from tacit.services import server as server_service
+from tacit.services.background import HealthCheck, has_free_disk
+from tacit.services.config import blame_key
+from tacit.services.connections import http_protocol, parting_places, reserve_places
+from tacit.services.http_client import HttpLink, HttpOperator, HttpRounds, SignedClient, open_client
+from tacit.services.log import configure_logging
+from tacit.services.problems import LOG
+from tacit.services.rounds import QuestionFiles
+from tacit.services.settings import ListenSettings, PartySettings, ServicePace
+from tacit.services.signatures import ExchangeKeys, Party, RequestGate, derive_key
+from tacit.store.gather_proxy import SqlProxyStore
+from tacit.store.gather_server import SqlServerStore
+from tacit.store.ledger import LedgerStore
+
+CHECK_LABEL = "the point at which proofs are checked"
+FINISH_SECONDS = 10
+QUEUE_MOST = 2048  # connections that wait in the kernel until they are accepted
+ACCEPTED_AT_ONCE = 32  # so that those that came are heard before many more come
+OTHER_FILES = 150  # stores, ledger, the other party, standard streams
+
+
+def clock() -> int:
+    return int(time.time())
+
+
+def proxy_app(settings: PartySettings) -> Starlette:
+    """The proxy of these settings, its stores opened."""
+    secrets, pace, entropy = settings.secrets, settings.pace, Entropy()
+    store, ledger = _open_store(settings, SqlProxyStore.open), _open_ledger(settings)
+    proxy = Proxy(
+        SealingKey.from_bytes(secrets["sealing"]),
+        store,
+        ledger,
+        enrolment_secret=secrets["enrolment"],
+        check_key=derive_check_key(settings),
+    )
+    calls = _signed_client(settings, called=Party.SERVER, entropy=entropy)
+    assert settings.questions is not None, "a proxy's settings name a folder for questions"
+    with blame_key("store.questions"):
+        questions = QuestionFiles(settings.questions)
+    return proxy_service.create_app(
+        proxy,
+        store,
+        ledger,
+        questions,
+        HttpLink(calls),
+        _gate(settings, "pair", caller=Party.SERVER),
+        enrolment_secret=secrets["enrolment"],
+        clock=clock,
+        timer=time.monotonic,
+        entropy=entropy,
+        pace=pace,
+        keep_days=settings.keep_days,
+        watched=_disk_checks(settings),
+    )
+
+
+def server_app(settings: PartySettings) -> Starlette:
+    """The server of these settings, its stores opened."""
+    secrets, entropy = settings.secrets, Entropy()
+    store, ledger = _open_store(settings, SqlServerStore.open), _open_ledger(settings)
+    server = Server(
+        SealingKey.from_bytes(secrets["sealing"]),
+        store,
+        ledger,
+        check_key=derive_check_key(settings),
+    )
+    calls = _signed_client(settings, called=Party.PROXY, entropy=entropy)
+    return server_service.create_app(
+        server,
+        store,
+        ledger,
+        HttpRounds(calls),
+        _gate(settings, "pair", caller=Party.PROXY),
+        _gate(settings, "operator", caller=Party.OPERATOR),
+        clock=clock,
+        keep_days=settings.keep_days,
+        watched=_disk_checks(settings),
+    )
+
+
+def _disk_checks(settings: PartySettings) -> dict[str, HealthCheck]:
+    """Of a store in files; PostgreSQL's disk is elsewhere."""
+    return {} if "://" in settings.gathered else {"disk": partial(has_free_disk, Path(settings.gathered))}
+
+
+Store = TypeVar("Store")
+
+
+def _open_store(settings: PartySettings, opened: Callable[[str], Store]) -> Store:
+    with blame_key("store.gathered"):
+        return opened(settings.gathered)
+
+
+def _open_ledger(settings: PartySettings) -> LedgerStore:
+    with blame_key("store.ledger"):
+        return LedgerStore.open(settings.ledger, witness=settings.witness)
+
+
+def _signed_client(settings: PartySettings, *, called: Party, entropy: Entropy) -> SignedClient:
+    exchange = ExchangeKeys.between(settings.secrets["pair"], caller=settings.party, called=called)
+    client = open_client(settings.other.trust, settings.pace.timeout_seconds)
+    return SignedClient(client, settings.other.url, exchange, entropy=entropy, clock=clock)
+
+
+def _gate(settings: PartySettings, secret: str, *, caller: Party) -> RequestGate:
+    exchange = ExchangeKeys.between(settings.secrets[secret], caller=caller, called=settings.party)
+    return RequestGate(exchange, tolerance_seconds=settings.pace.tolerance_seconds, began=clock())
+
+
+def operator_client(settings: PartySettings, client: httpx.Client, url: str) -> HttpOperator:
+    """Calls of the operator of the server with these settings, which is reached at `url`."""
+    exchange = ExchangeKeys.between(settings.secrets["operator"], caller=Party.OPERATOR, called=Party.SERVER)
+    return HttpOperator(SignedClient(client, url, exchange, entropy=Entropy(), clock=clock))
+
+
+def derive_check_key(settings: PartySettings) -> bytes:
+    """What both parties check proofs with, and no device knows."""
+    return derive_key(settings.secrets["pair"], CHECK_LABEL)
+
+
+APPS = {Party.PROXY: proxy_app, Party.SERVER: server_app}
+
+
+def run_party(settings: PartySettings) -> None:
+    """Serve until SIGTERM or SIGINT; requests under way are answered first."""
+    configure_logging(LOG)
+    _allow_files(settings.pace)
+    listening = _open_socket(settings.listen)  # before the stores: a second one on the port stops here
+    with contextlib.closing(listening), _lock_store(settings):
+        _run_server(settings, listening)
+
+
+def _run_server(settings: PartySettings, listening: socket.socket) -> None:
+    app = APPS[settings.party](settings)
+    config = uvicorn.Config(
+        app,
+        http=http_protocol(
+            settings.pace, tls=_tls_context(settings.listen), most_per_address=_most_per_address(settings)
+        ),
+        ws="none",
+        backlog=ACCEPTED_AT_ONCE,
+        log_config=None,
+        log_level=logging.ERROR,  # below, strangers who send nonsense could fill the disk line by line
+        access_log=False,  # it would write down every device's address
+        proxy_headers=False,  # nobody here asks for an address
+        server_header=False,
+        timeout_graceful_shutdown=FINISH_SECONDS,
+    )
+    scheme = "http" if settings.listen.certificate is None else "https"
+    address = f"{scheme}://{_bracketed(settings.listen.host)}:{listening.getsockname()[1]}"
+    _AnnouncingServer(config, f"tacit {settings.party} listens on {address}").run(sockets=[listening])
+
+
+def _tls_context(listen: ListenSettings) -> ssl.SSLContext | None:
+    """Agreed on by `http_protocol` itself: a connection counts, and can be ended, from its first moment."""
+    if listen.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(listen.certificate, listen.private_key)
+    return context
+
+
+def _most_per_address(settings: PartySettings) -> int | None:
+    """None behind a reverse proxy: all connections have its address, and it must limit those of others."""
+    return None if settings.listen.behind_tls else settings.pace.address_connections_most
+
+
+def _allow_files(pace: ServicePace) -> None:
+    """As many open files as there may be connections, which the system's first word is often too few for."""
+    most = pace.connections_most
+    needed = most + reserve_places(most) + parting_places(most) + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise BadInput(
+            f"pace.connections_most: expected a system that lets a process open {needed} files (ulimit -Hn), "
+            f"got {hard}"
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+@contextlib.contextmanager
+def _lock_store(settings: PartySettings) -> Iterator[None]:
+    """One process per store: it remembers which rounds are live, and would not hear of another's.
+
+    A store in PostgreSQL has no such lock. Nothing breaks if two serve it, since every step is one transaction
+    and may come twice; but only the process that opened a round lists and drives it, until the other restarts.
+    """
+    if "://" in settings.gathered:
+        yield
+        return
+    with blame_key("store.gathered"):
+        lock = os.open(f"{settings.gathered}.serving", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(
+                f"store.gathered: expected a store that nobody else serves, got {settings.gathered}, which "
+                f"another {settings.party} is running on"
+            ) from None
+        yield
+    finally:
+        os.close(lock)
+
+
+class _AnnouncingServer(uvicorn.Server):
+    """Says one line once it listens, and takes a signal to end as a wish, not as a failure."""
+
+    def __init__(self, config: uvicorn.Config, line: str) -> None:
+        super().__init__(config)
+        self._line = line
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or []:
+            each.listen(QUEUE_MOST)  # asyncio has one number for the queue and for what it accepts at once
+        print(self._line, flush=True)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, self.handle_exit, each, None)
+        try:
+            yield
+        finally:
+            for each in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(each)
+
+
+def _open_socket(listen: ListenSettings) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+        return socket.create_server((listen.host, listen.port), family=family, backlog=QUEUE_MOST)
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()  # of a name that nobody knows, too
+        place = f"{_bracketed(listen.host)}:{listen.port}"
+        raise BadInput(f"listen: expected a free place to listen on, got {place}: {reason}") from None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

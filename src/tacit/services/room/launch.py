@@ -1,0 +1,130 @@
+"""Starts a clean room from room.toml: opens its stores, reads its labels, and answers until asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import grpc
+
+from tacit.cleanroom.protocol.signatures import private_key
+from tacit.cleanroom.protocol.terms import Terms
+from tacit.cleanroom.protocol.tokens import token_key
+from tacit.cleanroom.room.labels import LabelTable
+from tacit.cleanroom.room.labels_file import read_labels
+from tacit.cleanroom.room.party import Room
+from tacit.entropy import Entropy
+from tacit.errors import BadInput, TacitError
+from tacit.services.config import blame_key
+from tacit.services.log import configure_logging
+from tacit.services.room import receipts
+from tacit.services.room.inspection import verify_stored_log
+from tacit.services.room.receipts import read_agreement
+from tacit.services.room.service import LOG, SERVER_OPTIONS, RoomParty, RoomService
+from tacit.services.room.settings import RoomPace, RoomSettings, TlsIdentity
+from tacit.store.ledger import LedgerStore
+from tacit.store.room import SqlRoomStore
+
+
+def clock() -> int:
+    return int(time.time())
+
+
+def open_room(settings: RoomSettings) -> Room:
+    """The room of these settings: its labels read, its stores opened, its agreement taken up."""
+    agreement = read_agreement("agreement.file", settings.agreement)
+    with blame_key("agreement.file"):
+        terms = agreement.in_force
+    if settings.identity.name != terms.room:
+        raise BadInput(
+            f"tls.certificate: expected that of the agreement's room, {terms.room}, got that of "
+            f"{settings.identity.name}"
+        )
+    if (why := terms.why_closed(now := clock())) is not None:
+        raise BadInput(f"agreement.file: expected an agreement that holds now, got one {why}")
+    table = _read_labels(settings, terms)
+    with blame_key("store.room"):
+        store = SqlRoomStore.open(settings.store, witness=_make_witness_folder(settings.room_witness))
+        verify_stored_log(store)  # nothing is added to a log that does not hold
+    with blame_key("store.ledger"):
+        ledger = LedgerStore.open(settings.ledger, witness=_make_witness_folder(settings.ledger_witness))
+    with blame_key("agreement.file"):
+        return Room(
+            agreement,
+            table,
+            store=store,
+            ledger=ledger,
+            secret=settings.secret,
+            signing_key=private_key(settings.signing),
+            entropy=Entropy(),
+            now=now,
+        )
+
+
+def _read_labels(settings: RoomSettings, terms: Terms) -> LabelTable:
+    key = token_key(settings.token_secret, terms.name)
+    try:
+        return read_labels(settings.labels, settings.id_column, terms.tasks, key)
+    except TacitError as trouble:  # it names the column, which for ids is a setting, too
+        is_about_ids = re.search(rf"column {re.escape(settings.id_column)}( in |:)", str(trouble))
+        raise BadInput(f"labels.{'id' if is_about_ids else 'file'}: {trouble}") from None
+
+
+def _make_witness_folder(witness: Path | None) -> Path | None:
+    if witness is not None:
+        witness.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return witness
+
+
+def run_room(settings: RoomSettings) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    configure_logging(LOG)
+    address = f"{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.port}"
+    with lock_store(settings.store):
+        room = open_room(settings)
+
+        def say(place: str) -> None:
+            print(f"tacit room: {room.terms.room} listens on {place} for {room.terms.platform}", flush=True)
+
+        asyncio.run(listen(room, settings.identity, address, pace=settings.pace, started=say))
+
+
+async def listen(
+    room: RoomParty, identity: TlsIdentity, address: str, *, pace: RoomPace, started: Callable[[str], None]
+) -> None:
+    """Serve until SIGTERM or SIGINT; calls under way are answered first, within `finish_seconds`."""
+    service = RoomService(room, clock=clock, pace=pace)
+    server = grpc.aio.server(handlers=[service], options=SERVER_OPTIONS)
+    credentials = grpc.ssl_server_credentials(
+        [(identity.private_key, identity.certificate)],
+        root_certificates=identity.authority,
+        require_client_auth=True,
+    )
+    try:
+        port = server.add_secure_port(address, credentials)
+    except RuntimeError:
+        raise BadInput(f"listen: expected a free place to listen on, got {address}") from None
+    asked_to_end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, asked_to_end.set)
+    try:
+        await server.start()
+        started(f"{address.rpartition(':')[0]}:{port}")
+        await asked_to_end.wait()
+        await server.stop(pace.finish_seconds)
+    finally:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+        await asyncio.to_thread(service.close)  # a worker that still reads needs this loop to hear of the end
+
+
+def lock_store(store: Path) -> AbstractContextManager[None]:
+    """One process per store: the room holds what is released in memory while it decides."""
+    taken = f"expected a store that nobody else serves, got {store}, which another room runs on"
+    return receipts.hold_lock(Path(f"{store}.serving"), "store.room", taken)

@@ -1,0 +1,124 @@
+"""Estimates how much memory a training takes, from its shapes alone, before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.train.examples import Examples, Sizes
+from tacit.train.models.architectures import Din, Fnn, Mlp
+from tacit.train.models.model import Architecture, Model
+from tacit.train.plan import LabelPhase, Phase, Plan
+from tacit.train.settings import Speed
+from tacit.train.sgd.descent import GROUPED_AT_ONCE
+from tacit.train.sgd.noise import BLOCK
+from tacit.train.sgd.optimizers import Optimizer, RmsProp, Sgd
+from tacit.train.targets import Floats
+
+WORD, FLOAT, ID = 8, 4, 4
+PER_EXAMPLE = 12 * FLOAT  # scores, residuals, norms, weights and what they are made of
+ACTIVATIONS = 2.5  # each layer's output, its gradient, and that of one layer or two scaled (2 to 2.4 measured)
+GROUPED_ROWS, GROUPED_LAYERS = 4, 2  # copies of what a unit's rows and layers add up, in double precision
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes, by what they are for. Columns that are mapped from disk are not in it: they can be dropped."""
+
+    weights: int
+    accumulators: int
+    moments: int
+    bookkeeping: int
+    batch: int
+    labels: int
+
+    @property
+    def total(self) -> int:
+        return sum(asdict(self).values())
+
+    def as_json(self) -> dict[str, int]:
+        return {**asdict(self), "total": self.total}
+
+
+def estimate_memory(shape: Architecture, examples: Examples, plan: Plan, speed: Speed) -> MemoryEstimate:
+    """What training takes at its largest: phases come one after the other, so the largest of them counts."""
+    model = shape.build(examples.sizes, _no_memory)
+    weights = sum(array.size * FLOAT for array in (*model.tables.values(), *model.dense.values()))
+    by_phase = [_phase(model, examples, phase, speed) for phase in plan.phases]
+    largest = max(by_phase, key=lambda parts: sum(parts.values()))
+    return MemoryEstimate(weights=weights, **largest)
+
+
+def _no_memory(shape: Any = None, *, scale: float = 1.0) -> Floats:  # noqa: ARG001 (only the shape counts)
+    return np.broadcast_to(np.float32(0), shape)
+
+
+def _phase(model: Model, examples: Examples, phase: Phase, speed: Speed) -> dict[str, int]:
+    learning = phase.learning
+    private = not isinstance(phase, LabelPhase)
+    by_row = isinstance(learning.optimizer, Sgd) and not learning.penalty
+    accumulators = bookkeeping = moments = 0
+    for name in model.trained_rows(phase.part):
+        table = model.tables[name]
+        accumulators += table.size * FLOAT
+        bookkeeping += 4 * len(table) * ID if by_row else 0  # when each row was last read, and which ones are
+        bookkeeping += table.size * FLOAT if learning.held_out else 0  # the best weights so far, or fresh ones
+        moments += _moments(learning.optimizer) * table.size * FLOAT
+    for name in model.trained_dense(phase.part):
+        size = model.dense[name].size * FLOAT
+        accumulators, moments = accumulators + size, moments + _moments(learning.optimizer) * size
+    read, at_once = min(learning.batch, len(examples)), speed.microbatch
+    each = _per_example(model, examples.sizes)
+    if not isinstance(phase, LabelPhase) and phase.groups is not None:
+        sizes = np.bincount(phase.groups)
+        read = int(min(learning.batch * sizes.mean(), len(examples)))
+        at_once = max(min(at_once, GROUPED_AT_ONCE), int(sizes.max()))  # nobody's examples are divided
+        each += _per_grouped_example(model, examples.sizes)
+    batch = min(read, at_once) * each + read * 6 * WORD
+    return {
+        "accumulators": accumulators,
+        "moments": moments,
+        "bookkeeping": bookkeeping + (BLOCK * FLOAT * 2 if private else 0),
+        "batch": batch,
+        "labels": _labels(phase, len(examples)),
+    }
+
+
+def _moments(optimizer: Optimizer) -> int:
+    if isinstance(optimizer, Sgd):
+        return 0
+    return 1 if isinstance(optimizer, RmsProp) else 2
+
+
+def _per_example(model: Model, sizes: Sizes) -> int:
+    """Ids, what the forward pass keeps, and what the backward pass adds."""
+    fields = sizes.public_fields + sizes.sensitive_fields
+    shape = model.architecture
+    if isinstance(shape, Mlp):
+        widths = fields * shape.dim + sum(shape.public_layers) + sum(shape.common_layers)
+        return PER_EXAMPLE + 2 * fields * ID + int(ACTIVATIONS * widths * FLOAT)
+    if isinstance(shape, Fnn | Din):
+        return PER_EXAMPLE + 2 * fields * ID + int(ACTIVATIONS * shape.activations(sizes) * FLOAT)
+    width = int(next(iter(model.tables.values())).shape[1])
+    return PER_EXAMPLE + 2 * fields * ID + 2 * width * FLOAT
+
+
+def _per_grouped_example(model: Model, sizes: Sizes) -> int:
+    """What the norms of whole units add, which are taken in double precision: of every row that is read, or of
+    one layer at a time."""
+    shape = model.architecture
+    if isinstance(shape, Mlp):
+        read = max(sizes.public_fields, sizes.sensitive_fields) * shape.dim
+        return GROUPED_LAYERS * max(read, *shape.public_layers, *shape.common_layers) * WORD
+    width = int(next(iter(model.tables.values())).shape[1])
+    return GROUPED_ROWS * (sizes.public_fields + sizes.sensitive_fields) * width * WORD
+
+
+def _labels(phase: Phase, examples: int) -> int:
+    """Targets, where they belong, and the order of an epoch or the members of each unit."""
+    if isinstance(phase, LabelPhase):
+        noisy = 0 if phase.labelling is None else len(phase.labelling.allocation)
+        return examples * (FLOAT + 2) + noisy * (2 * FLOAT + 3 * WORD) + (noisy or examples) * 3 * WORD
+    return examples * (FLOAT + 2) + (0 if phase.groups is None else examples * 3 * WORD)

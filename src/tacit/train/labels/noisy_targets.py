@@ -1,0 +1,134 @@
+"""From examples to noisy targets: cap each unit, share out its epsilon, report every kept label once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import expect
+from tacit.errors import BadInput
+from tacit.privacy.allocation import Allocation, allocate
+from tacit.privacy.mechanisms.memoisation import FlipKey, ranks
+from tacit.privacy.releases import Release
+from tacit.privacy.units import Cap, CapChoice, Unit, UnitKind
+from tacit.train.examples import Examples
+from tacit.train.labels.mechanism import Binary, LabelMechanism, shares
+from tacit.train.targets import Head, Targets
+
+LEAST_RATE = 1e-4
+
+
+@dataclass(frozen=True)
+class NoisyTargets:
+    """Targets, what making them gave away, and for whom.
+
+    `kept_share` is the share of examples that have a target; `labels_by_epsilon` says how many of them have
+    which epsilon of their own. Both follow from public keys alone.
+    """
+
+    targets: Targets
+    release: Release
+    unit: Unit
+    cap: Cap
+    epsilon: Fraction
+    kept_share: float
+    labels_by_epsilon: Mapping[Fraction, int]
+
+    @property
+    def base_rate(self) -> float:
+        return base_rate(self.targets)
+
+
+def noisy_targets(
+    examples: Examples,
+    mechanism: LabelMechanism,
+    unit: Unit,
+    cap: Cap,
+    epsilon: expect.Number,
+    *,
+    key: FlipKey,
+    secret: bytes,
+    now: int | None = None,
+) -> NoisyTargets:
+    """The targets of the examples that the cap keeps; their `rows` are places within the examples.
+
+    Guarantee:  the labels of one unit and window are released with at most epsilon in total (`release` is what
+                an accountant reads), however often the same call is repeated.
+    Neighbours: replace label, for one unit and window. Features, unit keys and times are the same in both
+                datasets.
+    Assumes:    what `allocate` and the mechanism assume. `key.task` names the log and the label: rows of two
+                logs have the same numbers. `secret` is 32 uniform bytes, kept where the caller keeps secrets:
+                whoever has it undoes every flip; if it is lost, repeating a run is a new release. The examples
+                hold every row of each unit and window that they hold a row of.
+    Source:     Ghazi et al., Evaluation of Label DP (Randomized Response) Mechanisms on Binary Conversion
+                Models.
+    """
+    labels = labels_for_mechanism(mechanism, examples)
+    allocation = allocate_labels(examples, unit, cap, key=key, secret=secret, now=now)
+    counts = {each: int(rows.sum()) for each, rows in shares(allocation, epsilon)}
+    release = mechanism.release(allocation, epsilon)
+    targets = mechanism.targets(labels, examples.key("row"), allocation, epsilon, key=key, secret=secret)
+    kept = len(targets) / len(examples) if len(examples) else 0.0
+    return NoisyTargets(targets, release, unit, cap, expect.positive("epsilon", epsilon), kept, counts)
+
+
+def labels_for_mechanism(mechanism: LabelMechanism, examples: Examples) -> NDArray[Any]:
+    """The true labels as the mechanism takes them: 0 or 1, or what its bins are of."""
+    if isinstance(mechanism.classes, Binary):
+        return examples.labels
+    if examples.label is None:
+        raise BadInput("expected a label column, got a log without one")
+    return examples.at.of(examples.label)
+
+
+def allocate_labels(
+    examples: Examples, unit: Unit, cap: Cap, *, key: FlipKey, secret: bytes, now: int | None = None
+) -> Allocation:
+    """Which examples keep a label, and their shares of epsilon: the same whenever it is asked for.
+
+    A random cap is drawn from the task and window of the key, not from its version: all versions of a unit's
+    labels are of the same rows.
+    """
+    wanted = ("row", *unit.kind.key_columns, "time")
+    columns = {name: examples.key(name) for name in wanted if name in examples.keys}
+    drawn = None
+    if cap.choice is CapChoice.RANDOM and unit.kind is not UnitKind.IMPRESSION:
+        drawn = ranks(examples.key("row"), replace(key, version=0), secret)
+    return allocate(unit, cap, columns, public=examples.public_keys, now=now, ranks=drawn)
+
+
+def base_rate(targets: Targets) -> float:
+    """How often the label is 1, from the targets alone: free, and within [1e-4, 1 - 1e-4].
+
+    With keep probabilities it is the likeliest rate, which weighs labels by what they tell; else the mean
+    target, which is the rate of reports for raw targets and leans on the prior for posterior ones.
+    """
+    if targets.head is not Head.LOGISTIC:
+        raise BadInput(f"expected targets of a probability for a base rate, got a {targets.head} head")
+    if not len(targets):
+        raise BadInput("expected at least one target for a base rate, got none")
+    if targets.keep is None:
+        return float(np.clip(targets.mean, LEAST_RATE, 1 - LEAST_RATE))
+    # A report of 1 has the chance (1 - keep) + (2 keep - 1) rate; the log-likelihood is concave in the rate.
+    signed, counts = np.unique(np.where(targets.values > 0.5, targets.keep, -targets.keep), return_counts=True)
+    keep = np.abs(signed).astype(np.float64)
+    gain = np.sign(signed) * (2 * keep - 1)
+    start = np.where(signed > 0, 1 - keep, keep)
+
+    def slope(rate: float) -> float:
+        return float(counts @ (gain / (start + gain * rate)))
+
+    low, high = LEAST_RATE, 1 - LEAST_RATE
+    if slope(low) <= 0:
+        return low
+    if slope(high) >= 0:
+        return high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+    return (low + high) / 2

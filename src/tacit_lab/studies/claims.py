@@ -1,0 +1,182 @@
+"""Every claim with what the results in a folder say of it: read from their tables, never typed in."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from tacit.errors import BadInput
+from tacit_lab.studies.results import ResultFiles
+from tacit_lab.studies.study import Claim, Finding, Study
+
+RECORDED = Path(__file__).with_name("recorded")
+"""The results that come with tacit: NAME.csv and NAME.json of a run of all studies."""
+
+HOLDS, FAILS, UNDECIDED, NOT_TESTED = "holds", "fails", "undecided", "not tested"
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
+"""What rules stumble over in a table that another version made."""
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """A study as it lies in a folder: not there (`kept` is None), there, or there in a form that cannot be
+    read, or not by the rules of this version (`stale` says why). `failed` says why it could not be made again,
+    where that was tried just now."""
+
+    study: Study
+    kept: ResultFiles | None = None
+    findings: Sequence[Finding] = ()
+    stale: str = ""
+    failed: str = ""
+
+    @property
+    def command(self) -> str:
+        """What makes it, or makes it again as it was."""
+        plain = f"tacit reproduce {self.study.name}"
+        return plain if self.kept is None else str(self.kept.settings.get("command", plain))
+
+
+def read_result(study: Study, folder: Path) -> StudyResult:
+    """A table or settings that were edited are refused: nothing that follows from them would be true."""
+    if not (folder / f"{study.name}.json").exists():
+        return StudyResult(study)
+    kept = ResultFiles.of(folder, study.name)
+    try:
+        return StudyResult(study, kept, study.verdicts(kept))
+    except KeyError as missing:
+        return StudyResult(study, kept, stale=f"it has no {missing}")
+    except _UNREADABLE as problem:
+        return StudyResult(study, kept, stale=str(problem) or type(problem).__name__)
+
+
+def read_result_or_stale(study: Study, folder: Path, failed: str = "") -> StudyResult:
+    """For whoever goes on without it: what would be refused is stale, and named."""
+    try:
+        return replace(read_result(study, folder), failed=failed)
+    except (BadInput, OSError) as problem:
+        return StudyResult(study, stale=str(problem), failed=failed)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One finding on a claim, and the study it is from."""
+
+    read: StudyResult
+    finding: Finding
+
+    @property
+    def words(self) -> str:
+        where = self.finding.where
+        return f"{where}: {self.finding.seen}" if where else self.finding.seen
+
+    @property
+    def data(self) -> str:
+        return "" if self.read.kept is None else self.read.kept.words
+
+
+@dataclass(frozen=True)
+class ClaimVerdict:
+    """A claim, all that was found about it, and the studies that speak to it but say nothing there."""
+
+    claim: Claim
+    heard: Sequence[Evidence]
+    silent: Sequence[StudyResult]
+
+    @property
+    def missing(self) -> list[StudyResult]:
+        """Studies that would say more if they had results there."""
+        return [read for read in self.silent if read.kept is None or read.stale]
+
+    @cached_property
+    def kind(self) -> str:
+        """Fails if it fails anywhere, holds if it holds everywhere and no study is missing, not tested where
+        nobody looked."""
+        if not self.heard:
+            return NOT_TESTED
+        found = {each.finding.holds for each in self.heard}
+        if False in found:
+            return FAILS
+        return HOLDS if found == {True} and not self.missing else UNDECIDED
+
+    @property
+    def verdict(self) -> str:
+        """The kind, and how many findings say so where they differ, or studies where some are missing."""
+        counted = Counter(each.finding.holds for each in self.heard)
+        if self.kind == FAILS and counted[False] < len(self.heard):
+            return f"fails on {counted[False]} of {len(self.heard)}"
+        if self.kind == UNDECIDED and counted[True]:
+            if counted[True] == len(self.heard):
+                return f"undecided ({self._so_far})"
+            return f"undecided on {counted[None]} of {len(self.heard)}"
+        why = self._why
+        return f"{self.kind} ({why})" if why else self.kind
+
+    @property
+    def by_rule(self) -> list[tuple[str, list[Evidence]]]:
+        """Each rule once, with what was found by it, in the order in which they were heard."""
+        found: dict[str, list[Evidence]] = {}
+        for each in self.heard:
+            found.setdefault(each.finding.rule, []).append(each)
+        return list(found.items())
+
+    def mark(self, heard: Evidence) -> str:
+        """What one finding says, as far as the verdict on the claim leaves that open."""
+        if len(self.heard) == 1 and not self.missing:
+            return "seen"
+        return heard.finding.found if heard.finding.why == self._why else heard.finding.verdict
+
+    @property
+    def _why(self) -> str:
+        """What all findings have to say of their verdicts, if it is one thing."""
+        whys = {each.finding.why for each in self.heard}
+        return whys.pop() if len(whys) == 1 else ""
+
+    @property
+    def _so_far(self) -> str:
+        """It holds wherever it was looked at: holds in 1 of 4 studies, 2 not run, 1 not readable."""
+        studies = {each.read.study.name for each in self.heard}
+        stale = sum(bool(read.stale) for read in self.missing)
+        lacking = {"not run": len(self.missing) - stale, "not readable": stale}
+        return f"holds in {len(studies)} of {len(studies) + len(self.missing)} studies, " + ", ".join(
+            f"{count} {how}" for how, count in lacking.items() if count
+        )
+
+
+def judge_claims(reads: Iterable[StudyResult]) -> list[ClaimVerdict]:
+    """The claims of all studies, each once, in the order of their ids."""
+    claims: dict[str, Claim] = {}
+    heard: dict[str, list[Evidence]] = {}
+    silent: dict[str, list[StudyResult]] = {}
+    for read in reads:
+        found = [Evidence(read, finding) for finding in read.findings]
+        for claim in (*read.study.claims, *(each.finding.claim for each in found)):
+            claims.setdefault(claim.id, claim)
+        for each in found:
+            heard.setdefault(each.finding.claim.id, []).append(each)
+        for claim in read.study.claims:
+            if claim.id not in {each.finding.claim.id for each in found}:
+                silent.setdefault(claim.id, []).append(read)
+    return [
+        ClaimVerdict(claims[name], tuple(heard.get(name, ())), tuple(silent.get(name, ())))
+        for name in sorted(claims, key=_order)
+    ]
+
+
+def tally(judged: Sequence[ClaimVerdict]) -> str:
+    """How many of each, in words: 31 hold, 1 fails, 9 undecided, 15 not tested."""
+    counted = Counter(each.kind for each in judged)
+    several = {HOLDS: "hold", FAILS: "fail"}
+    return ", ".join(
+        f"{counted[kind]} {kind if counted[kind] == 1 else several.get(kind, kind)}"
+        for kind in (HOLDS, FAILS, UNDECIDED, NOT_TESTED)
+    )
+
+
+def _order(name: str) -> tuple[str, int]:
+    """R2 before R10."""
+    letters, digits = re.fullmatch(r"(\D*)(\d*)", name).groups()  # type: ignore[union-attr]
+    return letters, int(digits or 0)

@@ -1,0 +1,321 @@
+"""Three days of one town compared: with privacy, without it, and without personalisation.
+
+`compare_days` lives through them and measures each; the rest says what came of it, as a table for people,
+records for machines and two sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.cleanroom.model.learning import predict
+from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Town, disclosed_moments
+from tacit.deliver.auction.choices import NonPersonalised
+from tacit.deliver.auction.planned_choices import planned_rule
+from tacit.deliver.server.moment_shrinkage import MomentShrinkage
+from tacit.entropy import Simulation
+from tacit.pipeline import (
+    DEVICES,
+    LOG,
+    WORTH_ASKING,
+    Day,
+    Privacy,
+    Progress,
+    ServedDay,
+    no_progress,
+    run_day,
+    serve,
+)
+from tacit.privacy.ledger.lines import Line
+from tacit.privacy.ledger.rules import Account
+from tacit.privacy.releases import ShuffledChoice
+from tacit.privacy.shuffling import amplification
+from tacit.store.ledger import LedgerStore
+from tacit.town import PURCHASE, click_examples, purchase_examples
+from tacit.train.estimator import Estimator
+from tacit.train.evaluation.measures import auc
+
+Floats = NDArray[np.float64]
+
+MEASURED_BY = 50_000  # fresh impressions
+EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0)
+SHUFFLED_DELTA = 1e-6
+
+
+@dataclass(frozen=True)
+class LearntQuality:
+    """How good what was learnt is: AUC of both click models on fresh impressions, AUC of purchases of the
+    advertiser that shares none, and by how much click-through rates are off (root mean square)."""
+
+    server_auc: float
+    device_auc: float
+    purchase_auc: float
+    rates_off: float
+
+
+@dataclass(frozen=True)
+class LedgerSpend:
+    """One line of the ledger: who is protected, and what was spent of what was granted."""
+
+    line: Line
+    epsilon: float
+    delta: float
+    granted: float
+
+
+@dataclass(frozen=True, eq=False)
+class DayComparison:
+    """All that the report tells."""
+
+    town: Town
+    privacy: Privacy
+    tacit: Day
+    exact: Day
+    impersonal: ServedDay
+    learnt: LearntQuality
+    learnt_exactly: LearntQuality
+    frontier: Sequence[tuple[float, ServedDay]]
+    shuffled: Floats  # by visit: epsilon of the choice in its report, among those that look like it
+    spent: Sequence[LedgerSpend]
+
+    @property
+    def clicks_kept(self) -> float | None:
+        """Of what personalisation without privacy adds to click-through, the share that is left with it."""
+        return _share(*(day.click_rate for day in self._days))
+
+    @property
+    def worth_kept(self) -> float | None:
+        """The same of what ads are worth to advertisers, which devices choose by."""
+        return _share(*(day.worth_micros for day in self._days))
+
+    @property
+    def device_delta(self) -> float:
+        """Of what one device tells in all: choices have none, counts have theirs."""
+        return next(each.delta for each in self.spent if each.line == DEVICES)
+
+    @property
+    def _days(self) -> tuple[ServedDay, ServedDay, ServedDay]:
+        return self.impersonal, self.tacit.served, self.exact.served
+
+
+def compare_days(
+    town: Town, privacy: Privacy, ledger: LedgerStore, seed: int, told: Progress = no_progress
+) -> DayComparison:
+    """The three days. Draws come from the seed: it is a study, and promises nothing of its own.
+
+    Without personalisation people are sent what tacit sends them; without privacy the server's own choice is
+    exact, too. `spent` is all that the ledger knows of.
+    """
+    day = run_day(town, privacy, ledger, Simulation(seed), told)
+    exact = run_day(town, None, ledger, Simulation(seed), told)
+    impersonal = serve(town, day.menus, day.device, NonPersonalised(), Simulation(seed), wallet=None)
+    frontier = []
+    for done, epsilon in enumerate(EPSILONS, start=1):
+        rule = planned_rule(WORTH_ASKING, epsilon)
+        served = serve(town, day.menus, day.device, rule, Simulation(seed), wallet=None)
+        frontier.append((epsilon, served))
+        told("choosing at other epsilons", done, len(EPSILONS))
+    return DayComparison(
+        town=town,
+        privacy=privacy,
+        tacit=day,
+        exact=exact,
+        impersonal=impersonal,
+        learnt=_learnt(town, day),
+        learnt_exactly=_learnt(town, exact),
+        frontier=frontier,
+        shuffled=_shuffled(town, day.served, privacy.choice),
+        spent=[_spent(account) for account in ledger.verify().ledger.accounts.values()],
+    )
+
+
+def learnt_rates(town: Town, day: Day) -> Floats:
+    """(contexts that can be disclosed, ads): click-through rates by the statistics alone."""
+    nodes = [town.hierarchy.at(context, DISCLOSED) for context in disclosed_moments().contexts()]
+    statistics = day.statistics
+    ids = np.array([statistics.nodes.id(node) for node in nodes])
+    return MomentShrinkage().rates(statistics.counts, DISCLOSED, ids, np.arange(ADS)).rate
+
+
+def _learnt(town: Town, day: Day) -> LearntQuality:
+    fresh = town.fresh(MEASURED_BY)
+    examples = click_examples(fresh)
+    clicks = purchase_examples(fresh._replace(happened=_bought(town, len(fresh.ad))))
+    own = clicks.of_advertiser(SECRETIVE)
+
+    def measured(model: Estimator) -> float:
+        return auc(examples.labels, model.predict(examples))
+
+    return LearntQuality(
+        measured(day.server),
+        measured(day.device),
+        auc(own.labels(PURCHASE), predict(day.purchases, own, PURCHASE)),
+        float(np.sqrt(np.mean((learnt_rates(town, day) - town.mean_click_rates()) ** 2))),
+    )
+
+
+def _bought(town: Town, clicks: int) -> NDArray[np.bool_]:
+    fresh = town.fresh(clicks)
+    words = Simulation(f"purchases of {town.seed}").words(clicks)
+    return words < (town.buy_rates(fresh.moments, fresh.ad) * 2.0**64).astype(np.uint64)
+
+
+def _shuffled(town: Town, served: ServedDay, local: Fraction) -> Floats:
+    """What the choice in one report tells among those of its day; nothing where nothing private decided it.
+
+    Reports hide each other only if they agree in all that travels with the choice: the menu, and whether it was
+    clicked. What the click itself tells is not in this. A person may have several reports there: their own
+    others are no crowd, and what all of them tell together is more: up to as many times as there are, at a
+    larger delta.
+    """
+    found = np.zeros(len(served.menu))
+    for menu, clicked in product(np.unique(served.menu).tolist(), (False, True)):
+        members = (served.menu == menu) & (served.clicked == clicked) & (served.epsilon_spent > 0)
+        others = int(members.sum()) - (town.visits_each - 1)
+        if members.any():
+            release = ShuffledChoice(local, max(1, others))
+            found[members] = amplification.epsilon(release, SHUFFLED_DELTA)
+    return found
+
+
+def _share(public: float, private: float, exact: float) -> float | None:
+    """None where there was nothing to keep."""
+    return (private - public) / (exact - public) if exact > public else None
+
+
+def _spent(account: Account) -> LedgerSpend:
+    spent, limit = account.spent.budget, account.limit.budget
+    return LedgerSpend(account.line, float(spent.epsilon), float(spent.delta), float(limit.epsilon))
+
+
+COLUMNS = ("", "tacit", "without privacy", "without personalisation")
+SHY = ADVERTISERS[SECRETIVE]
+
+
+def comparison_table(found: DayComparison) -> list[tuple[str, ...]]:
+    """What was learnt, shown, charged and spent, beside both other days."""
+    tacit, exact, public = found.tacit.served, found.exact.served, found.impersonal
+    learnt, exactly = found.learnt, found.learnt_exactly
+    days = (tacit, exact, public)
+    return [
+        ("learnt: server's click model, AUC", *_three(learnt.server_auc, exactly.server_auc)),
+        ("learnt: devices' click model, AUC", *_three(learnt.device_auc, exactly.device_auc)[:2], "not needed"),
+        (f"learnt: purchases of {SHY}, AUC", *_three(learnt.purchase_auc, exactly.purchase_auc)),
+        ("learnt: rates by context, off by (points)", *_off(learnt.rates_off, exactly.rates_off)),
+        ("shown: impressions", *(f"{len(day.ad):,}" for day in days)),
+        ("shown: true click-through rate", *(f"{day.click_rate:.1%}" for day in days)),
+        ("shown: true worth to advertisers, €", *(f"{day.worth_micros / 1e6:,.0f}" for day in days)),
+        ("charged: clicks", *(f"{len(day.charges.impressions):,}" for day in days)),
+        ("charged: €, exactly", *(f"{day.charges.total_micros / 1e6:,.6f}" for day in days)),
+        *(
+            (
+                f"spent: {line_words(each)}",
+                _spent_words(each.epsilon, each.delta),
+                "everything",
+                _spent_words(*_impersonally(found, each)),
+            )
+            for each in found.spent
+        ),
+        ("spent: a device's choices, a day", f"ε ≤ {most_spent(found):g}", "everything", "nothing"),
+        (
+            "spent: one device, counted and choosing",
+            f"ε ≤ {device_total(found):g}, δ = {found.device_delta:.0e}",
+            "everything",
+            _spent_words(float(found.privacy.counts), found.device_delta),
+        ),
+    ]
+
+
+def line_words(spent: LedgerSpend) -> str:
+    """Whose promise a line of the ledger keeps."""
+    return f"{spent.line.scope} ({spent.line.unit}, {spent.line.relation})"
+
+
+def comparison_json(found: DayComparison) -> list[dict[str, Any]]:
+    """The same for machines: one record per day, then the ledger's lines."""
+    days = {"tacit": found.tacit.served, "without privacy": found.exact.served}
+    days["without personalisation"] = found.impersonal
+    learnt = {"tacit": found.learnt, "without privacy": found.learnt_exactly}
+    records: list[dict[str, Any]] = [
+        {"name": name, "synthetic": True, **_measures(day), **vars(learnt.get(name, found.learnt))}
+        for name, day in days.items()
+    ]
+    lines = [
+        {
+            "name": f"spent: {each.line.scope}",
+            "line": str(each.line),
+            "epsilon": each.epsilon,
+            "delta": each.delta,
+        }
+        for each in found.spent
+    ]
+    device = [
+        {"name": "spent: a device's choices", "epsilon": most_spent(found), "delta": 0.0},
+        {"name": "spent: one device in all", "epsilon": device_total(found), "delta": found.device_delta},
+    ]
+    return [*records, *lines, *device]
+
+
+def most_spent(found: DayComparison) -> float:
+    """The most that one device may have spent on its choices in the day: epsilon."""
+    return float(found.privacy.wallet)
+
+
+def device_total(found: DayComparison) -> float:
+    """The same people count and choose: what one device spends on both adds up. Of its events nothing is left
+    in a neighbour (zero-out), of what it chooses by anything may be other. Were events replaced by others, the
+    counts would cost twice as much."""
+    return float(found.privacy.counts + found.privacy.wallet)
+
+
+def summary(found: DayComparison) -> str:
+    """What privacy cost, in two sentences."""
+    rate, public, exact = (day.click_rate for day in (found.tacit.served, found.impersonal, found.exact.served))
+    return (
+        f"Of every hundred ads {100 * rate:.1f} are clicked on average: {100 * public:.1f} without "
+        f"personalisation, {100 * exact:.1f} without privacy. Of what personalisation adds in this town, "
+        f"privacy keeps {share_words(found.clicks_kept)} of the clicks and {share_words(found.worth_kept)} of "
+        "the worth to advertisers."
+    )
+
+
+def share_words(kept: float | None) -> str:
+    """A share in words; there may have been nothing to keep."""
+    return "nothing, as there was nothing," if kept is None else f"{kept:.0%}"
+
+
+def _three(tacit: float, exact: float) -> tuple[str, str, str]:
+    return f"{tacit:.3f}", f"{exact:.3f}", f"{tacit:.3f}"
+
+
+def _off(tacit: float, exact: float) -> tuple[str, str, str]:
+    return f"{100 * tacit:.1f}", f"{100 * exact:.1f}", f"{100 * tacit:.1f}"
+
+
+def _spent_words(epsilon: float, delta: float) -> str:
+    return f"ε = {epsilon:.4g}, δ = {delta:.0e}" if delta else f"ε = {epsilon:.4g}"
+
+
+def _impersonally(found: DayComparison, spent: LedgerSpend) -> tuple[float, float]:
+    """What the same line would have spent if devices chose nothing: their model would not be needed."""
+    return (float(found.privacy.labels), 0.0) if spent.line == LOG else (spent.epsilon, spent.delta)
+
+
+def _measures(day: ServedDay) -> dict[str, Any]:
+    return {
+        "impressions": len(day.ad),
+        "click_rate": day.click_rate,
+        "clicks": int(day.clicked.sum()),
+        "worth_micros": day.worth_micros,
+        "charged_micros": day.charges.total_micros,
+        "charged_micros_by_advertiser": {
+            ADVERTISERS[advertiser]: owed for advertiser, owed in day.charges.by_campaign.items()
+        },
+    }

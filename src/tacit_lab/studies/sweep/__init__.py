@@ -1,0 +1,6 @@
+"""Many trainings from one configuration: `tacit sweep`.
+
+grid       which trainings: the cross product of the lists in [sweep]
+runs       one of them, where they are done, and their records on disk
+frontier   the best settings for each epsilon, what all runs cost together, and the files
+"""
