@@ -19,6 +19,7 @@ from tacit.data.columns import ColumnsWriter
 from tacit.deliver.auction.choices import TopChoiceRule
 from tacit.deliver.auction.market import Arm
 from tacit.entropy import Entropy, Simulation
+from tacit.errors import BadInput
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.chain import ChainHead
 from tacit.services import trial
@@ -122,3 +123,48 @@ def test_a_private_file(tmp_path: Path) -> None:
     assert mode(tmp_path / "folder") == 0o700
     with pytest.raises(FileExistsError):
         files.make_private_folder(tmp_path / "folder")
+
+
+def test_a_file_that_is_replaced_appears_whole_and_with_its_mode(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "it"
+    for content, durable in ((b"one", True), (b"two", False)):
+        files.write_atomically(place, content, mode=0o600, durable=durable)
+        assert (place.read_bytes(), mode(place)) == (content, 0o600)
+    place.unlink()
+    place.mkdir()  # which no file replaces
+    with pytest.raises(OSError, match="directory"):
+        files.write_atomically(place, b"three")
+    assert list(place.parent.iterdir()) == [place]  # no draft stays
+
+
+def test_the_first_to_write_a_file_once_wins(tmp_path: Path) -> None:
+    place = tmp_path / "it"
+    assert files.write_once(place, b"first", mode=0o600) == b"first"
+    assert files.write_once(place, b"second") == b"first"
+    assert (place.read_bytes(), mode(place)) == (b"first", 0o600)
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    lock = tmp_path / "folder" / "lock"
+    with (
+        pytest.raises(BadInput, match=r"^run\.folder: .*lock: no such file"),
+        files.hold_lock(lock, "run.folder", "expected nobody, got another"),
+    ):
+        pass
+    with files.hold_lock(lock, "run.folder", "expected nobody, got another", make_folder=True):
+        assert mode(lock) == 0o600
+        with (
+            pytest.raises(BadInput, match=r"^run\.folder: expected nobody, got another$"),
+            files.hold_lock(lock, "run.folder", "expected nobody, got another"),
+        ):
+            pass
+    with files.hold_lock(lock, "run.folder", "expected nobody, got another"):
+        pass
+
+
+def test_new_files_are_refused_before_any_is_written(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"old")
+    with pytest.raises(BadInput, match=r"^--out: expected a folder without b, got one"):
+        files.write_new_files(tmp_path, {"a": (b"1", True), "b": (b"2", False)})
+    assert [each.name for each in tmp_path.iterdir()] == ["b"]

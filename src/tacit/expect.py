@@ -15,6 +15,10 @@ from typing import Any, Self
 from tacit.errors import BadInput
 
 Number = int | float | str | Fraction | Decimal
+# What taking a record apart raises where a key is missing, or a value is of another kind or beyond all measure.
+RECORD_FAULTS = (
+    KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, MemoryError
+)  # fmt: skip
 MOST_EXPONENT = 1000  # far beyond what doubles can hold; written out, 1e999999999 takes all memory
 
 # Up to the last @ of the word: whoever did not spell an @ in a password as %40 is not to have half of it shown.

@@ -1,4 +1,4 @@
-"""Files: JSON records read in one way, private files, atomic writes, and digests.
+"""Files: JSON and Parquet read in one way, private files, locks, atomic writes, and digests.
 
 Every refusal of a record is one line, whatever was done to the file:
 
@@ -6,33 +6,37 @@ Every refusal of a record is one line, whatever was done to the file:
     with refuse_bad_record(place, "a checkpoint"):
         steps = record["steps"] + 1
 
+A Parquet file is read likewise; pyarrow, which is heavy, is imported when the first one is opened.
+
 What people's data, secrets or bills are written to is its owner's alone. Such a file is made with its mode,
 not given it afterwards, so there is no moment at which others could read it; the umask can only take away
 from that. What anybody may read (models, statements, keys to seal to) is written the usual way.
 
 Atomic writes make a draft beside the destination and move it there once it is on the disk: readers see the
 old content or all of the new one, whatever is killed in between. A folder is replaced only by one of the
-same kind. Digests tell whether a record, a file or a folder is still what was written.
+same kind. What must never change is written once: the first to write it wins. Digests tell whether a record,
+a file or a folder is still what was written.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from tacit.errors import BadInput, TacitError
+from tacit.expect import RECORD_FAULTS
 
-# What taking a record apart raises where a key is missing, or a value is of another kind or beyond all measure.
-RECORD_FAULTS = (
-    KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, MemoryError
-)  # fmt: skip
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 
 def read_json(place: Path) -> Any:
@@ -67,6 +71,45 @@ def refuse_bad_record(place: object, what: str) -> Iterator[None]:
         raise BadInput(f"{place}: expected {what}, got one with a value of another kind") from None
 
 
+def open_parquet(path: str | Path) -> pq.ParquetFile:
+    """The Parquet file, whose footer has been read."""
+    import pyarrow.parquet as pq
+
+    with _refuse_bad_parquet(path):
+        file = pq.ParquetFile(path)
+        try:
+            list(file.schema_arrow.names)  # names that are no text show only when they are asked for
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+
+def parquet_batches(
+    path: str | Path, file: pq.ParquetFile, columns: Sequence[str], rows: int, *, group: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Batches of at most `rows` rows of these columns, of all the file or of one of its row groups."""
+    groups = None if group is None else [group]
+    with _refuse_bad_parquet(path):
+        yield from file.iter_batches(rows, columns=list(columns), row_groups=groups)
+
+
+def parquet_faults() -> tuple[type[Exception], ...]:
+    """What pyarrow raises on a file that is torn or edited, from its own kinds to names that are no text."""
+    from pyarrow import ArrowException
+
+    return (ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError)
+
+
+@contextmanager
+def _refuse_bad_parquet(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except parquet_faults() as problem:
+        told = " ".join(str(problem).split())[:200] or "another kind"
+        raise BadInput(f"{path}: expected a whole Parquet file, got {told}") from None
+
+
 PRIVATE_MODE, PRIVATE_FOLDER_MODE, READABLE_MODE = 0o600, 0o700, 0o644
 OTHERS_MODE = 0o077
 """Permissions that are not the owner's."""
@@ -96,25 +139,85 @@ def make_tree_private(folder: Path) -> None:
         each.chmod(PRIVATE_FOLDER_MODE if each.is_dir() else PRIVATE_MODE)
 
 
+def write_new_files(folder: Path, contents: Mapping[str, tuple[bytes, bool]]) -> None:
+    """Write keys and what belongs to them: by name below `folder` the content, and whether it is private.
+
+    Refuses a folder in which one of them is already, before it writes any.
+    """
+    for name in contents:
+        if (folder / name).exists():
+            raise BadInput(f"--out: expected a folder without {name}, got one: keys are never written over")
+    for name, (content, private) in contents.items():
+        write_new_file(folder / name, content, private=private)
+
+
+def write_new_file(path: Path, content: bytes, *, private: bool) -> None:
+    """A file that is not there yet: its owner's alone, or everybody's to read."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    with open_private(path, "xb", readable=not private) as file:
+        file.write(content)
+
+
+@contextmanager
+def hold_lock(lock: Path, key: str, refusal: str, *, make_folder: bool = False) -> Iterator[None]:
+    """Hold this lock file while no other process does; a second one is refused with the key and these words."""
+    try:
+        if make_folder:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+        held = os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
+    except OSError as problem:
+        raise BadInput(f"{key}: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(f"{key}: {refusal}") from None
+        yield
+    finally:
+        os.close(held)
+
+
 def draft_path(place: Path) -> Path:
     """A new name in the same folder, which nobody looks for."""
     return place.with_name(f".{place.name}.{uuid.uuid4().hex}")
 
 
-def write_atomically(place: Path, content: bytes, *, mode: int = 0o666) -> None:
-    """Write a file, or replace it; on the disk when this returns. `mode` is what the umask takes from."""
+def write_atomically(place: Path, content: bytes, *, mode: int = 0o666, durable: bool = True) -> None:
+    """Write a file, or replace it. `mode` is what the umask takes from.
+
+    It is on the disk when this returns, unless it need not be `durable`: what can be made again at little cost.
+    """
+    with _draft(place, content, mode, durable) as draft:
+        draft.replace(place)
+    if durable:
+        sync_to_disk(place.parent)
+
+
+def write_once(place: Path, content: bytes, *, mode: int = 0o666) -> bytes:
+    """Write a file that never changes, and return what is in it: the first to write it wins."""
+    with _draft(place, content, mode, durable=True) as draft:
+        try:
+            os.link(draft, place)
+        except FileExistsError:
+            return place.read_bytes()
+    sync_to_disk(place.parent)
+    return content
+
+
+@contextmanager
+def _draft(place: Path, content: bytes, mode: int, durable: bool) -> Iterator[Path]:
+    """The content in a new file of the same folder, which is gone afterwards, moved or not."""
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_path(place)
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(place)
-    except BaseException:
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        yield draft
+    finally:
         draft.unlink(missing_ok=True)
-        raise
-    sync_to_disk(place.parent)
 
 
 def replace_folder(building: Path, place: Path) -> None:

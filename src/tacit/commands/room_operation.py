@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tacit.commands.output import extra_installed, print_json, print_table
 from tacit.commands.room_setup import show_term
 from tacit.errors import AuditBroken
+from tacit.files import hold_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,7 @@ def run_train(args: argparse.Namespace) -> int:
 
     found = settings.load_platform_settings(args.settings)
     with extra_installed():
-        from tacit.services.room import platform_run, receipts, remote_room
+        from tacit.services.room import platform_run, remote_room
 
         ready = platform_run.prepare_run(found)
     if (why := ready.terms.why_closed(int(time.time()))) is not None:
@@ -52,7 +53,8 @@ def run_train(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _show_cost(platform_run.estimate_cost(ready, found).as_json(), args)
     taken = f"expected a folder that no other run is using, got {found.folder}: wait for it, or name another"
-    with receipts.hold_lock(found.folder / ".running", "run.folder", taken), _watch_run() as (watch, waiting):
+    lock = hold_lock(found.folder / ".running", "run.folder", taken, make_folder=True)
+    with lock, _watch_run() as (watch, waiting):
         with remote_room.open_link(found, ready.terms, waiting, patience=found.patience.at_first) as link:
             remote_room.check_description(link, ready.terms)
         with remote_room.open_link(found, ready.terms, waiting) as link:

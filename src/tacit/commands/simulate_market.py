@@ -39,7 +39,7 @@ from tacit.deliver.auction.noisy_choices import NoisyMaxRule
 from tacit.deliver.auction.planned_choices import planned_rule
 from tacit.deliver.protocol.forecasts import LOW_SPREAD, Spread
 from tacit.errors import BadInput
-from tacit.parquet import parquet_batches
+from tacit.files import parquet_batches
 from tacit.privacy.choice.noise import Noise
 
 WHOLE_COLUMNS = ("campaign", "user")

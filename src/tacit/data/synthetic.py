@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,8 +28,7 @@ from tacit.data.reading.layout import FileLayout
 from tacit.data.reading.parquet import is_parquet
 from tacit.errors import BadInput
 from tacit.expect import Choice
-from tacit.files import parse_json, read_json
-from tacit.parquet import open_parquet
+from tacit.files import draft_path, open_parquet, parse_json, read_json, replace_folder
 
 MARK = b"tacit.synthetic"
 ENDS = 2**16  # bytes
@@ -210,7 +208,7 @@ class _Files:
 def _draft_folder(out: Path) -> Iterator[Path]:
     """A folder beside the destination, gone afterwards whatever happens."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    building = out.with_name(f".{out.name}.{uuid.uuid4().hex}")
+    building = draft_path(out)
     building.mkdir()
     try:
         yield building
@@ -222,8 +220,5 @@ def _replace(built: Path, out: Path) -> None:
     """Move to `out`: a file in one step; a folder in two, the old one kept until the new one is there."""
     if not out.is_dir():
         built.replace(out)
-        return
-    old = out.with_name(f"{built.name}.replaced")
-    out.rename(old)
-    built.rename(out)
-    shutil.rmtree(old)
+    else:
+        replace_folder(built, out)

@@ -16,7 +16,8 @@ import httpx
 
 from tacit.entropy import Entropy
 from tacit.errors import GatherError, NotYet, Refused, TacitError, TooFew
-from tacit.files import RECORD_FAULTS, parse_json
+from tacit.expect import RECORD_FAULTS
+from tacit.files import parse_json
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.protocol.messages import RoundResult
 from tacit.services.endpoints import MOST_MESSAGE_BYTES, Clock

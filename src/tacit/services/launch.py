@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
-import os
 import resource
 import signal
 import socket
@@ -23,6 +21,7 @@ from starlette.applications import Starlette
 
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
+from tacit.files import hold_lock
 from tacit.gather.protocol.credentials import SealingKey
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
@@ -219,19 +218,12 @@ def _lock_store(settings: PartySettings) -> Iterator[None]:
     if "://" in settings.gathered:
         yield
         return
-    with blame_key("store.gathered"):
-        lock = os.open(f"{settings.gathered}.serving", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BadInput(
-                f"store.gathered: expected a store that nobody else serves, got {settings.gathered}, which "
-                f"another {settings.party} is running on"
-            ) from None
+    refusal = (
+        f"expected a store that nobody else serves, got {settings.gathered}, which "
+        f"another {settings.party} is running on"
+    )
+    with hold_lock(Path(f"{settings.gathered}.serving"), "store.gathered", refusal):
         yield
-    finally:
-        os.close(lock)
 
 
 class _AnnouncingServer(uvicorn.Server):

@@ -25,7 +25,6 @@ All levels of a run say the same of everything but level, cells or question, and
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +33,7 @@ from typing import Any
 from tacit import expect
 from tacit.config import read_toml
 from tacit.errors import BadInput, Refused
-from tacit.files import draft_path, write_atomically
+from tacit.files import write_once
 from tacit.gather.estimate.plan import CountNoiseLaw, NoiseBy, NoiseOption, RunPlan, noise_options, plan_run
 from tacit.gather.estimate.top_down import GatherTask
 from tacit.gather.protocol.promises import Contribution
@@ -77,17 +76,8 @@ def keep_round(asked: PlannedRound, path: Path) -> PlannedRound:
     and not for one that opens a minute later.
     """
     place = path.with_suffix(KEPT_SUFFIX)
-    body = asked.announced.to_bytes()
-    half = draft_path(place)
-    write_atomically(half, body)
     try:
-        os.link(half, place)  # the first wins
-    except FileExistsError:
-        body = place.read_bytes()
-    finally:
-        half.unlink()
-    try:
-        before = AnnouncedRound.from_bytes(body)
+        before = AnnouncedRound.from_bytes(write_once(place, asked.announced.to_bytes()))
     except Refused:
         raise BadInput(f"{place}: expected the round that was opened, got other bytes") from None
     then = replace(asked.round, opens=before.round.opens, closes=before.round.closes)

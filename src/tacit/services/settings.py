@@ -58,6 +58,7 @@ from urllib.parse import urlsplit
 from tacit import expect
 from tacit.config import read_toml
 from tacit.errors import BadInput
+from tacit.files import OTHERS_MODE
 from tacit.gather.protocol.credentials import KEY_BYTES
 from tacit.services.config import SettingsTable
 from tacit.services.signatures import SECRET_BYTES, Party
@@ -281,7 +282,7 @@ def read_secret_file(name: str, path: Path) -> bytes:
 
 def _refuse_readable_by_others(name: str, path: Path) -> None:
     mode = check_readable(name, path)
-    if mode & 0o077:
+    if mode & OTHERS_MODE:
         raise BadInput(
             f"{name}: expected a file that only its owner may read (chmod 600), got mode "
             f"{mode & 0o777:o} at {path}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tacit import files
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
+from tacit.files import write_new_files
 from tacit.gather.protocol.credentials import SealingKey
 from tacit.services.signatures import SECRET_BYTES
 
@@ -68,13 +68,6 @@ def write_trial(folder: Path, *, proxy_port: int, server_port: int, entropy: Ent
         ),
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*secrets, *texts):
-        if (folder / name).exists():
-            raise BadInput(f"--out: expected a folder without {name}, got one: keys are never written over")
-    for name, secret in secrets.items():
-        with files.open_private(folder / name, "xb") as file:
-            file.write(secret.hex().encode() + b"\n")
-    for name, text in texts.items():
-        with files.open_private(folder / name, "xb", readable=True) as file:
-            file.write(text.encode())
+    contents = {name: (secret.hex().encode() + b"\n", True) for name, secret in secrets.items()}
+    write_new_files(folder, {**contents, **{name: (text.encode(), False) for name, text in texts.items()}})
     return [folder / name for name in (*texts, *secrets)]

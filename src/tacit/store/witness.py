@@ -23,7 +23,6 @@ import hashlib
 import json
 import os
 import stat
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -109,11 +108,7 @@ class RollbackWitness:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # or a power cut may bring the old name back
-        finally:
-            os.close(folder)
+        files.sync_to_disk(self.path.parent)  # or a power cut may bring the old name back
 
     def _mode(self) -> int:
         """A new witness is its owner's alone; one that somebody let others read stays so."""
@@ -254,14 +249,9 @@ class CheckedFile:
     def write(self, checked: CheckedHistory) -> None:
         """If it cannot be written, the next one who opens the ledger has more to check."""
         spelled = json.dumps(_checked_record(checked), separators=(",", ":")).encode()
-        draft = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
+        content = _checked_digest(spelled) + b"\n" + spelled
         with suppress(OSError):
-            try:
-                with files.open_private(draft, "wb") as file:
-                    file.write(_checked_digest(spelled) + b"\n" + spelled)
-                draft.replace(self.path)
-            finally:
-                draft.unlink(missing_ok=True)
+            files.write_atomically(self.path, content, mode=files.PRIVATE_MODE, durable=False)
 
 
 def _checked_digest(spelled: bytes) -> bytes:

@@ -148,7 +148,7 @@ def _version(library: str) -> str:
         return "none"
 
 
-COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "config", "files", "parquet")
+COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "config", "files")
 """The rooms whose code any study's figures may depend on."""
 
 APART = {

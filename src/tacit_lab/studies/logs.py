@@ -11,7 +11,6 @@ files may be made up, too.
 from __future__ import annotations
 
 import shutil
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.errors import BadInput
+from tacit.files import draft_path
 from tacit_lab.studies.digests import digest, spell_out
 from tacit_lab.studies.study import StudyRequest
 
@@ -198,7 +198,7 @@ def build_log(log: StudyLog, folder: Path) -> None:
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     described = _described(log)
-    building = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    building = draft_path(folder)
     rows = log.file or _rows(log, described, folder.parent)
     reader = LogReader(described, rows)
     columns = prepare(reader, encoder(reader, log.public, log.sensitive), building).columns
@@ -222,7 +222,7 @@ def _rows(log: StudyLog, described: Log, folder: Path) -> Path:
     world = f"{log.rows} {log.seed} {log.rare_signal}"
     rows = folder / f"{log.name}-{digest(log.name, world, rooms=ROOMS)}.parquet"
     if not rows.exists():
-        stem = f".{rows.stem}.{uuid.uuid4().hex}"
+        stem = draft_path(rows.with_suffix("")).name
         unfinished, truth = rows.with_name(f"{stem}.parquet"), rows.with_name(f"{stem}.truth.parquet")
         destination = Destination.at(unfinished, truth=truth)
         write_log(_world(log), log.rows, described.layouts[0], destination, {"seed": log.seed})

@@ -23,6 +23,7 @@ import numpy as np
 
 from tacit import __version__
 from tacit.errors import BadInput
+from tacit.files import write_atomically
 
 Cell = str | int | float | bool | None
 Table = Mapping[str, Sequence[Any]]
@@ -194,12 +195,10 @@ def numeric_columns(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> li
 
 def _replace(place: Path, content: Mapping[str, Any]) -> None:
     """The whole new content or the whole old one, whenever we are stopped."""
-    building = place.with_name(f".{place.name}")
     others = {key: value for key, value in content.items() if key != DIGEST}
     plain = json.loads(json.dumps(others))  # as it will be read: keys are texts there, and tuples lists
     whole = {**plain, DIGEST: _digest_of_record(plain)}
-    building.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-    building.replace(place)
+    write_atomically(place, (json.dumps(whole, indent=2) + "\n").encode(), durable=False)
 
 
 def _record(place: Path) -> dict[str, Any]:

@@ -8,9 +8,7 @@ stopped. `Runs` are records with labels; `mean`, `difference` and `words` summar
 from __future__ import annotations
 
 import json
-import os
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
+from tacit.files import write_atomically
 from tacit.train.evaluation.intervals import MeasuredValue, mean_difference_over_seeds, mean_over_seeds
 from tacit_lab.studies.digests import TRAINING, digest, room_of, spell_out
 from tacit_lab.studies.logs import ReadyLog, StudyLog, build_log, is_whole, log_folder, open_log
@@ -54,14 +53,7 @@ class Records:
         return found if isinstance(found, dict) else None
 
     def keep(self, digest: str, record: Record) -> None:
-        path = self.path(digest)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(record, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
+        write_atomically(self.path(digest), (json.dumps(record, indent=1) + "\n").encode())
 
     def path(self, digest: str) -> Path:
         """Where a record is, or will be."""

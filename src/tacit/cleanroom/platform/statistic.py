@@ -35,7 +35,8 @@ from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.modes import Mode, statement_after
 from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
 from tacit.errors import BadInput
-from tacit.files import RECORD_FAULTS, parse_json, write_atomically
+from tacit.expect import RECORD_FAULTS
+from tacit.files import parse_json, write_atomically
 from tacit.privacy.statement import PrivacyStatement
 
 Floats = NDArray[np.float32]

@@ -45,7 +45,8 @@ from tacit.cleanroom.protocol.modes import Mode, statement_after
 from tacit.cleanroom.protocol.requests import BeginRequest, StepRequest
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput
-from tacit.files import RECORD_FAULTS, parse_json, refuse_bad_record, write_atomically
+from tacit.expect import RECORD_FAULTS
+from tacit.files import parse_json, refuse_bad_record, write_atomically
 from tacit.privacy.statement import PrivacyStatement
 from tacit.train.evaluation.intervals import MeasuredValue
 

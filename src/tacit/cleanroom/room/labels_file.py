@@ -16,7 +16,7 @@ from tacit.cleanroom.protocol.tokens import tokens
 from tacit.cleanroom.room.labels import LabelTable
 from tacit.data.encoding.fingerprints import key_fingerprints
 from tacit.errors import BadInput
-from tacit.parquet import PARQUET_FAULTS
+from tacit.files import parquet_faults
 
 RECORD_NAMESPACE = "record"
 """Ids become 64-bit fingerprints in this namespace before they become tokens, as in prepared logs: that way
@@ -66,7 +66,7 @@ def _read(file: Path, columns: list[str]) -> pa.Table:
         return csv.read_csv(file, convert_options=options)
     except OSError as problem:
         raise BadInput(f"expected a file of labels at {file}, got: {problem.strerror or 'none'}") from None
-    except PARQUET_FAULTS as problem:  # whose message would quote the file
+    except parquet_faults() as problem:  # whose message would quote the file
         if isinstance(problem, BadInput):
             raise
         raise BadInput(

@@ -22,7 +22,7 @@ from tacit.data.reading.layout import (
 )
 from tacit.data.reading.text import SPELLED, ParsedBlock
 from tacit.errors import BadInput
-from tacit.parquet import open_parquet, parquet_batches
+from tacit.files import open_parquet, parquet_batches
 
 ROWS_PER_BATCH = 2**16
 BYTES = (

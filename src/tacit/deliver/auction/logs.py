@@ -23,8 +23,8 @@ from tacit.deliver.auction.blocks import (
     Rates,
 )
 from tacit.errors import BadInput
+from tacit.files import open_parquet, parquet_batches
 from tacit.kernels.auctions import MOST_MICROS
-from tacit.parquet import open_parquet, parquet_batches
 from tacit.schema.columns import LogSchema, Role
 
 MICROS = 1_000_000

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tacit.errors import LedgerCorrupt, TacitError
-from tacit.files import RECORD_FAULTS
+from tacit.expect import RECORD_FAULTS
 from tacit.privacy.ledger.lines import (
     Amount,
     AmountReserved,

@@ -28,10 +28,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tacit import expect
-from tacit import files as private_files
 from tacit.cleanroom.protocol import signatures
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
+from tacit.files import write_new_files
 from tacit.services.signatures import SECRET_BYTES
 
 DAYS = 365
@@ -257,22 +257,12 @@ def write_keys(
         files[f"{party}/token.key"] = (shared_secrets["token.key"], True)
         files[f"{party}/authority.crt"] = (authority.own.certificate, False)
         files[f"{party}/parties.toml"] = (told, False)
-    for name in files:
-        if (folder / name).exists():
-            raise BadInput(f"--out: expected a folder without {name}, got one: keys are never written over")
-    for name, (content, private) in sorted(files.items()):
-        write_new_file(folder / name, content, private=private)
+    files = dict(sorted(files.items()))
+    write_new_files(folder, files)
     return [
         KeyFile(folder / name, name.partition("/")[0], MEANINGS[Path(name).name], private)
-        for name, (_, private) in sorted(files.items())
+        for name, (_, private) in files.items()
     ]
-
-
-def write_new_file(path: Path, content: bytes, *, private: bool) -> None:
-    """A file that is not there yet: its owner's alone, or everybody's to read."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-    with private_files.open_private(path, "xb", readable=not private) as file:
-        file.write(content)
 
 
 def _hex(secret: bytes) -> bytes:

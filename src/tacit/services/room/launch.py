@@ -20,9 +20,9 @@ from tacit.cleanroom.room.labels_file import read_labels
 from tacit.cleanroom.room.party import Room
 from tacit.entropy import Entropy
 from tacit.errors import BadInput, TacitError
+from tacit.files import hold_lock
 from tacit.services.config import blame_key
 from tacit.services.log import configure_logging
-from tacit.services.room import receipts
 from tacit.services.room.inspection import verify_stored_log
 from tacit.services.room.receipts import read_agreement
 from tacit.services.room.service import LOG, SERVER_OPTIONS, RoomParty, RoomService
@@ -127,4 +127,4 @@ async def listen(
 def lock_store(store: Path) -> AbstractContextManager[None]:
     """One process per store: the room holds what is released in memory while it decides."""
     taken = f"expected a store that nobody else serves, got {store}, which another room runs on"
-    return receipts.hold_lock(Path(f"{store}.serving"), "store.room", taken)
+    return hold_lock(Path(f"{store}.serving"), "store.room", taken, make_folder=True)

@@ -1,15 +1,10 @@
-"""The agreement as a file, and the file of receipts that a platform keeps.
-
-Also holds a lock file for one process at a time.
-"""
+"""The agreement as a file, and the file of receipts that a platform keeps."""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,24 +16,6 @@ from tacit.cleanroom.protocol.audit_log import AuditEntry, check_receipt
 from tacit.errors import AuditBroken, BadInput, TacitError
 from tacit.files import parse_json, refuse_bad_record
 from tacit.services.settings import check_readable
-
-
-@contextmanager
-def hold_lock(lock: Path, key: str, refusal: str) -> Iterator[None]:
-    """Hold this lock file while no other process does; a second one is refused with the key and these words."""
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as problem:
-        raise BadInput(f"{key}: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None
-    try:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BadInput(f"{key}: {refusal}") from None
-        yield
-    finally:
-        os.close(held)
 
 
 def read_agreement(key: str, path: Path) -> Agreement:

@@ -27,7 +27,8 @@ from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES
 from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import AuditBroken, BadInput, RoomError
-from tacit.files import RECORD_FAULTS, parse_json
+from tacit.expect import RECORD_FAULTS
+from tacit.files import parse_json
 from tacit.services.room.receipts import KeptReceipt, ReceiptFile, read_agreement
 from tacit.services.room.service import END, SERVICE, TRY_AGAIN, error_from_status, split_chunks
 from tacit.services.room.settings import LinkPatience, PlatformSettings, TlsIdentity

@@ -28,7 +28,8 @@ from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES
 from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.errors import RoomError, RoomRefused, TacitError
-from tacit.files import RECORD_FAULTS, parse_json
+from tacit.expect import RECORD_FAULTS
+from tacit.files import parse_json
 from tacit.services.log import error_line
 from tacit.services.room.settings import RoomPace
 

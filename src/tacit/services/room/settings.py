@@ -73,6 +73,7 @@ from tacit import expect
 from tacit.cleanroom.protocol.modes import Signer
 from tacit.config import read_toml
 from tacit.errors import BadInput
+from tacit.files import OTHERS_MODE
 from tacit.services.config import SettingsTable
 from tacit.services.room.keys import check_key_pair, name_on_certificate
 from tacit.services.settings import check_readable, read_secret_file
@@ -278,7 +279,7 @@ def _identity(section: SettingsTable) -> TlsIdentity:
     places = {key: section.file(key) for key in TLS}
     for key, place in places.items():
         mode = check_readable(f"tls.{key}", place)
-        if key == "private_key" and mode & 0o077:
+        if key == "private_key" and mode & OTHERS_MODE:
             raise BadInput(f"tls.{key}: expected a file that only its owner may read (chmod 600), got {place}")
     content = {key: place.read_bytes() for key, place in places.items()}
     name = name_on_certificate("tls.certificate", content["certificate"])

@@ -33,6 +33,7 @@ from tacit.data.reading.reader import LogReader
 from tacit.data.synthetic import MARK, Destination, parquet_mark, write_log
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
+from tacit.files import write_new_file
 from tacit.services.room import keys
 from tacit.services.settings import read_secret_file
 
@@ -153,14 +154,14 @@ def make_trial(
         secret = read_secret_file("signing", folder / str(role) / f"{role}.signing")
         agreement = agreement.sign(role, signatures.private_key(secret))
     for party in (room, platform):
-        keys.write_new_file(party / "agreement.json", agreement.to_bytes(), private=False)
+        write_new_file(party / "agreement.json", agreement.to_bytes(), private=False)
     batch = max(terms.smallest_batch, min(1024, sensitive_rows // 8))
     texts = {
         room / "room.toml": ROOM.format(port=port),
         platform / "platform.toml": PLATFORM.format(port=port, advertiser=advertiser, rank=8, batch=batch),
     }
     for path, text in texts.items():
-        keys.write_new_file(path, text.encode(), private=False)
+        write_new_file(path, text.encode(), private=False)
     enough = _rows_for_auc(room, rows, terms) if mode.flips else None
     return RoomTrial(
         folder, room / "room.toml", platform / "platform.toml", rows, sensitive_rows, terms, enough

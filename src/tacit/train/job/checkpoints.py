@@ -23,7 +23,6 @@ in its place. A run whose model was made never trains again, even if the model h
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -31,16 +30,25 @@ import time
 import uuid
 import zipfile
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from tacit import expect
 from tacit.data.folders import read_manifest
 from tacit.errors import BadInput
-from tacit.files import file_digest, folder_digest, record_digest, refuse_bad_record, sync_to_disk
+from tacit.files import (
+    PRIVATE_MODE,
+    file_digest,
+    folder_digest,
+    hold_lock,
+    open_private,
+    record_digest,
+    refuse_bad_record,
+    write_atomically,
+)
 from tacit.train.config import CheckpointSettings
 from tacit.train.models.model import Model
 from tacit.train.run import Mark
@@ -81,7 +89,7 @@ class Checkpoints:
 
     def __init__(self, out: Path, training: str, keeping: CheckpointSettings) -> None:
         self.folder, self._keeping, self._training = checkpoint_folder(out), keeping, training
-        self._lock: IO[bytes] | None = None
+        self._lock = ExitStack()
         self._kept: CheckpointRecord | None = None
         self._exchange: TokenExchange | None = None
         self._stop, self._since, self._last = False, 0, time.monotonic()
@@ -90,7 +98,6 @@ class Checkpoints:
         """Take the folder; whether a run had begun in it. Refused where it is another training's or in use."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        self._lock = _open_private(self.folder / "lock")
         try:
             return self._claimed(resume)
         except BaseException:
@@ -98,11 +105,8 @@ class Checkpoints:
             raise
 
     def _claimed(self, resume: bool) -> bool:
-        assert self._lock is not None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BadInput(f"{self.folder}: expected no other run here, got one that is training") from None
+        refusal = "expected no other run here, got one that is training"
+        self._lock.enter_context(hold_lock(self.folder / "lock", str(self.folder), refusal))
         if not (self.folder / MANIFEST).exists():
             self._write(CheckpointRecord(self._training, uuid.uuid4().hex))
             return False
@@ -124,8 +128,7 @@ class Checkpoints:
 
     def release(self) -> None:
         """Let go of the folder and leave it as it is."""
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.close()
 
     def discard(self) -> None:
         """Nothing will go on from here."""
@@ -195,7 +198,7 @@ class Checkpoints:
     def keep(self, mark: Mark, model: Model, descent: GradientDescent) -> None:
         """Write all of it under a new name, and only then say that it is there."""
         name = f"state-{mark.phase}-{mark.step}-{uuid.uuid4().hex[:8]}.npz"
-        with _open_private(self.folder / name) as file:
+        with open_private(self.folder / name, "wb") as file:
             np.savez(file, allow_pickle=False, **_weights(model), **_memories(descent))
             file.flush()
             os.fsync(file.fileno())
@@ -266,13 +269,7 @@ class Checkpoints:
             "release": kept.release,
         }
         record["digest"] = record_digest(record)
-        draft = self.folder / f"{MANIFEST}.new"
-        with _open_private(draft) as file:
-            file.write(json.dumps(record, indent=2).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.folder / MANIFEST)
-        sync_to_disk(self.folder)
+        write_atomically(self.folder / MANIFEST, json.dumps(record, indent=2).encode(), mode=PRIVATE_MODE)
         self._kept = kept
 
 
@@ -316,8 +313,3 @@ def _memories(descent: GradientDescent) -> dict[str, Floats]:
         for name, update in _updates(descent).items()
         for what, array in update.memory.items()
     }
-
-
-def _open_private(path: Path) -> IO[bytes]:
-    """A file to write that only its owner may read."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")

@@ -11,8 +11,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,11 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
-from tacit.files import read_json, sync_to_disk
+from tacit.files import OTHERS_MODE, PRIVATE_MODE, read_json, write_atomically, write_once
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.train.examples import CHUNK, Examples
-
-OTHERS = 0o077  # permissions that are not the owner's
 
 
 def read_secret(path: Path) -> bytes | None:
@@ -37,7 +33,7 @@ def read_secret(path: Path) -> bytes | None:
         return None
     except OSError as problem:
         raise BadInput(f"ledger.secret: expected a file, got {path}: {problem.strerror}") from None
-    if mode & OTHERS:
+    if mode & OTHERS_MODE:
         raise BadInput(
             f"ledger.secret: expected {path} for its owner alone (chmod 600), got mode {mode & 0o777:o}"
         )
@@ -48,16 +44,9 @@ def read_secret(path: Path) -> bytes | None:
 
 def write_secret(path: Path, secret: bytes) -> None:
     """Put a new secret into its file, whole or not at all; one that is there already must be the same."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # threads of one process may both be at it
-    _write_private(draft, secret)
-    try:
-        os.link(draft, path)  # refuses to replace one that somebody else made meanwhile
-    except FileExistsError:
-        if read_secret(path) != secret:
-            raise BadInput(f"ledger.secret: expected no file at {path} yet, got one: try again") from None
-    finally:
-        draft.unlink()
+    write_once(path, secret, mode=PRIVATE_MODE)
+    if read_secret(path) != secret:  # somebody else made one meanwhile
+        raise BadInput(f"ledger.secret: expected no file at {path} yet, got one: try again")
 
 
 def secret_name(secret: bytes) -> str:
@@ -92,10 +81,8 @@ class FlipRegister:
             if any(known.get(name, digest) != digest for name, digest in digests.items()):
                 return False
             if not digests.keys() <= known.keys():
-                draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-                _write_private(draft, json.dumps({**known, **digests}, indent=2).encode())
-                draft.replace(self._path)
-                sync_to_disk(self._path.parent)
+                noted = json.dumps({**known, **digests}, indent=2).encode()
+                write_atomically(self._path, noted, mode=PRIVATE_MODE)
         return True
 
     def digest(self, *columns: NDArray[Any]) -> str:
@@ -136,10 +123,3 @@ def _in_order(names: NDArray[Any]) -> NDArray[Any]:
     """The same for other names: each becomes the number of those that came before it."""
     _, first, which = np.unique(names, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[which]
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -7,7 +7,7 @@ common, and an interrupted study continues where it stopped.
 
 from __future__ import annotations
 
-import uuid
+import io
 import zipfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ import numpy as np
 
 from tacit.deliver.server.estimates import RateEstimator
 from tacit.deliver.server.shrinkage import BackOff
+from tacit.files import write_atomically
 from tacit.kernels.greedy import lazy_greedy
 from tacit.schema.contexts.hierarchy import Levels
 from tacit_lab.studies.contexts.bootstrap import PeopleTally
@@ -39,10 +40,9 @@ def load_arrays(path: Path) -> Arrays | None:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{uuid.uuid4().hex}.npz")
-    np.savez_compressed(unfinished, **arrays)
-    unfinished.replace(path)
+    spelled = io.BytesIO()
+    np.savez_compressed(spelled, **arrays)
+    write_atomically(path, spelled.getvalue(), durable=False)
 
 
 SUPPORT = 2  # the paper's: what an estimate needs
