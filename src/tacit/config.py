@@ -10,10 +10,10 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tacit import expect
-from tacit.errors import BadInput
+from tacit.errors import BadInput, TacitError
 
 MOST_TOML_BYTES = 2**24  # what a person writes is far shorter; the reader takes many times as much memory
 ZERO_CHARACTER = re.compile(rb"\\u0000|\\U00000000")
@@ -55,15 +55,26 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 class ConfigTable:
-    """`record` is what the file says under `path` ("" for the top), and `allowed` all that it may say."""
+    """A table of a TOML file, read key by key: what is not allowed, or not what it should be, is refused.
 
-    def __init__(self, record: Any, path: str, allowed: Collection[str]) -> None:
+    `record` is what the file says under `path` ("" for the top), and `allowed` all that it may say. Files that
+    it names are relative to `folder`.
+    """
+
+    def __init__(self, record: Any, path: str, allowed: Collection[str], folder: Path | None = None) -> None:
         if not isinstance(record, Mapping):
             raise BadInput(f"{path}: expected a table [{path}], got {record!r}")
-        self.path, self._record = path, record
+        self.path, self._record, self._folder = path, record, Path() if folder is None else folder
         for key in record:
             if key not in allowed:
                 raise BadInput(expect.unknown_key(self.name(key), key, allowed))
+
+    @classmethod
+    def under(
+        cls, record: Mapping[str, Any], path: str, allowed: Collection[str], folder: Path | None = None
+    ) -> Self:
+        """The table [path] of a file's record; an empty one where there is none."""
+        return cls(record.get(path, {}), path, allowed, folder)
 
     def name(self, key: str) -> str:
         """The key with its path."""
@@ -77,10 +88,34 @@ class ConfigTable:
             raise BadInput(f"{self.name(key)}: expected {why}, got no such key")
         return self._record[key]
 
-    def text(self, key: str, default: str | None = None) -> str | None:
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text; without a default there must be one."""
         value = self._record.get(key, default)
-        if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise BadInput(f"{self.name(key)}: expected a text in quotes, got {value!r}")
+        if not isinstance(value, str) or not value.strip():
+            got = "no such key" if value is None else repr(value)
+            raise BadInput(f"{self.name(key)}: expected a text in quotes, got {got}")
+        return value
+
+    def optional_text(self, key: str) -> str | None:
+        return self.text(key) if key in self._record else None
+
+    def file(self, key: str) -> Path:
+        """The path of a file, which there must be."""
+        return self._folder / self.text(key)
+
+    def optional_file(self, key: str) -> Path | None:
+        return self.file(key) if key in self._record else None
+
+    def place(self, key: str) -> str:
+        """The path of a database's file, or its URL as it is."""
+        spelled = self.text(key)
+        return spelled if "://" in spelled else str(self._folder / spelled)
+
+    def flag(self, key: str) -> bool:
+        """True or false; false where nothing is said."""
+        value = self._record.get(key, False)
+        if not isinstance(value, bool):
+            raise BadInput(f"{self.name(key)}: expected true or false, got {value!r}")
         return value
 
     def number(self, key: str, default: expect.Number | None = None) -> expect.Number | None:
@@ -90,9 +125,19 @@ class ConfigTable:
             expect.exact(self.name(key), value)
         return value
 
-    def whole(self, key: str, default: int | None = None, *, at_least: int) -> int | None:
-        value = self._record.get(key, default)
-        return None if value is None else expect.whole(self.name(key), value, at_least=at_least)
+    def whole(
+        self, key: str, default: int | None = None, *, at_least: int = 0, at_most: int | None = None
+    ) -> int:
+        """A whole number; without a default there must be one."""
+        if key not in self._record and default is None:
+            raise BadInput(f"{self.name(key)}: expected a whole number, got no such key")
+        value = expect.whole(self.name(key), self._record.get(key, default), at_least=at_least)
+        if at_most is not None and value > at_most:
+            raise BadInput(f"{self.name(key)}: expected at most {at_most}, got {value}")
+        return value
+
+    def optional_whole(self, key: str, *, at_least: int) -> int | None:
+        return self.whole(key, at_least=at_least) if key in self._record else None
 
     def one_of(self, key: str, words: Collection[str], default: str | None = None) -> str:
         """One of a few words; without a default there must be one."""
@@ -110,7 +155,11 @@ class ConfigTable:
         """Those of these keys that are there, for a record that checks them itself (see `error_prefix`)."""
         return {key: self._record[key] for key in keys if key in self._record}
 
-    def checked_types(self, kinds: Mapping[str, str]) -> None:
+    def everything(self) -> dict[str, Any]:
+        """All that it says, for a record that checks it itself."""
+        return dict(self._record)
+
+    def check_types(self, kinds: Mapping[str, str]) -> None:
         """Refuse a value of another kind (see `KINDS`) before it meets arithmetic."""
         for key, kind in kinds.items():
             value = self._record.get(key)
@@ -120,8 +169,22 @@ class ConfigTable:
 
 @contextmanager
 def error_prefix(path: str) -> Iterator[None]:
-    """A refusal from within is said with the path in front."""
+    """A refusal from within is said with the path in front; trouble of other kinds stays what it is."""
     try:
         yield
     except BadInput as refusal:
         raise BadInput(f"{path}: {refusal}") from None
+
+
+@contextmanager
+def blame_key(key: str) -> Iterator[None]:
+    """Any trouble with what a key names (a store, a file) is a refusal that names the key.
+
+    Not for around a payment: what a ledger refuses must stay what it is.
+    """
+    try:
+        yield
+    except TacitError as trouble:
+        raise BadInput(f"{key}: {trouble}") from None
+    except OSError as problem:
+        raise BadInput(f"{key}: {problem.filename or ''}: {(problem.strerror or '').lower()}") from None

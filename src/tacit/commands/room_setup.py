@@ -105,7 +105,7 @@ def _sign(before: Agreement | None, args: argparse.Namespace, role: Signer, key:
 
 def _terms(args: argparse.Namespace) -> Any:
     from tacit.cleanroom.protocol.terms import terms_from_toml
-    from tacit.config import parse_toml
+    from tacit.config import error_prefix, parse_toml
 
     text = _read(args.terms).decode(errors="replace")
     parties = args.parties if args.parties is not None else args.key.parent / "parties.toml"
@@ -115,10 +115,8 @@ def _terms(args: argparse.Namespace) -> Any:
         given = {}  # said properly below
     if args.parties is not None or (parties.exists() and "platform_key" not in given):
         text = _read(parties).decode(errors="replace") + text
-    try:
+    with error_prefix(str(args.terms)):
         return terms_from_toml(text)
-    except BadInput as refusal:
-        raise BadInput(f"{args.terms}: {refusal}") from None
 
 
 def _read(path: Path) -> bytes:

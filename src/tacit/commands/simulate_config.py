@@ -102,7 +102,7 @@ def load_simulation(path: str | Path) -> SimulationConfig:
 
 def parse_simulation(record: Mapping[str, Any], folder: Path) -> SimulationConfig:
     ConfigTable(record, "", TOP)
-    rules = _rules(ConfigTable(record.get("auction", {}), "auction", AUCTION))
+    rules = _rules(ConfigTable.under(record, "auction", AUCTION))
     choosers, market = _choosers(record.get("choice", [])), _market(record, folder)
     charges = _charges(record, folder, choosers)
     if charges is not None and isinstance(market, LoggedMarket) and market.names.campaign is None:
@@ -111,19 +111,16 @@ def parse_simulation(record: Mapping[str, Any], folder: Path) -> SimulationConfi
 
 
 def _market(record: Mapping[str, Any], folder: Path) -> LoggedMarket | GeneratedMarket:
-    table = ConfigTable(record.get("market", {}), "market", MARKET)
+    table = ConfigTable.under(record, "market", MARKET, folder)
     if ("log" in table) == ("generated" in table):
         raise BadInput("market: expected either log or generated, got both or neither")
     if "generated" in table:
         if "columns" in record:
             raise BadInput("columns: expected no such table for a generated market, got one")
         auctions = table.whole("auctions", 20_000, at_least=2)
-        seed = table.whole("seed", 1, at_least=0)
+        seed = table.whole("seed", 1)
         count = table.whole("campaigns", Campaigns.count, at_least=LEAST_CAMPAIGNS)
         popularity = table.number("popularity")
-        assert auctions is not None
-        assert seed is not None
-        assert count is not None
         with error_prefix("market"):
             campaigns = Campaigns(
                 count, Campaigns.popularity if popularity is None else float(popularity), seed
@@ -132,9 +129,9 @@ def _market(record: Mapping[str, Any], folder: Path) -> LoggedMarket | Generated
     for key in ("auctions", "seed", "campaigns", "popularity"):
         if key in table:
             raise BadInput(f"market.{key}: expected no such key for a log, got one")
-    log = folder / str(table.text("log"))
-    columns = ConfigTable(record.get("columns", {}), "columns", COLUMNS)
-    return LoggedMarket(log, _names(columns), columns.text("bid_kind"))
+    log = table.file("log")
+    columns = ConfigTable.under(record, "columns", COLUMNS)
+    return LoggedMarket(log, _names(columns), columns.optional_text("bid_kind"))
 
 
 def _names(table: ConfigTable) -> AuctionLogColumns:
@@ -142,7 +139,7 @@ def _names(table: ConfigTable) -> AuctionLogColumns:
         table.needed(key, "the name of a column")
     if "bid_kind" in table and "bids_for" in table:
         raise BadInput("columns.bids_for: expected no such key where a column says it (bid_kind), got one")
-    texts = {key: table.text(key) for key in COLUMNS if key not in ("private", "bids_for", "bid_kind")}
+    texts = {key: table.optional_text(key) for key in COLUMNS if key not in ("private", "bids_for", "bid_kind")}
     hidden = table.some("private").get("private", [])
     if not isinstance(hidden, list) or not all(isinstance(name, str) for name in hidden):
         raise BadInput("columns.private: expected a list of names, got another")
@@ -165,10 +162,10 @@ def _rules(table: ConfigTable) -> Rules:
     charged = BillingEvent(table.one_of("charged", tuple(BillingEvent), BillingEvent.CLICK))
     price = PRICES[table.one_of("price", tuple(PRICES), "second")](charged)
     gamma, empty = table.number("gamma", 1), table.number("empty_worth_micros")
-    reserve = table.whole("reserve_micros", 0, at_least=0)
+    reserve = table.whole("reserve_micros", 0)
     with error_prefix("auction"):
         expect.probability("gamma", gamma or 0, zero=True, one=True)
-        return Rules(price, reserve or 0, float(gamma or 0), None if empty is None else float(empty))
+        return Rules(price, reserve, float(gamma or 0), None if empty is None else float(empty))
 
 
 def _choosers(given: Any) -> tuple[Chooser, ...]:
@@ -199,7 +196,7 @@ def _chooser(record: Any, path: str) -> list[Chooser]:
     if gamma is not None:
         expect.probability(f"{path}.gamma", gamma, zero=True, one=True)
     settings = _settings(table, path, mechanism)
-    name = table.text("name") or mechanism
+    name = table.text("name", mechanism)
     return [
         Chooser(
             name if len(epsilons) == 1 and "name" in table else f"{name} at {_short(epsilon)}",
@@ -223,9 +220,7 @@ def _settings(table: ConfigTable, path: str, mechanism: str) -> dict[str, Any]:
         raise BadInput(f"{path}.spread: expected at most {MOST_SPREAD}, got {settings['spread']}")
     if "clip" in settings:
         expect.positive(f"{path}.clip", settings["clip"])
-    if not isinstance(settings.get("calibrated", False), bool):
-        raise BadInput(f"{path}.calibrated: expected true or false, got {settings['calibrated']!r}")
-    if settings.get("calibrated") and "clip" in settings:
+    if table.flag("calibrated") and "clip" in settings:
         raise BadInput(f"{path}.calibrated: expected it for scaled scores only, got a clip beside it")
     return settings
 
@@ -233,15 +228,13 @@ def _settings(table: ConfigTable, path: str, mechanism: str) -> dict[str, Any]:
 def _charges(record: Mapping[str, Any], folder: Path, choosers: Collection[Chooser]) -> ChargesConfig | None:
     if "charges" not in record:
         return None
-    table = ConfigTable(record["charges"], "charges", CHARGES)
+    table = ConfigTable(record["charges"], "charges", CHARGES, folder)
     table.needed("file", "a place ending in .parquet or .csv")
-    file = folder / str(table.text("file"))
+    file = table.file("file")
     if file.suffix not in (".parquet", ".csv"):
         raise BadInput(f"charges.file: expected a place ending in .parquet or .csv, got {file.name!r}")
     chosen = table.one_of("choice", (*(each.name for each in choosers), GREEDY, NON_PERSONALISED))
-    not_private = table.some("not_private").get("not_private", False)
-    if not isinstance(not_private, bool):
-        raise BadInput(f"charges.not_private: expected true or false, got {not_private!r}")
+    not_private = table.flag("not_private")
     private = [each.name for each in choosers if each.mechanism not in NOISES] + [NON_PERSONALISED]
     if chosen == GREEDY and not not_private:
         raise BadInput(
@@ -253,7 +246,7 @@ def _charges(record: Mapping[str, Any], folder: Path, choosers: Collection[Choos
             f"charges.choice: expected one that may be shown ({', '.join(private)}), got {chosen!r}, which is "
             f"for measuring only"
         )
-    return ChargesConfig(file, chosen, table.whole("seed", at_least=0))
+    return ChargesConfig(file, chosen, table.optional_whole("seed", at_least=0))
 
 
 def _short(epsilon: Any) -> str:

@@ -19,6 +19,7 @@ import httpx
 import uvicorn
 from starlette.applications import Starlette
 
+from tacit.config import blame_key
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.files import hold_lock
@@ -28,7 +29,6 @@ from tacit.gather.server.party import Server
 from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
 from tacit.services.background import HealthCheck, has_free_disk
-from tacit.services.config import blame_key
 from tacit.services.connections import http_protocol, parting_places, reserve_places
 from tacit.services.http_client import HttpLink, HttpOperator, HttpRounds, SignedClient, open_client
 from tacit.services.log import configure_logging

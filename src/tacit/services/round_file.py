@@ -31,14 +31,13 @@ from pathlib import Path
 from typing import Any
 
 from tacit import expect
-from tacit.config import read_toml
+from tacit.config import ConfigTable, error_prefix, read_toml
 from tacit.errors import BadInput, Refused
 from tacit.files import write_once
 from tacit.gather.estimate.plan import CountNoiseLaw, NoiseBy, NoiseOption, RunPlan, noise_options, plan_run
 from tacit.gather.estimate.top_down import GatherTask
 from tacit.gather.protocol.promises import Contribution
 from tacit.gather.protocol.rounds import MOST_CELLS, Question, Round
-from tacit.services.config import SettingsTable
 from tacit.services.rounds import AnnouncedRound
 from tacit.services.settings import Parties
 
@@ -63,10 +62,8 @@ class PlannedRound:
 
 def read_round_file(path: Path, parties: Parties, *, check: bytes, now: int) -> PlannedRound:
     """The round that the file asks for, open from now; `check` is the hash of the parties' check key."""
-    try:
+    with error_prefix(str(path)):
         return _plan_round(read_toml(path, "settings"), parties, path.resolve().parent, check, now)
-    except BadInput as refusal:
-        raise BadInput(f"{path}: {refusal}") from None
 
 
 def keep_round(asked: PlannedRound, path: Path) -> PlannedRound:
@@ -93,8 +90,8 @@ def keep_round(asked: PlannedRound, path: Path) -> PlannedRound:
 def _plan_round(
     record: Mapping[str, Any], parties: Parties, folder: Path, check: bytes, now: int
 ) -> PlannedRound:
-    section = SettingsTable(record, "", (*NEEDED, *OPTIONAL), folder)
-    given = section.given()
+    section = ConfigTable(record, "", (*NEEDED, *OPTIONAL), folder)
+    given = section.everything()
     for key in NEEDED:
         if key not in given:
             raise BadInput(f"{key}: expected a value, got no such key")
@@ -131,7 +128,7 @@ def _plan_round(
     return PlannedRound(announced, run, noise_options(**wanted))
 
 
-def _question(section: SettingsTable, given: Mapping[str, Any]) -> Question | int:
+def _question(section: ConfigTable, given: Mapping[str, Any]) -> Question | int:
     """What is asked, or how many cells there are where that was agreed on otherwise."""
     if ("cells" in given) == ("question" in given):
         raise BadInput("cells: expected either cells or question, got both or neither")

@@ -56,11 +56,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tacit import expect
-from tacit.config import read_toml
+from tacit.config import ConfigTable, error_prefix, read_toml
 from tacit.errors import BadInput
 from tacit.files import OTHERS_MODE
 from tacit.gather.protocol.credentials import KEY_BYTES
-from tacit.services.config import SettingsTable
 from tacit.services.signatures import SECRET_BYTES, Party
 
 
@@ -166,25 +165,23 @@ def settings_path(party: Party, given: Path | None) -> Path:
 
 def load_settings(path: Path, party: Party) -> PartySettings:
     """Settings and the secrets they name; refuses unknown keys, and secrets that others may read."""
-    try:
+    with error_prefix(str(path)):
         return _parse(read_toml(path, "settings"), party, path.resolve().parent)
-    except BadInput as refusal:
-        raise BadInput(f"{path}: {refusal}") from None
 
 
 def _parse(record: Mapping[str, Any], party: Party, folder: Path) -> PartySettings:
-    SettingsTable(record, "", TOP, folder)
+    ConfigTable(record, "", TOP)
     _refuse_others(record, party)
-    store = SettingsTable(record, "store", STORE[party], folder)
-    secrets = SettingsTable(record, "secrets", SECRETS[party], folder)
-    pace = SettingsTable(record, "pace", [each.name for each in fields(ServicePace)], folder).given()
-    listen = _listen(SettingsTable(record, "listen", LISTEN, folder))
+    store = ConfigTable.under(record, "store", STORE[party], folder)
+    secrets = ConfigTable.under(record, "secrets", SECRETS[party], folder)
+    pace = ConfigTable.under(record, "pace", [each.name for each in fields(ServicePace)], folder).everything()
+    listen = _listen(ConfigTable.under(record, "listen", LISTEN, folder))
     if listen.behind_tls and "address_connections_most" in pace:
         raise BadInput(
             "pace.address_connections_most: expected no such key with behind_tls = true, got one: every "
             "connection then has the reverse proxy's address, and it has to limit those of others"
         )
-    witness = store.file_if_any("witness")
+    witness = store.optional_file("witness")
     if witness is None and store.place("ledger").startswith("postgresql"):
         raise BadInput("store.witness: expected a path, which a ledger in PostgreSQL needs, got no such key")
     return PartySettings(
@@ -195,7 +192,7 @@ def _parse(record: Mapping[str, Any], party: Party, folder: Path) -> PartySettin
         witness=None if witness is None else str(witness),
         questions=store.file("questions") if party is Party.PROXY else None,
         keep_days=store.whole("keep_days", at_most=36_500, default=KEEP_DAYS),
-        other=_other(SettingsTable(record, "other", OTHER, folder)),
+        other=_other(ConfigTable.under(record, "other", OTHER, folder)),
         pace=ServicePace(**pace),
         secrets={key: read_secret_file(f"secrets.{key}", secrets.file(key)) for key in SECRETS[party]},
     )
@@ -217,15 +214,13 @@ def _owner(record: Mapping[str, Any]) -> Party | None:
 
 def load_either_settings(path: Path) -> PartySettings:
     """Settings of whichever party they are of."""
-    try:
+    with error_prefix(str(path)):
         party = _owner(read_toml(path, "settings"))
-    except BadInput as refusal:
-        raise BadInput(f"{path}: {refusal}") from None
     return load_settings(path, party or Party.PROXY)
 
 
-def _listen(section: SettingsTable) -> ListenSettings:
-    certificate, private_key = section.file_if_any("certificate"), section.file_if_any("private_key")
+def _listen(section: ConfigTable) -> ListenSettings:
+    certificate, private_key = section.optional_file("certificate"), section.optional_file("private_key")
     if (certificate is None) != (private_key is None):
         raise BadInput("listen: expected certificate and private_key, or neither, got one of them")
     if certificate is not None and private_key is not None:
@@ -244,8 +239,8 @@ def _listen(section: SettingsTable) -> ListenSettings:
     return ListenSettings(host, section.whole("port", at_most=65_535), certificate, private_key, behind_tls)
 
 
-def _other(section: SettingsTable) -> OtherParty:
-    trust = section.file_if_any("trust")
+def _other(section: ConfigTable) -> OtherParty:
+    trust = section.optional_file("trust")
     if trust is not None:
         check_certificate("other.trust", trust)
     return OtherParty(check_url("other.url", section.text("url")), trust)
@@ -317,23 +312,21 @@ class Parties:
 
 
 def load_parties(path: Path) -> Parties:
-    try:
+    with error_prefix(str(path)):
         record, folder = read_toml(path, "settings"), path.resolve().parent
-        SettingsTable(record, "", ("proxy", "server"), folder)
+        ConfigTable(record, "", ("proxy", "server"))
         return Parties(*(_known_party(record, name, folder) for name in ("proxy", "server")))
-    except BadInput as refusal:
-        raise BadInput(f"{path}: {refusal}") from None
 
 
 def _known_party(record: dict[str, object], name: str, folder: Path) -> KnownParty:
-    section = SettingsTable(record, name, ("url", "public_key", "trust"), folder)
+    section = ConfigTable.under(record, name, ("url", "public_key", "trust"), folder)
     try:
         key = bytes.fromhex(section.text("public_key"))
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
         raise BadInput(f"{name}.public_key: expected {2 * KEY_BYTES} hexadecimal digits, got another text")
-    trust = section.file_if_any("trust")
+    trust = section.optional_file("trust")
     if trust is not None:
         check_certificate(f"{name}.trust", trust)
     return KnownParty(check_url(f"{name}.url", section.text("url")), key, trust)

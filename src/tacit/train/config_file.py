@@ -89,21 +89,25 @@ def parse_config(record: Mapping[str, Any], place: Path, *, also: Collection[str
     """The training that these words describe. Paths are relative to the folder of `place`; tables named in
     `also` belong to somebody else and are passed over."""
     ours = {key: value for key, value in record.items() if key not in also}
+    folder = place.resolve().parent
     top = ConfigTable(ours, "", TOP)
-    method = ConfigTable(_table(ours, "privacy"), "privacy", keys_for("privacy")).one_of("method", METHODS)
+
+    def table(name: str) -> ConfigTable:
+        return ConfigTable.under(ours, name, keys_for(name), folder)
+
+    method = table("privacy").one_of("method", METHODS)
     for name in KEYS:
         refuse_ignored(name, _table(ours, name), method)
-    folder = place.resolve().parent
-    run = read_run(ConfigTable(_table(ours, "run"), "run", keys_for("run")), folder)
-    privacy = read_privacy(ConfigTable(_table(ours, "privacy"), "privacy", keys_for("privacy")), method)
-    descent = ConfigTable(_table(ours, "descent"), "descent", keys_for("descent"))
+    run = read_run(table("run"))
+    privacy = read_privacy(table("privacy"), method)
+    descent = table("descent")
     if method in DP_SGD_METHODS and privacy.k not in (0, "auto") and "start_rate" in descent:
         raise BadInput("descent.start_rate: expected none where noisy labels give the start, got one")
-    ledger = read_ledger(ConfigTable(_table(ours, "ledger"), "ledger", keys_for("ledger")), folder)
+    ledger = read_ledger(table("ledger"))
     if run.simulated is not None and ours.get("ledger"):
         raise BadInput("ledger: expected no such table with run.simulated, which reserves nothing, got one")
-    export = ConfigTable(_table(ours, "export"), "export", keys_for("export"))
-    statistic = read_statistic(ConfigTable(_table(ours, "statistic"), "statistic", keys_for("statistic")))
+    export = table("export")
+    statistic = read_statistic(table("statistic"))
     if method == "statistic" and "model" in ours:
         raise BadInput("model: expected no such table with method statistic, which brings its own, got one")
     model = FieldFactors(statistic.rank) if method == "statistic" else read_model(_table(ours, "model"))
@@ -112,19 +116,19 @@ def parse_config(record: Mapping[str, Any], place: Path, *, also: Collection[str
     return TrainingConfig(
         place=place,
         data=folder / _path(top, "data", "the folder of a prepared log"),
-        part=top.text("part", "train") or "train",
+        part=top.text("part", "train"),
         out=folder / _path(top, "out", "the folder that the model is written to"),
         model=model,
         privacy=privacy,
-        labels=read_labels(ConfigTable(_table(ours, "labels"), "labels", keys_for("labels"))),
+        labels=read_labels(table("labels")),
         plain=read_plain(descent) if method == "plain" else Learning(),
         descent=read_descent(descent) if method in DP_SGD_METHODS else PrivateLearning(),
         statistic=statistic,
-        speed=read_speed(ConfigTable(_table(ours, "speed"), "speed", keys_for("speed"))),
+        speed=read_speed(table("speed")),
         ledger=ledger,
-        keeping=read_checkpoint(ConfigTable(_table(ours, "checkpoint"), "checkpoint", keys_for("checkpoint"))),
+        keeping=read_checkpoint(table("checkpoint")),
         run=run,
-        onnx=folder / str(export.text("onnx")) if "onnx" in export else None,
+        onnx=export.optional_file("onnx"),
         said=ours,
     )
 
@@ -138,7 +142,7 @@ def _table(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _path(top: ConfigTable, key: str, what: str) -> str:
     top.needed(key, what)
-    return str(top.text(key))
+    return top.text(key)
 
 
 def read_model(record: Mapping[str, Any]) -> Architecture:
@@ -148,7 +152,7 @@ def read_model(record: Mapping[str, Any]) -> Architecture:
     name = ConfigTable(record, "model", ("name", *sorted(every))).one_of("name", names)
     kind = next(kind for kind in ARCHITECTURES if kind.name == name)
     table = ConfigTable(record, "model", ("name", *(each.name for each in fields(kind))))
-    table.checked_types(SHAPES)
+    table.check_types(SHAPES)
     with error_prefix("model"):
         return make_architecture(name, table.some(*(each.name for each in fields(kind))))
 
@@ -160,7 +164,7 @@ def read_privacy(table: ConfigTable, method: str) -> PrivacySettings:
             if key in table:
                 raise BadInput(f"privacy.{key}: expected only with a unit of several rows, got unit impression")
     cap = Cap(
-        table.whole("cap", 1, at_least=1) or 1,
+        table.whole("cap", 1, at_least=1),
         CapChoice(table.one_of("cap_choice", tuple(CapChoice), "first")),
         Split(table.one_of("split", tuple(Split), "epsilon/K")),
     )
@@ -191,9 +195,9 @@ def check_epsilon(name: str, said: expect.Number) -> Fraction:
 
 
 def read_labels(table: ConfigTable) -> LabelSettings:
-    table.checked_types(TYPES)
+    table.check_types(TYPES)
     way = table.one_of("mechanism", (RESPONSE, PRIOR, LAPLACE), RESPONSE)
-    version = table.whole("version", 0, at_least=0) or 0
+    version = table.whole("version", 0)
     learning = _learning(table)
     rate = None
     if way == RESPONSE:
@@ -218,7 +222,7 @@ def read_plain(table: ConfigTable) -> Learning:
 
 
 def read_descent(table: ConfigTable) -> PrivateLearning:
-    table.checked_types(TYPES)
+    table.check_types(TYPES)
     keys = ("epochs", "batch", "clip_norm", "rate", "penalty", "start_rate", "recalibrate")
     # With a momentum and no name it is SGD, which alone has one.
     decay, optimizer = _decay(table), _optimizer(table, "sgd" if "momentum" in table else "adam")
@@ -227,7 +231,7 @@ def read_descent(table: ConfigTable) -> PrivateLearning:
 
 
 def read_statistic(table: ConfigTable) -> NoisyStatistic:
-    table.checked_types({"rank": "a whole number", "clip_norm": "a number", "most_pairs": "a whole number"})
+    table.check_types({"rank": "a whole number", "clip_norm": "a number", "most_pairs": "a whole number"})
     said = table.number("rate")
     prior = {} if said is None else {"rate": float(expect.probability("statistic.rate", said))}
     with error_prefix("statistic"):
@@ -237,11 +241,12 @@ def read_statistic(table: ConfigTable) -> NoisyStatistic:
 def read_speed(table: ConfigTable) -> Speed:
     usual = Speed()
     form = table.one_of("noise", tuple(NoiseForm), usual.noise_form)
-    return Speed(table.whole("microbatch", usual.microbatch, at_least=1) or usual.microbatch, NoiseForm(form))
+    return Speed(table.whole("microbatch", usual.microbatch, at_least=1), NoiseForm(form))
 
 
-def read_ledger(table: ConfigTable, folder: Path) -> LedgerSettings:
-    path, witness, secret = (table.text(key) for key in ("path", "witness", "secret"))
+def read_ledger(table: ConfigTable) -> LedgerSettings:
+    path = table.place("path") if "path" in table else None
+    witness, secret = table.optional_file("witness"), table.optional_file("secret")
     for key in ("witness", "scope", "relation", "key"):
         if key in table and path is None:
             raise BadInput(f"ledger.path: expected the ledger that ledger.{key} belongs to, got no such key")
@@ -251,17 +256,17 @@ def read_ledger(table: ConfigTable, folder: Path) -> LedgerSettings:
     if path is not None:
         table.needed("scope", "the ledger's name for these people's data")
     return LedgerSettings(
-        path=path if path is None or "://" in path else str(folder / path),
-        witness=None if witness is None else str(folder / witness),
-        scope=table.text("scope"),
+        path=path,
+        witness=None if witness is None else str(witness),
+        scope=table.optional_text("scope"),
         relation=relation,
-        key=table.text("key"),
-        secret=None if secret is None else folder / secret,
+        key=table.optional_text("key"),
+        secret=secret,
     )
 
 
 def read_checkpoint(table: ConfigTable) -> CheckpointSettings:
-    steps, minutes = table.whole("every_steps", at_least=1), table.number("every_minutes")
+    steps, minutes = table.optional_whole("every_steps", at_least=1), table.number("every_minutes")
     if minutes is not None:
         expect.positive("checkpoint.every_minutes", minutes)
     if steps is not None and minutes is None:
@@ -271,12 +276,11 @@ def read_checkpoint(table: ConfigTable) -> CheckpointSettings:
     )
 
 
-def read_run(table: ConfigTable, folder: Path) -> RunSettings:
+def read_run(table: ConfigTable) -> RunSettings:
     if isinstance(table.some("simulated").get("simulated"), bool):
         raise BadInput("run.simulated: expected a seed, such as 1, got true or false")
-    seed = table.whole("simulated", at_least=0)
-    board, mlflow = table.text("tensorboard"), table.text("mlflow")
-    return RunSettings(seed, None if board is None else folder / board, mlflow)
+    seed = table.optional_whole("simulated", at_least=0)
+    return RunSettings(seed, table.optional_file("tensorboard"), table.optional_text("mlflow"))
 
 
 def _short(number: Fraction) -> str:
@@ -286,13 +290,13 @@ def _short(number: Fraction) -> str:
 
 def _unit(table: ConfigTable) -> Unit:
     kind = UnitKind(table.one_of("unit", tuple(UnitKind), "impression"))
-    days = table.whole("window_days", at_least=1)
+    days = table.optional_whole("window_days", at_least=1)
     if days is None:
         if "window_origin" in table:
             raise BadInput("privacy.window_origin: expected only with window_days, got it alone")
-        return Unit(kind, ad_tech=table.text("ad_tech"))
+        return Unit(kind, ad_tech=table.optional_text("ad_tech"))
     origin = expect.integer("privacy.window_origin", table.some("window_origin").get("window_origin", 0))
-    return Unit(kind, Window.days(days, origin=origin), table.text("ad_tech"))
+    return Unit(kind, Window.days(days, origin=origin), table.optional_text("ad_tech"))
 
 
 def _share(table: ConfigTable) -> float | Literal["auto"]:
@@ -305,7 +309,7 @@ def _share(table: ConfigTable) -> float | Literal["auto"]:
 
 
 def _learning(table: ConfigTable) -> Learning:
-    table.checked_types(TYPES)
+    table.check_types(TYPES)
     decay, optimizer = _decay(table), _optimizer(table, "adam")
     with error_prefix(table.path):
         return Learning(**table.some("epochs", "batch", "rate", "penalty"), decay=decay, optimizer=optimizer)

@@ -35,7 +35,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tacit.config import read_toml
+from tacit.config import error_prefix, read_toml
 from tacit.data.reading.layout import CellType, Encoding, FileLayout
 from tacit.data.splits import LogSplit
 from tacit.errors import BadInput
@@ -179,10 +179,8 @@ CELL_TYPES = {
 def load_log(path: str | Path) -> Log:
     """The log that a TOML file describes."""
     place = str(path)
-    try:
+    with error_prefix(place):
         return _log(read_toml(path, "a schema"), place)
-    except BadInput as refusal:
-        raise BadInput(f"{place}: {refusal}") from None
 
 
 def _log(record: Mapping[str, Any], place: str) -> Log:

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tacit import expect
-from tacit.config import read_toml
+from tacit.config import error_prefix, read_toml
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Attribute, Decimals, MetreCells, SetOf, Steps
 from tacit.schema.contexts.tree import ANYTHING, Tree
@@ -252,10 +252,8 @@ Made = TypeVar("Made")
 
 def load_hierarchy(path: str | Path) -> Sequence | Lattice:
     """The hierarchy that a TOML file describes; files named in it are relative to its folder."""
-    try:
+    with error_prefix(str(path)):
         return parse_hierarchy(read_toml(path, "a hierarchy of contexts"), Path(path).parent)
-    except BadInput as refusal:
-        raise BadInput(f"{path}: {refusal}") from None
 
 
 def parse_hierarchy(record: Mapping[str, Any], folder: Path) -> Sequence | Lattice:
@@ -273,15 +271,16 @@ def parse_hierarchy(record: Mapping[str, Any], folder: Path) -> Sequence | Latti
         table = _check_keys("sequence", record["sequence"], ("steps",))
         if "steps" not in table:
             raise BadInput("sequence.steps: expected a list of levels, got no such key")
-        return _under("sequence", Sequence, attributes, table["steps"])
+        with error_prefix("sequence"):
+            return Sequence(attributes, table["steps"])
     table = _check_keys("lattice", record["lattice"], ("finest", "coarsest"))
     finest = table.get("finest", [0] * len(attributes))
     coarsest = table.get("coarsest", [each.levels - 1 for each in attributes])
-    for key, levels in (("finest", finest), ("coarsest", coarsest)):  # each by itself, to be named by its key
-        _under("lattice", _in_keys, {"between": key}, Lattice, attributes, (levels, levels))
-    keys = {"between which": "finest and coarsest", "between": "finest and coarsest"}
-    lattice: Lattice = _under("lattice", _in_keys, keys, Lattice, attributes, (finest, coarsest))
-    return lattice
+    with error_prefix("lattice"):
+        for key, levels in (("finest", finest), ("coarsest", coarsest)):  # each alone, to be named by its key
+            _in_keys({"between": key}, Lattice, attributes, (levels, levels))
+        keys = {"between which": "finest and coarsest", "between": "finest and coarsest"}
+        return _in_keys(keys, Lattice, attributes, (finest, coarsest))
 
 
 def _attribute(place: int, entry: Any, folder: Path) -> Attribute:
@@ -300,7 +299,9 @@ def _attribute(place: int, entry: Any, folder: Path) -> Attribute:
             if key in entry:
                 raise BadInput(f"attribute {name}: expected {key} only with a tree, got it with {kind}")
         return PLACES[kind](name, _sizes(entry[kind]))
-    steps = Steps(name, _under(f"attribute {name}", _tree, kind, entry[kind], folder), entry.get("depths"))
+    with error_prefix(f"attribute {name}"):
+        tree = _tree(kind, entry[kind], folder)
+    steps = Steps(name, tree, entry.get("depths"))
     if steps.depths is not None and steps.depths[0] > steps.tree.height:
         raise BadInput(
             f"attribute {name}: expected depths of at most {steps.tree.height}, as deep as its tree, "
@@ -334,7 +335,8 @@ def _tree(kind: str, value: Any, folder: Path) -> Tree:
         return Tree((node, None if above == "" else above) for node, above in value.items())
     if not isinstance(value, str) or not value.endswith(".csv"):
         raise BadInput(f"tree: expected the name of a .csv file, got {value!r}")
-    return _under(value, read_tree, folder / value)
+    with error_prefix(value):
+        return read_tree(folder / value)
 
 
 def read_tree(path: str | Path) -> Tree:
@@ -379,11 +381,3 @@ def _in_keys(keys: Mapping[str, str], make: Callable[..., Made], *given: Any) ->
         for ours, key in keys.items():
             words = words.replace(ours, key)
         raise BadInput(words) from None
-
-
-def _under(path: str, make: Callable[..., Made], *given: Any) -> Made:
-    """What is made, or its refusal with the path in front."""
-    try:
-        return make(*given)
-    except BadInput as refusal:
-        raise BadInput(f"{path}: {refusal}") from None

@@ -18,10 +18,10 @@ from tacit.cleanroom.protocol.tokens import token_key
 from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.room.labels_file import read_labels
 from tacit.cleanroom.room.party import Room
+from tacit.config import blame_key
 from tacit.entropy import Entropy
 from tacit.errors import BadInput, TacitError
 from tacit.files import hold_lock
-from tacit.services.config import blame_key
 from tacit.services.log import configure_logging
 from tacit.services.room.inspection import verify_stored_log
 from tacit.services.room.receipts import read_agreement

@@ -34,6 +34,7 @@ from tacit.cleanroom.platform.training import TrainingProgress, train_adapter
 from tacit.cleanroom.protocol.modes import Join
 from tacit.cleanroom.protocol.terms import Mode, Terms
 from tacit.cleanroom.protocol.tokens import POINT_BYTES, PointMask, answer_points, token_key, tokens
+from tacit.config import error_prefix
 from tacit.data.columns import Columns
 from tacit.errors import BadInput, RoomError
 from tacit.privacy.statement import PrivacyStatement
@@ -99,10 +100,8 @@ def prepare_run(settings: PlatformSettings) -> PreparedRun:
         )
     model = ConversionModel.load(settings.base)
     plan = _plan(settings.plan, terms, len(examples[TRAIN]))
-    try:
+    with error_prefix("model"):
         model.add_adapter(settings.adapter, advertiser, settings.rank, seed=plan.seed, tasks=(plan.task,))
-    except BadInput as refusal:
-        raise BadInput(f"model: {refusal}") from None
     named = {part: record_names(each.records, settings, terms) for part, each in examples.items()}
     return PreparedRun(model, plan, terms, examples, named)
 

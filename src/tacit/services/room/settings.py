@@ -64,17 +64,17 @@ Paths are relative to the file's folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tacit import expect
 from tacit.cleanroom.protocol.modes import Signer
-from tacit.config import read_toml
+from tacit.config import ConfigTable, error_prefix, read_toml
 from tacit.errors import BadInput
 from tacit.files import OTHERS_MODE
-from tacit.services.config import SettingsTable
 from tacit.services.room.keys import check_key_pair, name_on_certificate
 from tacit.services.settings import check_readable, read_secret_file
 
@@ -176,17 +176,17 @@ class PlatformSettings:
 
 def settings_role(path: Path) -> Signer:
     """Whose settings these are: only a platform's say where the room is."""
-    with _blame_file(path):
+    with error_prefix(str(path)):
         record = read_toml(path, "settings")
     return Signer.PLATFORM if "room" in record else Signer.ROOM
 
 
 def load_room_settings(path: Path) -> RoomSettings:
     """Settings of a room; refuses unknown keys, and secrets that others may read."""
-    with _blame_file(path):
+    with error_prefix(str(path)):
         record, folder = read_toml(path, "settings"), path.resolve().parent
         _refuse_other(record, Signer.ROOM)
-        section = _Sections(record, folder, Signer.ROOM)
+        section = _tables(record, Signer.ROOM, folder)
         listen = section("listen", ("host", "port"))
         agreement, labels = section("agreement", ("file", "signing")), section("labels", ("file", "id"))
         secrets, store = section("secrets", ("room", "token")), section("store", STORE)
@@ -202,20 +202,20 @@ def load_room_settings(path: Path) -> RoomSettings:
             token_secret=read_secret_file("secrets.token", secrets.file("token")),
             store=store.file("room"),
             ledger=store.place("ledger"),
-            pace=RoomPace(**section("pace", [each.name for each in fields(RoomPace)]).given()),
-            room_witness=store.file_if_any("room_witness"),
+            pace=RoomPace(**section("pace", [each.name for each in fields(RoomPace)]).everything()),
+            room_witness=store.optional_file("room_witness"),
             ledger_witness=_ledger_witness(store),
         )
 
 
 def load_platform_settings(path: Path) -> PlatformSettings:
     """Settings of a platform; refuses unknown keys, and secrets that others may read."""
-    with _blame_file(path):
+    with error_prefix(str(path)):
         record, folder = read_toml(path, "settings"), path.resolve().parent
         _refuse_other(record, Signer.PLATFORM)
-        section = _Sections(record, folder, Signer.PLATFORM)
+        section = _tables(record, Signer.PLATFORM, folder)
         agreement, secrets = section("agreement", ("file",)), section("secrets", ("token", "mask"))
-        mask = secrets.file_if_any("mask")
+        mask = secrets.optional_file("mask")
         data, run = section("data", ("columns", "advertiser")), section("run", ("name", "folder"))
         model = section("model", ("base", "adapter", "rank", "out"))
         return PlatformSettings(
@@ -232,40 +232,17 @@ def load_platform_settings(path: Path) -> PlatformSettings:
             out=model.file("out"),
             run=_file_name("run.name", run.text("name")),
             folder=run.file("folder"),
-            plan=section.free("plan").given(),
-            patience=LinkPatience(**section("patience", [each.name for each in fields(LinkPatience)]).given()),
+            plan=section("plan", record.get("plan", ())).everything(),
+            patience=LinkPatience(
+                **section("patience", [each.name for each in fields(LinkPatience)]).everything()
+            ),
         )
 
 
-class _Sections:
-    """The tables of one party's file."""
-
-    def __init__(self, record: Mapping[str, Any], folder: Path, role: Signer) -> None:
-        SettingsTable(record, "", TOP[role], folder)
-        self._record, self._folder = record, folder
-
-    def __call__(self, name: str, allowed: list[str] | tuple[str, ...]) -> SettingsTable:
-        return SettingsTable(self._record, name, allowed, self._folder)
-
-    def free(self, name: str) -> SettingsTable:
-        """A table whose keys are checked by the record that they are for."""
-        found = self._record.get(name, {})
-        return SettingsTable(
-            self._record, name, list(found) if isinstance(found, Mapping) else (), self._folder
-        )
-
-
-class _blame_file:  # noqa: N801 (used like a function)
-    """Puts the file's name before what is refused in it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, refusal: BaseException | None, _trace: object) -> None:
-        if isinstance(refusal, BadInput):
-            raise BadInput(f"{self._path}: {refusal}") from None
+def _tables(record: Mapping[str, Any], role: Signer, folder: Path) -> Callable[..., ConfigTable]:
+    """The tables of one party's file, each by its name and the keys that it may have."""
+    ConfigTable(record, "", TOP[role])
+    return partial(ConfigTable.under, record, folder=folder)
 
 
 def _refuse_other(record: Mapping[str, Any], role: Signer) -> None:
@@ -275,7 +252,7 @@ def _refuse_other(record: Mapping[str, Any], role: Signer) -> None:
         raise BadInput(f"expected a {role}'s settings, got a {found}'s")
 
 
-def _identity(section: SettingsTable) -> TlsIdentity:
+def _identity(section: ConfigTable) -> TlsIdentity:
     places = {key: section.file(key) for key in TLS}
     for key, place in places.items():
         mode = check_readable(f"tls.{key}", place)
@@ -296,13 +273,13 @@ def _file_name(key: str, name: str) -> str:
     return name
 
 
-def _rank(model: SettingsTable) -> int:
+def _rank(model: ConfigTable) -> int:
     rank = model.whole("rank", at_most=4096, default=8)
     return expect.whole("model.rank", rank, at_least=1)
 
 
-def _ledger_witness(store: SettingsTable) -> Path | None:
-    found = store.file_if_any("ledger_witness")
+def _ledger_witness(store: ConfigTable) -> Path | None:
+    found = store.optional_file("ledger_witness")
     if found is None and store.place("ledger").startswith("postgresql"):
         raise BadInput(
             "store.ledger_witness: expected a path, which a ledger in PostgreSQL needs, got no such key"
@@ -310,8 +287,8 @@ def _ledger_witness(store: SettingsTable) -> Path | None:
     return found
 
 
-def _advertiser(data: SettingsTable) -> int | str:
-    value = data.given().get("advertiser")
+def _advertiser(data: ConfigTable) -> int | str:
+    value = data.everything().get("advertiser")
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return data.text("advertiser")

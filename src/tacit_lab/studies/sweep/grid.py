@@ -87,7 +87,7 @@ def parse_sweep(record: Mapping[str, Any], place: Path) -> Sweep:
     axes = tuple(_axes(record[SWEEP]))
     if not axes:
         raise BadInput("sweep: expected at least one list, such as epsilon = [1, 4, 8], got none")
-    seeds = table.whole("seeds", 1, at_least=1) or 1
+    seeds = table.whole("seeds", 1, at_least=1)
     count = math.prod(len(axis.values) for axis in axes)
     if count * seeds > MOST_RUNS:
         raise BadInput(f"sweep: expected at most {MOST_RUNS:,} runs, got {count * seeds:,}")
@@ -96,7 +96,7 @@ def parse_sweep(record: Mapping[str, Any], place: Path) -> Sweep:
         if not isinstance(base.get(key, {}), Mapping):
             raise BadInput(f"{key}: expected a table [{key}], got {base[key]!r}")
     nothing = "promise" in table and table.one_of("promise", ("nothing",)) == "nothing"
-    return Sweep(axes, _points(base, axes, place), seeds, table.text("part"), nothing)
+    return Sweep(axes, _points(base, axes, place), seeds, table.optional_text("part"), nothing)
 
 
 def _axes(record: Mapping[str, Any]) -> list[SweepAxis]:
