@@ -17,7 +17,7 @@ LIBRARY, LAB = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
 
 # Who may import whom, by room, from the ground up. A room may always import itself. `studies` and `bench` are
 # the rooms of `tacit_lab`, which the library never imports, except for the commands that run them.
-GROUND = frozenset({"errors", "expect", "config", "files"})
+GROUND = frozenset({"errors", "expect", "config", "files", "progress"})
 MATHS = GROUND | {"schema", "privacy", "kernels", "entropy"}
 STAGES = frozenset({"data", "gather", "train", "cleanroom", "deliver", "bill"})
 WHOLE = MATHS | STAGES | {"pipeline", "town", "store"}
@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "expect": frozenset({"errors"}),
     "config": frozenset({"errors", "expect"}),
     "files": frozenset({"errors", "expect"}),
+    "progress": frozenset(),
     "threads": frozenset(),
     "kernels": frozenset({"errors"}),
     "entropy": GROUND | {"kernels"},

@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tacit.errors import BadInput
+from tacit.progress import Count, Progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import ProgressColumn
 
 Item = TypeVar("Item")
 
@@ -73,12 +78,18 @@ def print_table(
     print(drawn.get(), end="")
 
 
-def track_progress(items: Sequence[Item], label: str) -> Iterator[Item]:
-    """Yield the items under a progress line on stderr; quiet when stderr is not a terminal."""
+def bars(*columns: ProgressColumn, transient: bool = True) -> RichProgress:
+    """Progress bars on stderr, drawn only where it is a terminal; `transient` ones are gone afterwards."""
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=transient, disable=not sys.stderr.isatty())
+
+
+def track_progress(items: Sequence[Item], label: str) -> Iterator[Item]:
+    """Yield the items under a progress line on stderr; quiet when stderr is not a terminal."""
+    with bars() as progress:
         task = progress.add_task(label, total=len(items))
         for item in items:
             yield item
@@ -86,12 +97,9 @@ def track_progress(items: Sequence[Item], label: str) -> Iterator[Item]:
 
 
 @contextmanager
-def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(label: str, total: int) -> Iterator[Count]:
     """A bar on stderr that is told how far the work is; quiet when stderr is not a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    with bars() as progress:
         task = progress.add_task(label, total=total)
         yield lambda done: progress.update(task, completed=done)
 
@@ -109,13 +117,12 @@ def spinner(label: str) -> Iterator[None]:
 
 
 @contextmanager
-def stage_bars() -> Iterator[Callable[[str, int, int], None]]:
+def stage_bars() -> Iterator[Progress]:
     """A bar for each stage as it comes, told by its name, how much is done and of how much; none if piped."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+    with bars(*columns, transient=False) as progress:
         tasks: dict[str, TaskID] = {}
 
         def told(stage: str, done: int, total: int) -> None:

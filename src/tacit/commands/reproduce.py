@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
+from tacit.commands.output import Subparsers, add_json_flag, bars, print_json, print_table
 from tacit.commands.places import check_folder
 from tacit.errors import BadInput, TacitError
+from tacit.progress import Progress
 from tacit_lab.studies import registry
 
 if TYPE_CHECKING:
-    from tacit_lab.studies.study import Study, StudyOutcome, StudyProgress, StudyRequest
+    from tacit_lab.studies.study import Study, StudyOutcome, StudyRequest
 
 EVERYTHING = "all"
 DEFAULT_OUT = "reproduced"
@@ -149,7 +150,7 @@ class StudyRequestTemplate:
         self.processes = _check_count("processes", args.processes, MOST_PROCESSES)
         self.out, self.data = args.out, args.data
 
-    def __call__(self, track: StudyProgress) -> StudyRequest:
+    def __call__(self, track: Progress) -> StudyRequest:
         from tacit_lab.studies.study import StudyRequest
 
         return StudyRequest(self.out, self.scale, self.seeds, self.data, self.processes, track)
@@ -201,14 +202,12 @@ def _records(study: Study, outcome: StudyOutcome) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _progress(before: str, study: Study) -> Iterator[StudyProgress]:
+def _progress(before: str, study: Study) -> Iterator[Progress]:
     """One line on stderr that says what is being done; quiet when stderr is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    shown = sys.stderr.isatty()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as progress:
+    with bars(*columns) as progress:
         task = progress.add_task(before + study.name, total=None)
 
         def track(label: str, done: int, total: int) -> None:

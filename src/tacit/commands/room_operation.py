@@ -21,7 +21,7 @@ from tacit.files import hold_lock
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tacit.cleanroom.platform.training import TrainingProgress
+    from tacit.cleanroom.platform.training import TrainingProgress, TrainingWatch
     from tacit.cleanroom.protocol.answers import RemainingBudget
     from tacit.cleanroom.protocol.terms import Terms
     from tacit.services.room.platform_run import RunOutcome
@@ -137,11 +137,8 @@ def show_bytes(count: float) -> str:
     raise AssertionError("unreachable")
 
 
-Watch = Callable[["TrainingProgress"], None]
-
-
 @contextmanager
-def _watch_run() -> Iterator[tuple[Watch, Callable[[str], None]]]:
+def _watch_run() -> Iterator[tuple[TrainingWatch, Callable[[str], None]]]:
     """One live line on a terminal; elsewhere a line every few seconds, and the last."""
     if sys.stderr.isatty():
         from rich.console import Console

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +37,7 @@ from tacit.data.value_counts import (
     sortable_bits,
 )
 from tacit.errors import BadInput
+from tacit.progress import Count, no_count
 from tacit.schema.columns import Column, Kind, Role
 
 UNITS = {
@@ -96,9 +97,7 @@ class LogDescription:
         }
 
 
-def describe(
-    reader: LogReader, progress: Callable[[int], None] = lambda _: None, *, most_held: int = MOST_HELD
-) -> LogDescription:
+def describe(reader: LogReader, progress: Count = no_count, *, most_held: int = MOST_HELD) -> LogDescription:
     """The statistics of a log, in one pass over its file, and a second where only some rows are examples.
 
     The log's delays are read too. All figures are exact. Memory does not grow with the file: at most
@@ -244,9 +243,7 @@ def _percentiles(so_far: DiskTallies, percents: Sequence[int]) -> Iterator[float
         yield below + (above - below) * (place - math.floor(place))
 
 
-def _of_all_rows(
-    reader: LogReader, progress: Callable[[int], None], most_held: int
-) -> Iterator[tuple[str, float]]:
+def _of_all_rows(reader: LogReader, progress: Count, most_held: int) -> Iterator[tuple[str, float]]:
     """Figures of all rows, by a second pass, where only some of them are examples."""
     log = replace(
         reader.log,

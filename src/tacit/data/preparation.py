@@ -6,7 +6,7 @@ One streaming pass; memory does not grow with the file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tacit.data.logs.definition import Log
 from tacit.data.reading.reader import ExampleBlock, LogReader
 from tacit.data.splits import LogSplit, Way
 from tacit.errors import BadInput
+from tacit.progress import Count, no_count
 from tacit.schema.columns import IDS, Column, Kind, LogSchema, Role
 
 NUMBERS = {
@@ -116,7 +117,7 @@ def prepare(
     *,
     split: LogSplit | None = None,
     overwrite: bool = False,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Count = no_count,
 ) -> PreparedLog:
     """Encode every example of the file, in the file's order, into `out`."""
     log, chosen = reader.log, split or reader.log.split

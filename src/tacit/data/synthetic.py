@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from tacit.data.reading.parquet import is_parquet
 from tacit.errors import BadInput
 from tacit.expect import Choice
 from tacit.files import draft_path, open_parquet, parse_json, read_json, replace_folder
+from tacit.progress import Count, no_count
 
 MARK = b"tacit.synthetic"
 ENDS = 2**16  # bytes
@@ -122,7 +123,7 @@ def write_log(
     layout: FileLayout,
     destination: Destination,
     settings: Mapping[str, Any],
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Count = no_count,
 ) -> None:
     """Write `rows` rows of a world, block by block. A world with side tables becomes a folder."""
     rows = expect.whole("rows", rows, at_least=1)

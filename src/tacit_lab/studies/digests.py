@@ -153,6 +153,7 @@ COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "config", "fil
 
 APART = {
     "errors": "says what was refused; a run that was refused leaves nothing",
+    "progress": "says how far the work is",
     "store": "remembers calibrations by the code of privacy and its libraries, and computes none",
     "studies": "counts by family: see _studies",
 }

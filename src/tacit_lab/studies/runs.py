@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from tacit.errors import BadInput
 from tacit.files import write_atomically
+from tacit.progress import Progress, no_progress
 from tacit.train.evaluation.intervals import MeasuredValue, mean_difference_over_seeds, mean_over_seeds
 from tacit_lab.studies.digests import TRAINING, digest, room_of, spell_out
 from tacit_lab.studies.logs import ReadyLog, StudyLog, build_log, is_whole, log_folder, open_log
 from tacit_lab.studies.processes import Item, map_in_processes
-from tacit_lab.studies.study import StudyProgress, StudyRequest, no_progress
+from tacit_lab.studies.study import StudyRequest
 
 if TYPE_CHECKING:
     from tacit.privacy.calibration import CalibrationMemory
@@ -76,7 +77,7 @@ def run_tasks(
     cache: Path,
     *,
     processes: int = 2,
-    track: StudyProgress = no_progress,
+    track: Progress = no_progress,
     label: str = "training",
 ) -> list[Record]:
     """A record for each task, in order. With one process everything happens in this one."""
@@ -128,7 +129,7 @@ def _measure(asked: tuple[StudyTask, Path, Records, str, Path]) -> None:
 
 
 def _each(
-    work: Callable[[Item], None], items: Sequence[Item], processes: int, track: StudyProgress, label: str
+    work: Callable[[Item], None], items: Sequence[Item], processes: int, track: Progress, label: str
 ) -> None:
     for done, _ in enumerate(map_in_processes(work, items, processes), start=1):
         track(label, done, len(items))

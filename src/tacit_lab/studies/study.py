@@ -11,10 +11,11 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tacit.errors import BadInput
 from tacit.expect import Choice
+from tacit.progress import Progress, no_progress
 from tacit_lab.studies.digests import fingerprint
 from tacit_lab.studies.results import ResultFiles, complete_result
 
@@ -25,17 +26,6 @@ class StudyScale(Choice):
     TOY = "toy"
     SMALL = "small"
     FULL = "full"
-
-
-class StudyProgress(Protocol):
-    """Told how far the work is: what is being done, how much of it is done, and out of how much."""
-
-    def __call__(self, label: str, done: int, total: int) -> None: ...
-
-
-def no_progress(label: str, done: int, total: int) -> None:
-    """For whoever does not want to know."""
-    del label, done, total
 
 
 @dataclass(frozen=True)
@@ -50,7 +40,7 @@ class StudyRequest:
     seeds: int = 3
     data: Path | None = None
     processes: int = 2
-    track: StudyProgress = field(default=no_progress, repr=False)
+    track: Progress = field(default=no_progress, repr=False)
 
     @property
     def cache(self) -> Path:

@@ -161,7 +161,7 @@ def test_a_planted_model_is_found_again_and_its_products_too() -> None:
     excess = {}
     for name, given in (("true", labels), ("shuffled", np.random.default_rng(9).permutation(labels))):
         released = method.release(planned(ids, 4), given, Simulation(2), simulated=True)
-        model = method.fit(released, ids, Simulation(3), progress=lambda done, of: seen.append((done, of)))
+        model = method.fit(released, ids, Simulation(3), progress=lambda _, done, of: seen.append((done, of)))
         excess[name] = log_loss(model, ids, probability) - best
         assert model.predict_proba(ids).mean() == pytest.approx(labels.mean(), rel=0.03)  # calibrated
         assert model.simulated

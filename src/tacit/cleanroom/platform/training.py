@@ -145,6 +145,9 @@ class TrainingProgress:
     loss: MeasuredValue | None = None
 
 
+TrainingWatch = Callable[[TrainingProgress], None]
+
+
 @dataclass(frozen=True)
 class AdapterRunSummary:
     """What a run did, all of its parts after interruptions together; seconds are those of this process."""
@@ -170,7 +173,7 @@ def train_adapter(
     *,
     run: str,
     checkpoint: Path | None = None,
-    progress: Callable[[TrainingProgress], None] = lambda _: None,
+    progress: TrainingWatch = lambda _: None,
     stopwatch: Stopwatch = time.perf_counter,
 ) -> AdapterRunSummary:
     """Train the model's adapter in place; with a checkpoint there, from where it stands.

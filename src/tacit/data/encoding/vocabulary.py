@@ -7,7 +7,7 @@ were selected under differential privacy and paid for (`VocabularySelection`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -33,6 +33,7 @@ from tacit.privacy.mechanisms.partition_selection import PartitionSelection
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SelectedPartitions
 from tacit.privacy.units import Relation
+from tacit.progress import Count, no_count
 from tacit.schema.columns import NUMERIC, Column, Kind, LogSchema, Role
 
 Ids = NDArray[np.int32]
@@ -192,7 +193,7 @@ SMALL_DOMAINS = {Kind.FLAG: 2, Kind.HOUR: 24, Kind.WEEKDAY: 7}
 
 
 def count_column_values(
-    reader: LogReader, columns: Sequence[Column], progress: Callable[[int], None] = lambda _: None
+    reader: LogReader, columns: Sequence[Column], progress: Count = no_count
 ) -> dict[str, ValueTally]:
     """How often each value of these columns came, missing ones apart; one pass over the file."""
     tallies = {column.name: ValueTally() for column in columns}

@@ -28,6 +28,7 @@ from tacit.data.reading.parquet import ParquetParser, is_parquet, parquet_names
 from tacit.data.reading.text import ParsedBlock, TextParser, blocks, first_line
 from tacit.data.synthetic import is_synthetic
 from tacit.errors import BadInput
+from tacit.progress import Count, no_count
 from tacit.schema.columns import IDS, Column, Kind, LogSchema, Role
 
 Bools = NDArray[np.bool_]
@@ -138,9 +139,7 @@ class LogReader:
         self.synthetic = all(is_synthetic(table) for table in (self.path, *self.tables.joined))
         self.first_line = 1 if self._parquet or not self._layout.header else 2  # of the rows
 
-    def stream(
-        self, work: Callable[[ExampleBlock], Result], progress: Callable[[int], None] = lambda _: None
-    ) -> Iterator[Result]:
+    def stream(self, work: Callable[[ExampleBlock], Result], progress: Count = no_count) -> Iterator[Result]:
         """The results of `work` on every block, spread over the cores; they come in order, one at a time.
 
         Every call reads and counts anew. Raises TooManyBadRows as soon as the limit is passed. `progress` is

@@ -31,6 +31,7 @@ from tacit.gather.simulate.population import (
     expected_refusal,
 )
 from tacit.gather.simulate.uploads import BlockUploads, Clock, UploadSettings, make_upload_blocks
+from tacit.progress import Count, no_count
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,6 @@ class RoundOutcome:
         }
 
 
-DeviceProgress = Callable[[int], None]
-"""Told how many devices are done."""
-
-
-def _no_progress(done: int) -> None:
-    del done
-
-
 @dataclass(frozen=True)
 class PartyStores:
     """Where one simulation keeps its state: in memory or on disk, as its caller likes."""
@@ -192,7 +185,7 @@ class SimulatedRound:
         self.proxy.open_round(round)
         self.server.open_round(round)
 
-    def run(self, *, processes: int = 1, told: DeviceProgress = _no_progress) -> RoundOutcome:
+    def run(self, *, processes: int = 1, told: Count = no_count) -> RoundOutcome:
         """The whole round: all uploads, all jobs, the agreement, the release."""
         steps = self.steps(processes)
         while True:

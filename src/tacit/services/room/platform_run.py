@@ -30,7 +30,7 @@ from tacit.cleanroom.platform.metrics import RoomMetrics
 from tacit.cleanroom.platform.plans import AdapterPlan
 from tacit.cleanroom.platform.released_labels import train_on_released
 from tacit.cleanroom.platform.statistic import DIRECTIONS, FieldCells, field_values, fit_statistic
-from tacit.cleanroom.platform.training import TrainingProgress, train_adapter
+from tacit.cleanroom.platform.training import TrainingWatch, train_adapter
 from tacit.cleanroom.protocol.modes import Join
 from tacit.cleanroom.protocol.terms import Mode, Terms
 from tacit.cleanroom.protocol.tokens import POINT_BYTES, PointMask, answer_points, token_key, tokens
@@ -134,9 +134,6 @@ def _refusal(given: Mapping[str, Any], terms: Terms, rows: int) -> BadInput | No
     return None
 
 
-Watch = Callable[[TrainingProgress], None]
-
-
 @dataclass(frozen=True)
 class RunOutcome:
     """What came of a run. Metrics are there only where they cost nothing: over labels that are flipped."""
@@ -163,7 +160,7 @@ class RunOutcome:
         }
 
 
-def train(ready: PreparedRun, link: RemoteRoom, settings: PlatformSettings, watch: Watch) -> RunOutcome:
+def train(ready: PreparedRun, link: RemoteRoom, settings: PlatformSettings, watch: TrainingWatch) -> RunOutcome:
     """Train, and save what came of it at `model.out`."""
     model, adapter, plan = ready.model, settings.adapter, ready.plan
     examples, tokens = ready.examples[TRAIN], ready.tokens[TRAIN]

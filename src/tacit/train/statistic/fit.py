@@ -21,7 +21,6 @@ the end point as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,14 +30,13 @@ from scipy.special import expit
 
 from tacit.errors import BadInput
 from tacit.privacy.randomness import Source
+from tacit.progress import Progress, no_progress
 from tacit.train.statistic.model import DesignMatrix, FactorModel, Floats, factor_gradient, factor_scores
 from tacit.train.statistic.release import ReleasedStatistic
 from tacit.train.statistic.tables import Reals, TableCells
 
 STRIDE = 1.5  # from 2 on, what is told without noise would swing for ever
 FIRST_FACTORS = 0.05  # factors of zero would stay there
-
-FitProgress = Callable[[int, int], None]
 
 
 def fit_linear(released: ReleasedStatistic, *, steps: int) -> tuple[Reals, float]:
@@ -111,7 +109,7 @@ def fit_model(
     ids: NDArray[np.integer],
     source: Source,
     effort: FitEffort,
-    progress: FitProgress = lambda _done, _of: None,
+    progress: Progress = no_progress,
 ) -> FactorModel:
     """Nothing but the statistic and public ids is read. `source` is for the first factors: any will do."""
     plan = released.plan
@@ -135,7 +133,7 @@ def fit_model(
         probability = expit(logits)
         target = probability + STRIDE * (labels - probability)
         rows, base = _fitted(design, target, rows, base, STRIDE * ridge, steps=fitting)
-        progress(number + 1, len(rounds))
+        progress("fitting the model", number + 1, len(rounds))
     return FactorModel(values, base, rows, released.simulated)
 
 

@@ -27,6 +27,7 @@ from tacit.privacy.calibration import least_noise
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import GaussianStatistic
 from tacit.privacy.units import Relation, Unit
+from tacit.progress import Progress, no_progress
 from tacit.train.statistic import fit as fitting
 from tacit.train.statistic import release as releasing
 from tacit.train.statistic.design import ExpectedHarm, StatisticPrior, best_shares
@@ -110,7 +111,7 @@ class NoisyStatistic:
         released: ReleasedStatistic,
         ids: NDArray[np.integer],
         source: Source,
-        progress: fitting.FitProgress = lambda _done, _of: None,
+        progress: Progress = no_progress,
     ) -> FactorModel:
         """A model from the statistic and the plan's public ids; of no cost, as often as one likes."""
         return fitting.fit_model(released, ids, source, self.effort, progress)
