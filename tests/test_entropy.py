@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tacit.entropy import Entropy, Keystream, Simulation, uniform_below
+from tacit.entropy import Entropy, Keystream, Simulation, draw_token, uniform_below
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.kernels.normals import BLOCK
 
@@ -341,3 +341,10 @@ def test_arrays_and_shapes_that_cannot_be_filled_are_refused() -> None:
     for n in (-1, 1.5, True):
         with pytest.raises(BadInput, match="expected n"):
             entropy.words(n)  # type: ignore[arg-type]
+
+
+def test_tokens_are_of_their_size_and_never_the_same() -> None:
+    tokens = {draw_token() for _ in range(100)}
+    assert len(tokens) == 100
+    assert {len(bytes.fromhex(token)) for token in tokens} == {16}
+    assert len(bytes.fromhex(draw_token(4))) == 4

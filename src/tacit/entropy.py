@@ -256,6 +256,11 @@ class KeyedEntropy(_Source):
         return self._fill
 
 
+def draw_token(size: int = 16) -> str:
+    """A token that nobody can guess and nobody else draws, in hex: what holds a payment, or names a run."""
+    return Entropy().bytes(size).hex()
+
+
 _living: weakref.WeakSet[Entropy] = weakref.WeakSet()
 
 

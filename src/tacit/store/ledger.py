@@ -134,7 +134,7 @@ class LedgerStore:
     def claim(self, key: str, attempt: str, *, after: Collection[str] = ()) -> Reservation:
         """Take a reservation up, so that nobody else makes its release; ReservationTaken if somebody does.
 
-        `attempt` is a token that nobody can guess and no other attempt uses (`secrets.token_hex(16)`). Whoever
+        `attempt` is a token that nobody can guess and no other attempt uses (`entropy.draw_token()`). Whoever
         goes on from something that was kept, such as a checkpoint, takes a new one, and presents under `after`
         those that were kept with it. Doing it twice is fine.
         """

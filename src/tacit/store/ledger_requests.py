@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tacit.entropy import draw_token
 from tacit.errors import ReservationTaken
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.guarantee import Guarantee
@@ -57,7 +57,7 @@ class Attempt:
     """One attempt at a release in `LedgerStore.once`; `made` says what came of it, if the end should not."""
 
     def __init__(self, ledger: LedgerStore, keys: Sequence[str]) -> None:
-        self.keys, self._ledger, self._token = keys, ledger, uuid.uuid4().hex
+        self.keys, self._ledger, self._token = keys, ledger, draw_token()
         self._made = False
 
     def claiming(self, key: str) -> Decision:

@@ -19,13 +19,12 @@ from tacit.cleanroom.protocol.modes import RECORD, RELATION
 from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.store import ReadTransaction, RoomLedger, RoomStore, WriteTransaction
-from tacit.entropy import Entropy
+from tacit.entropy import draw_token
 from tacit.errors import BudgetExceeded, ReservationTaken, RoomError, RoomRefused
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import Reservation, ReservationState, cost_on
 
-STORE_TOKEN_BYTES = 16
 HELD = ": held as long as it is open, not to be settled"  # ends the purpose of sums that are counted
 MOST_STORE_TOKENS = 64
 """That a store keeps: more calls are never between their count and its confirmation."""
@@ -114,7 +113,7 @@ def renew_store_token(transaction: WriteTransaction, release: str) -> None:
     It decides nothing that leaves. Copies of a store must not draw the same one, so it is not drawn from what
     the room was handed.
     """
-    tokens = [*_tokens(transaction, release), Entropy().bytes(STORE_TOKEN_BYTES).hex()][-MOST_STORE_TOKENS:]
+    tokens = [*_tokens(transaction, release), draw_token()][-MOST_STORE_TOKENS:]
     transaction.keep(f"holder/{release}", canonical_json(tokens))
 
 

@@ -27,7 +27,6 @@ import json
 import os
 import shutil
 import time
-import uuid
 import zipfile
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
@@ -38,6 +37,7 @@ import numpy as np
 
 from tacit import expect
 from tacit.data.folders import read_manifest
+from tacit.entropy import draw_token
 from tacit.errors import BadInput
 from tacit.files import (
     PRIVATE_MODE,
@@ -108,7 +108,7 @@ class Checkpoints:
         refusal = "expected no other run here, got one that is training"
         self._lock.enter_context(hold_lock(self.folder / "lock", str(self.folder), refusal))
         if not (self.folder / MANIFEST).exists():
-            self._write(CheckpointRecord(self._training, uuid.uuid4().hex))
+            self._write(CheckpointRecord(self._training, draw_token()))
             return False
         found = _read(self.folder)
         if found.training != self._training:
@@ -197,7 +197,7 @@ class Checkpoints:
 
     def keep(self, mark: Mark, model: Model, descent: GradientDescent) -> None:
         """Write all of it under a new name, and only then say that it is there."""
-        name = f"state-{mark.phase}-{mark.step}-{uuid.uuid4().hex[:8]}.npz"
+        name = f"state-{mark.phase}-{mark.step}-{draw_token(4)}.npz"
         with open_private(self.folder / name, "wb") as file:
             np.savez(file, allow_pickle=False, **_weights(model), **_memories(descent))
             file.flush()
@@ -250,7 +250,7 @@ class Checkpoints:
         if self._exchange is None:
             self._write(kept)
             return
-        token, known = uuid.uuid4().hex, kept.tokens
+        token, known = draw_token(), kept.tokens
         self._write(replace(kept, tokens=(*known, token)))  # before it counts: a run that dies here has both
         self._exchange(token, known)
         self._kept = replace(kept, tokens=(token,))  # said on the disk with the next one
