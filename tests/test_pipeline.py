@@ -15,7 +15,6 @@ from scipy.special import expit, logit
 
 from tacit.cleanroom.model.learning import predict
 from tacit.cleanroom.protocol.modes import RECORD, RELATION
-from tacit.cleanroom.room.memory_store import MemoryLedger
 from tacit.cli import main
 from tacit.data.generators.town import (
     ACTIVITIES,
@@ -37,10 +36,10 @@ from tacit.gather.client.contributions import Event
 from tacit.gather.estimate.plan import plan_run
 from tacit.gather.estimate.top_down import public_nodes
 from tacit.gather.protocol.promises import Contribution
-from tacit.gather.simulate.memory import MemoryLedger as GatherLedger
 from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
 from tacit.gather.simulate.rounds import PartyStores
 from tacit.gather.simulate.runs import count_on_devices
+from tacit.memory_ledger import MemoryLedger
 from tacit.pipeline import (
     ADAPTER,
     CANDIDATES,
@@ -142,7 +141,7 @@ def test_devices_count_no_more_events_than_the_run_allows() -> None:
     nodes = public_nodes(town.hierarchy, {"place": QUARTERS, "doing": ACTIVITIES})
     run = plan_run(contribution=Contribution(events=2, each=2), levels=3, parties=60, epsilon=30)
     assert run.published_sd(60) < 2
-    ledgers = MemoryLedger(), GatherLedger()
+    ledgers = MemoryLedger(), MemoryLedger()
     for ledger in ledgers:
         ledger.grant(DEVICES, run.cost)
     books = PartyStores(MemoryProxyStore(), MemoryServerStore(), ledgers[1], ledgers[0])

@@ -22,7 +22,8 @@ from tacit.gather.protocol.noise import UserNoise
 from tacit.gather.protocol.releases import _purpose
 from tacit.gather.proxy.store import ProxyPhase
 from tacit.gather.server.store import ServerPhase
-from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore
+from tacit.gather.simulate.memory import MemoryProxyStore
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.privacy.noise.shares import SkellamShares

@@ -19,7 +19,8 @@ from tacit.gather.protocol.credentials import issue_device_key
 from tacit.gather.protocol.messages import RoundResult
 from tacit.gather.protocol.promises import Contribution
 from tacit.gather.protocol.rounds import Question
-from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Amount
 from tests.support.gather_town import GROUP, LEAF, ROOT, Log, town

@@ -18,7 +18,7 @@ LIBRARY, LAB = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
 # Who may import whom, by room, from the ground up. A room may always import itself. `studies` and `bench` are
 # the rooms of `tacit_lab`, which the library never imports, except for the commands that run them.
 GROUND = frozenset({"errors", "expect", "config", "files", "progress"})
-MATHS = GROUND | {"schema", "privacy", "kernels", "entropy"}
+MATHS = GROUND | {"schema", "privacy", "kernels", "entropy", "memory_ledger"}
 STAGES = frozenset({"data", "gather", "train", "cleanroom", "deliver", "bill"})
 WHOLE = MATHS | STAGES | {"pipeline", "town", "store"}
 LAB_ROOMS = frozenset({"studies", "bench"})
@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "entropy": GROUND | {"kernels"},
     "schema": GROUND,
     "privacy": GROUND | {"schema", "kernels"},
+    "memory_ledger": frozenset({"privacy"}),
     "data": MATHS,
     "gather": MATHS,
     "train": MATHS | {"data"},

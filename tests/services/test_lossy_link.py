@@ -20,6 +20,7 @@ from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
+from tacit.memory_ledger import MemoryLedger
 from tacit.services.http_client import fetch_result
 from tacit.services.proxy_driver import LONGEST_PAUSE_SECONDS, LinkState, RoundDriver
 from tacit.services.proxy_intake import UnsettledRounds
@@ -33,7 +34,6 @@ from tests.support.service_worlds import (
     OPENS,
     SERVER_URL,
     SKEW,
-    Ledger,
     ProxyStore,
     ServerStore,
     a_round,
@@ -59,7 +59,7 @@ class Lossy:
 
     def __post_init__(self) -> None:
         keys = SealingKey.generate(), SealingKey.generate()
-        self.store, ledgers = ProxyStore(), (Ledger(), Ledger())
+        self.store, ledgers = ProxyStore(), (MemoryLedger(), MemoryLedger())
         self.server = Server(keys[1], ServerStore(), ledgers[1], check_key=CHECK)
         proxy = Proxy(keys[0], self.store, ledgers[0], enrolment_secret=ENROLMENT, check_key=CHECK)
         self.rounds = [a_round(*keys, task=f"run {number}") for number in range(ROUNDS)]

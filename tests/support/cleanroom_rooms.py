@@ -34,10 +34,11 @@ from tacit.cleanroom.protocol.slabs import (
 )
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory_store import MemoryLedger, MemoryRoomStore
+from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import RoomRefused
+from tacit.memory_ledger import MemoryLedger
 
 PLATFORM, ROOM = "ads.example", "shop.example"
 PLATFORM_KEY, ROOM_KEY = private_key(bytes([1]) * 32), private_key(bytes([2]) * 32)

@@ -26,7 +26,8 @@ from tacit.gather.protocol.uploads import Upload
 from tacit.gather.proxy.party import Proxy, drive
 from tacit.gather.proxy.store import ProxyPhase
 from tacit.gather.server.party import Server
-from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.privacy.noise.distributions import Skellam

@@ -33,10 +33,9 @@ from tacit.gather.protocol.rounds import Round
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.proxy.store import ProxyPhase
 from tacit.gather.server.party import Server
-from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget
-from tacit.privacy.ledger.lines import Line
-from tacit.privacy.ledger.rules import Account
 from tacit.privacy.noise.distributions import DiscreteLaplace
 from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
@@ -93,11 +92,6 @@ class ServerStore(MemoryServerStore):
 
     def forget(self, digest: bytes) -> None:
         self.forgotten.append(digest)
-
-
-class Ledger(MemoryLedger):
-    def account(self, line: Line) -> Account | None:
-        return self.now.accounts.get(line)
 
 
 class Loop:
@@ -164,7 +158,7 @@ class World:
         self.pace = ServicePace(**{"commit_wait_ms": 2, "look_every_ms": 5, **pace})
         self.keys = {party: SealingKey.generate() for party in (Party.PROXY, Party.SERVER)}
         self.proxy_store, self.server_store = ProxyStore(), ServerStore()
-        self.proxy_ledger, self.server_ledger = Ledger(), Ledger()
+        self.proxy_ledger, self.server_ledger = MemoryLedger(), MemoryLedger()
         self.round = self.a_round()
         for ledger in (self.proxy_ledger, self.server_ledger):
             ledger.grant(self.round.line, GRANTED)

@@ -27,9 +27,10 @@ from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, Stati
 from tacit.cleanroom.protocol.signatures import new_key, public_key
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory_store import MemoryLedger, MemoryRoomStore
+from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.store import RoomLedger
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.randomness import Source
 

@@ -173,8 +173,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _books(round: Round, folder: Path | None) -> PartyStores:
-    from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+    from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
     from tacit.gather.simulate.rounds import PartyStores
+    from tacit.memory_ledger import MemoryLedger
 
     if folder is None:
         ledgers = MemoryLedger(), MemoryLedger()

@@ -24,7 +24,8 @@ from tacit.gather.protocol.releases import sum_shares
 from tacit.gather.protocol.rounds import CHECK_BYTES, DIGEST_BYTES, MOST_CELLS, Round
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
-from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.audit.case import AuditCase, AuditDraws, claimed_epsilon, discrete_law, empirical_case
 from tacit.privacy.audit.catalogue import most_revealing_count
 from tacit.privacy.noise.distributions import DiscreteGaussian, Skellam

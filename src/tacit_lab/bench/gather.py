@@ -31,9 +31,10 @@ from tacit.gather.protocol.sharing import sharing_scheme
 from tacit.gather.protocol.uploads import Upload, upload_size
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
-from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
 from tacit.gather.simulate.population import Population, SimulationKeys, round_for_population
 from tacit.gather.simulate.rounds import PartyStores, RoundOutcome, SimulatedRound
+from tacit.memory_ledger import MemoryLedger
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore
 from tacit_lab.bench.measurement import Measurement, SuiteProgress, UnitCost, processor_model

@@ -148,7 +148,7 @@ def _version(library: str) -> str:
         return "none"
 
 
-COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "config", "files")
+COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "config", "files", "memory_ledger")
 """The rooms whose code any study's figures may depend on."""
 
 APART = {

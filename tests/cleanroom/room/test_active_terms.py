@@ -13,10 +13,11 @@ import pytest
 from tacit.cleanroom.protocol.agreement import Agreement, AgreementStep
 from tacit.cleanroom.protocol.modes import Mode, Signer, budget_summary, statement_after
 from tacit.cleanroom.protocol.refusals import Refusal
-from tacit.cleanroom.room.memory_store import MemoryLedger, MemoryRoomStore
+from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.payment import budget_line, release_name
 from tacit.errors import BadInput, RoomError
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget
 from tests.support.cleanroom_rooms import (
     NOW,

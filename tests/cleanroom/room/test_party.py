@@ -14,10 +14,11 @@ from tacit.cleanroom.protocol.modes import Signer
 from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.room import party, quotas, sums
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory_store import MemoryLedger, MemoryRoomStore
+from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.store import REFUSALS_A_MINUTE
 from tacit.errors import RoomRefused
+from tacit.memory_ledger import MemoryLedger
 from tests.support.cleanroom_rooms import (
     NOW,
     PLATFORM,

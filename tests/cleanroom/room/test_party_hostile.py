@@ -17,10 +17,11 @@ from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import StepRequest
 from tacit.cleanroom.room import sums
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory_store import MemoryLedger, MemoryRoomStore
+from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
+from tacit.memory_ledger import MemoryLedger
 from tests.support.cleanroom_rooms import (
     LAYOUT,
     NOW,

@@ -14,11 +14,12 @@ from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.protocol.tokens import PointMask, answer_points
 from tacit.cleanroom.room.labels import LabelTable, flipped_labels
-from tacit.cleanroom.room.memory_store import MemoryLedger, MemoryRoomStore
+from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.payment import agreed_budget
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
+from tacit.memory_ledger import MemoryLedger
 from tests.support.cleanroom_rooms import (
     NOW,
     PLATFORM,

@@ -18,7 +18,7 @@ from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.active_terms import activate_terms, adopt_agreement, store_identity
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory_store import MemoryLedger, MemoryRoomStore
+from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.payment import (
     agreed_budget,
@@ -31,6 +31,7 @@ from tacit.cleanroom.room.payment import (
 )
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget
 from tacit.store.ledger import LedgerStore
 from tests.support.cleanroom_rooms import (

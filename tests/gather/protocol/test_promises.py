@@ -20,7 +20,7 @@ from tacit.gather.protocol.releases import content_hash, draw_party_noise, noise
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.proxy.store import ProxyPhase
-from tacit.gather.simulate.memory import MemoryLedger
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.rules import Reservation, ReservationState
 from tacit.privacy.noise.distributions import DiscreteGaussian, DiscreteLaplace, Skellam

@@ -22,7 +22,7 @@ from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.protocol.noise import ServerNoise
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.protocol.uploads import Upload, upload_size
-from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
 from tacit.gather.simulate.population import (
     MISBEHAVIOURS,
     SHIFT,
@@ -36,6 +36,7 @@ from tacit.gather.simulate.population import (
 )
 from tacit.gather.simulate.rounds import PartyStores, RoundOutcome, SimulatedRound
 from tacit.gather.simulate.uploads import UploadSettings, make_upload_blocks, make_uploads
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.noise.distributions import DiscreteLaplace
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore

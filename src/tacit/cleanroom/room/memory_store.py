@@ -1,10 +1,10 @@
-"""In-memory store and ledger of a room, for attacks, studies and tests. Both end with the process."""
+"""In-memory store of a room, for attacks, studies and tests: gone with the process."""
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,11 +13,7 @@ from tacit.cleanroom.protocol.tokens import TOKEN_BYTES
 from tacit.cleanroom.room.labels import Records
 from tacit.cleanroom.room.store import ReadTransaction, StoredAnswer, WriteTransaction
 from tacit.errors import RoomError
-from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.chain import START, ChainHead
-from tacit.privacy.ledger.guarantee import Guarantee
-from tacit.privacy.ledger.lines import Amount, Line
-from tacit.privacy.ledger.rules import Account, Change, Ledger, Reservation, cost_on
 
 
 @dataclass
@@ -116,46 +112,6 @@ class _Transaction:
 def _each(records: Records) -> Iterator[bytes]:
     spelled = records.tobytes()
     return (spelled[start : start + TOKEN_BYTES] for start in range(0, len(spelled), TOKEN_BYTES))
-
-
-class MemoryLedger:
-    """What a room pays from, by the rules of the durable ledger."""
-
-    def __init__(self) -> None:
-        self._now = Ledger()
-        self._lock = threading.Lock()
-
-    def grant(self, line: Line, limit: Budget) -> Account:
-        with self._lock:
-            self._now = self._now.after(self._now.grant(line, Amount.limit(limit)))
-            return self._now.accounts[line]
-
-    def reserve(self, key: str, line: Line, cost: Guarantee | Budget, purpose: str) -> Reservation:
-        with self._lock:
-            return self._settled(self._now.reserve(key, line, cost_on(line, cost), purpose))
-
-    def claim(self, key: str, attempt: str, *, after: Collection[str] = ()) -> Reservation:
-        with self._lock:
-            return self._settled(self._now.claim(key, attempt, after=after))
-
-    def make(self, key: str, attempt: str, release: str) -> Reservation:
-        with self._lock:
-            return self._settled(self._now.make(key, attempt, release))
-
-    def commit(self, key: str, attempt: str | None = None) -> Reservation:
-        with self._lock:
-            return self._settled(self._now.commit(key, attempt))
-
-    def reservation(self, key: str) -> Reservation | None:
-        return self._now.reservations.get(key)
-
-    def account(self, line: Line) -> Account | None:
-        return self._now.accounts.get(line)
-
-    def _settled(self, change: Change) -> Reservation:
-        assert change.reservation is not None, "reserving and committing always have one"
-        self._now = self._now.after(change)
-        return change.reservation
 
 
 class MemoryRoomStore:

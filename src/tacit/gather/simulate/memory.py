@@ -1,4 +1,4 @@
-"""The parties' stores and ledgers in memory: for simulations and tests, gone with the process."""
+"""The parties' stores in memory: for simulations and tests, gone with the process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from tacit.gather.proxy import store as proxy_store
 from tacit.gather.proxy.store import AddOutcome, NewReport, StoredJob
 from tacit.gather.server import store as server_store
 from tacit.gather.server.store import AnsweredJob
-from tacit.privacy.budget import Budget
-from tacit.privacy.ledger.lines import Amount, Line
-from tacit.privacy.ledger.rules import Change, Ledger, Reservation, cost_on
+from tacit.memory_ledger import MemoryLedger as MemoryLedger
 
 ACCEPTED = int(Refusal.ACCEPTED)
 
@@ -262,35 +260,3 @@ class MemoryServerStore(_Rounds[_ServerRound, server_store.ServerPhase]):
 
     def result(self, digest: bytes) -> bytes | None:
         return self._kept(digest)
-
-
-class MemoryLedger:
-    """A `PartyLedger` in memory, by the same rules as the durable one: `privacy.ledger.rules` decide."""
-
-    def __init__(self) -> None:
-        self.now = Ledger()
-        self._lock = threading.Lock()
-
-    def grant(self, line: Line, limit: Budget) -> None:
-        with self._lock:
-            self.now = self.now.after(self.now.grant(line, Amount.limit(limit)))
-
-    def reserve(self, key: str, line: Line, cost: Budget, purpose: str) -> Reservation:
-        with self._lock:
-            return self._settled(self.now.reserve(key, line, cost_on(line, cost), purpose))
-
-    def make(self, key: str, attempt: str, release: str) -> Reservation:
-        with self._lock:
-            return self._settled(self.now.make(key, attempt, release))
-
-    def commit(self, key: str, attempt: str | None = None) -> Reservation:
-        with self._lock:
-            return self._settled(self.now.commit(key, attempt))
-
-    def reservation(self, key: str) -> Reservation | None:
-        return self.now.reservations.get(key)
-
-    def _settled(self, change: Change) -> Reservation:
-        assert change.reservation is not None  # reserving and committing always have one
-        self.now = self.now.after(change)
-        return change.reservation
