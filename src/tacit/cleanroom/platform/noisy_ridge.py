@@ -1,10 +1,8 @@
-"""Ridge logistic fit from one noisy statistic: the log loss itself, with a ridge that knows the noise.
+"""Effects of a statistic's cells and features: a ridge logistic fit from one noisy sum of labels.
 
-With public phi_i and offsets z_i, the log loss of logits z_i + phi_i . w needs labels only through S = sum_i
-y_i phi_i. For one coordinate of information j = sum p (1 - p) phi^2 and noise variance n, what S tells about an
-effect of prior variance t is S - sum p phi = j w + N(0, j + n). The best linear estimate of w from it is that
-of a ridge of (j + n) / (j t): the 1 / t of no noise, and more where noise would drown the effect. As the noise
-grows all effects shrink to zero, and what stays is the offset.
+`train.statistic.ridge` states the estimate. Here every row counts once, so that a coordinate's information j is
+its spread too: with noise variance n the sums tell S - sum p phi = j w + N(0, j + n) of an effect w. As the
+noise grows all effects shrink to zero, and what stays is the offset.
 """
 
 from __future__ import annotations
@@ -13,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from tacit import expect
 from tacit.errors import BadInput
+from tacit.train.statistic.ridge import fit_sums, noisy_ridge
 
 Reals = NDArray[np.float64]
 
@@ -97,27 +95,19 @@ def fit_effects(
     information = np.maximum(phi.squares(probability * (1 - probability)), 1e-9)  # a cell may have no row
     surplus = sums - phi.sums(probability)  # j w + N(0, j + n) in each coordinate
     variance = _learned(_guessed(phi, prior, bias), _groups(phi, bias), information, surplus, noise_stddev**2)
-    ridge = (information + noise_stddev**2) / (information * variance)
-    scale = 1 / np.sqrt(information + ridge)
+    ridge = noisy_ridge(information, information, noise_stddev**2, variance)
     origin = np.zeros(phi.width)
     origin[bias] = start
-
-    def objective(scaled: Reals) -> tuple[float, Reals]:
-        at = origin + scaled * scale
-        logits = offsets + phi.scores(at)
-        value = np.logaddexp(0, logits).sum() - at @ sums + (ridge * at) @ at / 2
-        slope = phi.sums(expit(logits)) - sums + ridge * at
-        return float(value), slope * scale
-
-    found = minimize(
-        objective,
-        np.zeros(phi.width),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": FIT_STEPS, "maxcor": 10},
+    return fit_sums(
+        sums,
+        ridge,
+        logits=lambda effects: offsets + phi.scores(effects),
+        gather=phi.sums,
+        origin=origin,
+        scale=1 / np.sqrt(information + ridge),
+        steps=FIT_STEPS,
+        memory=10,
     )
-    effects: Reals = origin + found.x * scale
-    return effects
 
 
 def _guessed(phi: StatisticInputs, prior: EffectPrior, bias: int) -> Reals:

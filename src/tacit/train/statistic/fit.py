@@ -1,10 +1,7 @@
 """Fits a model to the noisy statistic: a linear start, then expected labels and a fit to them, in turns.
 
-The linear start minimises log loss itself, with a ridge that knows the noise. For one value with information
-j = sum w p (1 - p), spread k = sum w^2 p (1 - p) and noise variance n, the best linear estimate of an effect
-of prior variance t from S = j effect + N(0, k + n) is S / (j + (k + n) / (j t)): that of a ridge of
-(k + n) / (j t) in place of the noiseless 1 / t. It holds back rare values, which noise would drown, and not
-frequent ones.
+The linear start minimises log loss itself, with a ridge that knows the noise (`ridge`). It holds back rare
+values, which noise would drown, and not frequent ones.
 
 The turns are expectation maximisation for the marginal likelihood of the statistic, with a Gaussian prior on
 effects and factors. Given logits z, labels are independent and positive with probability p = sigmoid(z), and
@@ -33,6 +30,7 @@ from tacit.privacy.randomness import Source
 from tacit.progress import Progress, no_progress
 from tacit.train.statistic.model import DesignMatrix, FactorModel, Floats, factor_gradient, factor_scores
 from tacit.train.statistic.release import ReleasedStatistic
+from tacit.train.statistic.ridge import fit_sums, noisy_ridge
 from tacit.train.statistic.tables import Reals, TableCells
 
 STRIDE = 1.5  # from 2 on, what is told without noise would swing for ever
@@ -48,23 +46,21 @@ def fit_linear(released: ReleasedStatistic, *, steps: int) -> tuple[Reals, float
     noise_variance = cells.by_table(plan.noise_by_table[:tables] ** 2)
     variance, effects = plan.prior.label_variance, plan.prior.effect_variance(tables - 1)
     information, spread = variance * cells.gather(weights), variance * cells.gather(weights**2)
-    ridge = (spread + noise_variance) / (np.maximum(information, 1e-12) * effects)
+    ridge = noisy_ridge(information, spread, noise_variance, effects)
     ridge[0] = 0.0  # the base: told well, and nothing is known of it beforehand
-    scale = 1 / np.sqrt(information + ridge)
     origin = np.zeros(cells.count)
     origin[0] = plan.prior.logit
-
-    def objective(scaled: Reals) -> tuple[float, Reals]:
-        at = origin + scaled * scale
-        logits = cells.add_up(at)
-        value = weights @ np.logaddexp(0, logits) - at @ sums + (ridge * at) @ at / 2
-        slope = cells.gather(weights * expit(logits)) - sums + ridge * at
-        return float(value), slope * scale
-
-    found = minimize(
-        objective, np.zeros(cells.count), jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 10}
+    at = fit_sums(
+        sums,
+        ridge,
+        logits=cells.add_up,
+        gather=lambda by_row: cells.gather(weights * by_row),
+        origin=origin,
+        scale=1 / np.sqrt(information + ridge),
+        weights=weights,
+        steps=steps,
+        memory=10,
     )
-    at = origin + found.x * scale
     return at[1:], float(at[0])
 
 
@@ -78,18 +74,20 @@ def expected_labels(
     information = cells.gather(weights**2 * probability * (1 - probability))
     scale = 1 / np.sqrt(information + noise_variance)  # each cell by itself: what makes all directions alike
 
-    def objective(scaled: Reals) -> tuple[float, Reals]:
-        q = scaled * scale
-        tilted = logits + weights * cells.add_up(q)
-        value = np.logaddexp(0, tilted).sum() - q @ released.sums + (noise_variance * q) @ q / 2
-        gradient = cells.gather(weights * expit(tilted)) - released.sums + noise_variance * q
-        return float(value), gradient * scale
+    def tilted(q: Reals) -> Reals:
+        return logits + weights * cells.add_up(q)
 
-    found = minimize(
-        objective, start / scale, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 6}
+    q = fit_sums(
+        released.sums,
+        noise_variance,
+        logits=tilted,
+        gather=lambda by_row: cells.gather(weights * by_row),
+        scale=scale,
+        start=start / scale,
+        steps=steps,
+        memory=6,
     )
-    q = found.x * scale
-    return expit(logits + weights * cells.add_up(q)), q
+    return expit(tilted(q)), q
 
 
 @dataclass(frozen=True)
