@@ -7,7 +7,6 @@ twice on the conversions log, by int8 and by fp32.
 from __future__ import annotations
 
 import contextlib
-import math
 import socket
 import subprocess
 import sys
@@ -17,14 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from tacit.cleanroom.model.examples import ConversionExamples
 from tacit.cleanroom.model.learning import LearnSettings, predict, pretrain
@@ -48,6 +46,7 @@ from tacit.services.room import keys, trial
 from tacit.services.room.remote_room import RemoteRoom
 from tacit.services.room.settings import TlsIdentity
 from tacit.services.settings import read_secret_file
+from tacit.train.evaluation.intervals import mean_over_seeds
 from tacit.train.evaluation.measures import expected_auc
 from tacit_lab.bench.cleanroom_workload import (
     ACTION_PARTS,
@@ -231,7 +230,6 @@ def _free_port() -> int:
 
 AS_GOOD_AS_TRUE = Fraction(40)  # an epsilon at which one label in 10^17 is flipped
 AUC_BAR = 0.1  # percent of AUC, either way
-LEVEL = 0.95
 SEED = 11
 TEST_SHARE = 1 / 3  # of the sensitive advertiser's clicks, the last ones
 CODECS = ("fp32", "int8")
@@ -285,7 +283,7 @@ def quality(scale: CleanroomScale) -> list[Measurement]:
         for seed in range(scale.seeds)
     ]
     losses = [100 * (1 - each["int8"] / each["fp32"]) for each in found]
-    reach = float(stdtrit(len(losses) - 1, (1 + LEVEL) / 2)) * stdev(losses) / math.sqrt(len(losses))
+    loss = mean_over_seeds(losses)
     settings = (
         f"{model_text(setting.model.settings)}; conversions log, made up: {len(setting.tuned):,} clicks of the "
         f"sensitive advertiser, tested on {len(setting.test):,} with known probabilities; rank "
@@ -293,12 +291,12 @@ def quality(scale: CleanroomScale) -> list[Measurement]:
         f"{RATE} in {AdapterPlan.epochs} epochs; the same rows, order and start for both codecs; AUC "
         f"before {before:.4f}, after: "
         + ", ".join(f"fp32 {each['fp32']:.5f} int8 {each['int8']:.5f}" for each in found)
-        + f"; loss of AUC {mean(losses):+.4f}% +- {reach:.4f} ({LEVEL:.0%}, over seeds); memoised flips at "
-        f"epsilon {AS_GOOD_AS_TRUE}, so that rounding is all that differs"
+        + f"; loss of AUC {loss.value:+.4f}% +- {loss.high - loss.value:.4f} ({loss.level:.0%}, over seeds); "
+        f"memoised flips at epsilon {AS_GOOD_AS_TRUE}, so that rounding is all that differs"
     )
     gains = [100 * (each["int8"] / before - 1) for each in found]
     return [
-        Measurement("auc_change_int8_percent", abs(mean(losses)), "%", AUC_BAR, False, settings),
+        Measurement("auc_change_int8_percent", abs(loss.value), "%", AUC_BAR, False, settings),
         Measurement("auc_gain_by_tuning_percent", mean(gains), "%", settings=settings),
     ]
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit, ndtri
+from scipy.special import expit, ndtri
 
 from tacit import expect
 from tacit.cleanroom.platform.link import RoomLink
@@ -29,7 +29,7 @@ from tacit.cleanroom.platform.slab_encoding import Tokens, statistic_slabs
 from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput
-from tacit.train.evaluation.intervals import LEVEL, MeasuredValue
+from tacit.train.evaluation.intervals import LEVEL, IntervalScale, MeasuredValue, symmetric_interval
 
 Reals = NDArray[np.float64]
 
@@ -113,7 +113,7 @@ def compute_metrics(bins: ScoreBins, positives: BinPositives, level: float = LEV
     table = _Table.of(bins, positives)
     return RoomMetrics(
         int(bins.rows.sum()),
-        _plain(float(table.count.sum()), float(table.noise.sum()), level),
+        _interval(float(table.count.sum()), float(table.noise.sum()), level),
         _auc(table, level) if table.stands_out else None,
         _calibration(bins, table, level) if table.stands_out else None,
         _log_loss(bins, table, level),
@@ -168,11 +168,7 @@ def _auc(table: _Table, level: float) -> MeasuredValue:
     variance = table.variance_of(
         (positives_above - found * a.sum()) / pairs, (negatives_below - found * b.sum()) / pairs
     )
-    reach = _reach(variance, level)
-    if not 0 < found < 1:
-        return MeasuredValue(found, found - reach, found + reach, level)
-    centre, spread = float(logit(found)), reach / (found * (1 - found))
-    return MeasuredValue(found, float(expit(centre - spread)), float(expit(centre + spread)), level)
+    return _interval(found, variance, level, IntervalScale.LOGIT)
 
 
 def _calibration(bins: ScoreBins, table: _Table, level: float) -> MeasuredValue:
@@ -182,8 +178,7 @@ def _calibration(bins: ScoreBins, table: _Table, level: float) -> MeasuredValue:
     variance = table.variance_of(mean / positives, (mean - found) / positives)
     # Predictions differ within a bin, too.
     variance += float((bins.predicted_squares - bins.predicted * mean).sum()) / positives**2
-    factor = math.exp(min(_reach(variance, level) / found, 700.0))
-    return MeasuredValue(found, found / factor, found * factor, level)
+    return _interval(found, variance, level, IntervalScale.LOG)
 
 
 def _log_loss(bins: ScoreBins, table: _Table, level: float) -> MeasuredValue:
@@ -191,17 +186,15 @@ def _log_loss(bins: ScoreBins, table: _Table, level: float) -> MeasuredValue:
     rows, mean = float(bins.rows.sum()), bins.logits / bins.rows
     found = (bins.softplus - float(table.count @ mean)) / rows
     base = np.logaddexp(0, mean) - found
-    return _plain(found, table.variance_of(base / rows, (base - mean) / rows), level)
+    return _interval(found, table.variance_of(base / rows, (base - mean) / rows), level)
 
 
-def _plain(value: float, variance: float, level: float) -> MeasuredValue:
-    reach = _reach(variance, level)
-    return MeasuredValue(value, value - reach, value + reach, level)
-
-
-def _reach(variance: float, level: float) -> float:
+def _interval(
+    value: float, variance: float, level: float, scale: IntervalScale = IntervalScale.PLAIN
+) -> MeasuredValue:
+    """The normal interval: there are many rows, and the room's noise has a variance that is known."""
     within = float(expect.probability("level", level))
-    return float(ndtri((1 + within) / 2)) * math.sqrt(variance)
+    return symmetric_interval(value, float(ndtri((1 + within) / 2)) * math.sqrt(variance), level, scale)
 
 
 def ask_metrics(

@@ -80,6 +80,19 @@ class IntervalScale(Choice):
     LOGIT = "logit"  # for what lies between 0 and 1
 
 
+def symmetric_interval(
+    value: float, half_width: float, level: float = LEVEL, scale: IntervalScale = IntervalScale.PLAIN
+) -> MeasuredValue:
+    """An interval that is symmetric on its scale; `half_width` is what it would be on the plain one."""
+    if scale is IntervalScale.LOG and value > 0:
+        factor = math.exp(min(half_width / value, 700.0))
+        return MeasuredValue(value, value / factor, value * factor, level)
+    if scale is IntervalScale.LOGIT and 0 < value < 1:
+        centre, spread = logit(value), half_width / (value * (1 - value))
+        return MeasuredValue(value, float(expit(centre - spread)), float(expit(centre + spread)), level)
+    return MeasuredValue(value, value - half_width, value + half_width, level)
+
+
 @dataclass(frozen=True, eq=False)
 class InfluenceEstimate:
     """A value with its rows' influence, and the degrees of freedom that its variance was learnt with."""
@@ -116,14 +129,7 @@ class InfluenceEstimate:
     def measured(self, level: float = LEVEL, scale: IntervalScale = IntervalScale.PLAIN) -> MeasuredValue:
         """The interval by Student's t, which is the normal one but for few clusters."""
         reach = t_quantile(level, self.freedom) * math.sqrt(self.variance)
-        value = self.value
-        if scale is IntervalScale.LOG and value > 0:
-            factor = math.exp(min(reach / value, 700.0))
-            return MeasuredValue(value, value / factor, value * factor, level)
-        if scale is IntervalScale.LOGIT and 0 < value < 1:
-            centre, spread = logit(value), reach / (value * (1 - value))
-            return MeasuredValue(value, float(expit(centre - spread)), float(expit(centre + spread)), level)
-        return MeasuredValue(value, value - reach, value + reach, level)
+        return symmetric_interval(self.value, reach, level, scale)
 
 
 def summed_squares(influence: Floats, cluster: Clusters) -> float:
@@ -159,6 +165,5 @@ def mean_over_seeds(figures: ArrayLike, level: float = LEVEL) -> MeasuredValue:
     each = number_column("figures", figures)
     if len(each) < 2:
         raise BadInput(f"expected at least two seeds for an interval, got {len(each)}")
-    mean = float(each.mean())
     reach = t_quantile(level, len(each) - 1) * float(each.std(ddof=1)) / math.sqrt(len(each))
-    return MeasuredValue(mean, mean - reach, mean + reach, level)
+    return symmetric_interval(float(each.mean()), reach, level)

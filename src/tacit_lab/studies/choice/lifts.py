@@ -20,7 +20,7 @@ from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
 from tacit.deliver.auction.market import MarketResults
 from tacit.deliver.auction.metrics import KINDS, LEVEL, REACH
 from tacit.errors import BadInput
-from tacit.train.evaluation.intervals import MeasuredValue
+from tacit.train.evaluation.intervals import MeasuredValue, symmetric_interval
 from tacit_lab.studies import report
 from tacit_lab.studies.choice.contestants import ChoiceContestant
 from tacit_lab.studies.choice.markets import LOG, RELATION, UNIT
@@ -149,7 +149,7 @@ class Lifts:
 
 def interval_around(value: float, error: float) -> MeasuredValue:
     """A figure with the interval of its standard error."""
-    return MeasuredValue(value, value - REACH * error, value + REACH * error, LEVEL)
+    return symmetric_interval(value, REACH * error, LEVEL)
 
 
 def sample_mean(values: Floats) -> MeasuredValue:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from tacit import expect
+from tacit.deliver.auction.metrics import REACH
 from tacit.errors import BadInput
 
 
@@ -174,7 +175,7 @@ class SimulatedQueries:
 
 def phases_words(mean: float, standard_error: float, unanswered: int) -> str:
     """Mean phases with their interval at 95%."""
-    return f"more than {mean:,.0f}" if unanswered else f"{mean:,.2f} ± {1.96 * standard_error:.2g}"
+    return f"more than {mean:,.0f}" if unanswered else f"{mean:,.2f} ± {REACH * standard_error:.2g}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.deliver.auction.metrics import LEVEL, REACH
-from tacit.train.evaluation.intervals import MeasuredValue
+from tacit.train.evaluation.intervals import MeasuredValue, symmetric_interval
 from tacit_lab.studies.gather.phases import (
     COUNT,
     COUNT_COMMIT,
@@ -162,7 +162,7 @@ def _slope(points: Sequence[PhasePoint]) -> MeasuredValue | None:
     x, y, error = np.array(used).T
     weight = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     slope, reach = float(weight @ y), REACH * float(np.sqrt(weight**2 @ error**2))
-    return MeasuredValue(slope, slope - reach, slope + reach, LEVEL)
+    return symmetric_interval(slope, reach, LEVEL)
 
 
 def impractical(points: Sequence[PhasePoint], slow_from: int) -> Finding:
