@@ -97,7 +97,7 @@ def _run(args: argparse.Namespace) -> int:
         )
         return BAD_USAGE
     except OSError as problem:  # a full disk, a folder that may not be written
-        from tacit.commands.places import explain_os_error
+        from tacit.files import explain_os_error
 
         print(f"tacit {args.command}: {expect.without_passwords(explain_os_error(problem))}", file=sys.stderr)
         return BAD_USAGE

@@ -17,8 +17,8 @@ import pytest
 
 import tacit
 from tacit.cli import main
-from tacit.commands.places import check_folder, check_writable, explain_os_error
 from tacit.errors import BadInput
+from tacit.files import check_folder, check_writable, explain_os_error
 from tacit.train.job import progress
 from tacit.train.models import onnx_export
 from tests.support.repository import ROOT

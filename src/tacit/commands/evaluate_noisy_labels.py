@@ -18,7 +18,6 @@ import numpy as np
 
 from tacit import expect
 from tacit.commands.evaluate import add_ledger_standing, sensitive_columns_read
-from tacit.commands.places import check_writable, explain_os_error
 from tacit.commands.train_flips import Labelled, NoisyLabels, labels_changed
 from tacit.commands.train_granting import Asker
 from tacit.commands.train_payment import label_payment
@@ -26,6 +25,7 @@ from tacit.config import error_prefix
 from tacit.data.columns import Columns
 from tacit.entropy import Entropy
 from tacit.errors import BadInput, ReservationTaken, TacitError
+from tacit.files import check_writable, explain_os_error
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.statement import PrivacyStatement

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, spinner, stage_bars
-from tacit.commands.places import check_folder
 from tacit.errors import BadInput
+from tacit.files import check_folder
 
 if TYPE_CHECKING:
     from tacit.store.ledger import LedgerStore

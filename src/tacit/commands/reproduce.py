@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import Subparsers, add_json_flag, bars, print_json, print_table
-from tacit.commands.places import check_folder
 from tacit.errors import BadInput, TacitError
+from tacit.files import check_folder
 from tacit.progress import Progress
 from tacit_lab.studies import registry
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def run_keys(args: argparse.Namespace) -> int:
-    from tacit.commands.places import check_folder
     from tacit.entropy import Entropy
+    from tacit.files import check_folder
     from tacit.services.room import keys
 
     check_folder("--out", args.out)
@@ -209,8 +209,8 @@ def show_term(key: str, value: Any) -> str:
 def run_trial(args: argparse.Namespace) -> int:
     from tacit import expect
     from tacit.cleanroom.protocol.modes import Join, Mode
-    from tacit.commands.places import check_folder
     from tacit.entropy import Entropy
+    from tacit.files import check_folder
 
     check_folder("--out", args.out)
     if not 0 < args.port < 65_536:

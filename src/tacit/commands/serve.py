@@ -161,7 +161,7 @@ def _add_parties(parser: argparse.ArgumentParser) -> None:
 
 
 def run_keys(args: argparse.Namespace) -> int:
-    from tacit.commands.places import check_folder
+    from tacit.files import check_folder
 
     check_folder("--out", args.out)
     for name in ("proxy_port", "server_port"):

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 
 from tacit import files
 from tacit.bill.charges import charge
-from tacit.commands.places import check_writable, explain_os_error
 from tacit.commands.simulate_config import ChargesConfig, GeneratedMarket, LoggedMarket, SimulationConfig
 from tacit.deliver.auction.blocks import AuctionBlock
 from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
@@ -28,6 +27,7 @@ from tacit.deliver.auction.logs import MICROS, open_auction_log
 from tacit.deliver.auction.market import Arm, MarketResults, show_block
 from tacit.deliver.auction.metrics import KINDS, REACH
 from tacit.errors import BadInput
+from tacit.files import check_writable, explain_os_error
 from tacit.privacy.randomness import WordSource
 from tacit.schema.impressions import DUE_ON, Impressions, price_rule_words, price_setter_words
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, progress_bar
-from tacit.commands.places import check_folder
 from tacit.errors import BadInput
+from tacit.files import check_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit.commands.output import spinner
-from tacit.commands.places import check_folder, check_writable
 from tacit.commands.train_granting import NO_PAYMENT
 from tacit.errors import BadInput
+from tacit.files import check_folder, check_writable
 
 if TYPE_CHECKING:
     from tacit.commands.train_flips import NoisyLabels

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tacit.commands.places import explain_os_error
 from tacit.commands.train_flips import Labelled
 from tacit.commands.train_output import shown_progress
 from tacit.commands.train_payment import Payment
 from tacit.commands.train_placing import put_in_place, saved_run, saved_settings
 from tacit.commands.train_plan import PlannedTraining, check_out
 from tacit.errors import BadInput, ReservationTaken, SelfCheckFailed, TacitError
+from tacit.files import explain_os_error
 
 if TYPE_CHECKING:
     from tacit.train.job.checkpoints import Checkpoints

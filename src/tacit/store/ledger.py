@@ -32,10 +32,11 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.chain import ChainHead, LedgerHistory, next_chain_entry
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Amount, HistoryAccepted, Line, Series, check_ledger_name
+from tacit.privacy.ledger.requests import Decision, Request
 from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation
 from tacit.store import ledger_rows, ledger_schema
 from tacit.store.database import LedgerDatabase, SqliteLedgerFile, ledger_database
-from tacit.store.ledger_requests import Attempt, Decision, Request
+from tacit.store.ledger_attempt import Attempt
 from tacit.store.witness import (
     EVERY,
     CheckedFile,

@@ -3,5 +3,6 @@
 `lines`      where spending adds up, in which amounts, and what can happen there
 `guarantee`  a guarantee with its unit and relation, and the few ways to read it as a wider one
 `rules`      grant, renew, reserve, claim, make, commit, abort: each a new state and the events that led to it
+`requests`   one reservation to be made, and what of a ledger a rule needs to see
 `chain`      events as entries, each holding the hash of the one before
 """
