@@ -13,7 +13,6 @@ import pytest
 
 from tacit.cli import main
 from tacit.commands.evaluate_noisy_labels import even_classes_error
-from tacit.commands.train_payment import Payment
 from tacit.data.columns import Columns
 from tacit.errors import BadInput
 from tacit.store.ledger import LedgerStore
@@ -21,6 +20,7 @@ from tacit.train.evaluation import measures
 from tacit.train.evaluation.measures import auc
 from tacit.train.evaluation.outcomes import LEAST_STANDARD_ERRORS, Outcomes
 from tacit.train.examples import Examples
+from tacit.train.job.payment import Payment
 from tacit.train.models.model import Part
 from tacit.train.models.saving import load, save
 from tests.support.training_logs import called_synthetic, granted, prepared, written

@@ -18,9 +18,7 @@ import numpy as np
 
 from tacit import expect
 from tacit.commands.evaluate import add_ledger_standing, sensitive_columns_read
-from tacit.commands.train_flips import Labelled, NoisyLabels, labels_changed
-from tacit.commands.train_granting import Asker
-from tacit.commands.train_payment import label_payment
+from tacit.commands.missing_line_help import Asker, grant_command, open_paying_ledger, suggest_grant
 from tacit.config import error_prefix
 from tacit.data.columns import Columns
 from tacit.entropy import Entropy
@@ -35,7 +33,14 @@ from tacit.train.config_file import check_epsilon
 from tacit.train.evaluation.intervals import small_sample_factor
 from tacit.train.evaluation.outcomes import LEAST_STANDARD_ERRORS, Outcomes
 from tacit.train.examples import Examples
-from tacit.train.job.label_flips import read_secret, write_secret
+from tacit.train.job.label_flips import (
+    LabelFlipRelease,
+    LabelledRows,
+    labels_changed,
+    read_secret,
+    write_secret,
+)
+from tacit.train.job.payment import Payment, charge_as_asked, label_payment
 from tacit.train.job.plan import flip_key
 from tacit.train.labels.mechanism import shares
 from tacit.train.labels.noisy_targets import allocate_labels
@@ -44,7 +49,6 @@ from tacit.train.labels.randomizers import FlipLabels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tacit.commands.train_payment import Payment
     from tacit.privacy.allocation import Allocation
     from tacit.train.models.saving import SavedModel
     from tacit.train.targets import Targets
@@ -58,8 +62,8 @@ LABELS_ALONE = "the model reads sensitive features of these rows: what is promis
 class LabelFlips:
     """Labels to be flipped, checked as far as public rows and epsilon allow; nothing is paid for yet."""
 
-    noisy: NoisyLabels
-    labelled: Labelled
+    noisy: LabelFlipRelease
+    labelled: LabelledRows
     allocation: Allocation
     every: Examples
     ledger: LedgerSettings
@@ -112,9 +116,10 @@ class LabelFlips:
         """Pay, flip, and commit; or read flips that were paid for before."""
         if self.ledger.path is None:
             return MeasuredFlips(self._outcomes(self._targets()), (MADE_UP,), "")
-        payment, drawn_from = _payment(self)
+        payment, drawn_from, how_to_grant = _payment(self)
         try:
-            paid, key = payment.reserve(drawn_from), payment.keys[0]
+            with suggest_grant(how_to_grant):
+                paid, key = payment.reserve(drawn_from), payment.keys[0]
         except ReservationTaken:
             raise labels_changed(self.noisy.flips.version) from None
         unit = self.noisy.privacy.unit
@@ -175,11 +180,12 @@ def check_flips(args: argparse.Namespace, models: list[SavedModel], examples: Ex
     if ledger.secret is not None:
         check_writable("--secret", ledger.secret)
         kept = read_secret(ledger.secret)
-    noisy = NoisyLabels(privacy, RESPONSE, flips, kept or Entropy().bytes(SECRET_BYTES))
+    secret = kept or Entropy().bytes(SECRET_BYTES)
+    noisy = LabelFlipRelease(privacy, RESPONSE, flips, secret, scope, ledger.secret)
     allocation = allocate_labels(
         examples, privacy.unit, cap, key=flips, secret=noisy.secret, now=int(time.time())
     )
-    labelled = Labelled.of(examples, allocation)  # refused here if they are not 0 or 1
+    labelled = LabelledRows.of(examples, allocation)  # refused here if they are not 0 or 1
     places = [args.model, *([] if args.baseline is None else [args.baseline])]
     reads = {str(place): sensitive_columns_read(model) for place, model in zip(places, models, strict=True)}
     chosen = LabelFlips(noisy, labelled, allocation, examples, ledger, reads)
@@ -201,8 +207,8 @@ def _users(examples: Examples) -> NDArray[Any] | None:
     return examples.key("user") if "user" in examples.public_keys else None
 
 
-def _payment(chosen: LabelFlips) -> tuple[Payment, str]:
-    """What the flips cost, and a digest of what they are drawn from."""
+def _payment(chosen: LabelFlips) -> tuple[Payment, str, str]:
+    """What the flips cost, a digest of what they are drawn from, and the command that opens their line."""
     noisy, ledger = chosen.noisy, chosen.ledger
     assert ledger.secret is not None
     release = FlipLabels().release(chosen.allocation, chosen.epsilon)
@@ -210,10 +216,14 @@ def _payment(chosen: LabelFlips) -> tuple[Payment, str]:
         [release], unit=noisy.privacy.unit, relation=Relation.REPLACE_LABEL, delta=0
     )
     charge = statement.guarantee(sensitive_features=any(chosen.reads.values()))
-    asker = Asker("--ledger")
-    payment = label_payment(noisy, ledger, chosen.every, charge, asker, chosen.refuse_sensitive)
+    cost = charge_as_asked(charge, noisy.privacy)
+    payment = label_payment(
+        open_paying_ledger(ledger, cost, Asker("--ledger")), noisy, charge, chosen.every,
+        relation=ledger.relation, refuse_sensitive=chosen.refuse_sensitive,
+    )  # fmt: skip
     write_secret(ledger.secret, noisy.secret)
-    return payment, noisy.refuse_changed(payment, ledger, chosen.labelled)
+    drawn_from = noisy.refuse_changed(chosen.labelled, paid_as=payment.known_flips)
+    return payment, drawn_from, grant_command(ledger, cost)
 
 
 def _ledger(args: argparse.Namespace, examples: Examples) -> LedgerSettings:

@@ -66,8 +66,15 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.config is None:
         raise BadInput("expected a configuration file, got none; --example dp-sgd prints one")
+    from tacit.commands.missing_line_help import (
+        NO_PAYMENT,
+        Asker,
+        grant_command,
+        open_paying_ledger,
+        suggest_grant,
+    )
     from tacit.commands.train_output import plan_record, print_plan, print_trained
-    from tacit.commands.train_payment import payment_for
+    from tacit.commands.train_payment import payment_for, training_cost
     from tacit.commands.train_plan import check_out, plan_training
     from tacit.commands.train_run import Interrupted, run_training
     from tacit.train.config_file import load_config
@@ -77,20 +84,29 @@ def run(args: argparse.Namespace) -> int:
     if not (args.resume and checkpoint_folder(config.out).exists()):  # else it may be this very run's model
         check_out(config, overwrite=args.overwrite)
     chosen = plan_training(config)
-    payment = payment_for(chosen)
+    cost, ledger, how_to_grant = training_cost(chosen), None, ""
+    if cost is not None and config.ledger.path is not None:
+        asker = Asker("[ledger] path", NO_PAYMENT if chosen.examples.synthetic else None)
+        ledger, how_to_grant = (
+            open_paying_ledger(config.ledger, cost, asker),
+            grant_command(config.ledger, cost),
+        )
+    payment = payment_for(chosen, ledger)
     record = plan_record(chosen, payment)
     if not args.json:
         print_plan(chosen, payment)
         sys.stdout.flush()
     if args.dry_run:
-        room = None if payment is None else payment.check()
+        with suggest_grant(how_to_grant):
+            room = None if payment is None else payment.check()
         if args.json:
             print_json({**record, "dry_run": True, "room": room})
         else:
             print(f"dry run: nothing was spent or written{'' if room is None else f'; ledger: {room}'}")
         return 0
     try:
-        done = run_training(chosen, payment, resume=args.resume, overwrite=args.overwrite)
+        with suggest_grant(how_to_grant):
+            done = run_training(chosen, payment, resume=args.resume, overwrite=args.overwrite)
     except Interrupted as ended:
         print(f"tacit train: interrupted; {ended}", file=sys.stderr)
         return INTERRUPTED

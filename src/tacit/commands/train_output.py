@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tacit.privacy.budget import format_rounded_up
 
 if TYPE_CHECKING:
-    from tacit.commands.train_payment import Payment
     from tacit.commands.train_plan import PlannedTraining
+    from tacit.train.job.payment import Payment
     from tacit.train.job.progress import Sink, Spending
     from tacit.train.plan import Phase, Plan
     from tacit.train.run import RunProgress

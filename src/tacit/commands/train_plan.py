@@ -8,17 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tacit.commands.missing_line_help import NO_PAYMENT
 from tacit.commands.output import spinner
-from tacit.commands.train_granting import NO_PAYMENT
 from tacit.errors import BadInput
 from tacit.files import check_folder, check_writable
 
 if TYPE_CHECKING:
-    from tacit.commands.train_flips import NoisyLabels
     from tacit.data.columns import Columns
     from tacit.privacy.mechanisms.memoisation import FlipKey
     from tacit.train.config import TrainingConfig
     from tacit.train.examples import Examples
+    from tacit.train.job.label_flips import LabelFlipRelease
     from tacit.train.job.memory import MemoryEstimate
     from tacit.train.plan import Plan
     from tacit.train.statistic.release import StatisticPlan
@@ -61,12 +61,17 @@ class PlannedTraining:
         return training_digest(self.config, self.plan, self.examples, rows, named)
 
     @property
-    def noisy_labels(self) -> NoisyLabels:
+    def label_flips(self) -> LabelFlipRelease:
         """What label DP releases, and the first phase of the Hybrid."""
-        from tacit.commands.train_flips import NoisyLabels
+        from tacit.train.job.label_flips import LabelFlipRelease
 
+        config = self.config
         assert self.secret is not None, "both have one"
-        return NoisyLabels(self.config.privacy, self.config.labels.spelled, self.flips, self.secret)
+        assert config.ledger.scope is not None, "checked when the configuration was read"
+        return LabelFlipRelease(
+            config.privacy, config.labels.spelled, self.flips, self.secret,
+            config.ledger.scope, config.ledger.secret,
+        )  # fmt: skip
 
 
 def plan_training(config: TrainingConfig) -> PlannedTraining:

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tacit.commands.train_flips import Labelled
 from tacit.commands.train_output import shown_progress
-from tacit.commands.train_payment import Payment
 from tacit.commands.train_placing import put_in_place, saved_run, saved_settings
 from tacit.commands.train_plan import PlannedTraining, check_out
 from tacit.errors import BadInput, ReservationTaken, SelfCheckFailed, TacitError
@@ -22,6 +20,7 @@ from tacit.files import explain_os_error
 
 if TYPE_CHECKING:
     from tacit.train.job.checkpoints import Checkpoints
+    from tacit.train.job.payment import Payment
     from tacit.train.job.progress import Sink
     from tacit.train.models.model import Model
     from tacit.train.models.saving import SavedModel
@@ -94,17 +93,10 @@ def _refuse_lost(chosen: PlannedTraining, payment: Payment | None, keeper: Check
 
 
 def _pay(chosen: PlannedTraining, payment: Payment, keeper: Checkpoints) -> str:
-    from tacit.train.plan import LabelPhase
-
     if keeper.made:  # so what it cost was reserved
         payment.refuse_unless_reserved()
         return "reserved before, by the run that made the model"
-    drawn_from = None
-    for phase in chosen.plan.phases:
-        if isinstance(phase, LabelPhase) and phase.labelling is not None:
-            behind = Labelled.of(chosen.examples, phase.labelling.allocation)
-            drawn_from = chosen.noisy_labels.refuse_changed(payment, chosen.config.ledger, behind)
-    said = payment.reserve(drawn_from) if payment.drawn_once else payment.reserve()
+    said = payment.reserve_for(chosen.plan)
     if not payment.drawn_once:
         keeper.hold(payment.claim)
     return said

@@ -19,11 +19,11 @@ import pytest
 
 from tacit.cli import main
 from tacit.commands import train_run
-from tacit.commands.train_payment import Payment
 from tacit.commands.train_plan import plan_training
 from tacit.files import record_digest
 from tacit.train.config_file import load_config
 from tacit.train.job.checkpoints import Checkpoints, checkpoint_folder
+from tacit.train.job.payment import Payment
 from tacit.train.plan import LabelPhase
 from tacit.train.run import Run
 from tests.support.training_examples import fail_at

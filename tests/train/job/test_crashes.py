@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tacit.cli import main
-from tacit.commands.train_payment import Payment
 from tacit.errors import SelfCheckFailed
 from tacit.train.job.checkpoints import Checkpoints, checkpoint_folder
+from tacit.train.job.payment import Payment
 from tacit.train.models.saving import load
 from tests.support.training_examples import fail_at
 from tests.support.training_logs import (

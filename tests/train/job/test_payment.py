@@ -12,18 +12,19 @@ import pytest
 
 from tacit.cli import main
 from tacit.commands import train_run
-from tacit.commands.train_payment import Payment
 from tacit.data.columns import Columns
-from tacit.errors import ReservationTaken
+from tacit.errors import BadInput, ReservationTaken
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.store.ledger import LedgerStore, Request
 from tacit.train.examples import Examples
 from tacit.train.job import plan
 from tacit.train.job.checkpoints import Checkpoints, checkpoint_folder
+from tacit.train.job.payment import Payment, TrainingLedger
 from tacit.train.models.model import Part
 from tacit.train.models.saving import load
 from tacit.train.run import Run
 from tests.support.ledger_places import COST, LIMIT, LINE
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.training_logs import (  # fmt: skip
     DESCENT,
     LABELS,
@@ -332,11 +333,42 @@ def test_flips_do_not_pay_for_a_model_of_features_that_a_line_protects(
     assert "since line shop (user per 7 days, replace-one) protects the others" in said
 
 
+@pytest.mark.parametrize("kind", ["durable", "in memory"])
+def test_any_ledger_that_keeps_to_the_protocol_pays(tmp_path: Path, kind: str) -> None:
+    store = LedgerStore.open(tmp_path / "ledger.sqlite") if kind == "durable" else MemoryLedger()
+    store.grant(LINE, LIMIT)
+    ledger: TrainingLedger = store  # both, by their shape alone
+    payment = Payment(ledger, (Request("model", LINE, COST, "train"),))
+    mine, other = payment.of_run("mine"), payment.of_run("other")
+    assert payment.check() == "there is room"
+    assert mine.reserve() == "reserved"
+    mine.claim("token", ())
+    assert mine.reserve() == "reserved before, by the run that goes on"
+    with pytest.raises(BadInput, match="another run has begun"):
+        other.reserve()
+    with pytest.raises(ReservationTaken):
+        mine.claim("of a copy", ())
+    mine.make("token", "digest")
+    with pytest.raises(ReservationTaken):
+        mine.make("token", "another model")
+    mine.commit("token")
+    known = ledger.reservation("model")
+    assert known is not None
+    assert (known.state, known.purpose) == (ReservationState.COMMITTED, "train, run mine")
+    assert {each.scope for each in ledger.series()} == {LINE.series.scope}
+    back = Payment(ledger, (Request("never made", LINE, COST, "train"),))
+    back.reserve()
+    back.claim("token", ())
+    back.give_back("token")
+    with pytest.raises(BadInput, match="a reservation was given back"):
+        back.of_run("again").reserve()
+
+
 def test_flips_of_several_windows_are_spent_all_or_none(tmp_path: Path) -> None:
     store = LedgerStore.open(tmp_path / "ledger.sqlite")
     store.grant(LINE, LIMIT)
     requests = tuple(Request(f"flips/{index}", LINE, COST, "flip labels") for index in range(3))
-    payment = Payment(store, requests, drawn_once=True, how_to_grant="", attempt="ours")
+    payment = Payment(store, requests, drawn_once=True, attempt="ours")
     store.reserve_all(requests)
     store.commit("flips/0")  # as in a ledger from before it kept who made what
     store.make("flips/1", "ours", "digest")

@@ -4,6 +4,8 @@ With the secret every flip can be undone. If it is lost, flipping the same label
 register beside it holds keyed digests of the labels behind each release, and of each unit's share of epsilon.
 Flips of labels that changed since would show which ones did, and flips of other rows of the same people would
 show more than was paid for: both need a new version and a new payment.
+
+A release of flips (`LabelFlipRelease`) has its own name in the ledger: it is drawn once, and read for ever.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import fcntl
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +24,10 @@ from numpy.typing import NDArray
 
 from tacit.errors import BadInput
 from tacit.files import OTHERS_MODE, PRIVATE_MODE, read_json, write_atomically, write_once
-from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
-from tacit.train.examples import CHUNK, Examples
+from tacit.privacy.allocation import Allocation
+from tacit.privacy.mechanisms.memoisation import SECRET_BYTES, FlipKey
+from tacit.train.config import PrivacySettings
+from tacit.train.examples import CHUNK, Examples, group_by_unit
 
 
 def read_secret(path: Path) -> bytes | None:
@@ -117,6 +123,92 @@ class FlipRegister:
         if not isinstance(found, dict) or not all(isinstance(digest, str) for digest in found.values()):
             raise BadInput(f"{self._path}: expected the register of flipped labels, got a torn one")
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """The true labels of some rows, and which of them a cap keeps with which share of their unit's epsilon."""
+
+    labels: NDArray[Any]
+    records: NDArray[Any]
+    allocation: Allocation
+    groups: NDArray[Any] | None  # each row's unit; None where every row is its own
+    examples: Examples
+
+    @classmethod
+    def of(cls, examples: Examples, allocation: Allocation) -> LabelledRows:
+        groups = group_by_unit(examples, allocation.unit)
+        return cls(examples.labels, examples.key("row"), allocation, groups, examples)
+
+
+def labels_changed(version: int) -> BadInput:
+    return BadInput(
+        "labels.version: expected a higher one for labels that have changed since they were flipped, "
+        f"or whose rows are of other people now, got {version}; a new version is a new release, and is paid for"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LabelFlipRelease:
+    """Labels that are flipped once and read for ever: all that their law and their draws depend on."""
+
+    privacy: PrivacySettings
+    spelled: str
+    flips: FlipKey
+    secret: bytes
+    scope: str  # of the ledger that pays for them
+    secret_path: Path | None = None  # where the secret is kept, with its register beside it
+
+    @property
+    def key(self) -> str:
+        """Their name in the ledger."""
+        privacy, cap = self.privacy, self.privacy.cap
+        assert privacy.epsilon is not None
+        facts = [repr(privacy.unit), str(cap.impressions), cap.choice, cap.split]
+        return self._named(f"{self.scope}/labels", *facts, str(Fraction(privacy.epsilon)), self.spelled)
+
+    @property
+    def attempt(self) -> str:
+        """Their attempt in the ledger, known by the secret alone: with it, anybody makes the same flips."""
+        return keyed_token(self.secret)
+
+    def refuse_changed(self, behind: LabelledRows, *, paid_as: str | None = None) -> str:
+        """Flips must be of the labels that they were drawn from, of the same rows of the same people, whichever
+        ledger pays for them. What they are drawn from comes back as a digest, for the ledger; `paid_as` is the
+        key under which that knows these flips already, if it does.
+
+        A row's flip depends on its place, its label, its law and the secret. Releases under other caps and
+        budgets may share laws, so all of them are of one set of labels. In another order the same people would
+        be flipped once more, so what stands in each row is looked at too: its keys, and what an encoder makes
+        of its features.
+        """
+        assert self.secret_path is not None, "a secret that is paid for is kept"
+        register = FlipRegister(self.secret_path, self.secret)
+        if paid_as is not None and not register.knows(self.key):
+            raise BadInput(
+                f"ledger.secret: expected a register beside {self.secret_path} that knows the labels behind "
+                f"{paid_as}, got none; put it back, or raise labels.version for a new release"
+            )
+        allocation = behind.allocation
+        shares = [allocation.kept, allocation.divisor, *([] if behind.groups is None else [behind.groups])]
+        truth, shared = register.digest(behind.records, behind.labels), register.digest(behind.records, *shares)
+        keys, features = register.digests_of_rows(behind.examples)
+        encoder = behind.examples.encoder_digest
+        same = register.agrees(
+            {
+                self._named(f"{self.scope}/truth"): truth,
+                self._named(f"{self.scope}/keys"): keys,
+                self._named(f"{self.scope}/rows", encoder): features,
+                self.key: shared,
+            }
+        )
+        if not same:
+            raise labels_changed(self.flips.version)
+        return f"{truth}{shared}{keys}"
+
+    def _named(self, kind: str, *facts: str) -> str:
+        spelled = json.dumps([*self.flips.fields, *facts, secret_name(self.secret)])
+        return f"{kind}/{hashlib.sha256(spelled.encode()).hexdigest()[:24]}"
 
 
 def _in_order(names: NDArray[Any]) -> NDArray[Any]:
