@@ -167,8 +167,8 @@ def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
         *(f"  {phase_name(phase)}: {phase_words(phase, len(chosen.examples))}" for phase in plan.phases),
         "",
     ]
-    if chosen.statistic is not None:
-        page[-1:] = [_filled(f"  {chosen.statistic.words}"), ""]
+    if plan.statistic is not None:
+        page[-1:] = [_filled(f"  {plan.statistic.plan.words}"), ""]
     if chosen.examples.synthetic:
         page += [ABOUT_NOBODY, ""]
     if chosen.simulated:

@@ -42,7 +42,7 @@ def plan_record(planned: PlannedTraining, payment: Payment | None) -> dict[str, 
         "method": config.privacy.method,
         "steps": plan.steps,
         "phases": [_phase_record(phase) for phase in plan.phases],
-        "statistic": None if planned.statistic is None else planned.statistic.words,
+        "statistic": None if plan.statistic is None else plan.statistic.plan.words,
         "memory_bytes": planned.memory.as_json(),
         "statement": statement,
         "units": planned.units,
@@ -71,8 +71,8 @@ def print_plan(planned: PlannedTraining, payment: Payment | None) -> None:
         print(f"  note      k leaves nothing to {left_out}")
     for phase in plan.phases:
         print(f"  {phase_name(phase):<9} {phase_words(phase, len(planned.examples))}")
-    if planned.statistic is not None:
-        print(f"  statistic {planned.statistic.words}")
+    if plan.statistic is not None:
+        print(f"  statistic {plan.statistic.plan.words}")
     for default in plan.defaults:
         print(f"  default   {default.words}")
     print(f"  promise   {promise(plan, simulated=planned.simulated)}")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tacit.train.job.label_flips import LabelFlipRelease
     from tacit.train.job.memory import MemoryEstimate
     from tacit.train.plan import Plan
-    from tacit.train.statistic.release import StatisticPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +34,6 @@ class PlannedTraining:
     flips: FlipKey
     secret: bytes | None
     memory: MemoryEstimate
-    statistic: StatisticPlan | None = None  # where the method is one noisy statistic
 
     @property
     def simulated(self) -> bool:
@@ -95,14 +93,8 @@ def plan_training(config: TrainingConfig) -> PlannedTraining:
     flips = flip_key(scope, columns, config.part, version=config.labels.version, release=key)
     secret = _secret(config) if config.privacy.flips_labels else None
     now = int(time.time())
-    if config.privacy.method == "statistic":
-        from tacit.commands.train_statistic import statistic_memory, statistic_plan
-
-        with spinner("planning: tables and noise"):
-            plan, statistic = statistic_plan(config, examples, now)
-        memory = statistic_memory(config, examples, statistic)
-        return PlannedTraining(config, columns, examples, plan, flips, None, memory, statistic)
-    with spinner("planning: allocation and noise"):
+    what = "tables" if config.privacy.method == "statistic" else "allocation"
+    with spinner(f"planning: {what} and noise"):
         method = method_from_config(config, flips, now=now)
         plan = method.plan(examples, secret=secret, memory=CalibrationCache(Path(default_cache_path())))
     plan.check(config.model)

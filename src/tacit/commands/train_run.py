@@ -148,7 +148,7 @@ def _trained(
         source, start = Simulation(f"run {seed} {keeper.mark}"), Simulation(f"start {seed}")
     steps = 0
     try:
-        if chosen.statistic is not None:
+        if chosen.plan.statistic is not None:
             return _from_statistic(chosen), None
         with _stopping(keeper), shown_progress(chosen.plan, spending, told) as watch:
 
@@ -181,10 +181,17 @@ def _trained(
 
 def _from_statistic(chosen: PlannedTraining) -> Model:
     from tacit.commands.output import spinner
-    from tacit.commands.train_statistic import fit_released_statistic
+    from tacit.entropy import Entropy, Simulation
+    from tacit.train.statistic.model import FieldFactors
 
+    examples, seed, planned = chosen.examples, chosen.config.run.simulated, chosen.plan.statistic
+    assert planned is not None
+    assert isinstance(chosen.config.model, FieldFactors)
+    source: Entropy | Simulation = Entropy() if seed is None else Simulation(f"run {seed}")
+    start: Entropy | Simulation = source if seed is None else Simulation(f"start {seed}")
     with spinner("fitting to one noisy statistic"):
-        return fit_released_statistic(chosen)
+        fitted = planned.train(examples.labels, examples.public_ids, source, start, simulated=seed is not None)
+    return chosen.config.model.filled(examples.sizes, fitted)
 
 
 def _give_up(keeper: Checkpoints, payment: Payment | None, problem: BaseException) -> NoReturn:

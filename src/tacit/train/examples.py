@@ -129,6 +129,11 @@ class Examples:
             raise BadInput("column label: expected 0 or 1, got another value")
         return labels.astype(np.uint8)
 
+    @property
+    def public_ids(self) -> Ids:
+        """The public features, these examples only: (rows, fields)."""
+        return np.asarray(self.at.of(self.public))
+
     @cached_property
     def public_values(self) -> int:
         """How many rows of the public table these examples read at all."""

@@ -1,5 +1,5 @@
-"""The ways to train, as values: `Plain`, `LabelDp`, `DpSgd`, `Hybrid`. Each makes a `Plan` for given
-examples."""
+"""The ways to train, as values: `Plain`, `LabelDp`, `DpSgd`, `Hybrid`, `StatisticMethod`. Each makes a `Plan`
+for given examples."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from tacit.train.settings import (
     private_rate,
 )
 from tacit.train.sgd.descent import Clipping
+from tacit.train.statistic.method import NoisyStatistic, PlannedStatistic
 from tacit.train.targets import Head
 
 IMPRESSION, ONE, LABEL = Unit(UnitKind.IMPRESSION), Cap(1), FlipKey("label", 0)
@@ -261,6 +262,36 @@ class Hybrid:
             f"at ε = {candidate:.2f} a flip adds as much noise as there is in a label of which {rate:.3g} are 1"
         )
         return candidate / epsilon, (Default("privacy.k", candidate / epsilon, why),)
+
+
+@dataclass(frozen=True)
+class StatisticMethod:
+    """Label DP by one noisy statistic of public features, to which a model is fitted (`NoisyStatistic`)."""
+
+    epsilon: expect.Number
+    delta: expect.Number
+    unit: Unit = IMPRESSION
+    statistic: NoisyStatistic = field(default_factory=NoisyStatistic)
+    now: int | None = None
+
+    def plan(
+        self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
+    ) -> Plan:
+        """From public ids and keys alone."""
+        del secret, memory
+        chosen = self.statistic.plan(
+            examples.public_ids,
+            {name: examples.key(name) for name in examples.keys},
+            public=examples.public_keys,
+            unit=self.unit,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            now=self.now,
+        )
+        statement = chosen.statement
+        charge = statement.guarantee(sensitive_features=False)
+        planned = PlannedStatistic(self.statistic, chosen)
+        return Plan((), (chosen.release,), statement, charge, examples, statistic=planned)
 
 
 def _labelling(

@@ -8,6 +8,7 @@ with ledger.once(Request(key, line, plan.charge, purpose)):  # pay; where that i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tacit import expect
 from tacit.privacy.allocation import Allocation
@@ -25,6 +26,9 @@ from tacit.train.sgd.descent import Clipping
 from tacit.train.sgd.optimizers import Schedule
 from tacit.train.sgd.sampling import Places
 from tacit.train.targets import Head
+
+if TYPE_CHECKING:
+    from tacit.train.statistic.method import PlannedStatistic
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Plan:
     """The phases in order, all that they release, and what that promises. `charge` is what the ledger is asked
     for; the statement also counts what was released before and is used here, such as a vocabulary. A plan
     is for its own `examples` and no others: the shares of epsilon and the groups are theirs. After the last
-    phase comes `recalibration`, if there is one."""
+    phase comes `recalibration`, if there is one. One noisy statistic has no phases: its model is fitted."""
 
     phases: tuple[Phase, ...]
     releases: tuple[Release, ...]
@@ -86,6 +90,7 @@ class Plan:
     examples: Examples = field(repr=False, compare=False)
     recalibration: Recalibration | None = field(default=None, repr=False, compare=False)
     defaults: tuple[Default, ...] = ()  # what was left to us, and why it was chosen so
+    statistic: PlannedStatistic | None = field(default=None, repr=False, compare=False)
 
     def check(self, shape: Architecture) -> None:
         """Refuse a model that these phases cannot train, or that reads what the examples do not have."""

@@ -90,6 +90,8 @@ class Run:
                 "expected the cryptographic stream for a training that may leave, got a simulation; "
                 "say simulated=True for a study"
             )
+        if plan.statistic is not None:
+            raise BadInput("expected a plan of steps, got one noisy statistic: run_training fits a model to it")
         if plan.needs_secret and secret is None:
             raise BadInput("expected a secret of 32 bytes to key the flips of labels, got none")
         if plan.examples is not examples:

@@ -15,11 +15,13 @@ from tacit.train.settings import Speed
 from tacit.train.sgd.descent import GROUPED_AT_ONCE
 from tacit.train.sgd.noise import BLOCK
 from tacit.train.sgd.optimizers import Optimizer, RmsProp, Sgd
+from tacit.train.statistic.release import StatisticPlan
 from tacit.train.targets import Floats
 
 WORD, FLOAT, ID = 8, 4, 4
 PER_EXAMPLE = 12 * FLOAT  # scores, residuals, norms, weights and what they are made of
 ACTIVATIONS = 2.5  # each layer's output, its gradient, and that of one layer or two scaled (2 to 2.4 measured)
+STATISTIC_COPIES = 3  # of the rows' cells and values, at the largest: as read, sparse, and turned
 GROUPED_ROWS, GROUPED_LAYERS = 4, 2  # copies of what a unit's rows and layers add up, in double precision
 
 
@@ -44,11 +46,27 @@ class MemoryEstimate:
 
 def estimate_memory(shape: Architecture, examples: Examples, plan: Plan, speed: Speed) -> MemoryEstimate:
     """What training takes at its largest: phases come one after the other, so the largest of them counts."""
+    if plan.statistic is not None:
+        return _statistic_memory(examples, plan.statistic.plan)
     model = shape.build(examples.sizes, _no_memory)
     weights = sum(array.size * FLOAT for array in (*model.tables.values(), *model.dense.values()))
     by_phase = [_phase(model, examples, phase, speed) for phase in plan.phases]
     largest = max(by_phase, key=lambda parts: sum(parts.values()))
     return MemoryEstimate(weights=weights, **largest)
+
+
+def _statistic_memory(examples: Examples, plan: StatisticPlan) -> MemoryEstimate:
+    sizes, rows = examples.sizes, len(examples)
+    weights = sizes.public_fields * sizes.public_rows * (1 + plan.rank) * FLOAT
+    each = len(plan.shares) * WORD + sizes.public_fields * (ID + FLOAT) + (1 + plan.rank) * FLOAT
+    return MemoryEstimate(
+        weights=weights,
+        accumulators=0,
+        moments=0,
+        bookkeeping=0,
+        batch=rows * each * STATISTIC_COPIES,
+        labels=rows * WORD,
+    )
 
 
 def _no_memory(shape: Any = None, *, scale: float = 1.0) -> Floats:  # noqa: ARG001 (only the shape counts)

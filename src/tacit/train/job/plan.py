@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.columns import Columns
-from tacit.errors import BadInput
 from tacit.privacy.mechanisms.memoisation import FlipKey
 from tacit.train.config import TrainingConfig
 from tacit.train.examples import Examples, group_by_unit
-from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, TrainingMethod
+from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, TrainingMethod
 from tacit.train.models.architectures import only_part
 from tacit.train.models.model import Part
 from tacit.train.plan import Plan, PrivatePhase
@@ -34,8 +33,6 @@ def method_from_config(config: TrainingConfig, key: FlipKey, now: int) -> Traini
     part = only_part(config.model)
     if privacy.method == "plain":
         return Plain(config.plain, part or Part.WHOLE)
-    if privacy.method == "statistic":
-        raise BadInput("privacy.method: expected a method that trains step by step, got statistic")
     assert privacy.epsilon is not None, "checked when the configuration was read"
     if privacy.method == "label-dp":
         return LabelDp(
@@ -45,6 +42,8 @@ def method_from_config(config: TrainingConfig, key: FlipKey, now: int) -> Traini
     assert privacy.delta is not None, "checked when the configuration was read"
     if privacy.method == "dp-sgd":
         return DpSgd(privacy.epsilon, privacy.delta, privacy.unit, config.descent, now)
+    if privacy.method == "statistic":
+        return StatisticMethod(privacy.epsilon, privacy.delta, privacy.unit, config.statistic, now)
     return Hybrid(
         privacy.epsilon,
         privacy.delta,

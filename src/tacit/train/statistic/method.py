@@ -137,6 +137,27 @@ class NoisyStatistic:
         return tables.only(kept.tolist()), shares[kept]
 
 
+@dataclass(frozen=True, eq=False)
+class PlannedStatistic:
+    """A statistic that is planned for the rows of a training, with what releases it and fits to it."""
+
+    method: NoisyStatistic
+    plan: StatisticPlan
+
+    def train(
+        self,
+        labels: ArrayLike,
+        ids: NDArray[np.integer],
+        source: Source,
+        start: Source,
+        *,
+        simulated: bool = False,
+    ) -> FactorModel:
+        """Release it from `source`, and fit a model to it, whose first weights come from `start`."""
+        released = self.method.release(self.plan, labels, source, simulated=simulated)
+        return self.method.fit(released, ids, start)
+
+
 @cache
 def _noise_multiplier(epsilon: Fraction, delta: Fraction) -> float:
     """The least noise, as a multiple of the sensitivity, on which alone the guarantee hangs."""
