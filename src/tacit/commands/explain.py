@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
-    from tacit.commands.train_output import delta_warning
+    from tacit.train.job.plan import delta_warning
     from tacit.train.models.architectures import architecture_settings
     from tacit.train.models.model import Part
     from tacit.train.models.saving import MANIFEST, STATEMENT, load
@@ -155,10 +155,10 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
     from tacit.commands.train_output import phase_name, phase_words, plan_record
-    from tacit.commands.train_plan import plan_training
+    from tacit.commands.train_plan import plan_with_spinner
     from tacit.train.config_file import load_config
 
-    chosen = plan_training(load_config(place))
+    chosen = plan_with_spinner(load_config(place))
     plan = chosen.plan
     record = {"kind": "configuration", **plan_record(chosen, None)}
     page = [

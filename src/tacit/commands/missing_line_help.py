@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tacit.train.config import LedgerSettings
 
 DAY = 86_400
-NO_PAYMENT = (
-    "on made-up data, [run] simulated = 1 (a seed) in place of [ledger] makes a trial that costs nothing"
-)
 
 
 @dataclass(frozen=True)

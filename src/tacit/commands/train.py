@@ -67,23 +67,23 @@ def run(args: argparse.Namespace) -> int:
     if args.config is None:
         raise BadInput("expected a configuration file, got none; --example dp-sgd prints one")
     from tacit.commands.missing_line_help import (
-        NO_PAYMENT,
         Asker,
         grant_command,
         open_paying_ledger,
         suggest_grant,
     )
     from tacit.commands.train_output import plan_record, print_plan, print_trained
-    from tacit.commands.train_payment import payment_for, training_cost
-    from tacit.commands.train_plan import check_out, plan_training
+    from tacit.commands.train_plan import check_out, plan_with_spinner
     from tacit.commands.train_run import Interrupted, run_training
     from tacit.train.config_file import load_config
     from tacit.train.job.checkpoints import checkpoint_folder
+    from tacit.train.job.payment import payment_for, training_cost
+    from tacit.train.job.plan import NO_PAYMENT
 
     config = load_config(args.config)
     if not (args.resume and checkpoint_folder(config.out).exists()):  # else it may be this very run's model
         check_out(config, overwrite=args.overwrite)
-    chosen = plan_training(config)
+    chosen = plan_with_spinner(config)
     cost, ledger, how_to_grant = training_cost(chosen), None, ""
     if cost is not None and config.ledger.path is not None:
         asker = Asker("[ledger] path", NO_PAYMENT if chosen.examples.synthetic else None)

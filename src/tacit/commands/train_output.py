@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tacit.privacy.budget import format_rounded_up
 
 if TYPE_CHECKING:
-    from tacit.commands.train_plan import PlannedTraining
     from tacit.train.job.payment import Payment
+    from tacit.train.job.plan import PlannedTraining
     from tacit.train.job.progress import Sink, Spending
     from tacit.train.plan import Phase, Plan
     from tacit.train.run import RunProgress
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 NOTHING = "nothing: the model may tell what it learned about single people"
 SIMULATED = "nothing: simulated, not private; the noise comes from a seed that is in the file"
 SIMULATED_PLAIN = "nothing: no noise, no privacy; what is drawn at random comes from a seed that is in the file"
-FEW = 1000  # examples, or units
-LONG = 1_000  # events of a history
 REFRESH_SECONDS = 0.2
 TOLD_TO_SINKS = 200  # times in a phase
 
 
 def plan_record(planned: PlannedTraining, payment: Payment | None) -> dict[str, Any]:
     """What is known before anything happens, for machines."""
+    from tacit.train.job.plan import calibration_warning, delta_warning, few_warning
+
     config, plan = planned.config, planned.plan
     statement = None if plan.statement is None or planned.simulated else plan.statement.as_json()
     return {
@@ -76,15 +76,8 @@ def print_plan(planned: PlannedTraining, payment: Payment | None) -> None:
     for default in plan.defaults:
         print(f"  default   {default.words}")
     print(f"  promise   {promise(plan, simulated=planned.simulated)}")
-    statement = None if plan.statement is None else plan.statement.as_json()
-    for warning in (
-        few_warning(planned),
-        delta_warning(statement, planned.units),
-        long_warning(planned),
-        calibration_warning(plan),
-    ):
-        if warning is not None:
-            print(f"  warning   {warning}")
+    for warning in planned.warnings:
+        print(f"  warning   {warning}")
     if payment is not None:
         request = payment.requests[0]
         lines = "" if len(payment.requests) == 1 else f" and {len(payment.requests) - 1} more windows"
@@ -104,21 +97,6 @@ def headline(statement: Mapping[str, Any]) -> str:
     return f"({epsilon}, {delta})-DP per {statement['unit']}, {statement['relation']} neighbours"
 
 
-def few_warning(planned: PlannedTraining) -> str | None:
-    """In one line, where there is too little to learn from under any noise."""
-    if planned.plan.statement is None:
-        return None
-    count, what = len(planned.examples), "examples"
-    if planned.units is not None and planned.units < count:
-        count, what = planned.units, "units"
-    if count >= FEW:
-        return None
-    return (
-        f"{count:,} {what} are too few: under differential privacy next to nothing can be learned from fewer "
-        f"than {FEW:,}; expect a model that guesses"
-    )
-
-
 def calibration_warning(plan: Plan) -> str | None:
     """In one line, where clipping makes predictions too low and nothing puts them right. How low is private, so
     it is not measured: this is said of the settings."""
@@ -131,28 +109,6 @@ def calibration_warning(plan: Plan) -> str | None:
         f"predictions will not be recalibrated: gradients are clipped to {clipped[-1].clipping.clip_norm:g}, "
         "positives most of all, so that predictions are likely too low, by half at times; rank by them, do not "
         "bid by them, or say descent.recalibrate = true"
-    )
-
-
-def long_warning(planned: PlannedTraining) -> str | None:
-    """In one line, where histories are taken whole. How long they are is private, so it is not looked up."""
-    length = getattr(planned.config.model, "length", 0)
-    if length <= LONG:
-        return None
-    return (
-        f"length {length:,} takes next to every event of every history, and time and memory grow with them: "
-        f"tens to hundreds are usual"
-    )
-
-
-def delta_warning(statement: Mapping[str, Any] | None, units: int | None) -> str | None:
-    """In one line, where delta alone would allow to show somebody's data whole."""
-    if statement is None or not units or statement["delta"] <= 1 / units:
-        return None
-    delta, share = format_rounded_up(statement["delta"], 3), f"1/{units:,} = {1 / units:.3g}"
-    return (
-        f"delta {delta} is more than {share}, one part in all units: to show the data of one unit, chosen at "
-        "random, would keep such a promise; choose a delta far below it"
     )
 
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tacit.commands.train_output import shown_progress
 from tacit.commands.train_placing import put_in_place, saved_run, saved_settings
-from tacit.commands.train_plan import PlannedTraining, check_out
+from tacit.commands.train_plan import check_out
 from tacit.errors import BadInput, ReservationTaken, SelfCheckFailed, TacitError
 from tacit.files import explain_os_error
 
 if TYPE_CHECKING:
     from tacit.train.job.checkpoints import Checkpoints
     from tacit.train.job.payment import Payment
+    from tacit.train.job.plan import PlannedTraining
     from tacit.train.job.progress import Sink
     from tacit.train.models.model import Model
     from tacit.train.models.saving import SavedModel

@@ -178,13 +178,8 @@ def test_a_checkpoint_is_of_these_labels_and_of_these_people() -> None:
     examples = small_examples()
     plan = hybrid(Sgd(0.9)).plan(examples, secret=SECRET, memory=MEMORY)
 
-    # As much of a configuration as a digest reads.
-    config: Any = SimpleNamespace(
-        digest="configuration", privacy=SimpleNamespace(is_private=True, unit=Unit(UnitKind.USER))
-    )
-
     def named(given: Examples, identified: str = "rows", secret: str = "secret") -> str:
-        return training_digest(config, plan, given, identified, secret)
+        return training_digest("configuration", Unit(UnitKind.USER), plan, given, identified, secret)
 
     label, users = np.array(examples.label), np.array(examples.keys["user"])
     label[17] ^= 1

@@ -19,11 +19,11 @@ import pytest
 
 from tacit.cli import main
 from tacit.commands import train_run
-from tacit.commands.train_plan import plan_training
 from tacit.files import record_digest
 from tacit.train.config_file import load_config
 from tacit.train.job.checkpoints import Checkpoints, checkpoint_folder
 from tacit.train.job.payment import Payment
+from tacit.train.job.plan import plan_training
 from tacit.train.plan import LabelPhase
 from tacit.train.run import Run
 from tests.support.training_examples import fail_at
@@ -429,7 +429,7 @@ def test_copies_with_one_secret_read_the_same_noisy_labels(place: Path, capsys: 
     assert spent(place) == 2
 
     def flips(config: Path) -> bytes:
-        chosen = plan_training(load_config(str(config)))
+        chosen = plan_training(load_config(str(config)), now=int(time.time()))
         (phase,) = chosen.plan.phases
         assert isinstance(phase, LabelPhase)
         assert phase.labelling is not None

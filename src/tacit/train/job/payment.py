@@ -20,6 +20,7 @@ from tacit.privacy.units import Relation
 from tacit.train.config import PrivacySettings
 from tacit.train.examples import Examples, time_windows
 from tacit.train.job.label_flips import LabelFlipRelease, LabelledRows
+from tacit.train.job.plan import PlannedTraining
 from tacit.train.plan import LabelPhase, Plan
 
 RUN = ", run "  # in a purpose, before the name of the run
@@ -199,6 +200,33 @@ def _key_taken(known: Reservation) -> BadInput:
         f"ledger.key: expected a key that the ledger does not know, got {known.key}, under which "
         f"{happened[known.state]}; name another, or see tacit ledger settle --help"
     )
+
+
+def training_cost(planned: PlannedTraining) -> Guarantee | None:
+    """What the ledger is asked for; None where nothing is."""
+    charge, privacy = planned.plan.charge, planned.config.privacy
+    if charge is None or (privacy.method != "label-dp" and planned.examples.selection is not None):
+        return charge
+    return charge_as_asked(charge, privacy)
+
+
+def payment_for(planned: PlannedTraining, ledger: TrainingLedger | None) -> Payment | None:
+    """What the plan costs, and on which lines; None where nobody has to pay."""
+    config, cost = planned.config, training_cost(planned)
+    if ledger is None or cost is None:
+        return None
+    who = config.ledger
+    assert who.scope is not None, "checked when the configuration was read"
+    if config.privacy.method == "label-dp":
+        assert planned.plan.charge is not None
+        return label_payment(
+            ledger, planned.label_flips, planned.plan.charge, planned.examples, relation=who.relation
+        )
+    paid = release_payment(
+        ledger, cost, planned.examples,
+        scope=who.scope, key=str(who.key), purpose=f"train by {config.privacy.method}", relation=who.relation,
+    )  # fmt: skip
+    return paid if planned.secret is None else replace(paid, labels=planned.label_flips)
 
 
 def release_payment(
