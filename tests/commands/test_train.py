@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from tacit.cli import main
-from tacit.commands import train_run
 from tacit.commands.explain import read_statement
 from tacit.data.columns import Columns
 from tacit.entropy import Simulation
@@ -22,6 +21,7 @@ from tacit.privacy.releases import FlippedLabels
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation, Unit, UnitKind, Window
 from tacit.train.examples import Examples
+from tacit.train.job import run
 from tacit.train.job.checkpoints import checkpoint_folder
 from tacit.train.models.model import Part
 from tacit.train.models.onnx_export import export_onnx
@@ -141,7 +141,7 @@ def test_how_far_off_predictions_were_stays_with_the_model(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(train_run, "put_in_place", full)
+        patch.setattr(run, "put_in_place", full)
         assert main(["train", str(config)]) == 2
     capsys.readouterr()
     assert main(["train", str(config), "--resume", "--json"]) == 0

@@ -154,9 +154,9 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
-    from tacit.commands.train_output import phase_name, phase_words, plan_record
-    from tacit.commands.train_plan import plan_with_spinner
+    from tacit.commands.train_output import phase_words, plan_record, plan_with_spinner
     from tacit.train.config_file import load_config
+    from tacit.train.job.progress import phase_name
 
     chosen = plan_with_spinner(load_config(place))
     plan = chosen.plan

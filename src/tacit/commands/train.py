@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json
 from tacit.commands.train_examples import EXAMPLES
 from tacit.errors import BadInput
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from tacit.train.config import TrainingConfig
+    from tacit.train.job.payment import Payment
+    from tacit.train.job.plan import PlannedTraining
+    from tacit.train.job.training import TrainingOutcome, Watch
 
 ABOUT = """\
 Train a model on a prepared log as one TOML file says: the model, what is promised to whom, who pays.
@@ -66,35 +75,25 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.config is None:
         raise BadInput("expected a configuration file, got none; --example dp-sgd prints one")
-    from tacit.commands.missing_line_help import (
-        Asker,
-        grant_command,
-        open_paying_ledger,
-        suggest_grant,
-    )
-    from tacit.commands.train_output import plan_record, print_plan, print_trained
-    from tacit.commands.train_plan import check_out, plan_with_spinner
-    from tacit.commands.train_run import Interrupted, run_training
+    from tacit.commands.missing_line_help import Asker, grant_command, open_paying_ledger, suggest_grant
+    from tacit.commands.train_output import plan_record, plan_with_spinner, print_plan, print_trained
     from tacit.train.config_file import load_config
-    from tacit.train.job.checkpoints import checkpoint_folder
     from tacit.train.job.payment import payment_for, training_cost
     from tacit.train.job.plan import NO_PAYMENT
+    from tacit.train.job.run import TrainingInterrupted
 
     config = load_config(args.config)
-    if not (args.resume and checkpoint_folder(config.out).exists()):  # else it may be this very run's model
-        check_out(config, overwrite=args.overwrite)
-    chosen = plan_with_spinner(config)
-    cost, ledger, how_to_grant = training_cost(chosen), None, ""
+    _check_places(config, resume=args.resume, overwrite=args.overwrite)
+    planned = plan_with_spinner(config)
+    cost, ledger, how_to_grant = training_cost(planned), None, ""
     if cost is not None and config.ledger.path is not None:
-        asker = Asker("[ledger] path", NO_PAYMENT if chosen.examples.synthetic else None)
-        ledger, how_to_grant = (
-            open_paying_ledger(config.ledger, cost, asker),
-            grant_command(config.ledger, cost),
-        )
-    payment = payment_for(chosen, ledger)
-    record = plan_record(chosen, payment)
+        asker = Asker("[ledger] path", NO_PAYMENT if planned.examples.synthetic else None)
+        ledger = open_paying_ledger(config.ledger, cost, asker)
+        how_to_grant = grant_command(config.ledger, cost)
+    payment = payment_for(planned, ledger)
+    record = plan_record(planned, payment)
     if not args.json:
-        print_plan(chosen, payment)
+        print_plan(planned, payment)
         sys.stdout.flush()
     if args.dry_run:
         with suggest_grant(how_to_grant):
@@ -106,8 +105,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     try:
         with suggest_grant(how_to_grant):
-            done = run_training(chosen, payment, resume=args.resume, overwrite=args.overwrite)
-    except Interrupted as ended:
+            done = _train(planned, payment, resume=args.resume, overwrite=args.overwrite)
+    except TrainingInterrupted as ended:
         print(f"tacit train: interrupted; {ended}", file=sys.stderr)
         return INTERRUPTED
     if done.calibrated is not None:  # it is part of the release, so it is told once the model is there
@@ -119,3 +118,44 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_trained(record, done.paid)
     return 0
+
+
+def _check_places(config: TrainingConfig, *, resume: bool, overwrite: bool) -> None:
+    """Before anything is planned, unless the model that is there may be this very run's."""
+    from tacit.files import check_folder
+    from tacit.train.job.checkpoints import checkpoint_folder
+    from tacit.train.job.placement import check_destination
+
+    if resume and checkpoint_folder(config.out).exists():
+        return
+    check_destination(config.out, secret_path=config.ledger.secret, onnx=config.onnx, overwrite=overwrite)
+    if config.run.tensorboard is not None:
+        check_folder("run.tensorboard", config.run.tensorboard)
+
+
+def _train(
+    planned: PlannedTraining, payment: Payment | None, *, resume: bool, overwrite: bool
+) -> TrainingOutcome:
+    """With a line on stderr while it goes."""
+    from tacit.commands.output import spinner
+    from tacit.commands.train_output import shown_progress
+    from tacit.train.job import progress
+    from tacit.train.job.run import run_training
+
+    config, plan = planned.config, planned.plan
+    shown: AbstractContextManager[Watch | None] = shown_progress(plan)
+    if plan.statistic is not None:
+        shown = spinner("fitting to one noisy statistic")
+    with progress.open_sinks(config.run) as sinks, shown as watch:
+        return run_training(
+            plan,
+            config.model,
+            secret=planned.secret,
+            seed=config.run.simulated,
+            payment=payment,
+            destination=planned.destination(resume=resume, overwrite=overwrite),
+            speed=config.speed,
+            sinks=sinks,
+            watch=watch,
+            handle_signals=True,
+        )

@@ -6,15 +6,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit.commands.output import spinner
 from tacit.privacy.budget import format_rounded_up
 
 if TYPE_CHECKING:
+    from tacit.train.config import TrainingConfig
     from tacit.train.job.payment import Payment
     from tacit.train.job.plan import PlannedTraining
-    from tacit.train.job.progress import Sink, Spending
     from tacit.train.plan import Phase, Plan
     from tacit.train.run import RunProgress
 
@@ -22,7 +24,17 @@ NOTHING = "nothing: the model may tell what it learned about single people"
 SIMULATED = "nothing: simulated, not private; the noise comes from a seed that is in the file"
 SIMULATED_PLAIN = "nothing: no noise, no privacy; what is drawn at random comes from a seed that is in the file"
 REFRESH_SECONDS = 0.2
-TOLD_TO_SINKS = 200  # times in a phase
+
+
+def plan_with_spinner(config: TrainingConfig) -> PlannedTraining:
+    """Planned as of now, with calibrations that were computed before on this machine."""
+    from tacit.store.calibration_cache import CalibrationCache, default_cache_path
+    from tacit.train.job.plan import plan_training
+
+    what = "tables" if config.privacy.method == "statistic" else "allocation"
+    with spinner(f"planning: {what} and noise"):
+        memory = CalibrationCache(Path(default_cache_path()))
+        return plan_training(config, now=int(time.time()), memory=memory)
 
 
 def plan_record(planned: PlannedTraining, payment: Payment | None) -> dict[str, Any]:
@@ -55,6 +67,8 @@ def plan_record(planned: PlannedTraining, payment: Payment | None) -> dict[str, 
 
 
 def print_plan(planned: PlannedTraining, payment: Payment | None) -> None:
+    from tacit.train.job.progress import phase_name
+
     config, plan = planned.config, planned.plan
     kind = "synthetic examples" if planned.examples.synthetic else "examples"
     memory = planned.memory
@@ -113,17 +127,15 @@ def calibration_warning(plan: Plan) -> str | None:
 
 
 @contextmanager
-def shown_progress(
-    plan: Plan, spending: Spending, sinks: tuple[Sink, ...]
-) -> Iterator[Callable[[RunProgress], None]]:
-    """A line on stderr, quiet when stderr is not a terminal; sinks are told the same figures."""
+def shown_progress(plan: Plan) -> Iterator[Callable[[RunProgress], None]]:
+    """A line on stderr, quiet when stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    from tacit.train.job.progress import progress_figures
+    from tacit.train.job.progress import Spending, phase_name
 
-    visible = sys.stderr.isatty()
+    visible, spending = sys.stderr.isatty(), Spending.of(plan)
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=12), TextColumn("{task.fields[words]}"))
     with Bar(*columns, console=Console(stderr=True), transient=True, disable=not visible) as bar:
         task = bar.add_task("", total=1, words="")
@@ -131,24 +143,18 @@ def shown_progress(
 
         def watch(progress: RunProgress) -> None:
             nonlocal last
-            progress = replace(progress, phase_name=phase_name(plan.phases[progress.phase]))
             pace.see(progress)
             ended, now = progress.step == progress.steps, time.monotonic()
-            told = ended or progress.step % max(1, progress.steps // TOLD_TO_SINKS) == 0
-            due = visible and (ended or now - last >= REFRESH_SECONDS)
-            if not due and not (sinks and told):
+            if not visible or not (ended or now - last >= REFRESH_SECONDS):
                 return
+            last = now
             epsilon = spending.after(progress.phase, progress.step)
-            if told:
-                for sink in sinks:
-                    sink.tell(progress.step, progress_figures(progress, epsilon))
-            if due:
-                last = now
-                words = pace.words(progress, epsilon, last_phase=progress.phase == len(plan.phases) - 1)
-                description = f"{progress.phase_name} {progress.step:,}/{progress.steps:,}"
-                bar.update(
-                    task, total=progress.steps, completed=progress.step, description=description, words=words
-                )
+            words = pace.words(progress, epsilon, last_phase=progress.phase == len(plan.phases) - 1)
+            name = phase_name(plan.phases[progress.phase])
+            description = f"{name} {progress.step:,}/{progress.steps:,}"
+            bar.update(
+                task, total=progress.steps, completed=progress.step, description=description, words=words
+            )
 
         yield watch
 
@@ -192,13 +198,6 @@ def print_trained(record: dict[str, Any], paid: str | None) -> None:
     print(f"  tacit explain {record['out']} says what is promised; tacit evaluate measures it")
 
 
-def phase_name(phase: Phase) -> str:
-    """For people: without noisy labels, a phase on labels is plain training."""
-    from tacit.train.plan import LabelPhase
-
-    return "training" if isinstance(phase, LabelPhase) and phase.labelling is None else phase.name
-
-
 def phase_words(phase: Phase, examples: int) -> str:
     """What a phase does, in one line; `examples` is how many there are in all."""
     from tacit.train.plan import LabelPhase
@@ -230,6 +229,7 @@ def _batch_words(batch: int, count: int, what: str) -> str:
 
 
 def _phase_record(phase: Phase) -> dict[str, Any]:
+    from tacit.train.job.progress import phase_name
     from tacit.train.plan import LabelPhase
 
     record: dict[str, Any] = {"name": phase_name(phase), "part": str(phase.part), "steps": phase.schedule.steps}

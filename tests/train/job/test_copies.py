@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 import pytest
 
 from tacit.cli import main
-from tacit.commands import train_run
 from tacit.files import record_digest
 from tacit.train.config_file import load_config
+from tacit.train.job import run, training
 from tacit.train.job.checkpoints import Checkpoints, checkpoint_folder
 from tacit.train.job.payment import Payment
 from tacit.train.job.plan import plan_training
@@ -211,7 +211,7 @@ def test_whatever_it_dies_of_after_training_there_is_one_model(
         if moment == "after make":
             patch.setattr(Payment, "make", lambda *said: (made(*said), failing()))
         else:
-            owner = {"note_made": Checkpoints, "put_in_place": train_run}.get(moment, Payment)
+            owner = {"note_made": Checkpoints, "put_in_place": run}.get(moment, Payment)
             patch.setattr(owner, moment, failing)
         assert "try again with --resume" in refused(capsys, "train", config(place), "--resume")
     assert len(models(place)) == (moment == "commit")
@@ -275,7 +275,7 @@ def test_every_method_with_fresh_noise_is_made_once(
     if method == "hybrid":
         changes |= {"labels": LABELS}
         changes["privacy"] |= {"k": 0.5}
-    stop: tuple[Any, str] = (train_run, "_from_statistic") if method == "statistic" else (Run, "_batches")
+    stop: tuple[Any, str] = (training, "_fit_statistic") if method == "statistic" else (Run, "_batches")
     with monkeypatch.context() as patch:
         patch.setattr(*stop, interrupted)
         assert main(["train", str(config(place, **changes))]) == 130

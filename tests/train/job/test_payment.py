@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from tacit.cli import main
-from tacit.commands import train_run
 from tacit.data.columns import Columns
 from tacit.errors import BadInput, ReservationTaken
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.store.ledger import LedgerStore, Request
 from tacit.train.examples import Examples
-from tacit.train.job import plan
+from tacit.train.job import plan, run
 from tacit.train.job.checkpoints import Checkpoints, checkpoint_folder
 from tacit.train.job.payment import Payment, TrainingLedger
 from tacit.train.models.model import Part
@@ -163,7 +162,7 @@ def test_a_run_goes_on_with_the_same_people_alone(
         said["privacy"] = {"method": method, "epsilon": 4, "delta": 1e-5, "unit": "user"}
         config = written(place / "config.toml", said)
     with monkeypatch.context() as patch:
-        patch.setattr(train_run, "put_in_place", failing)
+        patch.setattr(run, "put_in_place", failing)
         assert "try again with --resume" in refused(capsys, "train", config)
     users = column(place, "user")
     change(place, "user", two_rows_swapped(place, users))
@@ -231,7 +230,7 @@ def test_a_model_that_is_whole_is_put_in_place_and_not_made_again(
     place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(train_run, "put_in_place", failing)
+        patch.setattr(run, "put_in_place", failing)
         refused(capsys, "train", dp_sgd(place))
     assert not (place / "model").exists()
     staged = weights(checkpoint_folder(place / "model") / "model")

@@ -4,6 +4,9 @@ plan          data, method and plan of a configuration, from public quantities a
 memory        how much memory it will take
 payment       who pays: what a training costs, asked of any ledger that keeps to `TrainingLedger`
 label_flips   the secret that keys flips of labels, what was flipped with it, and its name in the ledger
+training      a plan with its model, where it draws from, and what comes of it
+run           `run_training`: reserve, train, say what was made, put it in its place, commit
 checkpoints   how a run that died continues, and why that is no second release
+placement     where a model goes, whole or not at all
 progress      what is shown while it trains
 """

@@ -28,6 +28,7 @@ from tacit.train.config import TrainingConfig
 from tacit.train.examples import Examples, count_units, group_by_unit
 from tacit.train.job.label_flips import LabelFlipRelease, read_secret, secret_name
 from tacit.train.job.memory import MemoryEstimate, estimate_memory
+from tacit.train.job.placement import Destination
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, TrainingMethod
 from tacit.train.models.architectures import only_part
 from tacit.train.models.model import Part
@@ -39,6 +40,7 @@ FACTS = ("log", "rows", "rows_read", "rows_passed_over", "split", "columns")
 NO_PAYMENT = (
     "on made-up data, [run] simulated = 1 (a seed) in place of [ledger] makes a trial that costs nothing"
 )
+SETTINGS = ("model", "privacy", "labels", "descent", "statistic")  # what a model says of its configuration
 FEW = 1000  # examples, or units
 LONG = 1_000  # events of a history
 
@@ -83,6 +85,21 @@ class PlannedTraining:
         return LabelFlipRelease(
             config.privacy, config.labels.spelled, self.flips, self.secret,
             config.ledger.scope, config.ledger.secret,
+        )  # fmt: skip
+
+    def destination(self, *, resume: bool = False, overwrite: bool = False) -> Destination:
+        """Where the configuration wants its model, and what that will say of its training."""
+        config = self.config
+        said = {name: config.said[name] for name in SETTINGS if name in config.said}
+        settings = {
+            "configuration": said,
+            "part": config.part,
+            "units": self.units,
+            "log": self.columns.manifest.get("log"),
+        }
+        return Destination(
+            config.out, self.columns.encoder, config.privacy.method, settings, self.digest, config.keeping,
+            config.ledger.secret, config.onnx, resume, overwrite, f"tacit train {config.place} --resume",
         )  # fmt: skip
 
     @property

@@ -10,8 +10,9 @@ Epsilon is looked up at some steps only, and is never less than the truth.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,11 +22,12 @@ from tacit.errors import BadInput
 from tacit.privacy.accounting.accountant import coarse_epsilon
 from tacit.privacy.releases import Composed, Release, SubsampledGaussian
 from tacit.train.config import RunSettings
-from tacit.train.plan import Plan, PrivatePhase
+from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
 from tacit.train.run import RunProgress
 
 LOOKS = 20  # in a phase of DP-SGD; each takes some 50 ms
 GRIDS_PER_EPSILON = 500
+TOLD_TO_SINKS = 200  # times in a phase
 
 
 class Spending:
@@ -38,6 +40,12 @@ class Spending:
     def __init__(self, plan: Plan, before: tuple[Release, ...] = ()) -> None:
         self._plan, self._before = plan, before
         self._look = cache(self._epsilon)
+
+    @classmethod
+    def of(cls, plan: Plan) -> Spending:
+        """With the vocabulary of the plan's examples, if it was chosen from data."""
+        selection = plan.examples.selection
+        return cls(plan, () if selection is None else (selection.release,))
 
     def after(self, phase: int, steps: int) -> float | None:
         """Once `steps` steps of this phase are done; None where nothing is promised."""
@@ -83,6 +91,29 @@ def progress_figures(progress: RunProgress, epsilon: float | None) -> dict[str, 
     if progress.loss is not None:
         shown["loss"] = progress.loss
     return {f"{progress.phase_name}/{name}": value for name, value in shown.items()}
+
+
+def phase_name(phase: Phase) -> str:
+    """For people: without noisy labels, a phase on labels is plain training."""
+    return "training" if isinstance(phase, LabelPhase) and phase.labelling is None else phase.name
+
+
+class SinkLog:
+    """Tells sinks what may be shown of a run, some hundreds of times in a phase; and `then` of every step."""
+
+    def __init__(
+        self, plan: Plan, sinks: tuple[Sink, ...], then: Callable[[RunProgress], None] | None = None
+    ) -> None:
+        self._plan, self._sinks, self._then, self._spending = plan, sinks, then, Spending.of(plan)
+
+    def __call__(self, progress: RunProgress) -> None:
+        if progress.step == progress.steps or progress.step % max(1, progress.steps // TOLD_TO_SINKS) == 0:
+            named = replace(progress, phase_name=phase_name(self._plan.phases[progress.phase]))
+            figures = progress_figures(named, self._spending.after(progress.phase, progress.step))
+            for sink in self._sinks:
+                sink.tell(progress.step, figures)
+        if self._then is not None:
+            self._then(progress)
 
 
 @contextmanager
