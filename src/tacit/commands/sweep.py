@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, progress_bar
-from tacit.errors import BadInput
 from tacit.files import check_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tacit.data.columns import Columns
-    from tacit.train.config import TrainingConfig
-    from tacit.train.examples import Examples
-    from tacit_lab.studies.runs import Record
-    from tacit_lab.studies.sweep.frontier import TriedPoint
-    from tacit_lab.studies.sweep.grid import Sweep
-    from tacit_lab.studies.sweep.runs import Engine, SweepRecords, SweepRun
 
 ABOUT = """\
 Train with every combination of the lists in the [sweep] table of a training configuration (see tacit train
@@ -81,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from tacit_lab.studies.sweep import runs as engines
     from tacit_lab.studies.sweep.frontier import composed_cost
     from tacit_lab.studies.sweep.grid import parse_sweep
-    from tacit_lab.studies.sweep.runs import SweepRecords
+    from tacit_lab.studies.sweep.outcome import run_sweep
 
     place = Path(args.config)
     jobs, engine = expect.whole("--jobs", args.jobs, at_least=1), engines.Engine(args.engine)
@@ -93,117 +80,32 @@ def run(args: argparse.Namespace) -> int:
     check_folder("--out", out)
     columns = Columns.open(sweep.points[0].config.data)
     costs = composed_cost(sweep.points, sweep.seeds)
-    runs = _runs(sweep, place, columns)
-    records = SweepRecords(out / "records")
-    began = time.monotonic()
-    found = _measured(runs, records, engine, jobs)
-    tried, refused = _tried(sweep, runs, found, _Shares(columns))
-    if not tried:
-        raise BadInput(f"expected at least one run that works, got refusals only, the first: {refused[0][1]}")
-    files = _leave(out, args.config, sweep, tried, columns, minutes=(time.monotonic() - began) / 60)
-    told = SweepReport(sweep, tried, refused, costs, columns.synthetic, files)
+    with _progress() as progress:
+        done = run_sweep(
+            sweep, place, columns,
+            engine=engine, jobs=jobs, out=out, now=int(time.time()), command=f"tacit sweep {args.config}",
+            progress=progress,
+        )  # fmt: skip
+    told = SweepReport(sweep, done.tried, done.refused, costs, columns.synthetic, done.files)
     if args.json:
         print_json(told.as_json())
     else:
         told.print()
-    return 1 if refused else 0
+    return 1 if done.refused else 0
 
 
-def _runs(sweep: Sweep, place: Path, columns: Columns) -> list[SweepRun]:
-    """All runs, point by point and seed by seed."""
-    from tacit_lab.studies.sweep.runs import SweepRun
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar for all runs; where some were done before, a line says so."""
+    with ExitStack() as shown:
+        bar: Callable[[int], None] | None = None
 
-    if not columns.synthetic and not sweep.nothing_promised:
-        raise BadInput(
-            'sweep.promise: expected "nothing" on data that is not made up, got no such key: a sweep promises '
-            "nothing to the people in it; tacit train makes single releases that a ledger pays for"
-        )
-    part = _held_out(sweep, columns)
-    data = hashlib.sha256(json.dumps(columns.manifest, sort_keys=True, default=str).encode()).hexdigest()
-    return [
-        SweepRun(point.spelled, str(place.resolve()), part, seed, data, sweep.nothing_promised)
-        for point in sweep.points
-        for seed in range(1, sweep.seeds + 1)
-    ]
+        def told(done: int, runs: int) -> None:
+            nonlocal bar
+            if bar is None:
+                if 0 < done < runs:
+                    print(f"going on: {done} of {runs} runs are done", file=sys.stderr)
+                bar = shown.enter_context(progress_bar(f"{runs} runs", runs))
+            bar(done)
 
-
-def _held_out(sweep: Sweep, columns: Columns) -> str:
-    """The part of the log that runs are measured on."""
-    parts = columns.part_sizes()
-    part = sweep.part or ("validation" if "validation" in parts else "test")
-    if part not in parts or not parts[part]:
-        raise BadInput(f"sweep.part: expected a part with rows, one of {', '.join(parts)}, got {part!r}")
-    if part == sweep.points[0].config.part:
-        raise BadInput(f"sweep.part: expected another part than is trained on, got {part!r} for both")
-    return part
-
-
-def _measured(
-    runs: Sequence[SweepRun], records: SweepRecords, engine: Engine, jobs: int
-) -> dict[SweepRun, Record]:
-    """Every run's record; what is on disk already is not done again."""
-    from tacit_lab.studies.sweep.runs import SweepRun, map_with_engine
-
-    found = {each: record for each in runs if (record := records.of(each)) is not None}
-    missing = [each for each in runs if each not in found]
-    if found and missing:
-        print(f"going on: {len(found)} of {len(runs)} runs are done", file=sys.stderr)
-    with progress_bar(f"{len(runs)} runs", len(runs)) as done:
-        done(len(found))
-        for each, record in map_with_engine(engine, SweepRun.measure, missing, jobs):
-            records.keep(each, record)
-            found[each] = record
-            done(len(found))
-    return found
-
-
-class _Shares:
-    """How much of epsilon the Hybrid gives to labels: as it was told, or as it chooses for this log."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-        self._examples: Examples | None = None
-
-    def of(self, config: TrainingConfig) -> float | None:
-        from tacit.train.examples import Examples
-        from tacit.train.job.plan import flip_key, method_from_config
-        from tacit.train.methods import Hybrid
-
-        if config.privacy.method != "hybrid":
-            return None
-        if self._examples is None:
-            self._examples = Examples.of(self._columns, config.part)
-        method = method_from_config(config, flip_key("", self._columns, config.part), now=int(time.time()))
-        assert isinstance(method, Hybrid)
-        return method.share(self._examples)
-
-
-def _tried(
-    sweep: Sweep, runs: Sequence[SweepRun], found: dict[SweepRun, Record], shares: _Shares
-) -> tuple[list[TriedPoint], list[tuple[str, str]]]:
-    """The points whose runs all worked; the others in words, with the first refusal."""
-    from tacit_lab.studies.sweep.frontier import TriedPoint
-    from tacit_lab.studies.sweep.grid import settings_words
-    from tacit_lab.studies.sweep.runs import REFUSED
-
-    tried, refused = [], []
-    for at, point in enumerate(sweep.points):
-        records = [found[each] for each in runs[at * sweep.seeds : (at + 1) * sweep.seeds]]
-        problems = [record[REFUSED] for record in records if REFUSED in record]
-        if problems:
-            refused.append((settings_words(point.settings), str(problems[0])))
-        else:
-            tried.append(TriedPoint(point, records, shares.of(point.config)))
-    return tried, refused
-
-
-def _leave(
-    out: Path, config: str, sweep: Sweep, tried: Sequence[TriedPoint], columns: Columns, *, minutes: float
-) -> list[Path]:
-    from tacit_lab.studies.sweep.frontier import write_sweep
-
-    data = f"{columns.manifest.get('log')}, {columns.rows:,} rows"
-    command = f"tacit sweep {config}"
-    return write_sweep(
-        out, sweep, tried, data=data, synthetic=columns.synthetic, command=command, minutes=minutes
-    )
+        yield told

@@ -150,19 +150,17 @@ class TrainingTask:
     def measure(self, ready: ReadyLog, memory: CalibrationMemory) -> Record:
         from tacit.entropy import Simulation
         from tacit.train.examples import Examples
-        from tacit.train.models.model import predict
+        from tacit.train.job.run import run_training
         from tacit.train.plan import PrivatePhase
-        from tacit.train.run import Run
 
         train, test = Examples.of(ready.columns, "train"), Examples.of(ready.columns, "test")
         secret = Simulation(f"secret {self.seed}").bytes(32)
         began = time.perf_counter()
         plan = self.method.plan(train, secret=secret, memory=memory)
         planned = time.perf_counter()
-        model = self.model.build(train.sizes, Simulation(f"start {self.seed}").normal)
-        Run(plan, model, train, Simulation(f"run {self.seed}"), secret, simulated=True).go()
+        outcome = run_training(plan, self.model, secret=secret, seed=self.seed)
         trained = time.perf_counter()
-        predicted = predict(model, test, plan.part, plan.head)
+        predicted = outcome.predict(test)
         private = [phase for phase in plan.phases if isinstance(phase, PrivatePhase)]
         return {
             **measure_predictions(ready, test, predicted),

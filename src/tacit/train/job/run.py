@@ -29,10 +29,11 @@ from tacit.train.job.payment import Payment
 from tacit.train.job.placement import Destination, put_in_place, saved_run, saved_settings
 from tacit.train.job.progress import Sink
 from tacit.train.job.training import TrainingJob, TrainingOutcome, Watch, weights_digest
+from tacit.train.labels.noisy_targets import labels_for_mechanism
 from tacit.train.models.model import Architecture, Model
 from tacit.train.models.onnx_export import export_onnx
 from tacit.train.models.saving import SavedModel, load, save
-from tacit.train.plan import Plan
+from tacit.train.plan import LabelPhase, Plan
 from tacit.train.recalibration import CalibrationResult
 from tacit.train.run import DEFAULT_SPEED, RunProgress
 from tacit.train.settings import Speed
@@ -69,7 +70,7 @@ def run_training(
         raise BadInput("expected a payment for a release on data that is not made up, got none")
     if payment is not None and payment.labels is not None and payment.labels.secret != secret:
         raise BadInput("expected the secret that keys the labels which are paid for, got another or none")
-    _ = plan.examples.labels  # labels that are not 0 or 1 are refused here, before anything is paid for
+    _check_labels(plan)
     job = TrainingJob(plan, architecture, secret, seed, speed, tuple(sinks), watch)
     if destination is not None:
         return _run_to_place(job, payment, destination, handle_signals=handle_signals)
@@ -78,6 +79,17 @@ def run_training(
     began = time.monotonic()
     model, calibrated = job.train(watch)
     return job.outcome(model, _as_json(calibrated), seconds=time.monotonic() - began)
+
+
+def _check_labels(plan: Plan) -> None:
+    """Labels that cannot be learned from (not 0 or 1, most often) are refused before anything is paid for."""
+    for phase in plan.phases:
+        if isinstance(phase, LabelPhase) and phase.labelling is not None:
+            labels_for_mechanism(phase.labelling.mechanism, plan.examples)
+        else:
+            _ = plan.examples.labels
+    if plan.statistic is not None:
+        _ = plan.examples.labels
 
 
 def _run_paid(job: TrainingJob, payment: Payment) -> TrainingOutcome:

@@ -12,21 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, TypeVar
 
 from tacit.errors import BadInput, TacitError
 from tacit.expect import Choice
 from tacit_lab.studies.digests import TRAINING, digest, room_of
 from tacit_lab.studies.processes import map_in_processes
 from tacit_lab.studies.runs import Record, Records
-
-if TYPE_CHECKING:
-    from tacit.privacy.mechanisms.memoisation import FlipKey
-    from tacit.train.config import TrainingConfig
-    from tacit.train.examples import Examples
 
 __all__ = [
     "FIGURES", "REFUSED", "Engine", "Record", "SweepRecords", "SweepRun", "check_engine", "map_with_engine",
@@ -117,10 +109,14 @@ class SweepRun:
 
     def _measured(self) -> Record:
         from tacit.data.columns import Columns
+        from tacit.entropy import Simulation
+        from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
+        from tacit.store.calibration_cache import CalibrationCache, default_cache_path
         from tacit.train.config_file import parse_config
         from tacit.train.evaluation.report import evaluate
         from tacit.train.examples import Examples
-        from tacit.train.job.plan import flip_key
+        from tacit.train.job.plan import flip_key, method_from_config
+        from tacit.train.job.run import run_training
 
         config = parse_config({**json.loads(self.said), "out": "unused"}, Path(self.place))
         columns = Columns.open(config.data)
@@ -128,60 +124,19 @@ class SweepRun:
         if not train.synthetic and not self.nothing_promised:
             raise BadInput('expected made-up data, or promise = "nothing", got people\'s data')
         began = time.perf_counter()
-        if config.privacy.method == "statistic":
-            predicted = self._by_statistic(config, train, held_out)
-        else:
-            scope = config.ledger.scope or str(columns.manifest.get("log"))
-            flips = flip_key(scope, columns, config.part, version=config.labels.version)
-            predicted = self._by_steps(config, flips, train, held_out)
+        scope = config.ledger.scope or str(columns.manifest.get("log"))
+        flips = flip_key(scope, columns, config.part, version=config.labels.version)
+        secret = Simulation(f"secret {self.seed}").bytes(SECRET_BYTES) if config.privacy.flips_labels else None
+        method = method_from_config(config, flips, now=int(time.time()))
+        plan = method.plan(train, secret=secret, memory=CalibrationCache(default_cache_path()))
+        trained = run_training(plan, config.model, secret=secret, seed=self.seed, speed=config.speed)
+        predicted = trained.predict(held_out)
         found = evaluate(held_out.labels, predicted)
         return {
             **{name: getattr(found, name).value for name in FIGURES},
             "rows": len(held_out),
             "seconds": round(time.perf_counter() - began, 3),
         }
-
-    def _by_steps(
-        self, config: TrainingConfig, flips: FlipKey, train: Examples, held_out: Examples
-    ) -> NDArray[np.floating]:
-        """Predictions of a model that is trained step by step."""
-        from tacit.entropy import Simulation
-        from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
-        from tacit.store.calibration_cache import CalibrationCache, default_cache_path
-        from tacit.train.job.plan import method_from_config
-        from tacit.train.models.model import predict
-        from tacit.train.run import Run
-
-        secret = Simulation(f"secret {self.seed}").bytes(SECRET_BYTES) if config.privacy.flips_labels else None
-        method = method_from_config(config, flips, now=int(time.time()))
-        plan = method.plan(train, secret=secret, memory=CalibrationCache(default_cache_path()))
-        model = config.model.build(train.sizes, Simulation(f"start {self.seed}").normal)
-        source = Simulation(f"run {self.seed}")
-        Run(plan, model, train, source, secret, speed=config.speed, simulated=True).go()
-        return predict(model, held_out, plan.part, plan.head)
-
-    def _by_statistic(
-        self, config: TrainingConfig, train: Examples, held_out: Examples
-    ) -> NDArray[np.floating]:
-        """Predictions of a model that is fitted to one noisy statistic."""
-        from tacit.entropy import Simulation
-
-        privacy, method = config.privacy, config.statistic
-        assert privacy.epsilon is not None, "checked when the configuration was read"
-        assert privacy.delta is not None, "checked when the configuration was read"
-        ids = np.asarray(train.at.of(train.public))
-        plan = method.plan(
-            ids,
-            {name: train.key(name) for name in train.keys},
-            public=train.public_keys,
-            unit=privacy.unit,
-            epsilon=privacy.epsilon,
-            delta=privacy.delta,
-            now=int(time.time()),
-        )
-        released = method.release(plan, train.labels, Simulation(f"run {self.seed}"), simulated=True)
-        model = method.fit(released, ids, Simulation(f"start {self.seed}"))
-        return model.predict_proba(np.asarray(held_out.at.of(held_out.public)))
 
 
 class SweepRecords:
