@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from tacit.cli import main
-from tacit.commands.evaluate_noisy_labels import even_classes_error
 from tacit.data.columns import Columns
 from tacit.errors import BadInput
 from tacit.store.ledger import LedgerStore
@@ -20,6 +19,7 @@ from tacit.train.evaluation import measures
 from tacit.train.evaluation.measures import auc
 from tacit.train.evaluation.outcomes import LEAST_STANDARD_ERRORS, Outcomes
 from tacit.train.examples import Examples
+from tacit.train.job.noisy_evaluation import even_classes_error
 from tacit.train.job.payment import Payment
 from tacit.train.models.model import Part
 from tacit.train.models.saving import load, save

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,22 +90,23 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tacit.train.evaluation.report import evaluate_outcomes
+    from tacit.train.job.noisy_evaluation import add_ledger_standing
 
     _check_options(args)
     saved, baseline, examples = _open_models(args)
     models = [saved] if baseline is None else [saved, baseline]
     rows, flips = examples, None
     if args.labels == "noisy":
-        from tacit.commands.evaluate_noisy_labels import check_flips
+        from tacit.commands.evaluate_noisy_labels import check_flips, measure_flips
 
-        flips = check_flips(args, models, examples)
+        flips, ledger = check_flips(args, models, examples)
         rows = flips.examples
     predicted = saved.predict(rows)  # before labels are paid for: it may fail
     other = None if baseline is None else baseline.predict(rows)
     if flips is None:
         outcomes, about, standing = _true_outcomes(examples), _about_exact(args, models, examples), ""
     else:
-        measured = flips.measured()
+        measured = measure_flips(flips, ledger)
         outcomes, about, standing = measured.outcomes, measured.notes, measured.standing
     with add_ledger_standing(standing):
         evaluation = evaluate_outcomes(outcomes, predicted, other)
@@ -186,15 +185,6 @@ def _about_exact(args: argparse.Namespace, models: list[SavedModel], examples: E
         return (MADE_UP,)
     labels = AGREED if args.labels_are_public else EXACT
     return (labels, EXACT_FEATURES) if any(map(sensitive_columns_read, models)) else (labels,)
-
-
-@contextmanager
-def add_ledger_standing(standing: str) -> Iterator[None]:
-    """A refusal from within also says how the ledger stands."""
-    try:
-        yield
-    except BadInput as refusal:
-        raise BadInput(f"{refusal}{standing}") from None
 
 
 def sensitive_columns_read(model: SavedModel) -> tuple[str, ...]:
