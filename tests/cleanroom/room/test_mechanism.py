@@ -33,7 +33,7 @@ from tacit.cleanroom.room.mechanism import (
     step_sensitivity,
     sum_rounding_error,
 )
-from tacit.cleanroom.room.sums import MOST_ROWS, step_sum, sum_sensitivity
+from tacit.cleanroom.room.sums import MOST_ROWS, StepQuery
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
 from tests.support.cleanroom_crafted import (
@@ -71,8 +71,8 @@ def snapped(
     """The room's sum on its grid, before any noise, from slabs of three."""
     request, arriving = sent_in_threes(batch, logits, terms, layout)
     parts = iter([labels[start : start + 3] for start in range(0, len(labels), 3)])
-    total = step_sum(request, arriving, lambda _: next(parts), terms)
-    reach = sum_sensitivity(request, arriving, terms)
+    query = StepQuery(request, arriving, terms)
+    total, reach = query.compute(lambda _: next(parts)), query.sensitivity()
     assert reach.sensitivity <= reach_of(terms, layout).sensitivity
     return round_to_grid(total, reach.grid)
 
@@ -327,7 +327,7 @@ def test_pairs_that_a_codec_makes_beyond_what_a_block_announces_are_in_the_bound
         left, right = np.concatenate([left, 3 * left]), 100 * np.concatenate([right, -third])
         found = codec.decode(block, 1, left.tobytes() + right.tobytes())
         request, arriving = sent_in_threes({"plain": found}, np.full(1, -99, np.float32), GAUSSIAN, layout)
-        total = step_sum(request, arriving, lambda _: np.ones(1, np.uint8), GAUSSIAN)
+        total = StepQuery(request, arriving, GAUSSIAN).compute(lambda _: np.ones(1, np.uint8))
         share = Fraction(float(clip_factors({"plain": found}, GAUSSIAN.clip_norm, NoiseLaw.GAUSSIAN)[0]))
         exact = [
             -share * sum(Fraction(float(left[t, i])) * Fraction(float(right[t, j])) for t in range(2))
@@ -384,4 +384,4 @@ def test_a_step_that_rounds_too_much_is_refused_before_a_label_is_read(agreed: T
     request, arriving = sent_in_threes(factored(SEQUENCES, ordinary), some_logits(ROWS), agreed, SEQUENCES)
     arriving.slabs = 2**45  # as if so many had come
     with pytest.raises(RoomRefused, match=Refusal.OVERSIZED.words):
-        step_sum(request, arriving, lambda _: pytest.fail("a label was read"), agreed)
+        StepQuery(request, arriving, agreed).compute(lambda _: pytest.fail("a label was read"))

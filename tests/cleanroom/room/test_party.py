@@ -12,7 +12,7 @@ import pytest
 from tacit.cleanroom.protocol.audit_log import check_receipt, verify_log
 from tacit.cleanroom.protocol.modes import Signer
 from tacit.cleanroom.protocol.refusals import Refusal
-from tacit.cleanroom.room import party, quotas, sums
+from tacit.cleanroom.room import quotas, sums
 from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
@@ -97,8 +97,8 @@ def test_an_answer_is_given_again_as_it_was_without_a_look_at_labels(monkeypatch
     was answered is kept, and not computed again."""
     room = a_room(noised_terms())
     first = step(room)
-    honest = sums.step_sum
-    monkeypatch.setattr(party, "step_sum", lambda *given: honest(*given) + 2.0**-15)  # another rounding
+    honest = sums.StepQuery.compute
+    monkeypatch.setattr(sums.StepQuery, "compute", lambda *given: honest(*given) + 2.0**-15)  # another rounding
     monkeypatch.setattr(LabelTable, "look_up", lambda *_: pytest.fail("a label was read"))
     again = step(room)
     assert np.array_equal(first.sum, again.sum)
@@ -120,15 +120,15 @@ def test_of_two_calls_at_once_the_first_answer_counts(monkeypatch: pytest.Monkey
     """The second had read labels already, and rounded otherwise: it gives out what the first one did."""
     store = MemoryRoomStore()
     one, other = a_room(noised_terms(), store=store), a_room(noised_terms(), store=store)
-    honest, answers = sums.step_sum, []
+    honest, answers = sums.StepQuery.compute, []
 
     def meanwhile(*given: Any) -> Any:
-        monkeypatch.setattr(party, "step_sum", honest)
+        monkeypatch.setattr(sums.StepQuery, "compute", honest)
         found = honest(*given) + 2.0**-15
         answers.append(step(other))
         return found
 
-    monkeypatch.setattr(party, "step_sum", meanwhile)
+    monkeypatch.setattr(sums.StepQuery, "compute", meanwhile)
     answers.append(step(one))
     assert np.array_equal(answers[0].sum, answers[1].sum)
 

@@ -367,9 +367,9 @@ ROOM = a_room()
 
 def test_a_twin_that_tells_of_labels_in_its_refusals_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above can fail: here a refusal says how many positives a batch has."""
-    honest_sum = sums.step_sum
+    honest_sum = sums.StepQuery.compute
 
-    def telling(request: Any, arriving: Any, labels_of: Any, agreed: Any) -> Any:
+    def telling(query: Any, labels_of: Any) -> Any:
         positives = 0
 
         def counting(records: Any) -> Any:
@@ -378,11 +378,11 @@ def test_a_twin_that_tells_of_labels_in_its_refusals_is_caught(monkeypatch: pyte
             return found
 
         try:
-            return honest_sum(request, arriving, counting, agreed)
+            return honest_sum(query, counting)
         except RoomRefused as refusal:
             raise RoomRefused(refusal.reason, f"after {positives} positives") from None
 
-    monkeypatch.setattr("tacit.cleanroom.room.party.step_sum", telling)
+    monkeypatch.setattr(sums.StepQuery, "compute", telling)
     _, hostile = HOSTILE["a slab short"]
     seen = [outcome(a_room(terms(), table), hostile) for table in (some_table(), opposite(some_table()))]
     assert seen[0] != seen[1]

@@ -13,7 +13,7 @@ from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss, slopes
 from tacit.cleanroom.protocol.modes import NoiseLaw
 from tacit.cleanroom.protocol.terms import Terms
-from tacit.cleanroom.room import party
+from tacit.cleanroom.room import mechanism
 from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.room.mechanism import (
     Doubles,
@@ -87,7 +87,7 @@ def test_noise_is_added_to_sums_that_lie_on_its_grid(agreed: Terms, monkeypatch:
         return add_noise(sums, reach, *given)
 
     seen: list[GridSensitivity] = []
-    monkeypatch.setattr(party, "add_noise", noised_on_grid)
+    monkeypatch.setattr(mechanism, "add_noise", noised_on_grid)
     noise_in_answer(agreed, np.ones(ROWS, np.uint8))
     assert len(seen) == 1
 
@@ -104,5 +104,7 @@ def test_a_room_whose_noise_ignores_the_sums_would_be_found_out(
     agreed: Terms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = np.zeros(1)
-    monkeypatch.setattr(party, "noise_source", lambda secret, asked, _: noise_source(secret, asked, nothing))
+    monkeypatch.setattr(
+        mechanism, "noise_source", lambda secret, asked, _: noise_source(secret, asked, nothing)
+    )
     assert related(agreed) > 0.99

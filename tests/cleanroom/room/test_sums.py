@@ -19,7 +19,7 @@ from tacit.cleanroom.protocol.slabs import Slab, StatisticSlab, encode_slab
 from tacit.cleanroom.room import sums as aggregating
 from tacit.cleanroom.room.labels import flipped_labels
 from tacit.cleanroom.room.mechanism import STATISTIC_GRID, statistic_sensitivity
-from tacit.cleanroom.room.sums import statistic_sums
+from tacit.cleanroom.room.sums import StatisticQuery
 from tacit.entropy import Simulation
 from tests.support.cleanroom_rooms import (
     LAYOUT,
@@ -129,7 +129,7 @@ def test_one_label_moves_a_statistic_by_no_more_than_stated(size: float) -> None
         labels = none.copy()
         labels[row] = 1
         sums = [
-            statistic_sums(request, [(slab, chosen) for slab in slabs], lambda found: found)  # type: ignore
+            StatisticQuery(request, [(slab, chosen) for slab in slabs], agreed).compute(lambda found: found)  # type: ignore
             for chosen in (none, labels)
         ]
         moves.append(np.linalg.norm(sums[1] - sums[0]))
@@ -143,7 +143,7 @@ def test_a_cells_weight_is_cut_to_the_grid_and_never_grows() -> None:
     request, _ = a_statistic(agreed, some_tokens(1), cells, None, cell_weight=0.7)
     slab = StatisticSlab(0, some_tokens(1), cells, np.empty((1, 0), np.float32))
     ones = np.ones(1, np.uint8)
-    (sums,) = statistic_sums(request, [(slab, ones)], lambda found: found)  # type: ignore
+    (sums,) = StatisticQuery(request, [(slab, ones)], agreed).compute(lambda found: found)  # type: ignore
     assert sums == 751_619_276 * STATISTIC_GRID <= 0.7
 
 

@@ -167,7 +167,7 @@ def statistic_sensitivity(terms: Terms, request: StatisticRequest) -> GridSensit
                 `sensitivity` in L2: |phi_i| <= sqrt(indices weight^2 + 1). A metric's differ by at most 1 in
                 one cell, so in L1 too.
     Neighbours: replace label, for one record; it takes part once.
-    Assumes:    each row's cells are distinct, as decoders see to; `sums.statistic_sums` clips features to a
+    Assumes:    each row's cells are distinct, as decoders see to; `sums.StatisticQuery` clips features to a
                 norm of 1 and puts them and the weights on a grid, towards zero, before they are added: sums
                 are exact. Where noise is so large that it needs a coarser grid, a step in each entry is
                 added.
@@ -223,6 +223,15 @@ def add_noise(sums: Doubles, reach: GridSensitivity, terms: Terms, source: Sourc
     steps = drawn(len(sums), noise_scale(reach, terms) / Fraction(reach.grid), source)
     total: Doubles = (np.rint(sums / reach.grid).astype(np.int64) + steps) * np.float64(reach.grid)
     return total
+
+
+def noised_answer(
+    sums: Doubles, reach: GridSensitivity, terms: Terms, secret: bytes, asked: bytes
+) -> tuple[Doubles, float]:
+    """The sums as they leave, on the grid and noised by the stream of `noise_source`; the noise's deviation."""
+    snapped = round_to_grid(sums, reach.grid)
+    noisy = add_noise(snapped, reach, terms, noise_source(secret, asked, snapped))
+    return noisy, noise_stddev(reach, terms)
 
 
 def _refuse_coarse(added: float, sensitivity: float) -> None:

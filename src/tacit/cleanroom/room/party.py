@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,15 +37,7 @@ from tacit.cleanroom.room.active_terms import (
     store_identity,
 )
 from tacit.cleanroom.room.labels import LabelTable, Records, flipped_labels
-from tacit.cleanroom.room.mechanism import (
-    Doubles,
-    GridSensitivity,
-    add_noise,
-    noise_source,
-    noise_stddev,
-    round_to_grid,
-    statistic_sensitivity,
-)
+from tacit.cleanroom.room.mechanism import noise_stddev, noised_answer
 from tacit.cleanroom.room.payment import (
     budget_line,
     budget_refusal,
@@ -57,18 +50,18 @@ from tacit.cleanroom.room.quotas import ReleaseCounter
 from tacit.cleanroom.room.store import AuditLog, RoomLedger, RoomStore
 from tacit.cleanroom.room.sums import (
     LabelLookup,
+    LabelsQuery,
+    Query,
     Request,
     SlabStream,
+    StatisticQuery,
+    StepQuery,
     check_begin,
     check_labels,
     check_statistic,
     check_step,
-    labels_in_order,
     refuse_closed,
     refuse_stranger,
-    statistic_sums,
-    step_sum,
-    sum_sensitivity,
 )
 from tacit.errors import BadInput, RoomError, RoomRefused
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
@@ -76,6 +69,15 @@ from tacit.privacy.randomness import Source
 
 ROOM_VERSION = "2"  # 1 did not know Begin
 ENTRIES_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class Release:
+    """What leaves the room as the answer to a query. `noise_stddev` is 0 where no noise was added."""
+
+    values: NDArray[Any]
+    noise_stddev: float
+    receipt: AuditReceipt
 
 
 class Room:
@@ -156,15 +158,11 @@ class Room:
             check_step(request, active.terms, peer, now)
             codec = codec_named(request.codec, dense_sequences=active.terms.dense_sequences)
             width = active.joining.token_bytes
-            arriving = SlabStream(
+            stream = SlabStream(
                 request, slabs, lambda data: decode_slab(data, request.layout, codec, width), active.joining
             )
-            answer, stddev, receipt = self._released(
-                "step", active, request, arriving, request.layout.parameters, np.float32, now,
-                sums=lambda labels_of: step_sum(request, arriving, labels_of, active.terms),
-                reach=lambda: sum_sensitivity(request, arriving, active.terms),
-            )  # fmt: skip
-        return StepAnswer(answer, request.rows, stddev, receipt)
+            released = self._release(active, StepQuery(request, stream, active.terms), now)
+        return StepAnswer(released.values, request.rows, released.noise_stddev, released.receipt)
 
     def statistic(
         self, request: StatisticRequest, slabs: Iterable[bytes], *, peer: str, now: int
@@ -174,17 +172,11 @@ class Room:
         with self._refusing("statistic", request, peer, now):
             check_statistic(request, active.terms, peer, now)
             width = active.joining.token_bytes
-            arriving = SlabStream(
+            stream = SlabStream(
                 request, slabs, lambda data: decode_statistic_slab(data, request, width), active.joining
             )
-            reach = None if active.terms.mode.flips else statistic_sensitivity(active.terms, request)
-            answer, stddev, receipt = self._released(
-                str(request.purpose), active, request, arriving, request.cells + request.features, np.float64,
-                now,
-                sums=lambda labels_of: statistic_sums(request, arriving, labels_of),
-                reach=lambda: reach,
-            )  # fmt: skip
-        return StatisticAnswer(answer, stddev, receipt)
+            released = self._release(active, StatisticQuery(request, stream, active.terms), now)
+        return StatisticAnswer(released.values, released.noise_stddev, released.receipt)
 
     def labels(self, request: LabelsRequest, slabs: Iterable[bytes], *, peer: str, now: int) -> LabelsAnswer:
         """The flipped label of each record, in order."""
@@ -192,10 +184,9 @@ class Room:
         with self._refusing("labels", request, peer, now):
             check_labels(request, active.terms, peer, now)
             width = active.joining.token_bytes
-            arriving = SlabStream(request, slabs, lambda data: decode_token_slab(data, width), active.joining)
-            answer = labels_in_order(arriving, self._labels_of(active, request, arriving, None))
-            answer, receipt = self._settled("labels", active, request, arriving, None, answer, np.uint8, now)
-        return LabelsAnswer(answer, receipt)
+            stream = SlabStream(request, slabs, lambda data: decode_token_slab(data, width), active.joining)
+            released = self._release(active, LabelsQuery(request, stream), now)
+        return LabelsAnswer(released.values, released.receipt)
 
     def begin(self, request: BeginRequest, slabs: Iterable[bytes], *, peer: str, now: int) -> BeginAnswer:
         """Set releases of these records aside for a run, all or none; see `quotas`."""
@@ -203,8 +194,8 @@ class Room:
         with self._refusing("begin", request, peer, now):
             check_begin(request, active.terms, peer, now)
             width, most = active.joining.token_bytes, active.terms.releases_per_record
-            arriving = SlabStream(request, slabs, lambda data: decode_token_slab(data, width), active.joining)
-            records = np.concatenate([records for _, records in arriving])
+            stream = SlabStream(request, slabs, lambda data: decode_token_slab(data, width), active.joining)
+            records = np.concatenate([records for _, records in stream])
             with self._store.transaction() as transaction:
                 active.refuse_replaced(transaction)
                 quotas.reserve_quota(transaction, active.release, request, records, most, now)
@@ -269,81 +260,68 @@ class Room:
         confirm_sole_copy(active.terms, self._store, self._ledger, self._store_id)
         return active
 
-    def _released(
-        self,
-        kind: str,
-        active: ActiveTerms,
-        request: StepRequest | StatisticRequest,
-        arriving: SlabStream[Any],
-        entries: int,
-        dtype: type[np.floating[Any]],
-        now: int,
-        *,
-        sums: Callable[[LabelLookup], Doubles],
-        reach: Callable[[], GridSensitivity | None],
-    ) -> tuple[NDArray[Any], float, AuditReceipt]:
-        """What leaves, its noise's deviation, and the receipt: over flipped labels, any number of times; over
-        true ones, noised and counted. What was counted before leaves again as it was, without a look at labels.
-        """
-        size = entries * np.dtype(dtype).itemsize
-        counter = None if active.terms.mode.flips else ReleaseCounter(kind, active, request, self._store, size)
-        labels_of = self._labels_of(active, request, arriving, counter)
-        answer, stddev = None, 0.0
-        if counter is not None and counter.was_counted:
-            for _, records in arriving:
-                counter.before_labels(arriving.asked, records)
-        else:
-            answer = sums(labels_of)
-        found = None if counter is None else reach()
-        if found is not None:
-            stddev = noise_stddev(found, active.terms)
-        if found is not None and answer is not None:
-            snapped = round_to_grid(answer, found.grid)
-            answer = add_noise(
-                snapped, found, active.terms, noise_source(self._secret, arriving.asked, snapped)
-            )
-        made = None if answer is None else answer.astype(dtype)
-        left, receipt = self._settled(kind, active, request, arriving, counter, made, dtype, now)
-        return left, stddev, receipt
+    def _release(self, active: ActiveTerms, query: Query, now: int) -> Release:
+        """Answer a query: over flipped labels, any number of times; over true ones, noised and counted.
 
-    def _labels_of(
-        self, active: ActiveTerms, request: Request, arriving: SlabStream[Any], counter: ReleaseCounter | None
-    ) -> LabelLookup:
+        What was counted before leaves again as it was, without a look at labels.
+        """
+        counter = self._counter(active, query)
+        labels_of = self._label_lookup(active, query, counter)
+        values: NDArray[Any] | None
+        if counter is None:
+            values, stddev = query.compute(labels_of), 0.0
+        elif counter.was_counted:
+            for _, records in query.stream:
+                counter.before_labels(query.stream.asked, records)
+            values, stddev = None, noise_stddev(counter.query.sensitivity(), active.terms)
+        else:
+            sums = counter.query.compute(labels_of)
+            reach = counter.query.sensitivity()
+            values, stddev = noised_answer(sums, reach, active.terms, self._secret, query.stream.asked)
+        answer, receipt = self._settle(active, query, counter, values, now)
+        return Release(answer, stddev, receipt)
+
+    def _counter(self, active: ActiveTerms, query: Query) -> ReleaseCounter | None:
+        """What counts the answer: flips are drawn once and may leave any number of times, so nothing does."""
+        if active.terms.mode.flips:
+            return None
+        assert not isinstance(query, LabelsQuery), "`check_labels` refuses it in other modes"
+        return ReleaseCounter(query, active, self._store)
+
+    def _label_lookup(self, active: ActiveTerms, query: Query, counter: ReleaseCounter | None) -> LabelLookup:
         """How labels may be read under these terms; no label is read before all that can be checked was."""
         if active.release not in self._paid and not can_pay(active.terms, self._ledger, self._store_id):
             raise budget_refusal()
-        table = active.joined(self._store)
+        table, task = active.joined(self._store), query.request.task
 
         def labels_of(records: Records) -> NDArray[np.uint8]:
             if counter is None:
-                return flipped_labels(table, records, request.task, active.terms, self._secret)
-            counter.before_labels(arriving.asked, records)
-            return table.look_up(records, request.task)
+                return flipped_labels(table, records, task, active.terms, self._secret)
+            counter.before_labels(query.stream.asked, records)
+            return table.look_up(records, task)
 
         return labels_of
 
-    def _settled(
+    def _settle(
         self,
-        kind: str,
         active: ActiveTerms,
-        request: Request,
-        arriving: SlabStream[Any],
+        query: Query,
         counter: ReleaseCounter | None,
-        answer: NDArray[Any] | None,
-        dtype: type[np.number[Any]],
+        values: NDArray[Any] | None,
         now: int,
     ) -> tuple[NDArray[Any], AuditReceipt]:
         """Register, count, pay and log a release, in one transaction. The answer leaves only after it.
 
-        Where one is kept, `answer` is None, or was computed while another call made the one that is.
+        Where one is kept, `values` is None, or was computed while another call made the one that is.
         """
+        request, answer = query.request, None if values is None else values.astype(query.dtype)
         with self._store.transaction() as transaction:
             active.refuse_replaced(transaction)
             active.register_labels(transaction)
             counted = False
             if counter is not None:
-                spelled, counted = counter.count(transaction, arriving.records, answer)
-                answer = np.frombuffer(spelled, dtype)
+                spelled, counted = counter.count(transaction, query.stream.records, answer)
+                answer = np.frombuffer(spelled, query.dtype)
             assert answer is not None, "it was computed, or is kept"
             if active.release not in self._paid:
                 # In the ledger's own transaction, before this one ends: a crash in between has paid for
@@ -364,7 +342,7 @@ class Room:
                 "counted": counted,
                 "answer": answer_hash(answer),
             }
-            receipt = self._log.write(transaction, kind, now, told)
+            receipt = self._log.write(transaction, query.kind, now, told)
         if counter is not None:
             confirm_sole_copy(active.terms, self._store, self._ledger, self._store_id)
         self._paid.add(active.release)

@@ -20,14 +20,16 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol.encoding import canonical_json
 from tacit.cleanroom.protocol.refusals import Refusal
-from tacit.cleanroom.protocol.requests import BeginRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.protocol.requests import BeginRequest
 from tacit.cleanroom.room.active_terms import ActiveTerms
 from tacit.cleanroom.room.labels import Records
 from tacit.cleanroom.room.store import ReadTransaction, RoomStore, StoredAnswer, WriteTransaction
+from tacit.cleanroom.room.sums import NoisyQuery, StepQuery
 from tacit.errors import BadInput, RoomRefused
 
 MOST_RUNS = 1000
@@ -104,7 +106,6 @@ def _key(release: str) -> str:
 
 
 DIGEST_BYTES = 32
-STEP_KIND = "step"
 MOST_KEPT_BYTES = 2**34
 """Of answers, for one release: 10,000 steps of an adapter with 400,000 parameters. A platform can name records
 that nobody has, and be answered as often as it has names, so counts of releases bound nothing here."""
@@ -123,20 +124,14 @@ class ReleaseCounter:
     would not be the same; whether it is would depend on labels.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        active: ActiveTerms,
-        request: StepRequest | StatisticRequest,
-        store: RoomStore,
-        size: int,
-    ) -> None:
-        """`size`: how many bytes the answer will have."""
+    def __init__(self, query: NoisyQuery, active: ActiveTerms, store: RoomStore) -> None:
+        self.query, request = query, query.request
         self._release, self._most, self._store = active.release, active.terms.releases_per_record, store
-        self._run, self._number = f"{kind} {request.run}", request.number
+        self._run, self._number = f"{query.kind} {request.run}", request.number
         # Of a run whose steps may have releases of their own.
-        self._name = request.run if kind == STEP_KIND else None
+        self._name = request.run if isinstance(query, StepQuery) else None
         self._asked: list[bytes] = []  # a digest of all that came, after each slab
+        size = query.entries * np.dtype(query.dtype).itemsize
         with store.reading() as view:
             self._known = view.answered(self._release, self._run, self._number)
             if self._known is None and self._bytes_kept(view) + size > MOST_KEPT_BYTES:

@@ -1,4 +1,4 @@
-"""Sums over a stream of slabs, and the checks of a request that come before them.
+"""Queries, the questions that a room answers from a stream of slabs, and the checks that come before them.
 
 Checks are decided from the terms alone, before anything of a request is read. Sums take bounded memory: the
 sum, one slab, and the records so far.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from tacit.cleanroom.room.mechanism import (
     Doubles,
     GridSensitivity,
     clip_factors,
+    statistic_sensitivity,
     step_sensitivity,
 )
 from tacit.errors import RoomRefused
@@ -104,51 +106,116 @@ class SlabStream(Generic[SomeSlab]):
         return self._asked.digest()
 
 
-def step_sum(request: StepRequest, arriving: SlabStream[Slab], labels_of: LabelLookup, terms: Terms) -> Doubles:
-    """The sum over rows of slope times derivative, flat. Clipped, and all in float64, in mode NOISED."""
-    clips = terms.mode is Mode.NOISED
-    total = np.zeros(request.layout.parameters)
-    parts = request.layout.split(total)
-    for slab, records in arriving:
-        if clips:  # both refuse, where they do, before a label is read
-            sum_sensitivity(request, arriving, terms)
-            shares = clip_factors(slab.blocks, terms.clip_norm, terms.noise)
-        weights = slopes(slab.logits, labels_of(records), request.loss, None if clips else terms.keep)
-        if clips:
-            weights *= shares
-        for block in request.layout.blocks:
-            dtype = np.float64 if clips else np.float32
-            parts[block.name] += slab.blocks[block.name].weighted_sum(weights, dtype=dtype)
-    return total
+@dataclass(frozen=True)
+class StepQuery:
+    """A question for one step's sum: over rows, the loss's slope times the derivative."""
+
+    request: StepRequest
+    stream: SlabStream[Slab]
+    terms: Terms
+
+    kind: ClassVar[str] = "step"
+    dtype: ClassVar[type[np.number[Any]]] = np.float32
+
+    @property
+    def entries(self) -> int:
+        return self.request.layout.parameters
+
+    def compute(self, labels_of: LabelLookup) -> Doubles:
+        """The sum, flat; reads the stream. Clipped, and all in float64, in mode NOISED."""
+        terms, layout = self.terms, self.request.layout
+        clips = terms.mode is Mode.NOISED
+        total = np.zeros(layout.parameters)
+        parts = layout.split(total)
+        for slab, records in self.stream:
+            if clips:  # both refuse, where they do, before a label is read
+                self.sensitivity()
+                shares = clip_factors(slab.blocks, terms.clip_norm, terms.noise)
+            weights = slopes(slab.logits, labels_of(records), self.request.loss, None if clips else terms.keep)
+            if clips:
+                weights *= shares
+            for block in layout.blocks:
+                dtype = np.float64 if clips else np.float32
+                parts[block.name] += slab.blocks[block.name].weighted_sum(weights, dtype=dtype)
+        return total
+
+    def sensitivity(self) -> GridSensitivity:
+        """How far one record's labels can move the sum of what has come so far."""
+        came = {"slabs": self.stream.slabs, "largest": self.stream.largest}
+        request, several = self.request, self.stream.several
+        return step_sensitivity(self.terms, request.layout, request.rows, **came, several=several)
 
 
-def sum_sensitivity(request: StepRequest, arriving: SlabStream[Slab], terms: Terms) -> GridSensitivity:
-    """How far one record's labels can move the sum of what has come so far."""
-    came = {"slabs": arriving.slabs, "largest": arriving.largest}
-    return step_sensitivity(terms, request.layout, request.rows, **came, several=arriving.several)
+@dataclass(frozen=True)
+class StatisticQuery:
+    """A question for labels times (cells, features), or for a metric: positives by cell.
 
-
-def statistic_sums(
-    request: StatisticRequest, arriving: SlabStream[StatisticSlab], labels_of: LabelLookup
-) -> Doubles:
-    """Labels times (cells, features), flat: multiples of the grid, and exact.
-
-    Features are clipped to a norm of 1, then cut to the grid towards zero, so that no norm grows.
+    Where the answer is to be noised, one whose sensitivity is refused cannot be made: no slab is read.
     """
-    positives = np.zeros(request.cells)
-    sums = np.zeros(request.features)
-    for slab, records in arriving:
-        labels = labels_of(records).astype(np.float64)
-        in_cells = np.repeat(labels, request.indices)
-        positives += np.bincount(slab.cells.reshape(-1), in_cells, minlength=request.cells)
-        sums += labels @ _clipped(slab.features)
-    weight = np.floor(request.cell_weight / STATISTIC_GRID) * STATISTIC_GRID
-    return np.concatenate([positives * weight, sums])
+
+    request: StatisticRequest
+    stream: SlabStream[StatisticSlab]
+    terms: Terms
+
+    dtype: ClassVar[type[np.number[Any]]] = np.float64
+
+    def __post_init__(self) -> None:
+        if not self.terms.mode.flips:
+            self.sensitivity()
+
+    @property
+    def kind(self) -> str:
+        return str(self.request.purpose)
+
+    @property
+    def entries(self) -> int:
+        return self.request.cells + self.request.features
+
+    def compute(self, labels_of: LabelLookup) -> Doubles:
+        """The sums, flat: multiples of the grid, and exact; reads the stream.
+
+        Features are clipped to a norm of 1, then cut to the grid towards zero, so that no norm grows.
+        """
+        request = self.request
+        positives = np.zeros(request.cells)
+        sums = np.zeros(request.features)
+        for slab, records in self.stream:
+            labels = labels_of(records).astype(np.float64)
+            in_cells = np.repeat(labels, request.indices)
+            positives += np.bincount(slab.cells.reshape(-1), in_cells, minlength=request.cells)
+            sums += labels @ _clipped(slab.features)
+        weight = np.floor(request.cell_weight / STATISTIC_GRID) * STATISTIC_GRID
+        return np.concatenate([positives * weight, sums])
+
+    def sensitivity(self) -> GridSensitivity:
+        """How far one record's labels can move the sums."""
+        return statistic_sensitivity(self.terms, self.request)
 
 
-def labels_in_order(arriving: SlabStream[TokenSlab], labels_of: LabelLookup) -> NDArray[np.uint8]:
-    """The label of each row as it came."""
-    return np.concatenate([labels_of(records) for _, records in arriving])
+@dataclass(frozen=True)
+class LabelsQuery:
+    """A question for the label of each row. It has no sensitivity: labels leave one by one only flipped."""
+
+    request: LabelsRequest
+    stream: SlabStream[TokenSlab]
+
+    kind: ClassVar[str] = "labels"
+    dtype: ClassVar[type[np.number[Any]]] = np.uint8
+
+    @property
+    def entries(self) -> int:
+        return self.request.rows
+
+    def compute(self, labels_of: LabelLookup) -> NDArray[np.uint8]:
+        """The label of each row, in the order of the stream, which is read."""
+        return np.concatenate([labels_of(records) for _, records in self.stream])
+
+
+NoisyQuery = StepQuery | StatisticQuery
+"""Questions that may be answered from true labels, with noise, and counted."""
+Query = NoisyQuery | LabelsQuery
+"""A question as the room answers it: `kind` is its word in the audit log and in counts, `compute` reads the
+stream, once, and `entries` values of `dtype` are what leaves."""
 
 
 def _clipped(features: NDArray[np.float32]) -> Doubles:
