@@ -14,7 +14,8 @@ from tacit.cleanroom.in_process import InProcessRoom, room_in_process
 from tacit.cleanroom.model.examples import ConversionExamples
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.model.settings import ModelSettings
-from tacit.cleanroom.protocol.terms import Mode, Terms
+from tacit.cleanroom.protocol.modes import Mode
+from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.entropy import Simulation
 

@@ -12,7 +12,8 @@ import sys
 import time
 from fractions import Fraction
 
-from tacit.cleanroom.protocol.terms import Mode, Terms
+from tacit.cleanroom.protocol.modes import Mode
+from tacit.cleanroom.protocol.terms import Terms
 from tacit.cli import main
 from tacit.services.room import launch, platform_run  # noqa: F401 (all that either party needs is loaded here)
 

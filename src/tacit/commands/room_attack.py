@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 def _protection(args: argparse.Namespace) -> Protection:
     from tacit import expect
     from tacit.cleanroom.attacks.defended_room import Protection
-    from tacit.cleanroom.protocol.terms import Mode, NoiseLaw
+    from tacit.cleanroom.protocol.modes import Mode, NoiseLaw
 
     return Protection(
         mode=Mode.named("--mode", args.mode),

@@ -34,7 +34,8 @@ from tacit.cleanroom.platform.training import AdapterRunSummary, train_adapter
 from tacit.cleanroom.protocol import signatures
 from tacit.cleanroom.protocol.agreement import Agreement
 from tacit.cleanroom.protocol.losses import Loss
-from tacit.cleanroom.protocol.terms import Signer, Terms
+from tacit.cleanroom.protocol.modes import Signer
+from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.protocol.tokens import KEY_BYTES, token_key, tokens
 from tacit.data.encoding.fingerprints import key_fingerprints as fingerprints
 from tacit.data.generators.conversion_model import LONGEST

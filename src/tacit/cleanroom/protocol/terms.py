@@ -38,8 +38,6 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.statement import PrivacyStatement
 
-__all__ = ["Join", "Mode", "NoiseLaw", "Signer", "Terms", "format_time", "terms_from_toml"]
-
 MOST_EPSILON = 40  # one flip in 2^57; above it the labels are given away in all but name
 EPSILON_PART, DELTA_PART = Fraction(1, 10**9), Fraction(1, 10**18)  # what a ledger counts in
 LEAST_EPSILON, LEAST_DELTA, MOST_DELTA = Fraction(1, 1000), Fraction(1, 10**15), Fraction(1, 1000)
