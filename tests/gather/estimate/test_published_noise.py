@@ -16,7 +16,6 @@ from tacit.gather.estimate.published_noise import (
     FixedThreshold,
     LargestTotals,
     PublishedNoise,
-    alpha_at,
     beta_of_cell,
     both_within,
     gaussian_bound,
@@ -162,13 +161,6 @@ def test_the_printed_bound_promises_too_much() -> None:
     failing = 1 - beta_of_cell(law, 4 * sd, 400, 2_000_000)
     printed = paper_bound(noise_sd=math.sqrt(1142), alpha=4 * sd, parties=parties, away=away)
     assert failing / (1 - printed) == pytest.approx(math.sqrt(2 / math.pi) / (3 / (2 * math.pi)), rel=0.1)
-
-
-def test_alpha_from_beta_and_back() -> None:
-    law = PublishedNoise.of(GAUSSIAN, 5)
-    for beta in (0.5, 0.95, 0.999):
-        alpha = alpha_at(law, beta)
-        assert both_within(law, alpha) >= beta > both_within(law, alpha - 1)
 
 
 def test_what_accuracy_refuses() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from tacit.gather.protocol.noise import ServerNoise
 from tacit.gather.protocol.promises import Promise
 from tacit.privacy.noise.distributions import DiscreteGaussian, DiscreteLaplace
 from tacit.train.evaluation.intervals import MeasuredValue
+from tacit_lab.studies.claims import RECORDED
 from tacit_lab.studies.contexts.trial import EXACT, LAST, VisitsTrial, read_trace
 from tacit_lab.studies.digests import spell_out
 from tacit_lab.studies.gather import away, bounds, noise, private_rates
@@ -31,6 +33,7 @@ from tacit_lab.studies.gather.gathered_trial import (
 )
 from tacit_lab.studies.gather.setting import ONE_LEVEL, OurNoise, PaperNoise, nearly_all_kept
 from tacit_lab.studies.registry import load_study
+from tacit_lab.studies.results import ResultFiles
 from tacit_lab.studies.study import StudyRequest, StudyScale
 from tests.support.toy_studies import toy_studies
 
@@ -151,7 +154,31 @@ def test_delta_of_a_count_is_that_of_its_definition() -> None:
 
 def test_skellam_keeps_what_was_stated_and_rounded_shares_do_not(tmp_path: Path) -> None:
     found = load_study("gather-noise").outcome(StudyRequest(tmp_path, StudyScale.SMALL, 1))
-    assert {each.claim.id: each.holds for each in found.findings} == {"M13": False, "T12": True}
+    assert {each.claim.id: each.holds for each in found.findings} == {
+        "M13": False,
+        "M14": False,
+        "T12": True,
+    }
+
+
+@pytest.mark.parametrize(("off", "holds"), [(0.0, True), (1e-6, True), (-1e-6, False)])
+def test_accuracy_is_as_printed_where_no_cell_is_below_it(off: float, holds: bool) -> None:
+    recorded = ResultFiles.of(RECORDED, "gather-noise")
+    table = {name: list(column) for name, column in recorded.table.items()}
+    printed = table[noise.PRINTED]
+    table[noise.BETA] = [each if each is None else float(each) for each in printed]
+    last = len(printed) - 1
+    table[noise.BETA][last] = float(printed[last] or 0) + off
+    found = {each.claim: each for each in noise.judge(replace(recorded, table=table))}
+    assert found[noise.M14].holds is holds
+    assert f"in {24 - (not holds)} of 24 cases" in found[noise.M14].seen
+
+
+def test_a_table_from_before_accuracy_was_looked_at_leaves_it_open() -> None:
+    recorded = ResultFiles.of(RECORDED, "gather-noise")
+    table = {name: recorded.table[name][:6] for name in ("noise", "levels", *noise.FIGURES)}
+    found = {each.claim: each.holds for each in noise.judge(replace(recorded, table=table))}
+    assert found == {noise.M13: False, noise.M14: None, noise.T12: True}
 
 
 @pytest.mark.parametrize("name", toy_studies("gather-", without=("gather-noise", "gather-phases")))

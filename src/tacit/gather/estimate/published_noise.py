@@ -177,12 +177,6 @@ def both_within(noise: PublishedNoise, alpha: float) -> float:
     return (1 - noise.outside(float(expect.at_least_zero("alpha", alpha)))) ** 2
 
 
-def alpha_at(noise: PublishedNoise, beta: float) -> int:
-    """The least alpha that `both_within` gives this beta."""
-    each = 1 - math.sqrt(float(expect.probability("beta", beta)))
-    return noise.threshold(each / 2)
-
-
 def beta_of_cell(noise: PublishedNoise, alpha: float, clicks: int, no_clicks: int) -> float:
     """The chance that the estimate of a cell with these true counts keeps both bounds, to rounding.
 

@@ -6,22 +6,36 @@ down it is 0 or -1. Laws of the sums are exact: of one rounded share, and its N-
 One count that changes by m is looked at, so that a delta found here is a lower bound for that of a whole
 run. The promise is (1, .01) for m = 4, by corollary 4.3 (sigma^2 = 6 h m^2 ln(4/delta) / epsilon^2) or by
 the last line of its proof, which has half of it.
+
+Appendix A.2 says with which probability beta a click-through rate stays within bounds of alpha clicks, by a
+Gaussian tail bound. It is held against the exact chance, in cells of low and middling rates: sums of Skellam
+shares are the stated noise without rounding.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 from scipy.stats import norm
 
 from tacit.gather.estimate.plan import paper_variance
+from tacit.gather.estimate.published_noise import (
+    PublishedNoise,
+    beta_of_cell,
+    both_within,
+    gaussian_bound,
+    paper_bound,
+)
+from tacit.gather.protocol.noise import UserNoise
 from tacit.privacy.noise.distributions import Skellam
+from tacit.privacy.noise.shares import SkellamShares
 from tacit_lab.studies.contexts.setting import PAPER
 from tacit_lab.studies.contexts.trial import Floats
 from tacit_lab.studies.gather.setting import write_outcome
@@ -36,11 +50,19 @@ USERS, EVENTS, EPSILON, DELTA = 116_432, 4, 1.0, 0.01
 LEVELS = (1, 2)
 WITHOUT_ROUNDING = "delta of a run without rounding"
 EXACT = "exact arithmetic: only a bug could change it"
+ALPHAS = (1, 2, 3, 4)  # in standard deviations of the noise
+CELLS = ((1_000, 99_000), (1_000, 9_000), (1_000, 1_000))  # clicks and no clicks: rates of 1%, 10% and 50%
 FAINTEST = 1e-12  # below that, deltas are those of rounding and of what a law leaves out
 
 
 M13 = Claim(
     "M13", "theorem 4.1, corollary 4.3", "Count's noise gives its stated guarantee", "δ .01 at ε 1, for example"
+)
+M14 = Claim(
+    "M14",
+    "appendix A.2",
+    "estimates are (α, β)-accurate at the printed β",
+    "β = 1 − 3/(2πα) s exp(−α²/2s²), s the noise's deviation",
 )
 T12 = Claim(
     "T12", "corollary 4.3, rounded shares", "Skellam shares of the same variance keep the stated guarantee"
@@ -120,6 +142,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     asked.refuse_data("it is about noise alone")
     found = {(scheme, levels): law(_stated(levels)) for levels in LEVELS for scheme, law in SCHEMES.items()}
     table = [{"noise": scheme, "levels": levels, **_figures(law)} for (scheme, levels), law in found.items()]
+    table += [row for levels in LEVELS for row in _accuracy_rows(levels)]
     whole = {half: max(_whole_run(levels, half=half) for levels in LEVELS) for half in (False, True)}
     rows = [
         (scheme, str(levels), *(f"{figure:.4g}" for figure in _figures(law).values()))
@@ -151,11 +174,29 @@ def run(asked: StudyRequest) -> StudyOutcome:
 
 
 FIGURES = ("mean", "sd", "chance of none", "delta of one count")
+BETA, PRINTED = "beta of the cell", "printed beta"
 Found = Mapping[tuple[str, int], Mapping[str, float]]  # by noise and levels, these figures
 
 
 def _figures(law: SumLaw) -> dict[str, float]:
     return dict(zip(FIGURES, (law.mean, law.sd, law.none(), law.delta(EPSILON, EVENTS)), strict=True))
+
+
+def _accuracy_rows(levels: int) -> Iterator[dict[str, Any]]:
+    """How often a rate keeps the bounds of alpha clicks, and how often it should, with everybody there."""
+    noise = UserNoise(SkellamShares(Fraction(math.ceil(_stated(levels))), USERS, Fraction(0)))
+    law, sd = PublishedNoise.of(noise, USERS), math.sqrt(noise.published_variance(USERS))
+    for ratio in ALPHAS:
+        alpha = ratio * sd
+        promised = {
+            PRINTED: paper_bound(noise_sd=sd, alpha=alpha, parties=USERS, away=0),
+            "beta by two tail bounds": gaussian_bound(sd, alpha),
+            "both counts within alpha": both_within(law, alpha),
+        }
+        for clicks, no_clicks in CELLS:
+            beta = beta_of_cell(law, alpha, clicks, no_clicks)
+            cell = {"alpha in sd": ratio, "clicks": clicks, "no clicks": no_clicks, BETA: beta}
+            yield {"noise": SKELLAM, "levels": levels, **cell, **promised}
 
 
 def _line(scheme: str, law: SumLaw) -> Series:
@@ -178,8 +219,11 @@ def judge(kept: ResultFiles) -> list[Finding]:
     found = {
         (str(row["noise"]), int(row["levels"] or 0)): {name: float(row[name] or 0) for name in FIGURES}
         for row in kept.rows
+        if row.get(BETA) is None
     }
-    return [_as_stated(found, kept.settings["parameters"][WITHOUT_ROUNDING]), _skellam(found)]
+    accuracy = [row for row in kept.rows if row.get(BETA) is not None]
+    whole = kept.settings["parameters"][WITHOUT_ROUNDING]
+    return [_as_stated(found, whole), _as_accurate(accuracy), _skellam(found)]
 
 
 def _as_stated(found: Found, whole: Mapping[str, float]) -> Finding:
@@ -192,6 +236,29 @@ def _as_stated(found: Found, whole: Mapping[str, float]) -> Finding:
         f"sd {off['sd']:.0f} for {math.sqrt(_stated(LEVELS[-1])):.0f}; "
         f"never rounded δ {whole['corollary']:.2g} by the corollary, {whole['proof']:.2g} by its proof",
         every(_keeps(figures, levels) for (scheme, levels), figures in found.items() if scheme != SKELLAM),
+        why=EXACT,
+    )
+
+
+def _as_accurate(rows: Sequence[Mapping[str, Any]]) -> Finding:
+    kept = [(float(row[BETA]), float(row[PRINTED])) for row in rows]
+    times = [(1 - beta) / (1 - printed) for beta, printed in kept]
+    seen = "nothing"
+    if times:
+        worst = times.index(max(times))
+        row, (beta, printed) = rows[worst], kept[worst]
+        rate = int(row["clicks"]) / (int(row["clicks"]) + int(row["no clicks"]))
+        seen = (
+            f"the printed β is kept in {sum(each <= 1 for each in times)} of {len(times)} cases; at a rate of "
+            f"{rate:.0%} and α = {row['alpha in sd']} sd the bounds fail with {1 - beta:.2g}, "
+            f"{1 - printed:.2g} printed"
+        )
+    return Finding(
+        M14,
+        "at α of 1 to 4 standard deviations, in cells with 1,000 clicks and rates of 1%, 10% and 50%, the "
+        "chance that a rate keeps both bounds is at least the printed β, for one and two levels",
+        seen,
+        every(beta >= printed for beta, printed in kept),
         why=EXACT,
     )
 
@@ -220,8 +287,8 @@ STUDY = Study(
     NAME,
     "Noise in rounded shares",
     PAPER,
-    "theorem 4.1, corollary 4.3",
-    (M13, T12),
+    "theorem 4.1, corollary 4.3, appendix A.2",
+    (M13, M14, T12),
     {StudyScale.TOY: 0.1, StudyScale.SMALL: 0.1, StudyScale.FULL: 0.1},
     {StudyScale.TOY: 1, StudyScale.SMALL: 1, StudyScale.FULL: 1},
     run,
