@@ -38,7 +38,7 @@ def test_a_room_that_counts_each_task_by_itself_is_found_out(monkeypatch: pytest
 
     honest_statistic = Room.statistic
     monkeypatch.setattr(Room, "statistic", statistic)
-    for name in ("has_left", "count"):
+    for name in ("has_releases_left", "count"):
         honest = getattr(_Transaction, name)
         monkeypatch.setattr(
             _Transaction,

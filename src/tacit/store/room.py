@@ -127,17 +127,17 @@ class _ReadTransaction:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def find(self, key: str) -> bytes | None:
+    def get(self, key: str) -> bytes | None:
         value = self._connection.execute(select(_VALUES.c.value).where(_VALUES.c.key == key)).scalar()
         return None if value is None else bytes(value)
 
-    def answered(self, release: str, run: str, number: int) -> StoredAnswer | None:
+    def get_answer(self, release: str, run: str, number: int) -> StoredAnswer | None:
         this = (_ANSWERED.c.release == release) & (_ANSWERED.c.run == run) & (_ANSWERED.c.number == number)
         query = select(_ANSWERED.c.asked, _ANSWERED.c.answer).where(this)
         row = self._connection.execute(query).first()
         return None if row is None else StoredAnswer(bytes(row.asked), bytes(row.answer))
 
-    def has_left(self, release: str, records: Records, most: int) -> bool:
+    def has_releases_left(self, release: str, records: Records, most: int) -> bool:
         number = self._connection.execute(_NUMBER, {"release": release}).scalar()
         if number is None or most < 1:
             return most >= 1
@@ -154,7 +154,7 @@ class _ReadTransaction:
             default=0,
         )
 
-    def holds(self, release: str, run: str, records: Records) -> bool:
+    def has_quota(self, release: str, run: str, records: Records) -> bool:
         number = self._connection.execute(_NUMBER, {"release": _run_name(release, run)}).scalar()
         if number is None:
             return False
@@ -170,7 +170,7 @@ class _WriteTransaction(_ReadTransaction):
         super().__init__(connection)
         self.appended: ChainHead | None = None  # the last entry that this transaction wrote
 
-    def hold(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
+    def reserve_quota(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
         number, of_run = self._number(release), self._number(_run_name(release, run))
         sql = self._connection.exec_driver_sql
         sql(_NAME, [(of_run, record) for record in sorted(_record_tokens(records))])  # in the order of the tree
@@ -178,12 +178,12 @@ class _WriteTransaction(_ReadTransaction):
         sql('UPDATE room_held SET "left" = ? - used WHERE run = ?', (releases, of_run))
         return int(sql(_MOST_HELD, (number, of_run)).scalar() or 0) <= most
 
-    def use(self, release: str, run: str, records: Records) -> bool:
+    def use_quota(self, release: str, run: str, records: Records) -> bool:
         number = self._number(_run_name(release, run))
         rows = [(number, record) for record in _record_tokens(records)]
         return not rows or self._connection.exec_driver_sql(_USE, rows).rowcount == len(rows)
 
-    def hand_back(self, release: str, run: str) -> int:
+    def return_quota(self, release: str, run: str) -> int:
         number, of_run = self._number(release), self._number(_run_name(release, run))
         sql = self._connection.exec_driver_sql
         given = int(sql('SELECT sum("left") FROM room_held WHERE run = ?', (of_run,)).scalar() or 0)
@@ -202,11 +202,11 @@ class _WriteTransaction(_ReadTransaction):
         sql('UPDATE room_held SET "left" = 0 WHERE run = ?', (of_run,))
         return given
 
-    def keep(self, key: str, value: bytes) -> None:
+    def put(self, key: str, value: bytes) -> None:
         row = insert(_VALUES).values(key=key, value=value)
         self._connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
 
-    def remember(self, release: str, run: str, number: int, answered: StoredAnswer) -> None:
+    def put_answer(self, release: str, run: str, number: int, answered: StoredAnswer) -> None:
         values = {"asked": answered.asked, "answer": answered.answer}
         row = insert(_ANSWERED).values(release=release, run=run, number=number, **values)
         self._connection.execute(row)

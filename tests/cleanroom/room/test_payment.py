@@ -180,8 +180,8 @@ def test_whoever_signs_what_and_asks_when_nothing_leaves_that_nobody_signed_for(
             agreement = both(agreement, changed) if who == "both" else by(Signer(who), agreement, changed)
             if loosened_fields(before, changed):
                 since, passed = Budget.NOTHING, set()
-        with store.transaction() as kept:
-            adopt_agreement(activate_terms(agreement, some_table(), bytes(32)), kept, ledger, "store")
+        with store.transaction() as transaction:
+            adopt_agreement(activate_terms(agreement, some_table(), bytes(32)), transaction, ledger, "store")
         now, spent = agreement.in_force, _used(ledger)
         passed.add(release_name(now))
         if asks:
@@ -300,8 +300,8 @@ def test_a_release_that_was_reserved_and_never_left_is_no_budget_for_others(tmp_
 
 
 def taken_up(agreement: Agreement, store: MemoryRoomStore, name: str, ledger: Any) -> None:
-    with store.transaction() as kept:
-        adopt_agreement(activate_terms(agreement, some_table(), bytes(32)), kept, ledger, name)
+    with store.transaction() as transaction:
+        adopt_agreement(activate_terms(agreement, some_table(), bytes(32)), transaction, ledger, name)
 
 
 def test_what_others_reserved_and_never_spent_is_no_budget_for_one(tmp_path: Path) -> None:
@@ -328,8 +328,8 @@ def test_a_settled_reservation_is_refused_before_a_label_is_read(
 ) -> None:
     ledger, store = LedgerStore.open(tmp_path / "ledger.sqlite"), MemoryRoomStore()
     room = a_room(terms(), store=store, ledger=ledger)
-    with store.transaction() as kept:
-        name = store_identity(kept, Simulation("not needed"))
+    with store.transaction() as transaction:
+        name = store_identity(transaction, Simulation("not needed"))
     ledger.reserve(release_ledger_key(terms(), name), budget_line(terms()), terms().budget, "a crash")
     ledger.abort(release_ledger_key(terms(), name), certain=True)
     monkeypatch.setattr(LabelTable, "look_up", lambda *_: pytest.fail("a label was read"))

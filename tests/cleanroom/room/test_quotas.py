@@ -52,8 +52,8 @@ def step(room: Room, number: int = 0, **asked: Any) -> Any:
 
 
 def hand_back(room: Room, store: RoomStore, run: str) -> int:
-    with store.transaction() as kept:
-        return quotas.return_quota(kept, room._open.release, run)
+    with store.transaction() as transaction:
+        return quotas.return_quota(transaction, room._open.release, run)
 
 
 # What the platform sees
@@ -195,7 +195,7 @@ def test_a_store_that_hands_back_what_was_used_is_caught(monkeypatch: pytest.Mon
             self.changes.held.setdefault((release, run), {})[record] = (0, 0)
         return 0
 
-    monkeypatch.setattr(_Transaction, "hand_back", generous)
+    monkeypatch.setattr(_Transaction, "return_quota", generous)
     assert max(tried(MemoryRoomStore(), seed) for seed in range(4)) > 3
 
 

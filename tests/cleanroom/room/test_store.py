@@ -71,28 +71,28 @@ class GivenUp(Exception):
 
 
 def test_values_are_kept_and_replaced(store: Any) -> None:
-    with store.transaction() as kept:
-        assert kept.find("labels/one") is None
-        kept.keep("labels/one", b"first")
-        kept.keep("labels/two", b"")
-        assert kept.find("labels/one") == b"first"
-    with store.transaction() as kept:
-        kept.keep("labels/one", b"second")
-    with store.transaction() as kept:
-        assert (kept.find("labels/one"), kept.find("labels/two")) == (b"second", b"")
+    with store.transaction() as transaction:
+        assert transaction.get("labels/one") is None
+        transaction.put("labels/one", b"first")
+        transaction.put("labels/two", b"")
+        assert transaction.get("labels/one") == b"first"
+    with store.transaction() as transaction:
+        transaction.put("labels/one", b"second")
+    with store.transaction() as transaction:
+        assert (transaction.get("labels/one"), transaction.get("labels/two")) == (b"second", b"")
 
 
 def test_an_answer_is_remembered_under_release_run_and_number(store: Any) -> None:
     answered = StoredAnswer(b"asked", b"answer")
-    with store.transaction() as kept:
-        kept.remember("release", "run", 3, answered)
-        assert kept.answered("release", "run", 3) == answered
-    with store.transaction() as kept:
-        assert kept.answered("release", "run", 3) == answered
+    with store.transaction() as transaction:
+        transaction.put_answer("release", "run", 3, answered)
+        assert transaction.get_answer("release", "run", 3) == answered
+    with store.transaction() as transaction:
+        assert transaction.get_answer("release", "run", 3) == answered
         others = [("release", "run", 4), ("release", "other", 3), ("other", "run", 3)]
-        assert [kept.answered(*other) for other in others] == [None, None, None]
-    with pytest.raises(RoomError), store.transaction() as kept:
-        kept.remember("release", "run", 3, answered)
+        assert [transaction.get_answer(*other) for other in others] == [None, None, None]
+    with pytest.raises(RoomError), store.transaction() as transaction:
+        transaction.put_answer("release", "run", 3, answered)
 
 
 def test_records_are_counted_up_to_the_most_and_all_or_none(store: Any) -> None:
@@ -100,8 +100,8 @@ def test_records_are_counted_up_to_the_most_and_all_or_none(store: Any) -> None:
 
     def count(which: np.ndarray, most: int, release_of: str = "release") -> bool:
         try:
-            with store.transaction() as kept:
-                if not kept.count(release_of, which, most):
+            with store.transaction() as transaction:
+                if not transaction.count(release_of, which, most):
                     raise GivenUp
         except GivenUp:
             return False
@@ -120,40 +120,40 @@ def test_records_are_counted_up_to_the_most_and_all_or_none(store: Any) -> None:
 
 def test_a_look_sees_what_is_left_and_changes_nothing(store: Any) -> None:
     records = some_tokens(1100)  # more than are looked up at once
-    with store.transaction() as kept:
-        assert kept.count("release", records[:1000], 2)
-        assert kept.count("release", records[999:1050], 2)
-        kept.keep("key", b"value")
-        kept.remember("release", "run", 0, StoredAnswer(b"asked", b"answer"))
-        assert not kept.has_left("release", records[999:1000], 2)
-    with store.reading() as looked:
-        assert looked.has_left("release", records[:999], 2)
-        assert not looked.has_left("release", records[:1000], 2)
-        assert not looked.has_left("release", records, 2)
-        assert looked.has_left("release", records, 3)
-        assert looked.has_left("release", records[1000:], 2)
-        assert not looked.has_left("release", records[1000:], 1)
-        assert looked.has_left("release", records[1050:], 1)
-        assert looked.has_left("another release", records, 1)
-        assert looked.has_left("release", records[:0], 1)
-        assert looked.find("key") == b"value"
-        assert looked.answered("release", "run", 0) == StoredAnswer(b"asked", b"answer")
-    with store.transaction() as kept:
-        assert kept.count("release", records[1050:], 1)
+    with store.transaction() as transaction:
+        assert transaction.count("release", records[:1000], 2)
+        assert transaction.count("release", records[999:1050], 2)
+        transaction.put("key", b"value")
+        transaction.put_answer("release", "run", 0, StoredAnswer(b"asked", b"answer"))
+        assert not transaction.has_releases_left("release", records[999:1000], 2)
+    with store.reading() as view:
+        assert view.has_releases_left("release", records[:999], 2)
+        assert not view.has_releases_left("release", records[:1000], 2)
+        assert not view.has_releases_left("release", records, 2)
+        assert view.has_releases_left("release", records, 3)
+        assert view.has_releases_left("release", records[1000:], 2)
+        assert not view.has_releases_left("release", records[1000:], 1)
+        assert view.has_releases_left("release", records[1050:], 1)
+        assert view.has_releases_left("another release", records, 1)
+        assert view.has_releases_left("release", records[:0], 1)
+        assert view.get("key") == b"value"
+        assert view.get_answer("release", "run", 0) == StoredAnswer(b"asked", b"answer")
+    with store.transaction() as transaction:
+        assert transaction.count("release", records[1050:], 1)
 
 
 def test_the_log_takes_only_the_entry_that_follows(store: Any) -> None:
-    with store.transaction() as kept:
-        assert kept.head() == START
-        first = next_entry(kept.head(), {"kind": "one"})
-        kept.append(first)
-        assert kept.head() == first.head
-    with store.transaction() as kept:
-        second = next_entry(kept.head(), {"kind": "two"})
-        kept.append(second)
+    with store.transaction() as transaction:
+        assert transaction.head() == START
+        first = next_entry(transaction.head(), {"kind": "one"})
+        transaction.append(first)
+        assert transaction.head() == first.head
+    with store.transaction() as transaction:
+        second = next_entry(transaction.head(), {"kind": "two"})
+        transaction.append(second)
     for wrong in (first, second, next_entry(first.head, {"kind": "three"})):
-        with pytest.raises(RoomError), store.transaction() as kept:
-            kept.append(wrong)
+        with pytest.raises(RoomError), store.transaction() as transaction:
+            transaction.append(wrong)
     assert store.entries(0, 10) == [first, second]
     assert store.entries(1, 10) == [second]
     assert store.entries(0, 1) == [first]
@@ -161,17 +161,17 @@ def test_the_log_takes_only_the_entry_that_follows(store: Any) -> None:
 
 
 def test_a_transaction_that_is_given_up_leaves_nothing(store: Any) -> None:
-    with suppress(GivenUp), store.transaction() as kept:
-        kept.keep("key", b"value")
-        kept.remember("release", "run", 0, StoredAnswer(b"asked", b"answer"))
-        assert kept.count("release", some_tokens(3), 1)
-        kept.append(next_entry(kept.head(), {"kind": "one"}))
+    with suppress(GivenUp), store.transaction() as transaction:
+        transaction.put("key", b"value")
+        transaction.put_answer("release", "run", 0, StoredAnswer(b"asked", b"answer"))
+        assert transaction.count("release", some_tokens(3), 1)
+        transaction.append(next_entry(transaction.head(), {"kind": "one"}))
         raise GivenUp
-    with store.transaction() as kept:
-        assert kept.find("key") is None
-        assert kept.answered("release", "run", 0) is None
-        assert kept.head() == START
-        assert kept.count("release", some_tokens(3), 1)
+    with store.transaction() as transaction:
+        assert transaction.get("key") is None
+        assert transaction.get_answer("release", "run", 0) is None
+        assert transaction.head() == START
+        assert transaction.count("release", some_tokens(3), 1)
 
 
 # --- the file
@@ -345,14 +345,14 @@ def test_release_names_and_tokens_are_all_that_counts_are_kept_under(tmp_path: P
 def test_an_old_copy_of_the_store_is_refused(tmp_path: Path) -> None:
     path, old = tmp_path / "room.sqlite", tmp_path / "old.sqlite"
     store = SqlRoomStore.open(path)
-    with store.transaction() as kept:
-        kept.append(next_entry(kept.head(), {"kind": "first"}))
+    with store.transaction() as transaction:
+        transaction.append(next_entry(transaction.head(), {"kind": "first"}))
     store.close()
     shutil.copy(path, old)
     store = SqlRoomStore.open(path)
-    with store.transaction() as kept:
-        kept.append(next_entry(kept.head(), {"kind": "second"}))
-        assert kept.count("release", some_tokens(3), 1)
+    with store.transaction() as transaction:
+        transaction.append(next_entry(transaction.head(), {"kind": "second"}))
+        assert transaction.count("release", some_tokens(3), 1)
     store.close()
     shutil.copy(old, path)
     with pytest.raises(RoomError, match="an old copy was put back"):
@@ -362,8 +362,8 @@ def test_an_old_copy_of_the_store_is_refused(tmp_path: Path) -> None:
 def test_a_store_needs_its_witness_from_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "room.sqlite"
     store = SqlRoomStore.open(path)
-    with store.transaction() as kept:
-        kept.append(next_entry(kept.head(), {"kind": "first"}))
+    with store.transaction() as transaction:
+        transaction.append(next_entry(transaction.head(), {"kind": "first"}))
     store.close()
     (tmp_path / "room.sqlite.witness").unlink()
     with pytest.raises(RoomError, match="expected the room store's witness"):
@@ -377,9 +377,9 @@ def test_a_witness_kept_elsewhere_is_used(tmp_path: Path) -> None:
     assert (
         RollbackWitness(elsewhere, WITNESS_SUBJECT).read() == START
     )  # a process that dies before its first entry loses nothing
-    with store.transaction() as kept:
-        kept.append(next_entry(kept.head(), {"kind": "first"}))
-        head = kept.head()
+    with store.transaction() as transaction:
+        transaction.append(next_entry(transaction.head(), {"kind": "first"}))
+        head = transaction.head()
     assert RollbackWitness(elsewhere, WITNESS_SUBJECT).read() == head
 
 

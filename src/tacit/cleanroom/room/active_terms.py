@@ -135,7 +135,7 @@ class ActiveTerms:
         """A digest of what flips are drawn from: the labels, and under which names records go. Without the
         room's secret it tells nothing."""
         digests = b"".join(self.label_digests[key] for key in sorted(self.label_digests))
-        return hashlib.sha256(digests + (transaction.find(self.exchange_key) or b"")).hexdigest()
+        return hashlib.sha256(digests + (transaction.get(self.exchange_key) or b"")).hexdigest()
 
     def joined(self, store: RoomStore) -> LabelTable:
         """The labels by record, as the platform's tokens lead to them; refused before points were exchanged."""
@@ -143,7 +143,7 @@ class ActiveTerms:
             return self._joined
         with store.transaction() as transaction:
             self.refuse_changed_labels(transaction)
-            answered = transaction.find(self.exchange_key)
+            answered = transaction.get(self.exchange_key)
         if self._joined is None:
             if answered is None:
                 raise RoomRefused(Refusal.NOT_AGREED, "expected points to be exchanged first")
@@ -152,7 +152,7 @@ class ActiveTerms:
         return self._joined
 
     def refuse_changed_labels(self, transaction: WriteTransaction) -> None:
-        found = {key: transaction.find(key) for key in self.label_digests}
+        found = {key: transaction.get(key) for key in self.label_digests}
         if any(known not in (None, self.label_digests[key]) for key, known in found.items()):
             raise RoomRefused(Refusal.LABELS_CHANGED, "changed labels need a new version, agreed by both")
         self._registered = None not in found.values()
@@ -162,16 +162,16 @@ class ActiveTerms:
         self.refuse_changed_labels(transaction)
         if not self._registered:
             for key, digest in self.label_digests.items():
-                transaction.keep(key, digest)
+                transaction.put(key, digest)
 
     def refuse_replaced(self, transaction: WriteTransaction) -> None:
         """Refuse to go on under these terms once others have come into force."""
-        if transaction.find(self._terms_key) != self.terms.digest.encode():
+        if transaction.get(self._terms_key) != self.terms.digest.encode():
             raise RoomRefused(Refusal.UNKNOWN_AGREEMENT, "other terms came into force meanwhile")
 
     def put_in_force(self, transaction: WriteTransaction) -> None:
-        if transaction.find(self._terms_key) != self.terms.digest.encode():
-            transaction.keep(self._terms_key, self.terms.digest.encode())
+        if transaction.get(self._terms_key) != self.terms.digest.encode():
+            transaction.put(self._terms_key, self.terms.digest.encode())
 
     @property
     def agreement_keys(self) -> tuple[str, str]:
@@ -196,10 +196,10 @@ def activate_terms(agreement: Agreement, table: LabelTable, secret: bytes) -> Ac
 
 def store_identity(transaction: WriteTransaction, entropy: Source) -> str:
     """The store's own id, drawn when it is first used: what one store counted, another does not know of."""
-    known = transaction.find(STORE_KEY)
+    known = transaction.get(STORE_KEY)
     if known is None:
         known = entropy.bytes(STORE_ID_BYTES).hex().encode()
-        transaction.keep(STORE_KEY, known)
+        transaction.put(STORE_KEY, known)
     return known.decode()
 
 
@@ -209,20 +209,20 @@ def adopt_agreement(active: ActiveTerms, transaction: WriteTransaction, ledger: 
     An agreement that does not continue the kept one is refused: an old file would undo a tightening. So is a
     store that does not know of a release that was paid for from it: it was put back, and counts are lost.
     """
-    spelled, known = active.agreement.to_bytes(), [transaction.find(key) for key in active.agreement_keys]
+    spelled, known = active.agreement.to_bytes(), [transaction.get(key) for key in active.agreement_keys]
     for each in known:
         if each is not None and not active.agreement.extends(Agreement.from_bytes(each)):
             raise RoomRefused(Refusal.CONFLICT, "expected an agreement that continues the one in force here")
     begun = f"begun/{active.release}"
-    if transaction.find(begun) is None:
+    if transaction.get(begun) is None:
         if ledger.reservation(release_ledger_key(active.terms, store)) is not None:
             raise RoomError(
                 "the ledger has paid for a release that this store knows nothing of: its counts were lost. "
                 "Restore the store, or agree on a new label version, to be paid again"
             )
-        transaction.keep(begun, b"")
+        transaction.put(begun, b"")
     grant_agreed_budget(active.agreement, transaction, ledger, store)
     active.put_in_force(transaction)
     for key in active.agreement_keys:
-        transaction.keep(key, spelled)
+        transaction.put(key, spelled)
     return known != [spelled, spelled]

@@ -31,22 +31,22 @@ class _Transaction:
     def __init__(self, state: _State) -> None:
         self._state, self.changes = state, _State()
 
-    def find(self, key: str) -> bytes | None:
+    def get(self, key: str) -> bytes | None:
         return self.changes.values.get(key, self._state.values.get(key))
 
-    def keep(self, key: str, value: bytes) -> None:
+    def put(self, key: str, value: bytes) -> None:
         self.changes.values[key] = value
 
-    def answered(self, release: str, run: str, number: int) -> StoredAnswer | None:
+    def get_answer(self, release: str, run: str, number: int) -> StoredAnswer | None:
         name = (release, run, number)
         return self.changes.answered.get(name, self._state.answered.get(name))
 
-    def remember(self, release: str, run: str, number: int, answered: StoredAnswer) -> None:
-        if self.answered(release, run, number) is not None:
+    def put_answer(self, release: str, run: str, number: int, answered: StoredAnswer) -> None:
+        if self.get_answer(release, run, number) is not None:
             raise RoomError("expected a run and number without an answer, got one that has it")
         self.changes.answered[release, run, number] = answered
 
-    def has_left(self, release: str, records: Records, most: int) -> bool:
+    def has_releases_left(self, release: str, records: Records, most: int) -> bool:
         counted = self.changes.counts.get(release, {})
         before = self._state.counts.get(release, {})
         return all(counted.get(each, before.get(each, 0)) < most for each in _each(records))
@@ -61,10 +61,10 @@ class _Transaction:
         counted, before = self.changes.counts.get(release, {}), self._state.counts.get(release, {})
         return max((counted.get(each, before.get(each, 0)) for each in _each(records)), default=0)
 
-    def holds(self, release: str, run: str, records: Records) -> bool:
+    def has_quota(self, release: str, run: str, records: Records) -> bool:
         return all(self._held((release, run), each)[0] > 0 for each in _each(records))
 
-    def hold(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
+    def reserve_quota(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
         within, changed = True, self.changes.held.setdefault((release, run), {})
         for record in _each(records):
             left, used = self._held((release, run), record)
@@ -72,7 +72,7 @@ class _Transaction:
             changed[record] = (releases - used, used)
         return within
 
-    def use(self, release: str, run: str, records: Records) -> bool:
+    def use_quota(self, release: str, run: str, records: Records) -> bool:
         within, changed = True, self.changes.held.setdefault((release, run), {})
         for record in _each(records):
             left, used = self._held((release, run), record)
@@ -80,7 +80,7 @@ class _Transaction:
             changed[record] = (left - 1, used + 1)
         return within
 
-    def hand_back(self, release: str, run: str) -> int:
+    def return_quota(self, release: str, run: str) -> int:
         given, changed = 0, self.changes.held.setdefault((release, run), {})
         for record in {**self._state.held.get((release, run), {}), **changed}:
             left, used = self._held((release, run), record)

@@ -219,8 +219,8 @@ class Room:
                 with self._store.transaction() as transaction:
                     active.refuse_replaced(transaction)
                     active.register_labels(transaction)  # the points that leave now are those of these records
-                    if transaction.find(f"offered/{active.release}") is None:
-                        transaction.keep(f"offered/{active.release}", b"")
+                    if transaction.get(f"offered/{active.release}") is None:
+                        transaction.put(f"offered/{active.release}", b"")
                         self._log.write(
                             transaction, "offer", now, {"peer": peer, "release": active.release, "points": most}
                         )
@@ -229,11 +229,11 @@ class Room:
             with self._store.transaction() as transaction:
                 active.refuse_replaced(transaction)
                 active.register_labels(transaction)
-                known = transaction.find(active.exchange_key)
+                known = transaction.get(active.exchange_key)
                 if known is not None and known != points:
                     raise RoomRefused(Refusal.CONFLICT, "points were exchanged before, and were others")
                 if known is None:
-                    transaction.keep(active.exchange_key, points)
+                    transaction.put(active.exchange_key, points)
                     told = {"peer": peer, "release": active.release, "points": most}
                     self._log.write(transaction, "exchange", now, told)
         return b""
@@ -329,9 +329,9 @@ class Room:
                 charge_release(active.terms, self._ledger, self._store_id, active.drawn_from(transaction))
             if counted:
                 renew_store_token(transaction, active.release)
-            paid = transaction.find(f"paid/{active.release}") is None
+            paid = transaction.get(f"paid/{active.release}") is None
             if paid:
-                transaction.keep(f"paid/{active.release}", str(active.terms.budget).encode())
+                transaction.put(f"paid/{active.release}", str(active.terms.budget).encode())
             told = {
                 "peer": active.terms.platform,
                 "request": request.digest,

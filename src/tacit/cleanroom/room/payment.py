@@ -114,7 +114,7 @@ def renew_store_token(transaction: WriteTransaction, release: str) -> None:
     the room was handed.
     """
     tokens = [*_tokens(transaction, release), draw_token()][-MOST_STORE_TOKENS:]
-    transaction.keep(f"holder/{release}", canonical_json(tokens))
+    transaction.put(f"holder/{release}", canonical_json(tokens))
 
 
 def confirm_sole_copy(terms: Terms, store: RoomStore, ledger: RoomLedger, store_id: str) -> None:
@@ -169,7 +169,7 @@ def _tokens_now(store: RoomStore, release: str) -> list[str]:
 
 
 def _tokens(view: ReadTransaction, release: str) -> list[str]:
-    found = view.find(f"holder/{release}")
+    found = view.get(f"holder/{release}")
     return [] if found is None else [str(each) for each in json.loads(found)]
 
 
@@ -288,12 +288,12 @@ def _spent(steps: Sequence[AgreementStep], paid: IsPaid) -> dict[str, Budget]:
 def _found(agreement: Agreement, transaction: WriteTransaction, used: Budget, paid: IsPaid) -> EarlierSpending:
     """As this store kept it; kept now, where it has not yet."""
     key = f"found/{agreement.in_force.name}"
-    known = transaction.find(key)
+    known = transaction.get(key)
     if known is None:
         spent = _others(agreement, used, paid)
         steps = len(agreement.settled) if spent != Budget.NOTHING else 0
         known = canonical_json({"epsilon": str(spent.epsilon), "delta": str(spent.delta), "steps": steps})
-        transaction.keep(key, known)
+        transaction.put(key, known)
     record = json.loads(known)
     found = Budget(Fraction(record["epsilon"]), Fraction(record["delta"]))
     # Less is there now if a reservation of theirs was settled as never having left, or the ledger was lost.

@@ -50,7 +50,7 @@ class RunQuota:
 
 def run_quotas(view: ReadTransaction, release: str) -> dict[str, RunQuota]:
     """All runs that ever began under this release, by name, in their order."""
-    found = view.find(_key(release))
+    found = view.get(_key(release))
     return {} if found is None else {name: RunQuota(**each) for name, each in json.loads(found).items()}
 
 
@@ -73,7 +73,7 @@ def reserve_quota(
     if found is None and len(known) >= MOST_RUNS:
         raise RoomRefused(Refusal.OVERSIZED, f"expected at most {MOST_RUNS} runs under these terms")
     left = most - transaction.most_used(release, records)
-    if not transaction.hold(release, request.run, records, request.releases, most):
+    if not transaction.reserve_quota(release, request.run, records, request.releases, most):
         raise _does_not_fit(request, left, most, known)
     _keep(transaction, release, {**known, request.run: RunQuota(content, request.rows, request.releases, now)})
 
@@ -94,11 +94,11 @@ def return_quota(transaction: WriteTransaction, release: str, run: str) -> int:
     if known[run].handed_back:
         return 0
     _keep(transaction, release, {**known, run: replace(known[run], handed_back=True)})
-    return transaction.hand_back(release, run)
+    return transaction.return_quota(release, run)
 
 
 def _keep(transaction: WriteTransaction, release: str, known: dict[str, RunQuota]) -> None:
-    transaction.keep(_key(release), json.dumps({name: vars(each) for name, each in known.items()}).encode())
+    transaction.put(_key(release), json.dumps({name: vars(each) for name, each in known.items()}).encode())
 
 
 def _key(release: str) -> str:
@@ -133,7 +133,7 @@ class ReleaseCounter:
         self._asked: list[bytes] = []  # a digest of all that came, after each slab
         size = query.entries * np.dtype(query.dtype).itemsize
         with store.reading() as view:
-            self._known = view.answered(self._release, self._run, self._number)
+            self._known = view.get_answer(self._release, self._run, self._number)
             if self._known is None and self._bytes_kept(view) + size > MOST_KEPT_BYTES:
                 said = f"the room keeps at most {MOST_KEPT_BYTES} bytes of answers under these terms"
                 raise RoomRefused(Refusal.OVERSIZED, f"{said}: agree on a new version")
@@ -156,7 +156,7 @@ class ReleaseCounter:
             if self._has_left(view, run, records):
                 return
             # Perhaps by this very request, whose first call was answered meanwhile.
-            self._known = view.answered(self._release, self._run, self._number)
+            self._known = view.get_answer(self._release, self._run, self._number)
         if self._known is None or not self._known.asked.startswith(b"".join(self._asked)):
             raise self._exhausted(run)
 
@@ -168,15 +168,15 @@ class ReleaseCounter:
         `answer` is None where labels were not read, since one is kept.
         """
         asked = b"".join(self._asked)
-        known = transaction.answered(self._release, self._run, self._number)
+        known = transaction.get_answer(self._release, self._run, self._number)
         if known is None:
             assert answer is not None, "only what was counted comes without one"
             run = self._begun(transaction)
             if not self._counted(transaction, run, records):
                 raise self._exhausted(run)
             known = StoredAnswer(asked, answer.tobytes())
-            transaction.remember(self._release, self._run, self._number, known)
-            transaction.keep(self._bytes_key, str(self._bytes_kept(transaction) + len(known.answer)).encode())
+            transaction.put_answer(self._release, self._run, self._number, known)
+            transaction.put(self._bytes_key, str(self._bytes_kept(transaction) + len(known.answer)).encode())
             return known.answer, True
         if known.asked != asked:
             raise RoomRefused(Refusal.CONFLICT)
@@ -187,13 +187,13 @@ class ReleaseCounter:
 
     def _has_left(self, view: ReadTransaction, run: RunQuota | None, records: Records) -> bool:
         if run is None or self._name is None:
-            return view.has_left(self._release, records, self._most)
-        return view.holds(self._release, self._name, records)
+            return view.has_releases_left(self._release, records, self._most)
+        return view.has_quota(self._release, self._name, records)
 
     def _counted(self, transaction: WriteTransaction, run: RunQuota | None, records: Records) -> bool:
         if run is None or self._name is None:
             return transaction.count(self._release, records, self._most)
-        return transaction.use(self._release, self._name, records)
+        return transaction.use_quota(self._release, self._name, records)
 
     def _exhausted(self, run: RunQuota | None) -> RoomRefused:
         if run is None:
@@ -206,4 +206,4 @@ class ReleaseCounter:
         return f"bytes/{self._release}"
 
     def _bytes_kept(self, view: ReadTransaction) -> int:
-        return int(view.find(self._bytes_key) or 0)
+        return int(view.get(self._bytes_key) or 0)

@@ -35,28 +35,28 @@ class StoredAnswer:
 class ReadTransaction(Protocol):
     """A look at what is kept, at one moment."""
 
-    def find(self, key: str) -> bytes | None:
+    def get(self, key: str) -> bytes | None:
         """What is kept under this key."""
 
-    def answered(self, release: str, run: str, number: int) -> StoredAnswer | None: ...
+    def get_answer(self, release: str, run: str, number: int) -> StoredAnswer | None: ...
 
-    def has_left(self, release: str, records: Records, most: int) -> bool:
+    def has_releases_left(self, release: str, records: Records, most: int) -> bool:
         """Whether each of these records could be counted once more without having more than `most`."""
 
     def most_used(self, release: str, records: Records) -> int:
         """Of the record that was counted most: how often, with what is set aside for runs."""
 
-    def holds(self, release: str, run: str, records: Records) -> bool:
+    def has_quota(self, release: str, run: str, records: Records) -> bool:
         """Whether the run has at least one of each of these records left of what was set aside for it."""
 
 
 class WriteTransaction(ReadTransaction, Protocol):
     """One transaction. All that it changes is kept together when it ends well, and nothing of it otherwise."""
 
-    def keep(self, key: str, value: bytes) -> None:
+    def put(self, key: str, value: bytes) -> None:
         """Keep this under the key, in place of what was there."""
 
-    def remember(self, release: str, run: str, number: int, answered: StoredAnswer) -> None:
+    def put_answer(self, release: str, run: str, number: int, answered: StoredAnswer) -> None:
         """Keep what was answered under this run and number. Nothing may be there yet."""
 
     def count(self, release: str, records: Records, most: int) -> bool:
@@ -65,20 +65,20 @@ class WriteTransaction(ReadTransaction, Protocol):
         False where one of them would have more than `most`: then the transaction must be given up, by raising.
         """
 
-    def hold(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
+    def reserve_quota(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
         """Set aside for a run `releases` of each of these distinct records, less those it has used: they are
         counted now.
 
         False where one of them would have more than `most`: then the transaction must be given up, by raising.
         """
 
-    def use(self, release: str, run: str, records: Records) -> bool:
+    def use_quota(self, release: str, run: str, records: Records) -> bool:
         """Take one release of each of these distinct records from what was set aside for the run.
 
         False where one of them has none: then the transaction must be given up, by raising.
         """
 
-    def hand_back(self, release: str, run: str) -> int:
+    def return_quota(self, release: str, run: str) -> int:
         """No longer count what a run has set aside and not used; how many releases of single records it is."""
 
     def head(self) -> ChainHead:

@@ -36,8 +36,8 @@ def held_runs(settings: RoomSettings) -> dict[str, RunQuota]:
     release = release_name(read_agreement("agreement.file", settings.agreement).in_force)
     if not settings.store.exists():
         return {}
-    with _open_store(settings) as store, store.reading() as looked:
-        return quotas.run_quotas(looked, release)
+    with _open_store(settings) as store, store.reading() as view:
+        return quotas.run_quotas(view, release)
 
 
 def hand_back_run(settings: RoomSettings, run: str, now: int) -> int:
@@ -46,12 +46,12 @@ def hand_back_run(settings: RoomSettings, run: str, now: int) -> int:
     unknown = BadInput(f"--hand-back: expected a run that began here, got {run!r}; without it, all are listed")
     if not settings.store.exists():
         raise unknown
-    with _open_store(settings) as store, store.transaction() as kept:
-        if run not in quotas.run_quotas(kept, release):
+    with _open_store(settings) as store, store.transaction() as transaction:
+        if run not in quotas.run_quotas(transaction, release):
             raise unknown
-        given = quotas.return_quota(kept, release, run)
+        given = quotas.return_quota(transaction, release, run)
         told = {"run": run, "release": release, "releases": given}
-        AuditLog(store, private_key(settings.signing)).write(kept, "hand back", now, told)
+        AuditLog(store, private_key(settings.signing)).write(transaction, "hand back", now, told)
     return given
 
 
