@@ -92,13 +92,13 @@ class PaidFor(Recorded):
         found.ledger, found.ledger_key = ledger, ledger_key
         return found
 
-    def derived(self, label: bytes) -> bytes:
+    def derive(self, label: bytes) -> bytes:
         if b" noise " in label:
             kept = self.ledger.reservation(self.ledger_key)
             assert kept is not None, "noise was drawn before it was paid for"
             assert kept.release is not None, "noise was drawn before the ledger knew for which sum"
             assert kept.state is ReservationState.RESERVED, "noise was drawn for a release that had left"
-        return super().derived(label)
+        return super().derive(label)
 
 
 class Troubled:
@@ -222,7 +222,7 @@ class Troubled:
         assert len(shares) == 1, "two draws of noise on one sum left the proxy"
         result = self.server.result(ROUND.digest, AFTER)
         assert [len(set(each.drawn)) for each in self.keys] == [1, 1], "two sets had noise drawn for them"
-        agreed = self.proxy.counted(ROUND.digest)
+        agreed = self.proxy.accepted_set(ROUND.digest)
         noise = sum(
             noise_of(ROUND, agreed, role, store)
             for role, store in zip((PartyRole.PROXY, PartyRole.SERVER), self.stores, strict=True)

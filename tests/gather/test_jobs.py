@@ -98,7 +98,7 @@ def test_after_the_agreement_no_new_job_and_old_ones_as_before(world: World) -> 
     job = world.proxy.next_job(world.digest)
     assert job is not None
     reply = world.job(job.to_bytes())
-    world.proxy.job_answered(reply)
+    world.proxy.take_reply(reply)
     world.now = AFTER
     world.agree(world.proxy.agreement(world.digest, AFTER).to_bytes())
     world.server._opening = None  # type: ignore[assignment]  # neither answer takes any opening
@@ -129,12 +129,12 @@ def test_answers_to_other_jobs(world: World) -> None:
     assert job is not None
     good = JobReply.from_bytes(world.job(job.to_bytes()))
     for bent in (replace(good, job_hash=bytes(32)), replace(good, verdicts=b"\0" * 3, messages=(b"",) * 3)):
-        assert refusal(world.proxy.job_answered, bent.to_bytes()) is Refusal.CONFLICT
-    world.proxy.job_answered(replace(good, number=5).to_bytes())  # of a job that is not waiting
-    assert world.proxy.counted(world.digest).count == 0
-    world.proxy.job_answered(good.to_bytes())
-    world.proxy.job_answered(good.to_bytes())
-    assert world.proxy.counted(world.digest).count == 2
+        assert refusal(world.proxy.take_reply, bent.to_bytes()) is Refusal.CONFLICT
+    world.proxy.take_reply(replace(good, number=5).to_bytes())  # of a job that is not waiting
+    assert world.proxy.accepted_set(world.digest).count == 0
+    world.proxy.take_reply(good.to_bytes())
+    world.proxy.take_reply(good.to_bytes())
+    assert world.proxy.accepted_set(world.digest).count == 2
 
 
 def test_a_link_that_answers_another_job_does_not_keep_the_driver_busy(world: World) -> None:
@@ -164,7 +164,7 @@ def test_no_more_reports_than_parties() -> None:
     world = World(a_round(parties=5))
     world.report([*ROWS, *ROWS])
     assert world.drive(DURING, most=3) is ProxyPhase.OPEN
-    assert world.proxy.counted(world.digest).count == 5
+    assert world.proxy.accepted_set(world.digest).count == 5
     assert verdicts(world, Job(world.digest, 7, entries(world, 20, 21))) == [Refusal.CLOSED] * 2
     assert world.drive() is ProxyPhase.RELEASED
     expect_exact(world, [*ROWS, ROWS[0]])
@@ -178,7 +178,7 @@ def test_each_party_refuses_a_set_of_more_reports_than_parties() -> None:
     extra = [name(each) for each in range(5000, 5003)]
     world.server_store.keep_job(world.digest, 9, bytes(32), b"", extra, bytes(3), bytes(24))
     world.proxy_store._rounds[world.digest].accepted += extra
-    crowded = world.proxy.counted(world.digest)
+    crowded = world.proxy.accepted_set(world.digest)
     assert crowded.count == 7
     assert refusal(world.server.agree, crowded.to_bytes(), AFTER) is Refusal.CONFLICT
     assert world.server.phase(world.digest) is ServerPhase.OPEN
@@ -192,7 +192,7 @@ def test_a_job_that_another_process_finished_is_not_sent_again(world: World) -> 
     assert world.proxy.next_job(world.digest, most=2) is not None
     first = other.proxy.next_job(world.digest)
     assert first is not None
-    other.proxy.job_answered(world.job(first.to_bytes()))
+    other.proxy.take_reply(world.job(first.to_bytes()))
     second = world.proxy.next_job(world.digest)
     assert second is not None
     assert (first.number, second.number) == (0, 1)

@@ -43,10 +43,10 @@ def world() -> World:
 def unproven(world: World, device: int) -> bytes:
     """The proxy's part of one honest report with the server's part of another: a sum of anything."""
     bound = report_binding(PROVEN.digest, name(1000 + device))
-    form = sharing_scheme(PROVEN)
+    scheme = sharing_scheme(PROVEN)
     (proxy_part, _), (_, server_part) = (
-        form.split(ROWS_ARRAY, bound, world.devices),
-        form.split(ROWS_ARRAY, bound, world.devices),
+        scheme.split(ROWS_ARRAY, bound, world.devices),
+        scheme.split(ROWS_ARRAY, bound, world.devices),
     )
     return world.upload(device, ROWS[0], plains=(proxy_part, server_part))
 
@@ -98,7 +98,7 @@ def test_a_server_that_accepts_what_is_not_proven_gets_nothing(world: World) -> 
         with pytest.raises(Unproven, match="stopped"):
             world.proxy.agreement(world.digest, AFTER)
         with pytest.raises(Unproven, match="stopped"):
-            world.proxy.noisy_share(world.digest, world.proxy.counted(world.digest))
+            world.proxy.noisy_share(world.digest, world.proxy.accepted_set(world.digest))
         world.restart()
     assert states(world) == (None, None)
     assert not world.proxy_key.drawn
@@ -123,8 +123,8 @@ def test_messages_of_another_size_are_refused(world: World) -> None:
     assert job is not None
     reply = JobReply.from_bytes(world.job(job.to_bytes()))
     cut = replace(reply, messages=tuple(each[:-1] for each in reply.messages))
-    assert refusal(world.proxy.job_answered, cut.to_bytes()) is Refusal.MALFORMED
-    assert world.proxy.counted(world.digest).count == 0
+    assert refusal(world.proxy.take_reply, cut.to_bytes()) is Refusal.MALFORMED
+    assert world.proxy.accepted_set(world.digest).count == 0
 
 
 def test_a_round_is_only_opened_with_its_check_key(world: World) -> None:

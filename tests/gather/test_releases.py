@@ -74,7 +74,7 @@ def test_the_server_looks_at_its_own_clock(world: World) -> None:
     world.server_now = CLOSES  # behind by all of the skew
     assert world.drive() is ProxyPhase.RELEASED
     world.server_now = DURING  # set back: what was agreed on stays so
-    assert world.agree(world.proxy.counted(world.digest).to_bytes())
+    assert world.agree(world.proxy.accepted_set(world.digest).to_bytes())
 
 
 def test_a_round_that_a_wrong_clock_closed_is_opened_again_by_a_right_one(world: World) -> None:
@@ -106,7 +106,7 @@ def test_a_share_is_not_given_for_a_round_that_is_still_open(world: World) -> No
     world.report(ROWS)
     world.drive(DURING)
     with pytest.raises(NotYet):
-        world.proxy.noisy_share(world.digest, world.proxy.counted(world.digest))
+        world.proxy.noisy_share(world.digest, world.proxy.accepted_set(world.digest))
     assert world.proxy_key.drawn == []
 
 
@@ -155,7 +155,7 @@ def test_too_few_is_not_final_before_the_server_knows(world: World) -> None:
 def test_each_party_checks_the_batch_itself(world: World) -> None:
     world.report(ROWS[:2])
     world.drive(DURING)
-    small = world.proxy.counted(world.digest)
+    small = world.proxy.accepted_set(world.digest)
     # A proxy that would go on.
     assert ReportSet.from_bytes(world.server.agree(small.to_bytes(), AFTER)) == small
     share = NoisyShare(world.digest, small.ids_hash, bytes(24))
@@ -210,13 +210,13 @@ def test_receipts_for_something_else(world: World) -> None:
     world.drive(DURING)
     mine = world.proxy.agreement(world.digest, AFTER)
     receipt = ShareReceipt(world.digest, mine.ids_hash, accepted=True)
-    assert refusal(world.proxy.released, receipt) is Refusal.CONFLICT  # nothing was sent
+    assert refusal(world.proxy.take_receipt, receipt) is Refusal.CONFLICT  # nothing was sent
     world.proxy.noisy_share(world.digest, mine)
     for bent in (replace(receipt, ids_hash=bytes(32)), replace(receipt, accepted=False)):
-        assert refusal(world.proxy.released, bent) is Refusal.CONFLICT
+        assert refusal(world.proxy.take_receipt, bent) is Refusal.CONFLICT
     assert world.proxy.phase(world.digest) is ProxyPhase.AGREED
-    world.proxy.released(receipt)
-    world.proxy.released(receipt)
+    world.proxy.take_receipt(receipt)
+    world.proxy.take_receipt(receipt)
     assert world.proxy.phase(world.digest) is ProxyPhase.RELEASED
 
 
@@ -233,7 +233,7 @@ def test_a_release_happens_once(world: World) -> None:
     world.report(ROWS)
     world.drive()
     result, share = world.server_store.result(world.digest), world.proxy_store.share(world.digest)
-    mine = world.proxy.counted(world.digest)
+    mine = world.proxy.accepted_set(world.digest)
     for _ in range(2):
         world.restart()
         assert world.drive() is ProxyPhase.RELEASED
@@ -269,7 +269,7 @@ def test_what_the_server_knows_has_the_proxys_noise_in_it(world: World) -> None:
     group = world.round.group
     known = [*world.server_store.totals(world.digest), world.proxy_store.share(world.digest)]
     parts = np.array([group.from_bytes(each, 3) for each in known])
-    noise = noise_of(world.round, world.proxy.counted(world.digest), PartyRole.PROXY, world.proxy_store)
+    noise = noise_of(world.round, world.proxy.accepted_set(world.digest), PartyRole.PROXY, world.proxy_store)
     assert noise.any()
     np.testing.assert_array_equal(group.lift(group.total(parts)), np.sum(ROWS, axis=0) + noise)
 
@@ -392,7 +392,7 @@ def test_memory_does_not_grow_with_the_number_of_reports() -> None:
     LAW.sample_array(3, SOURCE.words)  # its table is made once
     assert world.round.run_digest  # and so is this; msgpack takes a large buffer for it
     tracemalloc.start()
-    share = world.proxy.noisy_share(world.digest, world.proxy.counted(world.digest))
+    share = world.proxy.noisy_share(world.digest, world.proxy.accepted_set(world.digest))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(share.share) == 24

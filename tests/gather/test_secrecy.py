@@ -86,7 +86,7 @@ def views(coin: int, seed: str) -> tuple[View, View]:
     proxy.kept += leaves(world.proxy_store._rounds)
     server.kept = leaves(world.server_store._rounds) + b"".join(jobs)
 
-    form = sharing_scheme(round)
+    scheme = sharing_scheme(round)
     for data in uploads:
         upload = Upload.from_bytes(data)
         bound = report_binding(round.digest, upload.report_id)
@@ -95,10 +95,10 @@ def views(coin: int, seed: str) -> tuple[View, View]:
             (PartyRole.SERVER, SERVER_KEY, upload.sealed_server, server),
         ):
             plain = key.open(sealed, role=role, binding=bound)
-            view.vectors.append(form.prepare(role, [plain], [bound], bytes(32)).shares[0])
+            view.vectors.append(scheme.prepare(role, [plain], [bound], bytes(32)).shares[0])
     share = GROUP.from_bytes(world.proxy_store.share(world.digest), 2)
     result = GROUP.residues(world.server.result(world.digest, world.now).values)
-    agreed = world.proxy.counted(world.digest)
+    agreed = world.proxy.accepted_set(world.digest)
     for view, store, role in (
         (proxy, world.proxy_store, PartyRole.PROXY),
         (server, world.server_store, PartyRole.SERVER),

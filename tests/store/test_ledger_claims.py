@@ -255,7 +255,7 @@ def test_a_release_that_is_made_once(place: Place) -> None:
     store, request = begun(place), Request("model-1", LINE, COST, "a test")
     with store.once(request) as attempt:
         refused(lambda: place.open().claim("model-1", "another"))
-        attempt.made("digest")
+        attempt.name_release("digest")
         assert found(place).state is ReservationState.RESERVED
     assert (found(place).state, found(place).release) == (ReservationState.COMMITTED, "digest")
     entered = []

@@ -113,10 +113,10 @@ class Recorded(SealingKey):
         super().__init__(private)
         self.drawn: list[bytes] = []
 
-    def derived(self, label: bytes) -> bytes:
+    def derive(self, label: bytes) -> bytes:
         if b" noise " in label:
             self.drawn.append(label)
-        return super().derived(label)
+        return super().derive(label)
 
 
 def noise_of(round: Round, agreed: ReportSet, role: PartyRole, store: Any) -> NDArray[np.int64]:
@@ -169,7 +169,7 @@ class World:
     @property
     def noise(self) -> NDArray[np.int64]:
         """What both parties add to the reports that are accepted."""
-        agreed = self.proxy.counted(self.digest)
+        agreed = self.proxy.accepted_set(self.digest)
         return noise_of(self.round, agreed, PartyRole.PROXY, self.proxy_store) + noise_of(
             self.round, agreed, PartyRole.SERVER, self.server_store
         )

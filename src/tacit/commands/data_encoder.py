@@ -74,7 +74,7 @@ def choose_encoder(args: argparse.Namespace, log: Log, path: str) -> Iterator[En
         with _paid(args, selection) as attempt:
             sensitive = sensitive_vocabulary(log.schema, tallies, selection, Entropy())
             selected = Encoder.of(log.schema, public, sensitive, selection)
-            attempt.made(selected.digest)
+            attempt.name_release(selected.digest)
             yield selected
 
 

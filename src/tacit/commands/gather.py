@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
         epsilon=args.epsilon,
         silent=silent,
     )
-    keys = SimulationKeys.drawn(Entropy())
+    keys = SimulationKeys.draw(Entropy())
     round = round_for_population(population, keys, run, proof=args.proof, smallest_batch=args.smallest_batch)
     began = time.perf_counter()
     world = SimulatedRound(round, population, keys, _books(round, args.store), clock=time.process_time)

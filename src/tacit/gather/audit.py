@@ -104,7 +104,7 @@ def _server_view(noise: Noise, cells: int, count: int, source: Source) -> Intege
         uploads.append(upload.to_bytes())
     proxy.take(uploads, OPENS)
     while (job := proxy.next_job(round.digest)) is not None:
-        proxy.job_answered(server.job(job.to_bytes(), OPENS))
+        proxy.take_reply(server.job(job.to_bytes(), OPENS))
     agreed = ReportSet.from_bytes(server.agree(proxy.agreement(round.digest, CLOSES).to_bytes(), CLOSES))
     share = round.group.from_bytes(proxy.noisy_share(round.digest, agreed).share, cells)
     seen = round.group.lift(round.group.add(share, sum_shares(round, store.totals(round.digest))))

@@ -122,9 +122,9 @@ class LedgerStore:
     def once(self, *requests: Request) -> Iterator[Attempt]:
         """Make one release, and never again: reserved before the block, made and spent once it has ended.
 
-        Let nothing out before the end, or before `Attempt.made`. Where these keys are known already the block
-        is not entered (ReservationTaken). A block that raises leaves the reservation as it is; settle it with
-        `tacit ledger settle`.
+        Let nothing out before the end, or before `Attempt.name_release`. Where these keys are known already the
+        block is not entered (ReservationTaken). A block that raises leaves the reservation as it is; settle it
+        with `tacit ledger settle`.
         """
         attempt = Attempt(self, [request.key for request in requests])
         reserving = [request.decision(new=True) for request in requests]

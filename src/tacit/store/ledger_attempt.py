@@ -15,7 +15,7 @@ NOT_NAMED = "made, and not named"
 
 
 class Attempt:
-    """One attempt at a release in `LedgerStore.once`; `made` says what came of it, if the end should not."""
+    """One attempt at a release in `LedgerStore.once`; `name_release` says what came of it, if the end should not."""
 
     def __init__(self, ledger: LedgerStore, keys: Sequence[str]) -> None:
         self.keys, self._ledger, self._token = keys, ledger, draw_token()
@@ -24,12 +24,12 @@ class Attempt:
     def claiming(self, key: str) -> Decision:
         return Decision(lambda ledger: ledger.claim(key, self._token), key)
 
-    def made(self, release: str) -> None:
+    def name_release(self, release: str) -> None:
         """The digest of the release, before it leaves."""
         self._ledger.make_all(self.keys, self._token, release)
         self._made = True
 
     def commit(self) -> None:
         if not self._made:
-            self.made(NOT_NAMED)
+            self.name_release(NOT_NAMED)
         self._ledger.commit_all(self.keys, self._token)

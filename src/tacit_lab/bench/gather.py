@@ -68,7 +68,7 @@ class GatherSetup:
     def made(cls, folder: Path, reports: int, cells: int, turns: int, *, proof: bool) -> GatherSetup:
         inside = folder / ("proven" if proof else "plain")
         inside.mkdir()
-        keys = SimulationKeys.drawn(Entropy())
+        keys = SimulationKeys.draw(Entropy())
         population = Population(reports * (turns + 1), cells, at_a_time=reports)  # one turn to warm up
         return cls(
             inside, round_for_population(population, keys, epsilon=1.0, proof=proof), population, keys, reports
@@ -119,7 +119,7 @@ class GatherSetup:
             lambda: [self._keys.server.open(s, role=PartyRole.SERVER, binding=b) for s, b in server_parts],
         )
         reply = timed("server", lambda: self.server.job(body, self.round.opens))
-        timed("proxy", lambda: self.proxy.job_answered(reply))
+        timed("proxy", lambda: self.proxy.take_reply(reply))
         assert set(JobReply.from_bytes(reply).verdicts) == {Refusal.ACCEPTED}
         return {
             name: UnitCost(each.processor / len(data), each.wall / len(data)) for name, each in cost.items()
@@ -190,7 +190,7 @@ def memory(devices: int, cells: int) -> list[Measurement]:
 
 def peak_growth(folder: Path, devices: int, cells: int) -> int:
     """By this process itself, in bytes; it should have done nothing else."""
-    keys, population = SimulationKeys.drawn(Entropy()), Population(devices, cells)
+    keys, population = SimulationKeys.draw(Entropy()), Population(devices, cells)
     round = round_for_population(population, keys, epsilon=1.0)
     ledgers = MemoryLedger(), MemoryLedger()
     for ledger in ledgers:
@@ -252,7 +252,7 @@ def run(track: SuiteProgress, scale: GatherScale = FULL) -> list[Measurement]:
 
 def sizes(scale: GatherScale) -> list[Measurement]:
     """What a device sends, and how much of it is the server's."""
-    keys, population = SimulationKeys.drawn(Entropy()), Population(scale.reports, scale.cells)
+    keys, population = SimulationKeys.draw(Entropy()), Population(scale.reports, scale.cells)
     measured = []
     for proof in (False, True):
         round = round_for_population(population, keys, epsilon=1.0, proof=proof)
@@ -311,7 +311,7 @@ def reports(scale: GatherScale) -> list[Measurement]:
 
 def whole_round(scale: GatherScale, track: SuiteProgress) -> list[Measurement]:
     """Devices by the thousand from the first upload to the release, in memory, none extrapolated."""
-    keys, population = SimulationKeys.drawn(Entropy()), Population(scale.round_devices, scale.cells)
+    keys, population = SimulationKeys.draw(Entropy()), Population(scale.round_devices, scale.cells)
     round = round_for_population(population, keys, epsilon=1.0)
     ledgers = MemoryLedger(), MemoryLedger()
     for ledger in ledgers:

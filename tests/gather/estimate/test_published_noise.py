@@ -91,13 +91,13 @@ def test_support_is_held_against_noise() -> None:
     nodes = 200_000
     empty = law.sample(nodes, Simulation("empty nodes").words).astype(np.float64)
     # A threshold of 2 expands nearly half of them; the calibrated one expands as many as it says, in the mean.
-    assert FixedThreshold(2).expanded(empty, law).mean() == pytest.approx(0.48, abs=0.01)
+    assert FixedThreshold(2).expand(empty, law).mean() == pytest.approx(0.48, abs=0.01)
     expected = 40.0
-    expanded = int(AboveNoise(expected).expanded(empty, law).sum())
+    expanded = int(AboveNoise(expected).expand(empty, law).sum())
     assert _likely(expanded, nodes, expected / nodes, slack=0.05)
-    assert not _likely(int(AboveNoise(4 * expected).expanded(empty, law).sum()), nodes, expected / nodes)
-    assert AboveNoise().expanded(np.zeros(0), law).shape == (0,)
-    assert LargestTotals(2).expanded(np.array([3.0, 9.0, 3.0, 1.0]), law).tolist() == [True, True, False, False]
+    assert not _likely(int(AboveNoise(4 * expected).expand(empty, law).sum()), nodes, expected / nodes)
+    assert AboveNoise().expand(np.zeros(0), law).shape == (0,)
+    assert LargestTotals(2).expand(np.array([3.0, 9.0, 3.0, 1.0]), law).tolist() == [True, True, False, False]
     for wrong in (lambda: LargestTotals(0), lambda: AboveNoise(0)):
         with pytest.raises(BadInput):
             wrong()
@@ -108,7 +108,7 @@ def test_totals_that_passed_are_biased_and_their_children_are_not() -> None:
     nodes, true = 40_000, 100.0
     sd = math.sqrt(2 * 1142)
     totals = (true + law.sample(nodes, source.words)).astype(np.float64)
-    passed = AboveNoise(1000).expanded(totals, law)
+    passed = AboveNoise(1000).expand(totals, law)
     children = true + law.sample(nodes, source.words)[passed]
     noise_of_mean = sd / math.sqrt(passed.sum())
     assert totals[passed].mean() - true > 10 * noise_of_mean

@@ -76,7 +76,7 @@ def test_levels_left_out_and_lack_of_support_end_a_run() -> None:
     assert [round.levels for round in empty.rounds] == [ROOT]
     assert empty.question is None
     with pytest.raises(BadInput, match="after its end"):
-        empty.after(empty.rounds[0].result)
+        empty.with_result(empty.rounds[0].result)
 
 
 def test_a_plan_that_would_stop_above_the_finest_level_is_refused_before_anything_is_asked() -> None:
@@ -109,7 +109,7 @@ def test_the_same_results_ask_the_same_again() -> None:
         assert again.question is not None
         assert again.question.digest == round.question.digest
         stored = RoundResult(bytes(32), round.result.count, round.result.values, round.result.noise_variance)
-        again = again.after(RoundResult.from_bytes(stored.to_bytes()))
+        again = again.with_result(RoundResult.from_bytes(stored.to_bytes()))
     assert again.question is None
     assert len(run.rounds[2].question.nodes) == 3 * EACH
     for levels in run.chain:
@@ -139,9 +139,9 @@ def test_what_a_run_refuses() -> None:
     question = start.question
     assert question is not None
     with pytest.raises(BadInput, match=f"{question.cells} cells"):
-        start.after(SimulatedResult(np.zeros(3, np.int64), 1.0, 5))
+        start.with_result(SimulatedResult(np.zeros(3, np.int64), 1.0, 5))
     with pytest.raises(BadInput, match="noise_variance > 0"):
-        start.after(SimulatedResult(np.zeros(question.cells, np.int64), 0.0, 5))
+        start.with_result(SimulatedResult(np.zeros(question.cells, np.int64), 0.0, 5))
     with pytest.raises(BadInput, match="at least one round"):
         _ = start.counts
     where = Tree.of_paths(["North", "South"])
@@ -293,5 +293,5 @@ def test_support_is_held_against_the_noise_of_those_who_answered() -> None:
     assert all_.threshold(share) < between < few.threshold(share)
     start = TopDownRun(town().only((GROUP, ROOT)), 2, run)
     assert start.question is not None
-    assert start.after(Answered(start.question, between, 60)).question is not None
-    assert start.after(Answered(start.question, between, 20)).question is None
+    assert start.with_result(Answered(start.question, between, 60)).question is not None
+    assert start.with_result(Answered(start.question, between, 20)).question is None

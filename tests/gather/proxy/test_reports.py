@@ -88,7 +88,7 @@ def test_cut_and_bent_uploads_are_malformed(world: World) -> None:
 def test_unknown_rounds(world: World) -> None:
     other = an_upload(a_round(level=1), 0, ROWS[0], SOURCE).to_bytes()
     assert world.proxy.take([other], DURING) == [Refusal.UNKNOWN_ROUND]
-    for call in (world.proxy.phase, world.proxy.next_job, world.proxy.counted, world.server.phase):
+    for call in (world.proxy.phase, world.proxy.next_job, world.proxy.accepted_set, world.server.phase):
         assert refusal(call, bytes(32)) is Refusal.UNKNOWN_ROUND
     assert refusal(world.proxy.agreement, bytes(32), AFTER) is Refusal.UNKNOWN_ROUND
     assert refusal(world.server.result, bytes(32), AFTER) is Refusal.UNKNOWN_ROUND
@@ -161,7 +161,7 @@ def test_replays_after_collection_change_nothing(world: World) -> None:
     assert world.proxy.take(uploads, DURING) == [Refusal.ACCEPTED] * 4  # known ones; nothing waits
     assert world.drive() is ProxyPhase.RELEASED
     assert world.server.result(world.digest, AFTER).to_bytes() == before.to_bytes()
-    assert world.proxy.counted(world.digest).count == 4
+    assert world.proxy.accepted_set(world.digest).count == 4
 
 
 # Keys, roles, rounds

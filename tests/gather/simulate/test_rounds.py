@@ -44,7 +44,7 @@ from tacit.store.ledger import LedgerStore
 
 ALPHA = 1e-9
 SILENCE = ServerNoise(DiscreteLaplace(Fraction(1, 50)))  # not 0 with probability 4e-22 a draw: sums are exact
-KEYS = SimulationKeys.drawn(Simulation(7))
+KEYS = SimulationKeys.draw(Simulation(7))
 PLANNED = [round_for_population(Population(10, 6), KEYS, epsilon=1.0, proof=proof) for proof in (False, True)]
 
 

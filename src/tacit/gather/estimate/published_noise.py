@@ -118,7 +118,7 @@ def _published_noise(noise: ServerNoise | UserNoise, answered: int) -> Published
 class SupportRule(Protocol):
     """Chooses the nodes to look below; deterministic, and by its arguments alone."""
 
-    def expanded(self, totals: Floats, noise: PublishedNoise) -> NDArray[np.bool_]:
+    def expand(self, totals: Floats, noise: PublishedNoise) -> NDArray[np.bool_]:
         """(nodes,) whether to ask about a node's children next."""
 
 
@@ -131,7 +131,7 @@ class AboveNoise:
     def __post_init__(self) -> None:
         expect.positive("false_expansions", self.false_expansions)
 
-    def expanded(self, totals: Floats, noise: PublishedNoise) -> NDArray[np.bool_]:
+    def expand(self, totals: Floats, noise: PublishedNoise) -> NDArray[np.bool_]:
         above: NDArray[np.bool_] = totals > support_threshold(noise, max(len(totals), 1), self.false_expansions)
         return above
 
@@ -145,7 +145,7 @@ class FixedThreshold:
 
     min_support: float = 2.0
 
-    def expanded(self, totals: Floats, noise: PublishedNoise) -> NDArray[np.bool_]:  # noqa: ARG002
+    def expand(self, totals: Floats, noise: PublishedNoise) -> NDArray[np.bool_]:  # noqa: ARG002
         above: NDArray[np.bool_] = totals > self.min_support
         return above
 
@@ -159,7 +159,7 @@ class LargestTotals:
     def __post_init__(self) -> None:
         expect.whole("most", self.most, at_least=1)
 
-    def expanded(self, totals: Floats, noise: PublishedNoise) -> NDArray[np.bool_]:  # noqa: ARG002
+    def expand(self, totals: Floats, noise: PublishedNoise) -> NDArray[np.bool_]:  # noqa: ARG002
         chosen = np.zeros(len(totals), np.bool_)
         chosen[np.argsort(-totals, kind="stable")[: self.most]] = True
         return chosen

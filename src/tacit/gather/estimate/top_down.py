@@ -152,7 +152,7 @@ class LevelResult:
 
 @dataclass(frozen=True, eq=False)
 class TopDownRun:
-    """A run so far. `question` is what to ask next, None at the end; `after` its answer there is a further one.
+    """A run so far. `question` is what to ask next, None at the end; `with_result` gives the run that follows.
 
     The plan has a round for each level of the nodes. With `ads` 0 only totals are asked for, by a plan that
     says so. The same results give the same questions, so a run can be taken up again from its stored results.
@@ -218,11 +218,11 @@ class TopDownRun:
             return self._question(levels, np.arange(self.nodes.count(levels), dtype=np.int64))
         last = self.rounds[-1]
         noise = PublishedNoise.of(self.plan.noise, last.result.count)
-        chosen = last.question.nodes[self.support.expanded(last.totals, noise)]
+        chosen = last.question.nodes[self.support.expand(last.totals, noise)]
         children = np.flatnonzero(np.isin(self.nodes.parent(levels, last.levels), chosen))
         return self._question(levels, children.astype(np.int64)) if len(children) else None
 
-    def after(self, result: RoundCounts) -> TopDownRun:
+    def with_result(self, result: RoundCounts) -> TopDownRun:
         """The run with the answer to its question."""
         question = self.question
         if question is None:
@@ -319,5 +319,5 @@ def gather_counts(
     """
     run = TopDownRun(nodes, ads, plan, AboveNoise() if support is None else support, bids)
     while (question := run.question) is not None:
-        run = run.after(count(question))
+        run = run.with_result(count(question))
     return run

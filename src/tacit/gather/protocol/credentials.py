@@ -65,7 +65,7 @@ class SealingKey:
         except (InvalidTag, ValueError):  # the second where a release of the package tells them apart
             raise Refused(Refusal.UNOPENABLE) from None
 
-    def derived(self, label: bytes) -> bytes:
+    def derive(self, label: bytes) -> bytes:
         """A secret of 32 bytes for one purpose, which tells nothing of the key or of any other purpose's."""
         return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=label).derive(self.to_bytes())
 

@@ -94,8 +94,9 @@ class Job:
 
     def expect_sizes(self, round: Round) -> None:
         """Refused(MALFORMED) unless the entries have the sizes of this round's reports."""
-        form, first = sharing_scheme(round), self.entries[0]
-        if (len(first.sealed), len(first.message)) != (form.server_bytes + SEAL_OVERHEAD, form.message_bytes):
+        scheme, first = sharing_scheme(round), self.entries[0]
+        sizes = scheme.server_bytes + SEAL_OVERHEAD, scheme.message_bytes
+        if (len(first.sealed), len(first.message)) != sizes:
             refuse_malformed("expected parts and messages of the round's sizes")
 
     @cached_property

@@ -53,7 +53,7 @@ def noise_words(key: SealingKey, role: PartyRole, round: Round, content: bytes) 
     Source:     HKDF: RFC 5869; AES-256 in counter mode as a pseudo-random generator.
     """
     bound = _LABEL + role.encode() + b" " + round.digest + expect_bytes("content", content, HASH_BYTES)
-    stream = keystream(key.derived(bound))
+    stream = keystream(key.derive(bound))
 
     def words(count: int) -> NDArray[np.uint64]:
         return np.frombuffer(stream(8 * count), "<u8").astype(np.uint64, copy=False)
@@ -109,7 +109,7 @@ def pay_round(ledger: PartyLedger, round: Round, role: PartyRole, key: SealingKe
     reservation = ledger.reserve(round_ledger_key(round, role), round.line, round.cost, _purpose(round))
     if reservation.state is ReservationState.ABORTED or reservation.predates_attempts:
         raise SelfCheckFailed(f"{round.key} was released before, and the {role} kept nothing of it: it stops")
-    release = key.derived(b"tacit gather release 1 " + role.encode() + b" " + round.digest + content).hex()
+    release = key.derive(b"tacit gather release 1 " + role.encode() + b" " + round.digest + content).hex()
     try:
         ledger.make(round_ledger_key(round, role), _attempt(round, role, key), release)
     except ReservationTaken:
@@ -128,7 +128,7 @@ def settle_round(ledger: PartyLedger, round: Round, role: PartyRole, key: Sealin
 
 def _attempt(round: Round, role: PartyRole, key: SealingKey) -> str:
     """The same from every copy of a party, and from nobody else: what copies may make is decided by the sum."""
-    return key.derived(b"tacit gather attempt 1 " + role.encode() + b" " + round.digest).hex()
+    return key.derive(b"tacit gather attempt 1 " + role.encode() + b" " + round.digest).hex()
 
 
 def sum_shares(round: Round, totals: Iterable[bytes]) -> Residues:

@@ -159,7 +159,12 @@ PartOpener = Callable[[SealingKey, PartyRole, SharingScheme, SealedParts, bytes,
 
 
 def open_parts(
-    key: SealingKey, role: PartyRole, form: SharingScheme, entries: SealedParts, digest: bytes, check_key: bytes
+    key: SealingKey,
+    role: PartyRole,
+    scheme: SharingScheme,
+    entries: SealedParts,
+    digest: bytes,
+    check_key: bytes,
 ) -> PreparedShares:
     """The party's shares of these reports. A part sealed to another key, role, round or id is UNOPENABLE."""
     plains, bindings, opened = [], [], []
@@ -172,14 +177,14 @@ def open_parts(
         plains.append(plain)
         bindings.append(bound)
         opened.append(place)
-    prepared = form.prepare(role, plains, bindings, check_key)
+    prepared = scheme.prepare(role, plains, bindings, check_key)
     if len(opened) == len(entries) and not prepared.refused.any():
         return prepared
     shares = np.zeros((len(entries), *prepared.shares.shape[1:]), prepared.shares.dtype)  # (reports, cells)
     shares[opened] = prepared.shares
     refused = np.full(len(entries), Refusal.UNOPENABLE, np.uint8)
     refused[opened] = prepared.refused
-    messages = [bytes(form.message_bytes)] * len(entries)  # of one size, whatever the report
+    messages = [bytes(scheme.message_bytes)] * len(entries)  # of one size, whatever the report
     for place, message, code in zip(opened, prepared.messages, prepared.refused, strict=True):
         if code == Refusal.ACCEPTED:
             messages[place] = message

@@ -86,13 +86,13 @@ class UploadLayout:
     @classmethod
     @lru_cache(maxsize=256)
     def of(cls, round: Round) -> UploadLayout:
-        form = sharing_scheme(round)
+        scheme = sharing_scheme(round)
         sizes = (
             DIGEST_BYTES,
             REPORT_ID_BYTES,
             DEVICE_BYTES,
-            form.proxy_bytes + SEAL_OVERHEAD,
-            form.server_bytes + SEAL_OVERHEAD,
+            scheme.proxy_bytes + SEAL_OVERHEAD,
+            scheme.server_bytes + SEAL_OVERHEAD,
             TAG_BYTES,
         )
         blank = Upload(*map(bytes, sizes)).to_bytes()

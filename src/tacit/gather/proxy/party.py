@@ -133,7 +133,7 @@ class Proxy:
             self._finish(digest, drafted, None)
         return None
 
-    def job_answered(self, reply: bytes) -> None:
+    def take_reply(self, reply: bytes) -> None:
         """Take the server's verdicts. An answer to a job that is not waiting changes nothing."""
         answer = JobReply.from_bytes(reply)
         self._rounds.of(answer.digest)
@@ -189,7 +189,7 @@ class Proxy:
         if self.phase(digest) is ProxyPhase.CLOSED and now < round.closes + round.skew:
             self._store.set_phase(digest, ProxyPhase.OPEN, only_from=frozenset({ProxyPhase.CLOSED}))
 
-    def counted(self, digest: bytes) -> ReportSet:
+    def accepted_set(self, digest: bytes) -> ReportSet:
         """The set of reports accepted so far, large enough or not."""
         self._rounds.of(digest)
         ids_hash = report_set_hash(digest, self._store.accepted_ids(digest))
@@ -205,7 +205,7 @@ class Proxy:
         waiting = self._store.waiting(digest)
         if waiting:
             raise NotYet(f"{round.key} has {waiting} reports without a verdict")
-        mine = self.counted(digest)
+        mine = self.accepted_set(digest)
         if mine.count > round.parties:
             raise Refused(Refusal.CONFLICT, "the server accepted more reports than the round has parties")
         return mine
@@ -234,11 +234,11 @@ class Proxy:
         settle_round(self._ledger, round, PartyRole.PROXY, self._key)
         return NoisyShare(digest, mine.ids_hash, kept)
 
-    def released(self, receipt: ShareReceipt) -> None:
+    def take_receipt(self, receipt: ShareReceipt) -> None:
         """The server has the share, and the round is over."""
         self._rounds.of(receipt.digest)
         sent = self._store.share(receipt.digest) is not None
-        if not (sent and receipt.accepted and receipt.ids_hash == self.counted(receipt.digest).ids_hash):
+        if not (sent and receipt.accepted and receipt.ids_hash == self.accepted_set(receipt.digest).ids_hash):
             raise Refused(Refusal.CONFLICT, "the receipt is not for what this proxy sent")
         self._store.set_phase(receipt.digest, ProxyPhase.RELEASED, only_from=frozenset({ProxyPhase.AGREED}))
 
@@ -272,7 +272,7 @@ def drive(proxy: Proxy, link: ServerLink, digest: bytes, now: int, *, most: int 
         share = proxy.noisy_share(digest, theirs)
     except TooFew:  # and the server knows
         return ProxyPhase.TOO_FEW
-    proxy.released(ShareReceipt.from_bytes(link.share(share.to_bytes())))
+    proxy.take_receipt(ShareReceipt.from_bytes(link.share(share.to_bytes())))
     return proxy.phase(digest)
 
 
@@ -282,4 +282,4 @@ def _send_jobs(proxy: Proxy, link: ServerLink, digest: bytes, most: int) -> None
         if job.number <= last:
             raise GatherError(f"the answer to job {last} was of another job; nothing was changed by it")
         last = job.number
-        proxy.job_answered(link.job(job.to_bytes()))
+        proxy.take_reply(link.job(job.to_bytes()))

@@ -27,7 +27,7 @@ class KnownRound:
     """A round, and what follows from it."""
 
     round: Round
-    form: SharingScheme
+    scheme: SharingScheme
     layout: UploadLayout
 
     @classmethod
@@ -121,7 +121,7 @@ def draft_job(
     for_proxy, for_server = known.layout.sealed_proxy, known.layout.sealed_server
     parts = [upload[for_proxy] for upload in stored.uploads]
     entries = list(zip(stored.report_ids, parts, strict=True))
-    prepared = opening(key, PartyRole.PROXY, known.form, entries, known.round.digest, check_key)
+    prepared = opening(key, PartyRole.PROXY, known.scheme, entries, known.round.digest, check_key)
     sent = np.flatnonzero(prepared.refused == Refusal.ACCEPTED)
     chosen = tuple(
         JobEntry(stored.report_ids[row], stored.uploads[row][for_server], prepared.messages[row])
@@ -151,12 +151,12 @@ def _expect_answer(draft: JobDraft, reply: JobReply, known: KnownRound) -> None:
     fits = draft.job is not None and reply.job_hash == draft.job.hash
     if not fits or len(reply.verdicts) != len(draft.sent):
         raise Refused(Refusal.CONFLICT, "the answer is not to this job")
-    if not known.form.message_bytes:
+    if not known.scheme.message_bytes:
         return
-    if len(reply.messages[0]) != known.form.message_bytes:
+    if len(reply.messages[0]) != known.scheme.message_bytes:
         raise Refused(Refusal.MALFORMED, "the answer has messages of another size")
     accepted = [place for place, code in enumerate(reply.verdicts) if code == Refusal.ACCEPTED]
     own = [draft.prepared.messages[draft.sent[place]] for place in accepted]
     other = [reply.messages[place] for place in accepted]
-    if accepted and not known.form.valid(own, other).all():
+    if accepted and not known.scheme.valid(own, other).all():
         raise Unproven(f"{known.round.key}: the server accepted what is not proven; it is stopped for good")

@@ -48,7 +48,7 @@ class JobDecision:
 def decide_job(
     job: Job,
     round: Round,
-    form: SharingScheme,
+    scheme: SharingScheme,
     seen: set[bytes],
     room: int,
     *,
@@ -68,16 +68,16 @@ def decide_job(
     fresh = np.array(sorted(row for each, row in first.items() if each not in seen), np.intp)
     entries = [job.entries[row] for row in fresh]
     parts = [(entry.report_id, entry.sealed) for entry in entries]
-    prepared = opening(key, PartyRole.SERVER, form, parts, round.digest, check_key)
+    prepared = opening(key, PartyRole.SERVER, scheme, parts, round.digest, check_key)
     found = prepared.refused.copy()  # (fresh,)
     fine = np.flatnonzero(found == Refusal.ACCEPTED)
-    if form.message_bytes and len(fine):
-        proven = form.valid([prepared.messages[row] for row in fine], [entries[row].message for row in fine])
+    if scheme.message_bytes and len(fine):
+        proven = scheme.valid([prepared.messages[row] for row in fine], [entries[row].message for row in fine])
         found[fine[~proven]] = Refusal.OUT_OF_RANGE
     found[np.flatnonzero(found == Refusal.ACCEPTED)[room:]] = Refusal.CLOSED
     codes[fresh] = found
 
-    messages = [bytes(form.message_bytes)] * len(job.entries)
+    messages = [bytes(scheme.message_bytes)] * len(job.entries)
     for row, message in zip(fresh, prepared.messages, strict=True):
         messages[row] = message
     total = round.group.total(prepared.shares[found == Refusal.ACCEPTED])
@@ -153,7 +153,7 @@ class Server:
     def job(self, body: bytes, now: int) -> bytes:
         """The answer to a job: kept before it leaves, and the same whenever the same job comes again."""
         job = Job.from_bytes(body)
-        round, form = self._known(job.digest)
+        round, scheme = self._known(job.digest)
         job.expect_sizes(round)
         kept = self._store.job(job.digest, job.number)
         if kept is None:
@@ -165,7 +165,7 @@ class Server:
             decided = decide_job(
                 job,
                 round,
-                form,
+                scheme,
                 self._store.seen(job.digest, ids),
                 round.parties - self._store.accepted_count(job.digest),
                 key=self._key,

@@ -179,7 +179,7 @@ class SimulationKeys:
     server: SealingKey
 
     @classmethod
-    def drawn(cls, entropy: Source) -> SimulationKeys:
+    def draw(cls, entropy: Source) -> SimulationKeys:
         """All from one source: the parties' noise follows from their keys, and with a seed it comes again."""
         secrets = entropy.bytes(32), entropy.bytes(32)
         return cls(*secrets, *(SealingKey.from_bytes(entropy.bytes(KEY_BYTES)) for _ in range(2)))

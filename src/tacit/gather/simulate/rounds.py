@@ -278,7 +278,7 @@ class SimulatedRound:
             with self._timed(tally, PartyRole.SERVER):
                 reply = self.server.job(body, now)
             with self._timed(tally, PartyRole.PROXY):
-                self.proxy.job_answered(reply)
+                self.proxy.take_reply(reply)
             tally.traffic += Traffic(to_server=len(body), from_server=len(reply))
             for entry, code in zip(job.entries, JobReply.from_bytes(reply).verdicts, strict=True):
                 if code == Refusal.ACCEPTED:
@@ -304,13 +304,13 @@ class SimulatedRound:
         self,
         key: SealingKey,
         role: PartyRole,
-        form: SharingScheme,
+        scheme: SharingScheme,
         entries: SealedParts,
         digest: bytes,
         check_key: bytes,
     ) -> PreparedShares:
         """The usual opening; what the proxy refuses in it is remembered until its block is counted."""
-        prepared = open_parts(key, role, form, entries, digest, check_key)
+        prepared = open_parts(key, role, scheme, entries, digest, check_key)
         for row in np.flatnonzero(prepared.refused).tolist():
             self._refused_by_proxy[entries[row][0]] = Refusal(int(prepared.refused[row]))
         return prepared

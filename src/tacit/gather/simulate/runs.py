@@ -159,7 +159,7 @@ def count_on_devices(
     The promise is that of `run`, as far as `source` is an `Entropy`: with a seed it is a study, and none.
     `told` hears how many reports of how many were made; a run may end earlier, where nothing has support.
     """
-    keys, simulated = SimulationKeys.drawn(source), not source.fit_for_release
+    keys, simulated = SimulationKeys.draw(source), not source.fit_for_release
     proxy = Proxy(
         keys.proxy,
         books.proxy_store,
