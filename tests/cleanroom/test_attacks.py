@@ -291,9 +291,9 @@ class TestOutcome:
 class TestHonestNetwork:
     def test_derivatives_are_those_of_the_logit(self) -> None:
         """Against differences of the logit itself, for entries of both adapters."""
-        network = probes.HonestNetwork.drawn(3, Simulation("network"))
+        network = probes.HonestNetwork.draw(3, Simulation("network"))
         inputs = Simulation("inputs").normal((5, probes.HONEST_WIDTHS[0]), dtype=np.float64).astype(np.float64)
-        sent = network.sent(inputs)
+        sent = network.make_batch(inputs)
         assert sum(block.parameters for block in sent.layout.blocks) == sent.matrix.shape[1]
         for place, (part, matrices) in [(0, ("A", network.down)), (1, ("A", network.down)),
                                         (0, ("B", network.up)), (1, ("B", network.up))]:  # fmt: skip

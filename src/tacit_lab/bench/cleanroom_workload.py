@@ -88,7 +88,7 @@ def model_text(model: ModelSettings) -> str:
     """A model in one line."""
     return (
         f"{len(model.fields)} fields x {model.dim}, {model.sequence_layers} transformer layers d={model.width} "
-        f"T={model.positions + 1}, {model.interactions} interaction layers of {model.mixed}, tower "
+        f"T={model.positions + 1}, {model.interactions} interaction layers of {model.mixed_width}, tower "
         f"{'/'.join(map(str, (*model.tower, 1)))}"
     )
 

@@ -172,7 +172,7 @@ def test_a_mask_multiplies_the_first_hash_on_the_curve() -> None:
 
 
 def test_masks_commute() -> None:
-    one, two = ROOM.again(PLATFORM.mask(IDS)), PLATFORM.again(ROOM.mask(IDS))
+    one, two = ROOM.mask_again(PLATFORM.mask(IDS)), PLATFORM.mask_again(ROOM.mask(IDS))
     assert (one == two).all()
     scalar = clamped(ROOM_SECRET) * clamped(PLATFORM_SECRET)
     u = next(u for u in hashes(3) if on_curve(u))
@@ -195,7 +195,7 @@ def test_a_hash_that_is_not_checked_would_leave_a_bit_in_sight() -> None:
     first = [hashes(each)[0] for each in range(40)]
     sides = [on_curve(u) for u in first]
     assert 8 < sum(sides) < 32  # half of all; outside with probability 2e-4, and the hashes are fixed
-    assert [on_curve(u) for u in numbers(PLATFORM.again(ROOM.again(point_of(*first))))] == sides
+    assert [on_curve(u) for u in numbers(PLATFORM.mask_again(ROOM.mask_again(point_of(*first))))] == sides
 
 
 LOW_ORDER = [
@@ -209,27 +209,27 @@ def test_points_of_low_order_are_refused() -> None:
     for u in LOW_ORDER:
         assert ladder(8, u)[1] == 0 or ladder(4, u)[1] == 0  # on the curve, or on its twist
         with pytest.raises(RoomRefused) as caught:
-            ROOM.again(point_of(u))
+            ROOM.mask_again(point_of(u))
         assert caught.value.reason is Refusal.MALFORMED
 
 
 @pytest.mark.parametrize("u", [PRIME, PRIME + 1, PRIME + 18, 2**255, 2**255 + 9, 2**256 - 1])
 def test_points_in_another_spelling_are_refused(u: int) -> None:
     with pytest.raises(RoomRefused, match="one spelling"):
-        ROOM.again(point_of(u))
+        ROOM.mask_again(point_of(u))
     with pytest.raises(RoomRefused, match="one spelling"):
         match_points(np.array([0]), point_of(9, u), 2)
 
 
 def test_the_largest_spellings_pass() -> None:
     for u in (PRIME - 2, PRIME - 256, 2**255 - 2**16 - 1, 2**247):
-        assert len(ROOM.again(point_of(u))) == 1
+        assert len(ROOM.mask_again(point_of(u))) == 1
 
 
 def test_other_shapes_are_refused() -> None:
     for wrong in (np.zeros((2, 31), np.uint8), np.zeros(32, np.uint8), np.zeros((2, 32), np.int64), b"x" * 32):
         with pytest.raises(RoomRefused) as caught:
-            ROOM.again(wrong)  # type: ignore[arg-type]
+            ROOM.mask_again(wrong)  # type: ignore[arg-type]
         assert caught.value.reason is Refusal.WRONG_SHAPE
 
 
@@ -238,7 +238,7 @@ def test_two_tokens_of_one_record_have_one_identity() -> None:
     token = PLATFORM.mask([7])
     twin = point_of(pow(numbers(token)[0], -1, PRIME))
     assert (twin != token).any()
-    assert (ROOM.again(twin) == ROOM.again(token)).all()
+    assert (ROOM.mask_again(twin) == ROOM.mask_again(token)).all()
 
 
 def identities(room_ids: list[int], most: int, seed: int = 1) -> dict[bytes, int]:
@@ -254,7 +254,7 @@ def identities(room_ids: list[int], most: int, seed: int = 1) -> dict[bytes, int
 @settings(max_examples=25, deadline=None)
 def test_the_room_finds_just_the_ids_that_both_have(room: list[int], platform: list[int]) -> None:
     table = identities(room, 9)
-    found = [table.get(each.tobytes()) for each in ROOM.again(PLATFORM.mask(platform))]
+    found = [table.get(each.tobytes()) for each in ROOM.mask_again(PLATFORM.mask(platform))]
     assert found == [each if each in room else None for each in platform]
 
 
@@ -320,7 +320,7 @@ def test_whatever_a_platform_returns_each_label_has_one_name() -> None:
     """A platform that returns the room's own points, another order, or a mask for each point."""
     made = offer_points(ROOM, [1, 2, 3], 6, Simulation(1))
     honest = answer_points(PLATFORM, made.points, 6)
-    each_its_own = np.concatenate([seeded(f"mask {i}")[0].again(made.points[[i]]) for i in range(6)])
+    each_its_own = np.concatenate([seeded(f"mask {i}")[0].mask_again(made.points[[i]]) for i in range(6)])
     for returned in (made.points, honest[::-1].copy(), each_its_own):
         names = match_points(made.places, returned, 6)
         assert len({name.tobytes() for name in names}) == 3

@@ -66,7 +66,7 @@ class Protection:
     releases_per_record: int = 1
     noise: NoiseLaw = NoiseLaw.GAUSSIAN
 
-    def agreed(self) -> dict[str, Any]:
+    def as_terms(self) -> dict[str, Any]:
         """As fields of the terms."""
         pure = self.mode.flips or self.noise is NoiseLaw.LAPLACE
         return {**vars(self), "delta": Fraction(0) if pure else self.delta}
@@ -75,7 +75,7 @@ class Protection:
         """As a room with one task would have them."""
         return Terms(
             name="example", platform="platform", room="room", platform_key="0" * 64, room_key="1" * 64,
-            begins=0, expires=2 * NOW, **self.agreed(),
+            begins=0, expires=2 * NOW, **self.as_terms(),
         )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ class DefendedRoom:
 
     def __init__(self, world: AttackWorld, protection: Protection, source: Source, *, slack: int = 1) -> None:
         seed = source.bytes(SECRET_BYTES).hex()
-        agreed = protection.agreed()
+        agreed = protection.as_terms()
         first = {
             "epsilon": min(slack * agreed["epsilon"], Fraction(MOST_EPSILON)),
             "delta": min(slack * agreed["delta"], MOST_DELTA),

@@ -201,7 +201,7 @@ class HonestNetwork:
     last: Matrix  # (HONEST_WIDTHS[-1],)
 
     @classmethod
-    def drawn(cls, rank: int, source: Source) -> HonestNetwork:
+    def draw(cls, rank: int, source: Source) -> HonestNetwork:
         """As after some training: the adapters are not zero."""
 
         def normal(*shape: int, scale: float) -> Matrix:
@@ -225,7 +225,7 @@ class HonestNetwork:
         out: Matrix = self.hidden(inputs)[-1] @ self.last + HONEST_BIAS
         return out
 
-    def sent(self, inputs: Matrix, *, adapted: int = 2) -> HonestBatch:
+    def make_batch(self, inputs: Matrix, *, adapted: int = 2) -> HonestBatch:
         """What the room is sent about examples (n, HONEST_WIDTHS[0]); only the first layers are adapted."""
         layers = self.hidden(inputs)
         blocks: list[ParameterBlock] = []
@@ -249,8 +249,8 @@ class HonestNetwork:
 
 def honest_batch(examples: int, rank: int, source: Source, *, adapted: int = 2) -> HonestBatch:
     """Random examples through a random network."""
-    network = HonestNetwork.drawn(rank, source)
-    return network.sent(source.normal((examples, HONEST_WIDTHS[0]), dtype=np.float64), adapted=adapted)
+    network = HonestNetwork.draw(rank, source)
+    return network.make_batch(source.normal((examples, HONEST_WIDTHS[0]), dtype=np.float64), adapted=adapted)
 
 
 def honest_answers(

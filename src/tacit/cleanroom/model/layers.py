@@ -158,13 +158,13 @@ class TransformerLayer(nn.Module):
 
 
 class Interaction(nn.Module):
-    """Reads and gives all vectors of a row as one line of `mixed` numbers."""
+    """Reads and gives all vectors of a row as one line of `mixed_width` numbers."""
 
     def __init__(self, settings: ModelSettings, draw: torch.Generator) -> None:
         super().__init__()
         self.bitwise = BITWISE[settings.bitwise](settings, draw)
         self.vectorwise = VECTORWISE[settings.vectorwise](settings, draw)
-        self.norm = nn.LayerNorm(settings.mixed)
+        self.norm = nn.LayerNorm(settings.mixed_width)
 
     def forward(self, x: Tensor, first: Tensor, gate: AdapterGate) -> Tensor:
         joined: Tensor = self.norm(x + self.bitwise(x, first, gate) + self.vectorwise(x, gate))
@@ -176,9 +176,9 @@ class CrossInteraction(nn.Module):
 
     def __init__(self, settings: ModelSettings, draw: torch.Generator) -> None:
         super().__init__()
-        inner = settings.hidden or settings.mixed
-        self.narrow = GatedLinear(settings.mixed, inner, draw) if settings.hidden else None
-        self.widen = GatedLinear(inner, settings.mixed, draw)
+        inner = settings.hidden or settings.mixed_width
+        self.narrow = GatedLinear(settings.mixed_width, inner, draw) if settings.hidden else None
+        self.widen = GatedLinear(inner, settings.mixed_width, draw)
 
     def forward(self, x: Tensor, first: Tensor, gate: AdapterGate) -> Tensor:
         inner = x if self.narrow is None else self.narrow(x, gate)
@@ -191,9 +191,9 @@ class MlpInteraction(nn.Module):
 
     def __init__(self, settings: ModelSettings, draw: torch.Generator) -> None:
         super().__init__()
-        inner = settings.hidden or settings.mixed
-        self.first = GatedLinear(settings.mixed, inner, draw, gain=2.0)
-        self.second = GatedLinear(inner, settings.mixed, draw)
+        inner = settings.hidden or settings.mixed_width
+        self.first = GatedLinear(settings.mixed_width, inner, draw, gain=2.0)
+        self.second = GatedLinear(inner, settings.mixed_width, draw)
 
     def forward(self, x: Tensor, first: Tensor, gate: AdapterGate) -> Tensor:  # noqa: ARG002 (as CrossInteraction)
         mixed: Tensor = self.second(F.relu(self.first(x, gate)), gate)
@@ -213,7 +213,7 @@ class ProductInteraction(nn.Module):
         # A single vector has no pairs: it is compared with itself.
         if not len(self.pairs):
             self.register_buffer("pairs", torch.zeros(1, dtype=torch.int64), persistent=False)
-        self.compress = GatedLinear(len(self.pairs), settings.mixed, draw)
+        self.compress = GatedLinear(len(self.pairs), settings.mixed_width, draw)
 
     def forward(self, x: Tensor, gate: AdapterGate) -> Tensor:
         vectors = x.view(len(x), self.vectors, -1)
@@ -247,7 +247,7 @@ class Tower(nn.Module):
 
     def __init__(self, settings: ModelSettings, draw: torch.Generator) -> None:
         super().__init__()
-        widths = (settings.mixed, *settings.tower)
+        widths = (settings.mixed_width, *settings.tower)
         self.layers = nn.ModuleList(GatedLinear(*pair, draw, gain=2.0) for pair in pairwise(widths))
         self.output = GatedLinear(widths[-1], 1, draw)
 

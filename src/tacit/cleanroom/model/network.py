@@ -107,8 +107,8 @@ class ConversionModel(nn.Module):
         self.settings = settings
         self.fields = FieldVectors(settings, draw)
         self.sequence = SequenceTransformer(settings, draw) if settings.has_sequence else None
-        self.mixing = Linear(settings.projected, settings.vectors, draw) if settings.vectors else None
-        self.norm = nn.LayerNorm(settings.mixed)
+        self.mixing = Linear(settings.projected_vectors, settings.vectors, draw) if settings.vectors else None
+        self.norm = nn.LayerNorm(settings.mixed_width)
         self.interactions = nn.ModuleList(Interaction(settings, draw) for _ in range(settings.interactions))
         self.towers = nn.ModuleDict({task: Tower(settings, draw) for task in settings.tasks})
         self._adapters: dict[str, Adapter] = {}

@@ -99,16 +99,16 @@ class ModelSettings:
         return bool(self.sequence_tables) and self.sequence_layers > 0
 
     @property
-    def projected(self) -> int:
+    def projected_vectors(self) -> int:
         """Vectors that enter the interaction layers: fields, numbers, and two that sum up the sequence."""
         return len(self.fields) + self.numbers + 2 * self.has_sequence
 
     @property
     def mixtures(self) -> int:
-        return self.vectors or self.projected
+        return self.vectors or self.projected_vectors
 
     @property
-    def mixed(self) -> int:
+    def mixed_width(self) -> int:
         """Numbers that interaction layers and towers read."""
         return self.mixtures * self.dim
 
@@ -117,9 +117,9 @@ class ModelSettings:
         """At least as many as there are, roughly."""
         tables = self.table_rows * self.dim + (self.sequence_rows + self.positions) * self.width
         sequence = 12 * self.width**2 * max(self.sequence_layers, 1)
-        inner = self.mixed + self.hidden + self.mixtures**2
-        towers = sum((self.mixed, *self.tower)) ** 2 * len(self.tasks)
-        return tables + sequence + 2 * inner * self.mixed * self.interactions + towers
+        inner = self.mixed_width + self.hidden + self.mixtures**2
+        towers = sum((self.mixed_width, *self.tower)) ** 2 * len(self.tasks)
+        return tables + sequence + 2 * inner * self.mixed_width * self.interactions + towers
 
     def as_json(self) -> dict[str, Any]:
         record = asdict(self)

@@ -151,7 +151,7 @@ class Agreement:
         return missing_signatures(self._before(self.steps[-1]), self.steps[-1])
 
     @property
-    def settled(self) -> tuple[AgreementStep, ...]:
+    def settled_steps(self) -> tuple[AgreementStep, ...]:
         """The steps that are, or once were, in force: all but a proposal at the end."""
         return self.steps if not self.waits_for else self.steps[:-1]
 
@@ -192,7 +192,7 @@ class Agreement:
         A proposal that was still waiting is dropped. See `loosened_fields` for what tightening cannot do.
         """
         current = self.in_force
-        settled = self.settled
+        settled = self.settled_steps
         if terms == current:
             raise BadInput("expected other terms than those in force, got the same")
         if terms.name != current.name:
@@ -207,7 +207,7 @@ class Agreement:
         Steps that wait for a signature count on neither side: anybody can strip a signature from a file, and
         must not turn what was in force into a proposal by it.
         """
-        ours, theirs = ([step.digest for step in each.settled] for each in (self, older))
+        ours, theirs = ([step.digest for step in each.settled_steps] for each in (self, older))
         return ours[: len(theirs)] == theirs
 
     def _before(self, step: AgreementStep) -> Terms | None:

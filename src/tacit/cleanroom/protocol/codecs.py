@@ -109,7 +109,7 @@ class AdaptiveCodec:
             smaller = taken > self.precision.row_bytes(block.parameters)
         if not smaller.any():
             return derivatives
-        written = BlockDerivatives.of_factors(block, factors.chosen(smaller)).as_dense()
+        written = BlockDerivatives.of_factors(block, factors.select(smaller)).as_dense()
         if not len(derivatives.dense) and len(written) == len(derivatives):
             return BlockDerivatives.of_dense(block, written)
         is_dense = derivatives.is_dense.copy()
@@ -117,7 +117,7 @@ class AdaptiveCodec:
         dense = np.empty((int(np.count_nonzero(is_dense)), block.parameters), np.float32)
         before = derivatives.is_dense[is_dense]  # of those now dense: whether they were
         dense[before], dense[~before] = derivatives.dense, written
-        return BlockDerivatives(block, is_dense, factors.chosen(~smaller), dense)
+        return BlockDerivatives(block, is_dense, factors.select(~smaller), dense)
 
     def _read_factors(self, reader: Reader, block: ParameterBlock, examples: int) -> Factors:
         if not examples:

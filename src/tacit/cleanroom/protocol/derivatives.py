@@ -68,7 +68,7 @@ class Factors:
         first, last = int(self.starts[start]), int(self.starts[stop])
         return Factors(self.left[first:last], self.right[first:last], self.counts[start:stop])
 
-    def chosen(self, which: NDArray[np.bool_]) -> Factors:
+    def select(self, which: NDArray[np.bool_]) -> Factors:
         """The examples for which `which` (n,) is true, in order, as copies."""
         pairs = which if self.ones else np.repeat(which, self.counts)
         return Factors(self.left[pairs], self.right[pairs], self.counts[which])

@@ -10,7 +10,7 @@ number and shuffled; the platform returns each of them times b, in order. The pl
 b H(y), and the room looks up a (b H(y)) among the points that it got back: they are equal if and only if y = x,
 because a b H = b a H.
 
-A record's identity in the room is what `PointMask.again` gives, never the token itself: several tokens (a
+A record's identity in the room is what `PointMask.mask_again` gives, never the token itself: several tokens (a
 point, and the point plus one of low order) lead to the same identity, and a label must not be flipped afresh
 for each. For the same reason points are exchanged once per agreement: a second exchange would give every label
 a second name.
@@ -113,8 +113,8 @@ class PointMask:
                 the protocol. A malicious platform may return or name any points: a label then has a wrong
                 name, or none, but never two (`match_points` refuses repeated points, identities have no second
                 token), and what leaves is promised for any names whatever, so it gains nothing beyond the
-                agreement. The result of `again` on its points never leaves the room. A malicious room may put
-                guessed ids on its list, as many as were agreed: it learns whether the platform has those.
+                agreement. The result of `mask_again` on its points never leaves the room. A malicious room may
+                put guessed ids on its list, as many as were agreed: it learns whether the platform has those.
     Source:     Meadows 1986; Huberman, Franklin, Hogg 1999; security: Agrawal, Evfimievski, Srikant 2003,
                 theorem 1; X25519 and its clamped scalars: Bernstein 2006, RFC 7748.
     """
@@ -132,7 +132,7 @@ class PointMask:
         """(n, 32): the points of the ids, times the scalar."""
         return _array([self._times(_point(_ID, each)) for each in id_bytes(ids)])
 
-    def again(self, points: Points) -> Points:
+    def mask_again(self, points: Points) -> Points:
         """(n, 32): the other's points, times the scalar; points that are not whole or of low order are refused.
 
         Points on the curve's twist are not told apart: it is as strong a curve, the scalar is a multiple of
@@ -179,7 +179,7 @@ def offer_points(mask: PointMask, ids: Ids, most_ids: int, entropy: Source) -> P
 def answer_points(mask: PointMask, points: Points, most_ids: int) -> Points:
     """The platform's answer to an offer: each point once more, in order; repeated points are refused."""
     _expect_distinct(points, most_ids)
-    return mask.again(points)
+    return mask.mask_again(points)
 
 
 def match_points(places: NDArray[np.int64], answered: Points, most_ids: int) -> Points:

@@ -68,7 +68,7 @@ class PointJoin:
         self._order = KeyedEntropy(secret, label + b"\norder")
 
     def records(self, tokens: NDArray[np.uint8]) -> Records:
-        return _records(self._mask.again(tokens))
+        return _records(self._mask.mask_again(tokens))
 
     def offer(self, table: LabelTable, most_ids: int) -> PointOffer:
         """The room's side of the exchange. Call it once: its order is drawn from one stream."""
@@ -77,7 +77,7 @@ class PointJoin:
 
 def rename_records(table: LabelTable, made: PointOffer, answered: bytes, most_ids: int) -> LabelTable:
     """The labels under the records that the platform's tokens will lead to, once its answer has come."""
-    return table.renamed(_records(match_points(made.places, parse_points(answered, most_ids), most_ids)))
+    return table.with_records(_records(match_points(made.places, parse_points(answered, most_ids), most_ids)))
 
 
 def parse_points(data: bytes, most_ids: int) -> Points:
@@ -118,7 +118,7 @@ class ActiveTerms:
         return found
 
     @cached_property
-    def joining(self) -> TokenJoin | PointJoin:
+    def record_join(self) -> TokenJoin | PointJoin:
         return PointJoin(self.secret, self.release) if self.terms.join is Join.PSI else TokenJoin()
 
     @cached_property
@@ -131,13 +131,13 @@ class ActiveTerms:
     def exchange_key(self) -> str:
         return f"exchange/{self.release}"
 
-    def drawn_from(self, transaction: WriteTransaction) -> str:
+    def draws_digest(self, transaction: WriteTransaction) -> str:
         """A digest of what flips are drawn from: the labels, and under which names records go. Without the
         room's secret it tells nothing."""
         digests = b"".join(self.label_digests[key] for key in sorted(self.label_digests))
         return hashlib.sha256(digests + (transaction.get(self.exchange_key) or b"")).hexdigest()
 
-    def joined(self, store: RoomStore) -> LabelTable:
+    def joined_labels(self, store: RoomStore) -> LabelTable:
         """The labels by record, as the platform's tokens lead to them; refused before points were exchanged."""
         if self._joined is not None and self._registered:  # neither is ever kept otherwise again
             return self._joined

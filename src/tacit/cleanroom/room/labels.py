@@ -72,7 +72,7 @@ class LabelTable:
             found |= same.astype(np.uint8) * column[place]
         return found
 
-    def renamed(self, records: Records) -> LabelTable:
+    def with_records(self, records: Records) -> LabelTable:
         """The same labels under other records, given in this table's order."""
         return LabelTable.of(records, self.labels, self.tasks)
 

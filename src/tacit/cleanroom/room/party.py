@@ -157,9 +157,9 @@ class Room:
         with self._refusing("step", request, peer, now):
             check_step(request, active.terms, peer, now)
             codec = codec_named(request.codec, dense_sequences=active.terms.dense_sequences)
-            width = active.joining.token_bytes
+            width = active.record_join.token_bytes
             stream = SlabStream(
-                request, slabs, lambda data: decode_slab(data, request.layout, codec, width), active.joining
+                request, slabs, lambda data: decode_slab(data, request.layout, codec, width), active.record_join
             )
             released = self._release(active, StepQuery(request, stream, active.terms), now)
         return StepAnswer(released.values, request.rows, released.noise_stddev, released.receipt)
@@ -171,9 +171,9 @@ class Room:
         active = self._open
         with self._refusing("statistic", request, peer, now):
             check_statistic(request, active.terms, peer, now)
-            width = active.joining.token_bytes
+            width = active.record_join.token_bytes
             stream = SlabStream(
-                request, slabs, lambda data: decode_statistic_slab(data, request, width), active.joining
+                request, slabs, lambda data: decode_statistic_slab(data, request, width), active.record_join
             )
             released = self._release(active, StatisticQuery(request, stream, active.terms), now)
         return StatisticAnswer(released.values, released.noise_stddev, released.receipt)
@@ -183,8 +183,8 @@ class Room:
         active = self._open
         with self._refusing("labels", request, peer, now):
             check_labels(request, active.terms, peer, now)
-            width = active.joining.token_bytes
-            stream = SlabStream(request, slabs, lambda data: decode_token_slab(data, width), active.joining)
+            width = active.record_join.token_bytes
+            stream = SlabStream(request, slabs, lambda data: decode_token_slab(data, width), active.record_join)
             released = self._release(active, LabelsQuery(request, stream), now)
         return LabelsAnswer(released.values, released.receipt)
 
@@ -193,8 +193,8 @@ class Room:
         active = self._open
         with self._refusing("begin", request, peer, now):
             check_begin(request, active.terms, peer, now)
-            width, most = active.joining.token_bytes, active.terms.releases_per_record
-            stream = SlabStream(request, slabs, lambda data: decode_token_slab(data, width), active.joining)
+            width, most = active.record_join.token_bytes, active.terms.releases_per_record
+            stream = SlabStream(request, slabs, lambda data: decode_token_slab(data, width), active.record_join)
             records = np.concatenate([records for _, records in stream])
             with self._store.transaction() as transaction:
                 active.refuse_replaced(transaction)
@@ -272,12 +272,12 @@ class Room:
             values, stddev = query.compute(labels_of), 0.0
         elif counter.was_counted:
             for _, records in query.stream:
-                counter.before_labels(query.stream.asked, records)
+                counter.before_labels(query.stream.digest, records)
             values, stddev = None, noise_stddev(counter.query.sensitivity(), active.terms)
         else:
             sums = counter.query.compute(labels_of)
             reach = counter.query.sensitivity()
-            values, stddev = noised_answer(sums, reach, active.terms, self._secret, query.stream.asked)
+            values, stddev = noised_answer(sums, reach, active.terms, self._secret, query.stream.digest)
         answer, receipt = self._settle(active, query, counter, values, now)
         return Release(answer, stddev, receipt)
 
@@ -292,12 +292,12 @@ class Room:
         """How labels may be read under these terms; no label is read before all that can be checked was."""
         if active.release not in self._paid and not can_pay(active.terms, self._ledger, self._store_id):
             raise budget_refusal()
-        table, task = active.joined(self._store), query.request.task
+        table, task = active.joined_labels(self._store), query.request.task
 
         def labels_of(records: Records) -> NDArray[np.uint8]:
             if counter is None:
                 return flipped_labels(table, records, task, active.terms, self._secret)
-            counter.before_labels(query.stream.asked, records)
+            counter.before_labels(query.stream.digest, records)
             return table.look_up(records, task)
 
         return labels_of
@@ -326,7 +326,7 @@ class Room:
             if active.release not in self._paid:
                 # In the ledger's own transaction, before this one ends: a crash in between has paid for
                 # nothing, but nothing leaves unpaid.
-                charge_release(active.terms, self._ledger, self._store_id, active.drawn_from(transaction))
+                charge_release(active.terms, self._ledger, self._store_id, active.draws_digest(transaction))
             if counted:
                 renew_store_token(transaction, active.release)
             paid = transaction.get(f"paid/{active.release}") is None
@@ -357,5 +357,5 @@ class Room:
             yield
         except RoomRefused as refusal:
             told = {"what": what} if request is None else {"what": what, "request": request.digest}
-            self._log.refused(refusal.reason, now, peer, told)
+            self._log.write_refusal(refusal.reason, now, peer, told)
             raise

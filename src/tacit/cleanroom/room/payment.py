@@ -223,7 +223,7 @@ def agreed_budget(agreement: Agreement, paid: IsPaid, found: EarlierSpending = N
     neither is under a loosening (a later end, say) that leaves such draws as they are.
     """
     agreement.verify(proposal=True)
-    steps = agreement.settled
+    steps = agreement.settled_steps
     spent = _spent(steps, paid)
     gone = spent.keys() | {release_name(each.terms) for each in steps[: found.steps]}
     total = sum(spent.values(), found.spent)
@@ -291,7 +291,7 @@ def _found(agreement: Agreement, transaction: WriteTransaction, used: Budget, pa
     known = transaction.get(key)
     if known is None:
         spent = _others(agreement, used, paid)
-        steps = len(agreement.settled) if spent != Budget.NOTHING else 0
+        steps = len(agreement.settled_steps) if spent != Budget.NOTHING else 0
         known = canonical_json({"epsilon": str(spent.epsilon), "delta": str(spent.delta), "steps": steps})
         transaction.put(key, known)
     record = json.loads(known)
@@ -303,7 +303,7 @@ def _found(agreement: Agreement, transaction: WriteTransaction, used: Budget, pa
 
 def _others(agreement: Agreement, used: Budget, paid: IsPaid) -> Budget:
     """What was spent on the line by others than this store."""
-    return used.less(sum(_spent(agreement.settled, paid).values(), Budget.NOTHING))
+    return used.less(sum(_spent(agreement.settled_steps, paid).values(), Budget.NOTHING))
 
 
 def _least(one: Budget, other: Budget) -> Budget:

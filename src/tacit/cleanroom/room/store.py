@@ -138,7 +138,7 @@ class AuditLog:
         with self._store.transaction() as transaction:
             return sign_receipt(transaction.head(), self._key)
 
-    def refused(self, reason: Refusal, now: int, peer: str, event: Event) -> None:
+    def write_refusal(self, reason: Refusal, now: int, peer: str, event: Event) -> None:
         """Write a refusal down, unless there were many in this minute already."""
         with self._lock:
             if now // 60 != self._minute:

@@ -57,7 +57,7 @@ SomeSlab = TypeVar("SomeSlab", bound=HasTokens)
 
 
 class SlabStream(Generic[SomeSlab]):
-    """The slabs of one request, checked as they come. Once all have come, `records` and `asked` are whole."""
+    """The slabs of one request, checked as they come. Once all have come, `records` and `digest` are whole."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class SlabStream(Generic[SomeSlab]):
         return np.concatenate(self._records)
 
     @property
-    def asked(self) -> bytes:
+    def digest(self) -> bytes:
         """A digest of the request and every byte of its slabs."""
         return self._asked.digest()
 

@@ -209,7 +209,7 @@ def terms_in_force(settings: PlatformSettings) -> Terms:
 
 
 def open_receipts(settings: PlatformSettings) -> ReceiptFile:
-    steps = read_agreement("agreement.file", settings.agreement).settled
+    steps = read_agreement("agreement.file", settings.agreement).settled_steps
     return ReceiptFile(settings.folder / "receipts.jsonl", [step.terms.room_key for step in steps])
 
 
