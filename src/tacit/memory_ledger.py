@@ -23,7 +23,7 @@ class MemoryLedger:
 
     def grant(self, line: Line, limit: Budget) -> Account:
         with self._lock:
-            self.now = self.now.after(self.now.grant(line, Amount.limit(limit)))
+            self.now = self.now.apply(self.now.grant(line, Amount.limit(limit)))
             return self.now.accounts[line]
 
     def reserve(self, key: str, line: Line, cost: Guarantee | Budget, purpose: str) -> Reservation:
@@ -50,5 +50,5 @@ class MemoryLedger:
 
     def _settled(self, change: Change) -> Reservation:
         assert change.reservation is not None, "reserving and committing always have one"
-        self.now = self.now.after(change)
+        self.now = self.now.apply(change)
         return change.reservation

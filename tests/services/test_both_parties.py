@@ -130,7 +130,7 @@ def test_a_retry_is_the_same_report(world: World) -> None:
     world.open()
     body, report = an_upload(world, 1)
     assert [put(world, body, report=report).status_code for _ in range(3)] == [201, 201, 201]
-    assert world.proxy_store.waiting(world.round.digest) == 1
+    assert world.proxy_store.waiting_count(world.round.digest) == 1
 
 
 def test_what_devices_are_refused_and_how(world: World) -> None:
@@ -150,7 +150,7 @@ def test_what_devices_are_refused_and_how(world: World) -> None:
         told = response.json()
         assert (response.status_code, told["type"], told["status"]) == (status, f"tacit:{kind}", status)
         assert response.headers["content-type"] == "application/problem+json"
-    assert world.proxy_store.waiting(world.round.digest) == 0
+    assert world.proxy_store.waiting_count(world.round.digest) == 0
     world.device(1).report(world.round, counts_of(1))
     assert reason(lambda: world.device(1).report(world.round, counts_of(2))) is Refusal.DUPLICATE
     world.now = OPENS - SKEW - 1
@@ -212,7 +212,7 @@ def test_a_device_asks_again_with_the_very_same_bytes(world: World) -> None:
     world.device(1, sleep=pauses.append).report(world.round, counts_of(1))
     assert len(sent) == 4
     assert len(set(sent)) == 1
-    assert world.proxy_store.waiting(world.round.digest) == 1
+    assert world.proxy_store.waiting_count(world.round.digest) == 1
     assert all(0.5 * bound <= pause <= bound for pause, bound in zip(pauses, (0.25, 0.5, 1), strict=True))
 
     def dead(request: httpx.Request, _send: object) -> httpx.Response:

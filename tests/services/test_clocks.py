@@ -43,7 +43,7 @@ def test_a_proxy_that_was_a_day_ahead_takes_reports_again(world: World, early: i
     world.open()
     for number in range(early):
         world.device(number).report(world.round, counts_of(number))
-    world.wait_until(lambda: world.proxy_store.waiting(world.round.digest) == 0)
+    world.wait_until(lambda: world.proxy_store.waiting_count(world.round.digest) == 0)
     asked = len(world.network.asked)
     world.proxy_now = OPENS + DAY
     world.start_proxy()
@@ -81,7 +81,7 @@ def test_a_round_that_the_server_agreed_to_stays_closed(world: World) -> None:
     world.open()
     for number in range(6):
         world.device(number).report(world.round, counts_of(number))
-    world.wait_until(lambda: world.proxy_store.waiting(world.round.digest) == 0)
+    world.wait_until(lambda: world.proxy_store.waiting_count(world.round.digest) == 0)
     lost: list[str] = []
 
     def losing(request: httpx.Request, send: Callable[[httpx.Request], httpx.Response]) -> httpx.Response:

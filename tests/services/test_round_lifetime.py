@@ -99,7 +99,7 @@ def test_a_report_that_is_there_is_accepted_also_after_the_round_has_closed(worl
     again = other.upload(world.round, counts_of(3))  # the device forgot, and sends another report
     other_id = msgpack.unpackb(again)[3].hex()
     assert put(world, again, report=other_id).json()["type"] == "tacit:too-late"
-    assert world.proxy_store.waiting(world.round.digest) == 6
+    assert world.proxy_store.waiting_count(world.round.digest) == 6
     world.start_server()
     settle(world)
     assert put(world, body, report=report).status_code == 201

@@ -111,7 +111,7 @@ def test_an_answer_that_was_changed_is_no_answer(world: World) -> None:
     world.now = CLOSES + SKEW
     world.wait_until(lambda: len(tampered) >= 6)
     assert set(tampered) == {"/jobs"}  # nothing of it was believed: the first step is tried again and again
-    assert world.proxy_store.waiting(world.round.digest) == 10
+    assert world.proxy_store.waiting_count(world.round.digest) == 10
     world.network.meddle = lambda request, send: send(request)
     settle(world)
     np.testing.assert_array_equal(
@@ -176,7 +176,7 @@ def test_uploads_that_wait_take_no_more_than_their_room(tmp_path: Path) -> None:
         for body in bodies:
             path = f"{PROXY_URL}/rounds/{world.round.digest.hex()}/reports/{msgpack.unpackb(body)[3].hex()}"
             assert world.client.put(path, content=body).status_code == 201
-        assert world.proxy_store.waiting(world.round.digest) == len(bodies)
+        assert world.proxy_store.waiting_count(world.round.digest) == len(bodies)
 
 
 DEEP = b"[" * 100_000

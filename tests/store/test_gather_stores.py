@@ -86,7 +86,7 @@ def test_a_round_that_is_not_there(stores: Stores, party: str) -> None:
             lambda: store.begin_job(DIGEST, 1),
             lambda: store.unanswered_job(DIGEST),
             lambda: store.finish_job(DIGEST, 0, b"", b""),
-            lambda: store.waiting(DIGEST),
+            lambda: store.waiting_count(DIGEST),
             lambda: store.keep_share(DIGEST, b"hash", b"share"),
             lambda: store.share(DIGEST),
         ]
@@ -94,7 +94,7 @@ def test_a_round_that_is_not_there(stores: Stores, party: str) -> None:
     else:
         calls += [
             lambda: store.job(DIGEST, 0),
-            lambda: store.seen(DIGEST, [word(1)]),
+            lambda: store.seen_ids(DIGEST, [word(1)]),
             lambda: store.keep_job(DIGEST, *a_job(0, [1])),
             lambda: store.keep_result(DIGEST, b"hash", b"result"),
             lambda: store.result(DIGEST),
@@ -124,7 +124,7 @@ def test_reports_are_found_in_any_phase_and_nothing_is_kept_by_it(proxy: ProxySt
     assert proxy.find_reports(looked_for) == expected
     proxy.set_phase(DIGEST, ProxyPhase.OPEN, only_from=frozenset({ProxyPhase.CLOSED}))
     assert proxy.add_reports(reports(3)) == [AddOutcome.NEW]
-    assert proxy.waiting(DIGEST) == 3
+    assert proxy.waiting_count(DIGEST) == 3
 
 
 def test_the_first_share_wins(proxy: ProxyStore, stores: Stores) -> None:
@@ -181,7 +181,7 @@ def test_what_becomes_of_a_report(proxy: ProxyStore) -> None:
     assert proxy.add_reports([case for case, _ in cases]) == [outcome for _, outcome in cases]
     for case, outcome in cases[:-3]:
         assert proxy.add_reports([case]) == [AddOutcome.SAME if outcome is AddOutcome.NEW else outcome]
-    assert proxy.waiting(DIGEST) == 4
+    assert proxy.waiting_count(DIGEST) == 4
 
 
 def test_a_retry_is_known_for_ever_and_nothing_else_after_closing(proxy: ProxyStore) -> None:
@@ -191,7 +191,7 @@ def test_a_retry_is_known_for_ever_and_nothing_else_after_closing(proxy: ProxySt
     proxy.set_phase(DIGEST, ProxyPhase.CLOSED, only_from=frozenset({ProxyPhase.OPEN}))
     late = [report(1), report(2), report(3), report(4, device=1), report(1, device=4)]
     assert proxy.add_reports(late) == [AddOutcome.SAME] * 2 + [AddOutcome.NOT_OPEN] * 3
-    assert proxy.waiting(DIGEST) == 1
+    assert proxy.waiting_count(DIGEST) == 1
 
 
 def test_rounds_do_not_meet(proxy: ProxyStore) -> None:
@@ -205,7 +205,7 @@ def test_rounds_do_not_meet(proxy: ProxyStore) -> None:
     assert (first.number, first.report_ids) == (0, (word(1), word(2), word(3)))
     assert (second.number, second.report_ids) == (0, (word(1), word(2)))
     finish(proxy, 0, [0, 0, 0], b"first")
-    assert (proxy.waiting(DIGEST), proxy.waiting(OTHER)) == (0, 2)
+    assert (proxy.waiting_count(DIGEST), proxy.waiting_count(OTHER)) == (0, 2)
     assert proxy.unanswered_job(OTHER) == second
     assert (list(proxy.totals(DIGEST)), list(proxy.totals(OTHER))) == ([b"first"], [])
     assert list(proxy.accepted_ids(OTHER)) == []
@@ -227,15 +227,15 @@ def test_jobs_take_reports_in_order_and_give_them_back_unchanged(proxy: ProxySto
     assert (second.number, second.report_ids) == (1, (word(1), word(7)))
     assert second.uploads == (report(1).upload, report(7).upload)
     assert proxy.begin_job(DIGEST, 3) is None
-    assert proxy.waiting(DIGEST) == 5
+    assert proxy.waiting_count(DIGEST) == 5
     again = stores.proxy()
     assert again.unanswered_job(DIGEST) == first
     finish(again, 0, [0, 0, 0])
     assert proxy.unanswered_job(DIGEST) == second
-    assert proxy.waiting(DIGEST) == 2
+    assert proxy.waiting_count(DIGEST) == 2
     finish(proxy, 1, [0, 0])
     assert again.unanswered_job(DIGEST) is None
-    assert again.waiting(DIGEST) == 0
+    assert again.waiting_count(DIGEST) == 0
     again.add_reports(reports(2))
     third = proxy.begin_job(DIGEST, 3)
     assert third is not None
@@ -248,7 +248,7 @@ def test_a_job_is_finished_once(proxy: ProxyStore) -> None:
     proxy.begin_job(DIGEST, 9)
     assert refused(lambda: finish(proxy, 0, [0])) is Refusal.CONFLICT
     assert refused(lambda: finish(proxy, 1, [0, 0])) is Refusal.CONFLICT
-    assert proxy.waiting(DIGEST) == 2
+    assert proxy.waiting_count(DIGEST) == 2
     for _ in range(2):
         finish(proxy, 0, [0, 10], b"total")
     assert refused(lambda: finish(proxy, 0, [0, 0], b"total")) is Refusal.CONFLICT
@@ -273,7 +273,7 @@ def test_accepted_are_those_of_finished_jobs_that_were_not_refused(proxy: ProxyS
     unanswered = proxy.unanswered_job(DIGEST)
     assert unanswered is not None
     assert unanswered.number == 1
-    assert proxy.waiting(DIGEST) == 3
+    assert proxy.waiting_count(DIGEST) == 3
 
 
 # The server's jobs.
@@ -286,11 +286,11 @@ def test_an_answer_is_kept_once(server: ServerStore, stores: Stores) -> None:
     assert server.keep_job(DIGEST, 4, b"other", b"other", [word(9)], bytes(1), b"other") == first
     again = stores.server()
     assert (again.job(DIGEST, 4), again.job(DIGEST, 0)) == (first, None)
-    assert again.seen(DIGEST, [word(number) for number in (1, 2, 3, 9)]) == {word(1), word(2), word(3)}
+    assert again.seen_ids(DIGEST, [word(number) for number in (1, 2, 3, 9)]) == {word(1), word(2), word(3)}
     assert (list(again.accepted_ids(DIGEST)), again.accepted_count(DIGEST)) == (sorted([word(3), word(2)]), 2)
     assert list(again.totals(DIGEST)) == [b"total 4"]
     server.keep_job(DIGEST, *a_job(0, []))
-    assert server.seen(DIGEST, []) == set()
+    assert server.seen_ids(DIGEST, []) == set()
     assert sorted(server.totals(DIGEST)) == [b"total 0", b"total 4"]
 
 
@@ -299,10 +299,10 @@ def test_a_replayed_id_keeps_nothing_of_its_job(server: ServerStore) -> None:
     for replayed in (1, 2):  # accepted or refused
         assert refused(lambda: server.keep_job(DIGEST, *a_job(1, [3, replayed, 4]))) is Refusal.REPLAYED  # noqa: B023
     assert server.job(DIGEST, 1) is None
-    assert server.seen(DIGEST, [word(3), word(4)]) == set()
+    assert server.seen_ids(DIGEST, [word(3), word(4)]) == set()
     assert (server.accepted_count(DIGEST), list(server.totals(DIGEST))) == (1, [b"total 0"])
     server.open_round(OTHER, "clicks", 1, b"other body")
-    assert server.seen(OTHER, [word(1)]) == set()
+    assert server.seen_ids(OTHER, [word(1)]) == set()
     server.keep_job(OTHER, *a_job(0, [1, 2]))
     assert (server.accepted_count(DIGEST), server.accepted_count(OTHER)) == (1, 2)
 
@@ -341,7 +341,7 @@ def test_one_may_write_while_reading_a_stream(proxy: ProxyStore, monkeypatch: py
     finish(proxy, 0, [0] * 6)
     for number, _ in enumerate(proxy.accepted_ids(DIGEST)):
         assert proxy.add_reports(reports(100 + number)) == [AddOutcome.NEW]
-    assert proxy.waiting(DIGEST) == 6
+    assert proxy.waiting_count(DIGEST) == 6
 
 
 def test_what_can_not_be_meant_is_refused(proxy: ProxyStore, tmp_path: Path) -> None:

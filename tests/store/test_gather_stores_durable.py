@@ -68,10 +68,10 @@ def path_of(place: Place) -> Path:
 def content(store: Any) -> list[Any]:
     """Everything that the store says about the round."""
     names = ["round", "accepted_ids", "accepted_count", "totals"]
-    names += ["unanswered_job", "waiting", "share"] if isinstance(store, SqlProxyStore) else ["result"]
+    names += ["unanswered_job", "waiting_count", "share"] if isinstance(store, SqlProxyStore) else ["result"]
     found: list[Any] = [getattr(store, name)(DIGEST) for name in names]
     if isinstance(store, SqlServerStore):
-        found += [store.seen(DIGEST, [word(number) for number in range(9)]), store.job(DIGEST, 1)]
+        found += [store.seen_ids(DIGEST, [word(number) for number in range(9)]), store.job(DIGEST, 1)]
     return [list(each) if isinstance(each, Iterator) else each for each in found]
 
 
@@ -151,7 +151,7 @@ def test_processes_that_begin_jobs_at_once_get_different_reports(stores: Stores)
     ids = [each for jobs in found for job in jobs for each in job]
     assert len(ids) == len(set(ids)) == 20 * rivals
     store = stores.sql_proxy()
-    assert (store.waiting(DIGEST), store.accepted_count(DIGEST)) == (0, 20 * rivals)
+    assert (store.waiting_count(DIGEST), store.accepted_count(DIGEST)) == (0, 20 * rivals)
     assert list(store.accepted_ids(DIGEST)) == sorted(ids)
     assert len(list(store.totals(DIGEST))) == sum(len(jobs) for jobs in found)
 
@@ -168,7 +168,7 @@ def test_many_threads_share_one_store(stores: Stores) -> None:
             # Every second report is sent by two threads: one of them is told that it is the same.
             added += store.add_reports([report(number if number % 2 else 100 * thread + 50 + number)])
             assert store.round(DIGEST) is not None
-            assert store.waiting(DIGEST) > 0
+            assert store.waiting_count(DIGEST) > 0
         return added
 
     with ThreadPoolExecutor(8) as pool:
@@ -300,7 +300,8 @@ def test_a_round_that_has_ended_can_be_forgotten(stores: Stores, monkeypatch: py
         store.forget(DIGEST)
         assert store.round(DIGEST) == StoredProxyRound(b"body", ProxyPhase.RELEASED)
         assert store.share(DIGEST) == b"share"
-        assert (store.waiting(DIGEST), store.accepted_count(DIGEST), list(store.totals(DIGEST))) == (0, 0, [])
+        left = store.waiting_count(DIGEST), store.accepted_count(DIGEST), list(store.totals(DIGEST))
+        assert left == (0, 0, [])
         assert store.add_reports([report(1), report(9)]) == [AddOutcome.NOT_OPEN] * 2
     place = stores.place
     assert place is not None
@@ -309,7 +310,7 @@ def test_a_round_that_has_ended_can_be_forgotten(stores: Stores, monkeypatch: py
     assert devices == {report(number).device for number in (1, 2, 3)}
     assert place.sql("SELECT count(*) FROM gather_proxy_refused") == [(0,)]
     assert place.sql("SELECT count(*) FROM gather_proxy_uploads") == [(3,)]
-    assert store.waiting(OTHER) == 3
+    assert store.waiting_count(OTHER) == 3
 
 
 @pytest.mark.parametrize("final", [ProxyPhase.TOO_FEW, ProxyPhase.STOPPED])
@@ -320,7 +321,7 @@ def test_a_round_that_ended_without_a_release_can_be_forgotten(
     store.set_phase(DIGEST, final, only_from=OPEN)
     store.forget(DIGEST)
     assert store.round(DIGEST) == StoredProxyRound(b"body", final)
-    assert store.waiting(DIGEST) == 0
+    assert store.waiting_count(DIGEST) == 0
 
 
 def test_the_server_forgets_ids_and_keeps_the_result(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,8 +339,8 @@ def test_the_server_forgets_ids_and_keeps_the_result(stores: Stores, monkeypatch
     for _ in range(2):
         store.forget(DIGEST)
         assert (store.result(DIGEST), store.accepted_count(DIGEST)) == (b"result", 0)
-        assert store.seen(DIGEST, [word(number) for number in range(9)]) == set()
-    assert store.seen(OTHER, [word(number) for number in range(9)]) == {word(1), word(2), word(3)}
+        assert store.seen_ids(DIGEST, [word(number) for number in range(9)]) == set()
+    assert store.seen_ids(OTHER, [word(number) for number in range(9)]) == {word(1), word(2), word(3)}
     assert store.accepted_count(OTHER) == 3
 
 
@@ -396,7 +397,7 @@ def proxy_calls(draw: random.Random) -> Iterator[Call]:
             verdicts = bytes(draw.choice([0, 0, 0, 9]) for _ in range(draw.randrange(1, 4)))
             yield "finish_job", (digest, draw.randrange(6), verdicts, b"total")
         elif kind < 0.97:
-            name = draw.choice(["unanswered_job", "waiting", "accepted_ids", "accepted_count", "totals"])
+            name = draw.choice(["unanswered_job", "waiting_count", "accepted_ids", "accepted_count", "totals"])
             yield name, (digest,)
         else:
             yield "keep_share", (OTHER, b"hash", b"share")
@@ -408,7 +409,7 @@ def server_calls(draw: random.Random) -> Iterator[Call]:
         if draw.random() < 0.97:
             ids = draw.sample(range(200), draw.randrange(6))
             yield "keep_job", (digest, *a_job(draw.randrange(30), ids, [draw.choice([0, 0, 8]) for _ in ids]))
-            yield "seen", (digest, [word(draw.randrange(200)) for _ in range(5)])
+            yield "seen_ids", (digest, [word(draw.randrange(200)) for _ in range(5)])
             yield draw.choice(["accepted_ids", "accepted_count", "totals"]), (digest,)
             yield "job", (digest, draw.randrange(30))
         else:

@@ -18,7 +18,7 @@ class MemoryLedger:
         self.now = Ledger()
 
     def grant(self, line: Line, limit: Budget) -> None:
-        self.now = self.now.after(self.now.grant(line, Amount.limit(limit)))
+        self.now = self.now.apply(self.now.grant(line, Amount.limit(limit)))
 
     def around(self, requests: Sequence[Request]) -> Ledger:
         del requests
@@ -50,7 +50,7 @@ class MemoryLedger:
         for decide in decisions:
             change = decide(ledger)
             assert change.reservation is not None
-            ledger = ledger.after(change)
+            ledger = ledger.apply(change)
             made.append(change.reservation)
         self.now = ledger
         return made

@@ -54,7 +54,7 @@ def changes() -> list[Change]:
     def note(change: Change) -> None:
         nonlocal ledger
         made.append(change)
-        ledger = ledger.after(change)
+        ledger = ledger.apply(change)
 
     cost = Amount.spending(Budget.of("0.5", "1e-8"))
     note(ledger.grant(CLICKS, Amount.limit(Budget.of(4, "1e-6"))))
@@ -73,7 +73,7 @@ def main() -> None:
     ledger, head = Ledger(), START
     rows = []
     for change in changes():
-        ledger = ledger.after(change)
+        ledger = ledger.apply(change)
         for event in change.events:
             entry = next_chain_entry(head, event)
             head = entry.head

@@ -78,7 +78,7 @@ def _rounds(settings: PartySettings) -> list[dict[str, Any]]:
                 "level": round.level,
                 "phase": phase,
                 "closes": round.closes,
-                "waiting": store.waiting(round.digest) if isinstance(store, SqlProxyStore) else None,
+                "waiting": store.waiting_count(round.digest) if isinstance(store, SqlProxyStore) else None,
                 "accepted": store.accepted_count(round.digest),
                 "smallest_batch": round.smallest_batch,
                 "needs": _needs(settings, round) if is_open else None,

@@ -87,7 +87,7 @@ class RoundDriver:
         return sorted(due, key=lambda each: self._losses.get(each.digest, 0))
 
     def _is_due(self, round: Round, now: int) -> bool:
-        if now >= round.closes + round.skew or self._store.waiting(round.digest) >= self._enough:
+        if now >= round.closes + round.skew or self._store.waiting_count(round.digest) >= self._enough:
             return True
         # Closed, and yet not over by the clock, which was wrong then or is wrong now: the server will say.
         stored = self._store.round(round.digest)

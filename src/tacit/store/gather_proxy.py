@@ -175,7 +175,7 @@ class SqlProxyStore(GatherStore[ProxyPhase]):
             connection.execute(update(_JOBS).where(this).values(values))
             connection.execute(delete(_UPLOADS).where(_UPLOADS.c.number.between(job.first, job.last)))
 
-    def waiting(self, digest: bytes) -> int:
+    def waiting_count(self, digest: bytes) -> int:
         with self._database.reading() as connection:
             round_number = self._row(connection, digest).number
             unfinished = (_JOBS.c.round == round_number) & _JOBS.c.total.is_(None)

@@ -79,7 +79,7 @@ class SqlServerStore(GatherStore[ServerPhase]):
             found = connection.execute(select(_JOBS.c.job_hash, _JOBS.c.reply).where(this)).first()
             return None if found is None else AnsweredJob(found.job_hash, found.reply)
 
-    def seen(self, digest: bytes, report_ids: Sequence[bytes]) -> set[bytes]:
+    def seen_ids(self, digest: bytes, report_ids: Sequence[bytes]) -> set[bytes]:
         query = f"SELECT report_id FROM {_REPORTS.name} WHERE round = ? AND report_id IN"
         with self._database.reading() as connection:
             number = self._row(connection, digest).number

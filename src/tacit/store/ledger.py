@@ -239,7 +239,7 @@ class LedgerStore:
         found = Ledger()
         with self._reading() as connection:
             for request in requests:
-                found = found.joined(ledger_rows.ledger_around(connection, key=request.key, line=request.line))
+                found = found.merge(ledger_rows.ledger_around(connection, key=request.key, line=request.line))
         return found
 
     def _decide_each(self, keys: Sequence[str], decide: Callable[[str, Ledger], Change]) -> list[Reservation]:

@@ -51,7 +51,7 @@ def test_a_report_is_taken_and_its_retry_too(world: World) -> None:
     assert world.proxy.take([upload, upload], DURING) == [Refusal.ACCEPTED] * 2
     world.restart()
     assert world.proxy.take([upload], DURING) == [Refusal.ACCEPTED]
-    assert world.proxy_store.waiting(world.digest) == 1
+    assert world.proxy_store.waiting_count(world.digest) == 1
 
 
 def test_a_round_that_another_process_opened_is_found_in_the_store(world: World) -> None:
@@ -82,7 +82,7 @@ def test_cut_and_bent_uploads_are_malformed(world: World) -> None:
     shifted = an_upload(world.round, 0, ROWS[0], SOURCE, plains=(bytes(23), bytes(33))).to_bytes()
     assert len(shifted) == len(upload)
     assert world.proxy.take([shifted], DURING) == [Refusal.MALFORMED]
-    assert world.proxy_store.waiting(world.digest) == 0
+    assert world.proxy_store.waiting_count(world.digest) == 0
 
 
 def test_unknown_rounds(world: World) -> None:
@@ -123,7 +123,7 @@ def test_forged_reports(world: World) -> None:
         world.upload(0, ROWS[0], sealed_server=bytes(32 + 48)),
     ]
     assert world.proxy.take(bent, DURING) == [Refusal.FORGED] * len(bent)
-    assert world.proxy_store.waiting(world.digest) == 0
+    assert world.proxy_store.waiting_count(world.digest) == 0
 
 
 def test_a_device_reports_once_and_an_id_names_one_report(world: World) -> None:
@@ -199,7 +199,7 @@ def test_a_part_that_opens_and_cannot_be_read_is_never_sent() -> None:
     beyond = np.array([FIELD_PRIME, 0, 0], "<u8").tobytes()
     world.proxy.take([world.upload(0, ROWS[0], plains=(beyond, bytes(32)))], DURING)
     assert world.proxy.next_job(world.digest) is None  # nothing to send, and nothing waits
-    assert world.proxy_store.waiting(world.digest) == 0
+    assert world.proxy_store.waiting_count(world.digest) == 0
     world.proxy.take([world.upload(each, ROWS[each]) for each in (1, 2, 3)], DURING)
     assert world.drive() is ProxyPhase.RELEASED
     expect_exact(world, ROWS[1:])

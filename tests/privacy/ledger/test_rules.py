@@ -203,7 +203,7 @@ def run(sequence: list[Step]) -> tuple[Ledger, list[LedgerEvent]]:
             change = step.on(ledger)
         except LedgerError:
             continue
-        ledger = ledger.after(change)
+        ledger = ledger.apply(change)
         events += change.events
     return ledger, events
 
@@ -223,7 +223,7 @@ def test_the_rules_do_what_the_model_does(sequence: list[Step]) -> None:
         before = (dict(ledger.accounts), dict(ledger.reservations), dict(ledger.renewals))
         expected = model.take(step)
         if expected is None:
-            ledger = ledger.after(step.on(ledger))
+            ledger = ledger.apply(step.on(ledger))
         else:
             with pytest.raises(expected):
                 step.on(ledger)
@@ -352,7 +352,7 @@ def test_the_ledger_does_not_show_what_an_attempt_presents() -> None:
         assert "token-1" not in encode_event(change.events[0])
         assert change.reservation is not None
         with pytest.raises(ReservationTaken):
-            ledger.after(change).make("a", str(change.reservation.attempt), "model")
+            ledger.apply(change).make("a", str(change.reservation.attempt), "model")
 
 
 def test_spending_rounds_up_and_limits_round_down() -> None:

@@ -202,7 +202,7 @@ class Proxy:
             raise Unproven(f"{round.key} was stopped: the server accepted what is not proven")
         if phase is ProxyPhase.OPEN:
             raise NotYet(f"{round.key} is still open")
-        waiting = self._store.waiting(digest)
+        waiting = self._store.waiting_count(digest)
         if waiting:
             raise NotYet(f"{round.key} has {waiting} reports without a verdict")
         mine = self.accepted_set(digest)

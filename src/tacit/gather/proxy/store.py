@@ -93,7 +93,7 @@ class ProxyStore(Protocol):
         Again with the same verdicts and total: nothing; with others, or for a job never begun: CONFLICT.
         """
 
-    def waiting(self, digest: bytes) -> int:
+    def waiting_count(self, digest: bytes) -> int:
         """How many reports are in no finished job."""
 
     def accepted_ids(self, digest: bytes) -> Iterator[bytes]:

@@ -166,7 +166,7 @@ class Server:
                 job,
                 round,
                 scheme,
-                self._store.seen(job.digest, ids),
+                self._store.seen_ids(job.digest, ids),
                 round.parties - self._store.accepted_count(job.digest),
                 key=self._key,
                 check_key=self._check_key,

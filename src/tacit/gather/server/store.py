@@ -46,7 +46,7 @@ class ServerStore(Protocol):
 
     def job(self, digest: bytes, number: int) -> AnsweredJob | None: ...
 
-    def seen(self, digest: bytes, report_ids: Sequence[bytes]) -> set[bytes]:
+    def seen_ids(self, digest: bytes, report_ids: Sequence[bytes]) -> set[bytes]:
         """Which of these ids were in an earlier job of the round, whatever its verdict was."""
 
     def keep_job(

@@ -189,7 +189,7 @@ class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.ProxyPhase]):
                 if code == ACCEPTED:
                     kept.accepted.append(report_id)
 
-    def waiting(self, digest: bytes) -> int:
+    def waiting_count(self, digest: bytes) -> int:
         return len(self._of(digest).uploads)
 
     def totals(self, digest: bytes) -> Iterator[bytes]:
@@ -224,7 +224,7 @@ class MemoryServerStore(_Rounds[_ServerRound, server_store.ServerPhase]):
     def job(self, digest: bytes, number: int) -> AnsweredJob | None:
         return self._of(digest).jobs.get(number)
 
-    def seen(self, digest: bytes, report_ids: Sequence[bytes]) -> set[bytes]:
+    def seen_ids(self, digest: bytes, report_ids: Sequence[bytes]) -> set[bytes]:
         return self._of(digest).decided.intersection(report_ids)
 
     def keep_job(

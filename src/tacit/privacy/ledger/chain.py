@@ -133,15 +133,15 @@ def _decide_again(ledger: Ledger, event: LedgerEvent) -> Change:
         case AmountReserved(key, line, amount, purpose):
             return ledger.reserve(key, line, amount, purpose)
         case ReservationClaimed(key, attempt, after):
-            return ledger.claimed(key, attempt, () if after is None else (after,))
+            return ledger.claim_by_digest(key, attempt, () if after is None else (after,))
         case ReleaseMade(key, attempt, release):
-            return ledger.made(key, attempt, release)
+            return ledger.make_by_digest(key, attempt, release)
         case ReservationHandedOver(key):
             return ledger.hand_over(key)
         case ReservationCommitted(key, by_hand):
-            return ledger.committed(key, by_hand=by_hand)
+            return ledger.record_commit(key, by_hand=by_hand)
         case ReservationAborted(key):
-            return ledger.aborted(key)
+            return ledger.record_abort(key)
         case HistoryAccepted():
             return Change()
 

@@ -211,9 +211,9 @@ class Ledger:
         All of them are tokens that only their holder knows. It is refused while another attempt holds the
         reservation, and for ever once a release was made.
         """
-        return self.claimed(key, attempt_digest(attempt), {attempt_digest(each) for each in after})
+        return self.claim_by_digest(key, attempt_digest(attempt), {attempt_digest(each) for each in after})
 
-    def claimed(self, key: str, attempt: str, after: Collection[str | None]) -> Change:
+    def claim_by_digest(self, key: str, attempt: str, after: Collection[str | None]) -> Change:
         """`claim` by the digests that the ledger keeps."""
         reservation = self._unsettled(key)
         held = reservation.attempt
@@ -233,9 +233,9 @@ class Ledger:
         The same attempt may say the same again, also after it was committed. A reservation that nobody holds
         is claimed by it.
         """
-        return self.made(key, attempt_digest(attempt), release)
+        return self.make_by_digest(key, attempt_digest(attempt), release)
 
-    def made(self, key: str, attempt: str, release: str) -> Change:
+    def make_by_digest(self, key: str, attempt: str, release: str) -> Change:
         """`make` by the digest that the ledger keeps."""
         check_ledger_name("release", release)
         reservation = self._known(key)
@@ -277,9 +277,9 @@ class Ledger:
             _refuse_other_attempt(reservation, attempt)
             if reservation.attempt is not None and reservation.release is None:
                 raise LedgerConflict(f"expected what was made under key {key!r} to be said first, got a commit")
-        return self.committed(key, by_hand=certain and reservation.attempt is None)
+        return self.record_commit(key, by_hand=certain and reservation.attempt is None)
 
-    def committed(self, key: str, *, by_hand: bool) -> Change:
+    def record_commit(self, key: str, *, by_hand: bool) -> Change:
         """`commit` as the ledger keeps it."""
         if by_hand and self._known(key).attempt is not None:
             raise LedgerConflict(f"expected nobody to hold key {key!r} where it is settled by hand, got one")
@@ -300,13 +300,13 @@ class Ledger:
                 f"expected a release that was not made, to say that it never left, got {key!r}, which was: "
                 "settle it as left"
             )
-        return self.aborted(key)
+        return self.record_abort(key)
 
-    def aborted(self, key: str) -> Change:
+    def record_abort(self, key: str) -> Change:
         """`abort` as the ledger keeps it: older ones were believed of what was made, too."""
         return self._settle(key, ReservationState.ABORTED)
 
-    def after(self, change: Change) -> Ledger:
+    def apply(self, change: Change) -> Ledger:
         account, reservation, renewal = change.account, change.reservation, change.renewal
         return Ledger(
             {**self.accounts, account.line: account} if account else self.accounts,
@@ -314,7 +314,7 @@ class Ledger:
             {**self.renewals, renewal.series: renewal} if renewal else self.renewals,
         )
 
-    def joined(self, other: Ledger) -> Ledger:
+    def merge(self, other: Ledger) -> Ledger:
         """What either holds, where both are parts of one ledger."""
         return Ledger(
             {**self.accounts, **other.accounts},

@@ -101,7 +101,7 @@ class Payment:
                 purpose = known.purpose
             cost = cost_on(request.line, request.cost)
             change = ledger.reserve(request.key, request.line, cost, purpose)
-            ledger, new = ledger.after(change), new + bool(change.events)
+            ledger, new = ledger.apply(change), new + bool(change.events)
         return "there is room" if new else "reserved or paid for already"
 
     def reserve_for(self, plan: Plan) -> str:
