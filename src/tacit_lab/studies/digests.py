@@ -156,6 +156,7 @@ APART = {
     "progress": "says how far the work is",
     "store": "remembers calibrations by the code of privacy and its libraries, and computes none",
     "studies": "counts by family: see _studies",
+    "exports": "hands out names that are defined elsewhere, and computes nothing",
 }
 """The other rooms that studies import, and why their code does not count, or not as a whole."""
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.stats import t as student
 
-from tacit.privacy.choice.optimal_floors import QUANTILE, SHIFTS, Certificate, optimal_floors
+from tacit.privacy.choice.optimal_floors import QUANTILE, SHIFTS, Certificate, best_floors
 from tests.support.local_programs import best_mechanism
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ def draws_of(law: str, count: int, candidates: int, seed: int) -> Floats:
 def test_the_proof_comes_close_for_every_law_and_epsilon(law: str, epsilon: float) -> None:
     for count, candidates, seed in ((2, 6, 1), (2, 15, 2), (20, 6, 4), (100, 10, 5)):
         scores = draws_of(law, count, candidates, seed)
-        plan, width = optimal_floors(scores, epsilon), float(np.ptp(scores)) or 1.0
+        plan, width = best_floors(scores, epsilon), float(np.ptp(scores)) or 1.0
         assert 0 <= plan.gain_bound - plan.gain <= 5e-6 * width
         assert 0 <= plan.upper_bound - plan.value <= 5e-6 * width
 
@@ -62,7 +62,7 @@ def test_the_proof_needs_all_that_is_known_of_floors(
 ) -> None:
     """The twin: E lambda + max(0, gains), which only knows that they sum to at most one, leaves this open."""
     scores = draws_of(law, count, candidates, seed)
-    plan, width = optimal_floors(scores, epsilon), float(np.ptp(scores))
+    plan, width = best_floors(scores, epsilon), float(np.ptp(scores))
     assert plan.gain_bound - plan.gain <= 5e-6 * width
     ahead = scores - scores[:, :1]
     bounds = []
@@ -79,14 +79,14 @@ def test_scores_may_be_moved_and_scaled(epsilon: float) -> None:
     """By powers of two, and by what all candidates of a draw share, without a trace."""
     scores = draws_of("uniform", 20, 4, 1)
     whole = np.round(scores * 2**20)  # whole numbers, so that adding others is exact
-    plain = optimal_floors(whole, epsilon)
+    plain = best_floors(whole, epsilon)
     shared = np.random.default_rng(2).integers(0, 2**40, size=(20, 1)).astype(float)
     for moved, scale in ((whole * 2.0**60, 2.0**60), (whole + 1e12, 1.0), (whole + shared, 1.0)):
-        found = optimal_floors(moved, epsilon)
+        found = best_floors(moved, epsilon)
         assert found.floors.tolist() == plain.floors.tolist()
         assert (found.gain, found.gain_bound) == (scale * plain.gain, scale * plain.gain_bound)
-    larger = optimal_floors(1e12 * scores, epsilon)
-    assert larger.gain == pytest.approx(1e12 * optimal_floors(scores, epsilon).gain, rel=1e-5)
+    larger = best_floors(1e12 * scores, epsilon)
+    assert larger.gain == pytest.approx(1e12 * best_floors(scores, epsilon).gain, rel=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e12])
@@ -95,7 +95,7 @@ def test_a_small_stake_among_large_scores_is_planned_at_once(scale: float) -> No
     rounding alone was above what the planes should prove."""
     rng = np.random.default_rng(3)
     scores = scale * (rng.random((200, 1)) + 1e-13 * rng.random((200, 6)))
-    plan, stake = optimal_floors(scores, 1), (scores - scores[:, :1]).max(axis=1).mean()
+    plan, stake = best_floors(scores, 1), (scores - scores[:, :1]).max(axis=1).mean()
     assert plan.cuts < 100
     assert 0 <= plan.gain_bound - plan.gain <= 2e-6 * stake
     assert plan.gain > 0.1 * stake
@@ -129,7 +129,7 @@ def test_the_bound_by_its_definition(epsilon: float) -> None:
     rng = np.random.default_rng(1)
     for law in ("uniform", "ties"):
         scores = draws_of(law, 30, 5, 6)
-        for certificate in (optimal_floors(scores, epsilon).certificate, made_up(rng, 5, epsilon)):
+        for certificate in (best_floors(scores, epsilon).certificate, made_up(rng, 5, epsilon)):
             expected = slow_gain_bound(certificate, scores)
             assert certificate.gain_bound(scores) == pytest.approx(expected, abs=1e-6 * np.ptp(scores))
 
@@ -234,7 +234,7 @@ def test_the_bounded_limit_counts_on_all_that_terms_can_differ_by(epsilon: float
     low, high, count = -1.0, 3.0, 50
     corners = np.array(list(product((low, high), repeat=3)))
     rng = np.random.default_rng(4)
-    for certificate in (made_up(rng, 3, epsilon), optimal_floors(corners, epsilon).certificate):
+    for certificate in (made_up(rng, 3, epsilon), best_floors(corners, epsilon).certificate):
         same = np.tile(corners[3], (count, 1))
         miss = 0.01 / (len(SHIFTS) * 4)
         away = certificate.gain_limit(same, 0.99, (low, high)) - certificate.gain_limit(same, 0.99)

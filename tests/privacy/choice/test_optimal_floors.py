@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tacit.errors import BadInput
 from tacit.privacy.choice.choice import Stakes, epsilon_min, expected_score
 from tacit.privacy.choice.floors import Floors
-from tacit.privacy.choice.optimal_floors import Certificate, optimal_floors
+from tacit.privacy.choice.optimal_floors import Certificate, best_floors
 from tacit.privacy.choice.top_choice import best_exchangeable_plan, best_sums, best_top_plan, ordered_means
 from tests.support.local_programs import all_rankings, best_mechanism
 
@@ -42,7 +42,7 @@ def test_no_mechanism_on_all_rankings_beats_the_floors(candidates: int, epsilon:
     rng = np.random.default_rng(candidates)
     scores = np.take_along_axis(np.sort(rng.exponential(size=ranks.shape), axis=1), ranks, axis=1)
     anything, _ = best_mechanism(scores, epsilon)
-    plan = optimal_floors(scores, epsilon)
+    plan = best_floors(scores, epsilon)
     at_stake = np.ptp(scores, axis=1).mean()
     assert plan.value == pytest.approx(anything, abs=PROVED * at_stake)
     assert plan.upper_bound >= anything - 1e-9
@@ -65,7 +65,7 @@ def test_small_problems_against_a_program_over_all_mechanisms(seed: int) -> None
     candidates, epsilon = 2 + seed % 4, (0.3, 1.0, 2.5)[seed % 3]
     scores = uneven(14, candidates, seed)
     anything, rows = best_mechanism(scores, epsilon)
-    plan = optimal_floors(scores, epsilon)
+    plan = best_floors(scores, epsilon)
     assert plan.value <= anything + 1e-9
     assert plan.value == pytest.approx(anything, abs=PROVED)
     # The floors of the program's own mechanism give back its value: nothing is lost by passing to floors.
@@ -91,7 +91,7 @@ def test_complete_class(seed: int, candidates: int, inputs: int) -> None:
 
 def test_fifteen_candidates_converge() -> None:
     scores = uneven(500, 15, seed=1)
-    plan = optimal_floors(scores, 5)
+    plan = best_floors(scores, 5)
     stakes = Stakes.of(scores)
     assert stakes.share(plan.upper_bound) - stakes.share(plan.value) <= PROVED
     assert plan.cuts < 300
@@ -105,7 +105,7 @@ def test_fifteen_candidates_converge() -> None:
 @pytest.mark.parametrize("epsilon", [1, 5])
 def test_fifteen_candidates_and_two_thousand_draws_converge(epsilon: int) -> None:
     for scores in (uneven(2000, 15, seed=2), np.random.default_rng(0).uniform(size=(2000, 15))):
-        plan, stakes = optimal_floors(scores, epsilon), Stakes.of(scores)
+        plan, stakes = best_floors(scores, epsilon), Stakes.of(scores)
         assert stakes.share(plan.upper_bound) - stakes.share(plan.value) <= PROVED
 
 
@@ -126,7 +126,7 @@ def slow_bound(certificate: Certificate, scores: Floats) -> float:
 @pytest.mark.parametrize("epsilon", [0.3, 1, 4])
 def test_the_certificate_by_its_definition(epsilon: float) -> None:
     scores = uneven(300, 6, seed=3)
-    plan = optimal_floors(scores, epsilon)
+    plan = best_floors(scores, epsilon)
     assert plan.certificate.upper_bound(scores) == pytest.approx(slow_bound(plan.certificate, scores), rel=1e-9)
     assert plan.value - 1e-9 <= plan.upper_bound <= plan.value + PROVED
 
@@ -148,14 +148,14 @@ def test_in_doubles_too_no_value_is_above_its_bound(origin: float) -> None:
     """Without the margin some of these were, by an ulp; seen from zero, those near a million by 1e-10."""
     for seed in range(30):
         scores = origin + np.random.default_rng(seed).random((10, 3))
-        plan = optimal_floors(scores, 1)
+        plan = best_floors(scores, 1)
         assert plan.value <= plan.upper_bound <= plan.value + PROVED
 
 
 def test_a_bound_that_forgot_the_gains_would_be_wrong() -> None:
     """The twin: E lambda alone, with thresholds that are a little too low, is below what floors reach."""
     scores = uneven(300, 6, seed=3)
-    plan = optimal_floors(scores, 1)
+    plan = best_floors(scores, 1)
     too_low = plan.certificate.thresholds(scores) - 0.01
     assert too_low.mean() < plan.value
 
@@ -164,7 +164,7 @@ def test_on_fresh_draws_the_limit_covers_the_truth() -> None:
     """Uniform scores, where the true optimum is known. The limit fails with probability at most .001 (Student's
     approximation is good here: thousands of bounded values), and the seed is fixed."""
     rng = np.random.default_rng(11)
-    certificate = optimal_floors(rng.uniform(size=(1000, 6)), 1, tolerance=1e-4).certificate
+    certificate = best_floors(rng.uniform(size=(1000, 6)), 1, tolerance=1e-4).certificate
     truth = best_exchangeable_plan(np.arange(6, 0, -1) / 7, 1).value - 0.5
     fresh = rng.uniform(size=(20_000, 6))
     limit = certificate.gain_limit(fresh, confidence=0.999)
@@ -182,7 +182,7 @@ def test_alike_candidates_by_planes_and_in_closed_form() -> None:
     scores = np.vstack([some[:, list(order)] for order in permutations(range(4))])
     for epsilon in (0.5, 1.5, 4):
         plan = best_exchangeable_plan(ordered_means(scores), epsilon)
-        assert optimal_floors(scores, epsilon).value == pytest.approx(plan.value, abs=PROVED)
+        assert best_floors(scores, epsilon).value == pytest.approx(plan.value, abs=PROVED)
         assert best_top_plan(scores, epsilon).value == pytest.approx(plan.value, abs=1e-12)
 
 
@@ -269,7 +269,7 @@ def test_with_like_spreads_the_simple_plan_is_within_a_few_thousandths_of_the_op
     public = np.sort(rng.lognormal(sigma=0.5, size=10))[::-1]
     scores = public * np.exp(0.3 * rng.normal(size=(600, 10)) - 0.045)
     stakes, plan = Stakes.of(scores), best_top_plan(scores, 4)
-    bound = optimal_floors(scores, 4).upper_bound
+    bound = best_floors(scores, 4).upper_bound
     assert stakes.share(bound) - 0.005 <= stakes.share(plan.value) <= stakes.share(bound)
 
 
@@ -298,7 +298,7 @@ def test_below_epsilon_min_nothing_is_won_and_above_it_something_is() -> None:
         scores = uneven(60, 4, seed) * np.array([1.6, 1, 1, 1])
         least = epsilon_min(scores)
         assert 0 < least < 10
-        below, above = optimal_floors(scores, 0.98 * least), optimal_floors(scores, 1.02 * least)
+        below, above = best_floors(scores, 0.98 * least), best_floors(scores, 1.02 * least)
         public = float(scores[:, 0].mean())
         assert below.upper_bound == pytest.approx(public, abs=1e-9)
         assert above.value > public + 1e-9
@@ -330,22 +330,22 @@ def test_epsilon_min_at_its_ends() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: optimal_floors([[1.0, math.nan]], 1), "finite draws"),
-        (lambda: optimal_floors([1.0, 2.0], 1), r"\(draws, candidates\)"),
-        (lambda: optimal_floors(np.zeros((0, 3)), 1), r"\(draws, candidates\)"),
-        (lambda: optimal_floors([["a", "b"]], 1), "numbers"),
-        (lambda: optimal_floors([[1.0, 2.0]], 0), "epsilon > 0"),
-        (lambda: optimal_floors([[1.0, 2.0]], 51), "epsilon <= 50"),
-        (lambda: optimal_floors([[1.0, 2.0]], 1, tolerance=0), "tolerance"),
-        (lambda: optimal_floors([[1.0, 2.0]], 1, most_cuts=0), "most_cuts"),
+        (lambda: best_floors([[1.0, math.nan]], 1), "finite draws"),
+        (lambda: best_floors([1.0, 2.0], 1), r"\(draws, candidates\)"),
+        (lambda: best_floors(np.zeros((0, 3)), 1), r"\(draws, candidates\)"),
+        (lambda: best_floors([["a", "b"]], 1), "numbers"),
+        (lambda: best_floors([[1.0, 2.0]], 0), "epsilon > 0"),
+        (lambda: best_floors([[1.0, 2.0]], 51), "epsilon <= 50"),
+        (lambda: best_floors([[1.0, 2.0]], 1, tolerance=0), "tolerance"),
+        (lambda: best_floors([[1.0, 2.0]], 1, most_cuts=0), "most_cuts"),
         (lambda: best_top_plan([[1.0, 2.0]], math.inf), "finite"),
         (lambda: best_exchangeable_plan([1.0, 2.0], 1), "largest down"),
         (lambda: epsilon_min([[math.inf, 1.0]]), "finite draws"),
-        (lambda: optimal_floors([[1.0, 2.0]], 1).certificate.upper_bound([[1.0]]), "of 2 candidates"),
-        (lambda: optimal_floors([[1.0, 2.0]], 1).certificate.gain_limit([[1.0, 2.0]]), "2 draws"),
-        (lambda: optimal_floors([[1.0, 2.0]] * 2, 1).certificate.gain_limit([[1.0, 2.0]] * 2, 1), "confidence"),
+        (lambda: best_floors([[1.0, 2.0]], 1).certificate.upper_bound([[1.0]]), "of 2 candidates"),
+        (lambda: best_floors([[1.0, 2.0]], 1).certificate.gain_limit([[1.0, 2.0]]), "2 draws"),
+        (lambda: best_floors([[1.0, 2.0]] * 2, 1).certificate.gain_limit([[1.0, 2.0]] * 2, 1), "confidence"),
         (
-            lambda: optimal_floors([[1.0, 2.0]] * 2, 1).certificate.gain_limit([[1.0, 2.0]] * 2, 0.9, (0, 1)),
+            lambda: best_floors([[1.0, 2.0]] * 2, 1).certificate.gain_limit([[1.0, 2.0]] * 2, 0.9, (0, 1)),
             "within score_range",
         ),
     ],
@@ -358,7 +358,7 @@ def test_bad_input_is_refused_in_one_line(make: Any, said: str) -> None:
 
 def test_degenerate_priors() -> None:
     for scores in ([[1.0]], [[2.0, 2.0], [2.0, 2.0]], [[1.0, 2.0]], [[3.0, 1.0]]):
-        plan = optimal_floors(scores, 1)
+        plan = best_floors(scores, 1)
         assert plan.value == pytest.approx(np.max(scores), abs=PROVED)
         assert plan.upper_bound == pytest.approx(plan.value, abs=PROVED)
         assert plan.mechanism().epsilon <= 1

@@ -18,7 +18,7 @@ from tacit import expect
 from tacit.deliver.protocol.forecasts import ScorePrior, check_public_scores, least_gain, scenarios, top_gains
 from tacit.errors import BadInput
 from tacit.privacy.choice.choice import PrivateChoice, epsilon_min
-from tacit.privacy.choice.optimal_floors import optimal_floors
+from tacit.privacy.choice.optimal_floors import best_floors
 from tacit.privacy.choice.top_choice import TopChoice
 from tacit.privacy.randomness import WordSource
 
@@ -76,7 +76,7 @@ class ChoicePlan:
         draws = scenarios(self.public, self.prior)
         if self.epsilon <= epsilon_min(draws):
             return 0.0
-        return max(0.0, optimal_floors(draws, self.epsilon).gain_bound)
+        return max(0.0, best_floors(draws, self.epsilon).gain_bound)
 
     def pmf(self, scores: ArrayLike) -> Floats:
         return self.law.pmf(scores)
@@ -114,7 +114,7 @@ def plan_choice(
     if method is PlanMethod.FLOORS:
         draws = scenarios(scores, prior)
         if spent > epsilon_min(draws):
-            best = optimal_floors(draws, asked)
+            best = best_floors(draws, asked)
             if best.gain > worth:
                 floors = best.mechanism()
                 return planned(floors, spent, sum(n > 0 for n in floors.numerators), None, best.gain)

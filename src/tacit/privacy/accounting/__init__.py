@@ -8,8 +8,18 @@
 `accountant`          epsilon and delta, refined until they stop moving; RDP beside them, for comparison
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from tacit.privacy.accounting.accountant import delta, epsilon, pure_epsilon, rdp_epsilon
+from tacit.exports import front_door
+
+if TYPE_CHECKING:
+    from tacit.privacy.accounting.accountant import delta, epsilon, pure_epsilon, rdp_epsilon
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "accountant": "delta epsilon pure_epsilon rdp_epsilon",
+        },
+    )
 
 __all__ = ["delta", "epsilon", "pure_epsilon", "rdp_epsilon"]

@@ -53,7 +53,7 @@ class Certificate:
                 loose bound.
     Neighbours: any two vectors of private scores of one request: the choices that it speaks of are LDP so.
     Assumes:    the value of a choice is the expected score of the one candidate that is chosen; epsilon is at
-                most 50, as `optimal_floors` has it.
+                most 50, as `best_floors` has it.
     Source:     ours (docs/optimal_mechanism.md): weak duality of the knapsack over floors.
 
     lambda(x) is the `shares`-weighted mean, over the rows of `caps` (rows, candidates), of the score at which
@@ -253,7 +253,7 @@ class OptimalFloors:
         return self.mechanism(bits).rounding_loss(self.epsilon, self.floors)
 
 
-def optimal_floors(
+def best_floors(
     draws: ArrayLike, epsilon: expect.Number, *, tolerance: float = 1e-6, most_cuts: int = 1000
 ) -> OptimalFloors:
     """The floors of the best epsilon-LDP choice for these draws (draws, candidates).

@@ -25,7 +25,7 @@ from tacit.data.generators.worlds import seeded_generator
 from tacit.privacy.choice.choice import PrivateChoice, Stakes, expected_score
 from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.noisy_max import NoisyMax
-from tacit.privacy.choice.optimal_floors import optimal_floors
+from tacit.privacy.choice.optimal_floors import best_floors
 from tacit.privacy.choice.scores import Clipped, Scaled
 from tacit.privacy.choice.top_choice import TopChoice, best_top_plan
 from tacit.train.evaluation.intervals import LEVEL, MeasuredValue
@@ -147,7 +147,7 @@ def shares_of(requests: Sequence[ScoredRequest]) -> dict[Key, MeasuredValue]:
                 scores[name] = (law.pmf(request.measuring) * request.measuring).sum(axis=1)
             for name, over in HELD:
                 apart[name, over].append(scores[name] - scores[over])
-            bound += optimal_floors(request.measuring, epsilon).upper_bound
+            bound += best_floors(request.measuring, epsilon).upper_bound
         for (name, over), several in apart.items():
             value = sum(float(each.mean()) for each in several)
             variance = sum(float(each.var(ddof=1)) / len(each) for each in several)
@@ -168,7 +168,7 @@ def _laws(request: ScoredRequest, epsilon: float) -> dict[str, PrivateChoice]:
         SCALED: NoisyMax.nominal(Noise.EXPONENTIAL, Scaled(size), epsilon),
         CLIPPED: max(clipped, key=lambda law: expected_score(law, request.planning)),
         TRUNC: best_top_plan(request.planning, epsilon).mechanism(epsilon),
-        FLOORS: optimal_floors(request.planning, epsilon).mechanism(),
+        FLOORS: best_floors(request.planning, epsilon).mechanism(),
     }
 
 

@@ -1,0 +1,138 @@
+"""The front doors: each name that a package offers is there, typed, described, and loaded when asked for."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
+
+import pytest
+
+import tacit
+from tests.support.repository import ROOT
+
+LIBRARY = Path(tacit.__file__).parent
+CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+)`", re.DOTALL | re.MULTILINE)
+HEAVY = ("numpy", "torch", "pyarrow", "scipy", "sqlalchemy", "starlette", "grpc")
+
+
+def package_of(path: Path) -> str:
+    return ".".join(("tacit", *path.parent.relative_to(LIBRARY).parts))
+
+
+DOORS = sorted(package_of(path) for path in LIBRARY.rglob("__init__.py") if "front_door(" in path.read_text())
+
+
+@cache
+def listed(door: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """What a door says of its names: to type checkers, in its table (both by module), and in `__all__`."""
+    tree = ast.parse((LIBRARY.joinpath(*door.split(".")[1:]) / "__init__.py").read_text())
+    (fork,) = (node for node in tree.body if isinstance(node, ast.If))
+    assert ast.unparse(fork.test) == "TYPE_CHECKING"
+    typed: dict[str, str] = {}
+    for node in fork.body:
+        assert isinstance(node, ast.ImportFrom)
+        assert node.module
+        assert all(alias.asname is None for alias in node.names)
+        typed |= {alias.name: node.module for alias in node.names}
+    (assigned,) = fork.orelse
+    assert isinstance(assigned, ast.Assign)
+    assert ast.unparse(assigned.targets[0]) == "(__getattr__, __dir__)"
+    assert isinstance(assigned.value, ast.Call)
+    table = ast.literal_eval(assigned.value.args[1])
+    homes = {name: f"{door}.{module}" for module, names in table.items() for name in names.split()}
+    return typed, homes, [name for name in import_module(door).__all__ if name != "__version__"]
+
+
+def exported() -> list[tuple[str, str]]:
+    return [(door, name) for door in DOORS for name in listed(door)[2]]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_door_says_the_same_to_people_type_checkers_and_the_machine(door: str) -> None:
+    typed, homes, offered = listed(door)
+    assert typed == homes
+    assert sorted(homes) == sorted(offered)
+    assert len(offered) == len(set(offered))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_everything_can_be_imported_at_once(door: str) -> None:
+    found: dict[str, object] = {}
+    exec(f"from {door} import *", found)
+    _, homes, offered = listed(door)
+    for name in offered:
+        assert found[name] is getattr(import_module(homes[name]), name)
+    assert set(offered) <= set(dir(import_module(door)))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_door_refuses_what_it_does_not_have(door: str) -> None:
+    with pytest.raises(AttributeError, match=f"module '{door}' has no attribute 'guess'"):
+        import_module(door).guess  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'guess'"):
+        exec(f"from {door} import guess")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_name_hides_a_module(door: str) -> None:
+    """Whichever was imported last would be found under the name, and the other one would not."""
+    modules = {found.name for found in iter_modules(import_module(door).__path__)}
+    assert modules & set(listed(door)[2]) == set()
+
+
+def test_doors_load_nothing_until_they_are_asked() -> None:
+    script = f"import sys\nimport {', '.join(DOORS)}\n"
+    script += f"print([name for name in {HEAVY} if name in sys.modules])\n"
+    script += "from tacit import Entropy\nprint('numpy' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines() == ["[]", "True"]
+
+
+@pytest.mark.parametrize(("door", "name"), exported())
+def test_every_name_says_what_it_is(door: str, name: str) -> None:
+    value = getattr(import_module(door), name)
+    assert not isinstance(value, ModuleType)
+    assert inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value)), "a class or a function"
+    said = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+    assert said, "has no docstring"
+    assert not said.startswith(f"{name}("), "has the docstring that `dataclass` writes"
+
+
+@cache
+def mentions() -> dict[str, set[str]]:
+    """Names in code on the pages, in docstrings and in commands, each with the places that have it.
+
+    A definition's own docstring does not count for it, and neither does the list at the door.
+    """
+    found: dict[str, set[str]] = {}
+
+    def note(text: str, place: str) -> None:
+        for word in re.findall(r"[A-Za-z_]\w*", text):
+            found.setdefault(word, set()).add(place)
+
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for block, span in CODE.findall(page.read_text()):
+            note(block or span, page.name)
+    for path in LIBRARY.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        if path.parent.name == "commands":
+            note(" ".join(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)), path.name)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                said = ast.get_docstring(node) or ""
+                note(said, getattr(node, "name", path.name))
+    return found
+
+
+@pytest.mark.parametrize(("door", "name"), exported())
+def test_somebody_told_people_of_it(door: str, name: str) -> None:
+    places = mentions().get(name, set()) - {name}
+    assert places, f"{door}.{name} is used or described nowhere"
