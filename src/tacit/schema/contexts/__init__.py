@@ -1,8 +1,11 @@
 """Hierarchies of contexts: what a context is, and the ways in which it becomes less exact.
 
->>> from tacit.schema.contexts.attributes import Decimals, Steps
->>> from tacit.schema.contexts.hierarchy import Sequence
->>> from tacit.schema.contexts.tree import Tree
+`tree`        a tree of named nodes, checked when it is made
+`attributes`  from exact to nothing: `Steps` up a tree, `SetOf` such, points by `Decimals` or `MetreCells`
+`hierarchy`   which levels a context may be told at: a `Sequence` or a `Lattice`, in Python or from a TOML file
+`nodes`       a log's contexts as whole numbers: the node of each row at each level
+
+>>> from tacit.schema import Decimals, Sequence, Steps, Tree
 >>> drinks = Tree.of_paths(["Food>Coffee", "Food>Tea", "Sport>Skating"])
 >>> hierarchy = Sequence((Decimals("location"), Steps("query", drinks)), [(0, 0), (3, 0), (4, 1), (6, 1)])
 >>> for node in hierarchy.path(((40.7644, -73.9745), "Coffee")):
