@@ -9,6 +9,44 @@ columns         the encoded log on disk: memory-mapped columns, and their writer
 splits          which rows train, validate and test
 description     statistics of a log beside the published ones
 value_counts    exact counts of values in bounded memory
-synthetic       generated logs on disk, marked as synthetic
+synthetic       generated logs on disk, marked so that `is_synthetic` tells them
 folders         manifests and arrays on disk, checked before use
 """
+
+from typing import TYPE_CHECKING
+
+from tacit.exports import front_door
+
+if TYPE_CHECKING:
+    from tacit.data.columns import Columns
+    from tacit.data.description import LogDescription, describe
+    from tacit.data.encoding.encoder import Encoder
+    from tacit.data.generators.markets import Market
+    from tacit.data.generators.worlds import world
+    from tacit.data.logs.definition import Log, find_log, load_log
+    from tacit.data.preparation import PreparedLog, hashing_encoder, prepare
+    from tacit.data.reading.reader import LogReader
+    from tacit.data.splits import LogSplit, RowSet
+    from tacit.data.synthetic import Destination, is_synthetic, write_log
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "columns": "Columns",
+            "description": "LogDescription describe",
+            "encoding.encoder": "Encoder",
+            "generators.markets": "Market",
+            "generators.worlds": "world",
+            "logs.definition": "Log find_log load_log",
+            "preparation": "PreparedLog hashing_encoder prepare",
+            "reading.reader": "LogReader",
+            "splits": "LogSplit RowSet",
+            "synthetic": "Destination is_synthetic write_log",
+        },
+    )
+
+__all__ = [
+    "Columns", "Destination", "Encoder", "Log", "LogDescription", "LogReader", "LogSplit", "Market",
+    "PreparedLog", "RowSet", "describe", "find_log", "hashing_encoder", "is_synthetic", "load_log", "prepare",
+    "world", "write_log",
+]  # fmt: skip
