@@ -8,3 +8,42 @@
 `simulate`  many devices and both parties in one process
 `audit`     whole rounds, audited as the server sees them
 """
+
+from typing import TYPE_CHECKING
+
+from tacit.exports import front_door
+
+if TYPE_CHECKING:
+    from tacit.gather.client.contributions import Contributions, Event, answer_question
+    from tacit.gather.client.reporter import MemoryDeviceStore, Reporter
+    from tacit.gather.estimate.plan import RunPlan, plan_run
+    from tacit.gather.estimate.top_down import GatherTask, TopDownRun, gather_counts, public_nodes
+    from tacit.gather.protocol.credentials import SealingKey, issue_device_key
+    from tacit.gather.protocol.promises import Contribution
+    from tacit.gather.protocol.rounds import Question, Round
+    from tacit.gather.proxy.party import Proxy, ServerLink, drive
+    from tacit.gather.server.party import Server
+    from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "client.contributions": "Contributions Event answer_question",
+            "client.reporter": "MemoryDeviceStore Reporter",
+            "estimate.plan": "RunPlan plan_run",
+            "estimate.top_down": "GatherTask TopDownRun gather_counts public_nodes",
+            "protocol.credentials": "SealingKey issue_device_key",
+            "protocol.promises": "Contribution",
+            "protocol.rounds": "Question Round",
+            "proxy.party": "Proxy ServerLink drive",
+            "server.party": "Server",
+            "simulate.memory": "MemoryLedger MemoryProxyStore MemoryServerStore",
+        },
+    )
+
+__all__ = [
+    "Contribution", "Contributions", "Event", "GatherTask", "MemoryDeviceStore", "MemoryLedger",
+    "MemoryProxyStore", "MemoryServerStore", "Proxy", "Question", "Reporter", "Round", "RunPlan",
+    "SealingKey", "Server", "ServerLink", "TopDownRun", "answer_question", "drive", "gather_counts",
+    "issue_device_key", "plan_run", "public_nodes",
+]  # fmt: skip
