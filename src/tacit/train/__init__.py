@@ -17,3 +17,59 @@ evaluation/     measures with intervals
 job/            a training from configuration to saved model: plan, pay, run, place, commit
 audit           DP-SGD and the recalibration as they are really run, against their claims
 """
+
+from typing import TYPE_CHECKING
+
+from tacit.exports import front_door
+
+if TYPE_CHECKING:
+    from tacit.train.config_file import load_config
+    from tacit.train.estimator import Estimator
+    from tacit.train.evaluation.measures import auc, auc_value, calibration_ratio, log_loss
+    from tacit.train.evaluation.outcomes import Outcomes
+    from tacit.train.evaluation.report import Evaluation, evaluate
+    from tacit.train.examples import Examples, Sizes
+    from tacit.train.labels.randomizers import FlipLabels, FlipTowardsPrior, LaplaceWithPrior
+    from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain
+    from tacit.train.models.architectures import Din, Fnn, Mlp
+    from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression
+    from tacit.train.models.model import Part
+    from tacit.train.models.onnx_export import export_onnx
+    from tacit.train.models.saving import SavedModel, load, save
+    from tacit.train.plan import Plan
+    from tacit.train.run import Run
+    from tacit.train.settings import Learning, PrivateLearning
+    from tacit.train.sgd.optimizers import Adam, RmsProp, Sgd, Yogi
+    from tacit.train.statistic.method import NoisyStatistic
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "config_file": "load_config",
+            "estimator": "Estimator",
+            "evaluation.measures": "auc auc_value calibration_ratio log_loss",
+            "evaluation.outcomes": "Outcomes",
+            "evaluation.report": "Evaluation evaluate",
+            "examples": "Examples Sizes",
+            "labels.randomizers": "FlipLabels FlipTowardsPrior LaplaceWithPrior",
+            "methods": "DpSgd Hybrid LabelDp Plain",
+            "models.architectures": "Din Fnn Mlp",
+            "models.factorization_machine": "FactorizationMachine LogisticRegression",
+            "models.model": "Part",
+            "models.onnx_export": "export_onnx",
+            "models.saving": "SavedModel load save",
+            "plan": "Plan",
+            "run": "Run",
+            "settings": "Learning PrivateLearning",
+            "sgd.optimizers": "Adam RmsProp Sgd Yogi",
+            "statistic.method": "NoisyStatistic",
+        },
+    )
+
+__all__ = [
+    "Adam", "Din", "DpSgd", "Estimator", "Evaluation", "Examples", "FactorizationMachine", "FlipLabels",
+    "FlipTowardsPrior", "Fnn", "Hybrid", "LabelDp", "LaplaceWithPrior", "Learning", "LogisticRegression",
+    "Mlp", "NoisyStatistic", "Outcomes", "Part", "Plain", "Plan", "PrivateLearning", "RmsProp", "Run",
+    "SavedModel", "Sgd", "Sizes", "Yogi", "auc", "auc_value", "calibration_ratio", "evaluate", "export_onnx",
+    "load", "load_config", "log_loss", "save",
+]  # fmt: skip
