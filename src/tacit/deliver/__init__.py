@@ -8,3 +8,75 @@ auction   many requests at once: blocks, prices, choice rules, metrics, markets,
 `server` and `device` share only `protocol`; `auction`, which stands for a server and many devices, may use
 all three.
 """
+
+from typing import TYPE_CHECKING
+
+from tacit.exports import front_door
+
+if TYPE_CHECKING:
+    from tacit.deliver.auction.blocks import AuctionBlock, PublicCandidates, Rates, make_offers
+    from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopChoiceRule
+    from tacit.deliver.auction.incentives import measure_shading
+    from tacit.deliver.auction.logs import AuctionLogColumns, generated_blocks, logged_blocks
+    from tacit.deliver.auction.market import Arm, measure, show_block
+    from tacit.deliver.auction.planned_choices import forecast_block, planned_rule
+    from tacit.deliver.device.choice import choose_privately, plan_request, prepare_choice
+    from tacit.deliver.device.context import ClickHistory, DeviceContext
+    from tacit.deliver.device.local_choice import choose_locally
+    from tacit.deliver.device.wallet import BudgetPolicy, Wallet
+    from tacit.deliver.protocol.cuts import CutBlock, finest_cut, finest_cut_with_remainders
+    from tacit.deliver.protocol.disclosure import CutMenu, Requirement
+    from tacit.deliver.protocol.forecasts import Spread
+    from tacit.deliver.protocol.menu import Menu
+    from tacit.deliver.protocol.plans import ChoicePlan, Planner, plan_choice
+    from tacit.deliver.protocol.prices import FirstPrice, Rules, SecondPrice
+    from tacit.deliver.server.bids import Bid
+    from tacit.deliver.server.candidates import CandidateServer
+    from tacit.deliver.server.choice_logs import choice_table, debias_choices
+    from tacit.deliver.server.moment_shrinkage import MomentShrinkage
+    from tacit.deliver.server.selection import (
+        IncrementalSelection,
+        candidates_for_load,
+        select_ads,
+        smallest_selection,
+    )
+    from tacit.deliver.server.shrinkage import BackOff, Shrinkage
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "auction.blocks": "AuctionBlock PublicCandidates Rates make_offers",
+            "auction.choices": "Greedy NonPersonalised TopChoiceRule",
+            "auction.incentives": "measure_shading",
+            "auction.logs": "AuctionLogColumns generated_blocks logged_blocks",
+            "auction.market": "Arm measure show_block",
+            "auction.planned_choices": "forecast_block planned_rule",
+            "device.choice": "choose_privately plan_request prepare_choice",
+            "device.context": "ClickHistory DeviceContext",
+            "device.local_choice": "choose_locally",
+            "device.wallet": "BudgetPolicy Wallet",
+            "protocol.cuts": "CutBlock finest_cut finest_cut_with_remainders",
+            "protocol.disclosure": "CutMenu Requirement",
+            "protocol.forecasts": "Spread",
+            "protocol.menu": "Menu",
+            "protocol.plans": "ChoicePlan Planner plan_choice",
+            "protocol.prices": "FirstPrice Rules SecondPrice",
+            "server.bids": "Bid",
+            "server.candidates": "CandidateServer",
+            "server.choice_logs": "choice_table debias_choices",
+            "server.moment_shrinkage": "MomentShrinkage",
+            "server.selection": "IncrementalSelection candidates_for_load select_ads smallest_selection",
+            "server.shrinkage": "BackOff Shrinkage",
+        },
+    )
+
+__all__ = [
+    "Arm", "AuctionBlock", "AuctionLogColumns", "BackOff", "Bid", "BudgetPolicy", "CandidateServer",
+    "ChoicePlan", "ClickHistory", "CutBlock", "CutMenu", "DeviceContext", "FirstPrice", "Greedy",
+    "IncrementalSelection", "Menu", "MomentShrinkage", "NonPersonalised", "Planner", "PublicCandidates",
+    "Rates", "Requirement", "Rules", "SecondPrice", "Shrinkage", "Spread", "TopChoiceRule", "Wallet",
+    "candidates_for_load", "choice_table", "choose_locally", "choose_privately", "debias_choices",
+    "finest_cut", "finest_cut_with_remainders", "forecast_block", "generated_blocks", "logged_blocks",
+    "make_offers", "measure", "measure_shading", "plan_choice", "plan_request", "planned_rule",
+    "prepare_choice", "select_ads", "show_block", "smallest_selection",
+]  # fmt: skip
