@@ -1,5 +1,18 @@
 """The parties that run: each is an app made by a function, from one settings file.
 
+settings, config                  one TOML file per party, and parties.toml with what everybody may know
+launch                            `proxy_app` and `server_app`, from `load_settings`; serves until asked to end
+proxy                             the proxy's app; proxy_intake takes uploads, proxy_driver settles rounds
+server                            the server's app: the proxy's jobs in, results out
+device_client                     a device uses `HttpUploads`
+http_client                       an operator uses `HttpOperator` (or `tacit serve open`), a proxy `HttpLink`
+rounds, round_file                rounds as the parties announce them, and as an operator writes one down
+endpoints, signatures, problems   bounded and signed requests; errors as problem documents
+connections, connection_limits    a deadline per step, and who is closed when there are too many
+background, log                   health checks, retention; one line per error, without private values
+trial                             settings, keys and secrets for trying both parties on one machine
+room                              the clean room as two processes
+
 Over HTTP, with bodies in msgpack (the messages of `gather.protocol`) and problems in JSON (RFC 9457):
 
     proxy   GET  /rounds, /rounds/{digest}                    for devices: rounds and their questions
@@ -11,7 +24,31 @@ Over HTTP, with bodies in msgpack (the messages of `gather.protocol`) and proble
             POST /rounds; GET /rounds                         signed by the operator
             GET  /rounds/{digest}/result                      counts; 409 not-yet, 410 too-few
             GET  /healthz
-
-A device uses `device_client.HttpUploads`, an operator `http_client.HttpOperator` (or `tacit serve open` and
-`result`).
 """
+
+from typing import TYPE_CHECKING
+
+from tacit.exports import front_door
+
+if TYPE_CHECKING:
+    from tacit.services.device_client import HttpUploads, PublicKeys
+    from tacit.services.http_client import HttpLink, HttpOperator
+    from tacit.services.launch import proxy_app, server_app
+    from tacit.services.room.remote_room import RemoteRoom
+    from tacit.services.settings import PartySettings, load_settings
+else:
+    __getattr__, __dir__ = front_door(
+        __name__,
+        {
+            "device_client": "HttpUploads PublicKeys",
+            "http_client": "HttpLink HttpOperator",
+            "launch": "proxy_app server_app",
+            "room.remote_room": "RemoteRoom",
+            "settings": "PartySettings load_settings",
+        },
+    )
+
+__all__ = [
+    "HttpLink", "HttpOperator", "HttpUploads", "PartySettings", "PublicKeys", "RemoteRoom", "load_settings",
+    "proxy_app", "server_app",
+]  # fmt: skip
