@@ -1,4 +1,20 @@
-"""tacit: advertising that learns what works, chooses well and bills exactly, without learning about people."""
+"""tacit: advertising that learns what works, chooses well and bills exactly, without learning about people.
+
+pipeline    READ FIRST: one simulated day, end to end, a line per stage
+gather      counts over people's devices, through a proxy and a server of which neither sees a device's counts
+train       click and conversion models under differential privacy
+cleanroom   conversion models across two organisations
+deliver     a few candidates from the server, a private choice on the device
+bill        exact charges from public prices
+data        published logs and their generators, encoded
+privacy     the maths: budgets, mechanisms, accounting, ledger rules
+schema      what the stages hand to each other
+store       durable state
+services    the parties that run; commands: what `tacit` does; pages: reports; kernels: the few C++ loops
+
+Each of these packages exports what people need: `from tacit.train import Examples`. The names here are those
+that most programs need: where randomness comes from, what is refused, epsilon from noise, noise from epsilon.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -136,3 +136,31 @@ def mentions() -> dict[str, set[str]]:
 def test_somebody_told_people_of_it(door: str, name: str) -> None:
     places = mentions().get(name, set()) - {name}
     assert places, f"{door}.{name} is used or described nowhere"
+
+
+NAMED = re.compile(r"^ *((?:`?[a-z_]+/?`?(?:, )?)+) {2,}\S", re.MULTILINE)
+BY_RULE = {
+    "tacit.commands": "one module per command",
+    "tacit.data.logs": "one module per log",
+    "tacit.kernels": "every other family of loops has a module",
+}
+"""Packages whose map says which files there are without naming each, in these words."""
+
+
+@pytest.mark.parametrize("path", sorted(LIBRARY.rglob("__init__.py")), ids=package_of)
+def test_a_package_has_a_map_of_its_files(path: Path) -> None:
+    """Of tacit itself: of its rooms. Its other modules are what all rooms stand on, and most of them small."""
+    said = ast.get_docstring(ast.parse(path.read_text())) or ""
+    modules = {found.name for found in iter_modules([str(path.parent)]) if not found.name.startswith("_")}
+    rooms = {found.name for found in iter_modules([str(path.parent)]) if found.ispkg}
+    named = {name.strip("`/") for names in NAMED.findall(said) for name in names.split(", ")}
+    assert named - modules == set(), "files that are not there"
+    if package_of(path) in BY_RULE:
+        assert BY_RULE[package_of(path)] in said.lower()
+    else:
+        unnamed = {name for name in (rooms if path.parent == LIBRARY else modules) if not _says(said, name)}
+        assert unnamed == set()
+
+
+def _says(text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None

@@ -2,7 +2,7 @@
 
 Where the package was installed without a C++ compiler, the twins in the `reference` modules serve, with one
 warning. Fingerprints of tokens are here; every other family of loops has a module: `auctions`, `choices`,
-`field`, `greedy`, `normals`, `training`.
+`field`, `greedy`, `normals`, `training`. `checks` refuses arrays that no loop may read, `backend` loads.
 """
 
 from __future__ import annotations
