@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from doctest import DocTestParser
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -164,3 +165,67 @@ def test_a_package_has_a_map_of_its_files(path: Path) -> None:
 
 def _says(text: str, name: str) -> bool:
     return re.search(rf"\b{name}\b", text) is not None
+
+
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+WITHOUT_A_DOOR = {
+    "tacit.errors": "all of it is for people: every exception that tacit raises, drawn as a tree",
+    "tacit.pipeline": "the tutorial goes through the day by hand, with the day's own functions and settings",
+    "tacit.town": "examples of that day's town",
+    "tacit.data.generators.town": "the town itself, with its constants",
+    "tacit.pages": "exports what reports are made of, and no stage has to load them late",
+    "tacit.cli": "`main`, for a page that runs commands",
+}
+"""Modules that examples may import from all the same, and why no exported name would serve."""
+
+
+def deep_imports(code: str) -> list[str]:
+    """What an example imports from inside of a package, where a reader would have to know the file."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            wanted = [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            wanted = [(node.module or "", alias.name) for alias in node.names]
+        else:
+            continue
+        for module, name in wanted:
+            if module.split(".")[0] != "tacit" or module in WITHOUT_A_DOOR:
+                continue
+            offered = {*listed(module)[2]} if module in DOORS else set()
+            if name not in offered and (f"{module}.{name}" if name else module) not in DOORS:
+                found.append(f"{module} {name}".strip())
+    return found
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_pages_come_in_by_the_door(page: Path) -> None:
+    assert [wrong for code in BLOCK.findall(page.read_text()) for wrong in deep_imports(code)] == []
+
+
+def test_examples_in_docstrings_come_in_by_the_door() -> None:
+    wrong, seen = {}, 0
+    for path in sorted(LIBRARY.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                for example in DocTestParser().get_examples(ast.get_docstring(node) or ""):
+                    seen += 1
+                    if found := deep_imports(example.source):
+                        wrong[str(path.relative_to(LIBRARY))] = found
+    assert wrong == {}
+    assert seen > 20, "else this test shows nothing"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from tacit.privacy.budget import Budget",
+        "from tacit.privacy import budget",
+        "from tacit.privacy import ceil_divide",
+        "import tacit.privacy.budget",
+        "def f():\n    from tacit.gather.client import contributions",
+    ],
+)
+def test_who_comes_in_by_the_window_is_seen(code: str) -> None:
+    assert deep_imports(code)

@@ -1,8 +1,7 @@
 """A market: arms compared over a stream of blocks, so that no log is ever in memory as a whole.
 
 >>> import numpy as np
->>> from tacit.deliver.auction.blocks import AuctionBlock, PublicCandidates, Rates
->>> from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopChoiceRule
+>>> from tacit.deliver import AuctionBlock, Greedy, NonPersonalised, PublicCandidates, Rates, TopChoiceRule
 >>> server, device = np.array([0.03, 0.02, 0.05]), np.array([0.01, 0.06, 0.05])
 >>> public = PublicCandidates(np.array([0, 2, 3]), np.array([1_000_000, 1_200_000, 500_000]), Rates(server))
 >>> arms = {"public": Arm(NonPersonalised()), "private": Arm(TopChoiceRule(5.0)), "greedy": Arm(Greedy())}

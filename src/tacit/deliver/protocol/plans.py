@@ -91,7 +91,7 @@ def plan_choice(
 ) -> ChoicePlan:
     """Plan one request from its public scores, best first.
 
-    >>> from tacit.deliver.protocol.forecasts import Spread
+    >>> from tacit.deliver import Spread
     >>> plan = plan_choice([3.0, 2.5, 2.4, 0.3], Spread(0.3), epsilon=3)
     >>> plan.kept, plan.top, plan.epsilon_spent
     (3, 1, 3.0)

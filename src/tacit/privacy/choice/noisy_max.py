@@ -227,7 +227,7 @@ class NoisyMax:
     def calibrated(cls, noise: Noise | str, rule: ScoreRule, epsilon: expect.Number) -> NoisyMax:
         """With as little noise as the exact worst case allows at this epsilon.
 
-        >>> from tacit.privacy.choice.scores import Scaled
+        >>> from tacit.privacy.choice import Scaled
         >>> ways = NoisyMax.nominal("gumbel", Scaled(4), 5), NoisyMax.calibrated("gumbel", Scaled(4), 5)
         >>> [round(way.epsilon, 2) for way in ways], round(ways[1].rate / ways[0].rate, 2)
         ([3.41, 5.0], 1.58)

@@ -104,7 +104,7 @@ class Series:
 class Line:
     """Where spending adds up. A unit with a window needs the index of one; a unit without has all time.
 
-    >>> from tacit.privacy.units import UnitKind, Window
+    >>> from tacit.privacy import UnitKind, Window
     >>> print(Line("clicks", Unit(UnitKind.USER, Window.days(7)), Relation.REPLACE_ONE, 12))
     clicks (user per 7 days, replace-one), window 12
     """
