@@ -97,6 +97,35 @@ def test_doors_load_nothing_until_they_are_asked() -> None:
     assert told.stdout.splitlines() == ["[]", "True"]
 
 
+BASE_INSTALL = """
+import sys
+from importlib import import_module
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"torch", "grpc", "httpx", "onnx", "psycopg", "starlette", "uvicorn"}:
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Missing())
+for door, name in %r:
+    try:
+        getattr(import_module(door), name)
+    except ModuleNotFoundError:
+        print(door, name)
+"""
+NEEDS_AN_EXTRA = ("tacit.cleanroom.model.", "tacit.cleanroom.platform.", "tacit.services.")
+
+
+def test_a_base_install_has_all_names_but_those_of_models_and_services() -> None:
+    """A room without torch can still import its terms, and a plain model is trained without it."""
+    told = subprocess.run(
+        [sys.executable, "-c", BASE_INSTALL % exported()], capture_output=True, text=True, check=True
+    )
+    lacking = [line.split() for line in told.stdout.splitlines()]
+    assert ["tacit.cleanroom", "ConversionModel"] in lacking, "else nothing was missing"
+    assert [name for door, name in lacking if not listed(door)[1][name].startswith(NEEDS_AN_EXTRA)] == []
+
+
 @pytest.mark.parametrize(("door", "name"), exported())
 def test_every_name_says_what_it_is(door: str, name: str) -> None:
     value = getattr(import_module(door), name)
