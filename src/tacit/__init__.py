@@ -25,6 +25,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tacit.entropy import Entropy, Simulation
     from tacit.errors import BadInput, BudgetExceeded, TacitError
+    from tacit.memory_ledger import MemoryLedger
     from tacit.privacy.accounting.accountant import epsilon
     from tacit.privacy.calibration import noise_multiplier
 else:
@@ -33,12 +34,13 @@ else:
         {
             "entropy": "Entropy Simulation",
             "errors": "BadInput BudgetExceeded TacitError",
+            "memory_ledger": "MemoryLedger",
             "privacy.accounting.accountant": "epsilon",
             "privacy.calibration": "noise_multiplier",
         },
     )
 
 __all__ = [
-    "BadInput", "BudgetExceeded", "Entropy", "Simulation", "TacitError", "__version__", "epsilon",
+    "BadInput", "BudgetExceeded", "Entropy", "MemoryLedger", "Simulation", "TacitError", "__version__", "epsilon",
     "noise_multiplier",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tacit.gather.protocol.rounds import Question, Round
     from tacit.gather.proxy.party import Proxy, ServerLink, drive
     from tacit.gather.server.party import Server
-    from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+    from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -37,12 +37,12 @@ else:
             "protocol.rounds": "Question Round",
             "proxy.party": "Proxy ServerLink drive",
             "server.party": "Server",
-            "simulate.memory": "MemoryLedger MemoryProxyStore MemoryServerStore",
+            "simulate.memory": "MemoryProxyStore MemoryServerStore",
         },
     )
 
 __all__ = [
-    "Contribution", "Contributions", "Event", "GatherTask", "MemoryDeviceStore", "MemoryLedger",
+    "Contribution", "Contributions", "Event", "GatherTask", "MemoryDeviceStore",
     "MemoryProxyStore", "MemoryServerStore", "Proxy", "Question", "Reporter", "Round", "RunPlan",
     "SealingKey", "Server", "ServerLink", "TopDownRun", "answer_question", "drive", "gather_counts",
     "issue_device_key", "plan_run", "public_nodes",
