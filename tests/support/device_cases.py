@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.wallet import Wallet
 from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.protocol.prices import BillingEvent, Rules, SecondPrice
+from tacit.deliver.server.prices import price_menu
 from tacit.privacy.randomness import Source
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Node, Sequence
@@ -34,20 +36,35 @@ def here(place: str, disclosed: tuple[int, ...] = QUARTER) -> DeviceContext:
     return DeviceContext.of(TOWN, (place,), disclosed)
 
 
-def old_quarter() -> Menu:
+def menu_of(
+    at: Node,
+    ads: ArrayLike,
+    bid_micros: ArrayLike,
+    rates: ArrayLike,
+    finer: Mapping[Node, Mapping[int, float]] | None = None,
+    charged: str = "click",
+    ctr_floor: float = 0.0,
+) -> Menu:
+    """A menu at second prices."""
+    rules = Rules(SecondPrice(BillingEvent(charged)))
+    return price_menu(at, ads, bid_micros, rates, rules, finer=finer, ctr_floor=ctr_floor)
+
+
+def old_quarter(ctr_floor: float = 0.0, charged: str = "click") -> Menu:
     """Close public scores; each place has a best ad of its own."""
     finer = {node("Cafe"): {1: 0.09, 3: 0.01}, node("Bakery"): {2: 0.08, 1: 0.02, 3: 0.03}}
-    return Menu(node("Old"), [1, 2, 3], [1_000_000, 900_000, 1_100_000], [0.05, 0.05, 0.04], finer)
+    bids, rates = [1_000_000, 900_000, 1_100_000], [0.05, 0.05, 0.04]
+    return menu_of(node("Old"), [1, 2, 3], bids, rates, finer, charged, ctr_floor)
 
 
-def whole_town() -> Menu:
+def whole_town(ctr_floor: float = 0.0) -> Menu:
     finer = {
         node("Old"): {1: 0.06},
         node("Cafe"): {2: 0.10},
         node("New"): {1: 0.01, 3: 0.07},
         node("Pool"): {3: 0.02, 2: 0.06},
     }
-    return Menu(node("*"), [1, 2, 3], [1_000_000, 1_000_000, 1_000_000], [0.05, 0.045, 0.04], finer)
+    return menu_of(node("*"), [1, 2, 3], [1_000_000] * 3, [0.05, 0.045, 0.04], finer, ctr_floor=ctr_floor)
 
 
 def histories(ads: Iterable[int], most_clicks: int = 2) -> list[ClickHistory]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tacit.deliver.device.choice import choose_privately, plan_request, prepare_choice
     from tacit.deliver.device.context import ClickHistory, DeviceContext
     from tacit.deliver.device.local_choice import choose_locally
+    from tacit.deliver.device.scores import HistoryRates
     from tacit.deliver.device.wallet import BudgetPolicy, Wallet
     from tacit.deliver.protocol.cuts import CutBlock, finest_cut, finest_cut_with_remainders
     from tacit.deliver.protocol.disclosure import CutMenu, Requirement
@@ -54,6 +55,7 @@ else:
             "device.choice": "choose_privately plan_request prepare_choice",
             "device.context": "ClickHistory DeviceContext",
             "device.local_choice": "choose_locally",
+            "device.scores": "HistoryRates",
             "device.wallet": "BudgetPolicy Wallet",
             "protocol.cuts": "CutBlock finest_cut finest_cut_with_remainders",
             "protocol.disclosure": "CutMenu Requirement",
@@ -73,7 +75,7 @@ else:
 __all__ = [
     "Arm", "AuctionBlock", "AuctionLogColumns", "BackOff", "Bid", "BudgetPolicy", "CandidateServer",
     "ChoicePlan", "ClickHistory", "CutBlock", "CutMenu", "DeviceContext", "FirstPrice", "Greedy",
-    "IncrementalSelection", "Menu", "MomentShrinkage", "NonPersonalised", "Planner", "PublicCandidates",
+    "HistoryRates", "IncrementalSelection", "Menu", "MomentShrinkage", "NonPersonalised", "Planner", "PublicCandidates",
     "Rates", "Requirement", "Rules", "SecondPrice", "Shrinkage", "Spread", "TopChoiceRule", "Wallet",
     "candidates_for_load", "choice_table", "choose_locally", "choose_privately", "debias_choices",
     "finest_cut", "finest_cut_with_remainders", "forecast_block", "generated_blocks", "logged_blocks",

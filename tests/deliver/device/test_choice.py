@@ -13,18 +13,19 @@ from tacit.bill.charges import charge
 from tacit.deliver.device.choice import choose_privately, prepare_choice
 from tacit.deliver.device.context import ClickHistory
 from tacit.deliver.device.local_choice import AdCache, CachedAd, choose_locally
-from tacit.deliver.device.scores import NOTHING, RankedMenu, score_candidates
+from tacit.deliver.device.scores import HistoryRates, device_scores
 from tacit.deliver.device.wallet import BudgetPolicy
 from tacit.deliver.protocol.forecasts import Spread, scenarios
-from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.protocol.menu import NOTHING, Menu
 from tacit.deliver.protocol.plans import Planner, plan_choice
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.choice.choice import private_ranking
 from tacit.privacy.units import Window
-from tests.support.device_cases import ALL_LEVELS, here, node, old_quarter, one_word, unstored
+from tests.support.device_cases import ALL_LEVELS, here, menu_of, node, old_quarter, one_word, unstored
 
 NOBODY = ClickHistory(ALL_LEVELS)
+UNKNOWN = HistoryRates(NOBODY)
 POLICY = BudgetPolicy(6, (1.0, 2.0), 0.0, Window.days(1))
 PLANNER = Planner(Spread(1.0), "top")
 RATES = st.sampled_from([0.0, 0.01, 0.02, np.nextafter(0.02, 0), 0.03, 0.0625, 0.5, 1.0])
@@ -32,74 +33,83 @@ MICROS = st.sampled_from([0, 1, 3, 1000, 2000, 123_457])
 
 
 @st.composite
-def answers(draw: Any) -> Menu:
-    """Few different prices and rates, so that scores tie and floors are met exactly."""
+def answers(draw: Any) -> tuple[Menu, float]:
+    """Few different bids and rates, so that scores tie and floors are met exactly; and the floor."""
     count = draw(st.integers(1, 6))
     micros, rates, exact = (
         draw(st.lists(kind, min_size=count, max_size=count)) for kind in (MICROS, RATES, RATES)
     )
     finer = {node("Cafe"): dict(zip(range(0, count, 2), exact, strict=False))}
-    return Menu(node("Old"), range(count), micros, rates, finer)
+    floor = draw(st.sampled_from([0.0, 0.02, 0.0625, 1.0]))
+    return menu_of(node("Old"), range(count), micros, rates, finer, ctr_floor=floor), floor
 
 
 def test_scores_are_micros_times_rates_publicly_and_privately() -> None:
-    found = score_candidates(old_quarter(), here("Cafe"), NOBODY)
-    assert found.ads == (1, 2, 3)
-    assert found.public == pytest.approx([50_000, 45_000, 44_000])
-    assert found.private == pytest.approx([90_000, 45_000, 11_000])
-    clicked = score_candidates(old_quarter(), here("Cafe"), NOBODY.with_click(3, here("Cafe")))
-    assert clicked.public.tolist() == found.public.tolist()
-    assert clicked.private[2] > found.private[2]
-    assert clicked.private[0] < found.private[0]
+    sent = old_quarter()
+    assert sent.ads == (1, 2, 3)
+    assert sent.public_scores == pytest.approx([50_000, 45_000, 44_000])
+    found = device_scores(sent, UNKNOWN(sent, here("Cafe")))
+    assert found == pytest.approx([90_000, 45_000, 11_000])
+    clicked = device_scores(sent, HistoryRates(NOBODY.with_click(3, here("Cafe")))(sent, here("Cafe")))
+    assert clicked[2] > found[2]
+    assert clicked[0] < found[0]
+    both = np.stack([UNKNOWN(sent, here(place)) for place in ("Cafe", "Bakery")])
+    assert device_scores(sent, both)[0].tolist() == found.tolist(), "many rows are as each of them"
 
 
-@given(answers(), st.sampled_from(["Cafe", "Bakery"]), st.sampled_from([0.0, 0.02, 0.0625, 1.0]))
-def test_the_best_is_the_top_candidate_and_the_plain_argmax(sent: Menu, place: str, floor: float) -> None:
-    at = here(place)
-    found = score_candidates(sent, at, NOBODY, floor)
+@given(answers(), st.sampled_from(["Cafe", "Bakery"]))
+def test_the_best_is_the_top_candidate_and_the_plain_argmax(answer: tuple[Menu, float], place: str) -> None:
+    (sent, floor), at = answer, here(place)
+    found = device_scores(sent, UNKNOWN(sent, at))
     shown = choose_locally(sent, at, NOBODY, ctr_floor=floor)
-    assert shown.ad == found.ads[private_ranking(found.private)[0]]
-    rates = sent.rates_along(at.below)
+    best = sent.ads[private_ranking(found)[0]]
+    assert shown.ad == (None if best == NOTHING else best)
+    rates = dict(zip(sent.ads, sent.rates_along(at.below), strict=True))
+    micros = dict(zip(sent.ads, sent.bid_micros, strict=True))
     worth = {
-        ad: float(sent.micros[ad] * rates[ad])
+        ad: float(micros[ad] * rates[ad])
         for ad in sent.ads
-        if not floor or (rates[ad] >= floor and sent.micros[ad] > 0)
+        if ad != NOTHING and (not floor or (rates[ad] >= floor and micros[ad] > 0))
     }
     assert (shown.ad is None) == (not worth)
     if shown.ad is not None:
         assert worth[shown.ad] == max(worth.values())
     # And in public order: what reaches the floor, nothing, the rest; falling, as plans need it.
-    assert (np.diff(found.public) <= 0).all()
-    assert (found.public >= 0).all()
+    assert (np.diff(sent.public_scores) <= 0).all()
+    assert (sent.public_scores >= 0).all()
     if floor:
-        places = RankedMenu.of(sent, floor).places.tolist()
-        reaches = [p for p in range(len(sent)) if sent.rates[p] >= floor and sent.micros[p] > 0]
-        assert set(places[: places.index(NOTHING)]) == set(reaches)
+        reaches = [
+            ad
+            for ad, rate, bid in zip(sent.ads, sent.rates, sent.bid_micros, strict=True)
+            if rate >= floor and bid > 0
+        ]
+        assert set(sent.ads[: sent.ads.index(NOTHING)]) == set(reaches)
 
 
 def test_ads_that_do_not_pay_come_after_nothing() -> None:
-    unpaid = Menu(node("Old"), [1, 2], [0, 0], [0.5, 0.01])
-    assert score_candidates(unpaid, here("Cafe"), NOBODY, 0.02).ads == (None, 1, 2)
+    unpaid = menu_of(node("Old"), [1, 2], [0, 0], [0.5, 0.01], ctr_floor=0.02)
+    assert unpaid.ads == (NOTHING, 1, 2)
     assert choose_locally(unpaid, here("Cafe"), NOBODY, ctr_floor=0.02).ad is None
-    exactly = Menu(node("Old"), [1, 2], [1000, 0], [0.02, 1.0])
-    assert score_candidates(exactly, here("Cafe"), NOBODY, 0.02).ads == (1, None, 2)
+    assert menu_of(node("Old"), [1, 2], [1000, 0], [0.02, 1.0], ctr_floor=0.02).ads == (1, NOTHING, 2)
 
 
 def test_a_hair_below_the_floor_is_below_it_even_where_products_round_to_the_same() -> None:
     """The ad is publicly above nothing, so that a private tie would show it."""
     hair = float(np.nextafter(0.035, 0))
     assert hair * 1_000_000 == 0.035 * 1_000_000
-    sent = Menu(node("Old"), [1], [1_000_000], [0.5], {node("Cafe"): {1: hair}})
-    found = score_candidates(sent, here("Cafe"), NOBODY, 0.035)
-    assert found.ads == (1, None)
-    assert found.private[0] < found.private[1]
+    sent = menu_of(node("Old"), [1], [1_000_000], [0.5], {node("Cafe"): {1: hair}}, ctr_floor=0.035)
+    assert sent.ads == (1, NOTHING)
+    found = device_scores(sent, UNKNOWN(sent, here("Cafe")))
+    assert found[0] < found[1]
+    publicly = menu_of(node("Old"), [1], [1_000_000], [hair], ctr_floor=0.035)
+    assert publicly.ads == (NOTHING, 1), "nor in public order"
     assert choose_locally(sent, here("Cafe"), NOBODY, ctr_floor=0.035).ad is None
 
 
 def test_public_ties_stay_in_the_order_sent_and_private_ties_go_by_public_rank() -> None:
     finer = {node("Cafe"): {8: 0.3, 4: 0.3, 6: 0.3}}
-    sent = Menu(node("Old"), [6, 8, 4], [10, 10, 10], [0.1, 0.2, 0.1], finer)
-    assert score_candidates(sent, here("Bakery"), NOBODY).ads == (8, 6, 4)
+    sent = menu_of(node("Old"), [6, 8, 4], [10, 10, 10], [0.1, 0.2, 0.1], finer)
+    assert sent.ads == (8, 6, 4)
     assert choose_locally(sent, here("Cafe"), NOBODY).ad == 8
 
 
@@ -137,43 +147,44 @@ def test_what_is_not_reported_has_nothing_for_a_bill() -> None:
     for each in unsent:
         anything: Any = each
         with pytest.raises(BadInput, match="expected the ads that the server sent and no others, got"):
-            choose_privately(anything, here("Cafe"), NOBODY, PLANNER, POLICY, wallet, 0, source, store=unstored)
+            choose_privately(
+                anything, here("Cafe"), UNKNOWN, PLANNER, POLICY, wallet, 0, source, store=unstored
+            )
     counted: Any = source
     assert counted.asked == 0
     assert "7" not in repr(shown)
 
 
-@pytest.mark.parametrize(("charged", "price"), [("click", 900_000), ("impression", 45_000)])
+@pytest.mark.parametrize(("charged", "price"), [("click", 880_000), ("impression", 44_000)])
 def test_an_impression_has_a_public_price(charged: str, price: int) -> None:
-    quarter = old_quarter()
-    sent = Menu(quarter.node, quarter.ads, quarter.micros, quarter.rates, quarter.finer, charged)
+    """The second price: ad 2, worth 45,000 an impression, pays the 44,000 of ad 3; a click, that over 0.05."""
+    sent = old_quarter(charged=charged)
     bills = set()
     for place in ("Cafe", "Bakery"):
         choice, _ = prepare_choice(sent, PLANNER, POLICY, POLICY.wallet(), 0)
-        start = int(choice.plan.law.weights(choice._scores(here(place), NOBODY))[0])
+        start = int(choice.plan.law.weights(device_scores(sent, UNKNOWN(sent, here(place))))[0])
         shown = choose_privately(
-            sent, here(place), NOBODY, PLANNER, POLICY, POLICY.wallet(), 0, one_word(start), store=unstored
+            sent, here(place), UNKNOWN, PLANNER, POLICY, POLICY.wallet(), 0, one_word(start), store=unstored
         )
         (line,) = charge(shown.impressions).lines()
         assert (shown.ad, line.campaign, line.amount_micros, line.due_on) == (2, 2, price, charged)
         bills.add(str(line.reason))
         unclicked = charge(shown.impressions, happened=np.zeros(1, np.bool_))
         assert unclicked.total_micros == (price if charged == "impression" else 0)
-    assert bills == {f"first price per {charged}, public rank 2, price set by its own bid"}
+    assert bills == {f"second price per {charged}, public rank 2, price set by campaign 3"}
 
 
 def test_where_nothing_is_shown_nothing_is_billed() -> None:
-    sent = Menu(node("Old"), [1, 2], [10, 10], [0.01, 0.01])
+    sent = menu_of(node("Old"), [1, 2], [10, 10], [0.01, 0.01], ctr_floor=0.5)
     shown = choose_privately(
         sent,
         here("Cafe"),
-        NOBODY,
+        UNKNOWN,
         PLANNER,
         POLICY,
         POLICY.wallet(),
         0,
         one_word(),
-        ctr_floor=0.5,
         store=unstored,
     )
     assert shown.ad is None
@@ -190,21 +201,21 @@ def test_with_little_noise_the_reported_choice_is_the_best() -> None:
         for _ in range(50):
             args = (planner, policy, policy.wallet(), 0, source)
             shown = choose_privately(
-                old_quarter(), here(place), NOBODY, *args, ctr_floor=floor, simulated=True, store=unstored
+                old_quarter(floor), here(place), UNKNOWN, *args, simulated=True, store=unstored
             )
             assert shown.ad == wanted
 
 
 def test_the_worth_of_nothing_is_certain_to_the_plan() -> None:
-    sent = Menu(node("Old"), [1, 2], [1000, 1000], [0.05, 0.03])
-    choice, _ = prepare_choice(sent, Planner(Spread(0.8)), POLICY, POLICY.wallet(), 0, ctr_floor=0.04)
-    assert choice.ranked.ads == (1, None, 2)
-    drawn = scenarios(choice.ranked.public, choice.plan.prior)
+    sent = menu_of(node("Old"), [1, 2], [1000, 1000], [0.05, 0.03], ctr_floor=0.04)
+    choice, _ = prepare_choice(sent, Planner(Spread(0.8)), POLICY, POLICY.wallet(), 0)
+    assert choice.menu.ads == (1, NOTHING, 2)
+    drawn = scenarios(sent.public_scores, choice.plan.prior)
     assert np.ptp(drawn[:, 1]) == 0
-    assert drawn[0, 1] == choice.ranked.worth_of_nothing == 40
+    assert drawn[0, 1] == sent.nothing_micros == 40
     assert min(np.ptp(drawn[:, 0]), np.ptp(drawn[:, 2])) > 10
     # Taken for an ad with a spread of its own, nothing would promise gains that it cannot have.
-    unsure = plan_choice(choice.ranked.public, Spread(0.8), choice.plan.epsilon)
+    unsure = plan_choice(sent.public_scores, Spread(0.8), choice.plan.epsilon)
     assert choice.plan.forecast_gain < unsure.forecast_gain
 
 
@@ -212,7 +223,7 @@ def test_the_wallet_pays_and_then_the_public_best_is_shown() -> None:
     wallet, spent, at = POLICY.wallet(), [], here("Bakery")
     for now in range(5):
         shown = choose_privately(
-            old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, now, one_word(2**64 - 1), store=unstored
+            old_quarter(), at, UNKNOWN, PLANNER, POLICY, wallet, now, one_word(2**64 - 1), store=unstored
         )
         assert wallet.left(now) - shown.wallet.left(now) == shown.epsilon_spent
         wallet = shown.wallet
@@ -225,15 +236,13 @@ def test_refusals_come_before_anything_is_drawn() -> None:
     source: Any = one_word()
     at, wallet = here("Cafe"), POLICY.wallet()
     with pytest.raises(EntropyMisuse, match="got a simulation"):
-        choose_privately(old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, 0, Simulation(1), store=unstored)
+        choose_privately(old_quarter(), at, UNKNOWN, PLANNER, POLICY, wallet, 0, Simulation(1), store=unstored)
     other = BudgetPolicy(6, (1.0,), 0.0, Window.days(1), ad_tech="other")
     with pytest.raises(BadInput, match="the wallet for ad tech other"):
-        choose_privately(old_quarter(), at, NOBODY, PLANNER, other, wallet, 0, source, store=unstored)
+        choose_privately(old_quarter(), at, UNKNOWN, PLANNER, other, wallet, 0, source, store=unstored)
     for floor in (-0.1, 1.1, float("nan")):
         with pytest.raises(BadInput, match="ctr_floor"):
-            choose_privately(
-                old_quarter(), at, NOBODY, PLANNER, POLICY, wallet, 0, source, ctr_floor=floor, store=unstored
-            )
+            old_quarter(floor)
         with pytest.raises(BadInput, match="ctr_floor"):
             choose_locally(old_quarter(), at, NOBODY, ctr_floor=floor)
     with pytest.raises(BadInput, match="ads that were sent, or a cache"):

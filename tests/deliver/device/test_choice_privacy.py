@@ -13,10 +13,10 @@ import pytest
 from tacit.deliver.device.choice import PrivateChoice, choose_privately, prepare_choice
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.local_choice import AdCache, CachedAd, choose_locally
-from tacit.deliver.device.scores import device_rates
+from tacit.deliver.device.scores import HistoryRates, device_scores
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet
 from tacit.deliver.protocol.forecasts import Spread
-from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.protocol.menu import NOTHING
 from tacit.deliver.protocol.plans import Planner
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down
@@ -29,6 +29,7 @@ from tests.support.device_cases import (
     Law,
     here,
     histories,
+    menu_of,
     node,
     old_quarter,
     one_word,
@@ -55,9 +56,9 @@ def everything_private(case: str) -> list[tuple[DeviceContext, ClickHistory]]:
 
 def law_of(choice: PrivateChoice, at: DeviceContext, history: ClickHistory) -> Law:
     """The law in whole words, by ad."""
-    scores = choice.ranked.private(device_rates(choice.ranked.menu, at, history))
+    scores = device_scores(choice.menu, HistoryRates(history)(choice.menu, at))
     weights = choice.plan.law.weights(scores)
-    return {ad: Fraction(n, WHOLE) for ad, n in zip(choice.ranked.ads, weights, strict=True) if n}
+    return {ad: Fraction(n, WHOLE) for ad, n in zip(choice.menu.ads, weights, strict=True) if n}
 
 
 def assert_private(laws: list[Law], epsilon: float) -> None:
@@ -71,35 +72,33 @@ def assert_private(laws: list[Law], epsilon: float) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("floor", [0.0, FLOOR])
 def test_the_claimed_epsilon_holds_over_contexts_and_histories(case: str, method: str, floor: float) -> None:
-    sent = CASES[case][0]()
-    choice, paid = prepare_choice(
-        sent, Planner(Spread(1.0), method), POLICY, POLICY.wallet(), 0, ctr_floor=floor
-    )
+    sent = CASES[case][0](floor)
+    choice, paid = prepare_choice(sent, Planner(Spread(1.0), method), POLICY, POLICY.wallet(), 0)
     assert choice.epsilon_spent == 2 == paid.spent
     laws = [law_of(choice, *private) for private in everything_private(case)]
     assert_private(laws, choice.epsilon_spent)
     worst = worst_ratio(laws)
     assert worst is not None
     assert worst > exp_rounded_down(Fraction(19, 10))  # it is spent, not merely claimed
-    assert (None in laws[0]) == (floor > 0) or method in ("trunc", "floors")
+    assert (NOTHING in laws[0]) == (floor > 0) or method in ("trunc", "floors")
     with pytest.raises(AssertionError):
         assert_private(laws, 1.9)
 
 
 @pytest.mark.parametrize("floor", [0.0, FLOOR])
 def test_what_is_shown_has_that_law_word_for_word_and_costs_all_the_same(floor: float) -> None:
-    sent, planner = old_quarter(), Planner(Spread(1.0), "top")
-    choice, paid = prepare_choice(sent, planner, POLICY, POLICY.wallet(), 0, ctr_floor=floor)
+    sent, planner = old_quarter(floor), Planner(Spread(1.0), "top")
+    choice, paid = prepare_choice(sent, planner, POLICY, POLICY.wallet(), 0)
     for at, history in everything_private("quarter")[::17]:
-        scores = choice.ranked.private(device_rates(sent, at, history))
-        ends = list(accumulate(choice.plan.law.weights(scores)))
-        law = choice.pmf(at, history)
+        rates = HistoryRates(history)
+        ends = list(accumulate(choice.plan.law.weights(device_scores(sent, rates(sent, at)))))
+        law = choice.pmf(rates(sent, at))
         assert law == pytest.approx(np.diff([0, *ends]) / WHOLE)
         for rank, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             for word in (start, end - 1):  # a block of words is one stretch
                 args = (planner, POLICY, POLICY.wallet(), 0, one_word(word))
-                shown = choose_privately(sent, at, history, *args, ctr_floor=floor, store=unstored)
-                assert shown.ad == choice.ranked.ads[rank]
+                shown = choose_privately(sent, at, rates, *args, store=unstored)
+                assert shown.ad == (None if sent.ads[rank] == NOTHING else sent.ads[rank])
                 assert (shown.epsilon_spent, shown.wallet) == (choice.epsilon_spent, paid)
                 assert shown.impressions.campaign.tolist() == ([] if shown.ad is None else [shown.ad])
 
@@ -109,17 +108,17 @@ def leaks_by_cache(choice: PrivateChoice, at: DeviceContext, history: ClickHisto
     cache = AdCache()
     if history.rates([7], at, np.zeros(1))[0] > 0:
         cache = cache.with_ad(CachedAd(7, {node("*"): 1_000_000}, 0.0, expires=100), now=0)
-    found = choose_locally(choice.ranked.menu, at, history, cache=cache, now=0)
+    found = choose_locally(choice.menu, at, history, cache=cache, now=0)
     return {found.ad: Fraction(1)} if found.cached else law_of(choice, at, history)
 
 
 def leaks_by_abstaining(choice: PrivateChoice, at: DeviceContext, history: ClickHistory) -> Law:
     """A twin: an ad is chosen privately, and dropped afterwards where its own rate is below the floor."""
-    rates = device_rates(choice.ranked.menu, at, history)
+    rates = HistoryRates(history)(choice.menu, at)
     law: Law = {}
     for ad, chance in law_of(choice, at, history).items():
         assert isinstance(ad, int)
-        shown = ad if rates[choice.ranked.menu.place[ad]] >= FLOOR else None
+        shown = ad if rates[choice.menu.place[ad]] >= FLOOR else None
         law[shown] = law.get(shown, Fraction(0)) + chance
     return law
 
@@ -164,16 +163,16 @@ def test_two_requests_with_a_click_between_them_tell_what_the_wallet_paid() -> N
 
 def test_a_server_that_answers_with_a_finer_node_learns_nothing() -> None:
     """Refused on every device, those in that node too: a refusal by place would tell who is there."""
-    finer = Menu(node("Cafe"), [1, 2], [1_000_000, 900_000], [0.05, 0.05])
-    other = Menu(node("New"), [1, 2], [1_000_000, 900_000], [0.05, 0.05])
-    alone = Menu(node("Cafe"), [1], [1_000_000], [0.05])  # of which nothing private would be read
-    for sent, floor in product((finer, other, alone), (0.0, FLOOR)):
+    two: Any = [1, 2], [1_000_000, 900_000], [0.05, 0.05]
+    alone: Any = [1], [1_000_000], [0.05]  # of which nothing private would be read
+    for (place, ads), floor in product((("Cafe", two), ("New", two), ("Cafe", alone)), (0.0, FLOOR)):
+        sent = menu_of(node(place), ads[0], ads[1], ads[2], ctr_floor=floor)
         refusals = set()
         for at, history in everything_private("quarter")[::40]:
             source: Any = one_word()
             args = (Planner(Spread(1.0)), POLICY, POLICY.wallet(), 0, source)
             with pytest.raises(BadInput, match="the node that was asked for") as refused:
-                choose_privately(sent, at, history, *args, ctr_floor=floor, store=unstored)
+                choose_privately(sent, at, HistoryRates(history), *args, store=unstored)
             refusals.add(str(refused.value))
             assert source.asked == 0
         assert len(refusals) == 1
@@ -181,15 +180,15 @@ def test_a_server_that_answers_with_a_finer_node_learns_nothing() -> None:
 
 def test_a_bad_finer_rate_is_refused_wherever_the_device_is() -> None:
     with pytest.raises(BadInput, match=r"node Cafe: expected a rate in \[0, 1\]"):
-        Menu(node("Old"), [1], [5], [0.1], {node("Bakery"): {1: 0.1}, node("Cafe"): {1: float("nan")}})
+        menu_of(node("Old"), [1], [5], [0.1], {node("Bakery"): {1: 0.1}, node("Cafe"): {1: float("nan")}})
 
 
 def test_the_server_alone_is_one_ad_that_is_shown_as_it_came() -> None:
-    sent = Menu(node("Cafe"), [4], [1_000_000], [0.05])
+    sent = menu_of(node("Cafe"), [4], [1_000_000], [0.05])
     source: Any = one_word()
     for history in histories([4, 5]):
         args = (Planner(Spread(1.0)), POLICY, POLICY.wallet(), 0, source)
-        shown = choose_privately(sent, here("Cafe", (0,)), history, *args, store=unstored)
+        shown = choose_privately(sent, here("Cafe", (0,)), HistoryRates(history), *args, store=unstored)
         assert shown.ad == 4
         assert shown.epsilon_spent == shown.wallet.spent == 0
         assert shown.impressions.campaign.tolist() == [4]
@@ -222,7 +221,7 @@ def test_a_device_that_fails_at_the_draw_has_paid() -> None:
     broken: Any = Broken()
     with pytest.raises(RuntimeError, match="switched off"):
         choose_privately(
-            old_quarter(), here("Cafe"), ClickHistory(ALL_LEVELS), Planner(Spread(1.0)), POLICY,
+            old_quarter(), here("Cafe"), HistoryRates(ClickHistory(ALL_LEVELS)), Planner(Spread(1.0)), POLICY,
             POLICY.wallet(), 0, broken, store=stored.append,
         )  # fmt: skip
     assert [wallet.spent for wallet in stored] == [2]
@@ -240,11 +239,11 @@ HOSTILE: list[Any] = [
 def test_an_answer_is_refused_when_it_is_read_or_works_wherever_the_device_is(table: Any, place: str) -> None:
     """What fails only on devices in one place tells who is there, at no epsilon."""
     try:
-        sent = Menu(node("Old"), [1, 2], [5, 5], [0.1, 0.1], {node(place): table})
+        sent = menu_of(node("Old"), [1, 2], [5, 5], [0.1, 0.1], {node(place): table})
     except BadInput:
         return
     for at in (here("Cafe"), here("Bakery")):
-        assert device_rates(sent, at, ClickHistory(ALL_LEVELS)).shape == (2,)
+        assert HistoryRates(ClickHistory(ALL_LEVELS))(sent, at).shape == (2,)
 
 
 LARGE = 2**63 + 5
@@ -256,4 +255,4 @@ LARGE = 2**63 + 5
 )
 def test_ads_that_no_impression_could_hold_are_refused_at_once(ads: Any) -> None:
     with pytest.raises(BadInput, match=r"whole numbers in 0\.\.2\^63-1"):
-        Menu(node("Old"), ads, [5, 5], [0.1, 0.1])
+        menu_of(node("Old"), ads, [5, 5], [0.1, 0.1])

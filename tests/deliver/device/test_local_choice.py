@@ -10,7 +10,7 @@ import pytest
 
 from tacit.deliver.device.context import ClickHistory
 from tacit.deliver.device.local_choice import AdCache, CachedAd
-from tacit.deliver.device.scores import score_candidates
+from tacit.deliver.device.scores import HistoryRates
 from tacit.errors import BadInput
 from tests.support.device_cases import ALL_LEVELS, here, node, old_quarter
 
@@ -87,13 +87,10 @@ def test_neither_texts_nor_refusals_say_which_ad_is_kept_or_for_where() -> None:
     assert not [text for text in texts if "876543" in text or "Bakery" in text]
 
 
-def test_private_scores_are_not_in_their_text() -> None:
-    found = score_candidates(
-        old_quarter(), here("Bakery"), ClickHistory(ALL_LEVELS).with_click(2, here("Bakery"))
-    )
-    assert "private" not in repr(found)
-    assert str(found.private[0])[:6] not in repr(found)
-    assert "public" in repr(found)
+def test_a_history_is_not_in_the_text_of_its_rates() -> None:
+    rates = HistoryRates(ClickHistory(ALL_LEVELS).with_click(2, here("Bakery")))
+    assert rates(old_quarter(), here("Bakery"))[1] > 0.08, "the click counts"
+    assert repr(rates) == "HistoryRates()"
 
 
 @pytest.mark.parametrize(

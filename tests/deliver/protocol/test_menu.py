@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tacit.deliver.device.context import DeviceContext
-from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.protocol.menu import NOTHING, Menu
+from tacit.deliver.protocol.prices import BillingEvent, FirstPrice, SecondPrice
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Lattice, Node
 from tacit.schema.contexts.tree import Tree
-from tests.support.device_cases import EXACT, PLACES, QUARTER, ROOT, TOWN, here, node, old_quarter, whole_town
+from tacit.schema.impressions import NO_BIDDER, RESERVE_PRICE
+from tests.support.device_cases import (
+    EXACT,
+    PLACES,
+    QUARTER,
+    ROOT,
+    TOWN,
+    here,
+    menu_of,
+    node,
+    old_quarter,
+    whole_town,
+)
 
 
 def test_an_ad_has_the_rate_of_the_finest_node_that_has_one() -> None:
@@ -56,10 +70,10 @@ def test_the_finest_of_some_nodes() -> None:
 
 
 def test_size_grows_by_ads_and_by_finer_rates() -> None:
-    few, more = (Menu(node("Old"), range(k), [1] * k, [0.1] * k) for k in (2, 5))
-    assert more.size_bytes() - few.size_bytes() == 3 * 20
+    few, more = (menu_of(node("Old"), range(k), [1] * k, [0.1] * k) for k in (2, 5))
+    assert more.size_bytes() - few.size_bytes() == 3 * 30
     assert more.size_bytes(1000) - more.size_bytes() == 5000
-    finer = Menu(node("Old"), [0, 1], [1, 1], [0.1, 0.1], {node("Cafe"): {0: 0.1, 1: 0.2}})
+    finer = menu_of(node("Old"), [0, 1], [1, 1], [0.1, 0.1], {node("Cafe"): {0: 0.1, 1: 0.2}})
     assert finer.size_bytes() - few.size_bytes() == 2 + len("Cafe") + 2 * 6
 
 
@@ -72,10 +86,10 @@ def test_size_grows_by_ads_and_by_finer_rates() -> None:
             {"ads": [1, -2, 3]},
             r"node Old: expected at least one ad, as whole numbers in 0..2\^63-1",
         ),
-        ({"micros": [1, -7, 3]}, r"node Old, ad 5: expected micros in 0..2\^53, got -7"),
-        ({"micros": [1, 2, 2**60]}, "node Old, ad 6: expected micros in 0"),
-        ({"micros": [0.5, 1.0, 1.0]}, "node Old: expected whole micros for each of 3 ads, got float64"),
-        ({"micros": [1, 2]}, r"node Old: expected whole micros for each of 3 ads, got int64 \(2,\)"),
+        ({"bid_micros": [1, -7, 3]}, r"node Old, ad 5: expected micros in 0..2\^53, got -7"),
+        ({"bid_micros": [1, 2, 2**60]}, "node Old, ad 6: expected micros in 0"),
+        ({"bid_micros": [0.5, 1.0, 1.0]}, "node Old: expected whole micros for each of 3 ads, got float64"),
+        ({"bid_micros": [1, 2]}, r"node Old: expected whole micros for each of 3 ads, got int64 \(2,\)"),
         ({"rates": [0.1, float("nan"), 0.1]}, r"node Old, ad 5: expected a rate in \[0, 1\], got nan"),
         ({"rates": [0.1, 0.1, 1.1]}, r"node Old, ad 6: expected a rate in \[0, 1\], got 1.1"),
         ({"rates": [0.1, 0.1]}, "node Old: expected a rate for each of 3 ads"),
@@ -90,15 +104,70 @@ def test_size_grows_by_ads_and_by_finer_rates() -> None:
     ],
 )
 def test_a_bad_answer_is_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
-    good: dict[str, Any] = {"ads": [4, 5, 6], "micros": [10, 10, 10], "rates": [0.1, 0.1, 0.1]}
-    Menu(node("Old"), **good)
+    good: dict[str, Any] = {"ads": [4, 5, 6], "bid_micros": [10, 10, 10], "rates": [0.1, 0.1, 0.1]}
+    menu_of(node("Old"), **good)
     with pytest.raises(BadInput, match=said) as refused:
-        Menu(node("Old"), **good | changes)
+        menu_of(node("Old"), **good | changes)
     assert "\n" not in str(refused.value)
 
 
 def test_what_was_sent_does_not_change() -> None:
     sent = old_quarter()
-    for column in (sent.micros, sent.rates):
+    for column in (sent.bid_micros, sent.rates, sent.price_micros, sent.setter):
         with pytest.raises(ValueError, match="read-only"):
             column[0] = 0
+
+
+PRICED: dict[str, Any] = {
+    "ads": [4, NOTHING, 6],
+    "bid_micros": [30, 0, 10],
+    "rates": [0.5, 0.0, 0.1],
+    "price_micros": [6, 0, 0],
+    "setter": [NO_BIDDER, NO_BIDDER, RESERVE_PRICE],
+    "price": SecondPrice(),
+    "ctr_floor": 0.2,
+    "nothing_micros": 3.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"price_micros": [31, 0, 0]}, "node Old: expected prices up to the public worth, got ad 4 above"),
+        ({"price_micros": [16, 0, 0], "price": SecondPrice(BillingEvent.IMPRESSION)}, "got ad 4 above"),
+        ({"price_micros": [6, 1, 0]}, "expected no bid, rate and price for showing nothing, got one"),
+        ({"rates": [0.5, 0.1, 0.1]}, "expected no bid, rate and price for showing nothing, got one"),
+        ({"rates": [0.05, 0.0, 0.1]}, "node Old: expected the best public score first, got one that rises"),
+        ({"nothing_micros": 0.5}, "expected the best public score first, got one that rises"),
+        ({"nothing_micros": None}, "expected at least one ad, as whole numbers"),
+        ({"ads": [4, 5, 6]}, "expected showing nothing among the candidates, got ads alone"),
+        ({"ads": [4, 5, 6], "nothing_micros": None}, "expected what nothing is worth beside a floor, got None"),
+        ({"setter": [-4, NO_BIDDER, RESERVE_PRICE]}, "expected who set each of 3 prices, an ad or a code"),
+        ({"setter": [NO_BIDDER, NO_BIDDER]}, "expected who set each of 3 prices, an ad or a code"),
+        ({"price": "second price"}, "expected a price rule of public data, got str"),
+        ({"ctr_floor": float("nan")}, "ctr_floor"),
+    ],
+)
+def test_a_menu_whose_order_or_prices_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
+    assert Menu(node("Old"), **PRICED).public_scores.tolist() == [15, 3, 1]
+    with pytest.raises(BadInput, match=said) as refused:
+        Menu(node("Old"), **PRICED | changes)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_bill_is_told_the_menu_s_price_and_nothing_of_nothing() -> None:
+    shown = Menu(node("Old"), **PRICED).impressions(np.array([2, 1, 0, 0]))
+    assert shown.campaign.tolist() == [6, 4, 4]
+    assert (shown.price_micros.tolist(), shown.most_micros.tolist()) == ([0, 6, 6], [10, 30, 30])
+    assert (shown.rank.tolist(), shown.setter.tolist()) == ([2, 0, 0], [RESERVE_PRICE, NO_BIDDER, NO_BIDDER])
+    assert (shown.rule, shown.due_on.tolist()) == ("second price per click", [1, 1, 1])
+    assert shown.auction is not None
+    assert shown.auction.tolist() == ["Old"] * 3, "all that a report says of its request"
+    first = Menu(node("Old"), **PRICED | {"price": FirstPrice(BillingEvent.IMPRESSION)}).impressions(
+        np.array([0])
+    )
+    assert (first.rule, first.most_micros.tolist(), first.due_on.tolist()) == (
+        "first price per impression",
+        [15],
+        [0],
+    )

@@ -10,6 +10,7 @@ import pytest
 
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.local_choice import choose_locally
+from tacit.deliver.protocol.menu import NOTHING
 from tacit.deliver.server.bids import Bid
 from tacit.deliver.server.candidates import CandidateServer
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
@@ -110,9 +111,9 @@ def test_bids_hold_below_their_node_and_the_most_specific_wins() -> None:
     bids = [*everywhere(100, 100, 100), Bid(1, node("Old"), 120), Bid(3, node("New"), 90)]
     ask = server(bids)
     old = ask.answer(node("Old"), k=5).menu
-    assert dict(zip(old.ads, old.micros.tolist(), strict=True)) == {0: 100, 1: 120}  # 2 adds nothing
+    assert dict(zip(old.ads, old.bid_micros.tolist(), strict=True)) == {0: 100, 1: 120}  # 2 adds nothing
     new = ask.answer(node("New"), k=5).menu
-    assert dict(zip(new.ads, new.micros.tolist(), strict=True)) == {3: 90}
+    assert dict(zip(new.ads, new.bid_micros.tolist(), strict=True)) == {3: 90}
 
 
 def test_every_ad_has_its_own_price_and_one_without_counts_is_not_sent() -> None:
@@ -120,8 +121,8 @@ def test_every_ad_has_its_own_price_and_one_without_counts_is_not_sent() -> None
     bids = [Bid(ad, node("*"), 700 - 100 * ad) for ad in range(ADS)]
     sent = CandidateServer(nodes, counts, Shrinkage(4.0), bids).answer(node("Old"), k=ADS).menu
     assert set(sent.ads) <= {0, 1, 2}  # the others were never clicked there, though their rates are not 0
-    assert sent.micros.tolist() == [700 - 100 * ad for ad in sent.ads]
-    assert len(set(sent.micros.tolist())) > 1
+    assert sent.bid_micros.tolist() == [700 - 100 * ad for ad in sent.ads]
+    assert len(set(sent.bid_micros.tolist())) > 1
 
 
 def test_a_bid_on_more_than_was_disclosed_does_not_hold() -> None:
@@ -133,7 +134,9 @@ def test_a_bid_on_more_than_was_disclosed_does_not_hold() -> None:
 def test_an_ad_below_the_floor_is_not_sent() -> None:
     assert set(server(everywhere(*[100] * 5)).answer(node("Old"), k=5).menu.ads) == {0, 1, 2}
     # Ad 1 has 6 of 15 clicks in the cafe and 7 of 15 in the bakery: below one half in both.
-    assert set(server(everywhere(*[100] * 5), ctr_floor=0.5).answer(node("Old"), k=5).menu.ads) == {0, 2}
+    sent = server(everywhere(*[100] * 5), ctr_floor=0.5).answer(node("Old"), k=5).menu
+    assert set(sent.ads) == {0, 2, NOTHING}
+    assert sent.ctr_floor == 0.5, "the device is told the floor, and may show nothing"
 
 
 def test_a_price_for_sending_keeps_the_list_short() -> None:
@@ -226,8 +229,8 @@ def test_answers_are_kept_and_parts_of_them_can_be_had_apart() -> None:
     kept = IncrementalSelection(ask.values(node("*")))
     assert kept.select(3).revenue == pytest.approx(answer.selection.revenue)
     again = ask.send(node("*"), kept.select(3).ads.tolist())
-    assert (again.ads, again.micros.tolist(), again.finer) == (
-        answer.menu.ads, answer.menu.micros.tolist(), answer.menu.finer,
+    assert (again.ads, again.bid_micros.tolist(), again.finer) == (
+        answer.menu.ads, answer.menu.bid_micros.tolist(), answer.menu.finer,
     )  # fmt: skip
     with pytest.raises(BadInput, match="got ad 5"):
         ask.send(node("*"), [0, 5])

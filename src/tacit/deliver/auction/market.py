@@ -33,12 +33,12 @@ from tacit.deliver.auction.blocks import (
 from tacit.deliver.auction.choices import ChoiceRule, TopChoiceRule, expect_fit_to_show, expect_within_budget
 from tacit.deliver.auction.metrics import METRICS, MetricTotals, metric_values
 from tacit.deliver.auction.noisy_prices import NoisyPrice, noisy_prices
-from tacit.deliver.protocol.prices import BillingEvent, Rules
+from tacit.deliver.protocol.prices import BillingEvent, Rules, setter_codes
 from tacit.errors import BadInput
-from tacit.kernels.auctions import EMPTY, RESERVE, ShownCandidates, run_auctions
+from tacit.kernels.auctions import ShownCandidates, run_auctions
 from tacit.kernels.choices import expected
 from tacit.privacy.randomness import WordSource
-from tacit.schema.impressions import DUE_ON, NO_BIDDER, OWN_BID, RESERVE_PRICE, Impressions
+from tacit.schema.impressions import DUE_ON, Impressions
 
 
 @dataclass(frozen=True)
@@ -197,23 +197,11 @@ def make_impressions(block: AuctionBlock, rules: Rules, shown: ShownCandidates) 
         price_micros=shown.prices,
         most_micros=most,
         rank=shown.ranks,
-        setter=_setters(shown, campaign),
+        setter=setter_codes(shown.rows, shown.setters, campaign),
         rule=str(rules.price),
         due_on=due_on,
         auction=public.names_of_shown(shown.rows),
     )
-
-
-def _setters(shown: ShownCandidates, campaign: Integers) -> Integers:
-    """Who made each price, in the words of the bill: what the kernels call a row is a campaign there."""
-    named = campaign.take(shown.setters, mode="clip")
-    named[shown.setters == shown.rows] = OWN_BID
-    others = np.flatnonzero(shown.setters < 0)
-    codes = shown.setters[others]
-    if not np.isin(codes, (EMPTY, RESERVE)).all():
-        raise BadInput("expected prices set by a row, the reserve or an empty slot, got another")
-    named[others] = np.where(codes == EMPTY, NO_BIDDER, RESERVE_PRICE)
-    return named
 
 
 def _events(bids_for: BidEvents, rows: Integers) -> NDArray[np.uint8]:

@@ -5,7 +5,6 @@ Look up what a request is worth, pay from the wallet, store the wallet, and only
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,18 +12,18 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.deliver.device.context import ClickHistory, DeviceContext
-from tacit.deliver.device.scores import NOTHING, RankedMenu, device_rates, expect_answer
+from tacit.deliver.device.context import DeviceContext
+from tacit.deliver.device.scores import DeviceRates, device_scores, expect_answer
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet
 from tacit.deliver.protocol.forecasts import ScorePrior, forecast_gains
-from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.protocol.menu import NOTHING, Menu
 from tacit.deliver.protocol.plans import ChoicePlan, Planner
-from tacit.deliver.protocol.prices import BillingEvent, FirstPrice
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.randomness import Source, WordSource
-from tacit.schema.impressions import DUE_ON, OWN_BID, Impressions
+from tacit.schema.impressions import Impressions
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 def plan_request(
@@ -74,25 +73,24 @@ class PrivateChoice:
     Source:     the plan's law (`ChoicePlan`); candidates sent for a generalised context: Hardt, Nath, CCS 2012.
     """
 
-    ranked: RankedMenu
+    menu: Menu
     plan: ChoicePlan
 
     @property
     def epsilon_spent(self) -> float:
         return self.plan.epsilon_spent
 
-    def pmf(self, context: DeviceContext, history: ClickHistory) -> Floats:
-        """The chance of each candidate, in public order. For measuring: it is as private as the scores."""
-        return self.plan.pmf(self._scores(context, history))
+    def pmf(self, rates: Floats) -> Floats:
+        """The chance of each candidate in public order, by the device's rates (..., candidates). For measuring:
+        it is as private as the rates."""
+        return self.plan.pmf(device_scores(self.menu, rates))
 
-    def choose(self, context: DeviceContext, history: ClickHistory, words: WordSource) -> int:
-        """The public rank of what is shown."""
+    def choose(self, rates: Floats, words: WordSource) -> Integers:
+        """The public rank of what is shown, by the device's rates (requests, candidates); one word a request,
+        and none where nothing private is read."""
         if self.plan.skipped:
-            return 0
-        return int(self.plan.choose(self._scores(context, history)[None], words)[0])
-
-    def _scores(self, context: DeviceContext, history: ClickHistory) -> Floats:
-        return self.ranked.private(device_rates(self.ranked.menu, context, history))
+            return np.zeros(len(rates), np.int64)
+        return self.plan.choose(device_scores(self.menu, rates), words)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +113,6 @@ def prepare_choice(
     policy: BudgetPolicy,
     wallet: Wallet,
     now: int,
-    *,
-    ctr_floor: float = 0.0,
     auction: str | None = None,
 ) -> tuple[PrivateChoice, Wallet]:
     """Plan one choice and pay for it. Nothing private comes in, so neither plan nor refusal tells anything.
@@ -130,18 +126,15 @@ def prepare_choice(
     """
     if not isinstance(menu, Menu):
         raise BadInput(f"expected the ads that the server sent and no others, got {type(menu).__name__}")
-    ranked = RankedMenu.of(menu, ctr_floor)
-    nothing = ranked.place_of_nothing
-    if nothing is not None:
-        planner = _sure_of_nothing(planner, nothing)
-    plan, paid = plan_request(ranked.public, planner, policy, wallet, now, auction)
-    return PrivateChoice(ranked, plan), paid
+    planner = planner_for(menu, planner)
+    plan, paid = plan_request(menu.public_scores, planner, policy, wallet, now, auction)
+    return PrivateChoice(menu, plan), paid
 
 
 def choose_privately(
     menu: Menu,
     context: DeviceContext,
-    history: ClickHistory,
+    rates: DeviceRates,
     planner: Planner,
     policy: BudgetPolicy,
     wallet: Wallet,
@@ -149,7 +142,6 @@ def choose_privately(
     source: Source,
     *,
     store: Callable[[Wallet], None],
-    ctr_floor: float = 0.0,
     auction: str | None = None,
     simulated: bool = False,
 ) -> ReportedChoice:
@@ -164,12 +156,20 @@ def choose_privately(
         raise EntropyMisuse(
             "expected the cryptographic stream for a choice, got a simulation; say simulated=True for a study"
         )
-    choice, paid = prepare_choice(menu, planner, policy, wallet, now, ctr_floor=ctr_floor, auction=auction)
+    choice, paid = prepare_choice(menu, planner, policy, wallet, now, auction)
     expect_answer(menu, context)  # also where nothing private will be read
-    reports = [_impressions(choice.ranked, rank) for rank in range(len(choice.ranked.places))]
+    reports = [menu.impressions(np.array([rank])) for rank in range(len(menu))]
     store(paid)
-    rank = choice.choose(context, history, source.words)
-    return ReportedChoice(choice.ranked.ads[rank], choice.epsilon_spent, paid, reports[rank])
+    known = np.zeros((1, len(menu))) if choice.plan.skipped else rates(menu, context)[None]
+    rank = int(choice.choose(known, source.words)[0])
+    ad = None if menu.ads[rank] == NOTHING else menu.ads[rank]
+    return ReportedChoice(ad, choice.epsilon_spent, paid, reports[rank])
+
+
+def planner_for(menu: Menu, planner: Planner) -> Planner:
+    """The planner that knows for sure what nothing is worth, where it is a candidate of the menu."""
+    nothing = menu.nothing_rank
+    return planner if nothing is None else _sure_of_nothing(planner, nothing)
 
 
 @dataclass(frozen=True)
@@ -186,23 +186,3 @@ class _CertainAt:
 @lru_cache(maxsize=256)
 def _sure_of_nothing(planner: Planner, place: int) -> Planner:
     return Planner(_CertainAt(planner.prior, place), planner.method)
-
-
-def _impressions(ranked: RankedMenu, rank: int) -> Impressions:
-    """The impression for the bill, at a first price of public data; no row where nothing is shown."""
-    menu, places = ranked.menu, ranked.places[rank : rank + 1]
-    shown = places[places != NOTHING]
-    micros = menu.micros[shown]
-    if menu.charged is BillingEvent.IMPRESSION:
-        micros = np.array([math.floor(bid * rate) for bid, rate in zip(micros, menu.rates[shown], strict=True)])
-    ads = np.array([menu.ads[place] for place in shown.tolist()], np.int64)
-    price, ranks = micros.astype(np.int64), np.full(len(shown), rank, np.int64)
-    return Impressions(
-        campaign=ads,
-        price_micros=price,
-        most_micros=price,
-        rank=ranks,
-        setter=np.full(len(shown), OWN_BID, np.int64),
-        rule=str(FirstPrice(menu.charged)),
-        due_on=np.full(len(shown), DUE_ON.index(menu.charged), np.uint8),
-    )

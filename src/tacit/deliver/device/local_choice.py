@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.deliver.device.context import ClickHistory, DeviceContext
-from tacit.deliver.device.scores import RankedMenu, check_floor, device_rates
-from tacit.deliver.protocol.menu import BYTES_AN_AD, Menu
+from tacit.deliver.device.scores import HistoryRates
+from tacit.deliver.protocol.menu import NOTHING, Menu, check_floor
 from tacit.errors import BadInput
 from tacit.kernels.auctions import MOST_MICROS
 from tacit.schema.contexts.hierarchy import Node
+
+BYTES_AN_AD = 8 + 8 + 4  # its number, its bid and a rate
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,10 +103,10 @@ class AdCache:
     def with_sent(self, menu: Menu, ad: int, now: int, expires: int, creative_bytes: int = 0) -> AdCache:
         """The cache with an ad of a menu: its bid is known below the menu's node, only."""
         place = menu.place.get(ad)
-        if place is None:
+        if place is None or ad == NOTHING:
             raise BadInput(f"node {menu.node}: expected an ad that was sent, got another")
         rates = {node: table[ad] for node, table in menu.finer.items() if ad in table}
-        bids, rate = {menu.node: int(menu.micros[place])}, float(menu.rates[place])
+        bids, rate = {menu.node: int(menu.bid_micros[place])}, float(menu.rates[place])
         size = BYTES_AN_AD + expect.whole("creative_bytes", creative_bytes, at_least=0)
         return self.with_ad(CachedAd(ad, bids, rate, expires, rates, size), now)
 
@@ -146,29 +147,20 @@ def choose_locally(
     floor = check_floor(ctr_floor)
     found, score = UnreportedChoice(None, cached=False), -np.inf
     if menu is not None:
-        rates = device_rates(menu, context, history)
-        scores = menu.micros * rates
-        if floor:
-            scores[(rates < floor) | (menu.micros == 0)] = -np.inf
-        score = float(scores.max())
+        rates = HistoryRates(history)(menu, context)
+        scores = menu.bid_micros * rates
+        unpaid = (rates < floor) | (menu.bid_micros == 0) if floor else np.zeros(len(menu), np.bool_)
+        scores[unpaid | (np.array(menu.ads) == NOTHING)] = -np.inf
+        best = int(np.argmax(scores))  # among equals the best public rank
+        score = float(scores[best])
         if score >= 0:
-            found = UnreportedChoice(
-                menu.ads[_first_of(np.flatnonzero(scores == score), menu, floor)], cached=False
-            )
+            found = UnreportedChoice(menu.ads[best], cached=False)
     if cache is not None and now is not None:
         usable = cache.usable(context, now)
         kept = [each for each in usable if menu is None or each[0].ad not in menu.place]
         better = _best_cached(kept, context, history, floor, score)
         found = found if better is None else UnreportedChoice(better, cached=True)
     return found
-
-
-def _first_of(equals: NDArray[np.int64], menu: Menu, ctr_floor: float) -> int:
-    """Of places with the same private score, the one with the best public rank."""
-    if len(equals) == 1:
-        return int(equals[0])
-    ranked = RankedMenu.of(menu, ctr_floor).places
-    return int(ranked[np.isin(ranked, equals)][0])
 
 
 def _best_cached(

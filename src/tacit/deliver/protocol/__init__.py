@@ -3,7 +3,7 @@
 cuts           cuts of a tree of contexts, and the block of a cut that is disclosed
 disclosure     privacy settings, and a public menu of cuts
 minimum_users  cuts whose every block has enough users
-menu           the ads that are sent for a disclosed context
+menu           the ads that are sent for a disclosed context, ranked and priced
 prices         price rules
 forecasts      what a private choice gains at each epsilon
 plans          the law for one request, and what it spends

@@ -8,10 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never, final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit import expect
 from tacit.errors import BadInput
 from tacit.expect import Choice
-from tacit.kernels.auctions import MOST_MICROS, Pricing
+from tacit.kernels.auctions import EMPTY, MOST_MICROS, RESERVE, Pricing
+from tacit.schema.impressions import NO_BIDDER, OWN_BID, RESERVE_PRICE
+
+Integers = NDArray[np.int64]
 
 
 class BillingEvent(Choice):
@@ -101,3 +107,18 @@ class Rules:
             keep=1.0 - float(self.cutoff),
             empty=None if self.empty_worth_micros is None else float(self.empty_worth_micros),
         )
+
+
+def setter_codes(rows: Integers, setters: Integers, campaign: Integers) -> Integers:
+    """Who made each price, in the words of the bill: what the kernels call a row is a campaign there.
+
+    rows and setters are of the kernels, one per candidate; campaign has the number of every row.
+    """
+    named = campaign.take(setters, mode="clip")
+    named[setters == rows] = OWN_BID
+    others = np.flatnonzero(setters < 0)
+    codes = setters[others]
+    if not np.isin(codes, (EMPTY, RESERVE)).all():
+        raise BadInput("expected prices set by a row, the reserve or an empty slot, got another")
+    named[others] = np.where(codes == EMPTY, NO_BIDDER, RESERVE_PRICE)
+    return named

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.protocol.prices import Rules
 from tacit.deliver.server.bids import Bid, Payments, expect_bids, most_specific_bid
 from tacit.deliver.server.estimates import RateEstimator
+from tacit.deliver.server.prices import price_menu
 from tacit.deliver.server.selection import AdSelection, select_ads
 from tacit.deliver.server.values import ContextValues
 from tacit.errors import BadInput
@@ -59,6 +61,7 @@ class CandidateServer:
     fewest_requests  a finer node is named in an answer only if at least this number of requests was counted
                      there (with noise: and four deviations more); an exact point where one person was once is
                      nobody's business
+    rules            how menus are priced
 
     Guarantee:  none of its own: whoever answers has learnt what was disclosed, and nothing else of the person.
     Neighbours: two contexts that disclose the same get the same answer.
@@ -74,6 +77,7 @@ class CandidateServer:
     bids: Sequence[Bid]
     ctr_floor: float = 0.0
     fewest_requests: float = 10.0
+    rules: Rules = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         expect_bids(self.bids, range(self.counts.ads), self.nodes.hierarchy)
@@ -108,9 +112,18 @@ class CandidateServer:
         return ContextValues.of(rates, chance, payments, self.ctr_floor)
 
     def send(
-        self, node: Node, ads: Sequence[int], most_finer_rates: int = 1000, without: tuple[Node, ...] = ()
+        self,
+        node: Node,
+        ads: Sequence[int],
+        most_finer_rates: int = 1000,
+        without: tuple[Node, ...] = (),
+        public_rates: Floats | None = None,
     ) -> Menu:
-        """The menu of these ads, with what a device needs to know of them."""
+        """The menu of these ads, ranked and priced, with what a device needs to know of them.
+
+        They are ranked by the rates of the counts, or by `public_rates`, one for every ad by number: those of
+        a model, say.
+        """
         most = expect.whole("most_finer_rates", most_finer_rates, at_least=0)
         pays = self._pays(node)
         chosen = np.unique(np.asarray(ads, np.int64))
@@ -119,7 +132,9 @@ class CandidateServer:
                 raise BadInput(
                     f"node {node}: expected ads with statistics and a bid that holds there, got ad {ad}"
                 )
-        if without:
+        if public_rates is not None:
+            public = np.asarray(public_rates, np.float64)[chosen]
+        elif without:
             levels, contexts, chance = self._contexts(node, without)
             public = chance @ self._rates(levels, contexts, chosen)
         else:
@@ -128,7 +143,7 @@ class CandidateServer:
         finer: dict[Node, dict[int, float]] = {}
         for each in sorted(self._finer(node, without, chosen, public, micros), reverse=True)[:most]:
             finer.setdefault(each.node, {})[each.ad] = each.rate
-        return Menu(node, chosen, micros, public, finer)
+        return price_menu(node, chosen, micros, public, self.rules, finer=finer, ctr_floor=self.ctr_floor)
 
     @cached_property
     def _answers(self) -> Callable[..., CandidateAnswer]:
