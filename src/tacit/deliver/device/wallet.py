@@ -7,8 +7,8 @@ spends on requests whose public forecast is worth it, and states what that promi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation, Unit, UnitKind, Window
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,77 @@ class Wallet:
         return replace(self, spent=self.total - left + asked, in_window=self.window.index(now))
 
 
+NEVER: int = np.iinfo(np.int64).min
+"""The window of a device that has not paid yet, in a column of windows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Wallets:
+    """The wallets of many devices, as columns; `wallet(i)` is device i's own.
+
+    total, most_per_request, window, ad_tech   as in each `Wallet`
+    unit        what was spent is written in whole multiples of 1 / unit
+    spent       by device, in the window `in_window`; NEVER where nothing was paid yet
+
+    Guarantee:  of each device, that of its `Wallet`: this one refuses, and leaves behind, what that would.
+    Neighbours: all private data of one device in a window, replaced.
+    Assumes:    what `Wallet` assumes. Where many devices are simulated together, each still sees its own only.
+    Source:     `Wallet`.
+    """
+
+    total: Fraction
+    most_per_request: Fraction
+    window: Window
+    ad_tech: str | None
+    unit: int
+    spent: NDArray[Any] = field(repr=False)
+    in_window: Integers = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.spent)
+
+    def wallet(self, device: int) -> Wallet:
+        """One device's own."""
+        seen, spent = int(self.in_window[device]), Fraction(int(self.spent[device]), self.unit)
+        own = None if seen == NEVER else seen
+        return Wallet(self.total, self.most_per_request, self.window, spent, own, self.ad_tech)
+
+    def left(self, device: Integers, now: Integers) -> NDArray[Any]:
+        """What each of these devices can still spend at its second, in units; a clock set back is refused."""
+        index, last = self._windows(now), self.in_window[device]
+        if (index < last).any():
+            raise BadInput("expected now in the wallet's window or a later one, got an earlier second")
+        return self._whole(self.total) - np.where(index > last, 0, self.spent[device])
+
+    def spend(self, device: Integers, amounts: NDArray[Any], now: Integers) -> Wallets:
+        """The wallets after one more choice on each of these devices; all are refused before one changes."""
+        if len(np.unique(device)) < len(device):
+            raise BadInput("expected each device once in a turn, got one twice")
+        left = self.left(device, now)
+        if (amounts < 0).any() or (amounts > self._whole(self.most_per_request)).any():
+            raise BadInput(
+                f"expected epsilons in 0..{float(self.most_per_request):g}, the most for one, got others"
+            )
+        if (amounts > left).any():
+            at = int(np.argmax(amounts > left))
+            spent, asked = (
+                Fraction(int(one), self.unit) for one in (self._whole(self.total) - left[at], amounts[at])
+            )
+            raise BudgetExceeded(
+                f"wallet of device {int(device[at])}", asked=Budget(asked), spent=Budget(spent),
+                reserved=Budget.NOTHING, limit=Budget(self.total),
+            )  # fmt: skip
+        after, windows = self.spent.copy(), self.in_window.copy()
+        after[device], windows[device] = self._whole(self.total) - left + amounts, self._windows(now)
+        return replace(self, spent=after, in_window=windows)
+
+    def _windows(self, now: Integers) -> Integers:
+        return (now - self.window.origin) // self.window.seconds
+
+    def _whole(self, epsilon: Fraction) -> int:
+        return math.floor(epsilon * self.unit)
+
+
 THRESHOLDS = 64
 """How many thresholds are tried when one is learnt."""
 
@@ -162,7 +234,16 @@ class BudgetPolicy:
         """A device's own book, with nothing spent."""
         return Wallet(self._exact_total, self._amounts[-1], self.window, ad_tech=self.ad_tech)
 
-    def expect_own(self, wallet: Wallet) -> None:
+    def wallets(self, devices: int) -> Wallets:
+        """The books of many devices, with nothing spent."""
+        own, count = self.wallet(), expect.whole("devices", devices, at_least=1)
+        unit = math.lcm(*(number.denominator for number in (*self._amounts, own.total)))
+        # Python's whole numbers, which are slow, only where 64 bits are too few.
+        spent = np.zeros(count, np.int64 if own.total * unit < 2**63 else object)
+        never = np.full(count, NEVER, np.int64)
+        return Wallets(own.total, own.most_per_request, own.window, own.ad_tech, unit, spent, never)
+
+    def expect_own(self, wallet: Wallet | Wallets) -> None:
         """Refuse a wallet by which more could be spent than is promised here; a stricter one will do."""
         own = self.wallet()
         if wallet.ad_tech != own.ad_tech:
@@ -195,16 +276,42 @@ class BudgetPolicy:
         Rows beyond the last whole period are not dealt with, and have NaN.
         """
         gains = _checked_forecasts(forecasts, self.ladder, expect.whole("requests", requests, at_least=1))
-        periods = len(gains) // requests
-        cut = gains[: periods * requests].reshape(periods, requests, -1)
-        amounts, total = self._whole_amounts
-        shown = np.array([float(amount) for amount in self._amounts])
-        spent, left = np.full(len(gains), np.nan), np.full(periods, total, amounts.dtype)
-        for turn in range(requests):
-            steps = self._steps(cut[:, turn], amounts <= left[:, None])
-            left = left - amounts[steps]
-            spent[: periods * requests].reshape(periods, requests)[:, turn] = shown[steps]
+        whole = len(gains) // requests * requests
+        device = np.arange(whole) // requests
+        now = np.full(whole, self.window.origin)
+        steps, _ = self.spend_by_turns(gains[:whole], self.wallets(whole // requests), device, now)
+        spent = np.full(len(gains), np.nan)
+        spent[:whole] = np.array([float(amount) for amount in self._amounts])[steps]
         return spent
+
+    def spend_by_turns(
+        self,
+        forecasts: Floats,
+        wallets: Wallets,
+        device: Integers,
+        now: Integers,
+        pays: NDArray[np.bool_] | None = None,
+    ) -> tuple[Integers, Wallets]:
+        """Which step of the ladder each of many requests takes (0: none), and the wallets that have paid.
+
+        Requests have forecast gains (requests, ladder), a device and a second each, in the order in which they
+        arrive at a device. The first of every device are dealt with at once, then the second, as `epsilon` and
+        `Wallet.spend` would one by one. `pays` (requests, 1 + ladder) is False where a step spends nothing.
+        """
+        self.expect_own(wallets)
+        scaled = [amount * wallets.unit for amount in self._amounts]
+        if any(amount.denominator > 1 for amount in scaled):
+            raise BadInput("expected wallets in which every step of the ladder is whole, got others")
+        amounts: NDArray[Any] = np.array([int(amount) for amount in scaled], wallets.spent.dtype)
+        charged = amounts[None] if pays is None else np.where(pays, amounts, 0)
+        most = min(wallets.most_per_request, wallets.total) * wallets.unit
+        steps = np.zeros(len(forecasts), np.int64)
+        for rows in _turns(device):
+            purse = np.minimum(wallets.left(device[rows], now[rows]), math.floor(most))
+            steps[rows] = self._steps(forecasts[rows], amounts <= purse[:, None])
+            due = charged[0 if pays is None else rows, steps[rows]]
+            wallets = wallets.spend(device[rows], due, now[rows])
+        return steps, wallets
 
     def forecast(self, forecasts: ArrayLike, requests: int) -> float:
         """The forecast gain per request over those periods."""
@@ -257,21 +364,23 @@ class BudgetPolicy:
     def _exact_total(self) -> Fraction:
         return expect.positive("total", self.total)
 
-    @cached_property
-    def _whole_amounts(self) -> tuple[NDArray[Any], int]:
-        """Amounts and total in one unit in which all of them are whole."""
-        unit = math.lcm(*(number.denominator for number in (*self._amounts, self._exact_total)))
-        total = int(self._exact_total * unit)
-        # Python's whole numbers, which are slow, only where 64 bits are too few.
-        kind = np.int64 if total < 2**63 else object
-        return np.array([int(amount * unit) for amount in self._amounts], dtype=kind), total
-
     def _steps(self, gains: Floats, payable: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Which amount to spend, by its place; gains (rows, ladder), payable (rows, 1 + ladder)."""
         worth = np.c_[np.zeros(len(gains)), gains] - self.threshold * np.r_[0.0, self.ladder]
         worth[~payable.astype(np.bool_)] = -np.inf
         steps: NDArray[np.int64] = np.argmax(worth, axis=1).astype(np.int64)
         return steps
+
+
+def _turns(device: Integers) -> Iterator[Integers]:
+    """The first request of every device, then the second, and so on: rows, in each turn a device once."""
+    order = np.argsort(device, kind="stable")
+    ordered, place = device[order], np.arange(len(device))
+    first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]][: len(device)])
+    turn = np.empty(len(device), np.int64)
+    turn[order] = place - np.repeat(first, np.diff(np.r_[first, len(device)]))
+    by_turn = np.argsort(turn, kind="stable")
+    yield from np.split(by_turn, np.cumsum(np.bincount(turn))[:-1])
 
 
 def _checked_forecasts(forecasts: ArrayLike, ladder: tuple[float, ...], requests: int) -> Floats:
