@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+from tacit import pipeline
 from tacit.cleanroom.model.learning import predict
 from tacit.cleanroom.protocol.modes import RECORD, RELATION
 from tacit.cli import main
@@ -28,8 +29,8 @@ from tacit.data.generators.town import (
     Town,
     disclosed_moments,
 )
-from tacit.deliver.auction.choices import Greedy, NonPersonalised
-from tacit.deliver.auction.planned_choices import planned_rule
+from tacit.deliver.auction.devices import ExactDevices, PublicDevices
+from tacit.deliver.protocol.menu import Menu
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, BudgetExceeded, LedgerConflict
 from tacit.gather.client.contributions import Event
@@ -46,11 +47,12 @@ from tacit.pipeline import (
     DEVICES,
     LOG,
     VALUE_MICROS,
-    WORTH_ASKING,
     Day,
     Privacy,
+    _shuffled,
     choose_candidates,
     learn_purchases,
+    planned_devices,
     serve,
     train_for_devices,
     train_for_server,
@@ -60,7 +62,7 @@ from tacit.privacy.ledger.lines import Line
 from tacit.privacy.releases import ShuffledChoice
 from tacit.privacy.shuffling import amplification
 from tacit.store.ledger import LedgerStore
-from tacit.town import PURCHASE, click_examples, purchase_examples
+from tacit.town import PURCHASE, click_examples, disclosed_menus, purchase_examples
 from tacit.train.estimator import Estimator
 from tacit.train.evaluation.measures import auc
 from tacit_lab.studies.day import comparison
@@ -188,27 +190,55 @@ def test_what_was_paid_for_is_not_trained_again_for_nothing(books: LedgerStore, 
 
 
 def test_a_device_s_wallet_binds(found: DayComparison) -> None:
-    rule = planned_rule(WORTH_ASKING, found.privacy.choice)
-    with pytest.raises(BadInput, match="epsilon"):
-        serve(SMALL, found.tacit.menus, found.tacit.device, rule, Simulation(1), wallet=Fraction(3))
+    """With a wallet of 3 a choice of 2 is paid once: at other visits the public best is shown."""
+    day = found.tacit
+    poor = planned_devices(SMALL, found.privacy.choice, 3)
+    served = serve(SMALL, day.menus, day.device, poor, Simulation(1))
+    moments = _shuffled(SMALL.today(), Simulation(1))  # the same draws: who came when
+    spent = np.bincount(moments.person, served.epsilon_spent, SMALL.people)
+    assert set(spent.tolist()) <= {0.0, 2.0}
+    assert (spent == 2).any()
+    unpaid = served.epsilon_spent == 0
+    best = np.array([menu.ads[0] for menu in day.menus])
+    assert np.array_equal(served.ad[unpaid], best[served.menu[unpaid]])
+    rich = serve(SMALL, day.menus, day.device, planned_devices(SMALL, 2, 6), Simulation(1))
+    assert rich.epsilon_spent.sum() > served.epsilon_spent.sum()
+    assert rich.epsilon_spent.sum() == found.tacit.served.epsilon_spent.sum(), "three visits of 2"
+    with pytest.raises(BadInput, match="expected a ladder up to total = 1 at most, got 2"):
+        planned_devices(SMALL, 2, 1)
 
 
 def test_menus_are_made_of_what_was_released_and_bids_of_predicted_purchases(found: DayComparison) -> None:
     """By statistics, the server's model and the conversion model alone: no device's model, no visitor."""
     day, menus = found.tacit, found.tacit.menus
     again = choose_candidates(SMALL, day.statistics, day.server, day.purchases)
-    assert np.array_equal(again.ads, menus.ads)
-    assert np.array_equal(again.rates, menus.rates)
-    assert menus.ads.shape == (12, CANDIDATES)
-    assert all(len(set(row)) == CANDIDATES for row in menus.ads.tolist())
+    ads, rates, bids = (
+        np.array([getattr(menu, name) for menu in menus]) for name in ("ads", "rates", "bid_micros")
+    )
+    assert np.array_equal(ads, [menu.ads for menu in again])
+    assert np.array_equal(rates, [menu.rates for menu in again])
+    assert ads.shape == (12, CANDIDATES)
+    assert all(len(set(row)) == CANDIDATES for row in ads.tolist())
     everywhere = disclosed_moments()
     assert everywhere.disclosed.tolist() == list(range(12))
-    assert menus.nodes[5] == str(SMALL.hierarchy.at(everywhere.contexts()[5], DISCLOSED))
+    assert menus[5].node == SMALL.hierarchy.at(everywhere.contexts()[5], DISCLOSED)
     rows = Moments(*(np.repeat(column, CANDIDATES) for column in everywhere))
-    shown = ShownAds(rows, menus.ads.ravel(), np.zeros(menus.ads.size, bool))
+    shown = ShownAds(rows, ads.ravel(), np.zeros(ads.size, bool))
     bought = expit(predict(day.purchases, purchase_examples(shown), PURCHASE))
-    assert np.array_equal(menus.bid_micros.ravel(), np.floor(VALUE_MICROS * bought))
-    assert np.allclose(menus.rates.ravel(), day.server.predict(click_examples(shown)))
+    assert np.array_equal(bids.ravel(), np.floor(VALUE_MICROS * bought))
+    assert np.allclose(rates.ravel(), day.server.predict(click_examples(shown)))
+
+
+def test_a_network_with_little_room_makes_menus_short(
+    found: DayComparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """900 visits a day, of 2,030 bytes an ad: 50 bytes a second are room for two ads a visit."""
+    monkeypatch.setattr(pipeline, "FREE_BYTES_PER_SECOND", 50)
+    day = found.tacit
+    few = choose_candidates(SMALL, day.statistics, day.server, day.purchases)
+    assert {len(menu) for menu in few} == {2}
+    served = serve(SMALL, few, day.device, planned_devices(SMALL, 2, 6), Simulation(1))
+    assert all(ad in few[menu].ads for menu, ad in zip(served.menu, served.ad, strict=True))
 
 
 def test_the_secret_purchases_do_not_reach_the_shared_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,15 +268,20 @@ def test_what_is_public_of_an_impression_holds_nothing_finer_than_was_disclosed(
 
 def test_reports_name_their_menu_and_come_in_an_order_that_tells_nothing(found: DayComparison) -> None:
     day = found.tacit
-    one, two = (
-        serve(SMALL, day.menus, day.device, NonPersonalised(), Simulation(seed), wallet=None) for seed in (7, 8)
-    )
+    one, two = (serve(SMALL, day.menus, day.device, PublicDevices(), Simulation(seed)) for seed in (7, 8))
     assert sorted(one.menu) == sorted(two.menu) == sorted(SMALL.today().disclosed)
     assert not np.array_equal(one.menu, two.menu)
     assert not np.array_equal(one.menu, SMALL.today().disclosed), "people in a row"
     named = one.charges.impressions.auction
     assert named is not None
-    assert set(named.tolist()) <= set(day.menus.nodes), "a report says no more of its request"
+    assert set(named.tolist()) <= {menu.name for menu in day.menus}, "a report says no more of its request"
+
+
+def test_a_device_discloses_a_district_and_a_kind_and_no_more(found: DayComparison) -> None:
+    moments = SMALL.today()
+    assert np.array_equal(disclosed_menus(SMALL, moments, found.tacit.menus), moments.disclosed)
+    with pytest.raises(BadInput, match="expected a menu for every context that is disclosed, got none"):
+        disclosed_menus(SMALL, moments, found.tacit.menus[1:])
 
 
 def test_what_is_shown_was_on_the_menu_and_what_is_charged_adds_up(found: DayComparison) -> None:
@@ -260,7 +295,7 @@ def test_what_is_shown_was_on_the_menu_and_what_is_charged_adds_up(found: DayCom
         assert set(charges.by_campaign) <= set(range(ADS // ADS_EACH))
         assert {line.reason.setter for line in lines if line.reason.setter >= 0} <= set(range(ADS // ADS_EACH))
     menus, served = found.tacit.menus, found.tacit.served
-    assert (menus.ads[served.menu] == served.ad[:, None]).any(axis=1).all()
+    assert all(ad in menus[menu].ads for menu, ad in zip(served.menu, served.ad, strict=True))
 
 
 def test_a_choice_spends_at_most_what_was_said_and_nothing_where_nothing_is_won(found: DayComparison) -> None:
@@ -289,11 +324,17 @@ def test_the_adapter_learns_what_the_others_purchases_do_not_tell(found: DayComp
 
 
 def test_prices_do_not_depend_on_what_devices_know(found: DayComparison) -> None:
-    """Two device models, one price for each place of each menu."""
+    """Two device models, one price for each place of each menu: the menu's own."""
+    named = {menu.name: menu for menu in found.tacit.menus}
 
     def prices(device: Estimator) -> dict[tuple[str, int], int]:
-        served = serve(SMALL, found.tacit.menus, device, Greedy(), Simulation(5), wallet=None)
-        return {(str(line.auction), line.reason.rank): line.amount_micros for line in served.charges.lines()}
+        served = serve(SMALL, found.tacit.menus, device, ExactDevices(), Simulation(5))
+        lines = list(served.charges.lines())
+        for line in lines:
+            menu: Menu = named[str(line.auction)]
+            assert line.amount_micros == menu.price_micros[line.reason.rank]
+            assert line.campaign == menu.ads[line.reason.rank] // ADS_EACH
+        return {(str(line.auction), line.reason.rank): line.amount_micros for line in lines}
 
     ours, theirs = prices(found.tacit.device), prices(found.exact.device)
     both = ours.keys() & theirs.keys()
@@ -360,7 +401,7 @@ def test_where_personalisation_adds_nothing_nothing_can_be_kept(found: DayCompar
 def test_days_are_measured_by_the_models_they_are_named_for(found: DayComparison) -> None:
     """Without personalisation means the first of tacit's own menus, whatever devices know."""
     menus = found.tacit.menus
-    first = menus.ads[np.arange(12), np.argmax(menus.bid_micros * menus.rates, axis=1)]
+    first = np.array([menu.ads[np.argmax(menu.bid_micros * menu.rates)] for menu in menus])
     assert np.array_equal(found.impersonal.ad, first[found.impersonal.menu])
     at_2 = dict(found.frontier)[2.0]
     assert at_2.click_rate == pytest.approx(found.tacit.served.click_rate, abs=0.02)

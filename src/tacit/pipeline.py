@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from tacit import expect
 from tacit.bill.charges import Charges, charge
 from tacit.cleanroom.in_process import room_in_process
 from tacit.cleanroom.model.learning import LearnSettings, predict, pretrain, tune_adapter
@@ -27,24 +28,16 @@ from tacit.cleanroom.platform.training import train_adapter
 from tacit.cleanroom.protocol.tokens import token_key, tokens
 from tacit.cleanroom.room.store import RoomLedger
 from tacit.data.generators import town as places
-from tacit.data.generators.town import (
-    ADS,
-    ADVERTISERS,
-    DISCLOSED,
-    SECRETIVE,
-    Moments,
-    ShownAds,
-    Town,
-    disclosed_moments,
-)
-from tacit.deliver.auction.blocks import AuctionBlock, AuctionNames, PublicCandidates, Rates
-from tacit.deliver.auction.choices import ChoiceRule, Greedy
-from tacit.deliver.auction.market import Arm, choose_block, make_impressions
-from tacit.deliver.auction.planned_choices import planned_rule
+from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Moments, Town
+from tacit.deliver.auction.devices import Devices, ExactDevices, PlannedDevices, Visits, choose_for_devices
+from tacit.deliver.device.wallet import BudgetPolicy
 from tacit.deliver.protocol.forecasts import Spread
+from tacit.deliver.protocol.menu import BYTES_AN_AD, Menu
+from tacit.deliver.protocol.plans import Planner
 from tacit.deliver.server.bids import Bid
 from tacit.deliver.server.candidates import CandidateServer
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
+from tacit.deliver.server.selection import candidates_for_load
 from tacit.errors import LedgerConflict
 from tacit.gather.client.contributions import Event
 from tacit.gather.estimate.plan import plan_run as plan_counts
@@ -58,12 +51,20 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.randomness import Source
-from tacit.privacy.units import Relation, Unit, UnitKind
+from tacit.privacy.units import Relation, Unit, UnitKind, Window
 from tacit.schema.contexts.hierarchy import Node
 from tacit.schema.contexts.nodes import ContextNodes
 from tacit.schema.counts import Counts
-from tacit.schema.impressions import Impressions
-from tacit.town import PURCHASE, click_examples, purchase_examples
+from tacit.town import (
+    PURCHASE,
+    click_examples,
+    device_rates,
+    disclosed_menus,
+    draw_events,
+    every_ad_everywhere,
+    owed_by_advertisers,
+    purchase_examples,
+)
 from tacit.train.estimator import Estimator
 from tacit.train.methods import Hybrid, LabelDp, Plain, TrainingMethod
 from tacit.train.models.factorization_machine import LogisticRegression
@@ -76,7 +77,8 @@ Integers = NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
 
-CANDIDATES = 6  # that a device is sent
+CANDIDATES = 6  # that a device is sent, where the network has room for them
+FREE_BYTES_PER_SECOND, CREATIVE_BYTES = 1_000_000, 2_000
 VALUE_MICROS = 4_000_000  # of a purchase, to every advertiser
 DELTA = "1e-6"
 WORTH_ASKING = Spread(0.5)  # how far apart ads are for one person, guessed low: too low a guess is safe
@@ -127,17 +129,6 @@ class Statistics:
 
 
 @dataclass(frozen=True, eq=False)
-class Menus:
-    """What the server answers to a disclosed context: the same ads, bids and rates to everybody who discloses
-    it. Rows are `nodes`, columns are places: (nodes, CANDIDATES)."""
-
-    nodes: tuple[str, ...]
-    ads: Integers
-    bid_micros: Integers
-    rates: Floats
-
-
-@dataclass(frozen=True, eq=False)
 class ServedDay:
     """A day's visits: which ads were shown, what came of them, and what is owed. `click_rate` is the mean true
     rate of what was shown, `worth_micros` what purchases are worth that follow in expectation."""
@@ -159,7 +150,7 @@ class Day:
     server: Estimator
     device: Estimator
     purchases: ConversionModel
-    menus: Menus
+    menus: tuple[Menu, ...]
     served: ServedDay
 
 
@@ -189,8 +180,8 @@ def run_day(
     device = train_for_devices(town, privacy, ledger, source, told)
     purchases = learn_purchases(town, privacy, ledger, source, told)
     menus = choose_candidates(town, statistics, server, purchases, told)
-    rule: ChoiceRule = Greedy() if privacy is None else planned_rule(WORTH_ASKING, privacy.choice)
-    served = serve(town, menus, device, rule, source, told, wallet=None if privacy is None else privacy.wallet)
+    devices = ExactDevices() if privacy is None else planned_devices(town, privacy.choice, privacy.wallet)
+    served = serve(town, menus, device, devices, source, told)
     return Day(statistics, server, device, purchases, menus, served)
 
 
@@ -273,83 +264,76 @@ def choose_candidates(
     server: Estimator,
     purchases: ConversionModel,
     told: Progress = no_progress,
-) -> Menus:
-    """Deliver, the server's part: a few ads for each context that can be disclosed.
+) -> tuple[Menu, ...]:
+    """Deliver, the server's part: a few ads for each context that can be disclosed, ranked and priced.
 
     Made of what was released above, and of shared purchases, which bids follow: of nothing else.
     """
-    everywhere, ads = disclosed_moments(), np.arange(ADS)
-    each, ad = np.repeat(np.arange(len(everywhere.person)), ADS), np.tile(ads, len(everywhere.person))
-    rows = Moments(*(column[each] for column in everywhere))
-    rates = server.predict(click_examples(ShownAds(rows, ad, np.zeros(len(ad), bool)))).reshape(-1, ADS)
-    bought = predict(purchases, purchase_examples(ShownAds(rows, ad, np.zeros(len(ad), bool))), PURCHASE)
+    everywhere, shown = every_ad_everywhere()
+    rates = server.predict(click_examples(shown)).astype(np.float64).reshape(-1, ADS)
+    bought = predict(purchases, purchase_examples(shown), PURCHASE)
     bids = np.floor(VALUE_MICROS * expit(bought)).astype(np.int64).reshape(-1, ADS)
     nodes = [town.hierarchy.at(context, DISCLOSED) for context in everywhere.contexts()]
-    listed = [Bid(int(ad), node, int(bids[at, ad])) for at, node in enumerate(nodes) for ad in ads]
+    listed = [Bid(ad, node, int(bids[at, ad])) for at, node in enumerate(nodes) for ad in range(ADS)]
     answering = CandidateServer(statistics.nodes, statistics.counts, MomentShrinkage(), listed)
-    chosen = []
+    load = Fraction(town.people * town.visits_each, Window.days(1).seconds)
+    k = candidates_for_load(FREE_BYTES_PER_SECOND, load, BYTES_AN_AD + CREATIVE_BYTES, most=CANDIDATES)
+    menus = []
     for at, node in enumerate(nodes):
-        chosen.append(_candidates(answering, node))
+        menus.append(answering.send(node, _candidates(answering, node, k), 0, public_rates=rates[at]))
         told("choosing candidates", at + 1, len(nodes))
-    sent, row = np.array(chosen), np.arange(len(nodes))[:, None]
-    return Menus(tuple(map(str, nodes)), sent, bids[row, sent], rates.astype(np.float64)[row, sent])
+    return tuple(menus)
+
+
+def planned_devices(town: Town, epsilon: expect.Number, wallet: expect.Number) -> PlannedDevices:
+    """Everybody's device: asks its model where that should be worth `epsilon`, up to `wallet` in the day."""
+    policy = BudgetPolicy(float(wallet), (float(epsilon),), threshold=0.0, window=Window.days(1))
+    return PlannedDevices(Planner(WORTH_ASKING), policy, policy.wallets(town.people))
 
 
 def serve(
     town: Town,
-    menus: Menus,
+    menus: tuple[Menu, ...],
     device: Estimator,
-    rule: ChoiceRule,
+    devices: Devices,
     source: Source,
     told: Progress = no_progress,
-    *,
-    wallet: Fraction | None,
 ) -> ServedDay:
-    """Deliver, the devices' part, and bill: each chooses by what only it knows; what was shown is shuffled, and
-    charged exactly, at prices that depend on nothing only a device knows.
+    """Deliver, the devices' part, and bill: each discloses, plans, pays and chooses by what only it knows; what
+    was shown is shuffled, and charged exactly, at its menu's price, whatever a device knows.
 
-    `wallet` is what a device may spend in this call, which is its whole day; None where nobody counts. More is
-    refused before anything is drawn. A click is reported as it is, and no epsilon covers it.
+    Who has nothing left shows the public best. A click is reported as it is, and no epsilon covers it.
     """
     moments = _shuffled(town.today(), source)
-    visits = len(moments.person)
-    menu = moments.disclosed
-    ads = menus.ads[menu]
-    told("choosing on devices", 0, visits)
-    rows = Moments(*(np.repeat(column, CANDIDATES) for column in moments))
-    known = device.predict(click_examples(ShownAds(rows, ads.ravel(), np.zeros(ads.size, bool))))
-    true = town.click_rates(moments, ads)
-    names = AuctionNames(np.array(menus.nodes)[menu])  # all that a report says of its request
-    public = PublicCandidates(
-        np.arange(visits + 1) * CANDIDATES, menus.bid_micros[menu].ravel(), Rates(menus.rates[menu].ravel()),
-        campaign=ads.ravel(), names=names,
+    menu = disclosed_menus(town, moments, menus)
+    visits = Visits(menu, moments.person, now=np.zeros_like(menu))  # the day is one window
+    told("choosing on devices", 0, len(visits))
+    chosen = choose_for_devices(
+        menus, visits, device_rates(device, moments, menus, menu), devices, source,
+        store=lambda _: None, simulated=not source.fit_for_release,  # made-up devices forget with the day
     )  # fmt: skip
-    block = AuctionBlock(public, Rates(known.astype(np.float64)), Rates(true.ravel()), moments.person)
-    arm = Arm(rule)
-    offers, chosen = choose_block(block, arm, source.words, epsilon_left=wallet)
-    reported = make_impressions(block, arm.rules, offers.shown(chosen))
-    told("choosing on devices", visits, visits)
-    ad = reported.campaign
+    told("choosing on devices", len(visits), len(visits))
+    ad = chosen.impressions.campaign
     rates = town.click_rates(moments, ad)
-    clicked = _happen(rates, source)
+    clicked = draw_events(rates, source)
     return ServedDay(
         menu=menu,
         ad=ad,
         clicked=clicked,
-        charges=charge(_for_advertisers(reported), clicked),
+        charges=charge(owed_by_advertisers(chosen.impressions), clicked),
         click_rate=float(rates.mean()),
         worth_micros=VALUE_MICROS * float((rates * town.buy_rates(moments, ad)).sum()),
-        epsilon_spent=rule.epsilon(offers),
+        epsilon_spent=chosen.epsilon_spent,
     )
 
 
-def _candidates(answering: CandidateServer, node: Node) -> list[int]:
+def _candidates(answering: CandidateServer, node: Node, k: int) -> list[int]:
     """The ads that earn most over the contexts below a node; then those that are worth most on average, which
     a person may still like best."""
-    earning = answering.answer(node, CANDIDATES).selection.ads.tolist()
+    earning = answering.answer(node, k).selection.ads.tolist()
     values = answering.values(node)
     others = values.ads[np.argsort(-values.first_gains, kind="stable")].tolist()
-    return sorted(list(dict.fromkeys(earning + others))[:CANDIDATES])
+    return list(dict.fromkeys(earning + others))[:k]
 
 
 def _train(
@@ -387,14 +371,3 @@ def _shuffled(moments: Moments, source: Source) -> Moments:
     """In an order that tells nothing: as they leave a shuffler."""
     order = np.argsort(source.words(len(moments.person)), kind="stable")
     return Moments(*(column[order] for column in moments))
-
-
-def _for_advertisers(shown: Impressions) -> Impressions:
-    """The same, owed by advertisers instead of ads; codes below 0 are no campaign."""
-    setter = np.where(shown.setter >= 0, shown.setter // places.ADS_EACH, shown.setter)
-    return replace(shown, campaign=shown.campaign // places.ADS_EACH, setter=setter)
-
-
-def _happen(rates: Floats, source: Source) -> NDArray[np.bool_]:
-    """What people did, made up."""
-    return source.words(len(rates)) < (rates * 2.0**64).astype(np.uint64)

@@ -16,6 +16,7 @@ from tacit.exports import front_door
 if TYPE_CHECKING:
     from tacit.deliver.auction.blocks import AuctionBlock, PublicCandidates, Rates, make_offers
     from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopChoiceRule
+    from tacit.deliver.auction.devices import ExactDevices, PlannedDevices, PublicDevices, choose_for_devices
     from tacit.deliver.auction.incentives import measure_shading
     from tacit.deliver.auction.logs import AuctionLogColumns, generated_blocks, logged_blocks
     from tacit.deliver.auction.market import Arm, measure, show_block
@@ -48,6 +49,7 @@ else:
         {
             "auction.blocks": "AuctionBlock PublicCandidates Rates make_offers",
             "auction.choices": "Greedy NonPersonalised TopChoiceRule",
+            "auction.devices": "ExactDevices PlannedDevices PublicDevices choose_for_devices",
             "auction.incentives": "measure_shading",
             "auction.logs": "AuctionLogColumns generated_blocks logged_blocks",
             "auction.market": "Arm measure show_block",
@@ -74,10 +76,10 @@ else:
 
 __all__ = [
     "Arm", "AuctionBlock", "AuctionLogColumns", "BackOff", "Bid", "BudgetPolicy", "CandidateServer",
-    "ChoicePlan", "ClickHistory", "CutBlock", "CutMenu", "DeviceContext", "FirstPrice", "Greedy",
-    "HistoryRates", "IncrementalSelection", "Menu", "MomentShrinkage", "NonPersonalised", "Planner", "PublicCandidates",
+    "ChoicePlan", "ClickHistory", "CutBlock", "CutMenu", "DeviceContext", "ExactDevices", "FirstPrice", "Greedy",
+    "HistoryRates", "IncrementalSelection", "Menu", "MomentShrinkage", "NonPersonalised", "PlannedDevices", "Planner", "PublicCandidates", "PublicDevices",
     "Rates", "Requirement", "Rules", "SecondPrice", "Shrinkage", "Spread", "TopChoiceRule", "Wallet",
-    "candidates_for_load", "choice_table", "choose_locally", "choose_privately", "debias_choices",
+    "candidates_for_load", "choice_table", "choose_for_devices", "choose_locally", "choose_privately", "debias_choices",
     "finest_cut", "finest_cut_with_remainders", "forecast_block", "generated_blocks", "logged_blocks",
     "make_offers", "measure", "measure_shading", "plan_choice", "plan_request", "planned_rule",
     "prepare_choice", "select_ads", "show_block", "smallest_selection",

@@ -141,7 +141,8 @@ class CandidateServer:
             public = self._rates(node.levels, np.array([self.nodes.id(node)]), chosen)[0]
         micros = np.array([pays[ad] for ad in chosen.tolist()], np.int64)
         finer: dict[Node, dict[int, float]] = {}
-        for each in sorted(self._finer(node, without, chosen, public, micros), reverse=True)[:most]:
+        found = self._finer(node, without, chosen, public, micros) if most else ()
+        for each in sorted(found, reverse=True)[:most]:
             finer.setdefault(each.node, {})[each.ad] = each.rate
         return price_menu(node, chosen, micros, public, self.rules, finer=finer, ctr_floor=self.ctr_floor)
 

@@ -17,19 +17,18 @@ from numpy.typing import NDArray
 
 from tacit.cleanroom.model.learning import predict
 from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Town, disclosed_moments
-from tacit.deliver.auction.choices import NonPersonalised
-from tacit.deliver.auction.planned_choices import planned_rule
+from tacit.deliver.auction.devices import PublicDevices
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.entropy import Simulation
 from tacit.pipeline import (
     DEVICES,
     LOG,
-    WORTH_ASKING,
     Day,
     Privacy,
     Progress,
     ServedDay,
     no_progress,
+    planned_devices,
     run_day,
     serve,
 )
@@ -115,11 +114,11 @@ def compare_days(
     """
     day = run_day(town, privacy, ledger, Simulation(seed), told)
     exact = run_day(town, None, ledger, Simulation(seed), told)
-    impersonal = serve(town, day.menus, day.device, NonPersonalised(), Simulation(seed), wallet=None)
+    impersonal = serve(town, day.menus, day.device, PublicDevices(), Simulation(seed))
     frontier = []
     for done, epsilon in enumerate(EPSILONS, start=1):
-        rule = planned_rule(WORTH_ASKING, epsilon)
-        served = serve(town, day.menus, day.device, rule, Simulation(seed), wallet=None)
+        devices = planned_devices(town, epsilon, epsilon * town.visits_each)  # enough for every visit
+        served = serve(town, day.menus, day.device, devices, Simulation(seed))
         frontier.append((epsilon, served))
         told("choosing at other epsilons", done, len(EPSILONS))
     return DayComparison(

@@ -250,7 +250,7 @@ def _day(found: DayComparison) -> str:
         "Yesterday's clicks are counted on people's devices, through a proxy and a server that see none of "
         "them. A publisher's log trains two click models: one for the server, from public features and labels "
         "that were flipped once; one for devices, from what only they know too. A shop that shares no "
-        f"purchases learns in a clean room. For each of {len(found.tacit.menus.nodes)} contexts that can be "
+        f"purchases learns in a clean room. For each of {len(found.tacit.menus)} contexts that can be "
         "disclosed the server picks a few ads, at prices that hold nothing of the visitor; each device chooses "
         "among them, and what was shown is shuffled and charged."
     )
