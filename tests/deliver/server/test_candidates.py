@@ -280,3 +280,47 @@ def test_with_too_much_noise_below_the_disclosed_node_itself_decides() -> None:
     root = Node((2,), ("*",))
     ask = CandidateServer(nodes, counts, MomentShrinkage(), [Bid(ad, root, 100) for ad in range(4)])
     assert len(ask.values(root).weight) <= 2
+
+
+def test_as_few_ads_as_earn_what_is_asked_for() -> None:
+    ask = server(everywhere(*[100] * 5))
+    most = ask.answer(node("*"), k=5).selection
+    for count in range(1, len(most.ads) + 1):
+        wanted = float(most.gains[:count].sum()) * (1 - 1e-9)
+        found = ask.answer(node("*"), k=5, revenue_at_least=wanted)
+        assert found.selection.ads.tolist() == most.ads[:count].tolist()
+        assert set(found.menu.ads) == set(found.selection.ads.tolist())
+        assert ask.answer(node("*"), k=count, revenue_at_least=wanted).menu.ads == found.menu.ads
+        if count > 1:
+            with pytest.raises(BadInput, match=rf"expected room for {count} ads, .* got k = {count - 1}"):
+                ask.answer(node("*"), k=count - 1, revenue_at_least=wanted)
+    with pytest.raises(BadInput, match="at most what all ads together earn"):
+        ask.answer(node("*"), k=5, revenue_at_least=1.01 * most.revenue)
+    with pytest.raises(BadInput, match="a price per ad or the revenue to reach, got both"):
+        ask.answer(node("*"), k=5, price_per_ad=1.0, revenue_at_least=1.0)
+
+
+def test_the_coarsest_disclosure_that_earns_what_is_asked_for() -> None:
+    """One ad a request: by place it is the favourite there, by quarter or for all of the town one for many."""
+    ask = server([*everywhere(100, 100, 100, 100), Bid(4, node("New"), 100)])
+    share = {place: sum(each == place for each, _ in ROWS) / len(ROWS) for place, _ in ROWS}
+    below = {"*": tuple(share), "Old": ("Cafe", "Bakery"), "New": ("Gym", "Pool")}
+    names = {(2,): ("*",), (1,): ("Old", "New"), (0,): tuple(share)}
+    earns = {
+        levels: sum(
+            sum(share[place] for place in below.get(name, (name,)))
+            * ask.answer(node(name), k=1).selection.revenue
+            for name in at
+        )
+        for levels, at in names.items()
+    }
+    assert earns[2,] < earns[1,] < earns[0,]
+    for levels, revenue in earns.items():
+        found = ask.coarsest(1, revenue * (1 - 1e-9))
+        assert found.level == levels
+        assert found.revenue == pytest.approx(revenue)
+        assert len(found.selections) == len(names[levels])
+    with pytest.raises(BadInput, match="that some level reaches with 1 ads"):
+        ask.coarsest(1, 1.01 * earns[0,])
+    old = server([Bid(0, node("Old"), 100)]).coarsest(1, 1.0)  # nobody wants anything coarser than a quarter
+    assert (old.level, len(old.selections)) == ((1,), 1), "and the other quarter earns nothing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -16,7 +16,6 @@ from tacit.deliver.server.selection import (
     IncrementalSelection,
     candidates_for_load,
     coarsest_level,
-    expected_revenue,
     select_ads,
     smallest_selection,
 )
@@ -39,6 +38,14 @@ def small(draw: st.DrawFn) -> ContextValues:
 def made(values: NDArray[np.float64], weight: NDArray[np.float64]) -> ContextValues:
     ads = 100 + 7 * np.arange(len(values), dtype=np.int64)
     return ContextValues(weight, values.astype(np.float32), ads)
+
+
+def expected_revenue(values: ContextValues, chosen: Iterable[int]) -> float:
+    """What a request earns in expectation if the device shows the best of these ads for its exact context."""
+    best = np.zeros(len(values.weight))
+    for ad in chosen:
+        best = np.maximum(best, values.of_ad(int(ad)))
+    return float(values.weight @ best)
 
 
 def table(values: ContextValues) -> NDArray[np.float32]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
-from tacit.deliver.server.bids import Bid, Payments
+from tacit.deliver.server.bids import Bid, Payments, expect_bids, most_specific_bid
 from tacit.deliver.server.selection import select_ads
 from tacit.deliver.server.values import ContextValues
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Steps
-from tacit.schema.contexts.hierarchy import Lattice, Sequence, is_coarser
+from tacit.schema.contexts.hierarchy import Hierarchy, Lattice, Sequence, is_coarser
 from tacit.schema.contexts.tree import Tree
 
 PLACES = Steps("place", Tree.of_paths(["North>Oslo", "North>Bergen", "South>Rome"]))
@@ -21,6 +22,27 @@ CHAIN = Sequence((PLACES, THINGS), [(0, 0), (0, 1), (1, 1), (1, 2)])
 LATTICE = Lattice((PLACES, THINGS))
 CONTEXTS = list(itertools.product(("Oslo", "Bergen", "Rome"), ("Tea", "Coffee", "Golf")))
 ADS = np.array([4, 9], np.int64)
+
+
+def resolved(
+    bids: Iterable[Bid], ads: Iterable[int], hierarchy: Hierarchy
+) -> dict[int, dict[tuple[str, str], int]]:
+    """What each ad pays in each context: the most specific bid above it, and 0 where there is none."""
+    placed = tuple(bids)
+    expect_bids(placed, tuple(ads), hierarchy)
+    above = {
+        (ad, context): [
+            (bid.node, bid.micros)
+            for bid in placed
+            if bid.ad == ad and hierarchy.at(context, bid.node.levels) == bid.node
+        ]
+        for ad in ads
+        for context in CONTEXTS
+    }
+    return {
+        ad: {context: most_specific_bid(found) if (found := above[ad, context]) else 0 for context in CONTEXTS}
+        for ad in ads
+    }
 
 
 def test_the_most_specific_bid_holds_and_none_means_nothing() -> None:
@@ -39,12 +61,8 @@ def test_the_most_specific_bid_holds_and_none_means_nothing() -> None:
         9: {context: 70 if context[0] == "Rome" else 50 for context in CONTEXTS},
     }
     for order in itertools.permutations(bids):
-        payments = Payments.by_bids(order, ADS, CONTEXTS, CHAIN)
-        found = {
-            int(ad): {context: int(m) for context, m in zip(CONTEXTS, row, strict=True) if m}
-            for ad, row in zip(ADS, payments.micros, strict=True)
-        }
-        assert found == expected
+        pays = resolved(order, ADS.tolist(), CHAIN)
+        assert {ad: {context: m for context, m in row.items() if m} for ad, row in pays.items()} == expected
 
 
 def test_random_bids_resolve_as_a_search_along_the_path() -> None:
@@ -52,9 +70,9 @@ def test_random_bids_resolve_as_a_search_along_the_path() -> None:
     for _ in range(30):
         nodes = {node for context in CONTEXTS for node in CHAIN.path(context) if rng.random() < 0.3}
         bids = {node: int(rng.integers(1, 1000)) for node in nodes}
-        payments = Payments.by_bids((Bid(4, n, m) for n, m in bids.items()), ADS[:1], CONTEXTS, CHAIN)
+        pays = resolved((Bid(4, n, m) for n, m in bids.items()), [4], CHAIN)
         along = [next((bids[n] for n in CHAIN.path(context) if n in bids), 0) for context in CONTEXTS]
-        assert payments.micros[0].tolist() == along
+        assert list(pays[4].values()) == along
 
 
 def test_in_a_lattice_the_lower_of_two_that_are_equally_specific_holds() -> None:
@@ -62,14 +80,13 @@ def test_in_a_lattice_the_lower_of_two_that_are_equally_specific_holds() -> None
     north, both = LATTICE.at(("Oslo", "Tea"), (1, 2)), LATTICE.at(("Oslo", "Tea"), (0, 0))
     assert not is_coarser(oslo.levels, tea.levels)
     bids = [Bid(4, oslo, 500), Bid(4, tea, 200), Bid(4, north, 10)]
-    found = dict(zip(CONTEXTS, Payments.by_bids(bids, ADS, CONTEXTS, LATTICE).micros[0].tolist(), strict=True))
+    found = resolved(bids, [4], LATTICE)[4]
     assert found["Oslo", "Tea"] == 200
     assert found["Oslo", "Golf"] == 500
     assert found["Bergen", "Golf"] == 10
     assert found["Bergen", "Tea"] == 10  # the lower of tea and north
     assert found["Rome", "Golf"] == 0
-    more = Payments.by_bids([*bids, Bid(4, both, 900)], ADS, CONTEXTS, LATTICE)
-    assert more.micros[0, CONTEXTS.index(("Oslo", "Tea"))] == 900
+    assert resolved([*bids, Bid(4, both, 900)], [4], LATTICE)[4]["Oslo", "Tea"] == 900
 
 
 def test_bids_that_cannot_be_meant_name_ad_and_node() -> None:
@@ -88,9 +105,9 @@ def test_bids_that_cannot_be_meant_name_ad_and_node() -> None:
     ]
     for bids, message in cases:
         with pytest.raises(BadInput, match=message):
-            Payments.by_bids(bids, ADS, CONTEXTS, CHAIN)
+            expect_bids(bids, ADS.tolist(), CHAIN)
     with pytest.raises(BadInput, match=r"expected bids as Bid\(ad, node, micros\), got tuple"):
-        Payments.by_bids([(4, node, 5)], ADS, CONTEXTS, CHAIN)  # type: ignore[list-item]
+        expect_bids([(4, node, 5)], ADS.tolist(), CHAIN)  # type: ignore[list-item]
 
 
 def test_payments_that_cannot_be_meant() -> None:

@@ -5,7 +5,6 @@ Whole micros. The most specific bid above a context holds there.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,33 +57,6 @@ class Payments:
         if whole.dtype.kind in "iu":
             whole = whole.astype(np.int64)
         return cls(whole, np.arange(len(whole), dtype=np.int64) if ads is None else ads)
-
-    @classmethod
-    def by_bids(
-        cls, bids: Iterable[Bid], ads: Integers, contexts: Sequence[Sequence[Any]], hierarchy: Hierarchy
-    ) -> Payments:
-        """Bids on nodes: the most specific that a context lies below holds there, and 0 where there is none.
-
-        In a lattice two bids may hold of which neither is more specific: then the lower, which both allow.
-        """
-        expect_ads(ads, len(ads))
-        row = {int(ad): place for place, ad in enumerate(ads)}
-        bids = tuple(bids)
-        expect_bids(bids, row, hierarchy)
-        placed = {(row[bid.ad], bid.node): bid.micros for bid in bids}
-        wanted = {node.levels for _, node in placed}
-        below: dict[Node, list[int]] = defaultdict(list)
-        for place, context in enumerate(contexts):
-            for each in wanted:
-                below[hierarchy.at(context, each)].append(place)
-        holds: dict[tuple[int, int], list[tuple[Node, int]]] = defaultdict(list)
-        for (ad, node), micros in placed.items():
-            for place in below.get(node, ()):
-                holds[ad, place].append((node, micros))
-        payments = np.zeros((len(ads), len(contexts)), np.int64)
-        for at, found in holds.items():
-            payments[at] = most_specific_bid(found)
-        return cls(payments, ads)
 
     def rows(self, first: int, end: int) -> Integers:
         """(ads, contexts or 1) of some of the ads, to be multiplied by rates."""

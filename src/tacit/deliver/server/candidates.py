@@ -16,7 +16,14 @@ from tacit.deliver.protocol.prices import Rules
 from tacit.deliver.server.bids import Bid, Payments, expect_bids, most_specific_bid
 from tacit.deliver.server.estimates import RateEstimator
 from tacit.deliver.server.prices import price_menu
-from tacit.deliver.server.selection import AdSelection, select_ads
+from tacit.deliver.server.selection import (
+    AdSelection,
+    LevelSelection,
+    Weighted,
+    coarsest_level,
+    select_ads,
+    smallest_selection,
+)
 from tacit.deliver.server.values import ContextValues
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels, Node, is_coarser
@@ -91,13 +98,24 @@ class CandidateServer:
         price_per_ad: float = 0.0,
         most_finer_rates: int = 1000,
         without: tuple[Node, ...] = (),
+        revenue_at_least: float | None = None,
     ) -> CandidateAnswer:
         """At most k ads for a node, by greedy choice over the contexts below it (see `select_ads`).
 
-        `most_finer_rates` bounds what is sent beside the ads: of the rates below, those that matter most.
+        With `revenue_at_least`, in micros a request, only as many as earn that (see `smallest_selection`);
+        refused where k do not. `most_finer_rates` bounds what is sent beside the ads: of the rates below, those
+        that matter most.
         `without` names children that would have been disclosed by themselves: the answer is for the rest.
         """
-        return self._answers(node, k, price_per_ad, most_finer_rates, without)
+        return self._answers(node, k, price_per_ad, most_finer_rates, without, revenue_at_least)
+
+    def coarsest(self, k: int, revenue_at_least: float) -> LevelSelection[Levels]:
+        """The coarsest level at which k ads earn this many micros a request, if everybody discloses at it.
+
+        Nodes count as often as they were counted; those that no ad wants earn nothing. Refused where no level
+        earns so much.
+        """
+        return coarsest_level(tuple(reversed(self.counts.levels)), self._disclosing, k, revenue_at_least)
 
     def values(self, node: Node, without: tuple[Node, ...] = ()) -> ContextValues:
         """What ads are worth in the contexts below a node that were ever seen, as likely as they were.
@@ -151,12 +169,36 @@ class CandidateServer:
         return lru_cache(KEPT)(self._answered)
 
     def _answered(
-        self, node: Node, k: int, price_per_ad: float, most_finer_rates: int, without: tuple[Node, ...]
+        self,
+        node: Node,
+        k: int,
+        price_per_ad: float,
+        most_finer_rates: int,
+        without: tuple[Node, ...],
+        revenue_at_least: float | None,
     ) -> CandidateAnswer:
-        selection = select_ads(self.values(node, without), k, price_per_ad)
+        values = self.values(node, without)
+        if revenue_at_least is None:
+            selection = select_ads(values, k, price_per_ad)
+        elif price_per_ad:
+            raise BadInput("expected a price per ad or the revenue to reach, got both")
+        else:
+            selection = smallest_selection(values, revenue_at_least)
+            if len(selection.ads) > expect.whole("k", k, at_least=1):
+                needed = f"{len(selection.ads)} ads, which earn {revenue_at_least:.9g} micros a request"
+                raise BadInput(f"node {node}: expected room for {needed}, got k = {k}")
         if not len(selection.ads):
             raise BadInput(f"node {node}: expected an ad that earns more than it costs to send, got none")
         return CandidateAnswer(self.send(node, selection.ads.tolist(), most_finer_rates, without), selection)
+
+    def _disclosing(self, levels: Levels) -> Weighted:
+        """The nodes of a level that ads want: how likely each is disclosed, and what ads are worth below it."""
+        level = self.counts.at(levels)
+        sure = np.flatnonzero((level.total > 0) & (level.total >= DEVIATIONS * level.noise_sd))
+        chance = level.total[sure] / level.total[sure].sum()
+        nodes = [self.nodes.name(levels, at) for at in sure.tolist()]
+        wanted = (pair for pair in zip(chance.tolist(), nodes, strict=True) if self._bids_at(pair[1]))
+        return [(likely, self.values(node)) for likely, node in wanted]
 
     def _rates(self, levels: Levels, nodes: Integers, ads: Integers) -> Floats:
         return self.estimator.rates(self.counts, levels, nodes, ads).rate
@@ -178,6 +220,13 @@ class CandidateServer:
         raise BadInput(f"node {node}: expected statistics of contexts below it, got none")
 
     def _pays(self, node: Node) -> dict[int, int]:
+        """Micros per click of the ads that have a count and a bid at the node; some have."""
+        pays = self._bids_at(node)
+        if not pays:
+            raise BadInput(f"node {node}: expected ads with statistics and a bid that holds there, got none")
+        return pays
+
+    def _bids_at(self, node: Node) -> dict[int, int]:
         """Micros per click of the ads that have a count and a bid at the node."""
         level, place = self.counts.at(node.levels), self.nodes.id(node)
         listed = set(level.ad[level.offsets[place] : level.offsets[place + 1]].tolist())
@@ -187,10 +236,7 @@ class CandidateServer:
                 above = self.nodes.parent(node.levels, bid.node.levels)[place]
                 if self.nodes.name(bid.node.levels, int(above)) == bid.node:
                     found.setdefault(bid.ad, []).append((bid.node, bid.micros))
-        pays = {ad: micros for ad, bids in found.items() if (micros := most_specific_bid(bids))}
-        if not pays:
-            raise BadInput(f"node {node}: expected ads with statistics and a bid that holds there, got none")
-        return pays
+        return {ad: micros for ad, bids in found.items() if (micros := most_specific_bid(bids))}
 
     def _finer(
         self, node: Node, without: tuple[Node, ...], ads: Integers, public: Floats, micros: Integers

@@ -10,7 +10,7 @@ Source: Hardt and Nath, Privacy-aware personalization for mobile advertising, CC
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
@@ -54,14 +54,6 @@ class AdSelection:
     def objective(self) -> float:
         """Revenue less the price of sending."""
         return self.revenue - self.price_per_ad * len(self.ads)
-
-
-def expected_revenue(values: ContextValues, chosen: Iterable[int]) -> float:
-    """What a request earns in expectation if the device shows the best of these ads for its exact context."""
-    best = np.zeros(len(values.weight))
-    for ad in chosen:
-        best = np.maximum(best, values.of_ad(int(ad)))
-    return float(values.weight @ best)
 
 
 def select_ads(
