@@ -31,6 +31,7 @@ from tacit.data.generators.town import (
 )
 from tacit.deliver.auction.devices import ExactDevices, PublicDevices
 from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.server.choice_logs import PUBLIC_COLUMNS
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, BudgetExceeded, LedgerConflict
 from tacit.gather.client.contributions import Event
@@ -70,9 +71,11 @@ from tacit_lab.studies.day import page as figures
 from tacit_lab.studies.day.comparison import (
     SHUFFLED_DELTA,
     DayComparison,
+    choice_log,
     compare_days,
     comparison_json,
     comparison_table,
+    favourites_off,
     line_words,
     most_spent,
     summary,
@@ -304,6 +307,33 @@ def test_a_choice_spends_at_most_what_was_said_and_nothing_where_nothing_is_won(
     assert (found.impersonal.epsilon_spent == 0).all()
     assert (found.shuffled[spent == 0] == 0).all()
     assert (found.shuffled <= float(found.privacy.choice)).all()
+
+
+def test_a_log_of_choices_says_who_likes_what_and_not_who_lied(found: DayComparison) -> None:
+    """At epsilon 25 a choice is the favourite but for a chance below 1e-9, so shares come out exactly; at the
+    day's 2 they come with noise."""
+    day = found.tacit
+
+    def at(epsilon: int) -> tuple[Day, Privacy]:
+        privacy = replace(found.privacy, choice=Fraction(epsilon), wallet=Fraction(3 * epsilon))
+        devices = planned_devices(SMALL, epsilon, 3 * epsilon)
+        return replace(day, served=serve(SMALL, day.menus, day.device, devices, Simulation(1))), privacy
+
+    sure, privacy = at(25)
+    log = choice_log(SMALL, sure, privacy)
+    assert set(log.column_names) <= PUBLIC_COLUMNS
+    exactly = favourites_off(SMALL, sure, log)
+    assert exactly is not None
+    assert exactly < 1e-6
+    noisy = found.favourites_off
+    assert noisy is not None
+    assert 0.01 < noisy < 0.5
+    wrong = log.set_column(log.column_names.index("chosen"), "chosen", [0 * log["chosen"].to_numpy()])
+    assert (favourites_off(SMALL, sure, wrong) or 0) > 0.1, "the public best each time is another log"
+    public = replace(day, served=found.impersonal)
+    assert favourites_off(SMALL, public, choice_log(SMALL, public, found.privacy)) is None
+    rows = {row[0]: row[1:] for row in comparison_table(replace(found, favourites_off=None))}
+    assert rows["learnt: favourites, from choices (points off)"] == ("nobody asked", "known", "nothing")
 
 
 def test_learning_is_worth_it(found: DayComparison) -> None:

@@ -13,11 +13,15 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tacit.cleanroom.model.learning import predict
 from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Town, disclosed_moments
 from tacit.deliver.auction.devices import PublicDevices
+from tacit.deliver.device.choice import planner_for
+from tacit.deliver.device.scores import device_scores
+from tacit.deliver.server.choice_logs import choice_table, debias_choices
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.entropy import Simulation
 from tacit.pipeline import (
@@ -32,12 +36,13 @@ from tacit.pipeline import (
     run_day,
     serve,
 )
+from tacit.privacy.choice.choice import private_ranking
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import Account
 from tacit.privacy.releases import ShuffledChoice
 from tacit.privacy.shuffling import amplification
 from tacit.store.ledger import LedgerStore
-from tacit.town import PURCHASE, click_examples, purchase_examples
+from tacit.town import PURCHASE, click_examples, device_rates, disclosed_menus, purchase_examples
 from tacit.train.estimator import Estimator
 from tacit.train.evaluation.measures import auc
 
@@ -81,6 +86,9 @@ class DayComparison:
     learnt: LearntQuality
     learnt_exactly: LearntQuality
     frontier: Sequence[tuple[float, ServedDay]]
+    favourites_off: (
+        float | None
+    )  # shares of the devices' favourites, from choices alone; None: nobody was asked
     shuffled: Floats  # by visit: epsilon of the choice in its report, among those that look like it
     spent: Sequence[LedgerSpend]
 
@@ -130,6 +138,7 @@ def compare_days(
         learnt=_learnt(town, day),
         learnt_exactly=_learnt(town, exact),
         frontier=frontier,
+        favourites_off=favourites_off(town, day, choice_log(town, day, privacy)),
         shuffled=_shuffled(town, day.served, privacy.choice),
         spent=[_spent(account) for account in ledger.verify().ledger.accounts.values()],
     )
@@ -141,6 +150,45 @@ def learnt_rates(town: Town, day: Day) -> Floats:
     statistics = day.statistics
     ids = np.array([statistics.nodes.id(node) for node in nodes])
     return MomentShrinkage().rates(statistics.counts, DISCLOSED, ids, np.arange(ADS)).rate
+
+
+def choice_log(town: Town, day: Day, privacy: Privacy) -> pa.Table:
+    """What the ad server may keep of the day's choices, a row per visit: menu, public law, and rank."""
+    served, planner = day.served, planned_devices(town, privacy.choice, privacy.wallet).planner
+    plans = [planner_for(menu, planner).plan(menu.public_scores, privacy.choice) for menu in day.menus]
+    asked = served.epsilon_spent > 0
+    rank = [day.menus[at].place[ad] for at, ad in zip(served.menu.tolist(), served.ad.tolist(), strict=True)]
+    return choice_table(
+        {
+            "auction": served.menu,
+            "chosen": rank,
+            "kept": np.where(asked, np.array([plan.kept for plan in plans])[served.menu], 1),
+            "top": np.where(asked, np.array([plan.top for plan in plans], np.int64)[served.menu], 1),
+            "epsilon": served.epsilon_spent,
+        }
+    )
+
+
+def favourites_off(town: Town, day: Day, log: pa.Table) -> float | None:
+    """How far off it is, from a log of choices alone, how often each ad of a menu is a device's favourite: root
+    mean square over menus and their kept ads, as a share of visits. None where nobody was asked."""
+    menus, moments = day.menus, town.today()
+    which = disclosed_menus(town, moments, menus)
+    rates = device_rates(day.device, moments, menus, which)
+    logged = {name: log[name].to_numpy() for name in log.column_names}
+    errors = []
+    for at, menu in enumerate(menus):
+        rows = np.flatnonzero((logged["auction"] == at) & (logged["epsilon"] > 0))
+        if not len(rows):
+            continue
+        law = {name: logged[name][rows] for name in ("kept", "top", "epsilon")}
+        kept, top, size = int(law["kept"][0]), int(law["top"][0]), len(menu)
+        places = np.arange(len(rows) + 1) * size, np.tile(np.arange(size), len(rows))
+        found = debias_choices(*places, logged["chosen"][rows], **law, count=size)
+        scores = device_scores(menu, rates[which == at][:, :size])[:, :kept]
+        favourite = np.bincount(private_ranking(scores)[:, :top].ravel(), minlength=kept) / len(scores)
+        errors.append(found.estimate[:kept] / len(rows) - favourite)
+    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2))) if errors else None
 
 
 def _learnt(town: Town, day: Day) -> LearntQuality:
@@ -208,6 +256,7 @@ def comparison_table(found: DayComparison) -> list[tuple[str, ...]]:
         ("learnt: devices' click model, AUC", *_three(learnt.device_auc, exactly.device_auc)[:2], "not needed"),
         (f"learnt: purchases of {SHY}, AUC", *_three(learnt.purchase_auc, exactly.purchase_auc)),
         ("learnt: rates by context, off by (points)", *_off(learnt.rates_off, exactly.rates_off)),
+        ("learnt: favourites, from choices (points off)", _points(found.favourites_off), "known", "nothing"),
         ("shown: impressions", *(f"{len(day.ad):,}" for day in days)),
         ("shown: true click-through rate", *(f"{day.click_rate:.1%}" for day in days)),
         ("shown: true worth to advertisers, €", *(f"{day.worth_micros / 1e6:,.0f}" for day in days)),
@@ -246,6 +295,7 @@ def comparison_json(found: DayComparison) -> list[dict[str, Any]]:
         {"name": name, "synthetic": True, **_measures(day), **vars(learnt.get(name, found.learnt))}
         for name, day in days.items()
     ]
+    records[0]["favourites_off"] = found.favourites_off
     lines = [
         {
             "name": f"spent: {each.line.scope}",
@@ -292,6 +342,10 @@ def share_words(kept: float | None) -> str:
 
 def _three(tacit: float, exact: float) -> tuple[str, str, str]:
     return f"{tacit:.3f}", f"{exact:.3f}", f"{tacit:.3f}"
+
+
+def _points(share: float | None) -> str:
+    return "nobody asked" if share is None else f"{100 * share:.1f}"
 
 
 def _off(tacit: float, exact: float) -> tuple[str, str, str]:
