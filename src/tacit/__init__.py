@@ -41,6 +41,6 @@ else:
     )
 
 __all__ = [
-    "BadInput", "BudgetExceeded", "Entropy", "MemoryLedger", "Simulation", "TacitError", "__version__", "epsilon",
-    "noise_multiplier",
+    "BadInput", "BudgetExceeded", "Entropy", "MemoryLedger", "Simulation", "TacitError", "__version__",
+    "epsilon", "noise_multiplier",
 ]  # fmt: skip

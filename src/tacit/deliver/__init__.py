@@ -36,12 +36,7 @@ if TYPE_CHECKING:
     from tacit.deliver.server.candidates import CandidateServer
     from tacit.deliver.server.choice_logs import choice_table, debias_choices
     from tacit.deliver.server.moment_shrinkage import MomentShrinkage
-    from tacit.deliver.server.selection import (
-        IncrementalSelection,
-        candidates_for_load,
-        select_ads,
-        smallest_selection,
-    )
+    from tacit.deliver.server.selection import IncrementalSelection, candidates_for_load, select_ads
     from tacit.deliver.server.shrinkage import BackOff, Shrinkage
 else:
     __getattr__, __dir__ = front_door(
@@ -69,18 +64,19 @@ else:
             "server.candidates": "CandidateServer",
             "server.choice_logs": "choice_table debias_choices",
             "server.moment_shrinkage": "MomentShrinkage",
-            "server.selection": "IncrementalSelection candidates_for_load select_ads smallest_selection",
+            "server.selection": "IncrementalSelection candidates_for_load select_ads",
             "server.shrinkage": "BackOff Shrinkage",
         },
     )
 
 __all__ = [
     "Arm", "AuctionBlock", "AuctionLogColumns", "BackOff", "Bid", "BudgetPolicy", "CandidateServer",
-    "ChoicePlan", "ClickHistory", "CutBlock", "CutMenu", "DeviceContext", "ExactDevices", "FirstPrice", "Greedy",
-    "HistoryRates", "IncrementalSelection", "Menu", "MomentShrinkage", "NonPersonalised", "PlannedDevices", "Planner", "PublicCandidates", "PublicDevices",
-    "Rates", "Requirement", "Rules", "SecondPrice", "Shrinkage", "Spread", "TopChoiceRule", "Wallet",
-    "candidates_for_load", "choice_table", "choose_for_devices", "choose_locally", "choose_privately", "debias_choices",
-    "finest_cut", "finest_cut_with_remainders", "forecast_block", "generated_blocks", "logged_blocks",
-    "make_offers", "measure", "measure_shading", "plan_choice", "plan_request", "planned_rule",
-    "prepare_choice", "select_ads", "show_block", "smallest_selection",
+    "ChoicePlan", "ClickHistory", "CutBlock", "CutMenu", "DeviceContext", "ExactDevices", "FirstPrice",
+    "Greedy", "HistoryRates", "IncrementalSelection", "Menu", "MomentShrinkage", "NonPersonalised",
+    "PlannedDevices", "Planner", "PublicCandidates", "PublicDevices", "Rates", "Requirement", "Rules",
+    "SecondPrice", "Shrinkage", "Spread", "TopChoiceRule", "Wallet", "candidates_for_load", "choice_table",
+    "choose_for_devices", "choose_locally", "choose_privately", "debias_choices", "finest_cut",
+    "finest_cut_with_remainders", "forecast_block", "generated_blocks", "logged_blocks", "make_offers",
+    "measure", "measure_shading", "plan_choice", "plan_request", "planned_rule", "prepare_choice",
+    "select_ads", "show_block",
 ]  # fmt: skip

@@ -15,7 +15,10 @@ NOT_NAMED = "made, and not named"
 
 
 class Attempt:
-    """One attempt at a release in `LedgerStore.once`; `name_release` says what came of it, if the end should not."""
+    """One attempt at a release in `LedgerStore.once`.
+
+    `name_release` says what came of it, if the end should not.
+    """
 
     def __init__(self, ledger: LedgerStore, keys: Sequence[str]) -> None:
         self.keys, self._ledger, self._token = keys, ledger, draw_token()
