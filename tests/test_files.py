@@ -80,7 +80,7 @@ def test_receipts_also_where_an_older_file_was_not(tmp_path: Path) -> None:
         for each in given:
             ReceiptFile(place, [public_key(key)]).keep(each)
             assert mode(place) == 0o600
-        assert ReceiptFile(place, [public_key(key)]).kept() == given
+        assert ReceiptFile(place, [public_key(key)]).read() == given
 
 
 STORES: dict[str, Callable[[Path], object]] = {

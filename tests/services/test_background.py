@@ -123,9 +123,9 @@ def test_what_has_something_to_do_after_a_start(phase: ProxyPhase, day: int, is_
 def test_a_small_memory_keeps_what_was_used_last() -> None:
     recent: LruCache[int, str] = LruCache(2)
     for key in (1, 2):
-        recent.keep(key, str(key))
+        recent.put(key, str(key))
     assert recent.get(1) == "1"
-    recent.keep(3, "3")
+    recent.put(3, "3")
     assert (len(recent), recent.get(1), recent.get(2), recent.get(3)) == (2, "1", None, "3")
 
 

@@ -40,8 +40,8 @@ def test_what_arrives_together_is_decided_together() -> None:
     batcher = made(doubled(batches), wait_seconds=0.05)
 
     async def work() -> None:
-        assert await asyncio.gather(*map(batcher.decided, range(60))) == [2 * each for each in range(60)]
-        assert await batcher.decided(7) == 14
+        assert await asyncio.gather(*map(batcher.submit, range(60))) == [2 * each for each in range(60)]
+        assert await batcher.submit(7) == 14
 
     run(batcher, work())
     assert batches == [list(range(60)), [7]]
@@ -52,7 +52,7 @@ def test_no_batch_is_too_large_and_a_full_one_does_not_wait() -> None:
     batcher = made(doubled(batches), wait_seconds=60, most=10)
 
     async def work() -> None:
-        assert len(await asyncio.gather(*map(batcher.decided, range(30)))) == 30
+        assert len(await asyncio.gather(*map(batcher.submit, range(30)))) == 30
 
     run(batcher, work())
     assert [len(batch) for batch in batches] == [10, 10, 10]
@@ -71,9 +71,9 @@ def test_the_next_batch_gathers_while_one_is_stored() -> None:
     batcher = made(decide, wait_seconds=0)
 
     async def work() -> None:
-        first = asyncio.create_task(batcher.decided(0))
+        first = asyncio.create_task(batcher.submit(0))
         assert await asyncio.to_thread(first_is_in.wait, 5)
-        rest = [asyncio.create_task(batcher.decided(each)) for each in range(1, 20)]
+        rest = [asyncio.create_task(batcher.submit(each)) for each in range(1, 20)]
         await asyncio.sleep(0.01)
         assert not first.done(), "an answer left before the commit"
         go_on.set()
@@ -92,9 +92,9 @@ def test_a_failed_commit_fails_its_own_batch_only() -> None:
     batcher = made(decide)
 
     async def work() -> None:
-        found = await asyncio.gather(batcher.decided(13), batcher.decided(1), return_exceptions=True)
+        found = await asyncio.gather(batcher.submit(13), batcher.submit(1), return_exceptions=True)
         assert [type(each) for each in found] == [OSError, OSError]
-        assert await batcher.decided(2) == 2
+        assert await batcher.submit(2) == 2
 
     run(batcher, work())
 
@@ -103,7 +103,7 @@ def test_a_caller_that_went_away_harms_nobody_else() -> None:
     batcher = made(doubled([]), wait_seconds=0.05)
 
     async def work() -> None:
-        gone, stays = asyncio.create_task(batcher.decided(1)), asyncio.create_task(batcher.decided(2))
+        gone, stays = asyncio.create_task(batcher.submit(1)), asyncio.create_task(batcher.submit(2))
         await asyncio.sleep(0)
         gone.cancel()
         assert await stays == 4
@@ -116,11 +116,11 @@ def test_what_came_before_the_end_is_decided_and_nothing_after() -> None:
     batcher = made(doubled(batches), wait_seconds=60)
 
     async def work() -> None:
-        waiting = [asyncio.create_task(batcher.decided(each)) for each in range(3)]
+        waiting = [asyncio.create_task(batcher.submit(each)) for each in range(3)]
         await asyncio.sleep(0)
         batcher.end()
         assert await asyncio.gather(*waiting) == [0, 2, 4]
         with pytest.raises(ServiceBusy):
-            await batcher.decided(9)
+            await batcher.submit(9)
 
     run(batcher, work())

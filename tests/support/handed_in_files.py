@@ -265,7 +265,7 @@ def _receipts(files: Whole) -> Kind:
         lines.append(json.dumps(given.as_json(), sort_keys=True))
     place.write_text("\n".join(lines) + "\n")
     receipts = ReceiptFile(place, [signatures.public_key(key)])
-    return Kind(place, receipts.kept)
+    return Kind(place, receipts.read)
 
 
 def _labels(files: Whole, name: str) -> Kind:

@@ -49,7 +49,7 @@ class UploadQuota:
         self.most, self.used = most, 0
 
     @contextmanager
-    def held(self) -> Iterator[QuotaUse]:
+    def reserve(self) -> Iterator[QuotaUse]:
         held = QuotaUse(self)
         try:
             yield held
@@ -77,7 +77,7 @@ class LruCache(Generic[Key, Value]):
                 self._kept.move_to_end(key)
             return self._kept.get(key)
 
-    def keep(self, key: Key, value: Value) -> Value:
+    def put(self, key: Key, value: Value) -> Value:
         with self._lock:
             self._kept[key] = value
             self._kept.move_to_end(key)

@@ -108,17 +108,17 @@ def create_app(
 
 
 async def _list(intake: Intake, _request: Request) -> Response:
-    return stream_in_pieces(Response(await asyncio.to_thread(intake.listed), media_type=MSGPACK))
+    return stream_in_pieces(Response(await asyncio.to_thread(intake.open_rounds), media_type=MSGPACK))
 
 
 async def _show(intake: Intake, request: Request) -> Response:
-    known = await asyncio.to_thread(intake.known, bytes_from_path(request, "digest", 32))
+    known = await asyncio.to_thread(intake.known_round, bytes_from_path(request, "digest", 32))
     question = await asyncio.to_thread(intake.questions.find, known.round.question)
     return stream_in_pieces(Response(AnnouncedRound(known.round, question).to_bytes(), media_type=MSGPACK))
 
 
 async def _status(intake: Intake, request: Request) -> Response:
-    found = await asyncio.to_thread(intake.stored, bytes_from_path(request, "digest", 32))
+    found = await asyncio.to_thread(intake.stored_round, bytes_from_path(request, "digest", 32))
     return JSONResponse({"phase": str(found.phase)})
 
 
@@ -131,13 +131,13 @@ async def _open(intake: Intake, accounts: LedgerAccounts, _request: Request, bod
 
 async def _put(intake: Intake, request: Request) -> Response:
     digest, report_id = bytes_from_path(request, "digest", 32), bytes_from_path(request, "report_id", 16)
-    known = intake.remembered(digest)
+    known = intake.cached_round(digest)
     if known is None:
-        known = await asyncio.to_thread(intake.known, digest)
-    with intake.quota.held() as held:
+        known = await asyncio.to_thread(intake.known_round, digest)
+    with intake.quota.reserve() as held:
         body = await read_body(request, known.layout.size, held)
         report = intake.report_in(body, known, report_id)  # what comes from no enrolled device never waits
-        refusal = await intake.batcher.decided(report)
+        refusal = await intake.batcher.submit(report)
     if refusal is not Refusal.ACCEPTED:
         raise Refused(refusal)
     return Response(status_code=201)

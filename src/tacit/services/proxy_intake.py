@@ -84,7 +84,7 @@ class Batcher(Generic[Item, Answer]):
         self._arrived, self._full = asyncio.Event(), asyncio.Event()
         self._ending = False
 
-    async def decided(self, item: Item) -> Answer:
+    async def submit(self, item: Item) -> Answer:
         """The answer for this item, once its batch is decided; the caller sees to it that not too many wait."""
         if self._ending:
             raise ServiceBusy
@@ -160,28 +160,28 @@ class Intake:
         # The question first: a round that is open can be asked for.
         self.questions.keep(announced.round.question, announced.question)
         self._proxy.open_round(announced.round)
-        if self.stored(announced.round.digest).phase not in SETTLED:
+        if self.stored_round(announced.round.digest).phase not in SETTLED:
             self._live.add(announced.round)
             self._listed = None
 
-    def stored(self, digest: bytes) -> StoredProxyRound:
+    def stored_round(self, digest: bytes) -> StoredProxyRound:
         found = self._store.round(digest)
         if found is None:
             raise Refused(Refusal.UNKNOWN_ROUND)
         return found
 
-    def remembered(self, digest: bytes) -> KnownRound | None:
+    def cached_round(self, digest: bytes) -> KnownRound | None:
         return self._recent.get(digest)
 
-    def known(self, digest: bytes) -> KnownRound:
+    def known_round(self, digest: bytes) -> KnownRound:
         """A round, from the store where it is not remembered; it never changes, only its phase does."""
         found = self._recent.get(digest)
         if found is None:
-            found = KnownRound.of(Round.from_bytes(self.stored(digest).body))
-            self._recent.keep(digest, found)
+            found = KnownRound.of(Round.from_bytes(self.stored_round(digest).body))
+            self._recent.put(digest, found)
         return found
 
-    def listed(self) -> bytes:
+    def open_rounds(self) -> bytes:
         """The rounds that take reports now; the list is made anew at most once a second."""
         now = self._clock()
         if self._listed is None or self._listed[0] != now:

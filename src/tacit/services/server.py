@@ -159,7 +159,7 @@ async def _result(
     if body is None:  # a result never changes: asked for again, it costs no transaction
         result = await asyncio.to_thread(server.result, digest, clock())
         written = result.to_bytes if media == MSGPACK else partial(_json, result)
-        body = known.keep((digest, media), await asyncio.to_thread(written))
+        body = known.put((digest, media), await asyncio.to_thread(written))
     return Response(body, media_type=media)
 
 

@@ -265,19 +265,19 @@ def test_receipts_are_kept_whole_and_only_those_of_the_room(tmp_path: Path) -> N
     ReceiptFile(place, keys).keep(given[0])
     with place.open("a") as torn:  # the process was killed while it wrote the second
         torn.write('{"hash": "aaaa')
-    assert ReceiptFile(place, keys).kept() == given[:1]
+    assert ReceiptFile(place, keys).read() == given[:1]
     again = ReceiptFile(place, keys)
     again.keep(given[1])
     again.keep(given[2])
-    assert ReceiptFile(place, keys).kept() == given
+    assert ReceiptFile(place, keys).read() == given
     by_other = KeptReceipt(sign_receipt(ChainHead(4, "a" * 64), other), "asked 4", "answer")
     with pytest.raises(AuditBroken, match="not signed by the room"):
         again.keep(by_other)
-    assert again.kept() == given
+    assert again.read() == given
     for text in ("nonsense", "[]", json.dumps(given[0].receipt.as_json())):
         place.write_text(f"{text}\n")
         with pytest.raises(BadInput, match="expected receipts"):
-            again.kept()
+            again.read()
 
 
 def test_receipts_outlive_a_change_of_the_rooms_key(tmp_path: Path) -> None:
@@ -289,13 +289,13 @@ def test_receipts_outlive_a_change_of_the_rooms_key(tmp_path: Path) -> None:
     ReceiptFile(place, [public_key(old)]).keep(by_old)
     changed = ReceiptFile(place, [public_key(old), public_key(new)])
     changed.keep(by_new)
-    assert changed.kept() == [by_old, by_new]
+    assert changed.read() == [by_old, by_new]
     for late in (by_old, by_never):  # what is given now is signed with the key that is in force now
         with pytest.raises(AuditBroken, match="not signed by the room"):
             changed.keep(late)
     ReceiptFile(place, [public_key(never)]).keep(by_never)
     with pytest.raises(AuditBroken, match="not signed by the room"):
-        changed.kept()
+        changed.read()
 
 
 def test_the_entry_behind_a_receipt_must_be_about_our_request_and_the_answer_that_came() -> None:

@@ -84,7 +84,7 @@ class ReceiptFile:
             file.truncate(content.rfind(b"\n") + 1)
         self._whole = True
 
-    def kept(self) -> list[KeptReceipt]:
+    def read(self) -> list[KeptReceipt]:
         if not self._path.exists():
             return []
         lines = self._path.read_bytes().split(b"\n")

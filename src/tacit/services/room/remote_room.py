@@ -244,7 +244,7 @@ def check_description(link: RemoteRoom, terms: Terms) -> RoomDescription:
 
 def check_audit_log(link: RoomLink, settings: PlatformSettings) -> dict[str, Any]:
     """Read the room's whole log and check it against every receipt; raises AuditBroken."""
-    receipts = open_receipts(settings).kept()
+    receipts = open_receipts(settings).read()
     entries, after = [], 0
     while portion := link.audit(after):
         entries += portion
