@@ -283,7 +283,7 @@ class Run:
         monitor.begin(done)
         for step in range(done, steps):
             sample = poisson_sample(records, phase.sampling_probability, self.source.words)
-            monitor.sampled(sample)
+            monitor.check_sample(sample)
             if members is None:
                 yield step, sample, None
             else:

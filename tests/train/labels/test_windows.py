@@ -65,7 +65,7 @@ def test_unbiased_targets_have_the_final_label_as_their_mean_exactly(
         chances = law(reports, label)
         assert sum(chances.values()) == 1
         assert chances == {answers: reports.likelihood(answers, label) for answers in reports.answers}
-        assert sum(p * reports.unbiased(answers, rate) for answers, p in chances.items()) == label
+        assert sum(p * reports.unbiased_target(answers, rate) for answers, p in chances.items()) == label
 
 
 def variance(reports: RepeatedReports, weights: list[Fraction], rate: Fraction) -> Fraction:
@@ -122,7 +122,7 @@ def test_one_final_report_is_plain_randomized_response() -> None:
     reports = reports_of([Fraction(1)], [Fraction(1)])
     response = RandomizedResponse.for_epsilon(1)
     assert [reports.forward((answer,)) for answer in (0, 1)] == [(0, response.truth), (1, response.truth)]
-    assert tuple(reports.unbiased((a,), Fraction(1, 20)) for a in (0, 1)) == unbiased(response, (0, 1))
+    assert tuple(reports.unbiased_target((a,), Fraction(1, 20)) for a in (0, 1)) == unbiased(response, (0, 1))
 
 
 def test_an_early_yes_tells_more_than_an_early_no() -> None:
@@ -174,7 +174,9 @@ def test_raw_takes_the_last_report_and_unbiased_weighs_them() -> None:
     assert raw.values.tolist() == [*flips(1)[:3].tolist(), *flips(0)[3:5].tolist()]
     both = reports_of([Fraction(1, 2), Fraction(3, 2)], [Fraction(3, 5), Fraction(1)])
     weighed = as_of(30 * DAY, Correction.UNBIASED).targets
-    expected = [both.unbiased((int(flips(0)[row]), int(flips(1)[row])), PLAN.base_rate) for row in range(3)]
+    expected = [
+        both.unbiased_target((int(flips(0)[row]), int(flips(1)[row])), PLAN.base_rate) for row in range(3)
+    ]
     assert weighed.keep is None
     assert weighed.values[:3].tolist() == [np.float32(float(target)) for target in expected]
 

@@ -153,7 +153,7 @@ def test_noise_that_is_like_the_noise_before_is_seen() -> None:
             for name, array in arrays.items():
                 before = monitors[name].before_adding(array)
                 array += np.float32(3) * draws(step, name)
-                monitors[name].added(array, before)
+                monitors[name].check_added(array, before)
 
     source = Simulation("like")
     go(lambda *_: source.normal(300))
@@ -183,7 +183,7 @@ def run_through(steps: int, momentum: float) -> None:
             watch.check_factors(never_closer_to_zero(law.factors if momentum else law.weight_factors), 1.0)
         if law.full:
             law.begin()
-            watch.settled()
+            watch.clear_owed()
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -203,7 +203,7 @@ def test_what_rows_are_owed_is_exact_at_every_schedule() -> None:
     """Against sums that are rounded once, at the ends of all cosines of 1 to 1,100 steps."""
     for steps in range(1, 1101):
         rates = 0.35 * (1 + np.cos(np.pi * np.arange(steps) / steps))
-        owed, squares = OwedNoise.after(rates, 0.0).weights, np.square(rates).tolist()
+        owed, squares = OwedNoise.after_steps(rates, 0.0).weights, np.square(rates).tolist()
         for start in {0, (steps + 1) // 2, max(1, steps - 2), steps}:
             exact = math.fsum(squares[max(start - 1, 0) :])
             assert abs(owed[start] - exact) <= 1e-12 * exact
@@ -214,7 +214,7 @@ def test_what_rows_are_owed_is_exact_at_every_schedule() -> None:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 def test_what_rows_are_owed_in_sums_is_what_they_are_owed_step_by_step(momentum: float) -> None:
-    law, owed = PendingNoise(1.0, momentum), OwedNoise.after(np.array(RATES), momentum)
+    law, owed = PendingNoise(1.0, momentum), OwedNoise.after_steps(np.array(RATES), momentum)
     for rate in RATES:
         law.advance(rate)
     for start in range(len(RATES) + 1):

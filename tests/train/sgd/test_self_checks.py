@@ -184,13 +184,13 @@ def watched(records: int = RECORDS, share: float = SHARE, steps: int = STEPS) ->
 def of_one_size(size: int) -> None:
     watch, generator = watched(), np.random.default_rng(size)
     for _ in range(40):
-        watch.sampled(np.sort(generator.choice(RECORDS, size, replace=False)))
+        watch.check_sample(np.sort(generator.choice(RECORDS, size, replace=False)))
 
 
 def sampled(by: float = 1.0) -> None:
     watch, source = watched(), Simulation(f"sampled {by}")
     for _ in range(STEPS):
-        watch.sampled(poisson_sample(RECORDS, by * SHARE, source.words))
+        watch.check_sample(poisson_sample(RECORDS, by * SHARE, source.words))
     watch.close()
 
 
@@ -212,21 +212,21 @@ def test_fixed_sizes_are_seen_and_their_number_is_not_told() -> None:
 def test_odd_samplers_go_through(records: int, share: float) -> None:
     watch, source = watched(records, share, 500), Simulation("odd")
     for _ in range(500):
-        watch.sampled(poisson_sample(records, share, source.words))
+        watch.check_sample(poisson_sample(records, share, source.words))
     watch.close()
 
 
 def test_a_sampler_of_all_must_take_all() -> None:
     with pytest.raises(SelfCheckFailed, match="sampling"):
-        watched(50, 1.0, 9).sampled(np.arange(49))
+        watched(50, 1.0, 9).check_sample(np.arange(49))
 
 
 def test_no_more_steps_than_were_paid_for() -> None:
     watch = watched(50, 1.0, 3)
     watch.begin(2)
-    watch.sampled(np.arange(50))
+    watch.check_sample(np.arange(50))
     with pytest.raises(SelfCheckFailed, match="expected 3 steps"):
-        watch.sampled(np.arange(50))
+        watch.check_sample(np.arange(50))
 
 
 def test_a_count_of_chance_zero_or_one_is_exact() -> None:

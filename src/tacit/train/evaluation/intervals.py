@@ -112,21 +112,21 @@ class InfluenceEstimate:
 
     def minus(self, other: InfluenceEstimate) -> InfluenceEstimate:
         """The difference of two figures of the same rows: what both models find hard cancels."""
-        return self.combined(other, self.value - other.value, 1.0, -1.0)
+        return self.combine(other, self.value - other.value, 1.0, -1.0)
 
     def over(self, other: InfluenceEstimate) -> InfluenceEstimate:
         """The ratio of two figures of the same rows."""
         ratio = self.value / other.value
-        return self.combined(other, ratio, 1 / other.value, -ratio / other.value)
+        return self.combine(other, ratio, 1 / other.value, -ratio / other.value)
 
-    def combined(
+    def combine(
         self, other: InfluenceEstimate, value: float, slope: float, other_slope: float
     ) -> InfluenceEstimate:
         """A function of two figures, by its derivative in each."""
         influence = slope * self.influence + other_slope * other.influence
         return InfluenceEstimate(value, influence, self.cluster, min(self.freedom, other.freedom))
 
-    def measured(self, level: float = LEVEL, scale: IntervalScale = IntervalScale.PLAIN) -> MeasuredValue:
+    def with_interval(self, level: float = LEVEL, scale: IntervalScale = IntervalScale.PLAIN) -> MeasuredValue:
         """The interval by Student's t, which is the normal one but for few clusters."""
         reach = t_quantile(level, self.freedom) * math.sqrt(self.variance)
         return symmetric_interval(self.value, reach, level, scale)

@@ -116,7 +116,7 @@ def _below(place: NDArray[np.intp], weight: Floats) -> Floats:
 def auc_loss(outcomes: Outcomes, score: ArrayLike, level: float = LEVEL) -> MeasuredValue:
     """1 - AUC; the interval is symmetric in its logit."""
     loss = _auc_loss(outcomes, score)
-    measured = loss.measured(level, IntervalScale.LOGIT)
+    measured = loss.with_interval(level, IntervalScale.LOGIT)
     if outcomes.known is LabelSource.LABELS and loss.value in (0, 1):
         reach = _chance_of_a_first_mistake(outcomes, level)
         low, high = (0.0, reach) if loss.value == 0 else (1 - reach, 1.0)
@@ -126,7 +126,7 @@ def auc_loss(outcomes: Outcomes, score: ArrayLike, level: float = LEVEL) -> Meas
 
 def log_loss(outcomes: Outcomes, probability: ArrayLike, level: float = LEVEL) -> MeasuredValue:
     """The mean of -ln(probability given to what happened), predictions clipped at `CLIP`."""
-    return _log_loss(outcomes, probability).measured(level, IntervalScale.LOG)
+    return _log_loss(outcomes, probability).with_interval(level, IntervalScale.LOG)
 
 
 def calibration_ratio(outcomes: Outcomes, probability: ArrayLike, level: float = LEVEL) -> MeasuredValue:
@@ -134,7 +134,7 @@ def calibration_ratio(outcomes: Outcomes, probability: ArrayLike, level: float =
     predicted = probability_column("probability", probability, rows=len(outcomes))
     weight = outcomes.positive + outcomes.negative
     promised, happened = outcomes.mean_of(weight * predicted), outcomes.mean_of(outcomes.positive)
-    return promised.over(happened).measured(level, IntervalScale.LOG)
+    return promised.over(happened).with_interval(level, IntervalScale.LOG)
 
 
 def relative_auc_loss_percent(
@@ -149,7 +149,7 @@ def relative_auc_loss_percent(
             f"expected a baseline whose AUC loss stands out from the flips by {LEAST_STANDARD_ERRORS} standard "
             f"errors, got less in {len(outcomes)} rows: leave it out, or take more rows"
         )
-    ratio = loss.over(other).measured(level, IntervalScale.LOG)
+    ratio = loss.over(other).with_interval(level, IntervalScale.LOG)
     high = ratio.high
     if outcomes.known is LabelSource.LABELS and loss.value == 0:
         high = auc_loss(outcomes, score, level).high / auc_loss(outcomes, baseline, level).low
@@ -160,14 +160,14 @@ def auc_difference(
     outcomes: Outcomes, score: ArrayLike, baseline: ArrayLike, level: float = LEVEL
 ) -> MeasuredValue:
     """AUC less the baseline's, on the same rows (DeLong's paired comparison)."""
-    return auc_estimate(outcomes, score).minus(auc_estimate(outcomes, baseline)).measured(level)
+    return auc_estimate(outcomes, score).minus(auc_estimate(outcomes, baseline)).with_interval(level)
 
 
 def log_loss_difference(
     outcomes: Outcomes, probability: ArrayLike, baseline: ArrayLike, level: float = LEVEL
 ) -> MeasuredValue:
     """Log loss less the baseline's, on the same rows."""
-    return _log_loss(outcomes, probability).minus(_log_loss(outcomes, baseline)).measured(level)
+    return _log_loss(outcomes, probability).minus(_log_loss(outcomes, baseline)).with_interval(level)
 
 
 def _auc_loss(outcomes: Outcomes, score: ArrayLike) -> InfluenceEstimate:

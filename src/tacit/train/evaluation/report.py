@@ -206,7 +206,7 @@ def _observed(outcomes: Outcomes, inside: np.ndarray[Any, np.dtype[np.bool_]], l
     groups = int(inside.sum()) if outcomes.cluster is None else len(np.unique(outcomes.cluster[inside]))
     estimate = InfluenceEstimate(rate, pulls, outcomes.cluster, max(groups - 1, 1))
     if outcomes.known is not LabelSource.LABELS:
-        return estimate.measured(level)
+        return estimate.with_interval(level)
     worth = rate * (1 - rate) / estimate.variance if estimate.variance > 0 else groups
     z = t_quantile(level, estimate.freedom)
     centre = (rate + z**2 / (2 * worth)) / (1 + z**2 / worth)

@@ -69,7 +69,7 @@ class RepeatedReports:
         ratio = self.ratio(answers)
         return (1, ratio / (1 + ratio)) if ratio >= 1 else (0, 1 / (1 + ratio))
 
-    def unbiased(self, answers: Answers, base_rate: Fraction) -> Fraction:
+    def unbiased_target(self, answers: Answers, base_rate: Fraction) -> Fraction:
         """A target whose mean is the final label, with the least variance that a sum of the reports can have.
 
         Report j, turned into an unbiased estimate of "arrived by j" and divided by `arrived[j]`, has the final
@@ -156,7 +156,7 @@ class ReportingWindows:
             raise BadInput(f"expected whole seconds to conversion, got dtype {seconds.dtype}")
         return ((seconds >= 0) & (seconds <= self.delays[report])).astype(np.int64)
 
-    def closed(self, time: NDArray[np.int64], now: int) -> NDArray[np.int64]:
+    def closed_reports(self, time: NDArray[np.int64], now: int) -> NDArray[np.int64]:
         """How many reports of each row there are, from the time of its impression."""
         return np.searchsorted(np.array(self.delays), now - time, side="right").astype(np.int64)
 
@@ -195,7 +195,7 @@ def targets_as_of(
     if len(np.asarray(seconds_to_conversion)) != len(examples):
         raise BadInput(f"expected seconds to conversion of {len(examples)} examples, got another number")
     allocation = allocate_labels(examples, unit, cap, key=key, secret=secret, now=expect.integer("now", now))
-    closed = windows.closed(np.asarray(examples.key("time"), np.int64)[allocation.kept], now)
+    closed = windows.closed_reports(np.asarray(examples.key("time"), np.int64)[allocation.kept], now)
     most = int(closed.max(initial=0))
     if most == 0:
         raise BadInput(f"expected at least one closed reporting window at now={now}, got none")
@@ -241,5 +241,5 @@ def _target(
         value, keep = reports.forward(answers)
         return float(value), float(np.float32(float(keep)))
     if correction is Correction.UNBIASED:
-        return float(reports.unbiased(answers, windows.base_rate)), 1.0
+        return float(reports.unbiased_target(answers, windows.base_rate)), 1.0
     return float(answers[-1]), 1.0

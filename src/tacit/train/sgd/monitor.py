@@ -136,7 +136,7 @@ class NoiseMonitor:
         places = slice(0, COMPARED), slice(first, first + LOOKED_AT)
         return ArrayBefore(places, (array[places[0]].copy(), array[places[1]].copy()))
 
-    def added(self, array: Floats, before: ArrayBefore, factor: float = 1.0) -> None:
+    def check_added(self, array: Floats, before: ArrayBefore, factor: float = 1.0) -> None:
         """Stop unless `array` has moved by fresh noise of this factor's share of the standard deviation."""
         stddev = self.stddev * factor
         began, moved = (
@@ -154,7 +154,7 @@ class NoiseMonitor:
         self._steps += 1
         self._law = None
 
-    def settled(self) -> None:
+    def clear_owed(self) -> None:
         """All rows were paid."""
         self._steps, self._law = 0, None
 
@@ -171,7 +171,7 @@ class NoiseMonitor:
     @property
     def owed(self) -> OwedNoise:
         if self._law is None:
-            self._law = OwedNoise.after(self._rates[: self._steps], self._momentum)
+            self._law = OwedNoise.after_steps(self._rates[: self._steps], self._momentum)
         return self._law
 
     def check_factors(self, factors: Floats, keep: float) -> None:
@@ -202,7 +202,7 @@ class NoiseMonitor:
         speed = None if velocity is None else velocity[place].copy()
         return RowsBefore(place, since[place].copy(), weights[place].copy(), speed)
 
-    def paid(self, before: RowsBefore, weights: Floats, velocity: Floats | None, keep: float) -> None:
+    def check_paid(self, before: RowsBefore, weights: Floats, velocity: Floats | None, keep: float) -> None:
         """Stop unless these rows moved by noise of the variance that each is owed, and by their velocity."""
         law, starts = self.owed, before.starts
         stddev = (np.sqrt(law.weights) * self.stddev).astype(np.float32)[starts, None]
@@ -258,7 +258,7 @@ class OwedNoise:
     drifts: NDArray[np.float64]  # how far it has moved the weight
 
     @classmethod
-    def after(cls, rates: NDArray[np.float64], momentum: float) -> OwedNoise:
+    def after_steps(cls, rates: NDArray[np.float64], momentum: float) -> OwedNoise:
         """After one or more steps of these rates.
 
         A unit of noise in step i moves the weight, in the end, by -(r_i + momentum r_(i+1) + momentum^2 r_(i+2)
@@ -318,7 +318,7 @@ class SamplingMonitor:
         """`taken` steps were taken before, by a run that this one goes on from."""
         self._taken = taken
 
-    def sampled(self, places: Places) -> None:
+    def check_sample(self, places: Places) -> None:
         """Stop where a step is one too many, or samples are not those of the sampler that was accounted for."""
         self._taken += 1
         if self._taken > self._steps:

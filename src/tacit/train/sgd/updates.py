@@ -30,7 +30,7 @@ def add_noise(
     before = monitor.before_adding(array) if look else None
     noise.add_to(array, factor)
     if before is not None:
-        monitor.added(array, before, factor)
+        monitor.check_added(array, before, factor)
 
 
 class TableUpdate(Protocol):
@@ -115,7 +115,7 @@ class SparseTable:
         self._catch_up(range(self._rows.start, self._rows.stop), next_step=False)
         self._pending.begin()
         if self._monitor is not None:
-            self._monitor.settled()
+            self._monitor.clear_owed()
         self._since[:] = 0
 
     @property
@@ -151,7 +151,7 @@ class SparseTable:
                 before = monitor.before_paying(some, self._since, self._weights, velocity)
             kernels.catch_up(self._weights, velocity, some, self._since, 0, now, decay, drift, owed, normals)
             if monitor is not None and before is not None:
-                monitor.paid(before, self._weights, velocity, keep)
+                monitor.check_paid(before, self._weights, velocity, keep)
 
 
 class DenseTable:
