@@ -50,22 +50,20 @@ class StatisticTask:
     def measure(self, ready: ReadyLog, memory: CalibrationMemory) -> Record:
         from tacit.entropy import Simulation
         from tacit.train.examples import Examples
+        from tacit.train.methods import StatisticMethod
         from tacit.train.statistic.design import StatisticPrior
         from tacit.train.statistic.method import NoisyStatistic
 
-        del memory
         train, test = Examples.of(ready.columns, "train"), Examples.of(ready.columns, "test")
-        ids = np.asarray(train.at.of(train.public))
-        keys = {name: train.key(name) for name in train.keys}
-        method = NoisyStatistic(rank=4, prior=StatisticPrior(rate=PUBLISHED_RATE))
+        statistic = NoisyStatistic(rank=4, prior=StatisticPrior(rate=PUBLISHED_RATE))
+        method = StatisticMethod(self.epsilon, DELTA, Unit(UnitKind.USER), statistic)
         began = time.perf_counter()
-        plan = method.plan(
-            ids, keys, public=train.public_keys, unit=Unit(UnitKind.USER), epsilon=self.epsilon, delta=DELTA
-        )
-        released = method.release(plan, train.labels, Simulation(f"run {self.seed}"), simulated=True)
-        model = method.fit(released, ids, Simulation(f"start {self.seed}"))
+        planned = method.plan(train, memory=memory).statistic
+        assert planned is not None
+        source, start = Simulation(f"run {self.seed}"), Simulation(f"start {self.seed}")
+        model = planned.train(train.labels, train.public_ids, source, start, simulated=True)
         trained = time.perf_counter()
-        predicted = model.predict_proba(np.asarray(test.at.of(test.public)))
+        predicted = model.predict_proba(test.public_ids)
         return {**measure_predictions(ready, test, predicted), "training_seconds": round(trained - began, 3)}
 
 
