@@ -121,6 +121,9 @@ def test_flips_are_paid_for_once_and_read_again(tmp_path: Path) -> None:
     ledger.grant(payment.requests[0].line, Budget.of(2, 0))
     with pytest.raises(BadInput, match="expected the secret that keys the labels which are paid for"):
         run_training(plan, MODEL, payment=payment)
+    with pytest.raises(BadInput, match="expected a payment that knows the labels which are flipped"):
+        run_training(plan, MODEL, secret=SECRET, payment=replace(payment, labels=None))
+    assert ledger.reservation(flips.key) is None
     assert run_training(plan, MODEL, secret=SECRET, payment=payment).paid == "reserved"
     again = run_training(plan, MODEL, secret=SECRET, payment=payment)
     assert again.paid == "paid for before: the same noisy labels, read again"

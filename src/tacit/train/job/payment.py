@@ -222,11 +222,11 @@ def payment_for(planned: PlannedTraining, ledger: TrainingLedger | None) -> Paym
         return label_payment(
             ledger, planned.label_flips, planned.plan.charge, planned.examples, relation=who.relation
         )
-    paid = release_payment(
+    return release_payment(
         ledger, cost, planned.examples,
         scope=who.scope, key=str(who.key), purpose=f"train by {config.privacy.method}", relation=who.relation,
+        labels=None if planned.secret is None else planned.label_flips,
     )  # fmt: skip
-    return paid if planned.secret is None else replace(paid, labels=planned.label_flips)
 
 
 def release_payment(
@@ -238,17 +238,19 @@ def release_payment(
     key: str,
     purpose: str = "train",
     relation: Relation | None = None,
+    labels: LabelFlipRelease | None = None,
 ) -> Payment:
     """What one release costs on a line of this scope, under a name of its own; with time windows, on a line for
-    each. `relation` is that of the line, where it is wider than the cost's."""
+    each. `relation` is that of the line, where it is wider than the cost's; `labels` are those that are flipped
+    for this release, as in the Hybrid."""
     series = Series(scope, cost.unit, relation or cost.relation)
     if cost.unit.window is None:
-        return Payment(ledger, (Request(key, series.line(None), cost, purpose),))
+        return Payment(ledger, (Request(key, series.line(None), cost, purpose),), labels=labels)
     each = [
         Request(f"{key}/{index}", series.line(index), cost, purpose)
         for index in time_windows(examples, cost.unit.window)
     ]
-    return Payment(ledger, tuple(each))
+    return Payment(ledger, tuple(each), labels=labels)
 
 
 def label_payment(
@@ -270,8 +272,9 @@ def label_payment(
     paid = release_payment(
         ledger, charge_as_asked(charge, labels.privacy), examples,
         scope=labels.scope, key=labels.key, purpose=f"flip labels by {labels.spelled}", relation=relation,
+        labels=labels,
     )  # fmt: skip
-    return replace(paid, drawn_once=True, attempt=labels.attempt, labels=labels)
+    return replace(paid, drawn_once=True, attempt=labels.attempt)
 
 
 def _protecting_features(ledger: TrainingLedger, scope: str) -> list[str]:

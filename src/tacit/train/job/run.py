@@ -62,12 +62,15 @@ def run_training(
 
     Without a `seed` everything random comes from the cryptographic stream, and what comes out is a release: on
     data that is not made up it needs a `payment`. With one it is a simulation, whose result promises nothing.
-    `secret` keys the flips of labels. With `handle_signals` the first SIGINT or SIGTERM ends a run that has a
+    `secret` keys the flips of labels, and a payment must know them: with one secret, flips of labels that have
+    changed would show which ones did. With `handle_signals` the first SIGINT or SIGTERM ends a run that has a
     destination after its step, with a checkpoint, and the second at once.
     """
     plan.check(architecture)
     if seed is None and plan.charge is not None and payment is None and not plan.examples.synthetic:
         raise BadInput("expected a payment for a release on data that is not made up, got none")
+    if payment is not None and plan.needs_secret and payment.labels is None:
+        raise BadInput("expected a payment that knows the labels which are flipped, got one without `labels`")
     if payment is not None and payment.labels is not None and payment.labels.secret != secret:
         raise BadInput("expected the secret that keys the labels which are paid for, got another or none")
     _check_labels(plan)
