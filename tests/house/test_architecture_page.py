@@ -13,7 +13,8 @@ import tacit
 import tacit_lab
 from tests.support.repository import ROOT
 
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE, RECIPES = ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"
+TO_BE_MADE = re.compile(r"\b(?:NAME|FAMILY)\b")
 SOURCE, LAB = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
 NAMED = re.compile(r"`([\w/]+\.py)(?:::([\w.]+))?`")
 FOLDER = re.compile(r"`([a-z_]+(?:/[a-z_]+)+)`")
@@ -61,6 +62,13 @@ def test_all_that_the_page_names_exists() -> None:
     text = PAGE.read_text()
     assert len(NAMED.findall(text)) > 60, "the page names its modules as `path.py::name`"
     assert missing(text) == []
+
+
+def test_all_that_the_recipes_name_exists() -> None:
+    """Whoever follows one meets no file that has moved; NAME and FAMILY stand for what they will add."""
+    text = RECIPES.read_text()
+    assert len(NAMED.findall(text)) > 60, "recipes name their files as `path.py`"
+    assert [name for name in missing(text) if not TO_BE_MADE.search(name)] == []
 
 
 @pytest.mark.parametrize(
