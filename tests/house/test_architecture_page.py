@@ -17,6 +17,7 @@ PAGE, RECIPES = ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"
 TO_BE_MADE = re.compile(r"\b(?:NAME|FAMILY)\b")
 SOURCE, LAB = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
 NAMED = re.compile(r"`([\w/]+\.py)(?:::([\w.]+))?`")
+WALK = re.compile(r"^## [^\n]*: (\d+) files\n(.*?)(?=^## )", re.MULTILINE | re.DOTALL)
 FOLDER = re.compile(r"`([a-z_]+(?:/[a-z_]+)+)`")
 
 
@@ -62,6 +63,26 @@ def test_all_that_the_page_names_exists() -> None:
     text = PAGE.read_text()
     assert len(NAMED.findall(text)) > 60, "the page names its modules as `path.py::name`"
     assert missing(text) == []
+
+
+def walks(text: str) -> list[tuple[int, int]]:
+    """Of each walk: how many files its heading says, and how many the first cells of its table name."""
+    found = []
+    for stated, section in WALK.findall(text):
+        cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
+        found.append((int(stated), len({file for cell in cells for file, _ in NAMED.findall(cell)})))
+    return found
+
+
+def test_walks_are_counted_honestly() -> None:
+    text = PAGE.read_text()
+    found = walks(text)
+    assert len(found) == 4
+    assert all(stated == counted for stated, counted in found), found
+    longer = text.replace(
+        "| `bill/charges.py::charge` |", "| `bill/charges.py::charge`, `bill/charges.py`, `errors.py` |"
+    )
+    assert walks(longer)[0][1] == found[0][1] + 1
 
 
 def test_all_that_the_recipes_name_exists() -> None:
