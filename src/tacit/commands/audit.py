@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tacit.privacy.audit.case import AuditCase, AuditVerdict
 
 ABOUT = """\
-Check that every mechanism keeps its word. Where the outputs can be enumerated the worst epsilon is computed
+Check every mechanism against what it claims. Where the outputs can be enumerated the worst epsilon is computed
 exactly. Where not, it is bounded from below by sampling: by how often an event comes up on two neighbours, and
 by how far the noise reaches. The same look then judges weaker mechanisms, with a share of their noise (or of
 1 / epsilon) left: "caught at" is the largest share that was caught. Some have a twin with another mistake."""
@@ -40,7 +40,7 @@ CATALOGUES = (
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "audit",
-        help="bounds for every mechanism, against its claim",
+        help="check the epsilon of every mechanism against its claim",
         description=ABOUT,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -11,14 +11,15 @@ from tacit.commands.output import Subparsers, add_json_flag, print_json, print_t
 from tacit_lab.bench.measurement import ON_REQUEST, SUITES, USUAL, Measurement
 
 ABOUT = """\
-Measure tacit beside its peers: contestants take turns in one run, so that a busy machine slows all of them
-alike, and what is reported is mostly ratios. Peers come with the extra: pip install 'tacit[bench]'."""
+Measure tacit beside its peers, other libraries that do the same work: all take turns in one run, so that a
+busy machine slows all of them alike, and what is reported is mostly ratios. Peers come with the extra: pip
+install 'tacit[bench]'."""
 
 
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "bench",
-        help="side by side with peers, ratios in one run",
+        help="measure speeds beside other libraries, as ratios in one run",
         description=ABOUT,
         epilog="exit code 0: every bar is held; 1: one is not.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -30,7 +31,9 @@ def add_parser(commands: Subparsers) -> None:
         type=_suite,
         help=f"{', '.join(SUITES)}; default all but {', '.join(ON_REQUEST)}",
     )
-    parser.add_argument("--data", metavar="FOLDER", help="of published samples, which defaults is measured on")
+    parser.add_argument(
+        "--data", metavar="FOLDER", help="folder of published samples; the benchmark `defaults` needs it"
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 

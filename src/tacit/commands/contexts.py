@@ -19,8 +19,8 @@ Check a hierarchy of contexts (a TOML file), and list its levels, from exact to 
 With NAME=VALUE for each attribute, show what every level would tell about them: a point as LATITUDE,LONGITUDE,
 several values of one attribute with commas between them. Values are read on this machine and go nowhere.
 
-The levels of a tree keep so many steps below its root: depths = [2, 1], or by default every depth there is, the
-deepest first. A leaf that lies less deep is told exactly until a level's depth reaches it."""
+Each level of a tree keeps a number of steps below its root: depths = [2, 1], or by default every depth there
+is, the deepest first. A leaf that lies less deep is told exactly until a level's depth reaches it."""
 
 EXAMPLES = """\
 examples:

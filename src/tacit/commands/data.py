@@ -87,7 +87,7 @@ def add_parser(commands: Subparsers) -> None:
         "--rare-signal",
         type=float,
         metavar="X",
-        help="how much signal lives in fields of many values (0: no more than in others)",
+        help="how much signal is in fields of many values (0: no more than in others)",
     )
     generate.add_argument("--format", choices=("parquet", "published"), help="(default: by the file's name)")
     _add_overwrite(generate)

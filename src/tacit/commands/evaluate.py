@@ -60,7 +60,10 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument("--part", default="test", help="of the log's split (default: %(default)s)")
     parser.add_argument("--baseline", type=Path, metavar="MODEL", help="compare with this one on the same rows")
     parser.add_argument(
-        "--labels", choices=("true", "noisy"), default="true", help="measure on (default: %(default)s)"
+        "--labels",
+        choices=("true", "noisy"),
+        default="true",
+        help="the labels to measure on (default: %(default)s)",
     )
     parser.add_argument(
         "--labels-are-public", action="store_true", help="these labels are public, or agreed for measuring"
@@ -75,7 +78,7 @@ def add_parser(commands: Subparsers) -> None:
     noisy.add_argument(
         "--version", type=int, metavar="N", help="of the labels; raise it when they have changed"
     )
-    noisy.add_argument("--ledger", metavar="PATH_OR_URL", help="who pays; made-up data needs none")
+    noisy.add_argument("--ledger", metavar="PATH_OR_URL", help="the ledger that pays; made-up data needs none")
     noisy.add_argument("--witness", metavar="PATH", help="the ledger's witness, if it is not beside it")
     noisy.add_argument("--scope", help="the ledger's name for these people's data")
     noisy.add_argument(

@@ -52,7 +52,7 @@ LARGEST_EPSILON = 50.0  # beyond it there is next to no noise
 def add_parser(commands: Subparsers) -> None:
     gather = commands.add_parser(
         "gather",
-        help="simulate counting over devices that nobody sees",
+        help="simulate counting over people's devices, through a proxy and a server",
         description=TOP,
         epilog="tacit gather simulate --help says more. The parties as processes of their own: tacit serve.",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -54,7 +54,7 @@ promised to them. The ledger keeps a note that you did."""
 def add_parser(commands: Subparsers) -> None:
     top = commands.add_parser(
         "ledger",
-        help="budgets: granted, spent, reserved, left",
+        help="grant privacy budgets, and show what is spent, reserved and left",
         description=ABOUT,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -101,7 +101,9 @@ def add_parser(commands: Subparsers) -> None:
     settle.add_argument("key", help="the reservation's key")
     outcome = settle.add_mutually_exclusive_group(required=True)
     outcome.add_argument("--left", action="store_true", help="the release was made: spend what was reserved")
-    outcome.add_argument("--never-left", action="store_true", help="nothing left nor ever will: give it back")
+    outcome.add_argument(
+        "--never-left", action="store_true", help="nothing was released, nor ever will be: give it back"
+    )
     _add_place(settle)
     settle.set_defaults(run=run_settle)
 

@@ -53,7 +53,7 @@ running: those that could not are listed at the end, exit code 1."""
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "reproduce",
-        help="the papers' figures again, and which findings hold",
+        help="compute the papers' figures again, and say which findings hold",
         description=ABOUT,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -35,7 +35,8 @@ is released twice. Needs the extra: pip install 'tacit[room]' (and 'tacit[train]
 
 KEYS = """\
 Make the keys of a collaboration, sorted into a folder for each party: what is in it is that party's alone, but
-for what is public. On paper each party makes its own keys on its own machine; this makes both, for a trial.
+for what is public. In production each party makes its own keys on its own machine. This makes both, for a
+trial.
 
   authority/   signs certificates: put it away, or destroy it
   room/        goes to the room.     room.secret must never leave it: it can undo every flip and every noise
@@ -73,11 +74,11 @@ again, and counts once. One process serves a store: a second one is refused. So 
 that has expired, and an audit log that does not hold."""
 
 TRAIN = """\
-Train one advertiser's adapter through its room. Shows bytes, examples a second and what remains of the budget;
-a loss only where the agreement's mode allows it. Stopped or killed, the same command goes on where it was: a
-step that was answered is not asked for again, and one whose answer was lost counts once.
+Train one advertiser's adapter through its room. Shows bytes, examples per second, what remains of the
+budget, and a loss only where the agreement's mode allows it. Stopped or killed, the same command goes on where
+it was: a step that was answered is not asked for again, and one whose answer was lost counts once.
 
-  --dry-run   only estimates: bytes both ways, seconds, releases a record
+  --dry-run   only estimates: bytes both ways, seconds, releases per record
 
 At the end it saves the adapter (safetensors), prints what came of it, and checks the room's audit log against
 the receipts that it was given."""

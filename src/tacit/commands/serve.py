@@ -46,8 +46,8 @@ Needs the extra: pip install 'tacit[serve]'."""
 KEYS = """\
 Write settings, sealing keys and secrets for a trial of both parties on one machine.
 
-In earnest each party makes its own set on its own machine. Only these leave it: the public key (parties.toml)
-and pair.secret, which both hold. proxy.sealing and server.sealing in one hand open every report;
+In production each party makes its own set on its own machine. Only these leave it: the public key, in
+parties.toml, and pair.secret, which both hold. proxy.sealing and server.sealing in one hand open every report;
 enrolment.secret belongs to the proxy, operator.secret to the server and to whoever opens rounds."""
 
 ENROL = """\
@@ -64,14 +64,14 @@ operator's secret; both services must be running. The file says what is asked an
   scope = "clicks"            # of the ledger line that pays, at both parties
   level = 0                   # of the run, from 0
   cells = 1000                # length of a report; or question = "FILE", a question's bytes
-  hours = 24                  # open from now, so long
+  hours = 24                  # how long it is open, from now
   parties = 100000            # devices enrolled
   smallest_batch = 1000       # reports below which nothing is released
 
   epsilon = 1.0               # the promise of the whole run for one device;  delta = 1e-8  (default: 1e-6 or
                               # the power of ten below 1 / (100 parties))
-  events = 10                 # at most so many events of a device in the run;  each = 10  in one cell
-  levels = 3                  # in so many rounds
+  events = 10                 # most events of one device in the run;  each = 10: most in one cell
+  levels = 3                  # rounds of the run
   totals_only = false         # true: no clicks are asked for, and noise is less
   noise = "servers"           # who adds it: servers, or users (then silent = 0.1: who may leave it out)
   law = "discrete-laplace"    # or discrete-gaussian, skellam (default: the least planned error)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ABOUT = """\
 Run a market through private choices: auctions from a Parquet log or made up, ranked and priced by public data,
-chosen by devices that know more. Clicks, advertisers' surplus, revenue and welfare an auction are exact
+chosen by devices that know more. Clicks, advertisers' surplus, revenue and welfare per auction are exact
 expectations over the choice, with 95% intervals over auctions (over users, where the log names them), beside
 the two ends: greedy (no privacy) and non-personalised (nothing private is read). The log streams: it may be
 larger than memory.
@@ -46,7 +46,7 @@ an example:
   [auction]
   price = "second"                  # or first
   charged = "click"                 # what a bid is for, conversions too; or impression
-  reserve_micros = 0                # least public score an impression
+  reserve_micros = 0                # the least public score per impression
   gamma = 1.0                       # sent to the device: public scores >= best x (1 - gamma)
 
   [[choice]]
@@ -58,7 +58,7 @@ an example:
   epsilon = 5
   gamma = 0.8
 
-  [charges]                         # optional: choices drawn once, one line an impression
+  [charges]                         # optional: choices drawn once, one line per impression
   file = "charges.parquet"          # or .csv; a file that is there is replaced with --overwrite only
   choice = "trunc at 5"             # greedy would be everybody's best ads: it needs not_private = true
 
@@ -68,7 +68,7 @@ Unknown keys are refused. Money is printed in currency units per 1,000 auctions.
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "simulate",
-        help="private choice in a market of your own",
+        help="simulate auctions with private choices, from a log or made up",
         description=ABOUT,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -31,7 +31,7 @@ an example, beside data, [model] and [privacy] as for tacit train:
   k = [0.25, 0.5]
   model = ["fm", {name = "mlp", common_layers = [128, 64]}]
   descent.clip_norm = [1, 5]               # any key of [privacy], [labels], [descent], [statistic]
-  seeds = 4                                # each so many times; from 4 on there are intervals
+  seeds = 4                                # runs per setting; from 4 on there are intervals
   part = "validation"                      # where runs are measured (default: validation, else test)
 
 [run], [checkpoint], [export] and out are for tacit train and say nothing here.
@@ -41,7 +41,7 @@ exit code 0: every run is done; 1: some were refused, and are named."""
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "sweep",
-        help="many trainings: the best for each epsilon",
+        help="train with many settings, and show the best for each epsilon",
         description=ABOUT,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
