@@ -30,6 +30,7 @@ from tacit.privacy.audit.case import (
     AuditDraws,
     Draws,
     Hits,
+    best_threshold,
     claimed_epsilon,
     empirical_case,
     gaussian_law,
@@ -271,10 +272,7 @@ def _recalibration_case(
     """The event is the threshold that tells the most, at the claim, about a move by the whole sensitivity."""
     claimed = _recalibration_claimed(Fraction(1))
 
-    def told(above: float) -> float:
-        return float(norm.sf((above - 1) / NOISE) - math.exp(claimed) * norm.sf(above / NOISE))
-
-    above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
+    above = best_threshold(claimed, lambda at: norm.sf((at - 1) / NOISE), lambda at: norm.sf(at / NOISE))
     return empirical_case(
         name,
         Relation.REPLACE_ONE,

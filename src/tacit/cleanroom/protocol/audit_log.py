@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from tacit.cleanroom.protocol import signatures
 from tacit.cleanroom.protocol.answers import AuditReceipt
 from tacit.cleanroom.protocol.encoding import canonical_json
 from tacit.errors import AuditBroken, BadInput
-from tacit.privacy.ledger.chain import START, ChainHead
+from tacit.privacy.ledger.chain import START, ChainEntry, ChainHead
 
 MOST_CONTENTS = 2**16
 _PURPOSE = "audit log head"
@@ -35,18 +34,8 @@ class HasHead(Protocol):
     def hash(self) -> str: ...
 
 
-@dataclass(frozen=True)
-class AuditEntry:
+class AuditEntry(ChainEntry):
     """One event in its place; `contents` is the event in canonical JSON."""
-
-    sequence: int
-    previous: str
-    contents: str
-    hash: str
-
-    @property
-    def head(self) -> ChainHead:
-        return ChainHead(self.sequence, self.hash)
 
     @property
     def event(self) -> dict[str, Any]:

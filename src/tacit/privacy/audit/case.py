@@ -308,9 +308,17 @@ def _count_reaching(noise: Numbers, reach: float) -> int:
     return int(np.count_nonzero(np.abs(noise.astype(np.float64)) >= reach))
 
 
+THRESHOLDS = np.arange(-2.0, 6.0, 0.02)
+
+
 def gaussian_law(stddev: float, epsilon: Callable[[Fraction], float]) -> AuditNoiseLaw:
     """Noise N(0, stddev^2): its reach tells the most about it from about 1.6 standard deviations on."""
     return AuditNoiseLaw(1.6 * stddev, lambda share: math.erfc(1.6 / float(share) / math.sqrt(2)), epsilon)
+
+
+def best_threshold(claimed: float, moved: Callable[[float], float], still: Callable[[float], float]) -> float:
+    """The threshold that tells the most at the claim, of what lies above it `moved` and `still` so often."""
+    return float(max(THRESHOLDS, key=lambda above: moved(above) - math.exp(claimed) * still(above)))
 
 
 def discrete_law(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +20,7 @@ from tacit.privacy.audit.case import (
     Draws,
     Hits,
     Row,
+    best_threshold,
     claimed_epsilon,
     discrete_law,
     empirical_case,
@@ -353,10 +353,7 @@ def _on_sums(
 
     claimed = claimed_at(Fraction(1))
 
-    def told(above: float) -> float:
-        return honest.tail(False, above) - math.exp(claimed) * honest.tail(True, above)
-
-    above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
+    above = best_threshold(claimed, partial(honest.tail, False), partial(honest.tail, True))
     return empirical_case(
         name,
         relation,

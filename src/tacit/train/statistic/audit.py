@@ -6,7 +6,6 @@ into. The auditor adds up a world's cells in the direction in which its labels c
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -18,6 +17,7 @@ from tacit.privacy.audit.case import (
     AuditDraws,
     Draws,
     Hits,
+    best_threshold,
     claimed_epsilon,
     empirical_case,
     gaussian_law,
@@ -91,10 +91,7 @@ def _case(name: str, honest: StatisticTrial, twin: StatisticTrial | None = None)
 
     claimed = claimed_at(Fraction(1))
 
-    def told(above: float) -> float:
-        return float(norm.sf((above - 1) / NOISE) - math.exp(claimed) * norm.sf(above / NOISE))
-
-    above = float(max(np.arange(-2.0, 6.0, 0.02), key=told))
+    above = best_threshold(claimed, lambda at: norm.sf((at - 1) / NOISE), lambda at: norm.sf(at / NOISE))
     return empirical_case(
         name,
         relation,
