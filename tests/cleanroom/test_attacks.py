@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
+from tacit.arrays import Floats
 from tacit.cleanroom.attacks import careless_attacks, probes, published_attacks, suite
 from tacit.cleanroom.attacks.defended_room import DefendedRoom, Protection
 from tacit.cleanroom.attacks.game import (
@@ -25,7 +26,7 @@ from tacit.cleanroom.attacks.game import (
     precision,
     record_tokens,
 )
-from tacit.cleanroom.attacks.probes import Floats, StepQuestion, matrix_derivatives
+from tacit.cleanroom.attacks.probes import StepQuestion, matrix_derivatives
 from tacit.cleanroom.attacks.suite import Attack
 from tacit.cleanroom.attacks.unsafe_targets import PublishedProtocol, fresh_flip_room
 from tacit.cleanroom.protocol.derivatives import Derivatives

@@ -17,7 +17,7 @@ LIBRARY, LAB = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
 
 # Who may import whom, by room, from the ground up. A room may always import itself. `studies` and `bench` are
 # the rooms of `tacit_lab`, which the library never imports, except for the commands that run them.
-GROUND = frozenset({"errors", "expect", "config", "files", "progress"})
+GROUND = frozenset({"errors", "expect", "config", "files", "progress", "arrays"})
 MATHS = GROUND | {"schema", "privacy", "kernels", "entropy", "memory_ledger"}
 STAGES = frozenset({"data", "gather", "train", "cleanroom", "deliver", "bill"})
 WHOLE = MATHS | STAGES | {"pipeline", "town", "store"}
@@ -28,9 +28,10 @@ MAY_IMPORT = {
     "config": frozenset({"errors", "expect"}),
     "files": frozenset({"errors", "expect"}),
     "progress": frozenset(),
+    "arrays": frozenset(),
     "threads": frozenset(),
     "exports": frozenset(),
-    "kernels": frozenset({"errors"}),
+    "kernels": frozenset({"errors", "arrays"}),
     "entropy": GROUND | {"kernels"},
     "schema": GROUND,
     "privacy": GROUND | {"schema", "kernels"},

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tacit.arrays import Words
 from tacit.errors import BadInput
 from tacit.kernels import field, reference_field
-from tacit.kernels.field import PRIME, ProofShape, Words, balances, evaluations, fill_quotients, weighted_sums
+from tacit.kernels.field import PRIME, ProofShape, balances, evaluations, fill_quotients, weighted_sums
 
 WAYS = ("compiled", "twin")
 Row = tuple[int, ...]

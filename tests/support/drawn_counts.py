@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.arrays import Floats, Integers
 from tacit.deliver.server.estimates import RateEstimator
 from tacit.schema.contexts.hierarchy import Levels
-from tacit.schema.counts import Counts, Floats, Integers, LevelCounts
+from tacit.schema.counts import Counts, LevelCounts
 
 CONTEXT: Levels = (0,)
 GROUP: Levels = (1,)

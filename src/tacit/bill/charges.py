@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Integers
 from tacit.errors import BadInput
 from tacit.kernels.auctions import add_by_code
 from tacit.schema.impressions import DUE_ON, Impressions, price_rule_words, price_setter_words
-
-Integers = NDArray[np.int64]
 
 LARGEST_TABLE = 2**24  # campaigns numbered up to here are summed without being sorted
 

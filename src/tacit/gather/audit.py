@@ -13,6 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from tacit.arrays import Integers
 from tacit.entropy import Simulation
 from tacit.gather.client.reporter import make_upload
 from tacit.gather.protocol.credentials import SealingKey, issue_device_key
@@ -34,7 +35,6 @@ from tacit.privacy.noise.shares import SkellamShares
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import DiscreteGaussianCounts, NoisyCounts, SkellamCounts
 from tacit.privacy.units import Relation
-from tacit.schema.counts import Integers
 
 PARTIES, ANSWERED = 4, 3
 DELTA = 0.01

@@ -11,17 +11,13 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats, Integers, Words
 from tacit.errors import BadInput
 from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_array, expect_below
 
-Floats = NDArray[np.float64]
-Wholes = NDArray[np.int64]
-Words = NDArray[np.uint64]
-
-TopColumns = tuple[Wholes, Wholes, Words, Words, Wholes]
+TopColumns = tuple[Integers, Integers, Words, Words, Integers]
 """Laws of top-m randomized response, one per row: the columns of `TopLaws` after the first."""
 
 EMPTY, RESERVE = -1, -2
@@ -37,11 +33,11 @@ LARGEST_RATE = float(np.finfo(np.float64).max) / 4 / MOST_MICROS  # so that ever
 class RankedCandidates:
     """The candidates that stay, publicly ranked: `rows` says where each was, `setters` who priced it."""
 
-    offsets: Wholes
-    rows: Wholes
+    offsets: Integers
+    rows: Integers
     scores: Floats
-    prices: Wholes
-    setters: Wholes
+    prices: Integers
+    setters: Integers
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class Pricing:
         return self.first_price, self.per_event, self.reserve, self.keep, empty
 
 
-def rank_and_price(offsets: Wholes, bids: Wholes, rates: Floats, pricing: Pricing) -> RankedCandidates:
+def rank_and_price(offsets: Integers, bids: Integers, rates: Floats, pricing: Pricing) -> RankedCandidates:
     """Rank by bid x rate, price each candidate by the next one (or by itself), and keep scores >= keep x best.
 
     Candidates below the reserve take no part. `empty` is the worth of an empty slot where abstaining is a
@@ -77,7 +73,7 @@ def rank_and_price(offsets: Wholes, bids: Wholes, rates: Floats, pricing: Pricin
     return RankedCandidates(kept, rows[:stayed], scores[:stayed], prices[:stayed], setters[:stayed])
 
 
-def take_scores(rows: Wholes, bids: Wholes, rates: Floats, empty: float) -> Floats:
+def take_scores(rows: Integers, bids: Integers, rates: Floats, empty: float) -> Floats:
     """bid x rate of each row, and the worth of the empty slot where the row is EMPTY."""
     expect_array("rows", rows, np.int64, (ANY,))
     expect_array("bids", bids, np.int64, (ANY,))
@@ -93,13 +89,13 @@ def take_scores(rows: Wholes, bids: Wholes, rates: Floats, empty: float) -> Floa
 class ShownCandidates:
     """What was shown: one entry per auction that shows something, with the rank it was chosen from."""
 
-    rows: Wholes
-    prices: Wholes
-    ranks: Wholes
-    setters: Wholes
+    rows: Integers
+    prices: Integers
+    ranks: Integers
+    setters: Integers
 
 
-def shown(ranked: RankedCandidates, chosen: Wholes) -> ShownCandidates:
+def shown(ranked: RankedCandidates, chosen: Integers) -> ShownCandidates:
     """What the chosen places show. Nothing is shown where the place is -1, or that of the empty slot."""
     total = expect_offsets(ranked.offsets)
     for name in ("rows", "prices", "setters"):
@@ -114,8 +110,8 @@ def shown(ranked: RankedCandidates, chosen: Wholes) -> ShownCandidates:
 
 
 def run_auctions(
-    offsets: Wholes,
-    bids: Wholes,
+    offsets: Integers,
+    bids: Integers,
     rates: Floats,
     pricing: Pricing,
     private_rates: Floats,
@@ -149,7 +145,7 @@ def all_within(values: Floats, low: float, high: float) -> bool:
     return inside
 
 
-def add_by_code(codes: Wholes, amounts: Wholes, count: int) -> Wholes:
+def add_by_code(codes: Integers, amounts: Integers, count: int) -> Integers:
     """The sum of the amounts of each code in 0..count-1, exact, or refused where it does not fit 64 bits."""
     expect_array("codes", codes, np.int64, (ANY,))
     expect_array("amounts", amounts, np.int64, (len(codes),))
@@ -160,7 +156,7 @@ def add_by_code(codes: Wholes, amounts: Wholes, count: int) -> Wholes:
     return totals
 
 
-def expect_offsets(offsets: Wholes) -> int:
+def expect_offsets(offsets: Integers) -> int:
     """How many candidates there are in all."""
     expect_array("offsets", offsets, np.int64, (ANY,))
     if not len(offsets) or offsets[0] or (offsets[1:] < offsets[:-1]).any():
@@ -169,7 +165,7 @@ def expect_offsets(offsets: Wholes) -> int:
 
 
 def expect_top_laws(
-    kept: Wholes, top: Wholes, low_weight: Words, high_weight: Words, spare_words: Wholes
+    kept: Integers, top: Integers, low_weight: Words, high_weight: Words, spare_words: Integers
 ) -> None:
     """Refuse laws that are not what `TopLaws` says, above all those whose words are not 2^64 in all."""
     expect_array("kept", kept, np.int64, (ANY,))
@@ -190,7 +186,7 @@ def expect_top_laws(
         raise BadInput("expected laws of 2^64 words in all, got others")
 
 
-def _expect_public(offsets: Wholes, bids: Wholes, rates: Floats) -> int:
+def _expect_public(offsets: Integers, bids: Integers, rates: Floats) -> int:
     total = expect_offsets(offsets)
     expect_array("bids", bids, np.int64, (total,))
     expect_array("rates", rates, np.float64, (total,))

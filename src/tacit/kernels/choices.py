@@ -12,16 +12,13 @@ from functools import lru_cache
 from types import ModuleType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats, Integers, Words
 from tacit.errors import BadInput
 from tacit.kernels.auctions import all_within, expect_offsets, expect_top_laws
 from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_array
 
-Floats = NDArray[np.float64]
-Wholes = NDArray[np.int64]
-Words = NDArray[np.uint64]
 LARGEST = float(np.finfo(np.float64).max) / 4  # so that no difference of two scores overflows
 UnitNodes = Callable[[int], tuple[Floats, Floats]]
 
@@ -36,19 +33,19 @@ class TopLaws:
     looked at, and weights may be anything.
     """
 
-    law: Wholes
-    kept: Wholes
-    top: Wholes
+    law: Integers
+    kept: Integers
+    top: Integers
     low_weight: Words
     high_weight: Words
-    spare_words: Wholes
+    spare_words: Integers
 
     def __post_init__(self) -> None:
         expect_array("law", self.law, np.int64, (ANY,))
         expect_top_laws(self.kept, self.top, self.low_weight, self.high_weight, self.spare_words)
 
 
-def choose_top(offsets: Wholes, scores: Floats, laws: TopLaws, words: Words) -> Wholes:
+def choose_top(offsets: Integers, scores: Floats, laws: TopLaws, words: Words) -> Integers:
     """The place chosen in each request, from one word; -1 where there are no candidates."""
     count = _expect_requests(offsets, scores, laws)
     expect_array("words", words, np.uint64, (count,))
@@ -59,7 +56,7 @@ def choose_top(offsets: Wholes, scores: Floats, laws: TopLaws, words: Words) -> 
     return out
 
 
-def top_pmf(offsets: Wholes, scores: Floats, laws: TopLaws) -> Floats:
+def top_pmf(offsets: Integers, scores: Floats, laws: TopLaws) -> Floats:
     """The law of `choose_top`, spare words left out: they are 2^-64 each."""
     _expect_requests(offsets, scores, laws)
     out = np.empty(len(scores), np.float64)
@@ -70,7 +67,7 @@ def top_pmf(offsets: Wholes, scores: Floats, laws: TopLaws) -> Floats:
     return out
 
 
-def softmax_pmf(offsets: Wholes, scores: Floats, rates: Floats) -> Floats:
+def softmax_pmf(offsets: Integers, scores: Floats, rates: Floats) -> Floats:
     """Chances in proportion to exp(rate x score): the exponential mechanism, the maximum with Gumbel noise."""
     _expect_scores(offsets, scores)
     expect_array("rates", rates, np.float64, (len(offsets) - 1,))
@@ -79,7 +76,7 @@ def softmax_pmf(offsets: Wholes, scores: Floats, rates: Floats) -> Floats:
     return out
 
 
-def flip_pmf(offsets: Wholes, scores: Floats, rates: Floats, unit_nodes: UnitNodes) -> Floats:
+def flip_pmf(offsets: Integers, scores: Floats, rates: Floats, unit_nodes: UnitNodes) -> Floats:
     """Permute-and-flip, or the maximum with exponential noise: exact, by as many nodes as the polynomial needs.
 
     `unit_nodes(n)` gives nodes and weights of Gauss and Legendre on [0, 1]; a candidates need ceil(a / 2).
@@ -92,7 +89,7 @@ def flip_pmf(offsets: Wholes, scores: Floats, rates: Floats, unit_nodes: UnitNod
     return out
 
 
-def choose_by_pmf(offsets: Wholes, pmf: Floats, words: Words) -> Wholes:
+def choose_by_pmf(offsets: Integers, pmf: Floats, words: Words) -> Integers:
     """One candidate of each auction by its chances, from one word; -1 where there is none.
 
     A candidate has 1 + floor(p (2^64 - 2^32)) of the words, and the likeliest also all that are left: no chance
@@ -106,7 +103,7 @@ def choose_by_pmf(offsets: Wholes, pmf: Floats, words: Words) -> Wholes:
     return out
 
 
-def expected(offsets: Wholes, pmf: Floats, values: Floats) -> Floats:
+def expected(offsets: Integers, pmf: Floats, values: Floats) -> Floats:
     """The expectation of every column of `values` (candidates, columns) in every auction."""
     total = expect_offsets(offsets)
     expect_array("pmf", pmf, np.float64, (total,))
@@ -117,7 +114,7 @@ def expected(offsets: Wholes, pmf: Floats, values: Floats) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def _nodes(sizes: tuple[int, ...], unit_nodes: UnitNodes) -> tuple[Wholes, Floats, Floats]:
+def _nodes(sizes: tuple[int, ...], unit_nodes: UnitNodes) -> tuple[Integers, Floats, Floats]:
     """For each size a from 0 on, where its nodes begin; those of sizes that do not occur are left out."""
     counts = np.zeros(max(sizes, default=0) + 2, np.int64)
     nodes, weights = [np.zeros(0)], [np.zeros(0)]
@@ -129,13 +126,13 @@ def _nodes(sizes: tuple[int, ...], unit_nodes: UnitNodes) -> tuple[Wholes, Float
     return np.cumsum(counts), np.concatenate(nodes), np.concatenate(weights)
 
 
-def _expect_scores(offsets: Wholes, scores: Floats) -> None:
+def _expect_scores(offsets: Integers, scores: Floats) -> None:
     expect_array("scores", scores, np.float64, (expect_offsets(offsets),))
     if not all_within(scores, -LARGEST, LARGEST):
         raise BadInput("expected finite scores, got others")
 
 
-def _expect_requests(offsets: Wholes, scores: Floats, laws: TopLaws) -> int:
+def _expect_requests(offsets: Integers, scores: Floats, laws: TopLaws) -> int:
     _expect_scores(offsets, scores)
     if len(laws.law) != len(offsets) - 1:
         raise BadInput(f"expected a law for each of {len(offsets) - 1} requests, got {len(laws.law)}")

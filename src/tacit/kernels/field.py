@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Words
 from tacit.errors import BadInput
 from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_array
-
-Words = NDArray[np.uint64]
 
 PRIME = 2**64 - 2**32 + 1
 

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats, Integers
 from tacit.errors import BadInput
 from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_array
 
-Floats = NDArray[np.float64]
-Wholes = NDArray[np.int64]
 Table = NDArray[np.float32] | NDArray[np.float64]
 
 SKETCHED = 2**18
@@ -34,7 +33,7 @@ class SparseValues:
     The contexts of an ad rise. Checked once, here: nobody may write to these arrays afterwards.
     """
 
-    offsets: Wholes
+    offsets: Integers
     context: NDArray[np.int32]
     value: Table
     contexts: int
@@ -67,7 +66,7 @@ class GreedySelection:
     least, over the sets on the way, of what the set has and the k best additions gain, each by itself.
     """
 
-    ads: Wholes
+    ads: Integers
     gains: Floats
     evaluations: int
     bound: float | None = None

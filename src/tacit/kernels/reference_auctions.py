@@ -8,32 +8,28 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats, Integers, Words
 from tacit.kernels import reference_choices
 from tacit.kernels.reference_choices import iterate_ragged
-
-Floats = NDArray[np.float64]
-Wholes = NDArray[np.int64]
-Words = NDArray[np.uint64]
 
 EMPTY, RESERVE = -1, -2
 
 
 def rank_and_price(
-    offsets: Wholes,
-    bids: Wholes,
+    offsets: Integers,
+    bids: Integers,
     rates: Floats,
     first: bool,
     per_event: bool,
     reserve: float,
     keep: float,
     empty: float,
-    kept_offsets: Wholes,
-    rows: Wholes,
+    kept_offsets: Integers,
+    rows: Integers,
     scores: Floats,
-    prices: Wholes,
-    setters: Wholes,
+    prices: Integers,
+    setters: Integers,
 ) -> int:
     kept_offsets[0] = at = 0
     for i, candidates in enumerate(iterate_ragged(offsets)):
@@ -69,21 +65,21 @@ def _price(first: bool, per_event: bool, due: float, rate: float, bid: int) -> i
         return int(min(np.floor(np.float64(due) / rate), np.float64(bid))) if rate > 0 else 0
 
 
-def take_scores(rows: Wholes, bids: Wholes, rates: Floats, empty: float, scores: Floats) -> None:
+def take_scores(rows: Integers, bids: Integers, rates: Floats, empty: float, scores: Floats) -> None:
     for i, row in enumerate(rows):
         scores[i] = empty if row == EMPTY else float(bids[row]) * float(rates[row])
 
 
 def shown(
-    offsets: Wholes,
-    chosen: Wholes,
-    rows: Wholes,
-    prices: Wholes,
-    setters: Wholes,
-    shown_row: Wholes,
-    shown_price: Wholes,
-    shown_rank: Wholes,
-    shown_setter: Wholes,
+    offsets: Integers,
+    chosen: Integers,
+    rows: Integers,
+    prices: Integers,
+    setters: Integers,
+    shown_row: Integers,
+    shown_price: Integers,
+    shown_rank: Integers,
+    shown_setter: Integers,
 ) -> int:
     found = 0
     for i, place in enumerate(chosen):
@@ -98,8 +94,8 @@ def shown(
 
 
 def run_auctions(
-    offsets: Wholes,
-    bids: Wholes,
+    offsets: Integers,
+    bids: Integers,
     rates: Floats,
     first: bool,
     per_event: bool,
@@ -107,16 +103,16 @@ def run_auctions(
     keep: float,
     empty: float,
     private_rates: Floats,
-    kept: Wholes,
-    top: Wholes,
+    kept: Integers,
+    top: Integers,
     low_weight: Words,
     high_weight: Words,
-    spare_words: Wholes,
+    spare_words: Integers,
     words: Words,
-    shown_row: Wholes,
-    shown_price: Wholes,
-    shown_rank: Wholes,
-    shown_setter: Wholes,
+    shown_row: Integers,
+    shown_price: Integers,
+    shown_rank: Integers,
+    shown_setter: Integers,
 ) -> int:
     count, room = len(words), len(bids) + len(words)
     ends, rows, prices, setters = (np.empty(size, np.int64) for size in (count + 1, room, room, room))
@@ -137,7 +133,7 @@ def all_within(values: Floats, low: float, high: float) -> bool:
     return bool(np.all((values >= low) & (values <= high)))
 
 
-def add_by_code(codes: Wholes, amounts: Wholes, totals: Wholes) -> bool:
+def add_by_code(codes: Integers, amounts: Integers, totals: Integers) -> bool:
     sums = [0] * len(totals)
     for code, amount in zip(codes.tolist(), amounts.tolist(), strict=True):
         sums[code] += amount

@@ -9,30 +9,27 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Wholes = NDArray[np.int64]
-Words = NDArray[np.uint64]
+from tacit.arrays import Floats, Integers, Words
 
 
-def iterate_ragged(offsets: Wholes) -> Iterator[Wholes]:
+def iterate_ragged(offsets: Integers) -> Iterator[Integers]:
     """The places of each auction's candidates."""
     for start, end in pairwise(offsets):
         yield np.arange(start, end)
 
 
 def choose_top(
-    offsets: Wholes,
+    offsets: Integers,
     scores: Floats,
-    law: Wholes,
-    kept: Wholes,
-    top: Wholes,
+    law: Integers,
+    kept: Integers,
+    top: Integers,
     low_weight: Words,
     high_weight: Words,
-    spare_words: Wholes,
+    spare_words: Integers,
     words: Words,
-    chosen: Wholes,
+    chosen: Integers,
 ) -> bool:
     if not _fit(offsets, law, kept):
         return False
@@ -52,11 +49,11 @@ def choose_top(
 
 
 def top_pmf(
-    offsets: Wholes,
+    offsets: Integers,
     scores: Floats,
-    law: Wholes,
-    kept: Wholes,
-    top: Wholes,
+    law: Integers,
+    kept: Integers,
+    top: Integers,
     low_chance: Floats,
     high_chance: Floats,
     pmf: Floats,
@@ -71,7 +68,7 @@ def top_pmf(
     return True
 
 
-def _fit(offsets: Wholes, law: Wholes, kept: Wholes) -> bool:
+def _fit(offsets: Integers, law: Integers, kept: Integers) -> bool:
     if len(law) and (law.min() < 0 or law.max() >= len(kept)):
         return False
     sizes = np.diff(offsets)
@@ -82,7 +79,7 @@ def _favoured(scores: Floats, kept: int, top: int) -> set[int]:
     return set(np.argsort(-scores[:kept], kind="stable")[:top].tolist())
 
 
-def softmax_pmf(offsets: Wholes, scores: Floats, rates: Floats, pmf: Floats) -> None:
+def softmax_pmf(offsets: Integers, scores: Floats, rates: Floats, pmf: Floats) -> None:
     for i, candidates in enumerate(iterate_ragged(offsets)):
         if len(candidates):
             odds = np.exp(rates[i] * (scores[candidates] - scores[candidates].max()))
@@ -90,10 +87,10 @@ def softmax_pmf(offsets: Wholes, scores: Floats, rates: Floats, pmf: Floats) -> 
 
 
 def flip_pmf(
-    offsets: Wholes,
+    offsets: Integers,
     scores: Floats,
     rates: Floats,
-    node_offsets: Wholes,
+    node_offsets: Integers,
     nodes: Floats,
     weights: Floats,
     pmf: Floats,
@@ -109,7 +106,7 @@ def flip_pmf(
         pmf[candidates] = chances / chances.sum()
 
 
-def choose_by_pmf(offsets: Wholes, pmf: Floats, words: Words, chosen: Wholes) -> None:
+def choose_by_pmf(offsets: Integers, pmf: Floats, words: Words, chosen: Integers) -> None:
     for i, candidates in enumerate(iterate_ragged(offsets)):
         shares = [int(p * (2.0**64 - 2.0**32)) + 1 for p in pmf[candidates]]
         ends = np.cumsum(np.array(shares, dtype=object))  # Python's whole numbers: these pass 2^63
@@ -118,6 +115,6 @@ def choose_by_pmf(offsets: Wholes, pmf: Floats, words: Words, chosen: Wholes) ->
         chosen[i] = reached[0] if reached else likeliest
 
 
-def expected(offsets: Wholes, pmf: Floats, values: Floats, out: Floats) -> None:
+def expected(offsets: Integers, pmf: Floats, values: Floats, out: Floats) -> None:
     for i, candidates in enumerate(iterate_ragged(offsets)):
         out[i] = pmf[candidates] @ values[candidates]

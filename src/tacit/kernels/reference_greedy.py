@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Wholes = NDArray[np.int64]
+from tacit.arrays import Floats, Integers
+
 Gains = Callable[[Floats], Floats]
 
 DENSE_LANES, SPARSE_LANES = 16, 4
@@ -27,7 +27,7 @@ def dense_first_gains(values: NDArray[Any], weight: Floats, gains: Floats) -> in
 
 
 def sparse_first_gains(
-    offsets: Wholes, context: NDArray[np.int32], value: NDArray[Any], weight: Floats, gains: Floats
+    offsets: Integers, context: NDArray[np.int32], value: NDArray[Any], weight: Floats, gains: Floats
 ) -> int:
     with np.errstate(all="ignore"):
         gains[:] = _sparse_gains(offsets, context, value, weight)(np.zeros(len(weight)))
@@ -42,7 +42,7 @@ def dense_gains(values: NDArray[Any], weight: Floats, best: Floats, gains: Float
 
 
 def sparse_gains(
-    offsets: Wholes,
+    offsets: Integers,
     context: NDArray[np.int32],
     value: NDArray[Any],
     weight: Floats,
@@ -62,7 +62,7 @@ def dense_greedy(
     enough: float,
     certify: bool,
     room: NDArray[np.uint8],  # noqa: ARG001  for a sketch, which nothing here needs
-    ads: Wholes,
+    ads: Integers,
     gains: Floats,
 ) -> tuple[int, int, float]:
     def raised(best: Floats, ad: int) -> Floats:
@@ -76,7 +76,7 @@ def dense_greedy(
 
 
 def sparse_greedy(
-    offsets: Wholes,
+    offsets: Integers,
     context: NDArray[np.int32],
     value: NDArray[Any],
     weight: Floats,
@@ -87,7 +87,7 @@ def sparse_greedy(
     enough: float,
     certify: bool,
     room: NDArray[np.uint8],  # noqa: ARG001  for a sketch, which nothing here needs
-    ads: Wholes,
+    ads: Integers,
     gains: Floats,
 ) -> tuple[int, int, float]:
     def raised(best: Floats, ad: int) -> Floats:
@@ -110,7 +110,7 @@ def _greedy(
     at_least: float,
     enough: float,
     certify: bool,
-    ads: Wholes,
+    ads: Integers,
     gains: Floats,
 ) -> tuple[int, int, float]:
     count, contexts = shape
@@ -145,7 +145,7 @@ def _dense_gains(values: NDArray[Any], weight: Floats) -> Gains:
     return beside
 
 
-def _sparse_gains(offsets: Wholes, context: NDArray[np.int32], value: NDArray[Any], weight: Floats) -> Gains:
+def _sparse_gains(offsets: Integers, context: NDArray[np.int32], value: NDArray[Any], weight: Floats) -> Gains:
     sizes = np.diff(offsets)
 
     def beside(best: Floats) -> Floats:

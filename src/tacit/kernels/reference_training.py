@@ -8,12 +8,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Ids = NDArray[np.int32]
+from tacit.arrays import Floats32, Ids
 
 
 def fm_forward(
-    table: Floats, ids: Ids, first_trained: int, logits: Floats, sums: Floats, squares: Floats
+    table: Floats32, ids: Ids, first_trained: int, logits: Floats32, sums: Floats32, squares: Floats32
 ) -> None:
     rows = table[ids]  # (batch, fields, width)
     embeddings = rows[:, :, 1:]
@@ -28,13 +27,13 @@ def fm_forward(
 
 
 def fm_scatter(
-    table: Floats,
+    table: Floats32,
     ids: Ids,
     first_trained: int,
-    coefficients: Floats,
-    sums: Floats,
-    into: Floats,
-    pulls: Floats | None,
+    coefficients: Floats32,
+    sums: Floats32,
+    into: Floats32,
+    pulls: Floats32 | None,
 ) -> None:
     trained = ids[:, first_trained:]
     gradient = np.ones((*trained.shape, table.shape[1]), dtype=into.dtype)
@@ -51,11 +50,11 @@ def gather_ids(open: Ids, hidden: Ids, rows: NDArray[np.int64], offset: int, out
     out[:, open.shape[1] :] = hidden[rows] + np.int32(offset)
 
 
-def take_rows(table: Floats, ids: Ids, out: Floats) -> None:
+def take_rows(table: Floats32, ids: Ids, out: Floats32) -> None:
     out[:] = table[ids]
 
 
-def add_rows(into: Floats, ids: Ids, values: Floats) -> None:
+def add_rows(into: Floats32, ids: Ids, values: Floats32) -> None:
     np.add.at(into, ids, values)
 
 
@@ -67,7 +66,7 @@ def touch(ids: Ids, stamps: Ids, step: int, rows: Ids) -> int:
 
 
 def apply_rows(
-    weights: Floats, gathered: Floats, rows: Ids, rate: float, keep: float, pulls: Floats | None
+    weights: Floats32, gathered: Floats32, rows: Ids, rate: float, keep: float, pulls: Floats32 | None
 ) -> None:
     if pulls is not None:
         gathered[rows, 1:] -= pulls[rows, None] * weights[rows, 1:]
@@ -77,18 +76,18 @@ def apply_rows(
 
 
 def catch_up(
-    weights: Floats,
-    velocity: Floats | None,
+    weights: Floats32,
+    velocity: Floats32 | None,
     rows: Ids | None,
     start: int,
     count: int,
     since: Ids,
     first_open: int,
     now: int,
-    decay: Floats,
-    drift: Floats,
-    factors: Floats,
-    normals: Floats | None,
+    decay: Floats32,
+    drift: Floats32,
+    factors: Floats32,
+    normals: Floats32 | None,
 ) -> None:
     listed = np.arange(start, start + count) if rows is None else rows
     if np.any(since[listed] < first_open) or np.any(since[listed] > now):
@@ -111,16 +110,16 @@ def catch_up(
         velocity[late] += factor[0] * x
 
 
-def sgd_block(weights: Floats, velocity: Floats, rate: float, momentum: float) -> None:
+def sgd_block(weights: Floats32, velocity: Floats32, rate: float, momentum: float) -> None:
     weights -= np.float32(rate) * velocity
     velocity *= np.float32(momentum)
 
 
 def adam_block(
-    weights: Floats,
-    first: Floats,
-    second: Floats,
-    gradient: Floats,
+    weights: Floats32,
+    first: Floats32,
+    second: Floats32,
+    gradient: Floats32,
     rate: float,
     beta1: float,
     beta2: float,
@@ -136,10 +135,10 @@ def adam_block(
 
 
 def yogi_block(
-    weights: Floats,
-    first: Floats,
-    second: Floats,
-    gradient: Floats,
+    weights: Floats32,
+    first: Floats32,
+    second: Floats32,
+    gradient: Floats32,
     rate: float,
     beta1: float,
     beta2: float,
@@ -155,9 +154,9 @@ def yogi_block(
 
 
 def rmsprop_block(
-    weights: Floats,
-    second: Floats,
-    gradient: Floats,
+    weights: Floats32,
+    second: Floats32,
+    gradient: Floats32,
     rate: float,
     decay: float,
     epsilon: float,
@@ -169,7 +168,7 @@ def rmsprop_block(
     weights -= np.float32(rate) * g / (np.sqrt(second) + np.float32(epsilon))
 
 
-def _taken(weights: Floats, gradient: Floats, shrink: float, width: int) -> Floats:
+def _taken(weights: Floats32, gradient: Floats32, shrink: float, width: int) -> Floats32:
     """The gathered gradient with its penalty; the gathering starts anew."""
     taken = gradient.copy()
     gradient[:] = 0
@@ -179,10 +178,10 @@ def _taken(weights: Floats, gradient: Floats, shrink: float, width: int) -> Floa
 
 
 def _step(
-    weights: Floats,
-    first: Floats,
-    second: Floats,
-    gradient: Floats,
+    weights: Floats32,
+    first: Floats32,
+    second: Floats32,
+    gradient: Floats32,
     rate: float,
     beta1: float,
     epsilon: float,

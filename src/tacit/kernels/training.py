@@ -23,16 +23,14 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats32, Ids
 from tacit.errors import BadInput
 from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_apart, expect_array, expect_below, flat_ids
 
-Floats = NDArray[np.float32]
-Ids = NDArray[np.int32]
-
 
 def fm_forward(
-    table: Floats, ids: Ids, first_trained: int, logits: Floats, sums: Floats, squares: Floats
+    table: Floats32, ids: Ids, first_trained: int, logits: Floats32, sums: Floats32, squares: Floats32
 ) -> None:
     """The factorization machine's logits (B), without bias, and what their gradients need.
 
@@ -50,13 +48,13 @@ def fm_forward(
 
 
 def fm_scatter(
-    table: Floats,
+    table: Floats32,
     ids: Ids,
     first_trained: int,
-    coefficients: Floats,
-    sums: Floats,
-    into: Floats,
-    pulls: Floats | None = None,
+    coefficients: Floats32,
+    sums: Floats32,
+    into: Floats32,
+    pulls: Floats32 | None = None,
 ) -> None:
     """into[r] += c_i (1, S_i - table[r, 1:]) for each example i and field from `first_trained` on that names r.
 
@@ -92,14 +90,14 @@ def gather_ids(
     _kernel("rows").gather_ids(public, sensitive, rows, sensitive_offset, out)
 
 
-def take_rows(table: Floats, ids: Ids, out: Floats) -> None:
+def take_rows(table: Floats32, ids: Ids, out: Floats32) -> None:
     """out[..., :] = table[ids[...]], for ids of any shape."""
     width = _expect_table("table", table)
     expect_array("out", out, np.float32, (*ids.shape, width), writable=True)
     _kernel("rows").take_rows(table, flat_ids("ids", ids, len(table)), out.reshape(ids.size, width))
 
 
-def add_rows(into: Floats, ids: Ids, values: Floats) -> None:
+def add_rows(into: Floats32, ids: Ids, values: Floats32) -> None:
     """into[ids[...]] += values[..., :], for ids of any shape; a row that is named twice gets both."""
     width = _expect_table("into", into, writable=True)
     expect_array("values", values, np.float32, (*ids.shape, width))
@@ -121,7 +119,7 @@ def touch(ids: Ids, stamps: Ids, step: int, rows: Ids) -> int:
 
 
 def apply_rows(
-    weights: Floats, gathered: Floats, rows: Ids, rate: float, keep: float, pulls: Floats | None = None
+    weights: Floats32, gathered: Floats32, rows: Ids, rate: float, keep: float, pulls: Floats32 | None = None
 ) -> None:
     """Complete what `fm_scatter` gathered in the distinct `rows`, and step.
 
@@ -138,16 +136,16 @@ def apply_rows(
 
 
 def catch_up(
-    weights: Floats,
-    velocity: Floats | None,
+    weights: Floats32,
+    velocity: Floats32 | None,
     rows: Ids | range,
     since: Ids,
     first_open: int,
     now: int,
-    decay: Floats,
-    drift: Floats,
-    factors: Floats,
-    normals: Floats | None,
+    decay: Floats32,
+    drift: Floats32,
+    factors: Floats32,
+    normals: Floats32 | None,
 ) -> None:
     """Bring rows that were last up to date at step since[r] up to step `now`, and set since[r] = now.
 
@@ -187,14 +185,14 @@ def catch_up(
         raise BadInput(f"expected every row's since in {first_open}..{now}, got one outside") from None
 
 
-def never_closer_to_zero(factors: NDArray[np.float64]) -> Floats:
+def never_closer_to_zero(factors: NDArray[np.float64]) -> Floats32:
     """Noise factors in float32, rounded away from zero: rounding may only add noise."""
     nearest = factors.astype(np.float32)
     further = np.nextafter(nearest, np.copysign(np.float32(np.inf), nearest))
     return np.where(np.abs(nearest) < np.abs(factors), further, nearest)
 
 
-def sgd_block(weights: Floats, velocity: Floats, rate: float, momentum: float = 0.0) -> None:
+def sgd_block(weights: Floats32, velocity: Floats32, rate: float, momentum: float = 0.0) -> None:
     """A step of SGD over a flat block: w -= rate * v for a velocity that has gathered the gradient, and
     v *= momentum for the next step.
     """
@@ -203,10 +201,10 @@ def sgd_block(weights: Floats, velocity: Floats, rate: float, momentum: float = 
 
 
 def adam_block(
-    weights: Floats,
-    first: Floats,
-    second: Floats,
-    gradient: Floats,
+    weights: Floats32,
+    first: Floats32,
+    second: Floats32,
+    gradient: Floats32,
     *,
     rate: float,
     beta1: float,
@@ -230,10 +228,10 @@ def adam_block(
 
 
 def yogi_block(
-    weights: Floats,
-    first: Floats,
-    second: Floats,
-    gradient: Floats,
+    weights: Floats32,
+    first: Floats32,
+    second: Floats32,
+    gradient: Floats32,
     *,
     rate: float,
     beta1: float,
@@ -252,9 +250,9 @@ def yogi_block(
 
 
 def rmsprop_block(
-    weights: Floats,
-    second: Floats,
-    gradient: Floats,
+    weights: Floats32,
+    second: Floats32,
+    gradient: Floats32,
     *,
     rate: float,
     decay: float,
@@ -272,7 +270,7 @@ def _kernel(name: str) -> ModuleType:
     return load_kernel(f"_{name}", "reference_training")
 
 
-def _expect_table(name: str, table: Floats, *, writable: bool = False) -> int:
+def _expect_table(name: str, table: Floats32, *, writable: bool = False) -> int:
     """Its columns, one at least."""
     expect_array(name, table, np.float32, (ANY, ANY), writable=writable)
     if not table.shape[1]:
@@ -289,7 +287,7 @@ def _expect_batch(ids: Ids, first_trained: int, height: int) -> int:
     return len(ids)
 
 
-def _expect_block(weights: Floats, **changed: Floats) -> None:
+def _expect_block(weights: Floats32, **changed: Floats32) -> None:
     expect_array("weights", weights, np.float32, (ANY,), writable=True)
     for name, array in changed.items():
         expect_array(name, array, np.float32, weights.shape, writable=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Integers
 from tacit.errors import BadInput
 
 NO_BIDDER, RESERVE_PRICE, OWN_BID = -1, -2, -3
@@ -17,7 +18,6 @@ price). Others are campaigns, from 0. These are codes of the bill: delivery tran
 DUE_ON = ("impression", "click", "conversion")
 """What a price falls due on, by its code."""
 
-Integers = NDArray[np.int64]
 WHOLES = ("campaign", "price_micros", "most_micros", "rank", "setter")
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard, helmert
 from scipy.stats import norm
 
+from tacit.arrays import Floats
 from tacit.data.splits import RowSet
 from tacit.privacy.audit.case import (
     AuditCase,
@@ -44,7 +45,6 @@ from tacit.train.models.model import Part
 from tacit.train.recalibration import (
     KNOTS,
     SENSITIVITY,
-    Reals,
     Recalibration,
     calibration_statistic,
     noisy_sums,
@@ -223,7 +223,7 @@ class RecalibrationTrial:
     together: bool = True
     others: int = 4
 
-    def sums(self, plan: Recalibration, neighbour: bool) -> Reals:
+    def sums(self, plan: Recalibration, neighbour: bool) -> Floats:
         count = self.records + self.others
         value, label = np.arange(count) % 2, np.arange(count) % 2
         value[: self.records] = label[: self.records] = 0 if neighbour else 1

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats32
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.privacy.calibration import CalibrationMemory
@@ -27,7 +28,7 @@ from tacit.train.plan import Plan
 from tacit.train.recalibration import CalibrationResult
 from tacit.train.run import DEFAULT_SPEED, Run, RunProgress
 from tacit.train.settings import Speed
-from tacit.train.targets import Floats, Head
+from tacit.train.targets import Head
 
 
 class Estimator:
@@ -88,7 +89,7 @@ class Estimator:
         """What the model's scores mean."""
         return self._fitted_by.head
 
-    def predict(self, examples: Examples) -> Floats:
+    def predict(self, examples: Examples) -> Floats32:
         """The expected label: a probability, a count or a value, by the head."""
         return predict(self.model, examples, self._fitted_by.part, self.head)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Ids
 from tacit.data.columns import Columns
 from tacit.data.encoding.vocabulary import VocabularySelection
 from tacit.data.splits import RowSet
@@ -21,7 +22,6 @@ from tacit.privacy.allocation import unit_ids
 from tacit.privacy.units import Unit, UnitKind, Window
 from tacit.schema.columns import Kind, Role
 
-Ids = NDArray[np.int32]
 EVERYTHING = "everything"
 CHUNK = 2**18
 

@@ -17,6 +17,7 @@ from scipy.optimize import brentq, least_squares
 from scipy.special import expit
 from scipy.stats import norm
 
+from tacit.arrays import Floats
 from tacit.errors import SelfCheckFailed
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import GaussianStatistic
@@ -26,11 +27,9 @@ from tacit.train.models.model import Model, Part
 from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.self_checks import FALSE_ALARM, expect_normals
 
-Reals = NDArray[np.float64]
-
-KNOTS: Reals = np.arange(-7.0, 4.0)
+KNOTS: Floats = np.arange(-7.0, 4.0)
 """Logits that others are told as mixtures of; beyond the ends, as the ends."""
-PLACES: Reals = (KNOTS - KNOTS[0]) / (KNOTS[-1] - KNOTS[0])
+PLACES: Floats = (KNOTS - KNOTS[0]) / (KNOTS[-1] - KNOTS[0])
 SENSITIVITY = 2.0
 AT_ONCE = 1024  # records, so that it takes no more memory than the steps before it
 GRID = 2.0**-20  # what is added up are multiples of it, so that no digits of a sum tell more than the sum
@@ -53,7 +52,7 @@ class Recalibration:
     units have several records; None where each is its own."""
 
     release: GaussianStatistic
-    weights: Reals | None = None
+    weights: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -117,10 +116,10 @@ def plan_statistic(epsilon: float, delta: float, records: int, rate: float | Non
     )
 
 
-def record_weights(groups: Places) -> Reals:
+def record_weights(groups: Places) -> Floats:
     """One over the number of records in each record's unit, which public keys tell."""
     sizes = np.bincount(groups)
-    weights: Reals = 1 / sizes[groups]
+    weights: Floats = 1 / sizes[groups]
     return weights
 
 
@@ -144,7 +143,7 @@ def recalibrate(
     return found
 
 
-def noisy_sums(plan: Recalibration, sums: Reals, source: Source, *, alpha: float = FALSE_ALARM) -> Reals:
+def noisy_sums(plan: Recalibration, sums: Floats, source: Source, *, alpha: float = FALSE_ALARM) -> Floats:
     """What is told of these sums, or of as many as there are rows.
 
     A dozen draws hardly show their variance, so they are the first of many of one kind, and all of them are
@@ -155,7 +154,7 @@ def noisy_sums(plan: Recalibration, sums: Reals, source: Source, *, alpha: float
     noise = drawn[: sums.size].reshape(sums.shape)
     for some in (drawn, noise.ravel()):
         expect_normals("the noise of the recalibration", some / stddev, alpha / 2)
-    told: Reals = sums + np.round(noise / GRID) * GRID
+    told: Floats = sums + np.round(noise / GRID) * GRID
     off = np.abs(told - sums - noise) - FINE - 1e-15 * np.abs(told)
     if not off.max(initial=0.0) <= 0:  # what is not a number is no less
         raise SelfCheckFailed(
@@ -164,7 +163,7 @@ def noisy_sums(plan: Recalibration, sums: Reals, source: Source, *, alpha: float
     return told
 
 
-def calibration_statistic(model: Model, examples: Examples, weights: Reals | None) -> Reals:
+def calibration_statistic(model: Model, examples: Examples, weights: Floats | None) -> Floats:
     """Positives, the sum of their places among the knots, and how logits are spread over the knots."""
     total = np.zeros(2 + len(KNOTS))
     labels = examples.labels
@@ -176,7 +175,7 @@ def calibration_statistic(model: Model, examples: Examples, weights: Reals | Non
     return total
 
 
-def _vectors(scores: NDArray[np.float32], labels: NDArray[np.uint8], weight: Reals) -> Reals:
+def _vectors(scores: NDArray[np.float32], labels: NDArray[np.uint8], weight: Floats) -> Floats:
     """The sum of these records' vectors. Each entry is rounded down to the grid, so that no vector grows."""
     z = np.clip(np.nan_to_num(scores.astype(np.float64)), KNOTS[0], KNOTS[-1])
     below = np.minimum(np.searchsorted(KNOTS, z, side="right") - 1, len(KNOTS) - 2)
@@ -192,7 +191,7 @@ def _vectors(scores: NDArray[np.float32], labels: NDArray[np.uint8], weight: Rea
     return np.concatenate([[_down(positive).sum(), _down(positive * place).sum()], knots])
 
 
-def fit_calibration(told: Reals, noise_stddev: float) -> CalibrationResult:
+def fit_calibration(told: Floats, noise_stddev: float) -> CalibrationResult:
     """The slope and the shift that the noisy statistic makes most likely; nothing else is read."""
     observed, placed, spread = float(told[0]), float(told[1]), told[2:]
     rates = expit(KNOTS)
@@ -214,7 +213,7 @@ def fit_calibration(told: Reals, noise_stddev: float) -> CalibrationResult:
         ]
     )
 
-    def off(at: Reals) -> Reals:
+    def off(at: Floats) -> Floats:
         slope, shift = at
         now = spread * expit(slope * KNOTS + shift)
         many, where = now.sum() - observed, now @ apart - (placed - middle * observed)
@@ -224,8 +223,8 @@ def fit_calibration(told: Reals, noise_stddev: float) -> CalibrationResult:
     return CalibrationResult(float(slope), float(shift), ratio, uncertain)
 
 
-def _down(values: Reals) -> Reals:
-    rounded: Reals = np.floor(values / GRID) * GRID
+def _down(values: Floats) -> Floats:
+    rounded: Floats = np.floor(values / GRID) * GRID
     return rounded
 
 

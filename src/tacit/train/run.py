@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats32
 from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SubsampledGaussian, leaves
@@ -23,7 +24,7 @@ from tacit.train.sgd.descent import DescentSettings, GradientDescent
 from tacit.train.sgd.monitor import ReleaseMonitor, SamplingMonitor
 from tacit.train.sgd.sampling import Places, poisson_sample, shuffled_epochs
 from tacit.train.sgd.self_checks import FALSE_ALARM
-from tacit.train.targets import Floats, Head, Targets
+from tacit.train.targets import Head, Targets
 
 Losses = NDArray[np.float64]
 
@@ -334,7 +335,7 @@ class _HeldOut:
         self._epoch = max(1, -(-len(self.trained) // phase.learning.batch))
         self._best, self._worse = self._losses(), 0
         self.best_epochs = -(-done // self._epoch)
-        self._kept: dict[str, Floats] = {}
+        self._kept: dict[str, Floats32] = {}
         self._keep()
 
     def is_due(self, steps: int) -> bool:
@@ -373,7 +374,7 @@ class _HeldOut:
         return np.concatenate([self._run.losses_at(self._phase, self._targets, part) for part in parts])
 
 
-def _weights(model: Model, phase: Phase) -> Mapping[str, Floats]:
+def _weights(model: Model, phase: Phase) -> Mapping[str, Floats32]:
     """What the phase trains: views, to be copied from and into."""
     rows = model.trained_rows(phase.part)
     dense = {name: model.dense[name] for name in model.trained_dense(phase.part)}

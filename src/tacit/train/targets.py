@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from tacit.arrays import Floats32
 from tacit.errors import BadInput
 from tacit.expect import Choice
 
-Floats = NDArray[np.float32]
 MOST_SCORE = 30.0  # beyond it e^z only costs precision
 
 
@@ -28,10 +28,10 @@ class Head(Choice):
     POISSON = "poisson"  # the logarithm of an expected count
     SQUARED = "squared"  # an expected value itself
 
-    def mean(self, scores: Floats) -> Floats:
+    def mean(self, scores: Floats32) -> Floats32:
         """The prediction that a score stands for."""
         if self is Head.LOGISTIC:
-            probability: Floats = expit(scores)
+            probability: Floats32 = expit(scores)
             return probability
         if self is Head.POISSON:
             return np.exp(np.clip(scores, -MOST_SCORE, MOST_SCORE))
@@ -52,8 +52,8 @@ class Targets:
     corrected forward, by comparing the target with what the model expects a flipped label to be.
     """
 
-    values: Floats
-    keep: Floats | None = None
+    values: Floats32
+    keep: Floats32 | None = None
     rows: NDArray[np.int64] | None = None
     head: Head = Head.LOGISTIC
 
@@ -88,7 +88,7 @@ class Targets:
             values = (values - (1 - keep)) / (2 * keep - 1)
         return float(values.mean()) if len(values) else 0.0
 
-    def residual(self, scores: Floats, at: NDArray[np.int64]) -> Floats:
+    def residual(self, scores: Floats32, at: NDArray[np.int64]) -> Floats32:
         """The derivative of each example's loss in its score; `at` are places within the targets."""
         y = self.values[at]
         mean = self.head.mean(scores)
@@ -99,10 +99,10 @@ class Targets:
         # q(1 - q) / (r(1 - r)), which tends to 1 where nothing is flipped.
         spread, reported_spread = mean * (1 - mean), reported * (1 - reported)
         ratio = np.divide(spread, reported_spread, out=np.ones_like(spread), where=reported_spread > 0)
-        slope: Floats = (reported - y) * (2 * keep - 1) * ratio
+        slope: Floats32 = (reported - y) * (2 * keep - 1) * ratio
         return slope
 
-    def losses(self, scores: Floats, at: NDArray[np.int64]) -> NDArray[np.float64]:
+    def losses(self, scores: Floats32, at: NDArray[np.int64]) -> NDArray[np.float64]:
         """The loss of each of these places, up to a term without scores."""
         z, y = scores.astype(np.float64), self.values[at].astype(np.float64)
         if self.keep is not None:

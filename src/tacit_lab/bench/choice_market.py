@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats, Integers
 from tacit.bill.charges import Charges, charge
 from tacit.data.generators.markets import Market
 from tacit.deliver.auction.blocks import AuctionBlock, PublicCandidates, Rates
@@ -26,9 +26,6 @@ from tacit.deliver.auction.market import Arm, measure, show_block
 from tacit.deliver.protocol.prices import Rules
 from tacit.entropy import Entropy
 from tacit_lab.bench.measurement import Measurement
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 EPSILON, CUTOFF, RESERVE = 5.0, 0.8, 100
 CAMPAIGNS = 1000

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.kernels.greedy import SparseValues, gains_beside
-
-Floats = NDArray[np.float64]
 
 BLOCK = 2000  # ads made at a time, so that making them takes little more room than they do
 TOPICS = 30

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from tacit.arrays import Floats32
 from tacit.train.examples import Sizes
 from tacit.train.sgd.descent import Clipping
-from tacit.train.targets import Floats
 
-Batches = Iterator[tuple[NDArray[np.int64], Floats]]
+Batches = Iterator[tuple[NDArray[np.int64], Floats32]]
 Optimize = Callable[[nn.Module], torch.optim.Optimizer]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats32, Ids
 from tacit.data.columns import Columns
 from tacit.data.generators.worlds import world
 from tacit.data.logs.definition import find_log
@@ -27,7 +28,7 @@ from tacit.data.reading.reader import LogReader
 from tacit.data.splits import RowSet
 from tacit.data.synthetic import Destination, write_log
 from tacit.entropy import Entropy, Simulation
-from tacit.train.examples import Examples, Ids
+from tacit.train.examples import Examples
 from tacit.train.methods import LabelDp, Plain, TrainingMethod
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Architecture, Part
@@ -36,7 +37,7 @@ from tacit.train.settings import Learning
 from tacit.train.sgd.descent import Clipping, DescentSettings, GradientDescent, NoiseForm
 from tacit.train.sgd.optimizers import OPTIMIZERS, Adam, Optimizer, Sgd
 from tacit.train.sgd.sampling import poisson_sample
-from tacit.train.targets import Floats, Targets
+from tacit.train.targets import Targets
 from tacit_lab.bench.measurement import Contestant, Measurement, take_turns
 
 LOG = "criteo-display"
@@ -139,7 +140,7 @@ def our_step(
     return step
 
 
-def ready_batches(work: TrainingWorkload, batch: int) -> Iterator[tuple[NDArray[np.int64], Floats]]:
+def ready_batches(work: TrainingWorkload, batch: int) -> Iterator[tuple[NDArray[np.int64], Floats32]]:
     """For peers: a few batches of exactly this size, over and over, with ids into one table of both sides."""
     draw, examples = np.random.default_rng(1), work.examples
     batches = []

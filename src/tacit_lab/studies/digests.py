@@ -152,6 +152,7 @@ COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "config", "fil
 """The rooms whose code any study's figures may depend on."""
 
 APART = {
+    "arrays": "names types",
     "errors": "says what was refused; a run that was refused leaves nothing",
     "progress": "says how far the work is",
     "store": "remembers calibrations by the code of privacy and its libraries, and computes none",

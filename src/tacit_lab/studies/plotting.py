@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit_lab.studies.figure_style import (
     ACCENT,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Bars", "Mechanism", "Panel", "Series", "bar_figure", "line_figure", "short_number"]
 
-Floats = NDArray[np.float64]
 
 ALONE, BESIDE = PanelSize(330, 210), PanelSize(232, 176)
 MOST_COLUMNS = 3

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.arrays import Floats
 from tacit_lab.studies.logs import is_made_up
 from tacit_lab.studies.plotting import Mechanism, Panel, Series, line_figure
 from tacit_lab.studies.results import StudySettings, write_result
-from tacit_lab.studies.runs import Floats, Runs, mean
+from tacit_lab.studies.runs import Runs, mean
 from tacit_lab.studies.study import StudyOutcome, StudyRequest
 
 ENDINGS = ("csv", "svg", "png", "json")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.files import write_atomically
 from tacit.progress import Progress, no_progress
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from tacit.train.models.model import Architecture
 
 Record = dict[str, Any]  # flat: names to numbers, texts or None
-Floats = NDArray[np.float64]
 Labels = Mapping[str, Any]
 
 LOPSIDED = 0.25  # of half its width, from the middle of an interval

@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from tacit.arrays import Floats
 from tacit.train.evaluation.intervals import MeasuredValue
-from tacit_lab.studies.runs import Floats, difference, mean, words
+from tacit_lab.studies.runs import difference, mean, words
 
 FEWEST_SEEDS = 3  # fewer decide nothing
 ENOUGH_SEEDS = 2 * FEWEST_SEEDS  # what these do not show is called not seen

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats32
 from tacit.cleanroom.protocol.codecs import CODECS, codec_named
-from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors, Floats
+from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
 from tacit.cleanroom.protocol.encoding import MOST_VALUE
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.precisions import Int8
@@ -218,7 +219,7 @@ def test_dense_sequences_hide_the_pairs_of_sequences_alone(name: str) -> None:
         CODECS[f"{name}-dense"].decode(PLAIN, 11, free.encode(drawn(PLAIN, 11), words()))
 
 
-def slow_qsgd(dense: Floats, bucket: int, draws: NDArray[np.float64]) -> NDArray[np.float64]:
+def slow_qsgd(dense: Floats32, bucket: int, draws: NDArray[np.float64]) -> NDArray[np.float64]:
     """The definition (Alistarh et al. 2017), a number at a time: a level below or above, by one draw each."""
     found = np.zeros(dense.shape)
     for place, row in enumerate(dense.astype(np.float64)):

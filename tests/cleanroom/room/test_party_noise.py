@@ -9,20 +9,14 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
+from tacit.arrays import Floats
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss, slopes
 from tacit.cleanroom.protocol.modes import NoiseLaw
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room import mechanism
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.mechanism import (
-    Doubles,
-    GridSensitivity,
-    add_noise,
-    clip_factors,
-    noise_source,
-    round_to_grid,
-)
+from tacit.cleanroom.room.mechanism import GridSensitivity, add_noise, clip_factors, noise_source, round_to_grid
 from tests.support.cleanroom_rooms import (
     NOW,
     PLATFORM,
@@ -80,7 +74,7 @@ def test_noise_has_the_agreed_law_and_is_the_same_again(agreed: Terms) -> None:
 def test_noise_is_added_to_sums_that_lie_on_its_grid(agreed: Terms, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the grid, digits of a sum would show through noise that has none of them."""
 
-    def noised_on_grid(sums: Doubles, reach: GridSensitivity, *given: Any) -> Doubles:
+    def noised_on_grid(sums: Floats, reach: GridSensitivity, *given: Any) -> Floats:
         assert np.array_equal(sums, round_to_grid(sums, reach.grid))
         assert np.any(sums)
         seen.append(reach)

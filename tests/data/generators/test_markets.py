@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import norm
 
+from tacit.arrays import Floats
 from tacit.data.generators.markets import (
     AUCTIONS_PER_BLOCK,
     Auctions,
     Campaigns,
-    Floats,
     Market,
     best_first,
     expected_click,

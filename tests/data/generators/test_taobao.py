@@ -11,9 +11,9 @@ import pytest
 from scipy.special import logit
 from scipy.stats import norm
 
+from tacit.arrays import Floats
 from tacit.data.generators.markets import expected_click
 from tacit.data.generators.taobao import TaobaoWorld
-from tacit.data.generators.taobao_tables import Floats
 from tacit.data.generators.worlds import LogWorld
 from tacit.errors import BadInput
 from tests.support.exact_tests import ALPHA

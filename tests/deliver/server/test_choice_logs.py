@@ -8,13 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from tacit.deliver.server.choice_logs import (
-    PUBLIC_COLUMNS,
-    DebiasedCounts,
-    Integers,
-    choice_table,
-    debias_choices,
-)
+from tacit.arrays import Integers
+from tacit.deliver.server.choice_logs import PUBLIC_COLUMNS, DebiasedCounts, choice_table, debias_choices
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.privacy.choice.top_choice import TopChoice

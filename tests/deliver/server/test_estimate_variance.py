@@ -13,11 +13,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tacit.arrays import Floats, Integers
 from tacit.deliver.server.estimates import RateEstimate, RateEstimator
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.deliver.server.shrinkage import BackOff, Shrinkage
 from tacit.schema.contexts.hierarchy import Levels
-from tacit.schema.counts import Counts, Floats, Integers, LevelCounts
+from tacit.schema.counts import Counts, LevelCounts
 from tests.support.drawn_counts import (
     CHAIN,
     CONTEXT,

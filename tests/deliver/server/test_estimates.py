@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from tacit.arrays import Floats, Integers
 from tacit.deliver.server.estimates import RateEstimator, RateState, combine_parents, overall_rate
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.deliver.server.shrinkage import BackOff, Shrinkage
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.contexts.nodes import ContextNodes
-from tacit.schema.counts import Counts, Floats, Integers, LevelCounts
+from tacit.schema.counts import Counts, LevelCounts
 from tests.support.drawn_counts import Noise, everything, level_counts
 from tests.support.small_contexts import ANY, LEAF, TOP, counts_of, lattice, nodes_of, places
 

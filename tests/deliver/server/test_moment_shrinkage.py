@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from tacit.arrays import Floats, Integers
 from tacit.deliver.server import moment_shrinkage as spread_module
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage, corrected_spread, measured_spread
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels
-from tacit.schema.counts import Counts, Floats, Integers, LevelCounts
+from tacit.schema.counts import Counts, LevelCounts
 from tests.support.drawn_counts import (
     CHAIN,
     CONTEXT,

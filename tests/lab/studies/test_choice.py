@@ -12,15 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.arrays import Floats
 from tacit.data.generators.worlds import seeded_generator
-from tacit.deliver.auction.blocks import (
-    AuctionBlock,
-    AuctionNames,
-    Floats,
-    PublicCandidates,
-    Rates,
-    make_offers,
-)
+from tacit.deliver.auction.blocks import AuctionBlock, AuctionNames, PublicCandidates, Rates, make_offers
 from tacit.deliver.auction.choices import (
     GREEDY,
     NON_PERSONALISED,

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tacit.arrays import Floats
 from tacit.cleanroom.attacks import suite
 from tacit.cleanroom.attacks.game import AttackWorld
-from tacit.cleanroom.attacks.probes import Floats, Logits, Tokens
+from tacit.cleanroom.attacks.probes import Logits, Tokens
 from tacit.cleanroom.attacks.probes import StepQuestion as AskedStep
 from tacit.cleanroom.attacks.unsafe_targets import PublishedProtocol
 from tacit.cleanroom.protocol.refusals import Refusal

@@ -11,21 +11,22 @@ import onnx
 import onnxruntime
 import pytest
 
+from tacit.arrays import Floats32
 from tacit.errors import BadInput
 from tacit.train.examples import Examples
 from tacit.train.models import onnx_export
 from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.models.model import Architecture, Part, predict
 from tacit.train.models.onnx_export import export_onnx
-from tacit.train.targets import Floats, Head
+from tacit.train.targets import Head
 from tests.support.saved_models import ARCHITECTURES, small_encoder, small_log, small_saved
 
 
-def run(path: Path, log: Examples, count: int | None = None) -> Floats:
+def run(path: Path, log: Examples, count: int | None = None) -> Floats32:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     sides = {"public": log.public, "sensitive": log.sensitive}
     given = {wanted.name: sides[wanted.name][:count] for wanted in session.get_inputs()}
-    found: Floats = session.run(None, given)[0]
+    found: Floats32 = session.run(None, given)[0]
     return found
 
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats32, Ids
 from tacit.data.splits import RowSet
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
-from tacit.train.examples import Examples, Ids, Sizes
+from tacit.train.examples import Examples, Sizes
 from tacit.train.models import gradient_norms
 from tacit.train.models.architectures import Mlp
 from tacit.train.models.model import GradientSums, Part
 from tacit.train.models.two_tower_network import TwoTowerNetwork
-from tacit.train.targets import Floats
 
 # Float32 against double: a sum of n products is off by about sqrt(n) 2^-24 of its terms, here below 2e-6.
 CLOSE = 1e-5
@@ -59,11 +59,11 @@ def ids_of(model: TwoTowerNetwork, count: int, part: Part) -> dict[str, Ids]:
     return dict(model.ids(drawn, np.arange(count), part))
 
 
-def residuals(count: int) -> Floats:
+def residuals(count: int) -> Floats32:
     return np.random.default_rng(5).normal(size=count).astype(np.float32)
 
 
-def summed(model: TwoTowerNetwork, ids: dict[str, Ids], weights: Floats, part: Part) -> GradientSums:
+def summed(model: TwoTowerNetwork, ids: dict[str, Ids], weights: Floats32, part: Part) -> GradientSums:
     """The weighted sum of gradients, one example after another."""
     sums = zeros(model)
     for index in np.flatnonzero(weights).tolist():

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from tacit.arrays import Floats
 from tacit.cleanroom.attacks.game import AttackWorld, Records, record_tokens
 from tacit.cleanroom.attacks.probes import (
     PROBE_BATCH,
     SURE_OF_ZERO,
-    Floats,
     Logits,
     StepQuestion,
     Tokens,

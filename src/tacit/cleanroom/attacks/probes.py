@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.cleanroom.attacks.game import NOBODY, Records, Scores
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Derivatives, Factors
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
@@ -28,7 +29,6 @@ from tacit.cleanroom.protocol.losses import Loss
 from tacit.errors import RoomRefused
 from tacit.privacy.randomness import Source
 
-Floats = NDArray[np.float64]
 Logits = NDArray[np.float32]
 Tokens = NDArray[np.uint8]  # (n, 16)
 Given = TypeVar("Given")

@@ -30,11 +30,11 @@ import numpy as np
 from scipy.optimize import minimize, nnls
 from scipy.special import expit
 
+from tacit.arrays import Floats
 from tacit.cleanroom.attacks import probes
 from tacit.cleanroom.attacks.game import Records, Scores
 from tacit.cleanroom.attacks.probes import (
     HONEST_BIAS,
-    Floats,
     StepQuestion,
     Target,
     matrix_derivatives,

@@ -15,9 +15,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.cleanroom.attacks.careless_attacks import AMENDMENT_SLACK
 from tacit.cleanroom.attacks.game import AttackWorld, Labels, Records, record_tokens
-from tacit.cleanroom.attacks.probes import Floats, Logits, StepQuestion, Tokens
+from tacit.cleanroom.attacks.probes import Logits, StepQuestion, Tokens
 from tacit.cleanroom.protocol.losses import Loss, losses, slopes
 from tacit.cleanroom.protocol.modes import gaussian_multiplier
 from tacit.cleanroom.protocol.refusals import Refusal

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.arrays import Floats32
 from tacit.cleanroom.model.adapters import AdapterGate, GatedLinear, LayerActivations
 from tacit.cleanroom.model.examples import Batch
 from tacit.cleanroom.model.layers import Packing
@@ -21,12 +22,10 @@ from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.errors import BadInput
 
-Floats = NDArray[np.float32]
-
 
 def adapter_derivatives(
     model: ConversionModel, batch: Batch, task: str, adapter: str
-) -> tuple[Floats, dict[str, BlockDerivatives]]:
+) -> tuple[Floats32, dict[str, BlockDerivatives]]:
     """Logits (n,) of rows of the adapter's advertiser, and their derivatives in each of its matrices."""
     chosen = model.adapter(adapter)
     if model.known_task(task) not in chosen.tasks:
@@ -51,7 +50,7 @@ LayerPass = tuple[Tensor, Tensor, NDArray[np.int32]]
 
 def _passed(
     model: ConversionModel, batch: Batch, task: str, layers: tuple[str, ...]
-) -> tuple[Floats, dict[str, LayerPass]]:
+) -> tuple[Floats32, dict[str, LayerPass]]:
     """What entered each layer, and the derivative of each row's logit in what it gave, row by row."""
     seen: dict[str, LayerActivations] = {}
     packing = model.packing(batch)

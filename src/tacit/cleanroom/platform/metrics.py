@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.cleanroom.platform.link import RoomLink
 from tacit.cleanroom.platform.slab_encoding import Tokens, statistic_slabs
 from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput
 from tacit.train.evaluation.intervals import LEVEL, IntervalScale, MeasuredValue, symmetric_interval
-
-Reals = NDArray[np.float64]
 
 BINS = 64
 LEAST_STANDARD_ERRORS = 3  # both classes must be this far from empty: every ratio divides by them
@@ -42,10 +41,10 @@ class ScoreBins:
     """Rows in bins of their logit, from low to high; everything here is the platform's own."""
 
     cell: NDArray[np.int32]  # (rows,): each row's bin
-    rows: Reals  # (bins,)
-    predicted: Reals  # (bins,): summed probabilities
-    predicted_squares: Reals  # (bins,)
-    logits: Reals  # (bins,): summed
+    rows: Floats  # (bins,)
+    predicted: Floats  # (bins,): summed probabilities
+    predicted_squares: Floats  # (bins,)
+    logits: Floats  # (bins,): summed
     softplus: float  # summed over all rows: the part of log loss that needs no label
 
     @classmethod
@@ -61,7 +60,7 @@ class ScoreBins:
         cell = bin_of_distinct[place]
         p = expit(z)
 
-        def summed(what: Reals | None = None) -> Reals:
+        def summed(what: Floats | None = None) -> Floats:
             return np.bincount(cell, what).astype(np.float64)
 
         return cls(
@@ -81,7 +80,7 @@ class ScoreBins:
 class BinPositives:
     """What the room told of the positives in each bin, and how it changed them."""
 
-    told: Reals  # (bins,)
+    told: Floats  # (bins,)
     keep: float = 1.0  # the probability that a label was left as it is
     noise_stddev: float = 0.0
 
@@ -124,11 +123,11 @@ def compute_metrics(bins: ScoreBins, positives: BinPositives, level: float = LEV
 class _Table:
     """Bins with stand-ins for their positives."""
 
-    rows: Reals
-    count: Reals  # unbiased for the positives of each bin
-    told: Reals
+    rows: Floats
+    count: Floats  # unbiased for the positives of each bin
+    told: Floats
     keep: float
-    noise: Reals  # the variance of `count`, given the true labels
+    noise: Floats  # the variance of `count`, given the true labels
 
     @classmethod
     def of(cls, bins: ScoreBins, positives: BinPositives) -> _Table:
@@ -143,7 +142,7 @@ class _Table:
         total = float(self.count.sum())
         return min(total, float(self.rows.sum()) - total) > least
 
-    def variance_of(self, negative: Reals, positive: Reals) -> float:
+    def variance_of(self, negative: Floats, positive: Floats) -> float:
         """Of a sum in which a row of bin b adds about `positive[b]` if its label is 1 and `negative[b]` if not.
 
         A told label of 1 stands for q / (2q - 1) positives and -(1 - q) / (2q - 1) negatives. Squares of what

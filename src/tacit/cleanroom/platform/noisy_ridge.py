@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.train.statistic.ridge import fit_sums, noisy_ridge
-
-Reals = NDArray[np.float64]
 
 LEAST_SHARE = 0.05  # of a guessed variance: moments may come out negative, a variance may not
 FIT_STEPS = 100  # of L-BFGS; in scaled coordinates most fits end before 50
@@ -39,21 +38,21 @@ class StatisticInputs:
     def width(self) -> int:
         return self.cell_count + int(self.features.shape[1])
 
-    def scores(self, effects: Reals) -> Reals:
+    def scores(self, effects: Floats) -> Floats:
         """(n,): phi_i . effects."""
         by_cell = (self.cell_weight * effects[: self.cell_count])[self.cells].sum(axis=1)
-        found: Reals = by_cell + self.features @ effects[self.cell_count :]
+        found: Floats = by_cell + self.features @ effects[self.cell_count :]
         return found
 
-    def sums(self, weights: Reals) -> Reals:
+    def sums(self, weights: Floats) -> Floats:
         """(width,): the sum over rows of weight times phi."""
         return self._summed(weights, self.cell_weight, self.features)
 
-    def squares(self, weights: Reals) -> Reals:
+    def squares(self, weights: Floats) -> Floats:
         """(width,): the same of phi's squares."""
         return self._summed(weights, self.cell_weight**2, self.features**2)
 
-    def _summed(self, weights: Reals, cell_weight: float, features: NDArray[np.float32]) -> Reals:
+    def _summed(self, weights: Floats, cell_weight: float, features: NDArray[np.float32]) -> Floats:
         by_cell = np.zeros(self.cell_count)
         for cell in self.cells.T:
             by_cell += np.bincount(cell, weights, minlength=self.cell_count)
@@ -77,14 +76,14 @@ class EffectPrior:
 
 
 def fit_effects(
-    sums: Reals,
+    sums: Floats,
     noise_stddev: float,
     phi: StatisticInputs,
-    offsets: Reals,
+    offsets: Floats,
     *,
     bias: int,
     prior: EffectPrior | None = None,
-) -> Reals:
+) -> Floats:
     """(width,) effects. Labels come in through `sums` alone; `bias` is the cell that every row falls into."""
     prior = prior or EffectPrior()
     if sums.shape != (phi.width,) or not np.isfinite(sums).all():
@@ -110,7 +109,7 @@ def fit_effects(
     )
 
 
-def _guessed(phi: StatisticInputs, prior: EffectPrior, bias: int) -> Reals:
+def _guessed(phi: StatisticInputs, prior: EffectPrior, bias: int) -> Floats:
     """Of each effect: what it adds to a logit, over the square of what it is multiplied with."""
     variance = np.full(phi.width, prior.value / phi.cell_weight**2)
     variance[bias] = prior.bias / phi.cell_weight**2
@@ -130,7 +129,7 @@ def _groups(phi: StatisticInputs, bias: int) -> NDArray[np.int64]:
     return group
 
 
-def _learned(guess: Reals, group: NDArray[np.int64], j: Reals, surplus: Reals, noise: float) -> Reals:
+def _learned(guess: Floats, group: NDArray[np.int64], j: Floats, surplus: Floats, noise: float) -> Floats:
     """The guess g, of standard deviation g, joined with what moments say of each group's variance t.
 
     E[surplus^2] = j^2 t + v with v = j + noise, and surplus^2 has variance 2 v^2 where t is small, so that
@@ -148,7 +147,7 @@ def _learned(guess: Reals, group: NDArray[np.int64], j: Reals, surplus: Reals, n
 
 
 def _first_bias(
-    sums: Reals, noise_stddev: float, phi: StatisticInputs, offsets: Reals, bias: int, prior: EffectPrior
+    sums: Floats, noise_stddev: float, phi: StatisticInputs, offsets: Floats, bias: int, prior: EffectPrior
 ) -> float:
     """The effect of the bias alone, by Newton's method: where the information is to be measured.
 

@@ -21,11 +21,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats, Floats32
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives
 from tacit.cleanroom.protocol.layout import ParameterLayout
 from tacit.expect import Choice
-
-Floats = NDArray[np.float32]
 
 DECAY, SQUARED_DECAY, LEAST_DIVISOR = 0.9, 0.999, 1e-8  # Kingma, Ba 2015 (arXiv 1412.6980), algorithm 1
 
@@ -42,16 +41,16 @@ class AdapterDescent:
     """Values that go downhill. `steps` counts the steps that the moments have seen."""
 
     optimizer: Optimizer
-    values: Floats  # (parameters,)
+    values: Floats32  # (parameters,)
     steps: int = 0
-    mean: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # Adam's: of gradients
-    square: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # and of their squares
+    mean: Floats32 = field(default_factory=lambda: np.zeros(0, np.float32))  # Adam's: of gradients
+    square: Floats32 = field(default_factory=lambda: np.zeros(0, np.float32))  # and of their squares
 
     def __post_init__(self) -> None:
         if self.optimizer is Optimizer.ADAM and not len(self.mean):
             self.mean, self.square = np.zeros_like(self.values), np.zeros_like(self.values)
 
-    def step(self, gradient: Floats, learning_rate: float) -> None:
+    def step(self, gradient: Floats32, learning_rate: float) -> None:
         """One step against the gradient."""
         self.steps += 1
         if self.optimizer is Optimizer.SGD:
@@ -64,8 +63,6 @@ class AdapterDescent:
         self.values -= np.float32(rate) * self.mean / (root + np.float32(LEAST_DIVISOR))
 
 
-Reals = NDArray[np.float64]
-
 EIGENVALUE_CUT = 1e-9
 """Directions whose Gram eigenvalue is below this share of the largest are taken as rounding. float32
 derivatives carry relative errors of 6e-8 each, which is 4e-15 in eigenvalues; honest directions weaker than
@@ -77,7 +74,7 @@ def project_gradient(
     derivatives: Mapping[str, BlockDerivatives],
     layout: ParameterLayout,
     cut: float = EIGENVALUE_CUT,
-) -> Reals:
+) -> Floats:
     """The point of the span nearest to the gradient; the derivatives must be those that the room decoded.
 
     With D the (n, parameters) derivatives and D D^T = U diag(w) U^T, it is D^T U w^-1 U^T D g: the Gram matrix
@@ -94,7 +91,7 @@ def project_gradient(
     )
 
 
-def inner_products(derivatives: BlockDerivatives, matrix: Reals) -> Reals:
+def inner_products(derivatives: BlockDerivatives, matrix: Floats) -> Floats:
     """<d_i, matrix> of every example: l^T M r summed over its pairs, or one product where it came dense."""
     found = np.zeros(len(derivatives))
     factors = derivatives.factors
@@ -108,7 +105,7 @@ def inner_products(derivatives: BlockDerivatives, matrix: Reals) -> Reals:
 
 def _directions(
     derivatives: Mapping[str, BlockDerivatives], layout: ParameterLayout, cut: float
-) -> tuple[Reals, Reals]:
+) -> tuple[Floats, Floats]:
     """(rank,) eigenvalues that are kept, and (n, rank): how the examples make up their directions."""
     first, *others = (derivatives[block.name] for block in layout.blocks)
     gram = first.gram()  # (n, n)

@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from tacit import expect
+from tacit.arrays import Floats32
 from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.platform.link import RoomLink
@@ -39,8 +40,6 @@ from tacit.expect import RECORD_FAULTS
 from tacit.files import parse_json, write_atomically
 from tacit.privacy.statement import PrivacyStatement
 
-Floats = NDArray[np.float32]
-
 DIRECTIONS = 64
 DIRECTION_ROWS = 2048  # rows that the directions are found from
 ROWS_AT_ONCE = 2048
@@ -52,13 +51,13 @@ class Directions:
     """Where derivatives of B point: features of a row are its derivative along each, centred and scaled."""
 
     blocks: tuple[ParameterBlock, ...]
-    matrix: Floats  # (directions, parameters of the blocks)
-    centre: Floats  # (directions,)
+    matrix: Floats32  # (directions, parameters of the blocks)
+    centre: Floats32  # (directions,)
     scale: float
 
     def of(
         self, model: ConversionModel, adapter: str, task: str, examples: ExampleRows
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[Floats32, Floats32]:
         """Logits (n,) and features (n, directions), each row's of norm at most 1."""
         logits, found = [], []
         for batch_logits, dense in _derivatives(model, adapter, task, examples, np.arange(len(examples))):
@@ -143,7 +142,7 @@ def field_values(examples: ExampleRows) -> NDArray[np.int64]:
 
 def _derivatives(
     model: ConversionModel, adapter: str, task: str, examples: ExampleRows, rows: NDArray[np.int64]
-) -> Iterator[tuple[Floats, Floats]]:
+) -> Iterator[tuple[Floats32, Floats32]]:
     """Logits, and dz/dB written out: (some, parameters of all B)."""
     names = [block.name for block in model.adapter_layout(adapter).blocks if block.name.endswith(".B")]
     for start in range(0, len(rows), ROWS_AT_ONCE):
@@ -165,7 +164,7 @@ class StatisticHead:
     advertiser: int
     rank: int
     task: str
-    adapter: Floats  # (parameters,)
+    adapter: Floats32  # (parameters,)
     directions: Directions
     cells: FieldCells
     cell_weight: float

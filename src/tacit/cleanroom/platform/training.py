@@ -25,11 +25,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from tacit import expect
+from tacit.arrays import Floats32
 from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.platform import metrics
 from tacit.cleanroom.platform.link import RoomLink
-from tacit.cleanroom.platform.optimizer import AdapterDescent, Floats, project_gradient
+from tacit.cleanroom.platform.optimizer import AdapterDescent, project_gradient
 from tacit.cleanroom.platform.plans import AdapterPlan, step_rows, steps_per_epoch
 from tacit.cleanroom.platform.slab_encoding import (
     ExampleRows,
@@ -114,7 +115,7 @@ def restore_checkpoint(path: Path, training: str, descent: AdapterDescent) -> Ru
     return RunState(**told, receipts=receipts, begun=begun)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Floats32]]:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -314,7 +315,7 @@ class _Run:
         received = sum(len(chunk) for chunk in answer.to_chunks())
         return _Step(len(chosen), sent, received, waited, answer.receipt, loss)
 
-    def _loss(self, number: int, logits: Floats, tokens: Tokens) -> MeasuredValue | None:
+    def _loss(self, number: int, logits: Floats32, tokens: Tokens) -> MeasuredValue | None:
         if not self.plan.loss_every or number % self.plan.loss_every:
             return None
         found = metrics.ask_metrics(

@@ -13,7 +13,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors, Floats
+from tacit.arrays import Floats32
+from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
 from tacit.cleanroom.protocol.encoding import Reader, expect_sendable, refuse_out_of_range
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.precisions import Fp32, read_levels, read_scales, round_rows, scales_for, uniforms
@@ -161,14 +162,14 @@ class PowerSgd:
         return min(self.rank, block.rows, block.cols)
 
 
-def _written_out(derivatives: BlockDerivatives) -> Iterator[Floats]:
+def _written_out(derivatives: BlockDerivatives) -> Iterator[Floats32]:
     """Dense derivatives (some, rows * cols), a few examples at a time."""
     step = max(_WRITTEN_AT_ONCE // derivatives.block.parameters, 1)
     for start in range(0, len(derivatives), step):
         yield derivatives.rows(start, start + step).as_dense()
 
 
-def _norms(buckets: Floats) -> Floats:
+def _norms(buckets: Floats32) -> Floats32:
     """L2 norms. Rounding takes none below the largest number of its bucket, which is a float32 itself."""
     exact: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", buckets, buckets, dtype=np.float64))
     expect_sendable("norms of derivatives", exact)

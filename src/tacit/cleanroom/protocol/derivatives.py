@@ -19,11 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tacit.arrays import Floats, Floats32
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.errors import BadInput
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 _CHUNK = 2**15  # doubles at a time: a quarter of a megabyte, within a second-level cache
 _CONVERTED_AT_ONCE = 2**18  # enough rows at a time that a product is not slowed by adding it up
@@ -33,8 +31,8 @@ _CONVERTED_AT_ONCE = 2**18  # enough rows at a time that a product is not slowed
 class Factors:
     """The pairs of n examples, one example after the other; `counts` says how many each has."""
 
-    left: Floats  # (pairs, rows)
-    right: Floats  # (pairs, cols)
+    left: Floats32  # (pairs, rows)
+    right: Floats32  # (pairs, cols)
     counts: NDArray[np.int32]  # (n,)
 
     def __post_init__(self) -> None:
@@ -81,7 +79,9 @@ class Factors:
         )
 
 
-def groups_by_count(factors: Factors, parameters: int) -> Iterator[tuple[NDArray[np.int64], Floats, Floats]]:
+def groups_by_count(
+    factors: Factors, parameters: int
+) -> Iterator[tuple[NDArray[np.int64], Floats32, Floats32]]:
     """Examples with equally many pairs, together: places (m,), left (m, pairs, rows), right (m, pairs, cols).
 
     Those without any pair are left out: their matrix is zero. Bounded: neither a group's pairs nor its matrices
@@ -107,7 +107,7 @@ def expect_array(name: str, array: NDArray[Any], dtype: type, dimensions: int) -
         raise BadInput(f"expected {name} as {np.dtype(dtype)} with {dimensions} axes, got another array")
 
 
-def factor_squared_norms(factors: Factors, block: ParameterBlock) -> Doubles:
+def factor_squared_norms(factors: Factors, block: ParameterBlock) -> Floats:
     """|left|^2 |right|^2 for one pair; for more, from Gram matrices or the matrix itself."""
     if factors.ones:
         return squared_rows(factors.left) * squared_rows(factors.right)
@@ -127,7 +127,7 @@ def factor_squared_norms(factors: Factors, block: ParameterBlock) -> Doubles:
     return norms
 
 
-def factor_absolute_norms(factors: Factors, block: ParameterBlock) -> Doubles:
+def factor_absolute_norms(factors: Factors, block: ParameterBlock) -> Floats:
     """|left|_1 |right|_1 for one pair; for more, of the matrix written out, some rows at a time."""
     if factors.ones:
         return absolute_rows(factors.left) * absolute_rows(factors.right)
@@ -142,17 +142,17 @@ def factor_absolute_norms(factors: Factors, block: ParameterBlock) -> Doubles:
     return norms
 
 
-def factor_triangle_norms(factors: Factors) -> Doubles:
+def factor_triangle_norms(factors: Factors) -> Floats:
     """The sum over an example's pairs of |left_t| |right_t|: never below its norm."""
     return _added_up(factors, np.sqrt(squared_rows(factors.left)) * np.sqrt(squared_rows(factors.right)))
 
 
-def factor_triangle_absolute_norms(factors: Factors) -> Doubles:
+def factor_triangle_absolute_norms(factors: Factors) -> Floats:
     """The sum over an example's pairs of |left_t|_1 |right_t|_1: never below its absolute norm."""
     return _added_up(factors, absolute_rows(factors.left) * absolute_rows(factors.right))
 
 
-def squared_rows(array: NDArray[Any]) -> Doubles:
+def squared_rows(array: NDArray[Any]) -> Floats:
     """The sum of squares of each row. The square of a float32 is exact in float64."""
     step = min(rows_at_once(array.shape[1]), len(array))
     sums, doubles = np.empty(len(array)), np.empty((step, array.shape[1]))  # one buffer, warm in the cache
@@ -164,7 +164,7 @@ def squared_rows(array: NDArray[Any]) -> Doubles:
     return sums
 
 
-def absolute_rows(array: NDArray[Any]) -> Doubles:
+def absolute_rows(array: NDArray[Any]) -> Floats:
     """The sum of sizes of each row."""
     sums, step = np.empty(len(array)), rows_at_once(array.shape[1])
     for start in range(0, len(array), step):
@@ -172,15 +172,15 @@ def absolute_rows(array: NDArray[Any]) -> Doubles:
     return sums
 
 
-def _added_up(factors: Factors, sizes: Doubles) -> Doubles:
+def _added_up(factors: Factors, sizes: Floats) -> Floats:
     if factors.ones:
         return sizes
     owners = np.repeat(np.arange(len(factors)), factors.counts)
     return np.asarray(np.bincount(owners, weights=sizes, minlength=len(factors)), np.float64)
 
 
-def _written(left: Doubles, right: Doubles) -> Doubles:
-    product: Doubles = np.matmul(left.transpose(0, 2, 1), right)
+def _written(left: Floats, right: Floats) -> Floats:
+    product: Floats = np.matmul(left.transpose(0, 2, 1), right)
     return product.reshape(len(product), -1)
 
 
@@ -191,7 +191,7 @@ class BlockDerivatives:
     block: ParameterBlock
     is_dense: NDArray[np.bool_]  # (n,)
     factors: Factors  # of those that are not dense, in order
-    dense: Floats  # (n_dense, rows * cols), of the others, in order
+    dense: Floats32  # (n_dense, rows * cols), of the others, in order
 
     def __post_init__(self) -> None:
         expect_array("is_dense", self.is_dense, np.bool_, 1)
@@ -212,7 +212,7 @@ class BlockDerivatives:
         return cls(block, np.zeros(len(factors), np.bool_), factors, nothing)
 
     @classmethod
-    def of_dense(cls, block: ParameterBlock, dense: Floats) -> BlockDerivatives:
+    def of_dense(cls, block: ParameterBlock, dense: Floats32) -> BlockDerivatives:
         return cls(block, np.ones(len(dense), np.bool_), Factors.none(block), dense)
 
     def __len__(self) -> int:
@@ -242,30 +242,30 @@ class BlockDerivatives:
             total += self._sum_of_factors(weights[~self.is_dense])
         return total
 
-    def squared_norms(self) -> Doubles:
+    def squared_norms(self) -> Floats:
         """|d_i|^2 in float64, (n,). Of several pairs that cancel, only as exact as the pairs are small."""
         return self._of_each(lambda: factor_squared_norms(self.factors, self.block), squared_rows)
 
-    def absolute_norms(self) -> Doubles:
+    def absolute_norms(self) -> Floats:
         """The sum of |entries| of each d_i in float64, (n,)."""
         return self._of_each(lambda: factor_absolute_norms(self.factors, self.block), absolute_rows)
 
-    def triangle_norms(self) -> Doubles:
+    def triangle_norms(self) -> Floats:
         """The sum over pairs of |left_t| |right_t|, (n,): never below |d_i|, and |d_i| where it is dense."""
         return self._of_each(
             lambda: factor_triangle_norms(self.factors), lambda dense: np.sqrt(squared_rows(dense))
         )
 
-    def triangle_absolute_norms(self) -> Doubles:
+    def triangle_absolute_norms(self) -> Floats:
         """The sum over pairs of |left_t|_1 |right_t|_1, (n,): never below the absolute norm."""
         return self._of_each(lambda: factor_triangle_absolute_norms(self.factors), absolute_rows)
 
-    def gram(self) -> Doubles:
+    def gram(self) -> Floats:
         """All inner products <d_i, d_j> in float64, (n, n)."""
         n, block = len(self), self.block
         if not len(self.dense) and self.factors.ones:
             left, right = self.factors.left.astype(np.float64), self.factors.right.astype(np.float64)
-            product: Doubles = (left @ left.T) * (right @ right.T)
+            product: Floats = (left @ left.T) * (right @ right.T)
             return product
         total = np.zeros((n, n))
         written = self.as_dense()
@@ -275,7 +275,7 @@ class BlockDerivatives:
             total += some @ some.T
         return total
 
-    def as_dense(self) -> Floats:
+    def as_dense(self) -> Floats32:
         """Every derivative written out, (n, rows * cols)."""
         block = self.block
         written = np.zeros((len(self), block.parameters), np.float32)
@@ -312,7 +312,7 @@ class BlockDerivatives:
             total += weights[some] @ self.dense[some].astype(weights.dtype, copy=False)
         return total.reshape(self.block.rows, self.block.cols)
 
-    def _of_each(self, of_factors: Callable[[], Doubles], of_rows: Callable[[Floats], Doubles]) -> Doubles:
+    def _of_each(self, of_factors: Callable[[], Floats], of_rows: Callable[[Floats32], Floats]) -> Floats:
         if not len(self.dense):
             return of_factors()
         sizes = np.empty(len(self))

@@ -7,13 +7,12 @@ room multiplies them with clipped derivatives, and the bound of a release is sho
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.expect import Choice
-
-Doubles = NDArray[np.float64]
 
 LEAST_CHANCE = 2.0**-60
 """A chance below it counts as 0, which changes nothing that can be measured: beside the slope -1 of the other
@@ -36,7 +35,7 @@ class Loss(Choice):
     UNBIASED = "unbiased"
 
 
-def slopes(logits: ArrayLike, labels: ArrayLike, loss: Loss, keep: float | None) -> Doubles:
+def slopes(logits: ArrayLike, labels: ArrayLike, loss: Loss, keep: float | None) -> Floats:
     """d loss / d logit of each example. `keep` is the chance that a label was kept; RAW does not need it.
 
     A raw slope is within [-1, 1], and two labels' slopes differ by 1. A forward slope is within [-1, 1] too,
@@ -56,7 +55,7 @@ def slopes(logits: ArrayLike, labels: ArrayLike, loss: Loss, keep: float | None)
     return np.where(y > 0, -slope, slope)
 
 
-def losses(logits: ArrayLike, labels: ArrayLike, loss: Loss, keep: float | None) -> Doubles:
+def losses(logits: ArrayLike, labels: ArrayLike, loss: Loss, keep: float | None) -> Floats:
     """The loss of each example."""
     z, y = _checked(logits, labels)
     if loss is Loss.RAW:
@@ -67,17 +66,17 @@ def losses(logits: ArrayLike, labels: ArrayLike, loss: Loss, keep: float | None)
     signed = np.where(y > 0, z, -z)
     # -log((1 - q) + (2q - 1) p) with p = 1 / (1 + e^-z), as (q + (1 - q) e^-z) / (1 + e^-z): no 1 - p is lost.
     flipped = np.log1p(-q) if q < 1 else -np.inf
-    chance: Doubles = np.logaddexp(0, -signed) - np.logaddexp(np.log(q), flipped - signed)
+    chance: Floats = np.logaddexp(0, -signed) - np.logaddexp(np.log(q), flipped - signed)
     return chance
 
 
-def _chance(z: Doubles) -> Doubles:
+def _chance(z: Floats) -> Floats:
     """1 / (1 + e^-z), from which no label has been taken yet."""
-    p: Doubles = expit(z)
+    p: Floats = expit(z)
     return np.where(p < LEAST_CHANCE, 0.0, p)
 
 
-def _checked(logits: ArrayLike, labels: ArrayLike) -> tuple[Doubles, Doubles]:
+def _checked(logits: ArrayLike, labels: ArrayLike) -> tuple[Floats, Floats]:
     z, y = np.asarray(logits, np.float64), np.asarray(labels, np.float64)
     if z.ndim != 1 or z.shape != y.shape:
         raise BadInput(f"expected as many labels as logits, got shapes {y.shape} and {z.shape}")

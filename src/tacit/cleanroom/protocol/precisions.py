@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.cleanroom.protocol.derivatives import Floats
+from tacit.arrays import Floats32
 from tacit.cleanroom.protocol.encoding import MOST_VALUE, Reader, expect_sendable, refuse_out_of_range
 from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.errors import RoomRefused
@@ -28,7 +28,7 @@ _CHUNK = 2**16  # numbers at a time: what they become stays in a second-level ca
 _SMALLEST = np.float32(LEVELS) * np.finfo(np.float32).tiny
 
 
-def scales_for(largest: Floats) -> Floats:
+def scales_for(largest: Floats32) -> Floats32:
     """Scales with 127 scale >= largest, as exact numbers: x / scale then never rounds beyond 127."""
     scales = largest / np.float32(LEVELS)
     short = scales.astype(np.float64) * LEVELS < largest
@@ -37,13 +37,13 @@ def scales_for(largest: Floats) -> Floats:
     return scales
 
 
-def largest_in_rows(values: Floats) -> Floats:
+def largest_in_rows(values: Floats32) -> Floats32:
     """max |x| of each row, NaN where a row has one."""
-    largest: Floats = np.maximum(values.max(axis=1), -values.min(axis=1))
+    largest: Floats32 = np.maximum(values.max(axis=1), -values.min(axis=1))
     return np.abs(largest)  # a row of zeros may have given -0
 
 
-def round_rows(values: Floats, scales: Floats, words: WordSource) -> NDArray[np.int8]:
+def round_rows(values: Floats32, scales: Floats32, words: WordSource) -> NDArray[np.int8]:
     """floor(x / scale + u) for each number, with the scale of its row; zeros where the scale is zero."""
     rounded = np.empty(values.shape, np.int8)
     divisors = np.where(scales > 0, scales, np.float32(np.inf))  # finite / infinite = 0, whatever the row has
@@ -56,7 +56,7 @@ def round_rows(values: Floats, scales: Floats, words: WordSource) -> NDArray[np.
     return rounded
 
 
-def uniforms(shape: tuple[int, ...], words: WordSource) -> Floats:
+def uniforms(shape: tuple[int, ...], words: WordSource) -> Floats32:
     """Numbers of (0, 1) in the middle of 2^16 equal steps, from 16 bits each."""
     count = int(np.prod(shape))
     lanes = words(-(-count // LANES)).astype("<u8", copy=False).view("<u2")[:count]
@@ -68,20 +68,20 @@ def uniforms(shape: tuple[int, ...], words: WordSource) -> Floats:
 class Precision(Protocol):
     """Writes and reads matrices. `row_bytes` is what one row of `width` numbers takes."""
 
-    def write(self, values: Floats, words: WordSource) -> bytes: ...
-    def read(self, reader: Reader, rows: int, width: int) -> Floats: ...
+    def write(self, values: Floats32, words: WordSource) -> bytes: ...
+    def read(self, reader: Reader, rows: int, width: int) -> Floats32: ...
     def row_bytes(self, width: int) -> int: ...
 
 
 class Fp32:
     """Bit for bit."""
 
-    def write(self, values: Floats, words: WordSource) -> bytes:  # noqa: ARG002 (nothing is rounded)
+    def write(self, values: Floats32, words: WordSource) -> bytes:  # noqa: ARG002 (nothing is rounded)
         expect_sendable("derivatives", values)
         return values.astype("<f4", copy=False).tobytes()
 
-    def read(self, reader: Reader, rows: int, width: int) -> Floats:
-        values: Floats = reader.take(rows * width, "<f4").astype(np.float32).reshape(rows, width)
+    def read(self, reader: Reader, rows: int, width: int) -> Floats32:
+        values: Floats32 = reader.take(rows * width, "<f4").astype(np.float32).reshape(rows, width)
         refuse_out_of_range(values)
         return values
 
@@ -92,7 +92,7 @@ class Fp32:
 class Bf16:
     """The upper half of a float32, rounded to the nearest, ties to even."""
 
-    def write(self, values: Floats, words: WordSource) -> bytes:  # noqa: ARG002 (rounding is not at random)
+    def write(self, values: Floats32, words: WordSource) -> bytes:  # noqa: ARG002 (rounding is not at random)
         expect_sendable("derivatives", values)
         bits = np.ascontiguousarray(values).view(np.uint32)
         rounded = (bits >> np.uint32(16)) & np.uint32(1)
@@ -101,7 +101,7 @@ class Bf16:
         rounded >>= np.uint32(16)
         return rounded.astype("<u2").tobytes()
 
-    def read(self, reader: Reader, rows: int, width: int) -> Floats:
+    def read(self, reader: Reader, rows: int, width: int) -> Floats32:
         bits = reader.take(rows * width, "<u2").astype(np.uint32)
         bits <<= np.uint32(16)
         values = bits.view(np.float32).reshape(rows, width)
@@ -119,13 +119,13 @@ class Int8:
     are rounded independently, so the mean of their product is the product. -128 is refused: none is ever sent.
     """
 
-    def write(self, values: Floats, words: WordSource) -> bytes:
+    def write(self, values: Floats32, words: WordSource) -> bytes:
         largest = largest_in_rows(values)
         expect_sendable("derivatives", largest)
         scales = scales_for(largest)
         return scales.astype("<f4", copy=False).tobytes() + round_rows(values, scales, words).tobytes()
 
-    def read(self, reader: Reader, rows: int, width: int) -> Floats:
+    def read(self, reader: Reader, rows: int, width: int) -> Floats32:
         scales = read_scales(reader, rows)
         values = read_levels(reader, rows, width).astype(np.float32)
         values *= scales[:, None]
@@ -135,9 +135,9 @@ class Int8:
         return width + 4
 
 
-def read_scales(reader: Reader, count: int) -> Floats:
+def read_scales(reader: Reader, count: int) -> Floats32:
     """Finite and not negative; minus zero is refused too, since it is another spelling of zero."""
-    scales: Floats = reader.take(count, "<f4").astype(np.float32)
+    scales: Floats32 = reader.take(count, "<f4").astype(np.float32)
     if not (scales <= np.float32(MOST_VALUE / LEVELS)).all():  # false for NaN too
         raise RoomRefused(Refusal.NOT_FINITE)
     if np.signbit(scales).any():

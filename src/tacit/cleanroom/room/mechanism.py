@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Derivatives
 from tacit.cleanroom.protocol.layout import ParameterLayout
 from tacit.cleanroom.protocol.modes import NoiseLaw
@@ -24,8 +24,6 @@ from tacit.cleanroom.room.noise_samplers import gaussian_steps, laplace_steps
 from tacit.entropy import KeyedEntropy
 from tacit.errors import RoomRefused
 from tacit.privacy.randomness import Source
-
-Doubles = NDArray[np.float64]
 
 CANCELLING = 64.0
 """How many times the clipping norm the pairs of one example may add up to, each taken by itself. Honest pairs
@@ -39,7 +37,7 @@ _UNIT = 2.0**-53  # the relative error of one operation in float64
 _UP = 1 + 2.0**-40  # more than what rounding takes from the few operations below
 
 
-def clip_factors(derivatives: Derivatives, clip_norm: float, noise: NoiseLaw) -> Doubles:
+def clip_factors(derivatives: Derivatives, clip_norm: float, noise: NoiseLaw) -> Floats:
     """A factor in (0, 1] for each example, (n,): factor times derivative has a norm of at most `clip_norm`.
 
     The norm is over all blocks together: L2 for Gaussian noise, L1 for Laplace. A slab that would take too long
@@ -69,11 +67,11 @@ def clip_factors(derivatives: Derivatives, clip_norm: float, noise: NoiseLaw) ->
         norms = norms + slack
     norms, spread = norms * _UP, spread * _UP
     largest = np.maximum(np.maximum(norms, spread / CANCELLING), clip_norm)
-    shares: Doubles = clip_norm / (largest * _UP)
+    shares: Floats = clip_norm / (largest * _UP)
     return np.where(largest > clip_norm, shares, 1.0)
 
 
-def _norms(derivatives: BlockDerivatives, noise: NoiseLaw) -> tuple[Doubles, Doubles]:
+def _norms(derivatives: BlockDerivatives, noise: NoiseLaw) -> tuple[Floats, Floats]:
     """The norm of each example and the sum over its pairs' norms, both (n,); squared for Gaussian noise."""
     if noise is NoiseLaw.GAUSSIAN:
         norms = derivatives.squared_norms()
@@ -181,13 +179,13 @@ def statistic_sensitivity(terms: Terms, request: StatisticRequest) -> GridSensit
     return GridSensitivity((norm + rounding) * _UP, grid)
 
 
-def round_to_grid(sums: Doubles, grid: float) -> Doubles:
+def round_to_grid(sums: Floats, grid: float) -> Floats:
     """Each number as the nearest multiple of the grid, a power of two."""
-    snapped: Doubles = np.rint(sums / grid) * grid + 0.0  # no -0.0: whether a zero has a sign would tell
+    snapped: Floats = np.rint(sums / grid) * grid + 0.0  # no -0.0: whether a zero has a sign would tell
     return snapped
 
 
-def noise_source(secret: bytes, asked: bytes, sums: Doubles) -> KeyedEntropy:
+def noise_source(secret: bytes, asked: bytes, sums: Floats) -> KeyedEntropy:
     """The stream that decides this release's noise: of the secret, all that was asked, and the sums themselves.
 
     With the sums in it, two sets of labels get unrelated noise; without them, a platform that asked the same
@@ -207,7 +205,7 @@ def noise_stddev(reach: GridSensitivity, terms: Terms) -> float:
     return float(noise_scale(reach, terms)) * (math.sqrt(2) if terms.noise is NoiseLaw.LAPLACE else 1.0)
 
 
-def add_noise(sums: Doubles, reach: GridSensitivity, terms: Terms, source: Source) -> Doubles:
+def add_noise(sums: Floats, reach: GridSensitivity, terms: Terms, source: Source) -> Floats:
     """Sums on the grid plus noise on the grid.
 
     Guarantee:  one of the K releases of a record that `terms.statement` composes: Gaussian noise of
@@ -221,13 +219,13 @@ def add_noise(sums: Doubles, reach: GridSensitivity, terms: Terms, source: Sourc
     """
     drawn = laplace_steps if terms.noise is NoiseLaw.LAPLACE else gaussian_steps
     steps = drawn(len(sums), noise_scale(reach, terms) / Fraction(reach.grid), source)
-    total: Doubles = (np.rint(sums / reach.grid).astype(np.int64) + steps) * np.float64(reach.grid)
+    total: Floats = (np.rint(sums / reach.grid).astype(np.int64) + steps) * np.float64(reach.grid)
     return total
 
 
 def noised_answer(
-    sums: Doubles, reach: GridSensitivity, terms: Terms, secret: bytes, asked: bytes
-) -> tuple[Doubles, float]:
+    sums: Floats, reach: GridSensitivity, terms: Terms, secret: bytes, asked: bytes
+) -> tuple[Floats, float]:
     """The sums as they leave, on the grid and noised by the stream of `noise_source`; the noise's deviation."""
     snapped = round_to_grid(sums, reach.grid)
     noisy = add_noise(snapped, reach, terms, noise_source(secret, asked, snapped))

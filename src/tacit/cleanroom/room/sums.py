@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES
 from tacit.cleanroom.protocol.losses import Loss, slopes
 from tacit.cleanroom.protocol.modes import Mode
@@ -31,7 +32,6 @@ from tacit.cleanroom.room.active_terms import RecordJoin
 from tacit.cleanroom.room.labels import Records, has_repeats
 from tacit.cleanroom.room.mechanism import (
     STATISTIC_GRID,
-    Doubles,
     GridSensitivity,
     clip_factors,
     statistic_sensitivity,
@@ -121,7 +121,7 @@ class StepQuery:
     def entries(self) -> int:
         return self.request.layout.parameters
 
-    def compute(self, labels_of: LabelLookup) -> Doubles:
+    def compute(self, labels_of: LabelLookup) -> Floats:
         """The sum, flat; reads the stream. Clipped, and all in float64, in mode NOISED."""
         terms, layout = self.terms, self.request.layout
         clips = terms.mode is Mode.NOISED
@@ -171,7 +171,7 @@ class StatisticQuery:
     def entries(self) -> int:
         return self.request.cells + self.request.features
 
-    def compute(self, labels_of: LabelLookup) -> Doubles:
+    def compute(self, labels_of: LabelLookup) -> Floats:
         """The sums, flat: multiples of the grid, and exact; reads the stream.
 
         Features are clipped to a norm of 1, then cut to the grid towards zero, so that no norm grows.
@@ -218,14 +218,14 @@ Query = NoisyQuery | LabelsQuery
 stream, once, and `entries` values of `dtype` are what leaves."""
 
 
-def _clipped(features: NDArray[np.float32]) -> Doubles:
+def _clipped(features: NDArray[np.float32]) -> Floats:
     wide = features.astype(np.float64)
     # Squares are exact. Adding up n of them, in any order, errs by less than n 2^-53 of the sum (Higham, as in
     # `mechanism`); the root, the product and the division below by a few more.
     up = 1 + (features.shape[1] + 16) * 2.0**-52
     norms = np.sqrt(np.vecdot(wide, wide)) * up
     wide /= np.maximum(norms, 1.0)[:, None]
-    cut: Doubles = np.trunc(wide / STATISTIC_GRID) * STATISTIC_GRID
+    cut: Floats = np.trunc(wide / STATISTIC_GRID) * STATISTIC_GRID
     return cut
 
 

@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tacit.arrays import Ids
 from tacit.data.encoding.fingerprints import column_fingerprints
-from tacit.data.encoding.vocabulary import Hashing, Ids, Side, Vocabulary, VocabularySelection
+from tacit.data.encoding.vocabulary import Hashing, Side, Vocabulary, VocabularySelection
 from tacit.data.folders import map_array, read_manifest
 from tacit.errors import BadInput
 from tacit.files import refuse_bad_record

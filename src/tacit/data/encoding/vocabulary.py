@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Ids
 from tacit.data.encoding.fingerprints import (
     Fingerprints,
     bucket_range,
@@ -36,7 +36,6 @@ from tacit.privacy.units import Relation
 from tacit.progress import Count, no_count
 from tacit.schema.columns import NUMERIC, Column, Kind, LogSchema, Role
 
-Ids = NDArray[np.int32]
 LARGEST = 2**31 - 1
 
 

@@ -29,9 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-
-Whole = NDArray[np.int64]
-Reals = NDArray[np.float64]
+from tacit.arrays import Floats, Integers
 
 DAY = 86_400.0
 LONGEST = 30 * DAY
@@ -42,10 +40,12 @@ LEAST_GAP = 60.0
 class UserImpressions:
     """The impressions of some users, each user's together and in time order."""
 
-    user: Whole  # 0, 1, ... within the draw
-    since_first: Reals  # seconds
-    advertiser_of: Whole  # the row whose advertiser this row shows: itself, or an earlier one of the same user
-    publisher_of: Whole
+    user: Integers  # 0, 1, ... within the draw
+    since_first: Floats  # seconds
+    advertiser_of: (
+        Integers  # the row whose advertiser this row shows: itself, or an earlier one of the same user
+    )
+    publisher_of: Integers
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class UserLaw:
         )
 
 
-def _repeats(draw: np.random.Generator, position: Whole, chance: float) -> Whole:
+def _repeats(draw: np.random.Generator, position: Integers, chance: float) -> Integers:
     """The row that each row copies; a copy of a copy copies the first source."""
     rows = np.arange(len(position))
     back = 1 + (draw.random(len(rows)) * position).astype(np.int64)
@@ -117,14 +117,16 @@ class AttributionClicks:
     """The clicks among some impressions, sorted by group (one user and campaign) and then time."""
 
     click: NDArray[np.bool_]  # of each impression
-    since_last: Whole  # of each impression: seconds since the last click in its group, or MISSING
-    rows: Whole  # where each click stands among the impressions
-    group: Whole
-    second: Whole
-    uniform: Reals  # (3, clicks): the chances that decide what follows
+    since_last: Integers  # of each impression: seconds since the last click in its group, or MISSING
+    rows: Integers  # where each click stands among the impressions
+    group: Integers
+    second: Integers
+    uniform: Floats  # (3, clicks): the chances that decide what follows
 
     @classmethod
-    def drawn(cls, draw: np.random.Generator, share: float, second: Whole, group: Whole) -> AttributionClicks:
+    def drawn(
+        cls, draw: np.random.Generator, share: float, second: Integers, group: Integers
+    ) -> AttributionClicks:
         """Each impression is a click with the same chance; a group's impressions come in time order."""
         click = draw.random(len(second)) < share
         order = np.argsort(group, kind="stable")
@@ -138,10 +140,10 @@ class AttributionClicks:
 class Journeys:
     """For each click the journey that it belongs to, numbered from 0; MISSING where it led to no conversion."""
 
-    journey: Whole
-    conversion_second: Whole
-    position: Whole
-    clicks: Whole
+    journey: Integers
+    conversion_second: Integers
+    position: Integers
+    clicks: Integers
     ends: NDArray[np.bool_]
     credited: NDArray[np.bool_]
 
@@ -153,12 +155,12 @@ class JourneyEnds:
     sampled: float
     unattributed: float
 
-    def probability(self, positive: Reals) -> Reals:
+    def probability(self, positive: Floats) -> Floats:
         """The probability that a click ends a journey, given the probability that it is positive."""
-        ends: Reals = positive + (1 - positive) * np.minimum(1, (self.sampled + self.unattributed) * positive)
+        ends: Floats = positive + (1 - positive) * np.minimum(1, (self.sampled + self.unattributed) * positive)
         return ends
 
-    def journeys(self, clicks: AttributionClicks, probability: Reals) -> Journeys:
+    def journeys(self, clicks: AttributionClicks, probability: Floats) -> Journeys:
         """The journeys of these clicks, given the probability that each is positive."""
         group, second = clicks.group, clicks.second
         chance, hurry, place = clicks.uniform
@@ -188,16 +190,16 @@ class JourneyEnds:
         )
 
 
-def _since_last_click(group: Whole, second: Whole, click: NDArray[np.bool_]) -> Whole:
+def _since_last_click(group: Integers, second: Integers, click: NDArray[np.bool_]) -> Integers:
     where = np.arange(len(group))
     last = np.maximum.accumulate(np.where(click, where, -1))
     before = np.concatenate([[-1], last[:-1]])
     known = np.maximum(before, 0)
-    since: Whole = np.where((before >= 0) & (group[known] == group), second - second[known], MISSING)
+    since: Integers = np.where((before >= 0) & (group[known] == group), second - second[known], MISSING)
     return since
 
 
-def _delays(second: Whole, group: Whole, hurry: Reals, place: Reals) -> Whole:
+def _delays(second: Integers, group: Integers, hurry: Floats, place: Floats) -> Integers:
     delay = np.maximum(1, np.interp(hurry, DELAY_LEVELS, DELAY_HOURS) * 3600).astype(np.int64)
     gap = np.full(len(group), np.iinfo(np.int64).max)
     gap[:-1] = np.where(group[1:] == group[:-1], second[1:] - second[:-1], gap[:-1])
@@ -205,7 +207,7 @@ def _delays(second: Whole, group: Whole, hurry: Reals, place: Reals) -> Whole:
     return np.where(delay < gap, delay, within)
 
 
-def _filled(count: int, rows: Whole, values: Whole) -> Whole:
+def _filled(count: int, rows: Integers, values: Integers) -> Integers:
     filled = np.full(count, MISSING, dtype=np.int64)
     filled[rows] = values
     return filled

@@ -36,6 +36,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from tacit import expect
+from tacit.arrays import Floats, Integers, Words
 from tacit.data.generators.fields import CUT, VECTOR, Ranks
 from tacit.data.generators.worlds import seeded_generator
 
@@ -45,8 +46,6 @@ RANDOM_TOPIC = 0.2
 ACTION_FREQUENCIES = (0.55, 0.25, 0.12, 0.08)
 DAY = 86_400.0
 
-Whole = NDArray[np.int64]
-Bits = NDArray[np.uint64]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -55,10 +54,10 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 class ActionSequences:
     """One sequence per row, the most recent action first; beyond its length a row's actions do not count."""
 
-    length: Whole  # (rows,)
-    topic: Whole  # (rows, LONGEST)
-    item: Whole
-    action: Whole
+    length: Integers  # (rows,)
+    topic: Integers  # (rows, LONGEST)
+    item: Integers
+    action: Integers
 
     @property
     def counts(self) -> NDArray[np.bool_]:
@@ -66,7 +65,7 @@ class ActionSequences:
         return counts
 
 
-def recent_actions(key: int, user: Whole, second: Whole, length: Whole) -> ActionSequences:
+def recent_actions(key: int, user: Integers, second: Integers, length: Integers) -> ActionSequences:
     """The last `length` actions of each user before these seconds; `key`, below 2^63, is the world's."""
     about = _mix(np.full(1, key, dtype=np.uint64) + user.astype(np.uint64) * GOLDEN)
     a_day = 2 + _bits(about, 0, 4)
@@ -87,15 +86,15 @@ def recent_actions(key: int, user: Whole, second: Whole, length: Whole) -> Actio
     )
 
 
-def _mix(bits: Bits) -> Bits:
+def _mix(bits: Words) -> Words:
     """A bijection after which neighbours look unrelated: SplitMix64's last step (Steele et al. 2014)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
 
 
-def _bits(word: Bits, start: int, count: int) -> Whole:
-    cut: Whole = ((word >> np.uint64(start)) & np.uint64(2**count - 1)).astype(np.int64)
+def _bits(word: Words, start: int, count: int) -> Integers:
+    cut: Integers = ((word >> np.uint64(start)) & np.uint64(2**count - 1)).astype(np.int64)
     return cut
 
 
@@ -103,8 +102,6 @@ WEIGHTS = (1.3, 0.3, 0.7)
 FADE = 0.85
 ACTION_WEIGHTS = np.array([0.4, 0.7, 1.0, 1.6])
 SHARED, OWN = 2_001, 2_002  # places among the seed's streams
-
-Reals = NDArray[np.float64]
 
 
 class AdvertiserShift(expect.Choice):
@@ -132,7 +129,7 @@ class AdvertiserEffects:
     shifts: tuple[float, ...]
     kind: AdvertiserShift
 
-    def parts(self, clicks: ConversionClicks) -> Reals:
+    def parts(self, clicks: ConversionClicks) -> Floats:
         """L, F and S of each click as its advertiser has them: (3, rows)."""
         rows = len(clicks.advertiser)
         linear, squares, vectors = np.zeros(rows), np.zeros(rows), np.zeros((rows, VECTOR))
@@ -145,12 +142,12 @@ class AdvertiserEffects:
         pairs = 0.5 * (np.einsum("rk,rk->r", vectors, vectors) - squares)
         return np.stack([linear, pairs, self._recent(clicks)])
 
-    def _recent(self, clicks: ConversionClicks) -> Reals:
+    def _recent(self, clicks: ConversionClicks) -> Floats:
         past = clicks.sequences
         weight = np.where(past.counts, FADE ** np.arange(LONGEST) * ACTION_WEIGHTS[past.action], 0.0)
         cell = (clicks.advertiser[:, None] * TOPICS + past.topic) * TOPICS + clicks.ranks[0][:, None]
         liking = self._tables.matrix[cell] + self._tables.item[past.item]
-        recent: Reals = np.einsum("rt,rt->r", weight, liking)
+        recent: Floats = np.einsum("rt,rt->r", weight, liking)
         return recent
 
     @cached_property
@@ -182,10 +179,10 @@ class AdvertiserEffects:
 class _Tables:
     """Effects by advertiser, field and value; the matrix by advertiser, topic of the action and of the ad."""
 
-    linear: Reals
-    vectors: Reals
-    matrix: Reals
-    item: Reals
+    linear: Floats
+    vectors: Floats
+    matrix: Floats
+    item: Floats
 
 
 @dataclass(frozen=True)
@@ -201,7 +198,7 @@ class LabelLaw:
         for rate in self.rates:
             expect.probability(f"rate of {self.name}", rate)
 
-    def logits(self, signal: Reals, draw: np.random.Generator) -> Reals:
+    def logits(self, signal: Floats, draw: np.random.Generator) -> Floats:
         """The label's logits without their base."""
         return self.slope * signal + (self.noise * draw.standard_normal(len(signal)) if self.noise else 0.0)
 
@@ -214,14 +211,14 @@ class ConversionLaw:
     labels: tuple[LabelLaw, ...]
     sample: ConversionClicks
 
-    def signal(self, clicks: ConversionClicks) -> Reals:
+    def signal(self, clicks: ConversionClicks) -> Floats:
         """The conversion's logit without its base."""
         means, spreads = self._moments
         parts = (self.effects.parts(clicks) - means[:, clicks.advertiser]) / spreads[:, clicks.advertiser]
-        signal: Reals = np.asarray(WEIGHTS) @ np.clip(parts, -CUT, CUT)
+        signal: Floats = np.asarray(WEIGHTS) @ np.clip(parts, -CUT, CUT)
         return signal
 
-    def probabilities(self, clicks: ConversionClicks, draw: np.random.Generator) -> list[Reals]:
+    def probabilities(self, clicks: ConversionClicks, draw: np.random.Generator) -> list[Floats]:
         """The probability of each label; `draw` gives the noise that some of them have."""
         signal = self.signal(clicks)
         return [
@@ -236,13 +233,13 @@ class ConversionLaw:
         )
 
     @cached_property
-    def _moments(self) -> tuple[Reals, Reals]:
+    def _moments(self) -> tuple[Floats, Floats]:
         """Means and spreads, each (3, advertisers)."""
         parts = [self.effects.parts(self._as(advertiser)) for advertiser in range(len(self.effects.shifts))]
         return np.stack([p.mean(1) for p in parts], 1), np.stack([p.std(1) for p in parts], 1)
 
     @cached_property
-    def _bases(self) -> Sequence[Reals]:
+    def _bases(self) -> Sequence[Floats]:
         """The base of each label by advertiser, so that the mean probability over the sample is its rate."""
         signals = [self.signal(self._as(advertiser)) for advertiser in range(len(self.effects.shifts))]
         bases = []
@@ -253,5 +250,5 @@ class ConversionLaw:
         return bases
 
 
-def _base(logits: Reals, rate: float) -> float:
+def _base(logits: Floats, rate: float) -> float:
     return float(brentq(lambda base: expit(base + logits).mean() - rate, -30, 30))

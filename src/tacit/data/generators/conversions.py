@@ -27,6 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Integers
 from tacit.data.generators.conversion_model import (
     DAY,
     LONGEST,
@@ -52,8 +53,6 @@ FIELD_NAMES = ("topic", *(f"f{number}" for number in range(1, 12)))
 COMMON_FACTORS = 5
 CALIBRATION_ROWS = 2**16
 BLOCKS, CALIBRATION, ACTIONS = 1, 2, 3  # places among the seed's streams
-
-Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class ConversionsWorld:
         truth = dict(zip(names, map(pa.array, probabilities), strict=True))
         return GeneratedRows(pa.RecordBatch.from_pydict(columns), pa.RecordBatch.from_pydict(truth))
 
-    def clicks(self, draw: np.random.Generator, second: Whole) -> tuple[Whole, ConversionClicks]:
+    def clicks(self, draw: np.random.Generator, second: Integers) -> tuple[Integers, ConversionClicks]:
         """The users of clicks at these seconds, and what they click on."""
         rows = len(second)
         user = Zipf(self.users, exponent=0.7, shift=20).ranks(draw.random(rows))

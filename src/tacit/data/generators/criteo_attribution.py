@@ -34,15 +34,14 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.data.generators.attribution_journeys import (
     DAY,
     MISSING,
     AttributionClicks,
     JourneyEnds,
-    Reals,
     UserImpressions,
     UserLaw,
-    Whole,
 )
 from tacit.data.generators.distributions import Zipf
 from tacit.data.generators.fields import Field, FieldModel, Ranks, Signal
@@ -190,13 +189,13 @@ class AttributionWorld:
         return FieldModel(self.seed, FIELDS, signal, tie=0.5)
 
     @cached_property
-    def _cost_per_order(self) -> Reals:
+    def _cost_per_order(self) -> Floats:
         """The cost per order of each campaign.
 
         The published costs are transformed, so that only their order of size can be matched.
         """
         spread = seeded_generator(self.seed, CAMPAIGN_COSTS).standard_normal(CAMPAIGNS.values)
-        costs: Reals = 0.25 * np.exp(0.6 * spread)
+        costs: Floats = 0.25 * np.exp(0.6 * spread)
         return costs
 
     @cached_property
@@ -232,14 +231,14 @@ class AttributionWorld:
         return float(within.sum()) / CALIBRATION_USERS, JourneyEnds(sampled, unattributed)
 
 
-def _clock(moment: Reals) -> Whole:
+def _clock(moment: Floats) -> Integers:
     """Seconds on the wall: the steady moments of the model, crowded into the busy half of each day."""
     seconds = moment + RHYTHM * DAY / (2 * np.pi) * np.sin(2 * np.pi * moment / DAY)
     return np.floor(seconds).astype(np.int64)
 
 
-def _cost(bucket: Whole, draw: np.random.Generator) -> Reals:
-    cost: Reals = COST_LEAST * 10 ** (COST_DECADES * (bucket + draw.random(len(bucket))) / COST_BUCKETS)
+def _cost(bucket: Integers, draw: np.random.Generator) -> Floats:
+    cost: Floats = COST_LEAST * 10 ** (COST_DECADES * (bucket + draw.random(len(bucket))) / COST_BUCKETS)
     return cost
 
 

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from tacit.arrays import Floats, Integers
 from tacit.data.generators.distributions import Histogram, LogNormalCounts, Zipf
 from tacit.data.generators.fields import (
     Absence,
@@ -113,9 +114,6 @@ ABSENCES = (
 )  # fmt: skip
 
 
-Reals = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
 MEDIAN_PRICE, SPREAD_BELOW, SPREAD_ABOVE = 66.9, 1.0, 0.31
 OF_THE_PRODUCT = 0.9  # correlation of a price's normal with its product's; the rest differs from click to click
 WITHOUT_TAX = 0.845
@@ -130,9 +128,9 @@ NO_SALE = -1
 class Sales:
     """The three columns that only a sale fills."""
 
-    amount_euro: Reals
+    amount_euro: Floats
     delay_s: Integers
-    price_euro: Reals
+    price_euro: Floats
 
 
 def draw_sales(sold: NDArray[np.bool_], products: Integers, draw: np.random.Generator) -> Sales:

@@ -37,6 +37,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtr, ndtri
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.data.generators.worlds import seeded_generator
 
 SLOTS = 2**14
@@ -47,7 +48,6 @@ CALIBRATION_ROWS = 2**16
 EFFECTS, CALIBRATION = 1_001, 1_002  # places of their own among a seed's streams
 
 Ranks = list[NDArray[np.int64]]  # one array of rows for each field
-Reals = NDArray[np.float64]
 Moments = list[tuple[float, float]]  # mean and spread of each part of the logit
 
 
@@ -149,15 +149,15 @@ class FieldModel:
             for index, rate in absence.rates:
                 ranks[index][latent < ndtri(rate)] = self.fields[index].missing
 
-    def probabilities(self, ranks: Ranks) -> Reals:
+    def probabilities(self, ranks: Ranks) -> Floats:
         """The true probability of a positive label for each row."""
-        probabilities: Reals = expit(self.logits(ranks))
+        probabilities: Floats = expit(self.logits(ranks))
         return probabilities
 
-    def logits(self, ranks: Ranks) -> Reals:
+    def logits(self, ranks: Ranks) -> Floats:
         return self._calibrated.base + self._signal(self._parts(ranks), self._calibrated.moments)
 
-    def _signal(self, parts: Sequence[Reals], moments: Moments) -> Reals:
+    def _signal(self, parts: Sequence[Floats], moments: Moments) -> Floats:
         """The logit without its base."""
         weights = (self.signal.linear, self.signal.interaction, self.signal.cross)
         total = np.zeros(len(parts[0]))
@@ -166,7 +166,7 @@ class FieldModel:
                 total += weight * np.clip((part - mean) / spread, -CUT, CUT)
         return total
 
-    def _parts(self, ranks: Ranks) -> tuple[Reals, Reals, Reals]:
+    def _parts(self, ranks: Ranks) -> tuple[Floats, Floats, Floats]:
         rows = len(ranks[0])
         linear, squares = np.zeros(rows), np.zeros(rows)
         vectors = np.zeros((rows, VECTOR))
@@ -224,7 +224,7 @@ class _Calibrated:
 
 @dataclass(frozen=True)
 class _Effects:
-    factor: Reals
+    factor: Floats
     own: list[NDArray[np.float32]]
     vectors: list[NDArray[np.float32]]
     cross: list[NDArray[np.float32]]
@@ -238,14 +238,14 @@ def table_slots(ranks: NDArray[np.int64]) -> NDArray[np.int64]:
     return slots
 
 
-Words = NDArray[np.uint32]
+Words32 = NDArray[np.uint32]
 
 LOWER_HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), dtype=np.uint16)
 UPPER_HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
 GOLDEN = 0x9E3779B9  # 2^32 over the golden ratio: spreads the salts of neighbouring fields
 
 
-def mix_ranks(ranks: NDArray[np.int64], salt: int) -> Words:
+def mix_ranks(ranks: NDArray[np.int64], salt: int) -> Words32:
     """A permutation of the 32-bit numbers, another for each salt: MurmurHash3's last step after an offset."""
     words = ranks.astype(np.uint32) + np.uint32((salt + 1) * GOLDEN % 2**32)
     words ^= words >> np.uint32(16)
@@ -269,7 +269,9 @@ def upper_hex32(
     return _hex_strings(words, UPPER_HEX, missing)
 
 
-def _hex_strings(words: Words, digits: NDArray[np.uint16], missing: NDArray[np.bool_] | None) -> pa.StringArray:
+def _hex_strings(
+    words: Words32, digits: NDArray[np.uint16], missing: NDArray[np.bool_] | None
+) -> pa.StringArray:
     """Each row of words as text, straight into Arrow's buffers."""
     rows, width = len(words), 8 * words.shape[1]
     text = digits[words.astype(">u4").view(np.uint8)]

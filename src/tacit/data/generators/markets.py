@@ -23,15 +23,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.data.generators.worlds import seeded_generator
 from tacit.errors import BadInput
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 AUCTIONS_PER_BLOCK = 2**14
 FARTHEST_LOG_ODDS = 40.0  # beyond it the probability is its limit to 1e-16

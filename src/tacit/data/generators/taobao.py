@@ -35,10 +35,9 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.data.generators.markets import Market, expected_click
 from tacit.data.generators.taobao_tables import (
-    Floats,
-    Integers,
     TaobaoAds,
     TaobaoPeople,
     draw_ads,

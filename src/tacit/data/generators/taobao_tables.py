@@ -18,14 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
+from tacit.arrays import Floats, Integers
 from tacit.data.generators.worlds import seeded_generator
 from tacit.kernels import whole_fingerprints
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 SEGMENTS = 97  # cms_segid 0..96
 TASTES = 4  # the dimension of p and q

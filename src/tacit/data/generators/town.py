@@ -23,14 +23,12 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.data.generators.worlds import seeded_generator
 from tacit.kernels import whole_fingerprints
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Sequence
 from tacit.schema.contexts.tree import Tree
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 DISTRICTS = ("Harbour", "Old town", "Hill", "Station")
 QUARTERS_EACH = 4

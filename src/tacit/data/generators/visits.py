@@ -39,15 +39,11 @@ from itertools import chain, count, repeat
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Flags, Floats, Floats32, Integers
 from tacit.data.generators.worlds import GeneratedRows, first_rows, seeded_generator
 from tacit.errors import BadInput
-
-Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 MIDDLE_LATITUDE, MIDDLE_LONGITUDE = 40.73, -73.98
 KM_PER_DEGREE = 111.2
@@ -99,8 +95,8 @@ class City:
     path: list[str]  # of each venue
     place: list[str]  # a venue's public name: 24 hex digits
     popularity: Floats
-    explore_cdf: Singles
-    return_weight: Singles  # exp(-distance / return_km), but at least LEAST_RETURN_WEIGHT
+    explore_cdf: Floats32
+    return_weight: Floats32  # exp(-distance / return_km), but at least LEAST_RETURN_WEIGHT
 
     @property
     def latitude(self) -> Floats:
@@ -159,8 +155,6 @@ def _paths(root_of_leaf: Integers, leaf: Integers) -> list[str]:
         names.append(f"{parent}>{child} {leaves_so_far[root]}")
     return [names[index] for index in leaf.tolist()]
 
-
-Flags = NDArray[np.bool_]
 
 PEOPLE_PER_BLOCK = 256
 FIRST_MONDAY = 1_704_067_200  # 2024-01-01, 0h by the city's clock, as if that were UTC

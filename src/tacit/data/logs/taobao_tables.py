@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tacit.arrays import Integers
 from tacit.data.reading.bad_rows import BadRow, BadRows
 from tacit.data.reading.layout import CellType, FileLayout, found_instead
 from tacit.data.reading.parquet import ParquetParser, is_parquet, parquet_names
@@ -210,8 +211,6 @@ IMPRESSION = TableShape(
 )
 ANY_NUMBER = 2**62  # of rows that cannot be read: the log's own reader has the limit
 TIME_BITS = 34  # seconds of five centuries; what is left of 63 bits counts people
-
-Integers = NDArray[np.int64]
 
 
 class ImpressionHistory:

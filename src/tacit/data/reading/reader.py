@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tacit.arrays import Flags
 from tacit.data.logs.definition import Log, LogTables
 from tacit.data.reading.bad_rows import DEFAULT_LIMIT, BadRow, BadRows
 from tacit.data.reading.layout import CellType, FileLayout, found_instead
@@ -31,16 +32,15 @@ from tacit.errors import BadInput
 from tacit.progress import Count, no_count
 from tacit.schema.columns import IDS, Column, Kind, LogSchema, Role
 
-Bools = NDArray[np.bool_]
 COORDINATES = {Role.LATITUDE: (-90.0, 90.0), Role.LONGITUDE: (-180.0, 180.0)}
 NEEDED_KEYS = frozenset(IDS) | {Role.TIME}
 
 
 def find_bad_rows(
     schema: LogSchema, rows: pa.RecordBatch, lines: NDArray[np.int64]
-) -> tuple[Bools | None, list[BadRow]]:
+) -> tuple[Flags | None, list[BadRow]]:
     """Which rows to keep (None: all), and what is wrong with each other one: its first column at fault."""
-    good: Bools | None = None
+    good: Flags | None = None
     bad: list[BadRow] = []
     for column in schema.columns:
         if not column.is_used or column.source not in rows.schema.names:
@@ -55,7 +55,7 @@ def find_bad_rows(
     return good, bad
 
 
-def _problems(column: Column, array: pa.Array) -> Iterator[tuple[Bools, str]]:
+def _problems(column: Column, array: pa.Array) -> Iterator[tuple[Flags, str]]:
     """The rows that break a rule, by rule. A null is wrong only where a value is needed."""
     if array.null_count and _needed(column):
         yield _bools(pc.is_null(array)), f"expected {_role_in_words(column)}, got none"
@@ -93,8 +93,8 @@ def _role_in_words(column: Column) -> str:
     return f"an {role}" if role.startswith("a") else f"a {role}"
 
 
-def _bools(array: pa.Array) -> Bools:
-    bools: Bools = pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.bool_)
+def _bools(array: pa.Array) -> Flags:
+    bools: Flags = pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.bool_)
     return bools
 
 

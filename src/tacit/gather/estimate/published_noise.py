@@ -32,13 +32,13 @@ from numpy.typing import NDArray
 from scipy.signal import convolve
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.errors import BadInput
 from tacit.gather.protocol.noise import ServerNoise, UserNoise
 from tacit.privacy.noise.distributions import DiscreteLaplace, Skellam
 from tacit.privacy.noise.exact_sampler import SymmetricLaw
 from tacit.privacy.noise.shares import SkellamShares
 from tacit.privacy.randomness import WordSource
-from tacit.schema.counts import Floats, Integers
 
 LEFT_OUT = 2.0**-62  # more than the chance of what a law's masses leave out
 DIRECT = 2**14  # masses up to which laws are added up without FFT, which is only right to 1e-16 in all

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Integers
 from tacit.errors import BadInput
 from tacit.gather.estimate.plan import RunPlan
 from tacit.gather.estimate.published_noise import AboveNoise, PublishedNoise, SupportRule
@@ -33,7 +34,7 @@ from tacit.gather.protocol.promises import CountBounds
 from tacit.gather.protocol.rounds import CHECK_BYTES, DIGEST_BYTES, Question, Round
 from tacit.schema.contexts.hierarchy import Hierarchy, Levels, is_coarser
 from tacit.schema.contexts.nodes import ContextNodes
-from tacit.schema.counts import Counts, Integers, LevelCounts
+from tacit.schema.counts import Counts, LevelCounts
 
 MOST_CONTEXTS = 5_000_000
 

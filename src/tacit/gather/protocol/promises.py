@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput, NoFiniteGuarantee
 from tacit.gather.protocol.encoding import fraction_text, parse_fraction
 from tacit.gather.protocol.noise import Noise, ServerNoise
 from tacit.privacy.accounting import accountant
-from tacit.privacy.accounting.loss_distributions import Floats, count_noise_atoms
+from tacit.privacy.accounting.loss_distributions import count_noise_atoms
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import EPSILON_PARTS, LARGEST_EPSILON
 from tacit.privacy.noise.distributions import DiscreteGaussian, DiscreteLaplace, Skellam

@@ -24,13 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Words
 from tacit.errors import BadInput
 from tacit.gather.protocol.credentials import PartyRole
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.protocol.groups import SEED_BYTES, Group, Residues, mask
 from tacit.gather.protocol.promises import LARGEST_BOUND, CountBounds
 from tacit.gather.protocol.sharing import PreparedShares
-from tacit.kernels.field import PRIME, ProofShape, Words, balances, evaluations, fill_quotients, weighted_sums
+from tacit.kernels.field import PRIME, ProofShape, balances, evaluations, fill_quotients, weighted_sums
 from tacit.privacy.randomness import Source
 
 LARGEST_DIGIT = 16

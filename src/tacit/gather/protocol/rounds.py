@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Integers
 from tacit.errors import BadInput, Refused
 from tacit.gather.protocol.credentials import KEY_BYTES
 from tacit.gather.protocol.encoding import (
@@ -227,9 +228,6 @@ def _bounds(plain: tuple[Any, ...]) -> CountBounds | None:
     if tuple(map(type, plain)) != (int, int):
         raise BadInput("expected bounds of two whole numbers, got something else")
     return CountBounds(each=plain[0], total=plain[1])
-
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

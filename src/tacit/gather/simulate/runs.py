@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Integers
 from tacit.errors import BadInput
 from tacit.gather.client.contributions import Contributions, Event, answer_question
 from tacit.gather.client.reporter import MemoryDeviceStore, Reporter
@@ -31,7 +32,7 @@ from tacit.gather.simulate.rounds import PartyStores
 from tacit.privacy.randomness import Source, WordSource
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.contexts.nodes import Column, ContextNodes
-from tacit.schema.counts import Counts, Integers
+from tacit.schema.counts import Counts
 
 
 @dataclass(frozen=True, eq=False)

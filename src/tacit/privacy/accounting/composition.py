@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from scipy import fft
 from scipy.optimize import minimize_scalar
 
+from tacit.arrays import Floats
 from tacit.errors import NoFiniteGuarantee
-from tacit.privacy.accounting.loss_distributions import Floats, LossPmf
+from tacit.privacy.accounting.loss_distributions import LossPmf
 
 _GATHERED_BINS = 1024
 _LONGEST = 2**26

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ive, ndtr, ndtri
 
+from tacit.arrays import Floats
 from tacit.errors import BadInput, UnknownRelease
 from tacit.privacy.releases import DiscreteGaussianCounts, DiscreteLaplaceCounts, NoisyCounts, SkellamCounts
-
-Floats = NDArray[np.float64]
 
 LARGEST_LOSS = 600.0
 """A loss beyond this counts as infinite: e to that power is no promise."""

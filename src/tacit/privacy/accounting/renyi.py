@@ -12,8 +12,9 @@ from collections.abc import Iterable
 import numpy as np
 from scipy.special import logsumexp
 
+from tacit.arrays import Floats
 from tacit.errors import UnknownRelease
-from tacit.privacy.accounting.loss_distributions import Floats, count_noise_atoms
+from tacit.privacy.accounting.loss_distributions import count_noise_atoms
 from tacit.privacy.budget import rounded_up
 from tacit.privacy.releases import (
     DiscreteGaussianCounts,

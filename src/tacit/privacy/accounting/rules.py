@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from tacit.arrays import Floats
 from tacit.errors import NoFiniteGuarantee, RelationMismatch, UnknownRelease
 from tacit.privacy.accounting import dominating_pairs, renyi
 from tacit.privacy.accounting.dominating_pairs import LossPair, LossQuery
-from tacit.privacy.accounting.loss_distributions import LARGEST_LOSS, Floats
+from tacit.privacy.accounting.loss_distributions import LARGEST_LOSS
 from tacit.privacy.releases import (
     DiscreteGaussianCounts,
     DiscreteLaplaceCounts,

@@ -14,10 +14,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.privacy.randomness import WordSource
-
-Floats = NDArray[np.float64]
 
 
 class PrivateChoice(Protocol):

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down, log_rounded_up, rounded_up
-from tacit.privacy.choice.choice import Floats, check_scores, choose_by_weights, private_ranking
+from tacit.privacy.choice.choice import check_scores, choose_by_weights, private_ranking
 from tacit.privacy.randomness import WordSource
-
-Integers = NDArray[np.int64]
 
 WORD_BITS = 64
 FEASIBLE = 1e-6

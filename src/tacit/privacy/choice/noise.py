@@ -21,9 +21,10 @@ from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.expect import Choice
-from tacit.privacy.choice.choice import Floats, check_scores
+from tacit.privacy.choice.choice import check_scores
 
 Long = NDArray[np.longdouble]
 

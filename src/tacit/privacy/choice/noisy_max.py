@@ -28,9 +28,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput, SelfCheckFailed
 from tacit.privacy.budget import exp_rounded_down, log_rounded_up
-from tacit.privacy.choice.choice import Floats, check_scores, choose_by_weights
+from tacit.privacy.choice.choice import check_scores, choose_by_weights
 from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.scores import ScoreRule
 from tacit.privacy.mechanisms.randomized_response import WHOLE

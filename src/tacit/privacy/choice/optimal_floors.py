@@ -18,12 +18,11 @@ from scipy.optimize import linprog, root_scalar
 from scipy.stats import t as student
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.privacy.choice.choice import check_draws
 from tacit.privacy.choice.floors import WORD_BITS, Floors
 from tacit.privacy.choice.top_choice import best_top_plan
-
-Floats = NDArray[np.float64]
 
 SHIFTS = (0.0, *(2.0**-power for power in range(1, 21)))
 """Further shifts of the thresholds, fixed beforehand: on fresh draws those of the plan are a little too low."""

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput
-from tacit.privacy.choice.choice import Floats, check_scores
+from tacit.privacy.choice.choice import check_scores
 
 
 def scale_scores(scores: Floats) -> Floats:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.privacy.budget import log_rounded_up
-from tacit.privacy.choice.choice import Floats, check_draws, check_scores, private_ranking
+from tacit.privacy.choice.choice import check_draws, check_scores, private_ranking
 from tacit.privacy.choice.slates import all_slates, expect_slots, favoured_weights, unrank_sets
 from tacit.privacy.choice.top_choice import TopPlan, best_exchangeable_plan
 from tacit.privacy.mechanisms.randomized_response import WHOLE

@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down, log_rounded_up
-from tacit.privacy.choice.choice import Floats, check_draws, check_scores, private_ranking
+from tacit.privacy.choice.choice import check_draws, check_scores, private_ranking
 from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse
 from tacit.privacy.randomness import WordSource
-
-Integers = NDArray[np.int64]
 
 
 class PrivateSlate(Protocol):

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down, log_rounded_up
-from tacit.privacy.choice.choice import Floats, check_draws, check_scores, choose_by_weights, private_ranking
+from tacit.privacy.choice.choice import check_draws, check_scores, choose_by_weights, private_ranking
 from tacit.privacy.mechanisms.randomized_response import WHOLE
 from tacit.privacy.randomness import WordSource
 

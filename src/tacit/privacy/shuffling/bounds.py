@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.privacy.budget import rounded_up
 from tacit.privacy.shuffling.mechanism import PairLaws, Rows, pair_laws
-
-Floats = NDArray[np.float64]
 
 CloneProbability = Callable[[float], float]
 """From e^-epsilon0 to the chance that another member's report is a clone."""

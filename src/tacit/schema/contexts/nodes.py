@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Ids
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Attribute
 from tacit.schema.contexts.hierarchy import Hierarchy, Levels, Node, is_coarser
 
-Ids = NDArray[np.int32]
 Column = Sequence[Any] | NDArray[Any]
 UNKNOWN = -1
 CHECKED = 200  # values whose levels are seen to nest

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, stdtrit
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.expect import Choice
 
-Floats = NDArray[np.float64]
 Clusters = NDArray[np.intp] | None  # each row's cluster, numbered from 0; None: each row is its own
 LEVEL = 0.95
 

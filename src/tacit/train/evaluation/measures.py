@@ -20,10 +20,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.train.evaluation.intervals import (
     LEVEL,
-    Floats,
     InfluenceEstimate,
     IntervalScale,
     MeasuredValue,

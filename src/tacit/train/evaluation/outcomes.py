@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.expect import Choice
 from tacit.train.evaluation.intervals import (
     Clusters,
-    Floats,
     InfluenceEstimate,
     binary_column,
     number_column,

@@ -36,6 +36,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit import expect
+from tacit.arrays import Floats32
 from tacit.data.folders import read_manifest
 from tacit.entropy import draw_token
 from tacit.errors import BadInput
@@ -54,7 +55,6 @@ from tacit.train.models.model import Model
 from tacit.train.run import Mark
 from tacit.train.sgd.descent import GradientDescent
 from tacit.train.sgd.updates import TableUpdate
-from tacit.train.targets import Floats
 
 VERSION = 2
 MANIFEST = "checkpoint.json"
@@ -297,7 +297,7 @@ def _read(folder: Path) -> CheckpointRecord:
         )  # fmt: skip
 
 
-def _weights(model: Model) -> dict[str, Floats]:
+def _weights(model: Model) -> dict[str, Floats32]:
     tables = {f"tables.{name}": array for name, array in model.tables.items()}
     return {**tables, **{f"dense.{name}": array for name, array in model.dense.items()}}
 
@@ -307,7 +307,7 @@ def _updates(descent: GradientDescent) -> dict[str, TableUpdate]:
     return {**tables, **{f"dense.{name}": update for name, update in descent.dense.items()}}
 
 
-def _memories(descent: GradientDescent) -> dict[str, Floats]:
+def _memories(descent: GradientDescent) -> dict[str, Floats32]:
     return {
         f"memory.{name}.{what}": array
         for name, update in _updates(descent).items()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.arrays import Floats32
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.architectures import Din, Fnn, Mlp
 from tacit.train.models.model import Architecture, Model
@@ -16,7 +17,6 @@ from tacit.train.sgd.descent import GROUPED_AT_ONCE
 from tacit.train.sgd.noise import BLOCK
 from tacit.train.sgd.optimizers import Optimizer, RmsProp, Sgd
 from tacit.train.statistic.release import StatisticPlan
-from tacit.train.targets import Floats
 
 WORD, FLOAT, ID = 8, 4, 4
 PER_EXAMPLE = 12 * FLOAT  # scores, residuals, norms, weights and what they are made of
@@ -69,7 +69,7 @@ def _statistic_memory(examples: Examples, plan: StatisticPlan) -> MemoryEstimate
     )
 
 
-def _no_memory(shape: Any = None, *, scale: float = 1.0) -> Floats:  # noqa: ARG001 (only the shape counts)
+def _no_memory(shape: Any = None, *, scale: float = 1.0) -> Floats32:  # noqa: ARG001 (only the shape counts)
     return np.broadcast_to(np.float32(0), shape)
 
 

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats32, Ids
 from tacit.errors import BadInput
 from tacit.kernels import training as kernels
-from tacit.train.examples import Examples, Ids, Sizes
+from tacit.train.examples import Examples, Sizes
 from tacit.train.models.architectures import Din, expect_history, expect_part
 from tacit.train.models.model import Architecture, GradientSums, NormalSource, Part, TableIds
 from tacit.train.models.two_tower_network import read_ids
-from tacit.train.targets import Floats
 
 PUBLIC, SENSITIVE = "public", "sensitive"  # tables
 CANDIDATE, EVENTS, OF = "candidate", "events", "of"  # what else is read: of the public table, and by whom
@@ -35,8 +35,8 @@ class AttentionNetwork:
     architecture: Architecture
     shape: Din
     sizes: Sizes
-    tables: dict[str, Floats]  # (rows, dim) by side
-    dense: dict[str, Floats]
+    tables: dict[str, Floats32]  # (rows, dim) by side
+    dense: dict[str, Floats32]
     penalised_from: int = 0
 
     @classmethod
@@ -46,7 +46,7 @@ class AttentionNetwork:
         tables = {name: normal((count, shape.dim), scale=shape.start) for name, count in rows.items()}
         event = len(shape.history) * shape.dim
         joined = (sizes.public_fields + sizes.sensitive_fields) * shape.dim + event + 1
-        dense: dict[str, Floats] = {}
+        dense: dict[str, Floats32] = {}
         for names, chain in (
             (_unit(shape), (4 * event + len(shape.history), *shape.attention, 1)),
             (_tower(shape), (joined, *shape.layers, 1)),
@@ -102,7 +102,7 @@ class AttentionNetwork:
         expect_part(self.architecture, part)
         return AttentionPass(self, ids)
 
-    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats]:  # noqa: ARG002
+    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats32]:  # noqa: ARG002
         raise _refusal()
 
 
@@ -114,15 +114,15 @@ class AttentionPass:
         self._dense = {name: torch.from_numpy(array).requires_grad_() for name, array in network.dense.items()}
         self._read = {name: _embeddings(network.tables[_table(name)], ids[name]) for name in _READ}
         self._scores = self._forward()
-        self.scores: Floats = self._scores.detach().numpy().copy()
+        self.scores: Floats32 = self._scores.detach().numpy().copy()
 
-    def squared_norms(self, residual: Floats) -> Floats:  # noqa: ARG002
+    def squared_norms(self, residual: Floats32) -> Floats32:  # noqa: ARG002
         raise _refusal()
 
-    def squared_norms_grouped(self, residual: Floats, groups: NDArray[np.int64]) -> Floats:  # noqa: ARG002
+    def squared_norms_grouped(self, residual: Floats32, groups: NDArray[np.int64]) -> Floats32:  # noqa: ARG002
         raise _refusal()
 
-    def accumulate(self, coefficients: Floats, into: GradientSums) -> None:
+    def accumulate(self, coefficients: Floats32, into: GradientSums) -> None:
         torch.autograd.backward(self._scores, torch.from_numpy(np.ascontiguousarray(coefficients, np.float32)))
         for name, leaf in self._dense.items():
             if leaf.grad is not None:  # no event, no gradient of the attention
@@ -170,7 +170,7 @@ def _tower(shape: Din) -> tuple[str, ...]:
     return (*(f"layers.{index}" for index in range(len(shape.layers))), OUTPUT)
 
 
-def _embeddings(table: Floats, ids: Ids) -> torch.Tensor:
+def _embeddings(table: Floats32, ids: Ids) -> torch.Tensor:
     out = np.empty((*ids.shape, table.shape[1]), np.float32)  # (batch or events, fields, dim)
     kernels.take_rows(table, ids, out)
     return torch.from_numpy(out).requires_grad_()

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats32, Ids
 from tacit.errors import BadInput
 from tacit.kernels import training as kernels
-from tacit.train.examples import Examples, Ids, Sizes
+from tacit.train.examples import Examples, Sizes
 from tacit.train.models.model import Architecture, GradientSums, NormalSource, Part, TableIds
-from tacit.train.targets import Floats
 
 TABLE, BIAS = "table", "bias"
 
@@ -60,10 +60,10 @@ class FmModel:
 
     architecture: Architecture
     sizes: Sizes
-    table: Floats  # (public rows + sensitive rows, 1 + dim): the linear weight, then the embedding
-    bias: Floats  # (1,)
-    tables: dict[str, Floats] = field(init=False)
-    dense: dict[str, Floats] = field(init=False)
+    table: Floats32  # (public rows + sensitive rows, 1 + dim): the linear weight, then the embedding
+    bias: Floats32  # (1,)
+    tables: dict[str, Floats32] = field(init=False)
+    dense: dict[str, Floats32] = field(init=False)
     penalised_from: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,12 +101,12 @@ class FmModel:
     def forward(self, ids: TableIds, part: Part) -> FmPass:
         return FmPass(self, ids[TABLE], self._first_trained(part))
 
-    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats]:
+    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats32]:
         example = ids[TABLE][index]
         embeddings = self.table[example, 1:].astype(np.float64)
         total = embeddings.sum(axis=0)
         own = np.concatenate([np.ones((len(example), 1)), total - embeddings], axis=1).astype(np.float32)
-        gradient: dict[str, Floats] = {BIAS: np.ones(1, np.float32)}
+        gradient: dict[str, Floats32] = {BIAS: np.ones(1, np.float32)}
         for place in range(self._first_trained(part), len(example)):
             name = f"{TABLE}[{example[place]}]"
             gradient[name] = gradient[name] + own[place] if name in gradient else own[place]
@@ -136,10 +136,10 @@ class FmPass:
         kernels.fm_forward(machine.table, ids, first_trained, self.scores, self._sums, self._squares)
         self.scores += machine.bias
 
-    def squared_norms(self, residual: Floats) -> Floats:
+    def squared_norms(self, residual: Floats32) -> Floats32:
         return residual * residual * (self._squares + 1)  # and one for the bias
 
-    def squared_norms_grouped(self, residual: Floats, groups: NDArray[np.int64]) -> Floats:
+    def squared_norms_grouped(self, residual: Floats32, groups: NDArray[np.int64]) -> Floats32:
         """Plain NumPy: this path is for groups, and not the fast one.
 
         A group's gradient of row r is (c, A - c v), with c = sum_i residual_i and A = sum_i residual_i S_i over
@@ -164,7 +164,7 @@ class FmPass:
         np.add.at(bias, groups, residual.astype(np.float64))
         return (squares + bias * bias).astype(np.float32)
 
-    def accumulate(self, coefficients: Floats, into: GradientSums) -> None:
+    def accumulate(self, coefficients: Floats32, into: GradientSums) -> None:
         kernels.fm_scatter(
             self._machine.table,
             self._ids,

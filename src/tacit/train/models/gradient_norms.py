@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats32, Ids
 from tacit.errors import BadInput
-from tacit.train.examples import Ids
-from tacit.train.targets import Floats
 
 REPEATS_AT_ONCE = 4096  # examples with repeats at once: (4096, fields, fields) is the largest array
 CHUNK = 4096  # examples of groups at once, or one larger group
@@ -48,12 +47,12 @@ def squared_norms_by_row(ids: Ids, gradients: torch.Tensor) -> torch.Tensor:
 
 
 def grouped_squared_norms(
-    residual: Floats,
+    residual: Floats32,
     groups: NDArray[np.int64],
     *,
     linear: Sequence[tuple[torch.Tensor, torch.Tensor]],
     embedded: Sequence[tuple[Ids, torch.Tensor]],
-) -> Floats:
+) -> Floats32:
     """One for each group 0, 1, ...; 0 for a number that no example has.
 
     `linear` holds each layer's output gradients (batch, width) and inputs (batch, inputs); `embedded` each

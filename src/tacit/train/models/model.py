@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats32, Ids
 from tacit.errors import BadInput
 from tacit.expect import Choice
-from tacit.train.examples import Examples, Ids, Sizes
-from tacit.train.targets import Floats, Head
+from tacit.train.examples import Examples, Sizes
+from tacit.train.targets import Head
 
 TableIds = Mapping[str, Ids]  # by table: (batch, fields read from it)
 PREDICTION_BATCH = 16384  # the network of the default widths takes 200 MB for it, and larger ones are no faster
@@ -51,25 +52,25 @@ class GradientSums:
     in its two parts: a model may leave the second one there (`kernels.training.fm_scatter`).
     """
 
-    tables: Mapping[str, Floats]
-    dense: Mapping[str, Floats]
-    pulls: Mapping[str, Floats] = field(default_factory=dict)
+    tables: Mapping[str, Floats32]
+    dense: Mapping[str, Floats32]
+    pulls: Mapping[str, Floats32] = field(default_factory=dict)
 
 
 class ForwardPass(Protocol):
     """One microbatch on its way through a model."""
 
-    scores: Floats  # (batch,)
+    scores: Floats32  # (batch,)
 
-    def squared_norms(self, residual: Floats) -> Floats:
+    def squared_norms(self, residual: Floats32) -> Floats32:
         """|residual_i * d score_i / d trained parameters|^2, exactly, rows that an example repeats included."""
         ...
 
-    def squared_norms_grouped(self, residual: Floats, groups: NDArray[np.int64]) -> Floats:
+    def squared_norms_grouped(self, residual: Floats32, groups: NDArray[np.int64]) -> Floats32:
         """The same of the gradient sum of each group 0, 1, ...; `groups` is rising."""
         ...
 
-    def accumulate(self, coefficients: Floats, into: GradientSums) -> None:
+    def accumulate(self, coefficients: Floats32, into: GradientSums) -> None:
         """into += sum_i coefficients_i * d score_i / d trained parameters."""
         ...
 
@@ -77,8 +78,8 @@ class ForwardPass(Protocol):
 class Model(Protocol):
     architecture: Architecture
     sizes: Sizes
-    tables: dict[str, Floats]
-    dense: dict[str, Floats]
+    tables: dict[str, Floats32]
+    dense: dict[str, Floats32]
     penalised_from: int  # a table's first column that a penalty pulls to 0: embeddings, where there are any
 
     def ids(self, examples: Examples, rows: NDArray[np.int64], part: Part) -> TableIds:
@@ -107,7 +108,7 @@ class Model(Protocol):
 
     def forward(self, ids: TableIds, part: Part) -> ForwardPass: ...
 
-    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats]:
+    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats32]:
         """d score / d trained parameters of one example, the slow and obvious way.
 
         Keys are dense names, and `table[row]` for each distinct table row that the example reads.
@@ -126,7 +127,9 @@ class Architecture(Protocol):
         ...
 
 
-def predict(model: Model, examples: Examples, part: Part, head: Head, batch: int = PREDICTION_BATCH) -> Floats:
+def predict(
+    model: Model, examples: Examples, part: Part, head: Head, batch: int = PREDICTION_BATCH
+) -> Floats32:
     """One prediction for each example, in their order."""
     step = expect.whole("batch", batch, at_least=1)
     if _sizes_read(examples.sizes, part) != _sizes_read(model.sizes, part):

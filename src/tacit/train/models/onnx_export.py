@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats32
 from tacit.errors import BadInput
 from tacit.files import place_file
 from tacit.train.models.architectures import Mlp
 from tacit.train.models.factorization_machine import BIAS, TABLE, FactorizationMachine, LogisticRegression
 from tacit.train.models.model import Architecture, Model, Part
 from tacit.train.models.saving import NO_PROMISE, SavedModel
-from tacit.train.targets import MOST_SCORE, Floats, Head
+from tacit.train.targets import MOST_SCORE, Head
 
 OPSET = 17
 IR_VERSION = 8  # what opset 17 came with; runtimes since 2022 read both
@@ -120,7 +121,10 @@ def _sides(model: Model, part: Part) -> dict[str, int]:
 def _machine(graph: GraphBuilder, model: Model, sides: dict[str, int]) -> str:
     """bias + sum of weights + (|S|^2 - Q) / 2, from a table for each side: no id reaches the other side's."""
     first = model.sizes.public_rows
-    rows: dict[str, Floats] = {"public": model.tables[TABLE][:first], "sensitive": model.tables[TABLE][first:]}
+    rows: dict[str, Floats32] = {
+        "public": model.tables[TABLE][:first],
+        "sensitive": model.tables[TABLE][first:],
+    }
     score = graph.constant(BIAS, model.dense[BIAS])
     embeddings = []
     for side in sides:

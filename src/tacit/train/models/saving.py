@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.arrays import Floats32
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.folders import read_manifest
 from tacit.errors import BadInput
@@ -26,7 +27,7 @@ from tacit.schema.columns import Role
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.architectures import architecture_settings, make_architecture
 from tacit.train.models.model import Model, Part, predict
-from tacit.train.targets import Floats, Head
+from tacit.train.targets import Head
 
 VERSION = 1
 MANIFEST, WEIGHTS, STATEMENT = "model.json", "weights.safetensors", "statement.json"
@@ -56,7 +57,7 @@ class SavedModel:
         if sizes != self.model.sizes:
             raise BadInput(f"expected an encoder of {self.model.sizes}, got one of {sizes}")
 
-    def predict(self, examples: Examples) -> Floats:
+    def predict(self, examples: Examples) -> Floats32:
         """Predictions for examples that the same encoder made."""
         if examples.encoder_digest != self.encoder.digest:
             raise BadInput("expected examples of the model's encoder, got those of another one")
@@ -147,12 +148,12 @@ def _plain(what: str, record: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _arrays(model: Model) -> dict[str, Floats]:
+def _arrays(model: Model) -> dict[str, Floats32]:
     tables = {f"tables.{name}": array for name, array in model.tables.items()}
     return {**tables, **{f"dense.{name}": array for name, array in model.dense.items()}}
 
 
-def _nothing(shape: Any = None, *, scale: float = 1.0) -> Floats:  # noqa: ARG001 (overwritten at once)
+def _nothing(shape: Any = None, *, scale: float = 1.0) -> Floats32:  # noqa: ARG001 (overwritten at once)
     return np.zeros(shape, np.float32)
 
 

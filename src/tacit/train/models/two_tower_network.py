@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats32, Ids
 from tacit.errors import BadInput
 from tacit.kernels import training as kernels
-from tacit.train.examples import Examples, Ids, Sizes
+from tacit.train.examples import Examples, Sizes
 from tacit.train.models.architectures import Fnn, Mlp, expect_part
 from tacit.train.models.gradient_norms import grouped_squared_norms, squared_lengths, squared_norms_by_row
 from tacit.train.models.model import Architecture, GradientSums, NormalSource, Part, TableIds
-from tacit.train.targets import Floats
 
 PUBLIC, SENSITIVE = "public", "sensitive"  # tables
 OUTPUT = "output"
@@ -42,7 +42,7 @@ class LinearLayer:
     inputs: tuple[torch.Tensor, ...]  # each (batch, its inputs)
 
     @classmethod
-    def of(cls, dense: Mapping[str, Floats], name: str, inputs: tuple[torch.Tensor, ...]) -> LinearLayer:
+    def of(cls, dense: Mapping[str, Floats32], name: str, inputs: tuple[torch.Tensor, ...]) -> LinearLayer:
         weight, bias = (torch.from_numpy(dense[f"{name}.{kind}"]) for kind in ("weight", "bias"))
         return cls(name, weight, bias, inputs)
 
@@ -71,8 +71,8 @@ class MlpPass:
 
     def __init__(
         self,
-        tables: Mapping[str, Floats],
-        dense: Mapping[str, Floats],
+        tables: Mapping[str, Floats32],
+        dense: Mapping[str, Floats32],
         public_layers: tuple[str, ...],
         common_layers: tuple[str, ...],
         ids: TableIds,
@@ -92,19 +92,19 @@ class MlpPass:
             self._layers.append(LinearLayer.of(dense, name, inputs))
             hidden = self._layers[-1].output()
             inputs = (hidden.relu_() if name != common_layers[-1] else hidden,)
-        self.scores: Floats = hidden[:, 0].numpy().copy()  # contiguous
+        self.scores: Floats32 = hidden[:, 0].numpy().copy()  # contiguous
 
-    def squared_norms(self, residual: Floats) -> Floats:
+    def squared_norms(self, residual: Floats32) -> Floats32:
         unit, total = self._unit_backward(), torch.zeros(len(self.scores))
         for layer, gradient in unit.layers:
             inputs = 1 + sum(squared_lengths(part) for part in layer.inputs)  # one for the bias
             total += squared_lengths(gradient) * inputs
         for table, gradient in unit.embeddings.items():
             total += squared_norms_by_row(self._ids[table], gradient)
-        norms: Floats = residual * residual * total.numpy()
+        norms: Floats32 = residual * residual * total.numpy()
         return norms
 
-    def squared_norms_grouped(self, residual: Floats, groups: NDArray[np.int64]) -> Floats:
+    def squared_norms_grouped(self, residual: Floats32, groups: NDArray[np.int64]) -> Floats32:
         """|sum over a group's examples of residual_i * d score_i / d trained parameters|^2, for each group.
 
         Groups are numbered from 0; `groups` says to which one each example belongs.
@@ -117,7 +117,7 @@ class MlpPass:
             embedded=[(self._ids[table], gradient) for table, gradient in unit.embeddings.items()],
         )
 
-    def accumulate(self, coefficients: Floats, into: GradientSums) -> None:
+    def accumulate(self, coefficients: Floats32, into: GradientSums) -> None:
         scale = torch.tensor(coefficients, dtype=torch.float32)[:, None]  # (batch, 1)
         # Where nobody asked for norms, to scale at the top is cheaper. Else each layer is scaled by itself, in
         # memory that is free again at once.
@@ -162,7 +162,7 @@ def _empty(batch: int, width: int) -> torch.Tensor:
     return torch.empty(batch, -(-width // 16) * 16)[:, :width]
 
 
-def _embeddings(table: Floats, ids: Ids) -> torch.Tensor:
+def _embeddings(table: Floats32, ids: Ids) -> torch.Tensor:
     taken = np.empty((*ids.shape, table.shape[1]), np.float32)  # (batch, fields, dim)
     kernels.take_rows(table, ids, taken)
     return torch.from_numpy(taken).view(len(ids), ids.shape[1] * table.shape[1])
@@ -174,8 +174,8 @@ class TwoTowerNetwork:
 
     architecture: Architecture
     sizes: Sizes
-    tables: dict[str, Floats]  # (rows, dim) by side
-    dense: dict[str, Floats]  # public.0.weight, public.0.bias, ..., common.0.weight, ..., output.bias
+    tables: dict[str, Floats32]  # (rows, dim) by side
+    dense: dict[str, Floats32]  # public.0.weight, public.0.bias, ..., common.0.weight, ..., output.bias
     public_layers: tuple[str, ...]
     common_layers: tuple[str, ...]  # the output is the last of them
     penalised_from: int = 0
@@ -192,7 +192,7 @@ class TwoTowerNetwork:
         public = {f"public.{i}": widths for i, widths in enumerate(pairwise(below))}
         common = {f"common.{i}": widths for i, widths in enumerate(pairwise((joined, *shape.common_layers)))}
         common[OUTPUT] = ((joined, *shape.common_layers)[-1], 1)
-        dense: dict[str, Floats] = {}
+        dense: dict[str, Floats32] = {}
         for name, (inputs, width) in {**public, **common}.items():
             dense[f"{name}.weight"] = normal((width, inputs), scale=math.sqrt(2 / max(1, inputs)))
             dense[f"{name}.bias"] = np.zeros(width, np.float32)
@@ -225,7 +225,7 @@ class TwoTowerNetwork:
     def forward(self, ids: TableIds, part: Part) -> MlpPass:
         return MlpPass(self.tables, self.dense, self.public_layers, self.common_layers, ids, part)
 
-    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats]:
+    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats32]:
         """By torch's automatic differentiation, in double precision; the fast passes are held to it."""
         trained = self.trained_dense(part)
         dense = {name: _leaf(array, name in trained) for name, array in self.dense.items()}
@@ -262,7 +262,7 @@ def read_ids(name: str, column: Ids, rows: NDArray[np.int64], table_rows: int) -
     return ids
 
 
-def _leaf(array: Floats, trained: bool) -> torch.Tensor:
+def _leaf(array: Floats32, trained: bool) -> torch.Tensor:
     return torch.tensor(array, dtype=torch.float64, requires_grad=trained)
 
 
@@ -280,7 +280,7 @@ class PublicNetwork(TwoTowerNetwork):
         expect_part(self.architecture, part)
         return super().ids(examples, rows, part)
 
-    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats]:
+    def example_gradient(self, ids: TableIds, index: int, part: Part) -> dict[str, Floats32]:
         expect_part(self.architecture, part)
         sizes, layers = _public(self.sizes), (self.public_layers, self.common_layers)
         bare = TwoTowerNetwork(self.architecture, sizes, self.tables, self.dense, *layers)

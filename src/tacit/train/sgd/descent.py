@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats32
 from tacit.errors import BadInput, SelfCheckFailed
 from tacit.expect import Choice
 from tacit.privacy.randomness import Source
@@ -21,7 +22,7 @@ from tacit.train.sgd.optimizers import Optimizer, Sgd, optimizer_name
 from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.self_checks import RowProbe, check_clipping
 from tacit.train.sgd.updates import DenseTable, SparseTable, TableUpdate
-from tacit.train.targets import Floats, Targets
+from tacit.train.targets import Targets
 
 MICROBATCH = 16384
 GROUPED_AT_ONCE = 1024
@@ -199,13 +200,13 @@ class GradientDescent:
     def _clipped(
         self,
         passed: ForwardPass,
-        residual: Floats,
+        residual: Floats32,
         ids: TableIds,
         groups: Places | None,
         monitor: ReleaseMonitor,
         *,
         look: int | None,
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[Floats32, Floats32]:
         """The residuals, scaled so that each record's (or group's) gradient keeps within the bound; and those
         gradients' norms before, by example."""
         assert self.settings.clipping is not None
@@ -227,7 +228,7 @@ class GradientDescent:
 
 
 def table_update(
-    weights: Floats,
+    weights: Floats32,
     rows: slice,
     settings: DescentSettings,
     noise: TrainingNoise | None,

@@ -24,12 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from tacit.arrays import Floats32, Ids
 from tacit.errors import SelfCheckFailed
 from tacit.privacy.randomness import UniformBelow
-from tacit.train.examples import Ids
 from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.self_checks import FALSE_ALARM, CountTally, LikenessTally, SquareTally, binomial_tails
-from tacit.train.targets import Floats
 
 LOOKED_AT = 2**14  # weights of a block that dense noise was added to
 LOOKED_AT_LAZY = 2**11  # weights of rows that were paid what they are owed
@@ -72,14 +71,14 @@ class ReleaseMonitor:
         where it is looked at is drawn by `below`."""
         return NoiseMonitor(self, parameter, momentum, self._alpha / parameters, below)
 
-    def compare(self, began: Floats, own: list[Floats], rounding: float) -> None:
+    def compare(self, began: Floats32, own: list[Floats32], rounding: float) -> None:
         """Stop unless a look's first draws are unlike those of its own last looks and of the last of all."""
         off = math.sqrt(len(began)) * rounding
         for earlier in (*own, self._began):
             self._likeness.compare(began, earlier, off)
         self._began = began
 
-    def check_clipped(self, residual: Floats, norms: Floats, coefficients: Floats) -> None:
+    def check_clipped(self, residual: Floats32, norms: Floats32, coefficients: Floats32) -> None:
         """Stop unless each example's part of the sum is what its (or its group's) norm leaves of it."""
         # coefficient max(norm, C) = residual C / batch, up to the margin that clipping leaves and rounding.
         found = coefficients * np.maximum(norms, np.float32(self.clip_norm))
@@ -97,7 +96,7 @@ class ArrayBefore:
     """A flat array before noise is added to it: its beginning, and a stretch somewhere."""
 
     places: tuple[slice, slice]
-    values: tuple[Floats, Floats]
+    values: tuple[Floats32, Floats32]
 
 
 @dataclass(frozen=True)
@@ -106,8 +105,8 @@ class RowsBefore:
 
     rows: Ids | slice
     starts: Ids
-    weights: Floats
-    velocity: Floats | None
+    weights: Floats32
+    velocity: Floats32 | None
 
 
 def is_looked_at(step: int, below: UniformBelow) -> bool:
@@ -127,16 +126,16 @@ class NoiseMonitor:
         each = alpha / 2 if momentum else alpha
         self._weights = SquareTally(f"the noise of {parameter}", each)
         self._velocity = SquareTally(f"the noise in the velocity of {parameter}", each)
-        self._began: list[Floats] = []  # of the last two looks
+        self._began: list[Floats32] = []  # of the last two looks
         self._rates, self._steps = np.empty(64), 0
         self._law: OwedNoise | None = None
 
-    def before_adding(self, array: Floats) -> ArrayBefore:
+    def before_adding(self, array: Floats32) -> ArrayBefore:
         first = self.below(max(1, len(array) - LOOKED_AT + 1))  # elsewhere every time
         places = slice(0, COMPARED), slice(first, first + LOOKED_AT)
         return ArrayBefore(places, (array[places[0]].copy(), array[places[1]].copy()))
 
-    def check_added(self, array: Floats, before: ArrayBefore, factor: float = 1.0) -> None:
+    def check_added(self, array: Floats32, before: ArrayBefore, factor: float = 1.0) -> None:
         """Stop unless `array` has moved by fresh noise of this factor's share of the standard deviation."""
         stddev = self.stddev * factor
         began, moved = (
@@ -174,7 +173,7 @@ class NoiseMonitor:
             self._law = OwedNoise.after_steps(self._rates[: self._steps], self._momentum)
         return self._law
 
-    def check_factors(self, factors: Floats, keep: float) -> None:
+    def check_factors(self, factors: Floats32, keep: float) -> None:
         """Stop unless the factors by which rows are paid, by start, give the variances that they are owed."""
         law, exact = self.owed, factors.astype(np.float64)
         weights, velocity = law.weights * self.stddev**2, law.velocities * (keep * self.stddev) ** 2
@@ -193,7 +192,7 @@ class NoiseMonitor:
             )
 
     def before_paying(
-        self, rows: Ids | range, since: Ids, weights: Floats, velocity: Floats | None
+        self, rows: Ids | range, since: Ids, weights: Floats32, velocity: Floats32 | None
     ) -> RowsBefore:
         count = max(1, LOOKED_AT_LAZY // weights.shape[1])
         first = self.below(max(1, len(rows) - count + 1))
@@ -202,7 +201,7 @@ class NoiseMonitor:
         speed = None if velocity is None else velocity[place].copy()
         return RowsBefore(place, since[place].copy(), weights[place].copy(), speed)
 
-    def check_paid(self, before: RowsBefore, weights: Floats, velocity: Floats | None, keep: float) -> None:
+    def check_paid(self, before: RowsBefore, weights: Floats32, velocity: Floats32 | None, keep: float) -> None:
         """Stop unless these rows moved by noise of the variance that each is owed, and by their velocity."""
         law, starts = self.owed, before.starts
         stddev = (np.sqrt(law.weights) * self.stddev).astype(np.float32)[starts, None]
@@ -228,7 +227,7 @@ class NoiseMonitor:
         else:
             tally.add(moved.ravel()[fine], rounding[fine])
 
-    def _expect_fresh(self, began: Floats, rounding: float) -> None:
+    def _expect_fresh(self, began: Floats32, rounding: float) -> None:
         if len(began) < BEGINNING or not rounding <= 0.01:
             return
         if self._began:

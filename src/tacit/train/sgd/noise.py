@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats32
 from tacit.errors import SelfCheckFailed
 from tacit.privacy.randomness import Source, UniformBelow
 from tacit.train.sgd.monitor import BEGINNING, EVERY_STEP, is_looked_at
-from tacit.train.targets import Floats
 
 MOST_STARTS = 1024
 """Steps after which all rows are brought up to date, to bound the starts: one pass in a thousand steps."""
@@ -121,14 +121,14 @@ class TrainingNoise:
         self._block = np.empty(BLOCK, np.float32)
         self._began = np.empty(0, np.float32)
 
-    def draw_unit(self, count: int) -> Floats:
+    def draw_unit(self, count: int) -> Floats32:
         """The next `count` draws, scaled to 1, for a caller that scales them by a law of its own."""
-        block: Floats = self._source.normal(out=self._block[:count])
+        block: Floats32 = self._source.normal(out=self._block[:count])
         began, self._began = self._began, block[:BEGINNING].copy()
         if count >= BEGINNING and np.array_equal(began, self._began):
             raise SelfCheckFailed("noise: expected fresh draws, got the last ones again; the run was stopped")
         return block
 
-    def add_to(self, array: Floats, factor: float = 1.0) -> None:
+    def add_to(self, array: Floats32, factor: float = 1.0) -> None:
         """array += factor * noise, for a flat array, in place."""
         self._source.add_normal(array, self.stddev * factor)

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, gammainc, gammaincc
 
+from tacit.arrays import Floats, Floats32
 from tacit.errors import SelfCheckFailed
 from tacit.train.models.model import GradientSums, Model, Part, TableIds
 from tacit.train.sgd.sampling import Places
-from tacit.train.targets import Floats
 
 FALSE_ALARM = 1e-15
 """The chance that an honest run is ended, per run: so small that e^epsilon of it is nothing beside a delta."""
@@ -47,7 +47,6 @@ MOST_MEMBERS = 16  # of a group that is looked at; of larger ones the smallest i
 CANDIDATES = 4  # rows of a record that are tried for one that no other record reads
 
 Counts = NDArray[np.int64]
-Reals = NDArray[np.float64]
 
 
 class SquareTally:
@@ -82,7 +81,7 @@ class SquareTally:
         self._closings += 1
         self._test(self._alpha / 2 * closing_share(self._closings))
 
-    def _take(self, squares: Reals, off: Reals | None, some: slice) -> None:
+    def _take(self, squares: Floats, off: Floats | None, some: slice) -> None:
         if some.start == some.stop:
             return
         total, roughly = float(squares[some].sum()), 0.0 if off is None else float(off[some].sum())
@@ -205,7 +204,7 @@ def closing_share(closings: int) -> float:
     return 1 / (closings * (closings + 1))
 
 
-def binomial_tails(hits: int | Counts, trials: int | Counts, chance: float) -> tuple[Reals, Reals]:
+def binomial_tails(hits: int | Counts, trials: int | Counts, chance: float) -> tuple[Floats, Floats]:
     """P(X <= hits) and P(X >= hits) for a binomial X, by the incomplete beta function."""
     found, of = np.asarray(hits, np.float64), np.asarray(trials, np.float64)
     if chance >= 1:
@@ -250,9 +249,9 @@ def check_clipping(
     model: Model,
     ids: TableIds,
     part: Part,
-    residual: Floats,
-    norms: Floats,
-    scale: Floats,
+    residual: Floats32,
+    norms: Floats32,
+    scale: Floats32,
     clip_norm: np.float32,
     groups: Places | None,
     chosen: int,
@@ -287,8 +286,8 @@ class RowProbe:
 
     table: str
     row: int
-    gradient: Floats  # what the record is to add to it
-    before: Floats
+    gradient: Floats32  # what the record is to add to it
+    before: Floats32
     pull_before: float
 
     @classmethod
@@ -319,9 +318,9 @@ class RowProbe:
         )
 
 
-def slow_norm(model: Model, ids: TableIds, part: Part, residual: Floats, members: Places) -> float:
+def slow_norm(model: Model, ids: TableIds, part: Part, residual: Floats32, members: Places) -> float:
     """The gradient norm of some records together, from their gradients."""
-    total: dict[str, Floats] = {}
+    total: dict[str, Floats32] = {}
     for index in members.tolist():
         for name, gradient in model.example_gradient(ids, index, part).items():
             own = residual[index] * gradient

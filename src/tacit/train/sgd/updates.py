@@ -13,18 +13,17 @@ from typing import Protocol, assert_never
 
 import numpy as np
 
+from tacit.arrays import Floats32, Ids
 from tacit.errors import BadInput
 from tacit.kernels import training as kernels
-from tacit.train.examples import Ids
 from tacit.train.sgd.monitor import NoiseMonitor, is_looked_at
 from tacit.train.sgd.noise import BLOCK, PendingNoise, TrainingNoise, noise_blocks
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.self_checks import ExpectedMove, expect_moved
-from tacit.train.targets import Floats
 
 
 def add_noise(
-    noise: TrainingNoise, monitor: NoiseMonitor, array: Floats, factor: float = 1.0, *, look: bool
+    noise: TrainingNoise, monitor: NoiseMonitor, array: Floats32, factor: float = 1.0, *, look: bool
 ) -> None:
     """array += factor * noise, for a flat array, in place; with a look at how far some of it moved."""
     before = monitor.before_adding(array) if look else None
@@ -36,8 +35,8 @@ def add_noise(
 class TableUpdate(Protocol):
     """Changes one table (rows, width), or a dense parameter as a table of width 1."""
 
-    accumulator: Floats
-    pulls: Floats | None  # the second part of a gradient, where it may come in two (`model.GradientSums`)
+    accumulator: Floats32
+    pulls: Floats32 | None  # the second part of a gradient, where it may come in two (`model.GradientSums`)
 
     def prepare(self, ids: Ids) -> None:
         """Bring the rows that these ids read up to date, before the model looks at them."""
@@ -52,7 +51,7 @@ class TableUpdate(Protocol):
         ...
 
     @property
-    def memory(self) -> dict[str, Floats]:
+    def memory(self) -> dict[str, Floats32]:
         """What a checkpoint must keep besides the weights, once settled."""
         ...
 
@@ -63,7 +62,7 @@ class SparseTable:
 
     def __init__(
         self,
-        weights: Floats,
+        weights: Floats32,
         rows: slice,
         momentum: float,
         noise: TrainingNoise | None,
@@ -76,7 +75,7 @@ class SparseTable:
         if (noise is None) != (monitor is None):
             raise BadInput("expected noise and its monitor, got one without the other")
         self.accumulator = np.zeros_like(weights)
-        self.pulls: Floats | None = np.zeros(len(weights), np.float32)
+        self.pulls: Floats32 | None = np.zeros(len(weights), np.float32)
         self._weights, self._rows, self._momentum = weights, rows, momentum
         self._noise, self._monitor = noise, monitor
         self._waits = momentum > 0 or (noise is not None and lazy)
@@ -119,7 +118,7 @@ class SparseTable:
         self._since[:] = 0
 
     @property
-    def memory(self) -> dict[str, Floats]:
+    def memory(self) -> dict[str, Floats32]:
         return {"velocity": self.accumulator} if self._momentum else {}
 
     def _catch_up(self, rows: Ids | range, *, next_step: bool = True) -> None:
@@ -160,7 +159,7 @@ class DenseTable:
 
     def __init__(
         self,
-        weights: Floats,
+        weights: Floats32,
         rows: slice,
         optimizer: Optimizer,
         noise: TrainingNoise | None,
@@ -172,7 +171,7 @@ class DenseTable:
         if (noise is None) != (monitor is None):
             raise BadInput("expected noise and its monitor, got one without the other")
         self.accumulator = np.zeros_like(weights)
-        self.pulls: Floats | None = None
+        self.pulls: Floats32 | None = None
         self._penalised = slice(penalised_from, None)
         self._weights, self._rows, self._optimizer = weights, rows, optimizer
         self._noise, self._monitor = noise, monitor
@@ -211,7 +210,7 @@ class DenseTable:
         """Nothing is ever owed."""
 
     @property
-    def memory(self) -> dict[str, Floats]:
+    def memory(self) -> dict[str, Floats32]:
         if isinstance(self._optimizer, Sgd):
             return {"velocity": self.accumulator} if self._optimizer.momentum else {}
         return dict(self._moments)

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from tacit import expect
-from tacit.train.statistic.tables import CellTables, Reals
+from tacit.arrays import Floats
+from tacit.train.statistic.tables import CellTables
 
 LEAST_SHARE = 1e-3  # of a pair table; one below it only costs time
 ITERATIONS = 60
@@ -84,7 +85,7 @@ class ExpectedHarm:
     prior: StatisticPrior
     rank: int
 
-    def optimistic(self, shares: Reals) -> tuple[float, Reals]:
+    def optimistic(self, shares: Floats) -> tuple[float, Floats]:
         """With every pair's other value known; and the gradient."""
         gradient = np.zeros(len(shares))
         harm = self._of_singles(shares, gradient)
@@ -102,7 +103,7 @@ class ExpectedHarm:
             gradient[table] = -float(sum(slope[end] @ gained for end in self._ends[table]))
         return harm + float(worth @ unknown), gradient
 
-    def __call__(self, shares: Reals) -> float:
+    def __call__(self, shares: Floats) -> float:
         """By the full equations."""
         harm = self._of_singles(shares, np.zeros(len(shares)))
         known = {table: LEARNED * self._known(table, shares[table])[0] for table in self._pairs}
@@ -119,7 +120,7 @@ class ExpectedHarm:
             harm += self._pair_worth * float(self.rows[table] @ (1 - share[one] * share[other]))
         return harm
 
-    def _of_singles(self, shares: Reals, gradient: Reals) -> float:
+    def _of_singles(self, shares: Floats, gradient: Floats) -> float:
         """The harm in tables of one field, or none; adds to the gradient."""
         harm, effects = 0.0, self.prior.effect_variance(len(self.tables.values))
         for table, fields in enumerate(self.tables.crossed):
@@ -132,7 +133,7 @@ class ExpectedHarm:
             gradient[table] = -float((worth * unknown**2) @ gained)
         return harm
 
-    def _known(self, table: int, share: float) -> tuple[Reals, Reals]:
+    def _known(self, table: int, share: float) -> tuple[Floats, Floats]:
         """What is learned about each cell's effect, and how fast that grows with the share."""
         noise = self.noise_variance / share
         information = self.prior.label_variance * self.rows[table]
@@ -171,7 +172,7 @@ class ExpectedHarm:
         return np.concatenate([self.rows[fields[field]] for field in range(len(self.tables.values))])
 
 
-def best_shares(harm: ExpectedHarm) -> Reals:
+def best_shares(harm: ExpectedHarm) -> Floats:
     """Shares that add up to one, of the least harm that was found; pair tables that are not worth it get 0."""
     is_pair = np.array([len(fields) == 2 for fields in harm.tables.crossed])
     single = np.flatnonzero(~is_pair).tolist()
@@ -186,16 +187,16 @@ def best_shares(harm: ExpectedHarm) -> Reals:
     mixed = [(1 - part) * without + part * with_pairs for part in TOWARDS_PAIRS]
     best = min(mixed, key=lambda shares: harm(np.maximum(shares, _TINY)))
     best[is_pair & (best < LEAST_SHARE)] = 0.0
-    shares: Reals = best / best.sum()
+    shares: Floats = best / best.sum()
     return shares
 
 
-def _searched(harm: ExpectedHarm) -> Reals:
+def _searched(harm: ExpectedHarm) -> Floats:
     is_pair = np.array([len(fields) == 2 for fields in harm.tables.crossed])
     for_pairs = 0.5 if is_pair.any() else 0.0
     start = np.where(is_pair, for_pairs / max(is_pair.sum(), 1), (1 - for_pairs) / (~is_pair).sum())
 
-    def of_logs(logs: Reals) -> tuple[float, Reals]:
+    def of_logs(logs: Floats) -> tuple[float, Floats]:
         shares = _as_shares(logs)
         value, gradient = harm.optimistic(shares)
         return value, shares * (gradient - shares @ gradient)
@@ -204,8 +205,8 @@ def _searched(harm: ExpectedHarm) -> Reals:
     return _as_shares(found.x)
 
 
-def _as_shares(logs: Reals) -> Reals:
+def _as_shares(logs: Floats) -> Floats:
     """Positive, and adding up to one."""
     weights = np.exp(logs - logs.max()) + _TINY
-    shares: Reals = weights / weights.sum()
+    shares: Floats = weights / weights.sum()
     return shares

@@ -25,19 +25,20 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from tacit.arrays import Floats, Floats32
 from tacit.errors import BadInput
 from tacit.privacy.randomness import Source
 from tacit.progress import Progress, no_progress
-from tacit.train.statistic.model import DesignMatrix, FactorModel, Floats, factor_gradient, factor_scores
+from tacit.train.statistic.model import DesignMatrix, FactorModel, factor_gradient, factor_scores
 from tacit.train.statistic.release import ReleasedStatistic
 from tacit.train.statistic.ridge import fit_sums, noisy_ridge
-from tacit.train.statistic.tables import Reals, TableCells
+from tacit.train.statistic.tables import TableCells
 
 STRIDE = 1.5  # from 2 on, what is told without noise would swing for ever
 FIRST_FACTORS = 0.05  # factors of zero would stay there
 
 
-def fit_linear(released: ReleasedStatistic, *, steps: int) -> tuple[Reals, float]:
+def fit_linear(released: ReleasedStatistic, *, steps: int) -> tuple[Floats, float]:
     """Effects of all values, fields one after another, and the base."""
     plan = released.plan
     tables = 1 + len(plan.tables.values)  # the one of all rows, and the fields': pairs are left out
@@ -65,8 +66,8 @@ def fit_linear(released: ReleasedStatistic, *, steps: int) -> tuple[Reals, float
 
 
 def expected_labels(
-    released: ReleasedStatistic, logits: Reals, start: Reals, *, steps: int
-) -> tuple[Reals, Reals]:
+    released: ReleasedStatistic, logits: Floats, start: Floats, *, steps: int
+) -> tuple[Floats, Floats]:
     """(rows,) expected labels, and (cells,) q, from which a later call may start."""
     cells, weights = released.plan.cells, released.plan.weights
     noise_variance = cells.by_table(released.plan.noise_by_table**2)
@@ -74,7 +75,7 @@ def expected_labels(
     information = cells.gather(weights**2 * probability * (1 - probability))
     scale = 1 / np.sqrt(information + noise_variance)  # each cell by itself: what makes all directions alike
 
-    def tilted(q: Reals) -> Reals:
+    def tilted(q: Floats) -> Floats:
         return logits + weights * cells.add_up(q)
 
     q = fit_sums(
@@ -115,7 +116,7 @@ def fit_model(
         raise BadInput(f"expected the {plan.cells.rows} rows of the plan, got {len(ids)}")
     values, prior = plan.tables.values, plan.prior
     fields = len(values)
-    rows: Floats = np.zeros((sum(map(len, values)), plan.rank + 1), np.float32)
+    rows: Floats32 = np.zeros((sum(map(len, values)), plan.rank + 1), np.float32)
     effects, base = fit_linear(released, steps=effort.linear)
     rows[:, -1] = effects
     if not any(len(table) == 2 for table in plan.tables.crossed):
@@ -136,8 +137,8 @@ def fit_model(
 
 
 def _fitted(
-    design: DesignMatrix, target: Reals, rows: Floats, base: float, ridge: Reals, *, steps: int
-) -> tuple[Floats, float]:
+    design: DesignMatrix, target: Floats, rows: Floats32, base: float, ridge: Floats, *, steps: int
+) -> tuple[Floats32, float]:
     """Less log loss towards the targets, plus ridge / 2 times the squares of `rows`."""
     count = len(target)
     probability = float(np.clip(target.mean(), 1e-4, 1 - 1e-4))
@@ -146,7 +147,7 @@ def _fitted(
     scale = 1 / np.sqrt(information[:, None] + ridge)  # (values, rank + 1)
     base_scale = 1 / np.sqrt(variance * count)
 
-    def objective(scaled: Reals) -> tuple[float, Reals]:
+    def objective(scaled: Floats) -> tuple[float, Floats]:
         at = (scaled[:-1].reshape(rows.shape) * scale).astype(np.float32)
         without_base, sums = factor_scores(design, at)
         logits = without_base + scaled[-1] * base_scale

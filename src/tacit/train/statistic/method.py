@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.privacy.allocation import unit_ids
 from tacit.privacy.calibration import least_noise
@@ -37,7 +38,6 @@ from tacit.train.statistic.tables import (
     ROUNDING,
     CellTables,
     Fields,
-    Reals,
     check_ids,
     pairs_of_fewest_cells,
     sensitivity,
@@ -118,7 +118,7 @@ class NoisyStatistic:
 
     def _tables(
         self, ids: NDArray[np.integer], units: NDArray[np.intp], noise_stddev: float
-    ) -> tuple[CellTables, Reals]:
+    ) -> tuple[CellTables, Floats]:
         """The tables that are worth their noise, and their shares."""
         single: list[Fields] = [(), *((at,) for at in range(ids.shape[1]))]
         sizes = [len(np.unique(column)) for column in ids.T]

@@ -16,13 +16,13 @@ from scipy.sparse import csr_matrix
 from scipy.special import expit
 
 from tacit import expect
+from tacit.arrays import Floats, Floats32
 from tacit.errors import BadInput
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.factorization_machine import TABLE, FmModel
 from tacit.train.models.model import NormalSource, Part, TableIds
-from tacit.train.statistic.tables import CellTables, Reals
+from tacit.train.statistic.tables import CellTables
 
-Floats = NDArray[np.float32]
 CHUNK = 2**17
 MOST_ROWS = 2**31 - 1  # ids are 32 bits wide
 
@@ -37,14 +37,14 @@ class FactorModel:
 
     values: tuple[NDArray[np.int64], ...]
     base: float
-    rows: Floats  # (values of all fields, rank + 1)
+    rows: Floats32  # (values of all fields, rank + 1)
     simulated: bool
 
     @property
     def rank(self) -> int:
         return int(self.rows.shape[1]) - 1
 
-    def logits(self, ids: NDArray[np.integer]) -> Reals:
+    def logits(self, ids: NDArray[np.integer]) -> Floats:
         """(rows,) from public ids, (rows, fields)."""
         parts = [
             factor_scores(DesignMatrix.of(self.values, ids[start : start + CHUNK]), self.rows)[0]
@@ -52,8 +52,8 @@ class FactorModel:
         ]
         return self.base + np.concatenate([np.zeros(0), *parts])
 
-    def predict_proba(self, ids: NDArray[np.integer]) -> Reals:
-        probabilities: Reals = expit(self.logits(ids))
+    def predict_proba(self, ids: NDArray[np.integer]) -> Floats:
+        probabilities: Floats = expit(self.logits(ids))
         return probabilities
 
 
@@ -77,21 +77,21 @@ class DesignMatrix:
         return cls(ones, ones.T.tocsr())
 
 
-def factor_scores(design: DesignMatrix, rows: Floats) -> tuple[Reals, Floats]:
+def factor_scores(design: DesignMatrix, rows: Floats32) -> tuple[Floats, Floats32]:
     """Logits without the base, (rows,), and the sums of factors and effects, (rows, rank + 1)."""
-    sums: Floats = design.ones @ rows
+    sums: Floats32 = design.ones @ rows
     factors = rows[:, :-1]
     squares = design.ones @ np.einsum("vk,vk->v", factors, factors)
     pairs = np.einsum("rk,rk->r", sums[:, :-1], sums[:, :-1]) - squares
     return sums[:, -1].astype(np.float64) + 0.5 * pairs, sums
 
 
-def factor_gradient(design: DesignMatrix, rows: Floats, sums: Floats, by_score: Reals) -> Floats:
+def factor_gradient(design: DesignMatrix, rows: Floats32, sums: Floats32, by_score: Floats) -> Floats32:
     """Of a loss in `rows`, from its derivatives in the scores."""
     residual = by_score.astype(np.float32)
     spread = sums * residual[:, None]
     spread[:, -1] = residual
-    found: Floats = design.turned @ spread
+    found: Floats32 = design.turned @ spread
     found[:, :-1] -= rows[:, :-1] * found[:, -1:]  # a value is no partner of itself
     return found
 

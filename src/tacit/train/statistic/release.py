@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tacit.arrays import Floats
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.budget import format_rounded_up
 from tacit.privacy.randomness import Source
@@ -17,7 +18,7 @@ from tacit.privacy.releases import GaussianStatistic
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation, Unit
 from tacit.train.statistic.design import StatisticPrior
-from tacit.train.statistic.tables import GRID, CellTables, Reals, TableCells
+from tacit.train.statistic.tables import GRID, CellTables, TableCells
 
 DIVISION = 1 + 2.0**-50  # more than what rounding takes from a quotient and a root
 
@@ -31,8 +32,8 @@ class StatisticPlan:
 
     tables: CellTables
     cells: TableCells
-    shares: Reals  # (tables,)
-    weights: Reals  # (rows,): of each row, equal within a unit
+    shares: Floats  # (tables,)
+    weights: Floats  # (rows,): of each row, equal within a unit
     unit: Unit
     release: GaussianStatistic
     delta: float
@@ -40,9 +41,9 @@ class StatisticPlan:
     rank: int
 
     @property
-    def noise_by_table(self) -> Reals:
+    def noise_by_table(self) -> Floats:
         """The standard deviation of the noise in every cell of each table, in positives."""
-        noise: Reals = self.release.noise_stddev / np.sqrt(self.shares) * DIVISION
+        noise: Floats = self.release.noise_stddev / np.sqrt(self.shares) * DIVISION
         return noise
 
     @property
@@ -69,7 +70,7 @@ class ReleasedStatistic:
     """The noisy statistic. `simulated` says that its noise came from a seed: for studies, never to leave."""
 
     plan: StatisticPlan
-    sums: Reals  # (cells,): weighted positives, with noise
+    sums: Floats  # (cells,): weighted positives, with noise
     simulated: bool
 
 

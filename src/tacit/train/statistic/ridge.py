@@ -12,34 +12,33 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
-Reals = NDArray[np.float64]
+from tacit.arrays import Floats
 
 
 def noisy_ridge(
-    information: Reals, spread: Reals, noise_variance: Reals | float, prior_variance: Reals | float
-) -> Reals:
+    information: Floats, spread: Floats, noise_variance: Floats | float, prior_variance: Floats | float
+) -> Floats:
     """(k + n) / (j t), by coordinate."""
-    ridge: Reals = (spread + noise_variance) / (np.maximum(information, 1e-12) * prior_variance)
+    ridge: Floats = (spread + noise_variance) / (np.maximum(information, 1e-12) * prior_variance)
     return ridge
 
 
 def fit_sums(
-    sums: Reals,
-    ridge: Reals,
+    sums: Floats,
+    ridge: Floats,
     *,
-    logits: Callable[[Reals], Reals],
-    gather: Callable[[Reals], Reals],
-    origin: Reals | float = 0.0,
-    scale: Reals,
-    start: Reals | None = None,
-    weights: Reals | None = None,
+    logits: Callable[[Floats], Floats],
+    gather: Callable[[Floats], Floats],
+    origin: Floats | float = 0.0,
+    scale: Floats,
+    start: Floats | None = None,
+    weights: Floats | None = None,
     steps: int,
     memory: int,
-) -> Reals:
+) -> Floats:
     """The e with the least sum_i w_i softplus(logits(e)_i) - e . sums + e . (ridge e) / 2, by L-BFGS.
 
     `gather` is the sum over rows of w_i phi_i times what it is given for each row. The search runs in (e -
@@ -47,7 +46,7 @@ def fit_sums(
     corrections and takes at most `steps` steps.
     """
 
-    def objective(scaled: Reals) -> tuple[float, Reals]:
+    def objective(scaled: Floats) -> tuple[float, Floats]:
         at = origin + scaled * scale
         found = logits(at)
         softplus = np.logaddexp(0, found)
@@ -63,5 +62,5 @@ def fit_sums(
         method="L-BFGS-B",
         options={"maxiter": steps, "maxcor": memory},
     )
-    at: Reals = origin + found.x * scale
+    at: Floats = origin + found.x * scale
     return at

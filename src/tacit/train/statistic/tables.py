@@ -15,10 +15,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats, Integers
 from tacit.errors import BadInput
 
-Reals = NDArray[np.float64]
-Whole = NDArray[np.int64]
 Fields = tuple[int, ...]
 
 DIRECT = 2**22
@@ -48,7 +47,7 @@ class TableCells:
     def count(self) -> int:
         return int(self.starts[-1])
 
-    def add_up(self, by_cell: Reals) -> Reals:
+    def add_up(self, by_cell: Floats) -> Floats:
         """For each row the sum over its cells."""
         total = np.zeros(self.rows)
         for cell, start, size in zip(self.cell, self.starts, self.sizes, strict=False):
@@ -56,7 +55,7 @@ class TableCells:
             total += table[cell]
         return total
 
-    def gather(self, by_row: Reals) -> Reals:
+    def gather(self, by_row: Floats) -> Floats:
         """For each cell the sum over its rows."""
         if not self.cell:
             return np.zeros(0)
@@ -67,7 +66,7 @@ class TableCells:
             ]
         )
 
-    def by_table(self, of_tables: Reals) -> Reals:
+    def by_table(self, of_tables: Floats) -> Floats:
         """A number of each table, for each of its cells."""
         return np.repeat(of_tables, self.sizes)
 
@@ -84,10 +83,10 @@ class CellTables:
 
     values: tuple[NDArray[np.int64], ...]
     crossed: tuple[Fields, ...]
-    keys: tuple[Whole, ...]
+    keys: tuple[Integers, ...]
 
     @classmethod
-    def of(cls, ids: NDArray[np.integer], crossed: Sequence[Fields]) -> tuple[CellTables, list[Whole]]:
+    def of(cls, ids: NDArray[np.integer], crossed: Sequence[Fields]) -> tuple[CellTables, list[Integers]]:
         """The tables of these fields, with the cells that occur in `ids`, (rows, fields), and their counts."""
         values = tuple(np.unique(column).astype(np.int64) for column in check_ids(ids).T)
         empty = cls(values, tuple(crossed), ())
@@ -114,14 +113,14 @@ class CellTables:
             found.append(_look_up(key, keys, most))
         return TableCells(tuple(found), self.sizes, len(places[0]) if places else len(ids))
 
-    def places(self, ids: NDArray[np.integer]) -> list[Whole]:
+    def places(self, ids: NDArray[np.integer]) -> list[Integers]:
         """Where each value stands among its field's, one past the last for a value that was not seen."""
         columns = check_ids(ids).T
         if len(columns) != len(self.values):
             raise BadInput(f"expected ids of {len(self.values)} public fields, got {len(columns)}")
         return [_place(column, values) for column, values in zip(columns, self.values, strict=True)]
 
-    def key(self, places: Sequence[Whole], table: Fields) -> tuple[Whole, int]:
+    def key(self, places: Sequence[Integers], table: Fields) -> tuple[Integers, int]:
         """The key of each row in a table, and a bound on keys; the bound itself where a value was not seen."""
         rows = len(places[0])
         key, most, strange = np.zeros(rows, np.int64), 1, np.zeros(rows, bool)
@@ -132,7 +131,7 @@ class CellTables:
         key[strange] = most
         return key, most
 
-    def ends(self, table: int) -> list[Whole]:
+    def ends(self, table: int) -> list[Integers]:
         """Which value of each of its fields a cell of this table stands for."""
         key, found = self.keys[table], []
         for field in reversed(self.crossed[table]):
@@ -156,13 +155,13 @@ def check_ids(ids: NDArray[np.integer]) -> NDArray[np.integer]:
     return ids
 
 
-def _place(column: NDArray[np.integer], values: Whole) -> Whole:
+def _place(column: NDArray[np.integer], values: Integers) -> Integers:
     place = np.minimum(np.searchsorted(values, column), max(len(values) - 1, 0))
     known = values[place] == column if len(values) else np.zeros(len(column), bool)
     return np.where(known, place, len(values))
 
 
-def _distinct(key: Whole, most: int) -> tuple[Whole, Whole]:
+def _distinct(key: Integers, most: int) -> tuple[Integers, Integers]:
     if most <= DIRECT:
         counts = np.bincount(key, minlength=most)
         keys = np.flatnonzero(counts)
@@ -170,7 +169,7 @@ def _distinct(key: Whole, most: int) -> tuple[Whole, Whole]:
     return np.unique(key, return_counts=True)
 
 
-def _look_up(key: Whole, keys: Whole, most: int) -> NDArray[np.int32]:
+def _look_up(key: Integers, keys: Integers, most: int) -> NDArray[np.int32]:
     """The cell of each key; the number of cells where there is none."""
     if most <= DIRECT:
         cell = np.full(most + 1, len(keys), np.int32)
@@ -179,7 +178,7 @@ def _look_up(key: Whole, keys: Whole, most: int) -> NDArray[np.int32]:
     return _place(key, keys).astype(np.int32)
 
 
-def unit_norms(cells: TableCells, shares: Reals, unit: NDArray[np.intp]) -> Reals:
+def unit_norms(cells: TableCells, shares: Floats, unit: NDArray[np.intp]) -> Floats:
     """For each unit 0, 1, ... the length of the sum of its rows' vectors, tables scaled by roots of shares.
 
     Guarantee:  replacing the labels of one unit moves S = sum_i y_i phi_i, in that scale, by at most its norm;
@@ -206,14 +205,14 @@ def unit_norms(cells: TableCells, shares: Reals, unit: NDArray[np.intp]) -> Real
     return np.sqrt(squares)
 
 
-def unit_weights(norms: Reals, clip_norm: float) -> Reals:
+def unit_weights(norms: Floats, clip_norm: float) -> Floats:
     """1 for a unit whose norm is at most `clip_norm`, and less in proportion for others; rounded down."""
     share = np.minimum(1.0, clip_norm / np.maximum(norms * ROUNDING, clip_norm))
-    weights: Reals = np.floor(share / GRID) * GRID
+    weights: Floats = np.floor(share / GRID) * GRID
     return weights
 
 
-def sensitivity(norms: Reals, weights: Reals) -> float:
+def sensitivity(norms: Floats, weights: Floats) -> float:
     """The largest weighted norm of a unit, rounded up: what `GaussianStatistic` asks for."""
     most = float(np.max(norms * weights, initial=0.0))
     return math.nextafter(most * ROUNDING, math.inf)

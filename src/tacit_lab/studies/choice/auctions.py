@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.deliver.auction.blocks import make_offers
 from tacit.deliver.auction.market import private_scores
 from tacit.deliver.protocol.prices import Rules
@@ -57,7 +57,6 @@ FEW, MANY = "3 candidates", "10 or more"
 SIZES = {FEW: (3, 3), MANY: (10, 10**6)}
 KINDS = ("any", "public misleads", "public suffices")
 VERY_LOW = (0.5, 1)
-Floats = NDArray[np.float64]
 
 
 def run(asked: StudyRequest) -> StudyOutcome:

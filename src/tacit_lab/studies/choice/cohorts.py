@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.data.generators.distributions import Zipf
 from tacit.data.generators.worlds import seeded_generator
 from tacit.deliver.protocol.cuts import CutBlock, finest_cut_with_remainders
@@ -69,7 +70,6 @@ JUDGED, AT = 5, 1_000_000
 FEW, NEARLY_ALL = 0.5, 0.99
 _STREAM = 34
 Counts = NDArray[np.int64]  # (epochs, leaves)
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
+from tacit.arrays import Floats
 from tacit.data.generators.markets import Market
 from tacit.data.generators.worlds import seeded_generator
 from tacit.privacy.choice.choice import PrivateChoice, Stakes, expected_score
@@ -77,7 +77,6 @@ HELD = (  # a mechanism, and over whom; nobody is the public best
     (FLOORS, TRUNC),
 )
 _STREAM = 32
-Floats = NDArray[np.float64]
 Key = tuple[str, str, float]  # a mechanism, over whom, and epsilon
 
 

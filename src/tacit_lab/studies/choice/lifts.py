@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.deliver.auction.blocks import Floats
+from tacit.arrays import Floats
 from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
 from tacit.deliver.auction.market import MarketResults
 from tacit.deliver.auction.metrics import KINDS, LEVEL, REACH

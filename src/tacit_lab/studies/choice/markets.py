@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.data.columns import Columns
 from tacit.data.generators.markets import AUCTIONS_PER_BLOCK, Market, offsets_of
 from tacit.deliver.auction.blocks import (
     AuctionBlock,
     AuctionNames,
     BidEvent,
-    Floats,
     PublicCandidates,
     Rates,
     make_offers,
@@ -198,10 +198,6 @@ def _only(block: AuctionBlock, kept: Which) -> AuctionBlock:
     )
 
 
-FloatColumn = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-
 @dataclass(frozen=True)
 class LoggedAuctions:
     """Some auctions, ragged: auction i has the candidates offsets[i] to offsets[i + 1], in the log's order.
@@ -213,9 +209,9 @@ class LoggedAuctions:
     """
 
     offsets: Integers
-    bid: FloatColumn
-    server: FloatColumn
-    device: FloatColumn
+    bid: Floats
+    server: Floats
+    device: Floats
     click: NDArray[np.bool_]
 
     @property

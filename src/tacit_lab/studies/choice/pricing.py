@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from tacit.arrays import Floats
 from tacit.data.generators.markets import Market
-from tacit.deliver.auction.blocks import AuctionBlock, Floats, Rates, make_offers
+from tacit.deliver.auction.blocks import AuctionBlock, Rates, make_offers
 from tacit.deliver.auction.choices import NON_PERSONALISED, ChoiceRule, Greedy, NonPersonalised
 from tacit.deliver.auction.incentives import BidShading, measure_shading
 from tacit.deliver.auction.logs import MICROS, generated_blocks

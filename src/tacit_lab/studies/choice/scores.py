@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.data.generators.worlds import seeded_generator
 from tacit.privacy.choice.choice import PrivateChoice, check_draws
 from tacit.privacy.choice.noise import Noise
@@ -46,7 +46,6 @@ SNM, RR, OURS = "SNM scaled", "RR", "top-m RR"
 SCORE, FALL, MORE, LEAD = "score", "fall with more candidates", "fall beyond that of SNM", "lead over RR"
 LOOKS = {RR: Mechanism.RR, SNM: Mechanism.SNM, OURS: Mechanism.OURS}
 _STREAM = 31
-Floats = NDArray[np.float64]
 Key = tuple[str, int, str, float]  # law, candidates, mechanism, epsilon
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.data.generators.worlds import seeded_generator
 from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.noisy_max import NoisyMax
@@ -57,7 +57,6 @@ HELD = {  # who is held against whom, and what the rule calls that
 BESIDE = [(TOP, OVERLAP)]  # both choose the whole slate: no claim is about them
 SAID = 5
 _STREAM = 33
-Floats = NDArray[np.float64]
 
 
 def run(asked: StudyRequest) -> StudyOutcome:

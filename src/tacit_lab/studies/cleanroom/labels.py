@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from tacit.arrays import Floats
 from tacit_lab.studies.cleanroom.setting import PAPER, SEEDS, TuningArm
 from tacit_lab.studies.cleanroom.tuning import TuningMeasurements, write_outcome
 from tacit_lab.studies.plotting import Mechanism, Panel, Series
 from tacit_lab.studies.report import Axes, mean_line
 from tacit_lab.studies.results import ResultFiles
-from tacit_lab.studies.runs import Floats, mean, words
+from tacit_lab.studies.runs import mean, words
 from tacit_lab.studies.study import Claim, Finding, Study, StudyOutcome, StudyRequest, StudyScale
 from tacit_lab.studies.verdicts import at_most, below, between, every
 

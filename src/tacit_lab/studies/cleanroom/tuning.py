@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tacit.arrays import Floats
 from tacit_lab.studies import report
 from tacit_lab.studies.cleanroom import setting
 from tacit_lab.studies.cleanroom.setting import (
@@ -31,7 +32,7 @@ from tacit_lab.studies.logs import ReadyLog, StudyLog
 from tacit_lab.studies.plotting import Mechanism, Panel, Series
 from tacit_lab.studies.report import Axes, mean_line
 from tacit_lab.studies.results import ResultFiles
-from tacit_lab.studies.runs import Floats, LabelledTask, Record, Runs, mean, run_tasks, words
+from tacit_lab.studies.runs import LabelledTask, Record, Runs, mean, run_tasks, words
 from tacit_lab.studies.study import StudyOutcome, StudyRequest
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tacit.arrays import Floats
 from tacit.train.evaluation.intervals import MeasuredValue
 from tacit_lab.studies.contexts import bootstrap
 from tacit_lab.studies.contexts.bootstrap import (
@@ -27,7 +28,7 @@ from tacit_lab.studies.contexts.bootstrap import (
 )
 from tacit_lab.studies.contexts.contest import PAPER_THRESHOLD, THRESHOLDS, ArmTallies, ServingArm, run_contest
 from tacit_lab.studies.contexts.setting import PAPER, SEEDS, trial_sources, write_outcome
-from tacit_lab.studies.contexts.trial import LAST, Floats
+from tacit_lab.studies.contexts.trial import LAST
 from tacit_lab.studies.plotting import Mechanism, Series
 from tacit_lab.studies.report import Axes
 from tacit_lab.studies.results import ResultFiles

@@ -21,11 +21,10 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Flags, Floats, Integers
 from tacit.errors import BadInput
 from tacit.train.evaluation.intervals import MeasuredValue
-from tacit_lab.studies.contexts.trial import Flags, Integers
 from tacit_lab.studies.plotting import Mechanism, Panel, Series
 from tacit_lab.studies.results import Cell, ResultFiles
 from tacit_lab.studies.runs import words
@@ -33,8 +32,6 @@ from tacit_lab.studies.runs import words
 RESAMPLES, LEVEL = 1_000, 0.95
 KNOWN = 0.5  # the share of resamples in which a figure must exist
 _STREAM = 61
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,13 +16,14 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from tacit.arrays import Flags, Floats, Integers
 from tacit.deliver.server.estimates import RateEstimator
 from tacit.deliver.server.shrinkage import BackOff
 from tacit.files import write_atomically
 from tacit.kernels.greedy import lazy_greedy
 from tacit.schema.contexts.hierarchy import Levels
 from tacit_lab.studies.contexts.bootstrap import PeopleTally
-from tacit_lab.studies.contexts.trial import Flags, Floats, Integers, TrialBlock, VisitsTrial, block_levels
+from tacit_lab.studies.contexts.trial import TrialBlock, VisitsTrial, block_levels
 from tacit_lab.studies.digests import digest, room_of, spell_out
 from tacit_lab.studies.processes import map_in_processes
 from tacit_lab.studies.study import StudyRequest, StudyScale

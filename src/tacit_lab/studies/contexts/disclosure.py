@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.arrays import Integers
 from tacit.deliver.protocol.cuts import finest_cut_with_remainders
 from tacit.deliver.protocol.minimum_users import MinimumUsers
 from tacit.schema.contexts.hierarchy import Levels
@@ -36,7 +37,7 @@ from tacit_lab.studies.contexts.bootstrap import (
 )
 from tacit_lab.studies.contexts.contest import NOTHING, THRESHOLDS, ArmTallies, ServingArm, run_contest
 from tacit_lab.studies.contexts.setting import OURS, PAPER, SEEDS, trial_sources, write_outcome
-from tacit_lab.studies.contexts.trial import EXACT, LAST, QUERY_ALONE, Integers, VisitsTrial
+from tacit_lab.studies.contexts.trial import EXACT, LAST, QUERY_ALONE, VisitsTrial
 from tacit_lab.studies.plotting import Mechanism
 from tacit_lab.studies.report import Axes
 from tacit_lab.studies.results import ResultFiles

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.data.generators.worlds import seeded_generator
 from tacit.kernels.greedy import lazy_greedy
 from tacit_lab.studies.contexts.setting import PAPER
@@ -33,7 +33,6 @@ _STREAM = 62
 
 M12 = Claim("M12", "theorem 3.5", "the greedy choice of ads reaches at least 1 - 1/e of the optimum", ".632")
 
-Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator], Floats]
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from tacit.arrays import Floats, Integers
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.contexts.hierarchy import Sequence as Steps
@@ -29,7 +30,7 @@ from tacit_lab.studies.contexts.bootstrap import (
 )
 from tacit_lab.studies.contexts.contest import THRESHOLDS, ServingArm, run_contest
 from tacit_lab.studies.contexts.setting import OURS, SEEDS, trial_sources, write_outcome
-from tacit_lab.studies.contexts.trial import EXACT, LAST, Floats, Integers, VisitsTrial
+from tacit_lab.studies.contexts.trial import EXACT, LAST, VisitsTrial
 from tacit_lab.studies.plotting import Mechanism
 from tacit_lab.studies.report import Axes
 from tacit_lab.studies.results import ResultFiles

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.arrays import Floats
 from tacit.data.generators.worlds import seeded_generator
 from tacit.deliver.server.shrinkage import Shrinkage
 from tacit.privacy.choice.choice import PrivateChoice
@@ -40,7 +41,7 @@ from tacit_lab.studies.contexts.contest import (
 )
 from tacit_lab.studies.contexts.setting import OURS, SEEDS, trial_sources
 from tacit_lab.studies.contexts.shrinkage import STRENGTH
-from tacit_lab.studies.contexts.trial import LAST, Floats, TrialBlock, VisitsTrial
+from tacit_lab.studies.contexts.trial import LAST, TrialBlock, VisitsTrial
 from tacit_lab.studies.plotting import Mechanism, Series
 from tacit_lab.studies.report import Axes, write_outcome
 from tacit_lab.studies.results import ResultFiles

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from tacit.arrays import Flags, Floats, Integers
 from tacit.deliver.server.estimates import RateEstimator
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Attribute, Decimals, SetOf, Steps
@@ -34,10 +34,6 @@ from tacit.schema.counts import Counts
 FEWEST_VISITS = 3
 MOST_INTERESTS = 3
 NEEDED = ("user", "place", "category", "category_root", "latitude", "longitude")
-
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

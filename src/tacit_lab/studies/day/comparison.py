@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.cleanroom.model.learning import predict
 from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Town, disclosed_moments
 from tacit.deliver.auction.devices import PublicDevices
@@ -45,8 +46,6 @@ from tacit.store.ledger import LedgerStore
 from tacit.town import PURCHASE, click_examples, device_rates, disclosed_menus, purchase_examples
 from tacit.train.estimator import Estimator
 from tacit.train.evaluation.measures import auc
-
-Floats = NDArray[np.float64]
 
 MEASURED_BY = 50_000  # fresh impressions
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0)

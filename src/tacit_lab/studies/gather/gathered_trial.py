@@ -16,6 +16,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from tacit.arrays import Flags, Floats, Integers
 from tacit.entropy import Simulation
 from tacit.gather.estimate.plan import RunPlan
 from tacit.gather.estimate.published_noise import SupportRule
@@ -24,16 +25,7 @@ from tacit.gather.simulate.runs import SimulatedCount
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.contexts.nodes import ContextNodes
 from tacit.schema.counts import Counts, LevelCounts
-from tacit_lab.studies.contexts.trial import (
-    EXACT,
-    LOCATION,
-    QUERY,
-    Flags,
-    Floats,
-    Integers,
-    VisitsTrial,
-    group_by_key,
-)
+from tacit_lab.studies.contexts.trial import EXACT, LOCATION, QUERY, VisitsTrial, group_by_key
 
 REACH_KM = 5.0  # how far from a place people may be who are shown its ad
 KM_PER_DEGREE = 111.2

@@ -25,6 +25,7 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import norm
 
+from tacit.arrays import Floats
 from tacit.gather.estimate.plan import paper_variance
 from tacit.gather.estimate.published_noise import (
     PublishedNoise,
@@ -37,7 +38,6 @@ from tacit.gather.protocol.noise import UserNoise
 from tacit.privacy.noise.distributions import Skellam
 from tacit.privacy.noise.shares import SkellamShares
 from tacit_lab.studies.contexts.setting import PAPER
-from tacit_lab.studies.contexts.trial import Floats
 from tacit_lab.studies.gather.setting import write_outcome
 from tacit_lab.studies.plotting import Mechanism, Panel, Series
 from tacit_lab.studies.report import ONE_SEED, Axes

@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.data.generators.visits import VisitsWorld
 from tacit.deliver.server.estimates import RateEstimator
 from tacit.deliver.server.shrinkage import BackOff
@@ -30,7 +31,7 @@ from tacit.schema.contexts.hierarchy import Levels
 from tacit.train.evaluation.intervals import MeasuredValue
 from tacit_lab.studies import report
 from tacit_lab.studies.contexts import bootstrap
-from tacit_lab.studies.contexts.bootstrap import Floats, PeopleTally, compare, coverage_at, measure, say
+from tacit_lab.studies.contexts.bootstrap import PeopleTally, compare, coverage_at, measure, say
 from tacit_lab.studies.contexts.contest import (
     THRESHOLDS,
     ArmTallies,

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tacit.arrays import Floats
 from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind
 from tacit.train.labels.mechanism import Correction
 from tacit_lab.studies import report
 from tacit_lab.studies.label_dp import setting
 from tacit_lab.studies.plotting import Mechanism, Panel, Series
-from tacit_lab.studies.runs import Floats, Record, TrainingTask, mean, run_tasks, words
+from tacit_lab.studies.runs import Record, TrainingTask, mean, run_tasks, words
 from tacit_lab.studies.study import StudyOutcome, StudyRequest
 
 if TYPE_CHECKING:

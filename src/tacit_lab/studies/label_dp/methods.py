@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tacit.arrays import Floats
 from tacit.privacy.units import Split, Unit, UnitKind
 from tacit_lab.studies import report
 from tacit_lab.studies.label_dp import setting
@@ -22,7 +23,7 @@ from tacit_lab.studies.label_dp.arms import loss_line as flipped_line
 from tacit_lab.studies.logs import ReadyLog, StudyLog
 from tacit_lab.studies.plotting import Panel
 from tacit_lab.studies.report import mean_line
-from tacit_lab.studies.runs import Floats, Record, mean, measure_predictions, run_tasks, words
+from tacit_lab.studies.runs import Record, mean, measure_predictions, run_tasks, words
 from tacit_lab.studies.study import Study, StudyOutcome, StudyRequest, StudyScale
 from tacit_lab.studies.verdicts import below
 

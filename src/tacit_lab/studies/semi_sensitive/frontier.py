@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.arrays import Floats
 from tacit.train.methods import TrainingMethod
 from tacit.train.models.model import Architecture
 from tacit_lab.studies.logs import StudyLog
 from tacit_lab.studies.plotting import Mechanism, Panel, Series, line_figure
 from tacit_lab.studies.report import file_results, mean_line
-from tacit_lab.studies.runs import Floats, LabelledTask, Runs, TrainingTask, mean, words
+from tacit_lab.studies.runs import LabelledTask, Runs, TrainingTask, mean, words
 from tacit_lab.studies.semi_sensitive.recipe import RELATION, UNIT, Recipe
 from tacit_lab.studies.study import StudyOutcome, StudyRequest
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tacit_lab.studies.runs import Floats, Runs, mean
+from tacit.arrays import Floats
+from tacit_lab.studies.runs import Runs, mean
 from tacit_lab.studies.semi_sensitive.frontier import DP_SGD, FROZEN, HYBRID, RR, TRUNCATED, increase
 from tacit_lab.studies.study import Claim, Finding
 from tacit_lab.studies.verdicts import ENOUGH_SEEDS, at_most, below, between, every, no_better, say, signed_gap

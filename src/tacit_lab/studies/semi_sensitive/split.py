@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from tacit.arrays import Floats
 from tacit.train.methods import TrainingMethod
 from tacit_lab.studies.logs import StudyLog
 from tacit_lab.studies.plotting import Mechanism, Panel, line_figure
 from tacit_lab.studies.report import file_results, mean_line
 from tacit_lab.studies.results import ResultFiles
-from tacit_lab.studies.runs import Floats, LabelledTask, Runs, TrainingTask, difference, mean, words
+from tacit_lab.studies.runs import LabelledTask, Runs, TrainingTask, difference, mean, words
 from tacit_lab.studies.semi_sensitive.recipe import (
     DISPLAY,
     DISPLAY_LOG,
