@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.bill.charges import Charges, charge
 from tacit.cleanroom.in_process import room_in_process
 from tacit.cleanroom.model.learning import LearnSettings, predict, pretrain, tune_adapter
@@ -72,8 +73,6 @@ from tacit.train.models.model import Part
 from tacit.train.settings import Learning, PrivateLearning, RateByNoise
 from tacit.train.sgd.optimizers import Adam, Decay, Sgd
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
 

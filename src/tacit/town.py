@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats, Integers
 from tacit.cleanroom.model.examples import ConversionExamples
 from tacit.data.generators import town as places
 from tacit.data.generators.town import ADS, DISCLOSED, Moments, ShownAds, Town, disclosed_moments
@@ -19,9 +20,6 @@ from tacit.privacy.randomness import Source
 from tacit.schema.impressions import Impressions
 from tacit.train.estimator import Estimator
 from tacit.train.examples import Examples, Sizes
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 PURCHASE = "purchase"
 

@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels, is_coarser
 from tacit.schema.contexts.nodes import ContextNodes
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class NodeNames(Protocol):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.prices import Rules
 from tacit.errors import BadInput
 from tacit.expect import Choice
@@ -27,9 +28,6 @@ from tacit.kernels.auctions import (
     take_scores,
 )
 from tacit.kernels.checks import ANY, expect_array
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class BidEvent(Choice):

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.auction.blocks import Floats, Integers, Offers
+from tacit.arrays import Floats, Integers
+from tacit.deliver.auction.blocks import Offers
 from tacit.errors import BadInput
 from tacit.kernels.choices import TopLaws, choose_top, top_pmf
 from tacit.privacy.budget import rounded_up

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats, Integers
 from tacit.deliver.device.choice import PrivateChoice, planner_for
 from tacit.deliver.device.scores import device_scores
 from tacit.deliver.device.wallet import BudgetPolicy, Wallets
@@ -21,9 +21,6 @@ from tacit.deliver.protocol.plans import ChoicePlan, Planner
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.randomness import Source
 from tacit.schema.impressions import WHOLES, Impressions
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

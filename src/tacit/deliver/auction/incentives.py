@@ -15,15 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.auction.blocks import (
-    AuctionBlock,
-    BidEvent,
-    Floats,
-    Integers,
-    PublicCandidates,
-    Rates,
-    make_offers,
-)
+from tacit.arrays import Floats, Integers
+from tacit.deliver.auction.blocks import AuctionBlock, BidEvent, PublicCandidates, Rates, make_offers
 from tacit.deliver.auction.market import Arm, private_scores
 from tacit.deliver.protocol.prices import BillingEvent
 from tacit.errors import BadInput

@@ -13,15 +13,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.auction.blocks import (
-    AuctionBlock,
-    AuctionNames,
-    BidEvent,
-    Floats,
-    Integers,
-    PublicCandidates,
-    Rates,
-)
+from tacit.arrays import Floats, Integers
+from tacit.deliver.auction.blocks import AuctionBlock, AuctionNames, BidEvent, PublicCandidates, Rates
 from tacit.errors import BadInput
 from tacit.files import open_parquet, parquet_batches
 from tacit.kernels.auctions import MOST_MICROS

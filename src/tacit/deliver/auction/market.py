@@ -20,16 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.auction.blocks import (
-    EVENT_CODES,
-    AuctionBlock,
-    BidEvent,
-    BidEvents,
-    Floats,
-    Integers,
-    Offers,
-    make_offers,
-)
+from tacit.arrays import Floats, Integers
+from tacit.deliver.auction.blocks import EVENT_CODES, AuctionBlock, BidEvent, BidEvents, Offers, make_offers
 from tacit.deliver.auction.choices import ChoiceRule, TopChoiceRule, expect_fit_to_show, expect_within_budget
 from tacit.deliver.auction.metrics import METRICS, MetricTotals, metric_values
 from tacit.deliver.auction.noisy_prices import NoisyPrice, noisy_prices

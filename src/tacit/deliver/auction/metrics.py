@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.deliver.auction.blocks import AuctionBlock, Floats, Integers, Offers
+from tacit.arrays import Floats, Integers
+from tacit.deliver.auction.blocks import AuctionBlock, Offers
 from tacit.deliver.protocol.prices import BillingEvent
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY

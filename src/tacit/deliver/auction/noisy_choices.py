@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import expect
-from tacit.deliver.auction.blocks import Floats, Integers, Offers
+from tacit.arrays import Floats, Integers
+from tacit.deliver.auction.blocks import Offers
 from tacit.errors import BadInput
 from tacit.kernels.choices import choose_by_pmf, flip_pmf, softmax_pmf
 from tacit.privacy.choice.noise import Noise, ragged_pmf, unit_nodes

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.deliver.auction.blocks import AuctionBlock, Floats, Integers, Offers
+from tacit.arrays import Floats, Integers
+from tacit.deliver.auction.blocks import AuctionBlock, Offers
 from tacit.deliver.protocol.prices import BillingEvent, SecondPrice
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY, RESERVE

@@ -6,18 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.deliver.auction.blocks import Offers
 from tacit.deliver.auction.choices import PlannedRule, TopChoiceRule
 from tacit.deliver.device.wallet import BudgetPolicy
 from tacit.deliver.protocol.forecasts import AT_ONCE, SCENARIOS, ScorePrior, check_ladder, least_gain, top_gains
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

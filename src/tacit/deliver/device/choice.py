@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from tacit.arrays import Floats, Integers
 from tacit.deliver.device.context import DeviceContext
 from tacit.deliver.device.scores import DeviceRates, device_scores, expect_answer
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet
@@ -21,9 +22,6 @@ from tacit.deliver.protocol.plans import ChoicePlan, Planner
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.randomness import Source, WordSource
 from tacit.schema.impressions import Impressions
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 def plan_request(

@@ -13,13 +13,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Hierarchy, Levels, Node, is_coarser
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

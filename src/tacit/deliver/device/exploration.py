@@ -17,14 +17,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.privacy.choice.choice import PrivateChoice
 from tacit.privacy.randomness import Source
-
-Floats = NDArray[np.float64]
 
 
 class ExplorationMethod(expect.Choice):

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Floats
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.protocol.menu import Menu
 from tacit.errors import BadInput
-
-Floats = NDArray[np.float64]
 
 
 class DeviceRates(Protocol):

@@ -17,15 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.forecasts import check_ladder
 from tacit.errors import BadInput, BudgetExceeded
 from tacit.privacy.budget import Budget, format_rounded_up
 from tacit.privacy.releases import LocalChoice
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation, Unit, UnitKind, Window
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

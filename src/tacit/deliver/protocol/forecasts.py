@@ -22,12 +22,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.privacy.choice.top_choice import best_sums, trunc_values
 from tacit.privacy.statement import PrivacyStatement
-
-Floats = NDArray[np.float64]
 
 SCENARIOS = 1024
 LOW_SPREAD = 0.3

@@ -21,14 +21,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.prices import BillingEvent, PriceRule
 from tacit.errors import BadInput
 from tacit.kernels.auctions import MOST_MICROS
 from tacit.schema.contexts.hierarchy import Node, is_coarser
 from tacit.schema.impressions import DUE_ON, NO_BIDDER, OWN_BID, RESERVE_PRICE, Impressions
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 NOTHING = -1
 """Among a menu's ads: showing nothing, where that is a candidate."""

@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Floats
 from tacit.deliver.protocol.forecasts import ScorePrior, check_public_scores, least_gain, scenarios, top_gains
 from tacit.errors import BadInput
 from tacit.privacy.choice.choice import PrivateChoice, epsilon_min
 from tacit.privacy.choice.optimal_floors import best_floors
 from tacit.privacy.choice.top_choice import TopChoice
 from tacit.privacy.randomness import WordSource
-
-Floats = NDArray[np.float64]
 
 
 class PlanMethod(expect.Choice):

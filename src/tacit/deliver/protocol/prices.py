@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from typing import assert_never, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Integers
 from tacit.errors import BadInput
 from tacit.expect import Choice
 from tacit.kernels.auctions import EMPTY, MOST_MICROS, RESERVE, Pricing
 from tacit.schema.impressions import NO_BIDDER, OWN_BID, RESERVE_PRICE
-
-Integers = NDArray[np.int64]
 
 
 class BillingEvent(Choice):

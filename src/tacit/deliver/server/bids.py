@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.arrays import Integers
 from tacit.errors import BadInput
 from tacit.kernels.auctions import MOST_MICROS
 from tacit.schema.contexts.hierarchy import Hierarchy, Levels, Node, is_coarser
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

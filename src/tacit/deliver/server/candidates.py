@@ -8,9 +8,9 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.menu import Menu
 from tacit.deliver.protocol.prices import Rules
 from tacit.deliver.server.bids import Bid, Payments, expect_bids, most_specific_bid
@@ -29,9 +29,6 @@ from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels, Node, is_coarser
 from tacit.schema.contexts.nodes import ContextNodes
 from tacit.schema.counts import Counts
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 KEPT = 4096  # answers
 DEVIATIONS = 4.0  # of the noise, that a total must pass to be believed

@@ -16,13 +16,11 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.errors import BadInput
 from tacit.privacy.choice.top_choice import TopChoice
 from tacit.privacy.mechanisms.randomized_response import WHOLE
 from tacit.schema.columns import LogSchema, Role
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 PUBLIC_COLUMNS = frozenset(
     {"auction", "time", "campaign", "chosen", "candidates", "kept", "top", "epsilon", "price_micros"}

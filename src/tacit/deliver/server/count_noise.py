@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
+from tacit.arrays import Floats, Integers
 from tacit.schema.contexts.hierarchy import Levels
-from tacit.schema.counts import Counts, Floats, Integers, LevelCounts
+from tacit.schema.counts import Counts, LevelCounts
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,13 +14,11 @@ from dataclasses import dataclass, fields
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.arrays import Flags, Floats, Integers
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels
-from tacit.schema.counts import Counts, Floats, Integers, LevelCounts
-
-Flags = NDArray[np.bool_]
+from tacit.schema.counts import Counts, LevelCounts
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from tacit.arrays import Floats, Integers
 from tacit.deliver.server.count_noise import (
     Opportunities,
     excess_variance,
@@ -32,7 +33,7 @@ from tacit.deliver.server.estimates import (
 )
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels
-from tacit.schema.counts import Counts, Floats, Integers, LevelCounts
+from tacit.schema.counts import Counts, LevelCounts
 
 
 def moment_step(

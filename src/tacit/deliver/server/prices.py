@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.menu import (
     NOTHING,
     Menu,
@@ -21,9 +22,6 @@ from tacit.deliver.protocol.prices import Rules, setter_codes
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY, Pricing, RankedCandidates, rank_and_price
 from tacit.schema.contexts.hierarchy import Node
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 def price_menu(

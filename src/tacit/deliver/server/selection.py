@@ -19,15 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.deliver.server.bids import expect_ads, expect_numpy
 from tacit.deliver.server.values import ROUNDING, ContextValues, expect_weight, gains_alone
 from tacit.errors import BadInput
 from tacit.expect import Number
 from tacit.kernels.checks import ANY, expect_array, expect_below
 from tacit.kernels.greedy import GreedySelection, SparseValues, first_gains, lazy_greedy
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 GUARANTEE = 1 - 1 / math.e
 """Of the best k ads' revenue, what greedy choice reaches at least (Nemhauser, Wolsey, Fisher 1978)."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.deliver.server.count_noise import (
     Opportunities,
     excess_variance,
@@ -21,7 +22,7 @@ from tacit.deliver.server.count_noise import (
 from tacit.deliver.server.estimates import Frame, RateEstimate, RateState, estimate_cells
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels
-from tacit.schema.counts import Counts, Floats, Integers
+from tacit.schema.counts import Counts
 
 
 @dataclass(frozen=True)

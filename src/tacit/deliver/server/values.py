@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats, Integers
 from tacit.deliver.server.bids import Payments, expect_ads, expect_numpy
 from tacit.errors import BadInput
 from tacit.kernels.checks import ANY, expect_array
 from tacit.kernels.greedy import SparseValues, first_gains
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Values = NDArray[np.float32] | SparseValues
 
 ROUNDING = 1e-9
