@@ -9,7 +9,7 @@ the work. `tacit quickstart` runs it and draws what came out. The town is made u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -45,14 +45,16 @@ from tacit.gather.estimate.plan import plan_run as plan_counts
 from tacit.gather.estimate.top_down import public_nodes
 from tacit.gather.protocol.promises import RELATION as ZERO_OUT
 from tacit.gather.protocol.promises import Contribution
-from tacit.gather.simulate.memory import MemoryLedger, MemoryProxyStore, MemoryServerStore
+from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
 from tacit.gather.simulate.rounds import PartyStores
 from tacit.gather.simulate.runs import count_on_devices
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.randomness import Source
 from tacit.privacy.units import Relation, Unit, UnitKind, Window
+from tacit.progress import Progress, no_progress
 from tacit.schema.contexts.hierarchy import Node
 from tacit.schema.contexts.nodes import ContextNodes
 from tacit.schema.counts import Counts
@@ -72,9 +74,6 @@ from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.models.model import Part
 from tacit.train.settings import Learning, PrivateLearning, RateByNoise
 from tacit.train.sgd.optimizers import Adam, Decay, Sgd
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and of how much."""
 
 CANDIDATES = 6  # that a device is sent, where the network has room for them
 FREE_BYTES_PER_SECOND, CREATIVE_BYTES = 1_000_000, 2_000
@@ -151,11 +150,6 @@ class Day:
     purchases: ConversionModel
     menus: tuple[Menu, ...]
     served: ServedDay
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """Shows nothing."""
-    del what, done, total
 
 
 def run_day(

@@ -15,7 +15,6 @@ from tacit.gather.proxy import store as proxy_store
 from tacit.gather.proxy.store import AddOutcome, NewReport, StoredJob
 from tacit.gather.server import store as server_store
 from tacit.gather.server.store import AnsweredJob
-from tacit.memory_ledger import MemoryLedger as MemoryLedger
 
 ACCEPTED = int(Refusal.ACCEPTED)
 

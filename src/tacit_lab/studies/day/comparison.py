@@ -30,9 +30,7 @@ from tacit.pipeline import (
     LOG,
     Day,
     Privacy,
-    Progress,
     ServedDay,
-    no_progress,
     planned_devices,
     run_day,
     serve,
@@ -42,6 +40,7 @@ from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import Account
 from tacit.privacy.releases import ShuffledChoice
 from tacit.privacy.shuffling import amplification
+from tacit.progress import Progress, no_progress
 from tacit.store.ledger import LedgerStore
 from tacit.town import PURCHASE, click_examples, device_rates, disclosed_menus, purchase_examples
 from tacit.train.estimator import Estimator
