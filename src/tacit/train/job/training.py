@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.arrays import Floats32
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput
 from tacit.privacy.statement import PrivacyStatement
@@ -22,7 +23,7 @@ from tacit.train.recalibration import CalibrationResult
 from tacit.train.run import CheckpointKeeper, Mark, Run, RunProgress
 from tacit.train.settings import Speed
 from tacit.train.statistic.model import FieldFactors
-from tacit.train.targets import Floats, Head
+from tacit.train.targets import Head
 
 Watch = Callable[[RunProgress], None]
 
@@ -41,7 +42,7 @@ class TrainingOutcome:
     paid: str | None  # in words
     run: str | None  # the name of the run, which its payment and its saved model carry
 
-    def predict(self, examples: Examples) -> Floats:
+    def predict(self, examples: Examples) -> Floats32:
         """The expected label: a probability, a count or a value, by the head."""
         return predict(self.model, examples, self.part, self.head)
 
