@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tacit import expect
 from tacit.errors import BadInput
 from tacit.expect import Choice
-from tacit.kernels import whole_fingerprints
+from tacit.kernels.fingerprints import whole_fingerprints
 
 LARGEST_SEED = 2**63 - 1
 CHUNK = 2**20  # rows

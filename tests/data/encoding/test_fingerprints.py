@@ -21,7 +21,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tacit import kernels
 from tacit.data.encoding.fingerprints import (
     FINEST,
     SMALL,
@@ -36,6 +35,7 @@ from tacit.data.encoding.fingerprints import (
 )
 from tacit.data.encoding.vocabulary import Hashing
 from tacit.errors import BadInput
+from tacit.kernels import fingerprints as kernels
 from tacit.kernels import reference
 from tacit.schema.columns import Column, Kind, Role
 from tests.support.exact_tests import assert_matches_pmf
@@ -391,7 +391,7 @@ import sys, warnings
 sys.modules["tacit.kernels._tokens"] = None  # as if they had never been compiled
 sys.modules["tacit.kernels._normals"] = None
 import numpy as np
-from tacit import kernels
+from tacit.kernels import fingerprints as kernels
 from tacit.data.encoding.fingerprints import value_fingerprints
 from tacit.entropy import Simulation
 with warnings.catch_warnings(record=True) as caught:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
-from tacit.kernels import text_fingerprints, whole_fingerprints
+from tacit.kernels.fingerprints import text_fingerprints, whole_fingerprints
 from tacit.schema.columns import Column, Kind
 
 LARGEST_WHOLE = 2**63 - 1

@@ -22,7 +22,7 @@ from scipy.special import expit, ndtri
 
 from tacit.arrays import Floats, Integers
 from tacit.data.generators.worlds import seeded_generator
-from tacit.kernels import whole_fingerprints
+from tacit.kernels.fingerprints import whole_fingerprints
 
 SEGMENTS = 97  # cms_segid 0..96
 TASTES = 4  # the dimension of p and q

@@ -25,7 +25,7 @@ from scipy.special import expit, logit
 from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.data.generators.worlds import seeded_generator
-from tacit.kernels import whole_fingerprints
+from tacit.kernels.fingerprints import whole_fingerprints
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Sequence
 from tacit.schema.contexts.tree import Tree
