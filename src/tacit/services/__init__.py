@@ -1,6 +1,6 @@
 """The parties that run: each is an app made by a function, from one settings file.
 
-settings, config                  one TOML file per party, and parties.toml with what everybody may know
+settings                          one TOML file per party, and parties.toml with what everybody may know
 launch                            `proxy_app` and `server_app`, from `load_settings`; serves until asked to end
 proxy                             the proxy's app; proxy_intake takes uploads, proxy_driver settles rounds
 server                            the server's app: the proxy's jobs in, results out

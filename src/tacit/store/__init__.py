@@ -1,6 +1,6 @@
 """Durable state behind the Protocols that its users declare: SQLite by default, PostgreSQL by URL.
 
-`ledger`             START HERE: the privacy ledger, `LedgerStore`; `ledger_requests`: what is asked of it
+`ledger`             START HERE: the privacy ledger, `LedgerStore`; `ledger_attempt`: one attempt at a release
 `ledger_schema`      its tables and how older ones become current; `ledger_rows` reads and writes them
 `database`           where a ledger lives, and the one kind of transaction it is used in
 `witness`            two small files beside a database that show whether it was put back or edited
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tacit.store.gather_proxy import SqlProxyStore
     from tacit.store.gather_server import SqlServerStore
     from tacit.store.ledger import LedgerStore
-    from tacit.store.ledger_requests import Attempt, Request
+    from tacit.store.ledger_attempt import Attempt
     from tacit.store.room import SqlRoomStore
 else:
     __getattr__, __dir__ = front_door(
@@ -31,12 +31,12 @@ else:
             "gather_proxy": "SqlProxyStore",
             "gather_server": "SqlServerStore",
             "ledger": "LedgerStore",
-            "ledger_requests": "Attempt Request",
+            "ledger_attempt": "Attempt",
             "room": "SqlRoomStore",
         },
     )
 
 __all__ = [
-    "Attempt", "CalibrationCache", "LedgerStore", "Request", "SqlDeviceStore", "SqlProxyStore",
+    "Attempt", "CalibrationCache", "LedgerStore", "SqlDeviceStore", "SqlProxyStore",
     "SqlRoomStore", "SqlServerStore",
 ]  # fmt: skip
