@@ -114,7 +114,7 @@ def test_every_attribute_reads_its_own_value(
     """A kind that is new to the command is no point."""
 
     class Hour(Steps):
-        def typed(self, text: str) -> str:
+        def parse(self, text: str) -> str:
             return "Night" if int(text) < 6 else "Day"
 
     hierarchy = Lattice([Hour("hour", Tree.of_paths(["Night", "Day"]))])

@@ -69,7 +69,7 @@ def test_columns_that_share_a_vocabulary_share_their_ids(tmp_path: Path) -> None
     (tmp_path / "log.csv").write_text("a,b,c,bought\nx,x,x,0\ny,,y,1\n")
     columns = prepared(log, tmp_path / "log.csv", tmp_path / "out").columns
     assert columns.public[0, 0] == columns.public[0, 1] != columns.public[0, 2]
-    tallies = count_column_values(LogReader(log, tmp_path / "log.csv"), log.schema.having(Role.PUBLIC))
+    tallies = count_column_values(LogReader(log, tmp_path / "log.csv"), log.schema.columns_with(Role.PUBLIC))
     vocabulary = public_vocabulary(log.schema, tallies, threshold=1)
     assert vocabulary.fields == ("a", "c")
     encoded = Encoder.of(log.schema, vocabulary, Hashing(1))

@@ -33,7 +33,7 @@ def test_figures_are_those_of_all_counts(most_held: int, monkeypatch: pytest.Mon
             so_far.add("one", count_values(block))
             so_far.add("other", count_values(block[:10]))
         sizes = so_far.sizes("one")
-        values = np.concatenate([values for values, _ in so_far.rising("one")])
+        values = np.concatenate([values for values, _ in so_far.iterate_sorted("one")])
         assert so_far.sizes("other").total == 370
     known, counts = np.unique(tokens, return_counts=True)
     falling = np.sort(counts)[::-1]

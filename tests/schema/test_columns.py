@@ -141,7 +141,7 @@ def test_a_log_has_at_most_one_column_of(role: Role) -> None:
     kind = min(KINDS[role])
     first, second = (Column(name, {role}, kind) for name in ("one", "two"))
     others = () if role is Role.LABEL else (LABEL,)
-    assert LogSchema("clicks", (*others, first)).the(role) == first
+    assert LogSchema("clicks", (*others, first)).only_column_with(role) == first
     message = refused(lambda: LogSchema("clicks", (*others, first, second)))
     assert message == f"log clicks: expected one column of role {role}, got one, two"
 
@@ -149,7 +149,7 @@ def test_a_log_has_at_most_one_column_of(role: Role) -> None:
 @pytest.mark.parametrize("role", ["public", "sensitive", "auxiliary", "left-out"])
 def test_a_log_may_have_many_columns_of(role: str) -> None:
     several = tuple(Column(name, {role}, "flag") for name in ("one", "two"))
-    assert LogSchema("clicks", (LABEL, *several)).having(Role(role)) == several
+    assert LogSchema("clicks", (LABEL, *several)).columns_with(Role(role)) == several
 
 
 def test_a_log_needs_a_label() -> None:
@@ -171,9 +171,9 @@ def test_columns_are_found_by_name_and_role() -> None:
     assert schema.columns == (LABEL, user)
     assert schema["visitor"] is user
     assert schema.label is LABEL
-    assert schema.the(Role.USER) is user
-    assert schema.the(Role.TIME) is None
-    assert schema.having(Role.TIME) == ()
+    assert schema.only_column_with(Role.USER) is user
+    assert schema.only_column_with(Role.TIME) is None
+    assert schema.columns_with(Role.TIME) == ()
     assert refused(lambda: schema["guest"]) == "log clicks: expected one of its columns, got 'guest'"
 
 

@@ -79,7 +79,7 @@ class Rounded:
     def check(self, value: Any) -> None:
         del value
 
-    def typed(self, text: str) -> tuple[float, ...]:
+    def parse(self, text: str) -> tuple[float, ...]:
         return tuple(map(float, text.split(",")))
 
     def generalise(self, value: Any, level: int) -> str:

@@ -104,4 +104,4 @@ def _context(attributes: Sequence[Attribute], given: Sequence[str]) -> list[Any]
     for name in names:
         if name not in texts:
             raise BadInput(f"{name}: expected a value, as {name}=VALUE, got none")
-    return [attribute.typed(texts[attribute.name]) for attribute in attributes]
+    return [attribute.parse(texts[attribute.name]) for attribute in attributes]

@@ -273,7 +273,7 @@ def print_description(description: LogDescription) -> None:
     what = "synthetic" if description.synthetic else "this file"
     known = description.log.figures_from
     rows = [
-        (name, _show_number(description.published(name)), _show_number(value))
+        (name, _show_number(description.published_figure(name)), _show_number(value))
         for name, value in description.figures.items()
     ]
     print_table(f"{description.log.title}: {what}", ("figure", known, what), rows, numbers=(known, what))
@@ -281,12 +281,12 @@ def print_description(description: LogDescription) -> None:
         (
             each.name,
             each.role,
-            _show_number(description.published(f"{each.name}: values")),
+            _show_number(description.published_figure(f"{each.name}: values")),
             _show_number(each.values),
             _show_share(each.top_share),
             _show_share(each.top_twenty_share),
             f"{each.gini:.2f}",
-            _show_share(description.published(f"{each.name}: missing")),
+            _show_share(description.published_figure(f"{each.name}: missing")),
             _show_share(each.missing),
         )
         for each in description.fields

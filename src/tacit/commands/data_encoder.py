@@ -93,7 +93,7 @@ def _tallies(
     from tacit.schema.columns import Role
 
     columns = [
-        *(log.schema.having(Role.PUBLIC) if args.vocabulary is not None else ()),
+        *(log.schema.columns_with(Role.PUBLIC) if args.vocabulary is not None else ()),
         *(columns_to_select(log.schema) if selection is not None else ()),
     ]
     if not columns:

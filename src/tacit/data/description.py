@@ -74,7 +74,7 @@ class LogDescription:
     fields: tuple[FieldFigures, ...]
     bad_rows: BadRows
 
-    def published(self, name: str) -> float | None:
+    def published_figure(self, name: str) -> float | None:
         return self.log.published_figure(name)
 
     def as_json(self) -> dict[str, Any]:
@@ -83,14 +83,14 @@ class LogDescription:
             "synthetic": self.synthetic,
             "bad_rows": self.bad_rows.as_json(),
             "figures": [
-                {"name": name, "value": value, "published": self.published(name)}
+                {"name": name, "value": value, "published": self.published_figure(name)}
                 for name, value in self.figures.items()
             ],
             "fields": [
                 {
                     **vars(each),
-                    "published_values": self.published(f"{each.name}: values"),
-                    "published_missing": self.published(f"{each.name}: missing"),
+                    "published_values": self.published_figure(f"{each.name}: values"),
+                    "published_missing": self.published_figure(f"{each.name}: missing"),
                 }
                 for each in self.fields
             ],
@@ -169,7 +169,7 @@ def _block(reader: LogReader, examples: ExampleBlock) -> _Block:
             missing[column.name] = len(tokens) - int(there.sum())
     units = {}
     for name, roles in {**UNITS, "auction": (Role.AUCTION,)}.items():
-        columns = [schema.the(role) for role in roles]
+        columns = [schema.only_column_with(role) for role in roles]
         present = [each for each in columns if each is not None and each.source in rows.schema.names]
         if len(present) == len(roles):
             units[name] = count_values(
@@ -226,13 +226,13 @@ def _figures(reader: LogReader, so_far: _SoFar) -> Iterator[tuple[str, float]]:
 
 def _percentiles(so_far: DiskTallies, percents: Sequence[int]) -> Iterator[float]:
     """Percentiles of the delays, as NumPy computes them; none where there are no delays."""
-    total = sum(int(counts.sum()) for _, counts in so_far.rising(DELAY))
+    total = sum(int(counts.sum()) for _, counts in so_far.iterate_sorted(DELAY))
     if not total:
         return
     places = [percent / 100 * (total - 1) for percent in percents]
     wanted = {edge: 0.0 for place in places for edge in (math.floor(place), math.ceil(place))}
     passed = 0
-    for values, counts in so_far.rising(DELAY):
+    for values, counts in so_far.iterate_sorted(DELAY):
         ends = passed + np.cumsum(counts)
         for edge in wanted:
             if len(ends) and passed <= edge < ends[-1]:
@@ -251,7 +251,7 @@ def _of_all_rows(reader: LogReader, progress: Count, most_held: int) -> Iterator
         derived_from=(*reader.log.derived_from, *(c for c, _ in reader.log.shares.values())),
     )
     again = LogReader(log, reader.path, bad_rows_limit=reader.bad_rows.limit)
-    user = log.schema.the(Role.USER)
+    user = log.schema.only_column_with(Role.USER)
     counts = dict.fromkeys(log.shares, 0)
 
     def look(examples: ExampleBlock) -> tuple[ValueCounts | None, dict[str, int]]:

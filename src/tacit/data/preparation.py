@@ -105,7 +105,7 @@ def _side_and_kind(column: Column) -> str:
 
 def check_split(split: LogSplit, log: Log) -> None:
     """Refuse a split that the log cannot have."""
-    if split.way is Way.BY_USER and log.schema.the(Role.USER) is None:
+    if split.way is Way.BY_USER and log.schema.only_column_with(Role.USER) is None:
         raise BadInput(f"{log.name}: expected a user column for a split by user, got a log without one")
     split.refuse_sensitive(log.name, log.schema.sensitive_keys)
 
@@ -171,14 +171,14 @@ def _block(reader: LogReader, encoder: Encoder, examples: ExampleBlock) -> _Bloc
     arrays: dict[str, NDArray[Any]] = {"public": encoded.public, "sensitive": encoded.sensitive}
     arrays["label"] = _target(schema.label, rows)
     arrays["row"] = examples.lines - reader.first_line
-    for column in schema.having(Role.AUXILIARY):
+    for column in schema.columns_with(Role.AUXILIARY):
         arrays[f"auxiliary-{column.name}"] = _target(column, rows)
     for role in IDS:
-        found = schema.the(role)
+        found = schema.only_column_with(role)
         if found is not None and found.source in rows.schema.names:
             arrays[str(role)] = key_fingerprints(rows.column(found.source), str(role))
     for role, dtype in NUMBERS.items():
-        found = schema.the(role)
+        found = schema.only_column_with(role)
         if found is not None and found.source in rows.schema.names:
             arrays[str(role)] = _numbers(rows.column(found.source), dtype)
     for name, (lengths, ids) in encoded.sequences.items():

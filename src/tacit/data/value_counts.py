@@ -59,7 +59,7 @@ class ValueTally:
         self._waiting_size = 0
 
     @property
-    def held(self) -> int:
+    def values_in_memory(self) -> int:
         """The number of values in memory; some count twice."""
         return len(self._values) + self._waiting_size
 
@@ -162,20 +162,20 @@ class DiskTallies:
 
     def add(self, name: str, counts: ValueCounts) -> None:
         self._held.setdefault(name, ValueTally()).add_counts(counts)
-        while sum(tally.held for tally in self._held.values()) > self._most_held:
-            self._spill(max(self._held, key=lambda each: self._held[each].held))
+        while sum(tally.values_in_memory for tally in self._held.values()) > self._most_held:
+            self._spill(max(self._held, key=lambda each: self._held[each].values_in_memory))
 
     def sizes(self, name: str) -> CountHistogram:
         """The number of values of this name by how often they came."""
         found: Counter[int] = Counter()
-        for _, counts in self.rising(name):
+        for _, counts in self.iterate_sorted(name):
             often, values = np.unique(counts, return_counts=True)
             for each, count in zip(often.tolist(), values.tolist(), strict=True):
                 found[each] += count
         often = np.array(sorted(found), dtype=np.int64)
         return CountHistogram(often, np.array([found[each] for each in often.tolist()], dtype=np.int64))
 
-    def rising(self, name: str) -> Iterator[ValueCounts]:
+    def iterate_sorted(self, name: str) -> Iterator[ValueCounts]:
         """All values in rising order with their counts, a stretch at a time."""
         tally = self._held[name]
         runs = [(tally.values, tally.counts), *(_read_run(path) for path in self._runs.get(name, ()))]

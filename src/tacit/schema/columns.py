@@ -249,12 +249,12 @@ class LogSchema:
     def label(self) -> Column:
         return next(column for column in self.columns if Role.LABEL in column.roles)
 
-    def having(self, role: Role) -> tuple[Column, ...]:
+    def columns_with(self, role: Role) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if role in column.roles)
 
-    def the(self, role: Role) -> Column | None:
+    def only_column_with(self, role: Role) -> Column | None:
         """The column of a role that at most one column has."""
-        found = self.having(role)
+        found = self.columns_with(role)
         return found[0] if found else None
 
     @property
@@ -263,7 +263,7 @@ class LogSchema:
 
         By the file's column: where a person's hour is sensitive, so is the time that it is the hour of.
         """
-        protected = {column.source for column in self.having(Role.SENSITIVE)}
+        protected = {column.source for column in self.columns_with(Role.SENSITIVE)}
         return frozenset(
             role for column in self.columns for role in column.roles & UNIT_KEYS if column.source in protected
         )

@@ -88,7 +88,7 @@ def encoder(reader: LogReader, public: Public, sensitive: Sensitive) -> Encoder:
     from tacit.schema.columns import Role
 
     schema = reader.log.schema
-    wanted = list(schema.having(Role.PUBLIC)) if isinstance(public, Frequent) else []
+    wanted = list(schema.columns_with(Role.PUBLIC)) if isinstance(public, Frequent) else []
     if isinstance(sensitive, Selected):
         wanted += columns_to_select(schema)
     tallies = count_column_values(reader, wanted) if wanted else {}

@@ -211,7 +211,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def prepared(log: Path, way: str) -> Columns:
     schema = find_log("conversions").schema
     reader = LogReader(find_log("conversions"), log)
-    tallies = count_column_values(reader, schema.having(Role.PUBLIC)) if way == "vocabulary" else {}
+    tallies = count_column_values(reader, schema.columns_with(Role.PUBLIC)) if way == "vocabulary" else {}
     public = public_vocabulary(schema, tallies, 2) if way == "vocabulary" else Hashing(2**20)
     encoder = Encoder.of(schema, public, Hashing(1))
     out = log.with_name(way)

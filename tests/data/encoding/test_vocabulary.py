@@ -86,7 +86,7 @@ def test_a_tally_counts_like_a_dictionary(blocks: list[list[int]]) -> None:
 
 def test_public_values_are_listed_from_the_threshold_on(tmp_path: Path) -> None:
     reader = shop(tmp_path, ["a,x,1,0,0"] * 3 + ["b,x,1,0,1"] * 2 + [",x,1,0,1"] * 5)
-    tallies = count_column_values(reader, SCHEMA.having(Role.PUBLIC))
+    tallies = count_column_values(reader, SCHEMA.columns_with(Role.PUBLIC))
     vocabulary = public_vocabulary(SCHEMA, tallies, threshold=3)
     assert vocabulary.size == 2 + 1  # missing, other, a
     ids = vocabulary.ids("page", value_fingerprints("page", ["a", "b", "never seen"]))
@@ -193,14 +193,14 @@ def test_one_example_replaced_moves_as_many_counts_as_the_release_says(tmp_path:
 
 def test_frequent_values_are_listed_and_rare_ones_are_not() -> None:
     selection = VocabularySelection.for_budget(Budget.of(2, "1e-6"), fields=1, threshold=50)
-    listed = selection.listed(tally_of({"everybody": 10_000, "below": 50, "nobody else": 1}), Entropy())
+    listed = selection.draw_listed(tally_of({"everybody": 10_000, "below": 50, "nobody else": 1}), Entropy())
     assert listed.tolist() == value_fingerprints("town", ["everybody"]).tolist()
 
 
 def test_a_simulation_selects_nothing_that_leaves() -> None:
     selection = VocabularySelection.for_budget(Budget.of(2, "1e-6"), fields=1)
     with pytest.raises(EntropyMisuse, match="expected the cryptographic stream"):
-        selection.listed(tally_of({"everybody": 10_000}), Simulation(1))
+        selection.draw_listed(tally_of({"everybody": 10_000}), Simulation(1))
 
 
 def test_a_selection_over_too_few_fields_is_refused() -> None:

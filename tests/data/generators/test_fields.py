@@ -211,19 +211,19 @@ GAPS = replace(MODEL, absences=(Absence(((0, 0.1), (2, 0.3)), lean=0.8), Absence
 
 
 def test_values_go_missing_at_their_rates_and_together() -> None:
-    few, some, many = (ranks == field.missing for field, ranks in zip(FIELDS, rows_of(GAPS), strict=True))
+    few, some, many = (ranks == field.missing_rank for field, ranks in zip(FIELDS, rows_of(GAPS), strict=True))
     for gone, rate in ((few, 0.1), (some, 0.3), (many, 0.3)):
         assert binomtest(int(gone.sum()), ROWS, rate).pvalue > ALPHA
     assert not (few & ~many).any()  # the lower rate only where the higher one is missing too
     assert np.corrcoef(some, many)[0, 1] < -0.2  # opposite leans
-    assert not any((ranks == f.missing).any() for f, ranks in zip(FIELDS, rows_of(MODEL), strict=True))
+    assert not any((ranks == f.missing_rank).any() for f, ranks in zip(FIELDS, rows_of(MODEL), strict=True))
 
 
 def test_missing_is_a_value_with_an_effect_and_the_rate_holds_with_it() -> None:
     present = [np.zeros(1, dtype=np.int64) for _ in FIELDS]
     base = GAPS.logits(present)[0]
     for index, field in enumerate(FIELDS):
-        without = [np.array([field.missing]) if i == index else ranks for i, ranks in enumerate(present)]
+        without = [np.array([field.missing_rank]) if i == index else ranks for i, ranks in enumerate(present)]
         assert abs(GAPS.logits(without)[0] - base) > 1e-3
     assert GAPS.probabilities(rows_of(GAPS)).mean() == pytest.approx(SIGNAL.rate, abs=0.007)
 

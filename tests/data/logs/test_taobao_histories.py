@@ -106,7 +106,7 @@ def test_events_read_the_same_table_rows_as_the_candidates_field(tmp_path: Path,
     folder = stored(tmp_path / "log", impressions())
     encoder = hashing_encoder(TAOBAO, 4000, 37)
     if listed:
-        tallies = count_column_values(LogReader(TAOBAO, folder), TAOBAO.schema.having(Role.PUBLIC))
+        tallies = count_column_values(LogReader(TAOBAO, folder), TAOBAO.schema.columns_with(Role.PUBLIC))
         encoder = Encoder.of(TAOBAO.schema, public_vocabulary(TAOBAO.schema, tallies, 1), Hashing(37))
     columns = prepare(LogReader(TAOBAO, folder), encoder, tmp_path / "columns").columns
     for name, field in ((HISTORY, "cate_id"), (HISTORY_BRAND, "brand")):

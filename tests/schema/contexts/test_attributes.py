@@ -179,7 +179,7 @@ SECRET = "secret-place"
     ],
 )
 def test_each_kind_reads_what_was_typed(attribute: Attribute, text: str, value: object) -> None:
-    assert attribute.typed(text) == value
+    assert attribute.parse(text) == value
     attribute.check(value)
 
 
@@ -187,7 +187,7 @@ def test_each_kind_reads_what_was_typed(attribute: Attribute, text: str, value: 
 @pytest.mark.parametrize("text", [SECRET, f"1,{SECRET}", "1,2,3", ""])
 def test_a_text_that_is_no_point_is_refused_and_not_repeated(attribute: Attribute, text: str) -> None:
     with pytest.raises(BadInput, match="location: expected LATITUDE,LONGITUDE, got another text") as refusal:
-        attribute.typed(text)
+        attribute.parse(text)
     assert SECRET not in str(refusal.value)
 
 

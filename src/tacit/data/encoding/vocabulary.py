@@ -175,7 +175,7 @@ class VocabularySelection:
     def release(self) -> SelectedPartitions:
         return self.mechanism.release(values_per_unit=self.fields, relation=Relation.REPLACE_ONE)
 
-    def listed(self, tally: ValueTally, source: Source) -> Fingerprints:
+    def draw_listed(self, tally: ValueTally, source: Source) -> Fingerprints:
         """Draw which of a field's values are listed. Once for one payment: drawing again is another release."""
         if not source.fit_for_release:
             raise EntropyMisuse("expected the cryptographic stream for a release, got a simulation")
@@ -217,7 +217,7 @@ def count_column_values(
 def public_vocabulary(schema: LogSchema, tallies: Mapping[str, ValueTally], threshold: int) -> Vocabulary:
     """Every public value that came at least `threshold` times, by exact counts: anybody may count them."""
     threshold = expect.whole("threshold", threshold, at_least=1)
-    columns = schema.having(Role.PUBLIC)
+    columns = schema.columns_with(Role.PUBLIC)
     return _joined(columns, [_frequent(tallies[column.name], threshold) for column in columns])
 
 
@@ -228,7 +228,7 @@ def sensitive_vocabulary(
 
     Without a selection, a field that has no public domain is refused.
     """
-    columns = schema.having(Role.SENSITIVE)
+    columns = schema.columns_with(Role.SENSITIVE)
     undecided = columns_to_select(schema)
     if undecided and selection is None:
         raise BadInput(
@@ -240,7 +240,7 @@ def sensitive_vocabulary(
     listed = []
     for column in columns:
         if column in undecided and selection is not None:
-            listed.append(selection.listed(tallies[column.name], source))
+            listed.append(selection.draw_listed(tallies[column.name], source))
         else:
             listed.append(np.unique(known_domain(column)))
     return _joined(columns, listed)
@@ -249,7 +249,7 @@ def sensitive_vocabulary(
 def columns_to_select(schema: LogSchema) -> tuple[Column, ...]:
     """The sensitive columns whose values nobody can know beforehand."""
     unknown = []
-    for column in schema.having(Role.SENSITIVE):
+    for column in schema.columns_with(Role.SENSITIVE):
         if column.domain or column.kind in SMALL_DOMAINS or column.kind in NUMERIC:
             continue
         if column.kind is Kind.SEQUENCE:

@@ -124,7 +124,7 @@ class AttributionClicks:
     uniform: Floats  # (3, clicks): the chances that decide what follows
 
     @classmethod
-    def drawn(
+    def draw(
         cls, draw: np.random.Generator, share: float, second: Integers, group: Integers
     ) -> AttributionClicks:
         """Each impression is a click with the same chance; a group's impressions come in time order."""

@@ -150,7 +150,7 @@ class AttributionWorld:
             rows[known.name] = values
         rows["cost"] = _cost(ranks[-1], draw)
         rows["cpo"] = self._cost_per_order[rows["campaign"]]
-        clicks = AttributionClicks.drawn(
+        clicks = AttributionClicks.draw(
             draw, CLICKS_OF_ROWS, rows["timestamp"], seen.user * CAMPAIGNS.values + ranks[0]
         )
         rows["click"] = clicks.click
@@ -214,7 +214,7 @@ class AttributionWorld:
         seen = self.user_law.impressions(draw, CALIBRATION_USERS)
         ranks = self._ranks(draw, seen)
         second = seen.since_first.astype(np.int64)
-        clicks = AttributionClicks.drawn(draw, CLICKS_OF_ROWS, second, seen.user * CAMPAIGNS.values + ranks[0])
+        clicks = AttributionClicks.draw(draw, CLICKS_OF_ROWS, second, seen.user * CAMPAIGNS.values + ranks[0])
         probability = self.model.probabilities([values[clicks.rows] for values in ranks])
         sampled = (CREDITED_OF_CLICKS - POSITIVE_OF_CLICKS) / float(np.mean(probability * (1 - probability)))
 

@@ -190,7 +190,7 @@ class DisplayWorld:
     def _columns(self, ranks: Ranks, draw: np.random.Generator) -> dict[str, pa.Array]:
         columns = {}
         for salt, (field_, values) in enumerate(zip(self.layout.fields, ranks, strict=True)):
-            missing = values == field_.missing
+            missing = values == field_.missing_rank
             if isinstance(field_.law, LogNormalCounts):
                 numbers = field_.law.numbers(values, draw.random(len(values)))
                 columns[field_.name] = pa.array(numbers, mask=missing)

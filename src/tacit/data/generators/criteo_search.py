@@ -241,13 +241,13 @@ class SearchWorld:
     def _clicks(self, ranks: Ranks, draw: np.random.Generator) -> NDArray[np.int64]:
         index = POSITION["nb_clicks_1week"]
         numbers = CLICKS.numbers(ranks[index], draw.random(ROWS_PER_BATCH))
-        return np.where(ranks[index] == self.model.fields[index].missing, -1, numbers)
+        return np.where(ranks[index] == self.model.fields[index].missing_rank, -1, numbers)
 
     def _names(self, ranks: Ranks) -> dict[str, pa.Array]:
         names = {}
         for name in (*PUBLIC, *SENSITIVE):
             index = POSITION[name]
-            missing = ranks[index] == self.model.fields[index].missing
+            missing = ranks[index] == self.model.fields[index].missing_rank
             named = _titles(ranks[index]) if name == "product_title" else upper_hex32(ranks[index], index)
             names[name] = pc.if_else(pa.array(missing), "-1", named)
         return names

@@ -71,7 +71,7 @@ class Field:
     group: int
 
     @property
-    def missing(self) -> int:
+    def missing_rank(self) -> int:
         """The rank that stands for a missing value: one past the vocabulary."""
         return self.law.values
 
@@ -147,7 +147,7 @@ class FieldModel:
             own = draw.standard_normal(len(common))
             latent = absence.lean * common + np.sqrt(1 - absence.lean**2) * own
             for index, rate in absence.rates:
-                ranks[index][latent < ndtri(rate)] = self.fields[index].missing
+                ranks[index][latent < ndtri(rate)] = self.fields[index].missing_rank
 
     def probabilities(self, ranks: Ranks) -> Floats:
         """The true probability of a positive label for each row."""
@@ -176,7 +176,7 @@ class FieldModel:
             own = np.sqrt(1 - self.signal.shared**2) * self._effects.own[index][slots]
             scores = f.law.scores(values)
             if index in self._nullable:
-                scores = np.where(values == f.missing, 0.0, scores)
+                scores = np.where(values == f.missing_rank, 0.0, scores)
             linear += weight * (self.signal.shared * self._effects.factor[f.group] * scores + own)
             carried = self._effects.vectors[index][slots]
             vectors += carried

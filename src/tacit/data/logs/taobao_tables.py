@@ -162,7 +162,7 @@ def parsed_blocks(
     """Parsers of a table's blocks; each gives up beyond `bad_rows_limit` rows that cannot be read."""
     layout = FileLayout(shape.columns, missing=("", "NULL", "null"), aliases=shape.aliases)
     wanted, parquet = list(shape.columns), is_parquet(path)
-    header = parquet_names(path) if parquet else layout.cells(layout.decoded(first_line(path), str(path), 1))
+    header = parquet_names(path) if parquet else layout.cells(layout.decode(first_line(path), str(path), 1))
     names = layout.in_order(header, str(path))
     for name in wanted:
         if name not in names:

@@ -82,7 +82,7 @@ class FileLayout:
             raise BadInput(f"expected a separator of one character, got {self.separator!r}")
         object.__setattr__(self, "encoding", Encoding(self.encoding))
 
-    def decoded(self, lines: bytes, place: str, first_line: int) -> str:
+    def decode(self, lines: bytes, place: str, first_line: int) -> str:
         """These lines as text; refused by the number of the line where they are in another encoding."""
         if lines.startswith(UTF16_MARKS) or any(len(lines) > 4 and not any(lines[at:50:2]) for at in (0, 1)):
             raise BadInput(f"{place}: line {first_line}: expected UTF-8, got UTF-16; save it as UTF-8")

@@ -220,7 +220,7 @@ class LogReader:
         misfits, instead = [], "got another first line"
         needed = [name for name in self.log.raw_columns if name not in self.log.optional_columns]
         for layout in layouts:
-            line = layout.decoded(start, str(self.path), 1)
+            line = layout.decode(start, str(self.path), 1)
             cells = layout.cells(line)
             names = layout.in_order(cells if layout.header else None, str(self.path))
             lacking = [name for name in needed if name not in names]

@@ -194,7 +194,7 @@ class TextParser:
         """The same lines: a letter of another encoding never has the byte of a line's end."""
         if self.layout.encoding is Encoding.UTF8 or block.lines.isascii():
             return block
-        return replace(block, lines=self.layout.decoded(block.lines, self.place, block.first_line).encode())
+        return replace(block, lines=self.layout.decode(block.lines, self.place, block.first_line).encode())
 
     def _read(self, lines: bytes, columns: Sequence[str]) -> pa.Table:
         """pyarrow reads digits by itself, and is asked for texts where a block spells a number another way."""

@@ -49,7 +49,7 @@ class Attribute(Protocol):
     def generalise(self, value: Any, level: int) -> str:
         """What may be said of the value at this level; refuses what `check` does."""
 
-    def typed(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """The value that a person wrote so, which `check` may still refuse."""
 
 
@@ -91,7 +91,7 @@ class Steps:
             node = self.tree.parent(node) or node
         return ANYTHING if node == self.tree.root else node
 
-    def typed(self, text: str) -> str:
+    def parse(self, text: str) -> str:
         return text.strip()
 
     @property
@@ -137,7 +137,7 @@ class SetOf:
             return ANYTHING
         return BETWEEN.join(sorted({self.of.ancestor(each, level) for each in value})) or NONE
 
-    def typed(self, text: str) -> tuple[str, ...]:
+    def parse(self, text: str) -> tuple[str, ...]:
         """With commas between them."""
         return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -192,7 +192,7 @@ class PointAttribute(ABC):
     def check(self, value: Any) -> None:
         normalise_place(self.name, value)
 
-    def typed(self, text: str) -> tuple[float, float]:
+    def parse(self, text: str) -> tuple[float, float]:
         return parse_place(self.name, text)
 
     def generalise(self, value: Any, level: int) -> str:
