@@ -23,7 +23,7 @@ from tacit.privacy.audit.case import AuditCase
 def test_every_claim_holds_and_a_tenth_less_noise_is_caught(case: AuditCase) -> None:
     verdict = case.verdict(Simulation(f"few {case.name}"), audit.FEW_TRIALS)
     assert verdict.sees, f"claimed {case.claimed}, caught at {verdict.caught_at} with {verdict.weak_bound}"
-    assert verdict.kept, f"claimed {case.claimed}, found {verdict.bound}"
+    assert verdict.is_kept, f"claimed {case.claimed}, found {verdict.bound}"
     assert verdict.bound > 0.5 * case.claimed, "the event is one that tells: the bound is not idle"
     assert verdict.twin_caught, f"claimed {case.claimed}, the twin's bound is {verdict.twin_bound}"
 

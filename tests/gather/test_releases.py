@@ -279,7 +279,7 @@ def test_each_server_makes_up_for_missing_user_noise() -> None:
     world = World(a_round(parties=5, noise=UserNoise(shares)))
     world.report(ROWS[:3])  # rows stand for counts with the devices' own noise in them
     assert world.drive() is ProxyPhase.RELEASED
-    missing = shares.missing(3)
+    missing = shares.missing_law(3)
     assert missing is not None
     result = world.server.result(world.digest, AFTER)
     assert world.noise.any()

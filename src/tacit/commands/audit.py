@@ -109,7 +109,7 @@ def all_cases() -> list[AuditCase]:
 
 
 def _words(verdict: AuditVerdict) -> str:
-    if not verdict.kept:
+    if not verdict.is_kept:
         return "VIOLATED"
     if not verdict.twin_caught:
         return "no power: twin missed"

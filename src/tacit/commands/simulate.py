@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     total, unit = count_rows(config)
     arms, seen = build_arms(config), RepeatedAuctions()
     with progress_bar(f"{total:,} {unit}", total) as done:
-        results = measure(_report_blocks(seen.watched(stream_auctions(config)), unit, done), arms)
+        results = measure(_report_blocks(seen.watch(stream_auctions(config)), unit, done), arms)
     if results.auctions < 2:
         raise BadInput(f"{args.config}: expected at least two auctions for intervals, got {results.auctions}")
     written = _charges(config, arms, total, unit)

@@ -286,7 +286,7 @@ class RepeatedAuctions:
         self._remembered = remembered
         self._latest: deque[set[Any]] = deque()
 
-    def watched(self, blocks: Iterable[AuctionBlock]) -> Iterator[AuctionBlock]:
+    def watch(self, blocks: Iterable[AuctionBlock]) -> Iterator[AuctionBlock]:
         """The same blocks."""
         for block in blocks:
             if block.public.names.ids is not None:

@@ -45,7 +45,7 @@ def test_the_published_law_has_the_published_variance(noise: ServerNoise | UserN
 def test_the_published_law_of_shares_is_that_of_all_parts_drawn_one_by_one() -> None:
     """Eight devices of ten answer: eight shares, and what each server adds for two; by convolution."""
     shares = PolyaShares(Fraction(3), 10, Fraction(1, 5))
-    parts = [shares.share] * 8 + [shares.missing(8)] * 2
+    parts = [shares.share] * 8 + [shares.missing_law(8)] * 2
     by_hand = np.ones(1)
     for part in parts:
         assert part is not None

@@ -189,7 +189,7 @@ def test_who_adds_which_noise() -> None:
         users = UserNoise(shares)
         assert users.device_law == shares.share
         assert users.server_law(100) is None
-        assert users.server_law(80) == shares.missing(80)
+        assert users.server_law(80) == shares.missing_law(80)
         variances = [users.published_variance(answered) for answered in range(101)]
         assert variances == [shares.total_variance(answered) for answered in range(101)]
         assert users.most_variance == max(variances)

@@ -130,7 +130,7 @@ FEWER = 60_000  # draws than the command takes: enough for all that must be caug
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_claim_holds_and_a_tenth_less_noise_is_caught(case: AuditCase) -> None:
     verdict = case.verdict(Simulation(f"audit {case.name}"), FEWER)
-    assert verdict.kept, f"claimed {case.claimed}, found {verdict.bound}"
+    assert verdict.is_kept, f"claimed {case.claimed}, found {verdict.bound}"
     assert verdict.twin_caught, f"claimed {case.claimed}, the twin's bound is {verdict.twin_bound}"
     assert verdict.sees, f"claimed {case.claimed}, caught at {verdict.caught_at} with {verdict.weak_bound}"
 
@@ -269,7 +269,7 @@ def test_a_mechanism_that_stops_itself_keeps_no_claim() -> None:
 
     verdict = replace(CASES[0], look=stop).verdict(Simulation(1))
     assert verdict.bound == math.inf
-    assert not verdict.kept
+    assert not verdict.is_kept
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.02])
@@ -322,11 +322,11 @@ def test_a_case_sees_as_little_as_the_weakest_of_its_looks() -> None:
 
     both, one = (case(1.0, 1.0, felt=felt).verdict(Simulation("looks"), FEWER) for felt in (True, False))
     assert both.holds
-    assert one.kept
+    assert one.is_kept
     assert one.caught_at is None
     assert not one.holds
     for weak in (case(0.9, 1.0), case(1.0, 0.9)):
-        assert not weak.verdict(Simulation("looks"), FEWER).kept
+        assert not weak.verdict(Simulation("looks"), FEWER).is_kept
 
 
 def test_the_rooms_are_audited_too() -> None:

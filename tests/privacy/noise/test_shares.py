@@ -121,7 +121,7 @@ def test_top_up_restores_the_whole_law_against_either_server(silent: Fraction, a
     ):
         heard = max(0, answered - math.floor(silent * 12))
         parts = [pmf_of(shares.share)] * heard
-        missing = shares.missing(answered)
+        missing = shares.missing_law(answered)
         if missing is not None:
             parts.append(pmf_of(missing))  # the other server's; its own it can subtract
         assert distance(sum_of(parts, size), whole) < 1e-12
@@ -191,8 +191,8 @@ def test_variances_tell_the_price_of_silence_and_of_missing_parties() -> None:
 
 
 def test_no_shares_are_missing_when_all_answered() -> None:
-    assert SkellamShares(Fraction(2), 5).missing(5) is None
-    assert PolyaShares(Fraction(2), 5).missing(4) == Polya(Fraction(2), Fraction(1, 5))
+    assert SkellamShares(Fraction(2), 5).missing_law(5) is None
+    assert PolyaShares(Fraction(2), 5).missing_law(4) == Polya(Fraction(2), Fraction(1, 5))
 
 
 @pytest.mark.parametrize("make", [SkellamShares, PolyaShares])
@@ -208,6 +208,6 @@ def test_crews_that_cannot_be_meant_are_refused(make: type[SkellamShares] | type
             make(Fraction(1), 5, silent)  # type: ignore[arg-type]
     for answered in (-1, 6, 1.5, True):
         with pytest.raises(BadInput, match="expected answered"):
-            make(Fraction(1), 5).missing(answered)  # type: ignore[arg-type]
+            make(Fraction(1), 5).missing_law(answered)  # type: ignore[arg-type]
         with pytest.raises(BadInput, match="expected answered"):
             make(Fraction(1), 5).unknown_to_a_server(answered, topped_up=False)  # type: ignore[arg-type]

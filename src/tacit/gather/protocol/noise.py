@@ -100,7 +100,7 @@ class UserNoise:
 
     def server_law(self, answered: int) -> Law | None:
         """What each server adds to each count of the sum, if `answered` devices did; None: nothing."""
-        return self.shares.missing(answered)
+        return self.shares.missing_law(answered)
 
     def published_variance(self, answered: int) -> float:
         """The variance of the noise in each published count, if no device was silent."""

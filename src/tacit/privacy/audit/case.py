@@ -210,7 +210,7 @@ class AuditVerdict:
     twin_bound: float | None
 
     @property
-    def kept(self) -> bool:
+    def is_kept(self) -> bool:
         return self.bound <= self.case.bar
 
     @property
@@ -224,7 +224,7 @@ class AuditVerdict:
 
     @property
     def holds(self) -> bool:
-        return self.kept and self.twin_caught and self.sees
+        return self.is_kept and self.twin_caught and self.sees
 
 
 def claimed_epsilon(release: Release, relation: Relation, delta: float) -> float:

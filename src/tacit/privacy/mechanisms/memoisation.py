@@ -60,7 +60,7 @@ def flip_labels(
     ids, truth = _checked_ids(records, secret), np.asarray(labels)
     if ids.shape != truth.shape:
         raise BadInput(f"expected one record id per label, got shapes {ids.shape} and {truth.shape}")
-    checked = response.checked(truth)
+    checked = response.check_answers(truth)
     weights = (str(response.lie_weight), str(response.classes))
     return response.report(checked, _words(ids, checked, _subkey(("flips", *key.fields, *weights), secret)))
 
@@ -86,7 +86,7 @@ def flip_tokens(
     blocks, truth = _checked_tokens(tokens, secret), np.asarray(labels)
     if truth.shape != (len(blocks),):
         raise BadInput(f"expected one token per label, got shapes {blocks.shape} and {truth.shape}")
-    checked = response.checked(truth)
+    checked = response.check_answers(truth)
     words = np.zeros(len(blocks), np.uint64)
     for label in range(response.classes):  # all of them, whichever labels there are: the time tells nothing
         fields = ("token flips", *key.fields, str(response.lie_weight), str(response.classes), str(label))

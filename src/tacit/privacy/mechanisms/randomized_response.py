@@ -80,18 +80,18 @@ class RandomizedResponse:
 
     def pmf(self, answer: int) -> tuple[Fraction, ...]:
         """The exact law of the report."""
-        self.checked(np.asarray([answer]))
+        self.check_answers(np.asarray([answer]))
         return tuple(self.truth if other == answer else self.lie for other in range(self.classes))
 
     def sample(self, answer: int, uniform_below: UniformBelow) -> int:
         """One report. The lower `classes - 1` blocks of `lie_weight` words are the lies, one block each."""
-        self.checked(np.asarray([answer]))
+        self.check_answers(np.asarray([answer]))
         block = uniform_below(WHOLE) // self.lie_weight
         return (answer + 1 + block) % self.classes if block < self.classes - 1 else answer
 
     def sample_array(self, answers: ArrayLike, words: WordSource) -> NDArray[np.int64]:
         """A report for every answer, from one word each."""
-        truth = self.checked(np.asarray(answers))
+        truth = self.check_answers(np.asarray(answers))
         return self.report(truth, words(truth.size).reshape(truth.shape))
 
     def report(self, answers: NDArray[np.int64], word: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -113,7 +113,7 @@ class RandomizedResponse:
         estimates: NDArray[np.float64] = (counts - float(self.lie) * counts.sum()) / float(gain)
         return estimates
 
-    def checked(self, answers: NDArray[np.generic]) -> NDArray[np.int64]:
+    def check_answers(self, answers: NDArray[np.generic]) -> NDArray[np.int64]:
         """The answers, refused unless each is one of the classes."""
         if answers.dtype.kind not in "iub":
             raise BadInput(f"expected whole answers in 0..{self.classes - 1}, got dtype {answers.dtype}")

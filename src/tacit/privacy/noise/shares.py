@@ -44,15 +44,15 @@ class _Shares(ABC, Generic[Law]):
         """What each party adds to each of its counts."""
         return self.part(Fraction(1, self.noisy))
 
-    def missing(self, answered: int) -> Law | None:
+    def missing_law(self, answered: int) -> Law | None:
         """What *each* server adds to each count, independently, if this many parties answered; or nothing."""
         return self._sum_of(self._missing_shares(answered))
 
     def unknown_to_a_server(self, answered: int, *, topped_up: bool = True) -> Law | None:
         """The least noise that one server cannot subtract, if all silent parties are among those that answered.
 
-        With `topped_up`, the other server added `missing(answered)`, and this is the whole law. Without, it is
-        what came from parties: pay for that or release nothing. None says that there may be no noise at all.
+        With `topped_up`, the other server added `missing_law(answered)`, and this is the whole law. Without, it
+        is what came from parties: pay for that or release nothing. None says that there may be no noise at all.
         """
         missing = self._missing_shares(answered)
         heard = max(0, answered - (self.parties - self.noisy))
@@ -82,8 +82,8 @@ class SkellamShares(_Shares[Skellam]):
 
     Guarantee:  against one server, at least that of `Skellam(variance)` on each count, by PLD from its masses.
     Neighbours: the contribution of one party set to zero (zero-out): the set of parties is agreed and public.
-    Assumes:    the servers do not collude, and each adds `missing(answered)`; at most the fraction `silent` of
-                the agreed parties leaves its noise out, tells a server, or draws it from another law.
+    Assumes:    the servers do not collude, and each adds `missing_law(answered)`; at most the fraction `silent`
+                of the agreed parties leaves its noise out, tells a server, or draws it from another law.
     Source:     Agarwal, Kairouz, Liu 2021 (arXiv 2110.04995): sums of Skellam are Skellam.
     """
 
@@ -106,8 +106,8 @@ class PolyaShares(_Shares[Polya]):
     Guarantee:  against one server, pure epsilon-DP, epsilon = sensitivity / scale, where sensitivity bounds the
                 L1 distance between the counts of two neighbours.
     Neighbours: the contribution of one party set to zero (zero-out): the set of parties is agreed and public.
-    Assumes:    the servers do not collude, and each adds `missing(answered)`; at most the fraction `silent` of
-                the agreed parties leaves its noise out, tells a server, or draws it from another law.
+    Assumes:    the servers do not collude, and each adds `missing_law(answered)`; at most the fraction `silent`
+                of the agreed parties leaves its noise out, tells a server, or draws it from another law.
     Source:     Goryczka, Xiong 2017 (doi 10.1109/TDSC.2015.2484326), the distributed geometric mechanism.
     """
 
