@@ -18,11 +18,12 @@ from tacit.exports import front_door
 
 if TYPE_CHECKING:
     from tacit.privacy.accounting.accountant import delta, epsilon, pure_epsilon, rdp_epsilon
-    from tacit.privacy.allocation import Allocation, allocate
+    from tacit.privacy.allocation import allocate
     from tacit.privacy.budget import Budget
     from tacit.privacy.calibration import CalibrationMemory, noise_multiplier
     from tacit.privacy.ledger.guarantee import Guarantee, convert
     from tacit.privacy.ledger.lines import Line, Series
+    from tacit.privacy.ledger.requests import Request
     from tacit.privacy.mechanisms.memoisation import FlipKey, flip_labels
     from tacit.privacy.mechanisms.partition_selection import PartitionSelection
     from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
@@ -45,11 +46,12 @@ else:
         __name__,
         {
             "accounting.accountant": "delta epsilon pure_epsilon rdp_epsilon",
-            "allocation": "Allocation allocate",
+            "allocation": "allocate",
             "budget": "Budget",
             "calibration": "CalibrationMemory noise_multiplier",
             "ledger.guarantee": "Guarantee convert",
             "ledger.lines": "Line Series",
+            "ledger.requests": "Request",
             "mechanisms.memoisation": "FlipKey flip_labels",
             "mechanisms.partition_selection": "PartitionSelection",
             "mechanisms.randomized_response": "RandomizedResponse",
@@ -65,9 +67,9 @@ else:
     )
 
 __all__ = [
-    "Allocation", "Budget", "CalibrationMemory", "Cap", "Composed", "DiscreteGaussian", "DiscreteLaplace",
-    "FlipKey", "FlippedLabels", "GaussianStatistic", "Grouped", "Guarantee", "Line", "PartitionSelection",
-    "PrivacyStatement", "RandomizedResponse", "Relation", "Release", "Series", "ShuffledChoice",
+    "Budget", "CalibrationMemory", "Cap", "Composed", "DiscreteGaussian", "DiscreteLaplace", "FlipKey",
+    "FlippedLabels", "GaussianStatistic", "Grouped", "Guarantee", "Line", "PartitionSelection",
+    "PrivacyStatement", "RandomizedResponse", "Relation", "Release", "Request", "Series", "ShuffledChoice",
     "SkellamShares", "Source", "Split", "SubsampledGaussian", "Unit", "UnitKind", "Window", "allocate",
     "convert", "delta", "epsilon", "flip_labels", "noise_multiplier", "pure_epsilon", "rdp_epsilon",
 ]  # fmt: skip

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from tacit.train.evaluation.outcomes import Outcomes
     from tacit.train.evaluation.report import Evaluation, evaluate
     from tacit.train.examples import Examples, Sizes
+    from tacit.train.job.payment import TrainingLedger, release_payment
+    from tacit.train.job.plan import plan_training
+    from tacit.train.job.run import run_training
+    from tacit.train.job.training import TrainingOutcome
     from tacit.train.labels.randomizers import FlipLabels, FlipTowardsPrior, LaplaceWithPrior
-    from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain
+    from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod
     from tacit.train.models.architectures import Din, Fnn, Mlp
     from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression
     from tacit.train.models.model import Part
@@ -51,8 +55,12 @@ else:
             "evaluation.outcomes": "Outcomes",
             "evaluation.report": "Evaluation evaluate",
             "examples": "Examples Sizes",
+            "job.payment": "TrainingLedger release_payment",
+            "job.plan": "plan_training",
+            "job.run": "run_training",
+            "job.training": "TrainingOutcome",
             "labels.randomizers": "FlipLabels FlipTowardsPrior LaplaceWithPrior",
-            "methods": "DpSgd Hybrid LabelDp Plain",
+            "methods": "DpSgd Hybrid LabelDp Plain StatisticMethod",
             "models.architectures": "Din Fnn Mlp",
             "models.factorization_machine": "FactorizationMachine LogisticRegression",
             "models.model": "Part",
@@ -70,6 +78,7 @@ __all__ = [
     "Adam", "Din", "DpSgd", "Estimator", "Evaluation", "Examples", "FactorizationMachine", "FlipLabels",
     "FlipTowardsPrior", "Fnn", "Hybrid", "LabelDp", "LaplaceWithPrior", "Learning", "LogisticRegression",
     "Mlp", "NoisyStatistic", "Outcomes", "Part", "Plain", "Plan", "PrivateLearning", "RmsProp", "Run",
-    "SavedModel", "Sgd", "Sizes", "Yogi", "auc", "auc_value", "calibration_ratio", "evaluate", "export_onnx",
-    "load", "load_config", "log_loss", "save",
+    "SavedModel", "Sgd", "Sizes", "StatisticMethod", "TrainingLedger", "TrainingOutcome", "Yogi", "auc",
+    "auc_value", "calibration_ratio", "evaluate", "export_onnx", "load", "load_config", "log_loss",
+    "plan_training", "release_payment", "run_training", "save",
 ]  # fmt: skip

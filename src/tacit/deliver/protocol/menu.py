@@ -1,6 +1,6 @@
 """The menu that the server sends for a disclosed context: ads in public order, with bids, rates and prices.
 
->>> from tacit.deliver.protocol.prices import SecondPrice
+>>> from tacit.deliver import SecondPrice
 >>> node = Node((1,), ("Food",))
 >>> cafe = Node((0,), ("Coffee",))
 >>> columns = [400_000, 500_000], [0.03, 0.02], [333_333, 0], [7, RESERVE_PRICE]

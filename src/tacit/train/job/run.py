@@ -14,13 +14,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
+from tacit.entropy import draw_token
 from tacit.errors import BadInput, ReservationTaken, SelfCheckFailed, TacitError
 from tacit.files import explain_os_error
 from tacit.train.job.checkpoints import Checkpoints, describe_mark
@@ -98,7 +98,7 @@ def _check_labels(plan: Plan) -> None:
 def _run_paid(job: TrainingJob, payment: Payment) -> TrainingOutcome:
     """Nothing is kept on the way, so nothing can go on: what was reserved for a run that fails after its first
     step stays so, and is settled by hand."""
-    began, run, token = time.monotonic(), uuid.uuid4().hex, uuid.uuid4().hex
+    began, run, token = time.monotonic(), draw_token(), draw_token()
     payment = payment.of_run(run)
     if payment.labels is not None and payment.labels.secret_path is not None:
         write_secret(payment.labels.secret_path, payment.labels.secret)
