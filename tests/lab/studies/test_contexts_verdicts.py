@@ -265,6 +265,7 @@ def test_noise_keeps_its_promise_by_mean_variance_and_delta() -> None:
         assert {each.why for each in found} == {"exact arithmetic: only a bug could change it"}
         return [each.holds for each in found]
 
-    assert verdicts(0.0, 0.001) == [True, True]
-    assert verdicts(-58_216.0, 0.001) == [False, False]
-    assert verdicts(0.0, 0.02) == [False, False]
+    # M14, of whose accuracy no row tells here, is undecided between the two.
+    assert verdicts(0.0, 0.001) == [True, None, True]
+    assert verdicts(-58_216.0, 0.001) == [False, None, False]
+    assert verdicts(0.0, 0.02) == [False, None, False]
