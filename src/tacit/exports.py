@@ -28,6 +28,6 @@ def front_door(package: str, table: Mapping[str, str]) -> tuple[Callable[[str], 
         return getattr(import_module(homes[name]), name)
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        return sorted({*(name for name in vars(sys.modules[package]) if name.startswith("__")), *homes})
 
     return find, names

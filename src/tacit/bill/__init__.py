@@ -1,4 +1,4 @@
-"""Stage 5: exact charges from public prices.
+"""Billing: exact charges from public prices.
 
 `charges`  from `Impressions` to `Charges`: a `Charge` per impression, in whole micros, with its `ChargeReason`
 """

@@ -111,21 +111,6 @@ def headline(statement: Mapping[str, Any]) -> str:
     return f"({epsilon}, {delta})-DP per {statement['unit']}, {statement['relation']} neighbours"
 
 
-def calibration_warning(plan: Plan) -> str | None:
-    """In one line, where clipping makes predictions too low and nothing puts them right. How low is private, so
-    it is not measured: this is said of the settings."""
-    from tacit.train.plan import PrivatePhase
-
-    clipped = [phase for phase in plan.phases if isinstance(phase, PrivatePhase)]
-    if not clipped or plan.recalibration is not None:
-        return None
-    return (
-        f"predictions will not be recalibrated: gradients are clipped to {clipped[-1].clipping.clip_norm:g}, "
-        "positives most of all, so that predictions are likely too low, by half at times; rank by them, do not "
-        "bid by them, or say descent.recalibrate = true"
-    )
-
-
 @contextmanager
 def shown_progress(plan: Plan) -> Iterator[Callable[[RunProgress], None]]:
     """A line on stderr, quiet when stderr is not a terminal."""

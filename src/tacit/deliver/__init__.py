@@ -1,4 +1,4 @@
-"""Stage 4: the server sends a menu of candidates at public prices, and the device chooses among them privately.
+"""Delivery: a menu of candidates at public prices from the server, a private choice among them on the device.
 
 protocol  what server and device both know, all public: cuts of contexts, menus, prices, forecasts, plans
 server    click rates from counts, values of ads, which ads to send for a disclosed context, logs of choices

@@ -78,6 +78,8 @@ class Examples:
     @classmethod
     def of(cls, columns: Columns, part: str = EVERYTHING) -> Examples:
         """A part of a prepared log by name, such as train or test, or all of it."""
+        if not isinstance(columns, Columns):
+            raise BadInput(f"expected Columns, as Columns.open(folder) gives, got {type(columns).__name__}")
         parts = columns.parts() if part != EVERYTHING else {EVERYTHING: RowSet(slice(0, columns.rows))}
         if part not in parts:
             raise BadInput(f"{columns.folder}: expected a part named {', '.join(parts)}, got {part!r}")

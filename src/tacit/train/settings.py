@@ -16,7 +16,7 @@ from tacit import expect
 from tacit.errors import BadInput
 from tacit.train.examples import Sizes
 from tacit.train.sgd.descent import MICROBATCH, NoiseForm
-from tacit.train.sgd.optimizers import Adam, Decay, Optimizer, RmsProp, Schedule, Sgd, Yogi, optimizer_name
+from tacit.train.sgd.optimizers import Adam, Decay, Optimizer, Schedule, Sgd, optimizer_name
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class PrivateLearning:
                 expect.positive(name, getattr(self, name))
         if self.start_rate is not None:
             expect.probability("start_rate", self.start_rate)
-        if self.rate is None and isinstance(self.optimizer, Yogi | RmsProp):
+        if self.rate is None and not isinstance(self.optimizer, Sgd | Adam | None):
             raise BadInput(
                 f"expected a rate with optimizer {optimizer_name(self.optimizer)}, got none: SGD and Adam have "
                 "a rule"

@@ -308,3 +308,13 @@ def test_bad_input_is_refused_in_one_line(make: object, says: str) -> None:
     with pytest.raises(BadInput, match=says) as refused:
         make()  # type: ignore[operator]
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("device", [-1, 3])
+def test_a_wallet_has_one_number(device: int) -> None:
+    policy = BudgetPolicy(2.0, (1.0, 2.0), 0.0, Window.days(1))
+    wallets, gains = policy.wallets(3), np.array([[1.0, 3.0]] * 2)
+    with pytest.raises(BadInput, match=r"expected devices in 0\.\.2"):
+        policy.spend_by_turns(gains, wallets, np.array([2, device]), np.array([0, 0]))
+    with pytest.raises(BadInput, match="expected whole amounts"):
+        wallets.spend(np.array([0]), np.array([0.9]), np.array([0]))

@@ -15,7 +15,7 @@ from tacit.errors import BadInput, BudgetExceeded
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.privacy.mechanisms.memoisation import FlipKey
-from tacit.privacy.units import Cap, Relation, Unit, UnitKind
+from tacit.privacy.units import Cap, Relation, Unit, UnitKind, Window
 from tacit.train.config import CheckpointSettings, PrivacySettings
 from tacit.train.examples import Examples
 from tacit.train.job.checkpoints import checkpoint_folder
@@ -133,6 +133,48 @@ def test_flips_are_paid_for_once_and_read_again(tmp_path: Path) -> None:
     changed = replace(examples, label=label)
     with pytest.raises(BadInput, match="labels that have changed since they were flipped"):
         run_training(method.plan(changed, secret=SECRET), MODEL, secret=SECRET, payment=payment)
+
+
+def test_a_payment_pays_for_its_own_plan_alone(tmp_path: Path) -> None:
+    examples, day = learnable(synthetic=False), Unit(UnitKind.USER, Window.days(1))
+    cheap, dear = (DpSgd(epsilon, "1e-5", learning=FAST).plan(examples) for epsilon in (1, 8))
+    ledger, payment = paying(cheap)
+    for other in (dear, DpSgd(1, "1e-5", Unit(UnitKind.USER), learning=FAST).plan(examples)):
+        with pytest.raises(BadInput, match="expected a payment of"):
+            run_training(other, MODEL, payment=payment)
+    with pytest.raises(BadInput, match="got one of nothing"):
+        run_training(cheap, MODEL, payment=replace(payment, requests=()))
+    days = DpSgd(1, "1e-5", day, learning=FAST).plan(examples)
+    assert days.charge is not None
+    some = examples.subset(np.arange(50))
+    of_some = release_payment(ledger, days.charge, some, scope="s", key="days")
+    assert len(of_some.requests) < len(
+        release_payment(ledger, days.charge, examples, scope="s", key="d").requests
+    )
+    with pytest.raises(BadInput, match="each time window"):
+        run_training(days, MODEL, payment=of_some)
+    assert not ledger.now.reservations
+
+    def flipped(version: int) -> Plan:
+        key = FlipKey("shop: label", 0, version)
+        return LabelDp(2, learning=Learning(epochs=1), key=key).plan(examples, secret=SECRET)
+
+    privacy = PrivacySettings("label-dp", Unit(UnitKind.IMPRESSION), Cap(1), 2)
+    flips = LabelFlipRelease(
+        privacy, "flips", FlipKey("shop: label", 0, 0), SECRET, "shop", tmp_path / "secret"
+    )
+    charge = flipped(0).charge
+    assert charge is not None
+    labels = label_payment(ledger, flips, charge, examples)
+    ledger.grant(labels.requests[0].line, Budget.of(2, 0))
+    run_training(flipped(0), MODEL, secret=SECRET, payment=labels)
+    with pytest.raises(BadInput, match="by the key that is paid for"):
+        run_training(flipped(1), MODEL, secret=SECRET, payment=labels)
+    with pytest.raises(BadInput, match="expected a payment of"):
+        run_training(dear, MODEL, secret=SECRET, payment=labels)
+    two = replace(flipped(0), phases=flipped(0).phases * 2)
+    with pytest.raises(BadInput, match="releases nothing else"):
+        run_training(two, MODEL, secret=SECRET, payment=labels)
 
 
 def test_one_noisy_statistic_is_a_method_like_the_others() -> None:

@@ -289,7 +289,9 @@ class Room:
         return ReleaseCounter(query, active, self._store)
 
     def _label_lookup(self, active: ActiveTerms, query: Query, counter: ReleaseCounter | None) -> LabelLookup:
-        """How labels may be read under these terms; no label is read before all that can be checked was."""
+        """How labels may be read under these terms. Of a slab, no label is read before all that can be checked
+        of it was; what only a later one shows (a record twice, too few rows) refuses all, and nothing leaves.
+        """
         if active.release not in self._paid and not can_pay(active.terms, self._ledger, self._store_id):
             raise budget_refusal()
         table, task = active.joined_labels(self._store), query.request.task

@@ -140,6 +140,8 @@ class Wallets:
         """The wallets after one more choice on each of these devices; all are refused before one changes."""
         if len(np.unique(device)) < len(device):
             raise BadInput("expected each device once in a turn, got one twice")
+        if amounts.dtype.kind not in "iO":
+            raise BadInput(f"expected whole amounts of the wallets' unit, got {amounts.dtype}")
         left = self.left(device, now)
         if (amounts < 0).any() or (amounts > self._whole(self.most_per_request)).any():
             raise BadInput(
@@ -297,6 +299,8 @@ class BudgetPolicy:
         `Wallet.spend` would one by one. `pays` (requests, 1 + ladder) is False where a step spends nothing.
         """
         self.expect_own(wallets)
+        if len(device) and not 0 <= device.min() <= device.max() < len(wallets.spent):
+            raise BadInput(f"expected devices in 0..{len(wallets.spent) - 1}, got others")
         scaled = [amount * wallets.unit for amount in self._amounts]
         if any(amount.denominator > 1 for amount in scaled):
             raise BadInput("expected wallets in which every step of the ladder is whole, got others")

@@ -44,7 +44,7 @@ def epsilon(
     Source:     Sommer, Meiser, Mohammadi 2019; Koskela, Jälkö, Honkela 2020; each pair: see
                 `dominating_pairs`.
 
-    >>> from tacit.privacy import SubsampledGaussian
+    >>> from tacit.privacy import Relation, SubsampledGaussian, epsilon
     >>> step = SubsampledGaussian(noise_multiplier=1.1, sampling_probability=0.01, steps=1000)
     >>> f"{epsilon(step, delta=1e-5, relation=Relation.ADD_REMOVE):.2f}"
     '1.52'

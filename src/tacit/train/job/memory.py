@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tacit.train.plan import LabelPhase, Phase, Plan
 from tacit.train.settings import Speed
 from tacit.train.sgd.descent import GROUPED_AT_ONCE
 from tacit.train.sgd.noise import BLOCK
-from tacit.train.sgd.optimizers import Optimizer, RmsProp, Sgd
+from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.statistic.release import StatisticPlan
 
 WORD, FLOAT, ID = 8, 4, 4
@@ -105,9 +105,14 @@ def _phase(model: Model, examples: Examples, phase: Phase, speed: Speed) -> dict
 
 
 def _moments(optimizer: Optimizer) -> int:
-    if isinstance(optimizer, Sgd):
-        return 0
-    return 1 if isinstance(optimizer, RmsProp) else 2
+    match optimizer:
+        case Sgd():
+            return 0
+        case RmsProp():
+            return 1
+        case Adam() | Yogi():
+            return 2
+    assert_never(optimizer)
 
 
 def _per_example(model: Model, sizes: Sizes) -> int:

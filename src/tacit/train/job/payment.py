@@ -24,6 +24,8 @@ from tacit.train.job.plan import PlannedTraining
 from tacit.train.plan import LabelPhase, Plan
 
 RUN = ", run "  # in a purpose, before the name of the run
+# Flips cost exactly what was aimed for; as a double it may come out one unit in the last place above.
+_LAST_PLACES = Fraction(1, 2**40)
 
 
 class TrainingLedger(Protocol):
@@ -103,6 +105,29 @@ class Payment:
             change = ledger.reserve(request.key, request.line, cost, purpose)
             ledger, new = ledger.apply(change), new + bool(change.events)
         return "there is room" if new else "reserved or paid for already"
+
+    def expect_covers(self, plan: Plan) -> None:
+        """BadInput unless this pays for all that the plan releases: its epsilon and delta, its unit, relation
+        and features, every time window of its examples, and flips by its own key.
+
+        Flips that are drawn once pay for one phase of labels and nothing else. An epsilon may be the one that
+        was aimed for, as `charge_as_asked` writes it.
+        """
+        charge, labels = plan.charge, self.labels
+        if charge is None or not self.requests:
+            raise BadInput("expected a payment of what the plan costs, got one of nothing or a free plan")
+        for cost in (each.cost for each in self.requests):
+            if not isinstance(cost, Guarantee) or not _covers(cost, charge):
+                raise BadInput(f"expected a payment of {charge}, as the plan costs, got one of {cost}")
+        window = charge.unit.window
+        windows = [None] if window is None else time_windows(plan.examples, window)
+        if sorted(each.line.window for each in self.requests) != windows:  # type: ignore[type-var]
+            raise BadInput("expected a request for each time window of the plan's examples, got others")
+        flips = [each.labelling for each in plan.phases if isinstance(each, LabelPhase) and each.labelling]
+        if self.drawn_once and (len(plan.phases) != 1 or not flips or plan.recalibration is not None):
+            raise BadInput("expected a plan that flips labels and releases nothing else, got another")
+        if labels is not None and any(each.key != labels.flips for each in flips):
+            raise BadInput("expected flips by the key that is paid for, got another name, round or version")
 
     def reserve_for(self, plan: Plan) -> str:
         """Set it aside for this plan; labels to be flipped must be those that they were drawn from before."""
@@ -188,6 +213,14 @@ class Payment:
 
     def as_json(self) -> dict[str, Any]:
         return {"lines": [str(request.line) for request in self.requests], "keys": self.keys}
+
+
+def _covers(cost: Guarantee, charge: Guarantee) -> bool:
+    same = (cost.unit, cost.relation, cost.sensitive_features) == (
+        charge.unit, charge.relation, charge.sensitive_features,
+    )  # fmt: skip
+    aimed = Fraction(cost.budget.epsilon) * (1 + _LAST_PLACES)
+    return same and charge.budget.epsilon <= aimed and charge.budget.delta <= cost.budget.delta
 
 
 def _key_taken(known: Reservation) -> BadInput:
@@ -301,7 +334,6 @@ def charge_as_asked(charge: Guarantee, privacy: PrivacySettings) -> Guarantee:
     """
     assert privacy.epsilon is not None
     aim = Fraction(privacy.epsilon)
-    # Flips cost exactly what was aimed for; as a double it may come out one unit in the last place above.
-    if charge.budget.epsilon > aim * (1 + Fraction(1, 2**40)):
+    if charge.budget.epsilon > aim * (1 + _LAST_PLACES):
         return charge
     return replace(charge, budget=Budget.of(aim, charge.budget.delta))

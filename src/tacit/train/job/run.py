@@ -69,6 +69,8 @@ def run_training(
     plan.check(architecture)
     if seed is None and plan.charge is not None and payment is None and not plan.examples.synthetic:
         raise BadInput("expected a payment for a release on data that is not made up, got none")
+    if payment is not None:
+        payment.expect_covers(plan)
     if payment is not None and plan.needs_secret and payment.labels is None:
         raise BadInput("expected a payment that knows the labels which are flipped, got one without `labels`")
     if payment is not None and payment.labels is not None and payment.labels.secret != secret:
@@ -135,8 +137,11 @@ def _run_to_place(
         if not there:
             placed.refuse_lost()
             to.check()
-        if job.secret is not None and to.secret_path is not None:
-            write_secret(to.secret_path, job.secret)
+        labels = None if payment is None else payment.labels
+        kept_at = {to.secret_path, None if labels is None else labels.secret_path} - {None}
+        for place in kept_at:
+            if job.secret is not None and place is not None:
+                write_secret(place, job.secret)
         paid = None if payment is None else placed.pay(payment)
     except BaseException:
         keeper.release() if begun else keeper.discard()
@@ -220,6 +225,9 @@ class _PlacedRun:
                 keeper.release()
                 raise BadInput(f"{_said(problem)}{_stays(payment)}; {self.how_to_go_on}") from None
             self.give_up(problem)
+        except BaseException:  # of whoever watches: the run can go on from its last checkpoint
+            keeper.release()
+            raise
 
     def give_up(self, problem: BaseException) -> NoReturn:
         """Nothing was drawn yet. Noisy labels stay reserved all the same: their name is theirs for ever."""

@@ -41,7 +41,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Sgd:
-    """v <- momentum v + g; w <- w - rate v."""
+    """Stochastic gradient descent, with momentum or without: v <- momentum v + g; w <- w - rate v."""
 
     momentum: float = 0.0
 
@@ -51,7 +51,7 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Adam:
-    """Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1."""
+    """The Adam optimizer: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1."""
 
     beta1: float = 0.9
     beta2: float = 0.999
