@@ -74,11 +74,11 @@ def can_pay(terms: Terms, ledger: RoomLedger, store: str) -> bool:
     A reservation that was settled as never having left (`tacit ledger settle`) can neither be used nor made
     again under its key.
     """
+    line = budget_line(terms)
+    account = ledger.account(line)  # first: what another thread reserves after it is seen below
     reservation = ledger.reservation(release_ledger_key(terms, store))
     if reservation is not None:
         return reservation.state is not ReservationState.ABORTED
-    line = budget_line(terms)
-    account = ledger.account(line)
     return account is not None and (account.used + cost_on(line, terms.budget)).fits(account.limit)
 
 
