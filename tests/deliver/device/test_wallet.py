@@ -198,15 +198,10 @@ def test_the_statement_names_the_total_and_the_most_for_one_impression() -> None
     text = statement.as_text()
     assert "one impression beyond ε = 5" in text
     assert "several windows" in text
-    words = policy.as_text()
-    for part in ("ε = 10", "ε = 5 at most", "as few as 2 choices", "weaker"):
-        assert part in words
 
 
 def test_the_words_are_those_of_fixed_windows_and_of_one_device() -> None:
     policy = BudgetPolicy(10, LADDER, 1.0, Window.days(1, origin=3600))
-    assert "one device in each window of 1 day, counted from second 3600 on" in policy.as_text()
-    assert "a person with two devices spends twice" in policy.as_text()
     text = policy.statement().as_text()
     assert text.count("a person with several devices") == 1
     assert "private per device per 1 day" in text
@@ -214,13 +209,6 @@ def test_the_words_are_those_of_fixed_windows_and_of_one_device() -> None:
     assert "ε = 10 together in a window, 5 each at most" in text
     # All records of a window are covered together: the words for a single record would contradict that.
     assert "several records" not in text
-
-
-@pytest.mark.parametrize(("total", "most", "fewest"), [(0.3, 0.1, 3), (10, 3, 4), (0.7, 0.1, 7), (1, 1, 1)])
-def test_the_fewest_choices_that_use_up_the_total_are_counted_exactly(
-    total: float, most: float, fewest: int
-) -> None:
-    assert f"as few as {fewest} choices" in BudgetPolicy(total, (most,), 0.0, DAY).as_text()
 
 
 def test_a_wallet_that_servers_share_tells_one_about_the_other_and_so_is_refused() -> None:
@@ -237,7 +225,6 @@ def test_a_wallet_that_servers_share_tells_one_about_the_other_and_so_is_refused
     )
     first, second = (BudgetPolicy(5, (5.0,), 0.0, DAY, ad_tech=name) for name in ("first", "second"))
     assert str(first.statement().unit) == "device per 1 day at first"
-    assert "one device for first" in first.as_text()
     _, paid = plan_request(public, planner, first, first.wallet(), 10)
     with pytest.raises(BadInput, match="ad tech second, got that for first"):
         plan_request(public, planner, second, paid, 20)
@@ -318,3 +305,46 @@ def test_a_wallet_has_one_number(device: int) -> None:
         policy.spend_by_turns(gains, wallets, np.array([2, device]), np.array([0, 0]))
     with pytest.raises(BadInput, match="expected whole amounts"):
         wallets.spend(np.array([0]), np.array([0.9]), np.array([0]))
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        np.array([0, 2**63 - 1]),
+        np.array([-(2**63), 0]),
+        np.array([0, 2**62]),
+        np.array([0, 2**64 - 1], np.uint64),
+        np.array([0, 2**64], object),
+        np.array([0.0, 1.0]),
+    ],
+)
+def test_seconds_that_64_bits_cannot_subtract_are_refused_before_anybody_pays(now: NDArray[np.int64]) -> None:
+    policy = BudgetPolicy(2.0, (1.0,), 0.0, Window(60, origin=-(2**61)))
+    wallets, device, gains = policy.wallets(2), np.arange(2), np.ones((2, 1))
+    for act in (
+        lambda: wallets.left(device, now),
+        lambda: wallets.spend(device, np.array([1, 1]), now),
+        lambda: policy.spend_by_turns(gains, wallets, device, now),
+    ):
+        with pytest.raises(
+            BadInput, match=r"^expected now in whole seconds between -2\^62 and 2\^62, got others$"
+        ):
+            act()
+    assert wallets.spent.tolist() == [0, 0]
+
+
+def test_seconds_up_to_the_limit_are_those_of_a_wallet_by_itself() -> None:
+    policy, last = BudgetPolicy(2.0, (1.0,), 0.0, Window(60, origin=1 - 2**62)), 2**62 - 1
+    for now in (last, -last, 0):
+        _, paid = policy.spend_by_turns(np.ones((1, 1)), policy.wallets(1), np.array([0]), np.array([now]))
+        assert paid.wallet(0) == policy.wallet().spend(1, now)
+
+
+@pytest.mark.parametrize("window", [Window(2**62), Window(60, origin=2**70), Window(60, origin=-(2**62))])
+def test_a_window_too_large_for_a_column_is_refused_in_one_line(window: Window) -> None:
+    policy = BudgetPolicy(2.0, (1.0,), 0.0, window)
+    assert policy.wallet().spend(1, 0).spent == 1, "by itself a wallet has whole numbers of any size"
+    with pytest.raises(
+        BadInput, match=r"^expected a window with origin and seconds below 2\^62, got a larger one$"
+    ):
+        policy.wallets(3)

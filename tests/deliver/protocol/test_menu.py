@@ -142,7 +142,16 @@ PRICED: dict[str, Any] = {
         ({"nothing_micros": None}, "expected at least one ad, as whole numbers"),
         ({"ads": [4, 5, 6]}, "expected showing nothing among the candidates, got ads alone"),
         ({"ads": [4, 5, 6], "nothing_micros": None}, "expected what nothing is worth beside a floor, got None"),
-        ({"setter": [-4, NO_BIDDER, RESERVE_PRICE]}, "expected who set each of 3 prices, an ad or a code"),
+        (
+            {"setter": [-4, NO_BIDDER, RESERVE_PRICE]},
+            "ad 4: expected who set its price, an ad or a code, got -4",
+        ),
+        (
+            {"setter": np.array([0, 1, 2**63], np.uint64)},
+            "ad 6: expected who set its price, an ad or a code, got 9223372036854775808",
+        ),
+        ({"setter": np.array([2**64 - 1, 1, 2], np.uint64)}, "ad 4: .* got 18446744073709551615"),
+        ({"setter": [2**64, NO_BIDDER, RESERVE_PRICE]}, "expected who set each of 3 prices, an ad or a code"),
         ({"setter": [NO_BIDDER, NO_BIDDER]}, "expected who set each of 3 prices, an ad or a code"),
         ({"price": "second price"}, "expected a price rule of public data, got str"),
         ({"ctr_floor": float("nan")}, "ctr_floor"),

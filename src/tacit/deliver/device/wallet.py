@@ -97,6 +97,8 @@ class Wallet:
 NEVER: int = np.iinfo(np.int64).min
 """The window of a device that has not paid yet, in a column of windows."""
 
+MOST_SECONDS = 2**62  # in a column, of either sign: 64 bits hold the difference of two
+
 
 @dataclass(frozen=True, eq=False)
 class Wallets:
@@ -119,6 +121,10 @@ class Wallets:
     unit: int
     spent: NDArray[Any] = field(repr=False)
     in_window: Integers = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if max(abs(self.window.origin), self.window.seconds) >= MOST_SECONDS:
+            raise BadInput("expected a window with origin and seconds below 2^62, got a larger one")
 
     def __len__(self) -> int:
         return len(self.spent)
@@ -161,7 +167,10 @@ class Wallets:
         return replace(self, spent=after, in_window=windows)
 
     def _windows(self, now: Integers) -> Integers:
-        return (now - self.window.origin) // self.window.seconds
+        """The window of each second."""
+        if now.dtype.kind not in "iu" or ((now <= -MOST_SECONDS) | (now >= MOST_SECONDS)).any():
+            raise BadInput("expected now in whole seconds between -2^62 and 2^62, got others")
+        return (now.astype(np.int64) - self.window.origin) // self.window.seconds
 
     def _whole(self, epsilon: Fraction) -> int:
         return math.floor(epsilon * self.unit)
@@ -342,20 +351,6 @@ class BudgetPolicy:
         # The one release stands for all choices of the window.
         words = f"choices made on one device, ε = {total} together in a window, {most} each at most"
         return replace(stated, mechanisms=(words,))
-
-    def as_text(self) -> str:
-        """Total and per-impression guarantee, in words."""
-        total, most = format_rounded_up(self.total), format_rounded_up(self.most_per_request)
-        fewest = math.ceil(self._exact_total / self._amounts[-1])
-        whose = f" for {self.ad_tech}" if self.ad_tech else ""
-        return (
-            f"All choices of one device{whose} in each window of {self.window}, counted from second "
-            f"{self.window.origin} on, are together ε = {total} locally differentially private. A single "
-            f"choice has ε = {most} at most, and requests on which nothing is spent have 0. The total is what "
-            f"an even split would promise too, but as few as {fewest} choices may use it up, so what is "
-            f"promised for one choice is weaker than the total divided by the number of requests. Each "
-            f"window and each device has a total of its own: a person with two devices spends twice."
-        )
 
     @cached_property
     def _amounts(self) -> tuple[Fraction, ...]:

@@ -285,8 +285,14 @@ def check_rates(node: Node, ads: tuple[int, ...], rates: ArrayLike) -> Floats:
 def _setters(node: Node, ads: tuple[int, ...], setter: ArrayLike) -> Integers:
     given = np.asarray(setter)
     least = min(NO_BIDDER, RESERVE_PRICE, OWN_BID)
-    if given.shape != (len(ads),) or given.dtype.kind not in "iu" or int(given.min()) < least:
+    if given.shape != (len(ads),) or given.dtype.kind not in "iu":
         raise BadInput(f"node {node}: expected who set each of {len(ads)} prices, an ad or a code, got others")
+    wrong = (given < least) | (given > MOST_AD)  # before they become 64 bits with a sign, which would wrap
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise BadInput(
+            f"node {node}, ad {ads[at]}: expected who set its price, an ad or a code, got {int(given[at])}"
+        )
     whole = given.astype(np.int64)
     whole.setflags(write=False)
     return whole
