@@ -17,7 +17,7 @@ from tacit import expect
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down
-from tacit.privacy.choice.choice import PrivateChoice, check_scores
+from tacit.privacy.choice.choice import ChoiceLaw, check_scores
 from tacit.privacy.choice.top_choice import TopChoice
 from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse
 from tests.support.exact_tests import assert_matches_pmf
@@ -96,7 +96,7 @@ def test_scores_beyond_the_kept_are_not_looked_at() -> None:
     assert choice.weights([1, 2, 3, 4]) == choice.weights([1, 2, -1e300, 1e300])
 
 
-def law_by_words(choice: PrivateChoice, scores: NDArray[np.float64]) -> list[int]:
+def law_by_words(choice: ChoiceLaw, scores: NDArray[np.float64]) -> list[int]:
     """How many words choose each candidate: all words of a block decide alike, so both ends tell."""
     found = [0] * choice.candidates
     for low, high in pairwise([0, *accumulate(weight for weight in choice.weights(scores) if weight)]):

@@ -21,7 +21,7 @@ import numpy as np
 from tacit import expect
 from tacit.arrays import Floats
 from tacit.errors import BadInput
-from tacit.privacy.choice.choice import PrivateChoice
+from tacit.privacy.choice.choice import ChoiceLaw
 from tacit.privacy.randomness import Source
 
 
@@ -104,7 +104,7 @@ class Regret:
 
 def regret_curve(
     bandit: Bandit,
-    choice: PrivateChoice | None,
+    choice: ChoiceLaw | None,
     exploring: ExplorationMethod | str,
     *,
     rounds: int,

@@ -18,7 +18,7 @@ from tacit import expect
 from tacit.arrays import Floats
 from tacit.deliver.protocol.forecasts import ScorePrior, check_public_scores, least_gain, scenarios, top_gains
 from tacit.errors import BadInput
-from tacit.privacy.choice.choice import PrivateChoice, epsilon_min
+from tacit.privacy.choice.choice import ChoiceLaw, epsilon_min
 from tacit.privacy.choice.optimal_floors import best_floors
 from tacit.privacy.choice.top_choice import TopChoice
 from tacit.privacy.randomness import WordSource
@@ -52,7 +52,7 @@ class ChoicePlan:
                    the law was picked on the same scenarios
     """
 
-    law: PrivateChoice
+    law: ChoiceLaw
     epsilon_spent: float
     kept: int
     top: int | None
@@ -106,7 +106,7 @@ def plan_choice(
         spent = math.nextafter(spent, math.inf)
     count = len(scores)
 
-    def planned(law: PrivateChoice, price: float, kept: int, top: int | None, gain: float) -> ChoicePlan:
+    def planned(law: ChoiceLaw, price: float, kept: int, top: int | None, gain: float) -> ChoicePlan:
         return ChoicePlan(law, price, kept, top, gain, spent, tuple(scores.tolist()), prior)
 
     worth = float(least_gain(scores, prior))

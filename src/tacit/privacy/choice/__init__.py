@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tacit.exports import front_door
 
 if TYPE_CHECKING:
-    from tacit.privacy.choice.choice import PrivateChoice, Stakes, epsilon_min, expected_score
+    from tacit.privacy.choice.choice import ChoiceLaw, Stakes, epsilon_min, expected_score
     from tacit.privacy.choice.floors import Floors
     from tacit.privacy.choice.noise import Noise, ragged_pmf
     from tacit.privacy.choice.noisy_max import NoisyMax, worst_case_epsilon
@@ -30,7 +30,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "choice": "PrivateChoice Stakes epsilon_min expected_score",
+            "choice": "ChoiceLaw Stakes epsilon_min expected_score",
             "floors": "Floors",
             "noise": "Noise ragged_pmf",
             "noisy_max": "NoisyMax worst_case_epsilon",
@@ -43,7 +43,7 @@ else:
     )
 
 __all__ = [
-    "Clipped", "Floors", "Noise", "NoisyMax", "OverlapSlates", "PeeledSlates", "PrivateChoice", "Scaled",
+    "ChoiceLaw", "Clipped", "Floors", "Noise", "NoisyMax", "OverlapSlates", "PeeledSlates", "Scaled",
     "Stakes", "TopChoice", "TopSlates", "best_exchangeable_plan", "best_floors", "best_overlap",
     "best_top_plan", "epsilon_min", "expected_score", "expected_sum", "ragged_pmf", "worst_case_epsilon",
 ]  # fmt: skip

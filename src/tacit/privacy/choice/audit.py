@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit.privacy.audit.case import AuditCase, Row, exact_case
 from tacit.privacy.budget import exp_rounded_down
-from tacit.privacy.choice.choice import PrivateChoice
+from tacit.privacy.choice.choice import ChoiceLaw
 from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.noisy_max import NoisyMax, nominal_rate, worst_case_epsilon
 from tacit.privacy.choice.scores import Clipped, Scaled, ScoreRule
@@ -131,7 +131,7 @@ def _corners(rule: ScoreRule) -> list[Scores]:
     return list(product(*zip(rule.low.tolist(), rule.high.tolist(), strict=True)))
 
 
-def _rows(choice: PrivateChoice, inputs: Iterable[Scores]) -> Sequence[Row]:
+def _rows(choice: ChoiceLaw, inputs: Iterable[Scores]) -> Sequence[Row]:
     """The law for each input, different ones once, read off the sampler: a block's words must decide alike."""
     rows: set[tuple[Fraction, ...]] = set()
     for scores in inputs:

@@ -1,6 +1,6 @@
 """What every private choice of one candidate offers, and what one can expect of it.
 
-`PrivateChoice` is the protocol: an exact law, an exact epsilon, whole-numbered sampling. The private
+`ChoiceLaw` is the protocol: an exact law, an exact epsilon, whole-numbered sampling. The private
 ranking puts the larger score first and equal scores in public order. A public prior over the private
 scores, given as draws, says what can be won at all, and from which epsilon on.
 """
@@ -19,7 +19,7 @@ from tacit.errors import BadInput
 from tacit.privacy.randomness import WordSource
 
 
-class PrivateChoice(Protocol):
+class ChoiceLaw(Protocol):
     """A law over `candidates`, in public order: 0 is the best public score, and ties go to the smaller number.
 
     Private scores have the candidates along their last axis. What is sampled is whole numbers out of 2^64, and
@@ -103,7 +103,7 @@ class Stakes:
         return (value - self.public_best) / gain if gain > 0 else math.nan
 
 
-def expected_score(choice: PrivateChoice, draws: ArrayLike) -> float:
+def expected_score(choice: ChoiceLaw, draws: ArrayLike) -> float:
     """The mean score of what is chosen: over the choice by its exact law, over the scores by the draws."""
     scores = check_draws(draws)
     return float((choice.pmf(scores) * scores).sum(axis=1).mean())

@@ -15,7 +15,7 @@ from tacit.arrays import Floats
 from tacit.deliver.auction.blocks import make_offers
 from tacit.deliver.auction.market import private_scores
 from tacit.deliver.protocol.prices import Rules
-from tacit.privacy.choice.choice import PrivateChoice
+from tacit.privacy.choice.choice import ChoiceLaw
 from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.noisy_max import NoisyMax
 from tacit.privacy.choice.scores import Clipped, Scaled
@@ -140,7 +140,7 @@ def _values(market: StudyMarket, contestant: ChoiceContestant, public: Floats, p
     """The expected private score at every epsilon, by the exact law."""
     count = len(private)
 
-    def law(epsilon: float) -> PrivateChoice:
+    def law(epsilon: float) -> ChoiceLaw:
         if contestant is RR:
             return TopChoice.for_epsilon(epsilon, count, count, 1)
         if contestant is CONTESTANTS[1]:

@@ -22,7 +22,7 @@ from scipy.special import expit
 from tacit.arrays import Floats
 from tacit.data.generators.markets import Market
 from tacit.data.generators.worlds import seeded_generator
-from tacit.privacy.choice.choice import PrivateChoice, Stakes, expected_score
+from tacit.privacy.choice.choice import ChoiceLaw, Stakes, expected_score
 from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.noisy_max import NoisyMax
 from tacit.privacy.choice.optimal_floors import best_floors
@@ -157,7 +157,7 @@ def shares_of(requests: Sequence[ScoredRequest]) -> dict[Key, MeasuredValue]:
     return found
 
 
-def _laws(request: ScoredRequest, epsilon: float) -> dict[str, PrivateChoice]:
+def _laws(request: ScoredRequest, epsilon: float) -> dict[str, ChoiceLaw]:
     size = len(request.public)
     widths = [bound * float(request.public[0]) for bound in BOUNDS]
     public = tuple(request.public.tolist())

@@ -11,7 +11,7 @@ import numpy as np
 
 from tacit.arrays import Floats
 from tacit.data.generators.worlds import seeded_generator
-from tacit.privacy.choice.choice import PrivateChoice, check_draws
+from tacit.privacy.choice.choice import ChoiceLaw, check_draws
 from tacit.privacy.choice.noise import Noise
 from tacit.privacy.choice.noisy_max import NoisyMax
 from tacit.privacy.choice.scores import Scaled
@@ -112,7 +112,7 @@ def expected_scores(sets: Floats, plan_on: Floats) -> dict[tuple[str, float], Fl
     means = ordered_means(plan_on)
     found = {}
     for epsilon in EPSILONS:
-        laws: dict[str, PrivateChoice] = {
+        laws: dict[str, ChoiceLaw] = {
             RR: TopChoice.for_epsilon(epsilon, size, size, 1),
             SNM: NoisyMax.nominal(Noise.EXPONENTIAL, Scaled(size), epsilon),
             OURS: best_exchangeable_plan(means, epsilon).mechanism(epsilon),

@@ -16,7 +16,7 @@ import numpy as np
 from tacit.arrays import Floats
 from tacit.data.generators.worlds import seeded_generator
 from tacit.deliver.server.shrinkage import Shrinkage
-from tacit.privacy.choice.choice import PrivateChoice
+from tacit.privacy.choice.choice import ChoiceLaw
 from tacit.privacy.choice.top_choice import TopChoice, best_top_plan
 from tacit.train.evaluation.intervals import MeasuredValue
 from tacit_lab.studies.contexts import bootstrap
@@ -131,7 +131,7 @@ def group_requests(trial: VisitsTrial) -> Iterator[DisclosedRequests]:
                 yield DisclosedRequests(tests, likely[:, ads], block.rate[at][:, ads], place)
 
 
-def click_chances(request: DisclosedRequests, law: PrivateChoice | None) -> Floats:
+def click_chances(request: DisclosedRequests, law: ChoiceLaw | None) -> Floats:
     """(tests,) how likely the clicked ad is shown; without a law the best is."""
     if law is None:
         picked = request.private.argmax(axis=1)
@@ -140,7 +140,7 @@ def click_chances(request: DisclosedRequests, law: PrivateChoice | None) -> Floa
     return np.asarray(np.where(request.wanted >= 0, pmf[np.arange(len(pmf)), request.wanted], 0.0))
 
 
-def _laws(request: DisclosedRequests) -> Iterator[PrivateChoice | None]:
+def _laws(request: DisclosedRequests) -> Iterator[ChoiceLaw | None]:
     """In the order of ARMS."""
     size = request.private.shape[1]
     yield TopChoice.for_epsilon(1, size, 1, 1)  # the publicly best, whatever the scores
