@@ -18,13 +18,11 @@ from tacit.deliver.auction.market import (
     Arm,
     choose_block,
     measure,
-    measure_noisy_prices,
     private_scores,
     show_block,
 )
 from tacit.deliver.auction.metrics import METRICS, MetricTotals, metric_values, user_groups
 from tacit.deliver.auction.noisy_choices import NoisyMaxRule
-from tacit.deliver.auction.noisy_prices import NoisyPrice
 from tacit.deliver.protocol.prices import BillingEvent, Rules, SecondPrice
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
@@ -232,19 +230,6 @@ def test_generated_markets_stream() -> None:
 def test_only_arms_without_a_bound_are_called_so() -> None:
     found = measure([smooth_block(3, 20)], {name: Arm(rule) for name, rule in RULES.items()})
     assert found.measured_only == {"gumbel", "flip", "laplace"}
-
-
-def test_noisy_prices_cost_what_they_say() -> None:
-    block = smooth_block(3, 200)
-    price = NoisyPrice(1.5, 0.001, 0.5)
-    totals, epsilon = measure_noisy_prices([block], Arm(TopChoiceRule(2.0)), price, Simulation(1).words)
-    assert epsilon == pytest.approx(3.5, abs=1e-9)
-    means = dict(zip(METRICS, totals.means.tolist(), strict=True))
-    assert means["revenue"] > 0
-    assert means["surplus"] == pytest.approx(means["welfare"] - means["revenue"])
-    drawn = measure([block], {"arm": Arm(TopChoiceRule(2.0))}, words=Simulation(1).words)  # the same choices
-    assert means["welfare"] == pytest.approx(drawn.mean("arm", "welfare"))
-    assert means["revenue"] != pytest.approx(drawn.mean("arm", "revenue"))
 
 
 def test_logged_clicks_are_what_is_measured() -> None:

@@ -25,7 +25,6 @@ from tacit.deliver.auction.blocks import (
 )
 from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopChoiceRule
 from tacit.deliver.auction.market import Arm, choose_block, make_impressions, show_block
-from tacit.deliver.auction.noisy_prices import NoisyPrice, NoisyPrices, noisy_prices
 from tacit.deliver.protocol import prices
 from tacit.deliver.protocol.prices import BillingEvent, FirstPrice, PriceRule, Rules, SecondPrice
 from tacit.entropy import Simulation
@@ -169,98 +168,15 @@ def test_the_two_ends() -> None:
     assert not public.any()
 
 
-def test_noisy_prices_are_too_high_on_average_and_cost_epsilon() -> None:
-    """Without noise all prices are 500."""
-    count = 4000
-    offsets = np.arange(count + 1) * 2
-    bids, rates = np.tile([1000, 500], count), np.full(2 * count, 0.1)
-    block = AuctionBlock(PublicCandidates(offsets, bids, Rates(rates)), Rates(rates))
-    offers = make_offers(block.public, Rules())
-    best = np.zeros(count, np.int64)
-    noisy = noisy_prices(block, offers, best, NoisyPrice(20.0, 0.02, 0.2), Simulation("noisy").words)
-    first = noisy.noisy_micros
-    assert offers.price_micros[0] == 500
-    assert first.mean() - 500 > 6.5 * first.std() / np.sqrt(count)  # one false alarm in 1e10
-    with pytest.raises(TypeError):
-        NoisyPrice(lowest_rate=0.02, highest_rate=0.2)  # type: ignore[call-arg]
-    with pytest.raises(BadInput, match="public data alone"):
-        Rules(NoisyPrice(1.0, 0.1, 0.2))  # type: ignore[arg-type]
-    own = make_offers(block.public, Rules(FirstPrice()))
-    with pytest.raises(BadInput, match="second price per click"):
-        noisy_prices(block, own, best, NoisyPrice(1.0, 0.1, 0.2), Simulation(1).words)
-
-
-UP, DOWN = 2**63 + 1, 2**63  # words of Laplace noise ln 2 above and below, in scales
-
-
-def _noisy(private: list[float], price: NoisyPrice, rules: Rules, chosen: list[int]) -> NoisyPrices:
-    """Two candidates of bids 2000 and 1000; the rate of the one shown is noised up, that of the other down."""
-    public = PublicCandidates(np.array([0, 2]), np.array([2000, 1000]), Rates(np.array([0.2, 0.2])))
-    draws = iter([UP, DOWN])
-    return noisy_prices(
-        AuctionBlock(public, Rates(np.array(private))),
-        make_offers(public, rules),
-        np.array(chosen),
-        price,
-        lambda count: np.full(count, next(draws), np.uint64),
-    )
-
-
-def test_a_noisy_price_by_hand() -> None:
-    price = NoisyPrice(10.0, 0.01, 0.5)  # noise of scale 0.1
-    noisy = _noisy([0.2, 0.3], price, Rules(), [0])
-    assert noisy.noisy_micros.tolist() == [math.floor(1000 * (0.3 - 0.1 * LN2) / (0.2 + 0.1 * LN2))]
-    assert noisy.rows.tolist() == noisy.auctions.tolist() == [0]
-    reserve = _noisy([0.2, 0.3], price, Rules(reserve_micros=90), [1])  # public, so only the own rate has noise
-    assert reserve.noisy_micros.tolist() == [math.floor(90 / (0.3 + 0.1 * LN2))]
-
-
-def test_rates_above_the_highest_all_price_alike() -> None:
-    price = NoisyPrice(10.0, 0.01, 0.3)
-    dues = [_noisy(rates, price, Rules(), [0]).noisy_micros.tolist() for rates in ([0.3, 0.3], [0.9, 1.0])]
-    assert dues[0] == dues[1] == [math.floor(1000 * (0.3 - 0.06 * LN2) / 0.3)]
-
-
-def test_only_what_is_shown_gets_a_noisy_price() -> None:
-    price = NoisyPrice(10.0, 0.01, 0.5)
-    assert not len(_noisy([0.2, 0.3], price, Rules(), [-1]).rows)
-    abstaining = Rules(empty_worth_micros=300.0)  # between the two
-    assert not len(_noisy([0.2, 0.3], price, abstaining, [1]).rows)
-    assert _noisy([0.2, 0.3], price, abstaining, [2]).rows.tolist() == [1]
-    with pytest.raises(BadInput, match="one beyond"):
-        _noisy([0.2, 0.3], price, Rules(), [2])
-    block = smooth_block(3, 50)
-    offers = make_offers(block.public, Rules())
-    chosen = offers.sizes // 2
-    shown = offers.offsets[:-1] + chosen
-    read = np.concatenate([offers.rows[shown], offers.setter[shown]])
-    blank = np.zeros_like(block.private.click)
-    blank[read[read >= 0]] = block.private.click[read[read >= 0]]
-    both = [
-        noisy_prices(AuctionBlock(block.public, Rates(rates)), offers, chosen, price, Simulation(1).words)
-        for rates in (block.private.click, blank)
-    ]
-    np.testing.assert_array_equal(both[0].noisy_micros, both[1].noisy_micros)
-
-
-def test_one_row_priced_by_the_reserve_has_a_noisy_price() -> None:
-    public = PublicCandidates(np.array([0, 1]), np.array([1000]), Rates(np.array([0.5])))
-    block = AuctionBlock(public, Rates(np.array([0.5])))
-    price, words = NoisyPrice(1e6, 0.1, 0.9), Simulation(1).words
-    offers = make_offers(public, Rules(reserve_micros=100))
-    assert noisy_prices(block, offers, np.zeros(1, np.int64), price, words).noisy_micros[0] in (199, 200)
-
-
-def test_no_bill_takes_a_noisy_price() -> None:
+def test_no_bill_takes_prices_of_what_was_not_shown() -> None:
     block = smooth_block(3, 20)
     offers = make_offers(block.public, Rules())
-    noisy = noisy_prices(block, offers, np.zeros(20, np.int64), NoisyPrice(1.0, 0.01, 0.5), Simulation(1).words)
-    assert not isinstance(noisy, Offers)
-    assert not hasattr(noisy, "shown")
-    with pytest.raises(BadInput, match="shown at public prices, got NoisyPrices"):
-        make_impressions(block, Rules(), noisy)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="impressions at public prices, got NoisyPrices"):
-        charge(noisy)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="shown at public prices, got Offers"):
+        make_impressions(block, Rules(), offers)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="impressions at public prices, got Offers"):
+        charge(offers)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="public data alone"):
+        Rules("second price")  # type: ignore[arg-type]
 
 
 def refused(bids: list[int], clicks: list[float], offsets: list[int]) -> PublicCandidates:

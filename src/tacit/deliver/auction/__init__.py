@@ -5,7 +5,6 @@ logs              blocks from a generated market or a Parquet log, as they strea
 choices           greedy, non-personalised, top-m randomized response
 planned_choices   plans for blocks, as choice rules
 noisy_choices     noisy max, for comparison only
-noisy_prices      prices with noise on private data, for comparison only
 metrics, market   clicks, surplus, revenue and welfare with standard errors, over a stream of blocks
 devices           the device's own choice, for many devices and visits
 incentives        what bidders gain by bidding less than their value

@@ -24,7 +24,6 @@ from tacit.arrays import Floats, Integers
 from tacit.deliver.auction.blocks import EVENT_CODES, AuctionBlock, BidEvent, BidEvents, Offers, make_offers
 from tacit.deliver.auction.choices import ChoiceRule, TopChoiceRule, expect_fit_to_show, expect_within_budget
 from tacit.deliver.auction.metrics import METRICS, MetricTotals, metric_values
-from tacit.deliver.auction.noisy_prices import NoisyPrice, noisy_prices
 from tacit.deliver.protocol.prices import BillingEvent, Rules, setter_codes
 from tacit.errors import BadInput
 from tacit.kernels.auctions import ShownCandidates, run_auctions
@@ -108,25 +107,6 @@ def measure(
         totals.add(np.concatenate(found, axis=1), block.user)
     measured_only = frozenset(name for name, arm in arms.items() if arm.choice.measured_only)
     return MarketResults(tuple(arms), totals, most, measured_only)
-
-
-def measure_noisy_prices(
-    blocks: Iterable[AuctionBlock], arm: Arm, price: NoisyPrice, words: WordSource
-) -> tuple[MetricTotals, float]:
-    """Metrics at noisy prices, for comparison only, and the epsilon that an impression costs with them.
-
-    Choices are drawn, and only what was chosen gets a noisy price: one per request, as its epsilon is for.
-    """
-    totals, most = MetricTotals(len(METRICS)), 0.0
-    for block in blocks:
-        offers = make_offers(block.public, arm.rules)
-        most = max(most, float(arm.choice.epsilon(offers).max(initial=0.0)))
-        chosen = arm.choice.choose(offers, private_scores(block, offers), words)
-        noisy = noisy_prices(block, offers, chosen, price, words)
-        prices = offers.price_micros.copy()
-        prices[offers.offsets[noisy.auctions] + chosen[noisy.auctions]] = noisy.noisy_micros
-        totals.add(_drawn(offers, metric_values(block, offers, prices), chosen), block.user)
-    return totals, most + price.epsilon
 
 
 def choose_block(

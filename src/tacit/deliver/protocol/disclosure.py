@@ -101,8 +101,6 @@ class Requirement:
         return safe
 
 
-PrivacySetting = DisclosureLevel | Requirement
-
 NOTHING = "nothing"
 """The name of the entry that discloses nothing."""
 
