@@ -14,7 +14,13 @@ import tacit
 ROOT = Path(tacit.__file__).parent
 HEADS = ("Guarantee", "Neighbours", "Assumes", "Source")
 
-ROOMS = ("privacy/choice", "deliver/protocol", "deliver/device", "deliver/auction")
+ROOMS = (
+    "privacy/choice",
+    "deliver/protocol",
+    "deliver/device",
+    "deliver/auction",
+    "../tacit_lab/studies/choice/bandits.py",
+)
 """Where everything that chooses or pays must say what it promises."""
 
 MAKES_A_CHOICE = {"choose", "spend"}

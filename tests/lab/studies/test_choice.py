@@ -27,7 +27,6 @@ from tacit.deliver.auction.incentives import BidShading
 from tacit.deliver.auction.market import Arm, MarketResults, measure, private_scores
 from tacit.deliver.auction.metrics import metric_values
 from tacit.deliver.auction.planned_choices import budget_rule, forecast_block, planned_rule
-from tacit.deliver.device.exploration import Regret
 from tacit.deliver.device.wallet import BudgetPolicy
 from tacit.deliver.protocol.forecasts import Spread
 from tacit.deliver.protocol.prices import BillingEvent, Rules, SecondPrice
@@ -50,6 +49,7 @@ from tacit_lab.studies.choice import (
     shuffling,
     slots,
 )
+from tacit_lab.studies.choice.bandits import Regret
 from tacit_lab.studies.choice.contestants import (
     CLIPPED,
     EPSILONS,

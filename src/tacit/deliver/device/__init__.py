@@ -5,5 +5,4 @@ scores        what each ad of a menu is worth by all that the device knows
 wallet        what the device may spend in a window, has spent, and where to spend it
 choice        the choice that is reported: among the menu's ads, with differential privacy
 local_choice  the choice that is never reported: exact, and among cached ads too
-exploration   scores that explore, which costs no further epsilon
 """

@@ -11,7 +11,7 @@ scores              figure 10
 market_statistics   figures 11, 12
 mixing              figure 13
 shuffling           appendix B
-exploration         appendix C
+exploration         appendix C; bandits: devices that learn by themselves, and their regret
 frontier            ours: under the bound for any mechanism
 calibration         ours: where RR and SNM spend the same
 budget, slots, cohorts   ours: ten requests, three slots, how many are really hidden

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tacit.deliver.auction.metrics import REACH
-from tacit.deliver.device.exploration import Bandit, ExplorationMethod, Regret, regret_curve
 from tacit.entropy import Simulation
 from tacit.privacy.choice.top_choice import TopChoice
 from tacit.train.evaluation.intervals import LEVEL, MeasuredValue
+from tacit_lab.studies.choice.bandits import Bandit, ExplorationMethod, Regret, regret_curve
 from tacit_lab.studies.choice.lifts import interval_around, write_outcome
 from tacit_lab.studies.choice.markets import PAPER, SEEDS
 from tacit_lab.studies.plotting import Mechanism, Panel, Series

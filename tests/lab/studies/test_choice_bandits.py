@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from tacit.deliver.device.exploration import Bandit, exploration_scores, regret_curve
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.privacy.choice.top_choice import TopChoice
+from tacit_lab.studies.choice.bandits import Bandit, exploration_scores, regret_curve
 
 BANDIT = Bandit(arms=4, gap=1.0)
 
