@@ -35,10 +35,10 @@ from tacit.deliver.device.wallet import BudgetPolicy
 from tacit.deliver.protocol.forecasts import Spread
 from tacit.deliver.protocol.menu import BYTES_AN_AD, Menu
 from tacit.deliver.protocol.plans import Planner
-from tacit.deliver.server.bids import Bid
 from tacit.deliver.server.candidates import CandidateServer
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.deliver.server.selection import candidates_for_load
+from tacit.deliver.server.values import Bid
 from tacit.errors import LedgerConflict
 from tacit.gather.client.contributions import Event
 from tacit.gather.estimate.plan import plan_run as plan_counts

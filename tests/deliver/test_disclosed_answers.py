@@ -15,9 +15,9 @@ from tacit.deliver.protocol.cuts import (
     nodes_by_name,
 )
 from tacit.deliver.protocol.disclosure import Requirement
-from tacit.deliver.server.bids import Bid
 from tacit.deliver.server.candidates import CandidateServer
 from tacit.deliver.server.shrinkage import BackOff
+from tacit.deliver.server.values import Bid
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Node, Sequence

@@ -23,15 +23,20 @@ from tacit.deliver.auction.devices import (
     choose_for_devices,
 )
 from tacit.deliver.auction.market import Arm, choose_block
-from tacit.deliver.device.choice import PrivateChoice, choose_privately, prepare_choice
+from tacit.deliver.device.choice import (
+    HistoryRates,
+    PrivateChoice,
+    choose_privately,
+    device_scores,
+    prepare_choice,
+)
 from tacit.deliver.device.context import ClickHistory, DeviceContext
-from tacit.deliver.device.scores import HistoryRates, device_scores
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet, Wallets
 from tacit.deliver.protocol.forecasts import Spread, forecast_gains
 from tacit.deliver.protocol.menu import NOTHING, Menu
 from tacit.deliver.protocol.plans import Planner
 from tacit.deliver.protocol.prices import FirstPrice, Rules
-from tacit.deliver.server.prices import price_menu
+from tacit.deliver.server.candidates import price_menu
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, BudgetExceeded, EntropyMisuse
 from tacit.privacy.units import Window

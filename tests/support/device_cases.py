@@ -13,7 +13,7 @@ from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.wallet import Wallet
 from tacit.deliver.protocol.menu import Menu
 from tacit.deliver.protocol.prices import BillingEvent, Rules, SecondPrice
-from tacit.deliver.server.prices import price_menu
+from tacit.deliver.server.candidates import price_menu
 from tacit.privacy.randomness import Source
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Node, Sequence

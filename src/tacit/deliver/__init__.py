@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from tacit.deliver.auction.logs import AuctionLogColumns, generated_blocks, logged_blocks
     from tacit.deliver.auction.market import Arm, measure, show_block
     from tacit.deliver.auction.planned_choices import forecast_block, planned_rule
-    from tacit.deliver.device.choice import choose_privately, plan_request, prepare_choice
+    from tacit.deliver.device.choice import HistoryRates, choose_privately, plan_request, prepare_choice
     from tacit.deliver.device.context import ClickHistory, DeviceContext
     from tacit.deliver.device.local_choice import choose_locally
-    from tacit.deliver.device.scores import HistoryRates
     from tacit.deliver.device.wallet import BudgetPolicy, Wallet
     from tacit.deliver.protocol.cuts import CutBlock, finest_cut, finest_cut_with_remainders
     from tacit.deliver.protocol.disclosure import CutMenu, Requirement
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
     from tacit.deliver.protocol.menu import Menu
     from tacit.deliver.protocol.plans import ChoicePlan, Planner, plan_choice
     from tacit.deliver.protocol.prices import FirstPrice, Rules, SecondPrice
-    from tacit.deliver.server.bids import Bid
     from tacit.deliver.server.candidates import CandidateServer
     from tacit.deliver.server.choice_logs import choice_table, debias_choices
     from tacit.deliver.server.moment_shrinkage import MomentShrinkage
     from tacit.deliver.server.selection import IncrementalSelection, candidates_for_load, select_ads
     from tacit.deliver.server.shrinkage import BackOff, Shrinkage
+    from tacit.deliver.server.values import Bid
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -49,10 +48,9 @@ else:
             "auction.logs": "AuctionLogColumns generated_blocks logged_blocks",
             "auction.market": "Arm measure show_block",
             "auction.planned_choices": "forecast_block planned_rule",
-            "device.choice": "choose_privately plan_request prepare_choice",
+            "device.choice": "HistoryRates choose_privately plan_request prepare_choice",
             "device.context": "ClickHistory DeviceContext",
             "device.local_choice": "choose_locally",
-            "device.scores": "HistoryRates",
             "device.wallet": "BudgetPolicy Wallet",
             "protocol.cuts": "CutBlock finest_cut finest_cut_with_remainders",
             "protocol.disclosure": "CutMenu Requirement",
@@ -60,12 +58,12 @@ else:
             "protocol.menu": "Menu",
             "protocol.plans": "ChoicePlan Planner plan_choice",
             "protocol.prices": "FirstPrice Rules SecondPrice",
-            "server.bids": "Bid",
             "server.candidates": "CandidateServer",
             "server.choice_logs": "choice_table debias_choices",
             "server.moment_shrinkage": "MomentShrinkage",
             "server.selection": "IncrementalSelection candidates_for_load select_ads",
             "server.shrinkage": "BackOff Shrinkage",
+            "server.values": "Bid",
         },
     )
 

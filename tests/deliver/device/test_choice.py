@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.bill.charges import charge
-from tacit.deliver.device.choice import choose_privately, prepare_choice
+from tacit.deliver.device.choice import HistoryRates, choose_privately, device_scores, prepare_choice
 from tacit.deliver.device.context import ClickHistory
 from tacit.deliver.device.local_choice import AdCache, CachedAd, choose_locally
-from tacit.deliver.device.scores import HistoryRates, device_scores
 from tacit.deliver.device.wallet import BudgetPolicy
 from tacit.deliver.protocol.forecasts import Spread, scenarios
 from tacit.deliver.protocol.menu import NOTHING, Menu

@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.deliver.device.choice import PrivateChoice, choose_privately, prepare_choice
+from tacit.deliver.device.choice import (
+    HistoryRates,
+    PrivateChoice,
+    choose_privately,
+    device_scores,
+    prepare_choice,
+)
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.local_choice import AdCache, CachedAd, choose_locally
-from tacit.deliver.device.scores import HistoryRates, device_scores
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet
 from tacit.deliver.protocol.forecasts import Spread
 from tacit.deliver.protocol.menu import NOTHING

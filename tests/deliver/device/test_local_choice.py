@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tacit.deliver.device.choice import HistoryRates
 from tacit.deliver.device.context import ClickHistory
 from tacit.deliver.device.local_choice import AdCache, CachedAd
-from tacit.deliver.device.scores import HistoryRates
 from tacit.errors import BadInput
 from tests.support.device_cases import ALL_LEVELS, here, node, old_quarter
 

@@ -11,11 +11,11 @@ import pytest
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.local_choice import choose_locally
 from tacit.deliver.protocol.menu import NOTHING
-from tacit.deliver.server.bids import Bid
 from tacit.deliver.server.candidates import CandidateServer
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.deliver.server.selection import IncrementalSelection
 from tacit.deliver.server.shrinkage import BackOff, Shrinkage
+from tacit.deliver.server.values import Bid
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Node, Sequence

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from tacit.deliver.server.bids import Bid, Payments, expect_bids, most_specific_bid
 from tacit.deliver.server.selection import select_ads
-from tacit.deliver.server.values import ContextValues
+from tacit.deliver.server.values import Bid, ContextValues, Payments, expect_bids, most_specific_bid
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Hierarchy, Lattice, Sequence, is_coarser

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tacit.arrays import Floats, Integers
-from tacit.deliver.device.choice import PrivateChoice, planner_for
-from tacit.deliver.device.scores import device_scores
+from tacit.deliver.device.choice import PrivateChoice, device_scores, planner_for
 from tacit.deliver.device.wallet import BudgetPolicy, Wallets
 from tacit.deliver.protocol.forecasts import forecast_gains
 from tacit.deliver.protocol.menu import Menu

@@ -1,8 +1,7 @@
 """The device: the best ad for the exact context and the person's own history, chosen so that little is told.
 
 context       the device's own nodes, the one that it disclosed, and its person's clicks
-scores        what each ad of a menu is worth by all that the device knows
 wallet        what the device may spend in a window, has spent, and where to spend it
-choice        the choice that is reported: among the menu's ads, with differential privacy
+choice        the choice that is reported: private scores, and one of the menu's ads with differential privacy
 local_choice  the choice that is never reported: exact, and among cached ads too
 """

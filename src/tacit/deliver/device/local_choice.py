@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tacit import expect
+from tacit.deliver.device.choice import HistoryRates
 from tacit.deliver.device.context import ClickHistory, DeviceContext
-from tacit.deliver.device.scores import HistoryRates
 from tacit.deliver.protocol.menu import NOTHING, Menu, check_floor
 from tacit.errors import BadInput
 from tacit.kernels.auctions import MOST_MICROS

@@ -1,9 +1,8 @@
 """The ad server: which few ads to send to a device that disclosed no more than a node of the hierarchy.
 
-estimates, count_noise, shrinkage, moment_shrinkage   click rates from exact or noisy counts
-bids, values, selection, candidates                   what ads pay and are worth, which k to send, the answer
-prices                                                menus ranked and priced by public scores
-choice_logs                                           what may be exported of choices, and counts from them
+estimates, shrinkage, moment_shrinkage   click rates from exact or noisy counts
+values, selection, candidates            what ads pay and are worth, which k to send, the answer and its prices
+choice_logs                              what may be exported of choices, and counts from them
 
 Source: Hardt and Nath, Privacy-aware personalization for mobile advertising, CCS 2012, sections 3.2 and 3.3.
 """

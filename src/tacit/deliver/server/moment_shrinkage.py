@@ -14,22 +14,20 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tacit.arrays import Floats, Integers
-from tacit.deliver.server.count_noise import (
-    Opportunities,
-    excess_variance,
-    plain_residual,
-    residual,
-    variance_after_clipping,
-)
 from tacit.deliver.server.estimates import (
     Frame,
+    Opportunities,
     PairFrame,
     RateEstimate,
     RateState,
     combine_parents,
     descend,
     estimate_cells,
+    excess_variance,
     overall_rate,
+    plain_residual,
+    residual,
+    variance_after_clipping,
 )
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels

@@ -20,8 +20,14 @@ from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.arrays import Floats, Integers
-from tacit.deliver.server.bids import expect_ads, expect_numpy
-from tacit.deliver.server.values import ROUNDING, ContextValues, expect_weight, gains_alone
+from tacit.deliver.server.values import (
+    ROUNDING,
+    ContextValues,
+    expect_ads,
+    expect_numpy,
+    expect_weight,
+    gains_alone,
+)
 from tacit.errors import BadInput
 from tacit.expect import Number
 from tacit.kernels.checks import ANY, expect_array, expect_below

@@ -12,14 +12,17 @@ import numpy as np
 
 from tacit import expect
 from tacit.arrays import Floats, Integers
-from tacit.deliver.server.count_noise import (
+from tacit.deliver.server.estimates import (
+    Frame,
     Opportunities,
+    RateEstimate,
+    RateState,
+    estimate_cells,
     excess_variance,
     plain_residual,
     residual,
     variance_after_clipping,
 )
-from tacit.deliver.server.estimates import Frame, RateEstimate, RateState, estimate_cells
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.counts import Counts

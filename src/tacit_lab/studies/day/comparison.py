@@ -20,8 +20,7 @@ from tacit.arrays import Floats
 from tacit.cleanroom.model.learning import predict
 from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Town, disclosed_moments
 from tacit.deliver.auction.devices import PublicDevices
-from tacit.deliver.device.choice import planner_for
-from tacit.deliver.device.scores import device_scores
+from tacit.deliver.device.choice import device_scores, planner_for
 from tacit.deliver.server.choice_logs import choice_table, debias_choices
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.entropy import Simulation

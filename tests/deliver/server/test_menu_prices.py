@@ -14,7 +14,7 @@ from tacit.deliver.auction.blocks import make_offers
 from tacit.deliver.auction.market import make_impressions
 from tacit.deliver.protocol.menu import NOTHING
 from tacit.deliver.protocol.prices import BillingEvent, FirstPrice, PriceRule, Rules, SecondPrice
-from tacit.deliver.server.prices import price_menu
+from tacit.deliver.server.candidates import price_menu
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY
 from tacit.schema.impressions import NO_BIDDER, OWN_BID, RESERVE_PRICE
