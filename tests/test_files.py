@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from tacit import files
+from tacit.bill.charges_file import write_charges
 from tacit.cleanroom.protocol.audit_log import sign_receipt
 from tacit.cleanroom.protocol.signatures import new_key, public_key
-from tacit.commands.simulate_output import write_charges
 from tacit.data.columns import ColumnsWriter
 from tacit.deliver.auction.choices import TopChoiceRule
-from tacit.deliver.auction.market import Arm
+from tacit.deliver.auction.market import Arm, show_block
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput
 from tacit.privacy.budget import Budget
@@ -64,7 +64,8 @@ def test_a_prepared_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_charges(tmp_path: Path, ending: str) -> None:
     place = tmp_path / f"charges.{ending}"
-    write_charges([smooth_block(1, 20)], Arm(TopChoiceRule(2.0)), Simulation("bill").words, place, pa.int64())
+    shown = show_block(smooth_block(1, 20), Arm(TopChoiceRule(2.0)), Simulation("bill").words)
+    write_charges([shown], place, pa.int64())
     assert mode(place) == 0o600
 
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tacit.cli import main
-from tacit.commands.simulate_config import LoggedMarket, load_simulation
-from tacit.commands.simulate_market import read_auction_blocks
 from tacit.deliver.auction.blocks import BidEvent
+from tacit.deliver.auction.config import load_simulation
+from tacit.deliver.auction.logs import AuctionLog
 
 COLUMNS = """
 [market]
@@ -108,17 +108,17 @@ def test_the_table_names_both_ends_and_their_lifts(config: Any, capsys: pytest.C
 def test_bid_kinds_come_from_a_column_in_the_order_of_the_rows(config: Any, monkeypatch: Any) -> None:
     kinds = 'bid_kind = "kind"\nconversion = "sale"\nprivate_conversion = "device_sale"\n'
     market = load_simulation(config(COLUMNS + kinds)).market
-    assert isinstance(market, LoggedMarket)
+    assert isinstance(market, AuctionLog)
 
     def read(rows: int) -> tuple[int, list[int], list[float]]:
-        pieces = [piece.public for piece in read_auction_blocks(market, rows)]
+        pieces = [piece.public for piece in market.blocks(rows)]
         codes = np.concatenate([np.asarray(piece.bids_for) for piece in pieces]).tolist()
         return len(pieces), codes, np.concatenate([piece.event_rate for piece in pieces]).tolist()
 
     _, codes, rates = read(100)
     assert [str(list(BidEvent)[code]) for code in codes] == log()["kind"].to_pylist()
     assert rates == pytest.approx([0.05, 0.02, 0.04, 1.0, 0.002, 0.01])
-    monkeypatch.setattr("tacit.commands.simulate_market.ROWS_PER_BLOCK", 1)
+    monkeypatch.setattr("tacit.deliver.auction.logs.ROWS_PER_BLOCK", 1)
     pieces, again, _ = read(2)
     assert pieces > 2
     assert again == codes
@@ -354,11 +354,9 @@ def test_a_log_whose_auctions_are_torn_is_told(
     config: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torn = log().take([0, 2, 1, 3, 5, 4])
+    whole = AuctionLog.blocks
     for rows in (100, 1):
-        monkeypatch.setattr(
-            "tacit.commands.simulate_market.read_auction_blocks",
-            lambda market, n=rows: read_auction_blocks(market, n),
-        )
+        monkeypatch.setattr(AuctionLog, "blocks", lambda log, n=rows: whole(log, n))
         assert main(["simulate", config(COLUMNS + CHOICES, torn)]) == 0
         said = capsys.readouterr().err
         assert "3 of 6 auctions have an id that came before" in said

@@ -192,7 +192,7 @@ def _train(files: Whole) -> Kind:
 
 
 def _simulate(files: Whole) -> Kind:
-    from tacit.commands.simulate_config import load_simulation
+    from tacit.deliver.auction.config import load_simulation
 
     return Kind(files.market / "market.toml", lambda: load_simulation(files.market / "market.toml"))
 

@@ -1,6 +1,7 @@
 """Billing: exact charges from public prices.
 
-`charges`  from `Impressions` to `Charges`: a `Charge` per impression, in whole micros, with its `ChargeReason`
+charges       from `Impressions` to `Charges`: a `Charge` per impression, whole micros, with its `ChargeReason`
+charges_file  the same as a file, written as impressions come
 """
 
 from typing import TYPE_CHECKING
@@ -9,12 +10,14 @@ from tacit.exports import front_door
 
 if TYPE_CHECKING:
     from tacit.bill.charges import Charge, ChargeReason, Charges, charge
+    from tacit.bill.charges_file import CampaignBill, ChargesFile, write_charges
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
             "charges": "Charge ChargeReason Charges charge",
+            "charges_file": "CampaignBill ChargesFile write_charges",
         },
     )
 
-__all__ = ["Charge", "ChargeReason", "Charges", "charge"]
+__all__ = ["CampaignBill", "Charge", "ChargeReason", "Charges", "ChargesFile", "charge", "write_charges"]

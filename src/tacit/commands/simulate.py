@@ -13,10 +13,14 @@ from tacit.commands.output import Subparsers, add_json_flag, print_json, print_t
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tacit.commands.simulate_config import SimulationConfig
-    from tacit.commands.simulate_output import ChargesFile
+    from tacit.bill.charges_file import ChargesFile
     from tacit.deliver.auction.blocks import AuctionBlock
+    from tacit.deliver.auction.config import ChargesConfig, SimulationConfig
     from tacit.deliver.auction.market import Arm, MarketResults
+
+    Stream = Callable[[], Iterator[AuctionBlock]]
+
+FILE_KEY = "charges.file"
 
 ABOUT = """\
 Run a market through private choices: auctions from a Parquet log or made up, ranked and priced by public data,
@@ -80,23 +84,27 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tacit.commands.simulate_config import LoggedMarket, load_simulation
-    from tacit.commands.simulate_market import build_arms, count_rows, stream_auctions
-    from tacit.commands.simulate_output import RepeatedAuctions, check_charges_place, notes
+    from tacit.commands.simulate_output import RepeatedAuctions, notes
+    from tacit.deliver.auction.config import build_arms, load_simulation
+    from tacit.deliver.auction.logs import AuctionLog
     from tacit.deliver.auction.market import measure
     from tacit.errors import BadInput
 
     config = load_simulation(args.config)
+    market = config.market
     if config.charges is not None:
-        log = config.market.path if isinstance(config.market, LoggedMarket) else None
-        check_charges_place(config.charges, Path(args.config), log, overwrite=args.overwrite)
-    total, unit = count_rows(config)
+        log = market.path if isinstance(market, AuctionLog) else None
+        _check_place(config.charges, Path(args.config), log, overwrite=args.overwrite)
+    stream = _auctions(config, args.config)
+    total, unit = (
+        (market.count_rows(), "rows") if isinstance(market, AuctionLog) else (market.auctions, "auctions")
+    )
     arms, seen = build_arms(config), RepeatedAuctions()
     with progress_bar(f"{total:,} {unit}", total) as done:
-        results = measure(_report_blocks(seen.watch(stream_auctions(config)), unit, done), arms)
+        results = measure(_report_blocks(seen.watch(stream()), unit, done), arms)
     if results.auctions < 2:
         raise BadInput(f"{args.config}: expected at least two auctions for intervals, got {results.auctions}")
-    written = _charges(config, arms, total, unit)
+    written = _charges(config, stream, arms, total, unit)
     said = notes(config, results, seen)
     for note in said:
         print(f"tacit simulate: note: {note}", file=sys.stderr)
@@ -105,6 +113,51 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(config, results, written)
     return 0
+
+
+def _auctions(config: SimulationConfig, path: str) -> Stream:
+    """All auctions once, the same ones each time it is asked: those of the log, or made up."""
+    from tacit.config import error_prefix
+    from tacit.data.generators.markets import Campaigns, Market
+    from tacit.deliver.auction.config import GeneratedMarket
+    from tacit.deliver.auction.logs import generated_blocks
+
+    market = config.market
+    if not isinstance(market, GeneratedMarket):
+        return market.blocks
+    law = {"display": Market.taobao_like, "search": Market.search_like}[market.kind]()
+    with error_prefix(path), error_prefix("market"):
+        campaigns = Campaigns(market.campaigns, market.popularity, market.seed)
+    return lambda: generated_blocks(law.auctions(market.auctions, market.seed), campaigns.numbers)
+
+
+def _check_place(asked: ChargesConfig, config: Path, log: Path | None, *, overwrite: bool) -> None:
+    """Refuse, before any work, a file that is not ours to write: an input, one that is there, or no place."""
+    from tacit.bill.charges_file import draft_of
+    from tacit.errors import BadInput
+    from tacit.files import check_writable, explain_os_error
+
+    file = asked.file
+    for what, other in (("the configuration", config), ("the market's own log", log)):
+        if other is not None and file.exists() and other.exists() and file.samefile(other):
+            raise BadInput(f"{FILE_KEY}: expected a new file, got {file}, which is {what}")
+    if file.exists() and not (overwrite and file.is_file()):
+        raise BadInput(f"{FILE_KEY}: expected a new file, got {file}, which exists; say --overwrite")
+    check_writable(FILE_KEY, file)
+    if not file.parent.is_dir():
+        raise BadInput(
+            f"{FILE_KEY}: expected a place in a folder that exists, got {file}: make {file.parent} first"
+        )
+    try:  # some folders that say yes take no files
+        with draft_of(file).open("xb"):
+            pass
+        draft_of(file).unlink()
+    except FileExistsError:
+        pass  # left by a run that was killed; it will be replaced
+    except OSError as problem:
+        raise BadInput(
+            f"{FILE_KEY}: expected a place that can be written, got {explain_os_error(problem)}"
+        ) from None
 
 
 def _report_blocks(
@@ -118,18 +171,25 @@ def _report_blocks(
         done(seen)
 
 
-def _charges(config: SimulationConfig, arms: dict[str, Arm], total: int, unit: str) -> ChargesFile | None:
-    from tacit.commands.simulate_market import stream_auctions
-    from tacit.commands.simulate_output import auction_type, write_charges
+def _charges(
+    config: SimulationConfig, stream: Stream, arms: dict[str, Arm], total: int, unit: str
+) -> ChargesFile | None:
+    import pyarrow as pa
+
+    from tacit.bill.charges_file import write_charges
+    from tacit.deliver.auction.logs import AuctionLog
+    from tacit.deliver.auction.market import show_block
     from tacit.entropy import Entropy, Simulation
 
     asked = config.charges
     if asked is None:
         return None
     words = Entropy().words if asked.seed is None else Simulation(f"simulated choices {asked.seed}").words
+    ids = config.market.auction_type() if isinstance(config.market, AuctionLog) else pa.int64()
     with progress_bar(f"charges of {total:,} {unit}", total) as done:
-        blocks = _report_blocks(stream_auctions(config), unit, done)
-        return write_charges(blocks, arms[asked.chooser], words, asked.file, auction_type(config))
+        blocks = _report_blocks(stream(), unit, done)
+        shown = (show_block(block, arms[asked.chooser], words) for block in blocks)
+        return write_charges(shown, asked.file, ids)
 
 
 def _print(config: SimulationConfig, results: MarketResults, written: ChargesFile | None) -> None:
@@ -162,12 +222,13 @@ def _print(config: SimulationConfig, results: MarketResults, written: ChargesFil
 
 
 def _as_json(config: SimulationConfig, results: MarketResults, written: ChargesFile | None) -> dict[str, Any]:
-    from tacit.commands.simulate_output import LARGEST_BILLS, choice_record, market_title
+    from tacit.commands.simulate_output import LARGEST_BILLS, market_title
+    from tacit.deliver.auction.choices import NON_PERSONALISED
 
     record: dict[str, Any] = {
         "market": market_title(config, results),
         "auctions": results.auctions,
-        "choices": [choice_record(results, arm) for arm in results.arms],
+        "choices": [results.record(arm, NON_PERSONALISED) for arm in results.arms],
     }
     if written is not None:
         record["charges"] = {

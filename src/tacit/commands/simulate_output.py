@@ -1,171 +1,22 @@
-"""What `tacit simulate` leaves: a file of charges, figures in words and as records, and notes.
+"""What `tacit simulate` says: titles, cells of its tables, the bill, and notes.
 
-Charges are written block by block into one file: every line public, in whole micros. Notes are what a reader
-should know though it was no reason to refuse, one line each.
+Notes are what a reader should know though it was no reason to refuse, one line each.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
-
-from tacit import files
-from tacit.bill.charges import charge
-from tacit.commands.simulate_config import ChargesConfig, GeneratedMarket, LoggedMarket, SimulationConfig
+from tacit.bill.charges_file import CampaignBill, ChargesFile
 from tacit.deliver.auction.blocks import AuctionBlock
 from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
-from tacit.deliver.auction.logs import MICROS, open_auction_log
-from tacit.deliver.auction.market import Arm, MarketResults, show_block
+from tacit.deliver.auction.config import GeneratedMarket, SimulationConfig
+from tacit.deliver.auction.logs import MICROS
+from tacit.deliver.auction.market import MarketResults
 from tacit.deliver.auction.metrics import KINDS, REACH
-from tacit.errors import BadInput
-from tacit.files import check_writable, explain_os_error
-from tacit.privacy.randomness import WordSource
-from tacit.schema.impressions import DUE_ON, Impressions, price_rule_words, price_setter_words
-
-FILE_KEY = "charges.file"
-
-
-@dataclass(frozen=True)
-class CampaignBill:
-    """What one campaign was shown, and what its lines come to if all fall due."""
-
-    campaign: int
-    impressions: int
-    total_micros: int
-
-    @property
-    def mean_price_micros(self) -> float:
-        return self.total_micros / self.impressions
-
-
-@dataclass(frozen=True)
-class ChargesFile:
-    """A file of charges and what it adds up to, by campaign, the one that owes most first."""
-
-    file: Path
-    owed: tuple[CampaignBill, ...]
-
-    @property
-    def lines(self) -> int:
-        return sum(each.impressions for each in self.owed)
-
-    @property
-    def campaigns(self) -> int:
-        return len(self.owed)
-
-    @property
-    def total_micros(self) -> int:
-        return sum(each.total_micros for each in self.owed)
-
-
-def check_charges_place(asked: ChargesConfig, config: Path, log: Path | None, *, overwrite: bool) -> None:
-    """Refuse, before any work, a file that is not ours to write: an input, one that is there, or no place."""
-    file = asked.file
-    for what, other in (("the configuration", config), ("the market's own log", log)):
-        if other is not None and file.exists() and other.exists() and file.samefile(other):
-            raise BadInput(f"{FILE_KEY}: expected a new file, got {file}, which is {what}")
-    if file.exists() and not (overwrite and file.is_file()):
-        raise BadInput(f"{FILE_KEY}: expected a new file, got {file}, which exists; say --overwrite")
-    check_writable(FILE_KEY, file)
-    if not file.parent.is_dir():
-        raise BadInput(
-            f"{FILE_KEY}: expected a place in a folder that exists, got {file}: make {file.parent} first"
-        )
-    try:  # some folders that say yes take no files
-        with _draft_of(file).open("xb"):
-            pass
-        _draft_of(file).unlink()
-    except FileExistsError:
-        pass  # left by a run that was killed; it will be replaced
-    except OSError as problem:
-        raise BadInput(
-            f"{FILE_KEY}: expected a place that can be written, got {explain_os_error(problem)}"
-        ) from None
-
-
-def write_charges(
-    blocks: Iterable[AuctionBlock], arm: Arm, words: WordSource, file: Path, auction_type: pa.DataType
-) -> ChargesFile:
-    """Draw every choice once and write what it is charged; the file appears whole or not at all."""
-    building, schema = _draft_of(file), _schema(auction_type)
-    owed: dict[int, int] = {}
-    times: Counter[int] = Counter()
-    try:
-        # Who is shown what is for the file's owner alone: made so, and then written to.
-        files.open_private(building, "wb").close()
-        with _writer(building, file.suffix, schema) as writer:
-            for block in blocks:
-                shown = show_block(block, arm, words)
-                for campaign, amount in charge(shown).by_campaign.items():
-                    owed[campaign] = owed.get(campaign, 0) + amount
-                writer.write_table(_table(shown, schema))
-                numbers, counts = np.unique(shown.campaign, return_counts=True)
-                times.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-        building.replace(file)
-    finally:
-        building.unlink(missing_ok=True)
-    each = (CampaignBill(campaign, times[campaign], amount) for campaign, amount in owed.items())
-    return ChargesFile(file, tuple(sorted(each, key=lambda line: (-line.total_micros, line.campaign))))
-
-
-def auction_type(config: SimulationConfig) -> pa.DataType:
-    """Of auction ids: as the log has them, or numbers."""
-    if not isinstance(config.market, LoggedMarket):
-        return pa.int64()
-    with open_auction_log(config.market.path) as file:
-        kind = file.schema_arrow.field(config.market.names.auction).type
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _schema(auction: pa.DataType) -> pa.Schema:
-    return pa.schema(
-        [
-            ("auction", auction),
-            ("campaign", pa.int64()),
-            ("price_micros", pa.int64()),
-            ("due_on", pa.string()),
-            ("public_rank", pa.int64()),
-            ("price_set_by", pa.string()),
-            ("rule", pa.string()),
-        ]
-    )
-
-
-def _table(shown: Impressions, schema: pa.Schema) -> pa.Table:
-    assert shown.auction is not None
-    setters, which = np.unique(shown.setter, return_inverse=True)
-    named = pa.array([price_setter_words(setter) for setter in setters.tolist()], pa.string())
-    codes = pa.array(shown.due_on)
-    columns = (
-        pa.array(shown.auction, schema.field("auction").type),
-        shown.campaign,
-        shown.price_micros,
-        pa.array(DUE_ON).take(codes),
-        shown.rank + 1,
-        named.take(pa.array(which)),
-        pa.array([price_rule_words(shown.rule, due) for due in DUE_ON]).take(codes),
-    )
-    return pa.table([pa.array(column) for column in columns], schema=schema)
-
-
-def _draft_of(file: Path) -> Path:
-    return file.with_name(f".{file.name}")
-
-
-def _writer(place: Path, suffix: str, schema: pa.Schema) -> pq.ParquetWriter | pa_csv.CSVWriter:
-    if suffix == ".csv":
-        return pa_csv.CSVWriter(place, schema)
-    return pq.ParquetWriter(place, schema)
-
 
 ROUNDING = 1e-9  # of a mean: intervals below it are the rounding of doubles
 PER_THOUSAND = 1_000 / MICROS
@@ -188,7 +39,7 @@ def bill(
     market, owed = config.market, written.owed
     made_up = ""
     if isinstance(market, GeneratedMarket):
-        many, falls = plural(market.campaigns.count, "synthetic campaign"), market.campaigns.popularity
+        many, falls = plural(market.campaigns, "synthetic campaign"), market.popularity
         made_up = f"; {many}, drawn by weights 1 / rank^{falls:g}"
     columns = ("campaign", "impressions", "if all fall due", "mean price")
     rest, whole = owed[LARGEST_BILLS:], sum(each.impressions for each in owed)
@@ -233,41 +84,12 @@ def mean_cell(results: MarketResults, arm: str, metric: str) -> str:
 
 
 def lift_cell(results: MarketResults, arm: str, metric: str) -> str:
-    found = lift(results, arm, metric)
-    if found is None:
-        return ""
-    percent = round(100 * found[0], 2) + 0.0  # no -0.00
-    return f"{percent:+.2f} ± {100 * REACH * found[1]:.2f}"
-
-
-def lift(results: MarketResults, arm: str, metric: str) -> tuple[float, float] | None:
-    """Over the non-personalised choice, with its standard error; none where that has nothing."""
+    """Over the non-personalised choice; empty where that has nothing."""
     if not results.mean(NON_PERSONALISED, metric):
-        return None
-    return results.lift(arm, NON_PERSONALISED, metric)
-
-
-def choice_record(results: MarketResults, arm: str) -> dict[str, Any]:
-    """CTR as a share; money in micros per auction; an epsilon that has no bound is null, and one that is for
-    measuring only says so."""
-    most = results.most_epsilon[arm]
-    record: dict[str, Any] = {
-        "name": arm,
-        "epsilon": None if math.isinf(most) else most,
-        "measured_only": arm in results.measured_only,
-    }
-    for metric, (name, _) in CAPTIONS.items():
-        value, reach = results.mean(arm, metric), REACH * results.standard_error(arm, metric)
-        gained = lift(results, arm, metric)
-        record[name.lower()] = {
-            "value": value,
-            "low": value - reach,
-            "high": value + reach,
-            "lift": None if gained is None else gained[0],
-            "lift_low": None if gained is None else gained[0] - REACH * gained[1],
-            "lift_high": None if gained is None else gained[0] + REACH * gained[1],
-        }
-    return record
+        return ""
+    gained, error = results.lift(arm, NON_PERSONALISED, metric)
+    percent = round(100 * gained, 2) + 0.0  # no -0.00
+    return f"{percent:+.2f} ± {100 * REACH * error:.2f}"
 
 
 def _unit(metric: str) -> float:

@@ -16,10 +16,11 @@ from tacit.exports import front_door
 if TYPE_CHECKING:
     from tacit.deliver.auction.blocks import AuctionBlock, PublicCandidates, Rates, make_offers
     from tacit.deliver.auction.choices import Greedy, NonPersonalised, TopChoiceRule
+    from tacit.deliver.auction.config import SimulationConfig, build_arms, load_simulation
     from tacit.deliver.auction.devices import ExactDevices, PlannedDevices, PublicDevices, choose_for_devices
     from tacit.deliver.auction.incentives import measure_shading
-    from tacit.deliver.auction.logs import AuctionLogColumns, generated_blocks, logged_blocks
-    from tacit.deliver.auction.market import Arm, measure, show_block
+    from tacit.deliver.auction.logs import AuctionLog, AuctionLogColumns, generated_blocks, logged_blocks
+    from tacit.deliver.auction.market import Arm, MarketResults, measure, show_block
     from tacit.deliver.auction.planned_choices import forecast_block, planned_rule
     from tacit.deliver.device.choice import HistoryRates, choose_privately, plan_request, prepare_choice
     from tacit.deliver.device.context import ClickHistory, DeviceContext
@@ -43,10 +44,11 @@ else:
         {
             "auction.blocks": "AuctionBlock PublicCandidates Rates make_offers",
             "auction.choices": "Greedy NonPersonalised TopChoiceRule",
+            "auction.config": "SimulationConfig build_arms load_simulation",
             "auction.devices": "ExactDevices PlannedDevices PublicDevices choose_for_devices",
             "auction.incentives": "measure_shading",
-            "auction.logs": "AuctionLogColumns generated_blocks logged_blocks",
-            "auction.market": "Arm measure show_block",
+            "auction.logs": "AuctionLog AuctionLogColumns generated_blocks logged_blocks",
+            "auction.market": "Arm MarketResults measure show_block",
             "auction.planned_choices": "forecast_block planned_rule",
             "device.choice": "HistoryRates choose_privately plan_request prepare_choice",
             "device.context": "ClickHistory DeviceContext",
@@ -68,13 +70,14 @@ else:
     )
 
 __all__ = [
-    "Arm", "AuctionBlock", "AuctionLogColumns", "BackOff", "Bid", "BudgetPolicy", "CandidateServer",
-    "ChoicePlan", "ClickHistory", "CutBlock", "CutMenu", "DeviceContext", "ExactDevices", "FirstPrice",
-    "Greedy", "HistoryRates", "IncrementalSelection", "Menu", "MomentShrinkage", "NonPersonalised",
-    "PlannedDevices", "Planner", "PublicCandidates", "PublicDevices", "Rates", "Requirement", "Rules",
-    "SecondPrice", "Shrinkage", "Spread", "TopChoiceRule", "Wallet", "candidates_for_load", "choice_table",
-    "choose_for_devices", "choose_locally", "choose_privately", "debias_choices", "finest_cut",
-    "finest_cut_with_remainders", "forecast_block", "generated_blocks", "logged_blocks", "make_offers",
-    "measure", "measure_shading", "plan_choice", "plan_request", "planned_rule", "prepare_choice",
-    "select_ads", "show_block",
+    "Arm", "AuctionBlock", "AuctionLog", "AuctionLogColumns", "BackOff", "Bid", "BudgetPolicy",
+    "CandidateServer", "ChoicePlan", "ClickHistory", "CutBlock", "CutMenu", "DeviceContext", "ExactDevices",
+    "FirstPrice", "Greedy", "HistoryRates", "IncrementalSelection", "MarketResults", "Menu",
+    "MomentShrinkage", "NonPersonalised", "PlannedDevices", "Planner", "PublicCandidates", "PublicDevices",
+    "Rates", "Requirement", "Rules", "SecondPrice", "Shrinkage", "SimulationConfig", "Spread",
+    "TopChoiceRule", "Wallet", "build_arms", "candidates_for_load", "choice_table", "choose_for_devices",
+    "choose_locally", "choose_privately", "debias_choices", "finest_cut", "finest_cut_with_remainders",
+    "forecast_block", "generated_blocks", "load_simulation", "logged_blocks", "make_offers", "measure",
+    "measure_shading", "plan_choice", "plan_request", "planned_rule", "prepare_choice", "select_ads",
+    "show_block",
 ]  # fmt: skip

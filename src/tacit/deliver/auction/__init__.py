@@ -1,6 +1,7 @@
 """Many auctions at once: what is offered and at what price is public; only the choice reads private scores.
 
 blocks            ragged auctions, public and private columns apart; ranked and priced offers
+config            a simulated market in one TOML file: its auctions, rules and arms
 logs              blocks from a generated market or a Parquet log, as they stream by
 choices           greedy, non-personalised, top-m randomized response
 planned_choices   plans for blocks, as choice rules

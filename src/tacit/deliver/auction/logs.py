@@ -1,20 +1,31 @@
-"""Blocks of auctions from a generated market or from a Parquet log, as they stream by."""
+"""Blocks of auctions from a generated market or from a Parquet log, as they stream by.
+
+Columns of an `AuctionLog` are checked before anything runs, and a bad row is refused by its auction's id.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.arrays import Floats, Integers
-from tacit.deliver.auction.blocks import AuctionBlock, AuctionNames, BidEvent, PublicCandidates, Rates
+from tacit.deliver.auction.blocks import (
+    EVENT_CODES,
+    AuctionBlock,
+    AuctionNames,
+    BidEvent,
+    PublicCandidates,
+    Rates,
+)
 from tacit.errors import BadInput
 from tacit.files import open_parquet, parquet_batches
 from tacit.kernels.auctions import MOST_MICROS
@@ -236,3 +247,121 @@ def _whole(values: NDArray[Any], name: str) -> Integers:
     if values.dtype.kind not in "iu":
         raise BadInput(f"{name}: expected whole numbers, got {values.dtype}")
     return np.ascontiguousarray(values, dtype=np.int64)
+
+
+WHOLE_COLUMNS = ("campaign", "user")
+NUMBER_COLUMNS = ("bid", "click", "conversion", "private_click", "private_conversion", "true_click")
+
+
+@dataclass(frozen=True)
+class AuctionLog:
+    """Auctions of a Parquet file; `bid_kind` names a column that says what each bid is for, else it is the
+    same for all: clicks, where nothing is said."""
+
+    path: Path
+    names: AuctionLogColumns
+    bid_kind: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.names.columns, *([] if self.bid_kind is None else [self.bid_kind])]
+
+    def count_rows(self) -> int:
+        """Rows of the file, after a look at its columns: all there, and of kinds that can be read."""
+        with open_auction_log(self.path) as file:
+            schema = file.schema_arrow
+            expect_columns(self.path, self.columns, schema.names)
+            expect_columns(f"{self.path}, columns.private", sorted(self.names.private), schema.names)
+            for use in (*WHOLE_COLUMNS, *NUMBER_COLUMNS):
+                name = getattr(self.names, use)
+                if name is None:
+                    continue
+                kind = schema.field(name).type
+                fits = pa.types.is_integer(kind) or (use in NUMBER_COLUMNS and pa.types.is_floating(kind))
+                if not fits:
+                    wanted = "whole numbers" if use in WHOLE_COLUMNS else "numbers"
+                    raise BadInput(f"{self.path}: expected {wanted} in column {name}, got {kind}")
+            rows: int = file.metadata.num_rows
+        if not rows:
+            raise BadInput(f"{self.path}: expected at least one auction, got none")
+        return rows
+
+    def blocks(self, rows: int = ROWS_PER_BLOCK) -> Iterator[AuctionBlock]:
+        """The log, about `rows` rows at a time; the same each time it is asked."""
+        kinds = None if self.bid_kind is None else _Kinds(self.path, self.bid_kind)
+        blocks = logged_blocks(self.path, self.names, rows)
+        while True:
+            try:
+                block = next(blocks)
+            except StopIteration:
+                return
+            except BadInput:
+                self._refuse_first_gap()
+                raise
+            yield block if kinds is None else _with_kinds(block, kinds)
+
+    def auction_type(self) -> pa.DataType:
+        """Of auction ids."""
+        with open_auction_log(self.path) as file:
+            kind = file.schema_arrow.field(self.names.auction).type
+        return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+    def _refuse_first_gap(self) -> None:
+        """After a refusal: if some row lacks a value, say in which auction the first one is."""
+        with open_auction_log(self.path) as file:
+            for batch in parquet_batches(self.path, file, self.columns, ROWS_PER_BLOCK):
+                table: Any = pa.Table.from_batches([batch])
+                for name in self.columns:
+                    column = table.column(name)
+                    if not column.null_count:
+                        continue
+                    at = int(np.argmax(column.is_null().to_numpy()))
+                    auction = table.column(self.names.auction)[at].as_py()
+                    whose = "one without an id" if auction is None else auction
+                    raise BadInput(f"auction {whose}: expected a value in {name}, got none") from None
+
+
+class _Kinds:
+    """The column of bid kinds, read alongside: codes of events, in the order of the rows."""
+
+    def __init__(self, path: Path, column: str) -> None:
+        self._path, self._column = path, column
+        self._codes = self._read()
+        self._waiting = np.zeros(0, np.int64)
+
+    def take(self, block: AuctionBlock) -> NDArray[np.uint8]:
+        """The codes of the block's rows, which are the next in the file."""
+        rows = len(block.public.bid_micros)
+        while len(self._waiting) < rows:
+            self._waiting = np.concatenate([self._waiting, next(self._codes)])
+        codes, self._waiting = self._waiting[:rows], self._waiting[rows:]
+        if (codes < 0).any():
+            auction = block.public.name_at(int(np.argmax(codes < 0)))
+            known = ", ".join(EVENT_CODES)
+            raise BadInput(f"auction {auction}: expected one of {known} in {self._column}, got another")
+        return codes.astype(np.uint8)
+
+    def _read(self) -> Iterator[NDArray[np.int64]]:
+        words = pa.array([str(event) for event in EVENT_CODES])
+        with open_auction_log(self._path) as file:
+            for batch in parquet_batches(self._path, file, [self._column], ROWS_PER_BLOCK):
+                column = batch.column(0)
+                if pa.types.is_dictionary(column.type):
+                    column = column.dictionary_decode()
+                if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+                    raise BadInput(f"{self._path}: expected texts in column {self._column}, got {column.type}")
+                # An unknown word and an empty cell are both -1.
+                places = pc.index_in(column.cast(pa.string()), value_set=words)
+                yield pc.fill_null(places, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _with_kinds(block: AuctionBlock, kinds: _Kinds) -> AuctionBlock:
+    codes = kinds.take(block)
+    converting = codes == EVENT_CODES[BidEvent.CONVERSION]
+    for rates, whose in ((block.public.rates, "public"), (block.private, "private")):
+        if converting.any() and rates.conversion is None:
+            auction = block.public.name_at(int(np.argmax(converting)))
+            raise BadInput(
+                f"auction {auction}: expected a column of {whose} conversion rates for its bid, got none"
+            )
+    return replace(block, public=replace(block.public, bids_for=codes))

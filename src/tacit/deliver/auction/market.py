@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.deliver.auction.blocks import EVENT_CODES, AuctionBlock, BidEvent, BidEvents, Offers, make_offers
 from tacit.deliver.auction.choices import ChoiceRule, TopChoiceRule, expect_fit_to_show, expect_within_budget
-from tacit.deliver.auction.metrics import METRICS, MetricTotals, metric_values
+from tacit.deliver.auction.metrics import KINDS, METRICS, REACH, MetricTotals, metric_values
 from tacit.deliver.protocol.prices import BillingEvent, Rules, setter_codes
 from tacit.errors import BadInput
 from tacit.kernels.auctions import ShownCandidates, run_auctions
@@ -73,6 +74,31 @@ class MarketResults:
         ratio = float(means[top] / means[base])
         variance = spread[top, top] - 2 * ratio * spread[top, base] + ratio**2 * spread[base, base]
         return ratio - 1, math.sqrt(max(0.0, variance)) / abs(float(means[base]))
+
+    def record(self, arm: str, over: str) -> dict[str, Any]:
+        """One arm's figures by their captions, each with its 95% interval and its lift over another arm.
+
+        CTR is a share, money is in micros per auction. An epsilon that has no bound is None, and one that is
+        for measuring only says so. A lift over nothing is None.
+        """
+        most = self.most_epsilon[arm]
+        record: dict[str, Any] = {
+            "name": arm,
+            "epsilon": None if math.isinf(most) else most,
+            "measured_only": arm in self.measured_only,
+        }
+        for metric, kind in KINDS.items():
+            value, reach = self.mean(arm, metric), REACH * self.standard_error(arm, metric)
+            gained = self.lift(arm, over, metric) if self.mean(over, metric) else None
+            record[kind.caption.lower()] = {
+                "value": value,
+                "low": value - reach,
+                "high": value + reach,
+                "lift": None if gained is None else gained[0],
+                "lift_low": None if gained is None else gained[0] - REACH * gained[1],
+                "lift_high": None if gained is None else gained[0] + REACH * gained[1],
+            }
+        return record
 
     def _at(self, arm: str, metric: str) -> int:
         if arm not in self.arms or metric not in METRICS:

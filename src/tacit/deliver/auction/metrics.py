@@ -39,13 +39,10 @@ GROUPS = 4096
 """Users are hashed into this many groups, whose totals give standard errors right to 1 / sqrt(2 groups)."""
 
 
-def metric_values(block: AuctionBlock, offers: Offers, price_micros: Integers | None = None) -> Floats:
-    """What showing each offered candidate brings in expectation, by what is true: (candidates, METRICS).
-
-    Prices are those of the offers, unless others are given.
-    """
+def metric_values(block: AuctionBlock, offers: Offers) -> Floats:
+    """What showing each offered candidate brings in expectation, by what is true: (candidates, METRICS)."""
     truth, event_rate = block.private if block.truth is None else block.truth, true_event_rate(block)
-    price = offers.price_micros if price_micros is None else price_micros
+    price = offers.price_micros
     revenue = offers.taken(event_rate) * price if offers.rules.price.charged is BillingEvent.CLICK else price
     value = offers.taken(block.public.bid_micros * event_rate)
     columns = {

@@ -1,20 +1,35 @@
-"""A simulated market in one TOML file: where its auctions come from, its public rules, and who chooses how."""
+"""A simulated market in one TOML file: where its auctions come from, its public rules, and who chooses how.
+
+`load_simulation` reads the file, `build_arms` makes of it what `measure` compares. A log streams by itself
+(`AuctionLog.blocks`); made-up auctions come from a generator that the caller has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tacit import expect
 from tacit.config import ConfigTable, error_prefix, read_toml
-from tacit.data.generators.markets import Campaigns
 from tacit.deliver.auction.blocks import BidEvent
-from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
-from tacit.deliver.auction.logs import AuctionLogColumns
+from tacit.deliver.auction.choices import (
+    GREEDY,
+    NON_PERSONALISED,
+    ChoiceRule,
+    Greedy,
+    NonPersonalised,
+    TopChoiceRule,
+)
+from tacit.deliver.auction.logs import MICROS, AuctionLog, AuctionLogColumns
+from tacit.deliver.auction.market import Arm
+from tacit.deliver.auction.noisy_choices import NoisyMaxRule
+from tacit.deliver.auction.planned_choices import planned_rule
+from tacit.deliver.protocol.forecasts import LOW_SPREAD, Spread
 from tacit.deliver.protocol.prices import BillingEvent, FirstPrice, PriceRule, Rules, SecondPrice
 from tacit.errors import BadInput
+from tacit.privacy.choice.noise import Noise
 
 GENERATED = ("display", "search")
 PRICES: dict[str, type[PriceRule]] = {"second": SecondPrice, "first": FirstPrice}
@@ -46,23 +61,17 @@ MOST_SPREAD = 10
 
 
 @dataclass(frozen=True)
-class LoggedMarket:
-    """Auctions of a Parquet file; `bid_kind` names a column that says what each bid is for, else it is the
-    same for all: clicks, where nothing is said."""
-
-    path: Path
-    names: AuctionLogColumns
-    bid_kind: str | None
-
-
-@dataclass(frozen=True)
 class GeneratedMarket:
-    """Made-up auctions, like those of display or of search ads."""
+    """Made-up auctions, like those of display or of search ads, of campaigns with weights 1 / rank^popularity.
+
+    It says what is wanted; who has a generator makes them (`generated_blocks`).
+    """
 
     kind: str
-    auctions: int
-    seed: int
-    campaigns: Campaigns
+    auctions: int = 20_000
+    seed: int = 1
+    campaigns: int = 200
+    popularity: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,9 @@ class ChargesConfig:
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    market: LoggedMarket | GeneratedMarket
+    """A market, its public rules, who chooses how, and the charges to write, if any."""
+
+    market: AuctionLog | GeneratedMarket
     rules: Rules
     choosers: tuple[Chooser, ...]
     charges: ChargesConfig | None
@@ -105,33 +116,72 @@ def parse_simulation(record: Mapping[str, Any], folder: Path) -> SimulationConfi
     rules = _rules(ConfigTable.under(record, "auction", AUCTION))
     choosers, market = _choosers(record.get("choice", [])), _market(record, folder)
     charges = _charges(record, folder, choosers)
-    if charges is not None and isinstance(market, LoggedMarket) and market.names.campaign is None:
+    if charges is not None and isinstance(market, AuctionLog) and market.names.campaign is None:
         raise BadInput("columns.campaign: expected the name of a column, for charges, got no such key")
     return SimulationConfig(market, rules, choosers, charges)
 
 
-def _market(record: Mapping[str, Any], folder: Path) -> LoggedMarket | GeneratedMarket:
+def build_arms(config: SimulationConfig) -> dict[str, Arm]:
+    """The two ends, and every choice that was asked for, all under the same public rules."""
+    ends = {NON_PERSONALISED: Arm(NonPersonalised(), config.rules), GREEDY: Arm(Greedy(), config.rules)}
+    asked = {
+        each.name: Arm(
+            MAKERS[each.mechanism](each),
+            config.rules if each.gamma is None else replace(config.rules, cutoff=each.gamma),
+        )
+        for each in config.choosers
+    }
+    return {**ends, **asked}
+
+
+def _trunc(chooser: Chooser) -> ChoiceRule:
+    return planned_rule(Spread(chooser.settings.get("spread", LOW_SPREAD)), chooser.epsilon)
+
+
+def _rr(chooser: Chooser) -> ChoiceRule:
+    return TopChoiceRule(chooser.epsilon, chooser.settings.get("kept"), chooser.settings.get("top", 1))
+
+
+def _noisy(chooser: Chooser) -> ChoiceRule:
+    clip = chooser.settings.get("clip")
+    return NoisyMaxRule(
+        chooser.epsilon,
+        Noise(chooser.mechanism),
+        None if clip is None else float(clip) * MICROS,
+        bool(chooser.settings.get("calibrated", False)),
+    )
+
+
+MAKERS: dict[str, Callable[[Chooser], ChoiceRule]] = {
+    "rr": _rr,
+    "trunc": _trunc,
+    **dict.fromkeys(NOISES, _noisy),
+}
+"""How each of `MECHANISMS` is made; one that is not here is not made at all."""
+
+
+def _market(record: Mapping[str, Any], folder: Path) -> AuctionLog | GeneratedMarket:
     table = ConfigTable.under(record, "market", MARKET, folder)
     if ("log" in table) == ("generated" in table):
         raise BadInput("market: expected either log or generated, got both or neither")
     if "generated" in table:
         if "columns" in record:
             raise BadInput("columns: expected no such table for a generated market, got one")
-        auctions = table.whole("auctions", 20_000, at_least=2)
-        seed = table.whole("seed", 1)
-        count = table.whole("campaigns", Campaigns.count, at_least=LEAST_CAMPAIGNS)
+        auctions = table.whole("auctions", GeneratedMarket.auctions, at_least=2)
+        seed = table.whole("seed", GeneratedMarket.seed)
+        campaigns = table.whole("campaigns", GeneratedMarket.campaigns, at_least=LEAST_CAMPAIGNS)
         popularity = table.number("popularity")
         with error_prefix("market"):
-            campaigns = Campaigns(
-                count, Campaigns.popularity if popularity is None else float(popularity), seed
+            falls = expect.at_least_zero(
+                "popularity", GeneratedMarket.popularity if popularity is None else popularity
             )
-        return GeneratedMarket(table.one_of("generated", GENERATED), auctions, seed, campaigns)
+        return GeneratedMarket(table.one_of("generated", GENERATED), auctions, seed, campaigns, float(falls))
     for key in ("auctions", "seed", "campaigns", "popularity"):
         if key in table:
             raise BadInput(f"market.{key}: expected no such key for a log, got one")
     log = table.file("log")
     columns = ConfigTable.under(record, "columns", COLUMNS)
-    return LoggedMarket(log, _names(columns), columns.optional_text("bid_kind"))
+    return AuctionLog(log, _names(columns), columns.optional_text("bid_kind"))
 
 
 def _names(table: ConfigTable) -> AuctionLogColumns:
