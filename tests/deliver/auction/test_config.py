@@ -15,7 +15,6 @@ from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED, Greedy, NonP
 from tacit.deliver.auction.config import (
     MAKERS,
     MECHANISMS,
-    PRICES,
     Chooser,
     SimulationConfig,
     build_arms,
@@ -26,8 +25,9 @@ from tacit.deliver.auction.metrics import METRICS
 from tacit.deliver.auction.noisy_choices import NoisyMaxRule
 from tacit.deliver.auction.planned_choices import planned_rule
 from tacit.deliver.protocol.forecasts import Spread
-from tacit.deliver.protocol.prices import BillingEvent, FirstPrice, PriceRule, Rules, SecondPrice
+from tacit.deliver.protocol.prices import PRICES, BillingEvent, FirstPrice, PriceRule, Rules, SecondPrice
 from tacit.privacy.choice.noise import Noise
+from tacit.schema.impressions import DUE_ON, price_rule_words
 from tests.support.auction_blocks import smooth_block
 
 
@@ -103,8 +103,12 @@ def test_the_auction_has_every_rule_that_was_asked(text: str, rules: Rules) -> N
 
 def test_every_price_rule_has_its_word() -> None:
     assert set(PRICES.values()) == set(get_args(PriceRule))
+    assert tuple(PRICES) == ("second", "first")
     for word, rule in PRICES.items():
         assert type(config(f'[auction]\nprice = "{word}"\n').rules.price) is rule
+        for charged in BillingEvent:
+            said = [price_rule_words(str(rule(charged)), due) for due in DUE_ON]
+            assert said == [f"{word} price per {due}" for due in DUE_ON], "a bill says what each line is due on"
 
 
 def test_a_record_has_the_interval_of_its_lift() -> None:

@@ -27,12 +27,11 @@ from tacit.deliver.auction.market import Arm
 from tacit.deliver.auction.noisy_choices import NoisyMaxRule
 from tacit.deliver.auction.planned_choices import planned_rule
 from tacit.deliver.protocol.forecasts import LOW_SPREAD, Spread
-from tacit.deliver.protocol.prices import BillingEvent, FirstPrice, PriceRule, Rules, SecondPrice
+from tacit.deliver.protocol.prices import PRICES, BillingEvent, Rules, SecondPrice
 from tacit.errors import BadInput
 from tacit.privacy.choice.noise import Noise
 
 GENERATED = ("display", "search")
-PRICES: dict[str, type[PriceRule]] = {"second": SecondPrice, "first": FirstPrice}
 NOISES = ("gumbel", "exponential", "laplace")
 MECHANISMS: dict[str, tuple[str, ...]] = {
     "rr": ("kept", "top"),
@@ -210,7 +209,7 @@ def _rules(table: ConfigTable) -> Rules:
             "impression, got 'conversion'"
         )
     charged = BillingEvent(table.one_of("charged", tuple(BillingEvent), BillingEvent.CLICK))
-    price = PRICES[table.one_of("price", tuple(PRICES), "second")](charged)
+    price = PRICES[table.one_of("price", tuple(PRICES), SecondPrice.word)](charged)
     gamma, empty = table.number("gamma", 1), table.number("empty_worth_micros")
     reserve = table.whole("reserve_micros", 0)
     with error_prefix("auction"):

@@ -6,7 +6,7 @@ First or second price, per click or per impression; reserve, score cutoff, and t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never, final
+from typing import ClassVar, assert_never, final, get_args
 
 import numpy as np
 
@@ -25,9 +25,26 @@ class BillingEvent(Choice):
     IMPRESSION = "impression"
 
 
+@dataclass(frozen=True)
+class _Price:
+    """What is charged, and the words of a bill: "WORD price per EVENT".
+
+    `tacit.schema.impressions.price_rule_words` puts what a line is due on behind the last " per ".
+    """
+
+    word: ClassVar[str]
+    charged: BillingEvent = BillingEvent.CLICK
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "charged", BillingEvent(self.charged))
+
+    def __str__(self) -> str:
+        return f"{self.word} price per {self.charged}"
+
+
 @final
 @dataclass(frozen=True)
-class SecondPrice:
+class SecondPrice(_Price):
     """The next public score, per impression; per click, that over the candidate's own public rate.
 
     By the server's ranking, so the price tells nothing that is private, and is never above the candidate's own
@@ -37,30 +54,21 @@ class SecondPrice:
     Source: Laro et al. 2023, appendix A.3.
     """
 
-    charged: BillingEvent = BillingEvent.CLICK
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "charged", BillingEvent(self.charged))
-
-    def __str__(self) -> str:
-        return f"second price per {self.charged}"
+    word = "second"
 
 
 @final
 @dataclass(frozen=True)
-class FirstPrice:
+class FirstPrice(_Price):
     """The candidate's own bid per click, or its public score per impression: known from the winner alone."""
 
-    charged: BillingEvent = BillingEvent.CLICK
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "charged", BillingEvent(self.charged))
-
-    def __str__(self) -> str:
-        return f"first price per {self.charged}"
+    word = "first"
 
 
 PriceRule = SecondPrice | FirstPrice
+
+PRICES: dict[str, type[PriceRule]] = {rule.word: rule for rule in get_args(PriceRule)}
+"""Every rule by its word, which a configuration and a bill have for it."""
 
 
 @dataclass(frozen=True)
