@@ -24,12 +24,21 @@ if TYPE_CHECKING:
     from tacit.deliver.auction.planned_choices import forecast_block, planned_rule
     from tacit.deliver.device.choice import HistoryRates, choose_privately, plan_request, prepare_choice
     from tacit.deliver.device.context import ClickHistory, DeviceContext
-    from tacit.deliver.device.local_choice import choose_locally
+    from tacit.deliver.device.local_choice import AdCache, choose_locally
     from tacit.deliver.device.wallet import BudgetPolicy, Wallet
-    from tacit.deliver.protocol.cuts import CutBlock, finest_cut, finest_cut_with_remainders
+    from tacit.deliver.protocol.cuts import (
+        CutBlock,
+        context_tree,
+        disclose_block,
+        finest_cut,
+        finest_cut_with_remainders,
+        node_name,
+        nodes_by_name,
+    )
     from tacit.deliver.protocol.disclosure import CutMenu, Requirement
-    from tacit.deliver.protocol.forecasts import Spread
+    from tacit.deliver.protocol.forecasts import ObservedRatios, Spread
     from tacit.deliver.protocol.menu import Menu
+    from tacit.deliver.protocol.minimum_users import MinimumUsers, discrete_laplace_margin
     from tacit.deliver.protocol.plans import ChoicePlan, Planner, plan_choice
     from tacit.deliver.protocol.prices import FirstPrice, Rules, SecondPrice
     from tacit.deliver.server.candidates import CandidateServer
@@ -52,12 +61,16 @@ else:
             "auction.planned_choices": "forecast_block planned_rule",
             "device.choice": "HistoryRates choose_privately plan_request prepare_choice",
             "device.context": "ClickHistory DeviceContext",
-            "device.local_choice": "choose_locally",
+            "device.local_choice": "AdCache choose_locally",
             "device.wallet": "BudgetPolicy Wallet",
-            "protocol.cuts": "CutBlock finest_cut finest_cut_with_remainders",
+            "protocol.cuts": (
+                "CutBlock context_tree disclose_block finest_cut finest_cut_with_remainders node_name"
+                " nodes_by_name"
+            ),
             "protocol.disclosure": "CutMenu Requirement",
-            "protocol.forecasts": "Spread",
+            "protocol.forecasts": "ObservedRatios Spread",
             "protocol.menu": "Menu",
+            "protocol.minimum_users": "MinimumUsers discrete_laplace_margin",
             "protocol.plans": "ChoicePlan Planner plan_choice",
             "protocol.prices": "FirstPrice Rules SecondPrice",
             "server.candidates": "CandidateServer",
@@ -70,14 +83,15 @@ else:
     )
 
 __all__ = [
-    "Arm", "AuctionBlock", "AuctionLog", "AuctionLogColumns", "BackOff", "Bid", "BudgetPolicy",
+    "AdCache", "Arm", "AuctionBlock", "AuctionLog", "AuctionLogColumns", "BackOff", "Bid", "BudgetPolicy",
     "CandidateServer", "ChoicePlan", "ClickHistory", "CutBlock", "CutMenu", "DeviceContext", "ExactDevices",
-    "FirstPrice", "Greedy", "HistoryRates", "IncrementalSelection", "MarketResults", "Menu",
-    "MomentShrinkage", "NonPersonalised", "PlannedDevices", "Planner", "PublicCandidates", "PublicDevices",
-    "Rates", "Requirement", "Rules", "SecondPrice", "Shrinkage", "SimulationConfig", "Spread",
-    "TopChoiceRule", "Wallet", "build_arms", "candidates_for_load", "choice_table", "choose_for_devices",
-    "choose_locally", "choose_privately", "debias_choices", "finest_cut", "finest_cut_with_remainders",
+    "FirstPrice", "Greedy", "HistoryRates", "IncrementalSelection", "MarketResults", "Menu", "MinimumUsers",
+    "MomentShrinkage", "NonPersonalised", "ObservedRatios", "PlannedDevices", "Planner", "PublicCandidates",
+    "PublicDevices", "Rates", "Requirement", "Rules", "SecondPrice", "Shrinkage", "SimulationConfig",
+    "Spread", "TopChoiceRule", "Wallet", "build_arms", "candidates_for_load", "choice_table",
+    "choose_for_devices", "choose_locally", "choose_privately", "context_tree", "debias_choices",
+    "disclose_block", "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders",
     "forecast_block", "generated_blocks", "load_simulation", "logged_blocks", "make_offers", "measure",
-    "measure_shading", "plan_choice", "plan_request", "planned_rule", "prepare_choice", "select_ads",
-    "show_block",
+    "measure_shading", "node_name", "nodes_by_name", "plan_choice", "plan_request", "planned_rule",
+    "prepare_choice", "select_ads", "show_block",
 ]  # fmt: skip
