@@ -3,8 +3,8 @@
 With noisy counts a block must pass by a margin. Each margin function takes the standard deviation of one
 count's noise, how many counts are added or subtracted, and a probability; it returns a margin that the noise
 of the sum reaches with at most that probability. The noises are independent, alike, and symmetric around
-zero. Of these kinds the Laplace ones have far heavier tails: at a probability of 1e-10 one count needs 6.4
-deviations of normal noise, and 15.8 of Laplace noise.
+zero. Discrete Laplace noise has far heavier tails than normal noise: at a probability of 1e-10 one count needs
+6.4 deviations of normal noise, and 15.8 of discrete Laplace noise.
 """
 
 from __future__ import annotations
@@ -29,15 +29,6 @@ def normal_margin(noise_sd: float, counts: int, probability: float) -> float:
 
 
 @lru_cache(maxsize=4096)  # a node with many children asks again and again
-def laplace_margin(noise_sd: float, counts: int, probability: float) -> float:
-    """Exact for one count, a Chernoff bound for several; the scale is noise_sd / sqrt(2)."""
-    scale = noise_sd / math.sqrt(2)
-    if counts == 1:
-        return max(0.0, -scale * math.log(2 * probability))
-    return scale * _least_reached(lambda reach: _laplace_log_tail(reach, counts), probability)
-
-
-@lru_cache(maxsize=4096)
 def discrete_laplace_margin(noise_sd: float, counts: int, probability: float) -> float:
     """The noise is a whole k with probability in proportion to exp(-|k| / scale), at the scale of `noise_sd`.
 
@@ -50,12 +41,6 @@ def discrete_laplace_margin(noise_sd: float, counts: int, probability: float) ->
     return noise_sd * _least_reached(
         lambda deviations: _discrete_laplace_log_tail(deviations * noise_sd, counts, noise_sd**2), probability
     )
-
-
-def _laplace_log_tail(reach: float, counts: int) -> float:
-    """ln of min over s of exp(-s reach) / (1 - s^2)^counts, for noise of scale 1."""
-    s = reach / (counts + math.hypot(counts, reach))
-    return -s * reach - counts * math.log1p(-s * s)
 
 
 def _discrete_laplace_log_tail(reach: float, counts: int, variance: float) -> float:
@@ -120,7 +105,7 @@ class MinimumUsers:
         object.__setattr__(self, "failure", float(expect.probability("failure", self.failure)))
         if self.noise_sd and self.noise is None:
             raise BadInput(
-                "expected a kind of noise for noise_sd > 0, such as normal_margin or laplace_margin, got none"
+                "expected a kind of noise for noise_sd > 0, normal_margin or discrete_laplace_margin, got none"
             )
         for node in self.tree.nodes:
             if node not in self.users or not math.isfinite(self.users[node]):
