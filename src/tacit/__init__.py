@@ -23,6 +23,21 @@ from tacit.exports import front_door
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tacit import (  # noqa: F401 (the door finds them unlisted)
+        bill,
+        cleanroom,
+        commands,
+        data,
+        deliver,
+        gather,
+        kernels,
+        pages,
+        privacy,
+        schema,
+        services,
+        store,
+        train,
+    )
     from tacit.entropy import Entropy, Simulation
     from tacit.errors import BadInput, BudgetExceeded, TacitError
     from tacit.memory_ledger import MemoryLedger

@@ -42,7 +42,8 @@ def listed(door: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
         assert isinstance(node, ast.ImportFrom)
         assert node.module
         assert all(alias.asname is None for alias in node.names)
-        typed |= {alias.name: node.module for alias in node.names}
+        if node.module != door:  # else the packages below it, which the table need not list
+            typed |= {alias.name: node.module for alias in node.names}
     (assigned,) = fork.orelse
     assert isinstance(assigned, ast.Assign)
     assert ast.unparse(assigned.targets[0]) == "(__getattr__, __dir__)"
@@ -80,6 +81,54 @@ def test_a_door_refuses_what_it_does_not_have(door: str) -> None:
         import_module(door).guess  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'guess'"):
         exec(f"from {door} import guess")
+
+
+ATTRIBUTES = """
+import sys, tacit
+assert tacit.train.labels.__name__ == "tacit.train.labels"
+print([name for name in %r if name in sys.modules])
+print(tacit.gather.Round.__name__, tacit.pipeline.run_day.__name__)
+"""
+
+
+def test_the_packages_below_are_found_from_the_first_import_on() -> None:
+    """Also where nobody imported them: in a process of its own, and still without loading what they need."""
+    told = subprocess.run(
+        [sys.executable, "-c", ATTRIBUTES % (HEAVY,)], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.splitlines() == ["[]", "Round run_day"]
+
+
+def test_people_and_type_checkers_are_told_of_every_package() -> None:
+    below = {found.name for found in iter_modules(tacit.__path__) if found.ispkg}
+    assert below <= set(dir(tacit))
+    tree = ast.parse((LIBRARY / "__init__.py").read_text())
+    (fork,) = (node for node in tree.body if isinstance(node, ast.If))
+    (first,) = (node for node in fork.body if isinstance(node, ast.ImportFrom) and node.module == "tacit")
+    assert {alias.name for alias in first.names} == below
+
+
+@pytest.mark.parametrize(
+    ("code", "nearest"),
+    [
+        ("from tacit.train import Estimatr", "'Estimator'"),
+        ("from tacit import trian", "'train'"),
+        ("import tacit.train\ntacit.train.Estimatr", "'Estimator'"),
+        ("import tacit\ntacit.trian", "'train'"),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_nearest_one(code: str, nearest: str) -> None:
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    assert told.stderr.splitlines()[-1].endswith(f"Did you mean: {nearest}?")
+    assert told.stderr.count("Did you mean") == 1
+
+
+def test_a_name_like_no_other_gets_no_hint() -> None:
+    with pytest.raises(ImportError) as refused:
+        exec("from tacit.train import Xylophone")
+    assert str(refused.value) == "cannot import name 'Xylophone' from 'tacit.train'"
+    assert refused.value.name == "tacit.train"
 
 
 @pytest.mark.parametrize("door", DOORS)
