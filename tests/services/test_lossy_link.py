@@ -21,7 +21,6 @@ from tacit.gather.protocol.rounds import Round
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
 from tacit.memory_ledger import MemoryLedger
-from tacit.services.http_client import fetch_result
 from tacit.services.proxy_driver import LONGEST_PAUSE_SECONDS, LinkState, RoundDriver
 from tacit.services.proxy_intake import UnsettledRounds
 from tacit.services.rounds import AnnouncedRound
@@ -39,6 +38,7 @@ from tests.support.service_worlds import (
     a_round,
     a_world,
     counts_of,
+    fetch_result,
 )
 
 ROUNDS, DEVICES, JOB_REPORTS = 5, 12, 2  # six jobs per round, an agreement and a share

@@ -28,14 +28,14 @@ from tacit.gather.protocol.uploads import Upload, upload_size
 from tacit.privacy.budget import Budget
 from tacit.privacy.noise.distributions import DiscreteLaplace
 from tacit.services.device_client import HttpUploads, PublicKeys
-from tacit.services.http_client import HttpLink, HttpRounds, LinkFailed, fetch_result
+from tacit.services.http_client import HttpLink, HttpRounds, LinkFailed
 from tacit.services.rounds import AnnouncedRound
 from tacit.services.signatures import Party
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore
 from tacit.store.ledger import LedgerStore
 from tests.support.service_processes import Launcher, Parties, some_parties
-from tests.support.service_worlds import a_round
+from tests.support.service_worlds import a_round, fetch_result
 
 DEVICES, CELLS, STEP, LASTS = 40, 20, 1_000, 40
 EVENTS, EACH = CELLS * 7 * STEP, 10 * STEP

@@ -16,7 +16,7 @@ from tacit.errors import BadInput, NotYet
 from tacit.gather.proxy.store import ProxyPhase
 from tacit.privacy.budget import Budget
 from tacit.services.device_client import HttpUploads, PublicKeys
-from tacit.services.http_client import LinkFailed, fetch_result
+from tacit.services.http_client import LinkFailed
 from tacit.services.problems import NotGranted
 from tacit.services.rounds import AnnouncedRound
 from tests.support.service_worlds import (
@@ -31,6 +31,7 @@ from tests.support.service_worlds import (
     an_answer,
     an_upload,
     counts_of,
+    fetch_result,
     put,
     settle,
 )

@@ -17,7 +17,7 @@ import pytest
 from tacit.errors import GatherError
 from tacit.gather.protocol.encoding import Refusal
 from tacit.services import http_client
-from tacit.services.http_client import HttpLink, LinkFailed, fetch_result
+from tacit.services.http_client import HttpLink, LinkFailed
 from tacit.services.rounds import AnnouncedRound
 from tacit.services.signatures import Party
 from tests.support.service_worlds import (
@@ -30,6 +30,7 @@ from tests.support.service_worlds import (
     a_world,
     an_answer,
     counts_of,
+    fetch_result,
     reason,
     settle,
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tacit.data.generators.distributions import Zipf
 from tacit.data.generators.worlds import ROWS_PER_BATCH, LogWorld
 from tests.support.exact_tests import ALPHA
 
@@ -20,6 +21,15 @@ def drawn(world: LogWorld, rows: int) -> tuple[pa.Table, Reals]:
     parts = list(world.batches(rows))
     truth = pa.Table.from_batches([part.truth for part in parts])
     return pa.Table.from_batches([part.batch for part in parts]), truth["probability"].to_numpy()
+
+
+def expected_distinct(law: Zipf, rows: int) -> float:
+    """The mean number of distinct values among `rows` independent rows of this law."""
+    edges = np.unique(np.geomspace(1, law.values + 1, 20_000).astype(np.int64)) - 1
+    first, past = edges[:-1], edges[1:]
+    width = (past - first).astype(np.float64)
+    mass = law.cdf(past - 1) - np.where(first > 0, law.cdf(np.maximum(first - 1, 0)), 0.0)
+    return float(np.sum(width * -np.expm1(rows * np.log1p(-np.minimum(mass / width, 1 - 1e-12)))))
 
 
 def assert_keeps_the_contract(make: Callable[[int], LogWorld]) -> None:

@@ -27,6 +27,7 @@ from tacit.gather.protocol import credentials
 from tacit.gather.protocol.credentials import SealingKey
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.protocol.groups import Group
+from tacit.gather.protocol.messages import RoundResult
 from tacit.gather.protocol.noise import ServerNoise
 from tacit.gather.protocol.promises import Promise
 from tacit.gather.protocol.rounds import Round
@@ -40,7 +41,15 @@ from tacit.privacy.noise.distributions import DiscreteLaplace
 from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
 from tacit.services.device_client import HttpUploads, PublicKeys
-from tacit.services.http_client import HttpLink, HttpOperator, HttpRounds, SignedClient
+from tacit.services.http_client import (
+    HttpLink,
+    HttpOperator,
+    HttpRounds,
+    LinkFailed,
+    SignedClient,
+    error_from_problem,
+    fetch,
+)
 from tacit.services.rounds import AnnouncedRound, QuestionFiles
 from tacit.services.settings import ServicePace
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate
@@ -287,6 +296,20 @@ def reason(work: Callable[[], Any]) -> Refusal:
         work()
     found: Refusal = caught.value.reason
     return found
+
+
+def fetch_result(client: httpx.Client, url: str, digest: bytes) -> RoundResult:
+    """A round's result, as anybody may ask for it; NotYet, TooFew or Refused where there is none.
+
+    The answer is not signed: that it is the server's is known by its TLS certificate alone.
+    """
+    place = f"{url}/rounds/{digest.hex()}/result"
+    answer = fetch(client, client.build_request("GET", place, headers={"accept": "application/msgpack"}))
+    if answer.status >= 500:
+        raise LinkFailed(f"the server failed with status {answer.status}")
+    if answer.status != 200:
+        raise error_from_problem(answer.body)
+    return RoundResult.from_bytes(answer.body)
 
 
 def settle(world: World) -> None:

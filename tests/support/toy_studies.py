@@ -1,12 +1,14 @@
-"""The studies of a family, at toy size: those that take longest run with the slow tests only."""
+"""The studies of a family, at toy size: those that take longest run with the slow tests only. Their logs."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tacit_lab.studies.logs import ReadyLog, StudyLog, build_log, is_whole, log_folder, open_log
 from tacit_lab.studies.registry import STUDIES
 
 LONG = {
@@ -39,3 +41,11 @@ def toy_studies(family: str, without: Collection[str] = ()) -> list[Any]:
     """Names for `parametrize`."""
     names = [name for name in STUDIES if name.startswith(family) and name not in without]
     return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
+
+
+def prepare_study_log(log: StudyLog, cache: Path) -> ReadyLog:
+    """The log, made if it is not there yet."""
+    folder = log_folder(log, cache)
+    if not is_whole(folder):
+        build_log(log, folder)
+    return open_log(folder)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tacit.gather.client.contributions import Contributions, Event, answer_question
     from tacit.gather.client.reporter import MemoryDeviceStore, Reporter
     from tacit.gather.estimate.plan import RunPlan, plan_run
+    from tacit.gather.estimate.published_noise import AboveNoise, LargestTotals
     from tacit.gather.estimate.top_down import GatherTask, TopDownRun, gather_counts, public_nodes
     from tacit.gather.protocol.credentials import SealingKey, issue_device_key
     from tacit.gather.protocol.promises import Contribution
@@ -31,6 +32,7 @@ else:
             "client.contributions": "Contributions Event answer_question",
             "client.reporter": "MemoryDeviceStore Reporter",
             "estimate.plan": "RunPlan plan_run",
+            "estimate.published_noise": "AboveNoise LargestTotals",
             "estimate.top_down": "GatherTask TopDownRun gather_counts public_nodes",
             "protocol.credentials": "SealingKey issue_device_key",
             "protocol.promises": "Contribution",
@@ -42,7 +44,7 @@ else:
     )
 
 __all__ = [
-    "Contribution", "Contributions", "Event", "GatherTask", "MemoryDeviceStore",
+    "AboveNoise", "Contribution", "Contributions", "Event", "GatherTask", "LargestTotals", "MemoryDeviceStore",
     "MemoryProxyStore", "MemoryServerStore", "Proxy", "Question", "Reporter", "Round", "RunPlan",
     "SealingKey", "Server", "ServerLink", "TopDownRun", "answer_question", "drive", "gather_counts",
     "issue_device_key", "plan_run", "public_nodes",

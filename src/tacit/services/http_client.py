@@ -198,18 +198,3 @@ class HttpOperator(HttpRounds):
             return bytes.fromhex(found[0]) if found else None
         except RECORD_FAULTS:
             raise GatherError("expected a list of rounds from the server, got another text") from None
-
-
-def fetch_result(client: httpx.Client, url: str, digest: bytes) -> RoundResult:
-    """A round's result, as anybody may ask for it; NotYet, TooFew or Refused where there is none.
-
-    The answer is not signed: that it is the server's is known by its TLS certificate alone.
-    """
-    place = f"{check_url('url', url)}/rounds/{digest.hex()}/result"
-    request = client.build_request("GET", place, headers={"accept": MSGPACK})
-    answer = fetch(client, request)
-    if answer.status >= 500:
-        raise LinkFailed(f"the server failed with status {answer.status}")
-    if answer.status != 200:
-        raise error_from_problem(answer.body)
-    return RoundResult.from_bytes(answer.body)

@@ -1,7 +1,10 @@
 """Logs that studies train on: made up or published, generated and encoded once, then kept.
 
     log = StudyLog("display-small", rows=500_000, seed=1)
-    ready = prepare_log(log, out / "cache")     # ready.columns, and ready.truth where the log was made up
+    folder = log_folder(log, out / "cache")
+    if not is_whole(folder):
+        build_log(log, folder)
+    ready = open_log(folder)                    # ready.columns, and ready.truth where the log was made up
 
 `Hashed`, `Frequent`, `KnownDomain` and `Selected` say how values are encoded, as values that can be written
 down. `is_made_up` says whether what a study ran on was made up, by the marks that made-up data carries:
@@ -152,14 +155,6 @@ class ReadyLog:
 
     columns: Columns
     truth: NDArray[np.float64] | None  # (rows of the columns,)
-
-
-def prepare_log(log: StudyLog, cache: Path) -> ReadyLog:
-    """The log, made if it is not there yet."""
-    folder = log_folder(log, cache)
-    if not is_whole(folder):
-        build_log(log, folder)
-    return open_log(folder)
 
 
 def log_folder(log: StudyLog, cache: Path) -> Path:

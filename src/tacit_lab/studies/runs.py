@@ -83,7 +83,7 @@ def run_tasks(
     """A record for each task, in order. With one process everything happens in this one."""
     # Names are fixed here and now: a process that starts later must not look elsewhere if code was edited.
     folders = {log: log_folder(log, cache) for log in dict.fromkeys(task.log for task in tasks)}
-    names = [_name(task, folders[task.log]) for task in tasks]
+    names = [record_name(task, folders[task.log]) for task in tasks]
     logs = [(log, folder) for log, folder in folders.items() if not is_whole(folder)]
     _each(_build, logs, processes, track, "preparing logs")
     records, answers = _records(cache), cache / "answers.sqlite"
@@ -96,19 +96,15 @@ def run_tasks(
     return [_found(records, name) for name in names]
 
 
-def record_path(task: StudyTask, cache: Path) -> Path:
-    """Where a task's record is, or will be."""
-    return _records(cache).path(_name(task, log_folder(task.log, cache)))
+def record_name(task: StudyTask, folder: Path) -> str:
+    """The name of a task's record: of the task, its log as it is now (the folder's name says it), and the code
+    that measures."""
+    rooms = (*TRAINING, *getattr(task, "rooms", ()), *room_of(task))
+    return digest(spell_out(task), folder.name, rooms=rooms)
 
 
 def _records(cache: Path) -> Records:
     return Records(cache / "records")
-
-
-def _name(task: StudyTask, folder: Path) -> str:
-    """Of the task, its log as it is now (the folder's name says it), and the code that measures."""
-    rooms = (*TRAINING, *getattr(task, "rooms", ()), *room_of(task))
-    return digest(spell_out(task), folder.name, rooms=rooms)
 
 
 def _found(records: Records, name: str) -> Record:

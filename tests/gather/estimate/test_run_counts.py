@@ -12,7 +12,7 @@ import pytest
 from tacit.deliver.server.estimates import has_statistics
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.deliver.server.shrinkage import BackOff
-from tacit.gather.estimate.published_noise import AboveNoise, FixedThreshold
+from tacit.gather.estimate.published_noise import AboveNoise, PublishedNoise
 from tacit.gather.estimate.top_down import TopDownRun, gather_counts
 from tacit.schema.counts import Counts
 from tests.support.gather_town import (
@@ -59,10 +59,17 @@ def test_counts_are_filled_for_estimates(gathered: tuple[Log, TopDownRun]) -> No
         assert np.allclose(found, group)
 
 
+class Nowhere:
+    """No context has enough support: one round, and none below."""
+
+    def expand(self, totals: np.ndarray, noise: PublishedNoise) -> np.ndarray:
+        del noise
+        return np.zeros(len(totals), np.bool_)
+
+
 def test_levels_below_the_last_round_are_there_and_climb() -> None:
     log = Log.drawn(np.random.default_rng(7), 20_000, 20_000, 3)
-    nowhere = FixedThreshold(1e9)  # no context has that much support: one round, and none below
-    run = gather_counts(town(), 3, run_plan(), log.count(run_plan()), support=nowhere)
+    run = gather_counts(town(), 3, run_plan(), log.count(run_plan()), support=Nowhere())
     assert len(run.rounds) == 1
     assert run.counts.levels == (LEAF, GROUP, ROOT)
     # Not exact, though nothing was drawn: entries that are not listed are unknown there, and no zeros.

@@ -14,13 +14,12 @@ from tacit.train.labels.mechanism import Correction
 from tacit.train.methods import LabelDp, Plain
 from tacit_lab.studies.label_dp import loss_over_epsilon, setting, units
 from tacit_lab.studies.label_dp.arms import LabelDpArm, LabelDpMeasurements
-from tacit_lab.studies.logs import prepare_log
 from tacit_lab.studies.plotting import Bars
 from tacit_lab.studies.registry import STUDIES, load_study
 from tacit_lab.studies.results import ResultFiles, StudySettings, write_result
 from tacit_lab.studies.runs import Record
 from tacit_lab.studies.study import Finding, StudyRequest, StudyScale
-from tests.support.toy_studies import toy_studies
+from tests.support.toy_studies import prepare_study_log, toy_studies
 
 OURS = [name for name in STUDIES if name.startswith("label-dp")]
 
@@ -61,7 +60,7 @@ def test_the_studies_speak_to_every_published_finding() -> None:
 
 
 def test_units_are_counted_by_their_keys(folder: Path) -> None:
-    ready = prepare_log(setting.study_log(toy(folder), 1), toy(folder).cache)
+    ready = prepare_study_log(setting.study_log(toy(folder), 1), toy(folder).cache)
     found = units.UnitSizes(setting.study_log(toy(folder), 1)).measure(ready, None)  # type: ignore[arg-type]
     train = Examples.of(ready.columns, "train")
     for kind, names in {"user": ("user",), "user-publisher": ("user", "publisher")}.items():

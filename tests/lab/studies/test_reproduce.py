@@ -28,14 +28,14 @@ from tacit_lab.studies.logs import (
     Selected,
     StudyLog,
     is_made_up,
-    prepare_log,
+    log_folder,
     published_file,
 )
 from tacit_lab.studies.registry import load_study
 from tacit_lab.studies.results import read_table
-from tacit_lab.studies.runs import LabelledTask, Runs, TrainingTask, record_path, run_tasks
+from tacit_lab.studies.runs import LabelledTask, Runs, TrainingTask, record_name, run_tasks
 from tacit_lab.studies.study import Claim, Finding, StudyRequest, StudyScale
-from tests.support.toy_studies import toy_studies
+from tests.support.toy_studies import prepare_study_log, toy_studies
 
 SMALL_LOG = StudyLog("display-small", 1_500, 7, public=Hashed(500), sensitive=Hashed(500))
 PLAIN = Plain(Learning(epochs=1, batch=256))
@@ -112,7 +112,7 @@ def test_a_task_is_done_once_and_a_failed_one_leaves_no_record(cache: Path, tmp_
     with pytest.raises(BadInput, match="works"):
         run_tasks([task, broken], cache, processes=1)
     assert trace.read_text() == "done\n" * 2
-    assert not record_path(broken, cache).exists()
+    assert not (cache / "records" / f"{record_name(broken, log_folder(broken.log, cache))}.json").exists()
 
 
 def test_two_processes_give_what_one_gives(cache: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_two_processes_give_what_one_gives(cache: Path, tmp_path: Path) -> None:
 
 
 def test_the_truth_of_a_log_is_that_of_its_rows(cache: Path) -> None:
-    ready = prepare_log(SMALL_LOG, cache)
+    ready = prepare_study_log(SMALL_LOG, cache)
     assert ready.truth is not None
     label = np.asarray(ready.columns.label, np.float64)
     # Labels are drawn with these probabilities; 6 standard deviations of their sum: once in a billion.
@@ -142,7 +142,9 @@ def test_the_truth_of_a_log_is_that_of_its_rows(cache: Path) -> None:
 def test_each_encoding_gives_the_table_it_promises(
     sensitive: KnownDomain | Selected | Hashed, cache: Path
 ) -> None:
-    encoder = prepare_log(replace(SMALL_LOG, public=Frequent(2), sensitive=sensitive), cache).columns.encoder
+    encoder = prepare_study_log(
+        replace(SMALL_LOG, public=Frequent(2), sensitive=sensitive), cache
+    ).columns.encoder
     assert (encoder.selection is not None) == isinstance(sensitive, Selected)
     if isinstance(sensitive, Hashed):
         assert encoder.sensitive.size == 64
@@ -216,7 +218,7 @@ def test_published_files_are_found_by_name_and_used(tmp_path: Path) -> None:
     )
     file = published_file(tmp_path, "criteo-search")
     assert file.name == "criteo-search.tsv"
-    ready = prepare_log(
+    ready = prepare_study_log(
         StudyLog("criteo-search", 0, 0, public=Hashed(100), sensitive=Hashed(100), file=file), tmp_path
     )
     assert ready.truth is None

@@ -26,9 +26,9 @@ from tacit.train.methods import Plain
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit_lab.studies import digests
 from tacit_lab.studies.digests import digest, room_of, spell_out
-from tacit_lab.studies.logs import ReadyLog, StudyLog
+from tacit_lab.studies.logs import ReadyLog, StudyLog, log_folder
 from tacit_lab.studies.processes import map_in_processes
-from tacit_lab.studies.runs import Records, TrainingTask, record_path
+from tacit_lab.studies.runs import Records, TrainingTask, record_name
 from tacit_lab.studies.sweep.runs import SweepRun
 from tests.support.repository import ROOT
 
@@ -57,8 +57,8 @@ def test_long_arrays_that_differ_in_the_middle_have_two_names(tmp_path: Path) ->
     other[2_500] = 1
     assert repr(prior) == repr(other), "NumPy shortens both"
     tasks = [WithPrior(LOG, prior), WithPrior(LOG, other), WithPrior(LOG, prior, hidden=1)]
-    assert len({record_path(task, tmp_path) for task in tasks}) == 3
-    assert record_path(tasks[0], tmp_path) == record_path(WithPrior(LOG, prior.copy()), tmp_path)
+    assert len({record_name(task, tmp_path) for task in tasks}) == 3
+    assert record_name(tasks[0], tmp_path) == record_name(WithPrior(LOG, prior.copy()), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_changed_code_changes_the_names_of_trainings_and_of_sweeps(
         return "now"
 
     monkeypatch.setattr(digests, "code_digest", code)
-    before = record_path(training, tmp_path).name, run.digest
+    before = record_name(training, log_folder(training.log, tmp_path)), run.digest
     assert {"train", "kernels", "privacy", "data", "tacit_lab/studies/runs"} <= set(asked[-2])
     assert {"train", "kernels", "privacy", "data", "tacit_lab/studies/sweep/runs"} <= set(asked[-1])
     monkeypatch.setattr(digests, "code_digest", lambda rooms: "edited" if "train" in rooms else "now")
-    after = record_path(training, tmp_path).name, run.digest
+    after = record_name(training, log_folder(training.log, tmp_path)), run.digest
     assert not set(before) & set(after)
 
 

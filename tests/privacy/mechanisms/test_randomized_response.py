@@ -77,14 +77,6 @@ def test_arrays_follow_the_scalar_sampler_word_by_word(classes: int, epsilon: fl
     assert found.tolist() == expected
 
 
-def test_counts_are_estimated_without_bias_exactly() -> None:
-    """E[estimate] = truth, in fractions: the expected reports go through the same line of algebra."""
-    response = RandomizedResponse.for_epsilon(0.7, 4)
-    truth = [50, 0, 30, 20]
-    expected = [sum(n * response.pmf(answer)[other] for answer, n in enumerate(truth)) for other in range(4)]
-    assert response.estimate_counts([float(e) for e in expected]) == pytest.approx(truth, abs=1e-9)
-
-
 def test_large_arrays_match_the_law_and_a_weaker_twin_does_not() -> None:
     response, twin = RandomizedResponse.for_epsilon(1.0, 3), RandomizedResponse.for_epsilon(1.05, 3)
     pmf = dict(enumerate(response.pmf(2)))
@@ -112,8 +104,6 @@ def test_bad_shapes_of_a_response_are_refused() -> None:
         RandomizedResponse.for_epsilon(1, 1)
     with pytest.raises(BadInput, match="expected lie_weight <= "):
         RandomizedResponse(WHOLE, 2)
-    with pytest.raises(BadInput, match="expected 2 counts"):
-        RandomizedResponse.for_epsilon(1).estimate_counts([1, 2, 3])
 
 
 # Memoised flips.

@@ -13,7 +13,7 @@ from scipy import stats
 
 from tacit.errors import BadInput
 from tacit.privacy.noise.distributions import DiscreteLaplace, Polya, Skellam
-from tacit.privacy.noise.exact_sampler import FIRST_DIGITS, SymmetricLaw, threshold_level
+from tacit.privacy.noise.exact_sampler import SymmetricLaw
 from tacit.privacy.noise.shares import PolyaShares, SkellamShares
 
 Pmf = NDArray[np.float64]
@@ -125,22 +125,6 @@ def test_top_up_restores_the_whole_law_against_either_server(silent: Fraction, a
         if missing is not None:
             parts.append(pmf_of(missing))  # the other server's; its own it can subtract
         assert distance(sum_of(parts, size), whole) < 1e-12
-        unknown = shares.unknown_to_a_server(answered)
-        assert unknown is not None
-        assert (
-            threshold_level(unknown, FIRST_DIGITS).thresholds == threshold_level(whole, FIRST_DIGITS).thresholds
-        )
-
-
-def test_without_top_up_epsilon_is_paid_for_the_noise_that_is_left() -> None:
-    shares = SkellamShares(Fraction(90), 12, Fraction(1, 4))
-    left = shares.unknown_to_a_server(6, topped_up=False)
-    assert left == Skellam(Fraction(90) * Fraction(3, 9))
-    assert shares.unknown_to_a_server(3, topped_up=False) is None
-    whole = shares.unknown_to_a_server(6)
-    assert whole == Skellam(Fraction(90))
-    promised = delta_at(1.0, pmf_of(whole), 4)
-    assert delta_at(1.0, pmf_of(left), 4) > 10 * promised
 
 
 def test_splitting_the_missing_share_between_servers_would_not_do() -> None:
@@ -209,5 +193,3 @@ def test_crews_that_cannot_be_meant_are_refused(make: type[SkellamShares] | type
     for answered in (-1, 6, 1.5, True):
         with pytest.raises(BadInput, match="expected answered"):
             make(Fraction(1), 5).missing_law(answered)  # type: ignore[arg-type]
-        with pytest.raises(BadInput, match="expected answered"):
-            make(Fraction(1), 5).unknown_to_a_server(answered, topped_up=False)  # type: ignore[arg-type]

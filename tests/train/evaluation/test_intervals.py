@@ -20,8 +20,7 @@ from tacit.train.evaluation.outcomes import Outcomes
 from tacit.train.evaluation.report import (
     Evaluation,
     evaluate,
-    evaluate_flipped,
-    evaluate_known,
+    evaluate_outcomes,
     reliability_table,
 )
 from tests.support.exact_tests import ALPHA
@@ -50,7 +49,7 @@ def world(rng: np.random.Generator, groups: int, per_group: int) -> tuple[Floats
 def truths() -> dict[str, float]:
     """The figures of 500,000 rows without labels' noise: within a fiftieth of an interval of the limit."""
     truth, seen, less, _ = world(np.random.default_rng(11), 500_000, 1)
-    figures = evaluate_known(truth, less, baseline=seen).figures()
+    figures = evaluate_outcomes(Outcomes.of_probabilities(truth), less, seen).figures()
     return {name: figures[name].value for name in NAMES}
 
 
@@ -100,7 +99,9 @@ def test_intervals_from_flipped_labels_cover_and_those_from_reports_do_not(
         keep = np.where(rng.random(len(label)) < 0.5, 0.95, 0.85)
         return np.where(rng.random(len(label)) < keep, label, 1 - label), keep
 
-    found = hits(2000, 1, truths, lambda y, p, base, _: evaluate_flipped(*reported(y), p, baseline=base))
+    found = hits(
+        2000, 1, truths, lambda y, p, base, _: evaluate_outcomes(Outcomes.of_flipped(*reported(y)), p, base)
+    )
     for name in NAMES:
         assert_covers(found[name])
     naive = hits(2000, 1, truths, lambda y, p, base, _: evaluate(reported(y)[0], p, baseline=base), TWINS)
@@ -114,10 +115,17 @@ def test_expected_figures_have_far_narrower_intervals_and_cover(truths: dict[str
     held = 0
     for _ in range(TRIALS):
         truth, _, less, _ = world(rng, 600, 1)
-        held += (m := evaluate_known(truth, less).auc_loss).low <= truths["auc_loss"] <= m.high
+        held += (
+            (m := evaluate_outcomes(Outcomes.of_probabilities(truth), less).auc_loss).low
+            <= truths["auc_loss"]
+            <= m.high
+        )
     assert_covers(held)
     label = rng.random(600) < truth
-    narrow, wide = evaluate_known(truth, less).auc_loss, evaluate(label, less).auc_loss
+    narrow, wide = (
+        evaluate_outcomes(Outcomes.of_probabilities(truth), less).auc_loss,
+        evaluate(label, less).auc_loss,
+    )
     assert narrow.high - narrow.low < 0.7 * (wide.high - wide.low)
 
 
@@ -128,8 +136,8 @@ def test_a_weight_makes_flipped_rows_count_by_it() -> None:
     keep = np.where(seen > 0.2, 0.9, 0.55)  # not independent of the prediction, so the population shifts
     report = np.where(rng.random(len(truth)) < keep, label, 1 - label)
     weight = (2 * keep - 1) ** 2
-    plain = evaluate_flipped(report, keep, seen).auc_loss
-    weighed = evaluate_flipped(report, keep, seen, weight=weight).auc_loss
+    plain = evaluate_outcomes(Outcomes.of_flipped(report, keep), seen).auc_loss
+    weighed = evaluate_outcomes(Outcomes.of_flipped(report, keep, weight=weight), seen).auc_loss
     assert plain.low < evaluate(label, seen).auc_loss.value < plain.high
     # Rows with keep 0.9 count 64 times those with 0.55.
     times = np.where(seen > 0.2, 64, 1)
@@ -147,7 +155,7 @@ def test_a_weight_counts_in_calibration_on_both_sides() -> None:
     label, probability, weight = (
         np.tile(row, 20) for row in ([0, 1, 0, 1, 1, 0], [0.2, 0.9, 0.4, 0.3, 0.6, 0.1], [1, 2, 5, 1, 3, 4])
     )
-    found = evaluate_flipped(label, 1.0, probability, weight=weight).calibration_ratio
+    found = evaluate_outcomes(Outcomes.of_flipped(label, 1.0, weight=weight), probability).calibration_ratio
     repeated = evaluate(np.repeat(label, weight), np.repeat(probability, weight)).calibration_ratio
     assert found.value == pytest.approx(repeated.value, rel=1e-12)
     assert found.value == pytest.approx((weight @ probability) / (weight @ label), rel=1e-12)

@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from tacit.errors import BadInput
 from tacit.train.evaluation.outcomes import Outcomes
-from tacit.train.evaluation.report import evaluate, evaluate_flipped, evaluate_known, reliability_table
+from tacit.train.evaluation.report import evaluate, evaluate_outcomes, reliability_table
 from tests.support.exact_tests import ALPHA
 
 LABEL, PROBABILITY = [0, 1, 0, 1, 0], [0.1, 0.6, 0.3, 0.2, 0.3]
@@ -41,8 +41,11 @@ def test_labels_that_were_never_flipped_give_what_labels_give() -> None:
     rng = np.random.default_rng(1)
     probability = rng.random(400)
     label = (rng.random(400) < probability).astype(int)
-    known, flipped = evaluate(label, probability), evaluate_flipped(label, 1.0, probability)
-    certain = evaluate_known(label, probability)
+    known, flipped = (
+        evaluate(label, probability),
+        evaluate_outcomes(Outcomes.of_flipped(label, 1.0), probability),
+    )
+    certain = evaluate_outcomes(Outcomes.of_probabilities(label), probability)
     assert (known.known, flipped.known, certain.known) == ("labels", "flipped labels", "known probabilities")
     for name, measured in known.figures().items():
         for other in (flipped, certain):
@@ -108,8 +111,9 @@ def test_columns_that_cannot_be_meant_are_refused_in_one_line(wrong: dict[str, A
 def test_reports_that_tell_too_little_are_refused(
     report: Any, keep: Any, wrong: dict[str, Any], words: str
 ) -> None:
+    baseline = wrong.pop("baseline", None)
     with pytest.raises(BadInput) as refused:
-        evaluate_flipped(report, keep, np.linspace(0, 1, len(report)), **wrong)
+        evaluate_outcomes(Outcomes.of_flipped(report, keep, **wrong), np.linspace(0, 1, len(report)), baseline)
     assert str(refused.value).startswith(words)
     assert "\n" not in str(refused.value)
 

@@ -70,14 +70,6 @@ class Zipf:
         scores: NDArray[np.float64] = np.interp(np.log(ranks + self.shift), at, score)
         return scores
 
-    def expected_distinct(self, rows: int) -> float:
-        """The mean number of distinct values among `rows` independent rows."""
-        edges = np.unique(np.geomspace(1, self.values + 1, 20_000).astype(np.int64)) - 1
-        first, past = edges[:-1], edges[1:]
-        width = (past - first).astype(np.float64)
-        mass = self.cdf(past - 1) - np.where(first > 0, self.cdf(np.maximum(first - 1, 0)), 0.0)
-        return float(np.sum(width * -np.expm1(rows * np.log1p(-np.minimum(mass / width, 1 - 1e-12)))))
-
     @cached_property
     def _head(self) -> NDArray[np.float64]:
         ranks = np.arange(min(self.values, HEAD), dtype=np.float64)

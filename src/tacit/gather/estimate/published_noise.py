@@ -137,20 +137,6 @@ class AboveNoise:
 
 
 @dataclass(frozen=True)
-class FixedThreshold:
-    """Nodes with a total above `min_support`, whatever the noise: the paper's way.
-
-    Source: Hardt and Nath, CCS 2012, algorithm 3.
-    """
-
-    min_support: float = 2.0
-
-    def expand(self, totals: Floats, noise: PublishedNoise) -> NDArray[np.bool_]:  # noqa: ARG002
-        above: NDArray[np.bool_] = totals > self.min_support
-        return above
-
-
-@dataclass(frozen=True)
 class LargestTotals:
     """The `most` nodes with the largest totals; the first of equals. How much is asked is known beforehand."""
 

@@ -100,19 +100,6 @@ class RandomizedResponse:
         lied = block < self.classes - 1
         return np.where(lied, (answers + 1 + block) % self.classes, answers)
 
-    def estimate_counts(self, reported: ArrayLike) -> NDArray[np.float64]:
-        """Unbiased estimates of how often each true answer occurred, from the counts of reports."""
-        counts = np.asarray(reported, dtype=np.float64)
-        if counts.shape != (self.classes,):
-            raise BadInput(f"expected {self.classes} counts, got shape {counts.shape}")
-        if not np.all(np.isfinite(counts)) or np.any(counts < 0):
-            raise BadInput("expected counts >= 0, got a negative or non-finite one")
-        gain = self.truth - self.lie
-        if gain == 0:
-            raise BadInput("expected truth > lie, got a response that carries no information")
-        estimates: NDArray[np.float64] = (counts - float(self.lie) * counts.sum()) / float(gain)
-        return estimates
-
     def check_answers(self, answers: NDArray[np.generic]) -> NDArray[np.int64]:
         """The answers, refused unless each is one of the classes."""
         if answers.dtype.kind not in "iub":

@@ -46,17 +46,8 @@ class _Shares(ABC, Generic[Law]):
 
     def missing_law(self, answered: int) -> Law | None:
         """What *each* server adds to each count, independently, if this many parties answered; or nothing."""
-        return self._sum_of(self._missing_shares(answered))
-
-    def unknown_to_a_server(self, answered: int, *, topped_up: bool = True) -> Law | None:
-        """The least noise that one server cannot subtract, if all silent parties are among those that answered.
-
-        With `topped_up`, the other server added `missing_law(answered)`, and this is the whole law. Without, it
-        is what came from parties: pay for that or release nothing. None says that there may be no noise at all.
-        """
         missing = self._missing_shares(answered)
-        heard = max(0, answered - (self.parties - self.noisy))
-        return self._sum_of(heard + missing if topped_up else heard)
+        return self.part(Fraction(missing, self.noisy)) if missing else None
 
     def total_variance(self, answered: int) -> float:
         """The variance of a published count if nobody was silent: all shares, and what both servers added."""
@@ -67,9 +58,6 @@ class _Shares(ABC, Generic[Law]):
             raise BadInput(f"expected answered <= parties = {self.parties}, got {answered}")
         # Never more than the whole law, which servers add alone where no more answered than may be silent.
         return min(self.parties - answered, self.noisy)
-
-    def _sum_of(self, shares: int) -> Law | None:
-        return self.part(Fraction(shares, self.noisy)) if shares else None
 
     def _check_parties(self) -> None:
         expect.whole("parties", self.parties, at_least=1)

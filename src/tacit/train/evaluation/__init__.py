@@ -6,5 +6,5 @@ measures    `auc` (DeLong), AUC loss, `log_loss`, `calibration_ratio`, relative 
 intervals   a value with its rows' influence, and the interval that follows; means over seeds
 
 Measured on private labels, any of these figures is a release with a price; measured on labels that a paid-for
-release has flipped already (`report.evaluate_flipped`), it is free.
+release has flipped already (`Outcomes.of_flipped`), it is free.
 """

@@ -69,9 +69,17 @@ class Outcomes:
     ) -> Outcomes:
         """Labels that randomized response has kept with a known probability, one for all rows or one each.
 
-        Flips of different rows are taken to be independent. Where keep probabilities differ, rows near 1/2
-        bring most of the noise: a `weight` of (2 keep - 1)^2 quiets them, and then every figure speaks of a
-        population in which rows count by their weight.
+        Guarantee:  figures cost nothing beyond the release of the reports: they are post-processing of them.
+        Neighbours: those of that release, where they leave features as they are (replace label).
+        Assumes:    each report is its label with probability `keep_probability`, and independent of other rows;
+                    predictions come from public features and released models alone.
+        Source:     Menon, van Rooyen, Ong, Williamson 2015 (ICML) for one keep probability; see the module and
+                    `measures`.
+
+        Sums are unbiased, their ratios so but for a term of the order of 1/rows; estimates may lie outside what
+        labels allow, such as an AUC above 1. As ever, measure on rows that the model did not train on. Where
+        keep probabilities differ, rows near 1/2 bring most of the noise: a `weight` of (2 keep - 1)^2 quiets
+        them, and then every figure speaks of a population in which rows count by their weight.
         """
         reported = binary_column("report", report)
         rows = len(reported)

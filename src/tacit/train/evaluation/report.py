@@ -87,50 +87,10 @@ def evaluate(
     return evaluate_outcomes(Outcomes.of_labels(label, clusters=clusters), probability, baseline, level)
 
 
-def evaluate_flipped(
-    report: ArrayLike,
-    keep_probability: ArrayLike,
-    probability: ArrayLike,
-    *,
-    weight: ArrayLike | None = None,
-    baseline: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    level: float = LEVEL,
-) -> Evaluation:
-    """The same figures, for the labels behind flipped ones: no more is learnt than the reports tell already.
-
-    Guarantee:  costs nothing beyond the release of the reports: it is post-processing of them.
-    Neighbours: those of that release, where they leave features as they are (replace label).
-    Assumes:    each report is its label with probability `keep_probability` (one for all, or row by row), and
-                independent of other rows; predictions come from public features and released models alone.
-    Source:     Menon, van Rooyen, Ong, Williamson 2015 (ICML) for one keep probability; see `outcomes` and
-                `measures`.
-
-    Sums are unbiased, their ratios so but for a term of the order of 1/rows; estimates may lie outside what
-    labels allow, such as an AUC above 1. As ever, measure on rows that the model did not train on.
-    For `weight`, see `Outcomes.of_flipped`.
-    """
-    outcomes = Outcomes.of_flipped(report, keep_probability, weight=weight, clusters=clusters)
-    return evaluate_outcomes(outcomes, probability, baseline, level)
-
-
-def evaluate_known(
-    true_probability: ArrayLike,
-    probability: ArrayLike,
-    *,
-    baseline: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    level: float = LEVEL,
-) -> Evaluation:
-    """The same figures without the labels' noise, where a made-up log says how likely each label was."""
-    outcomes = Outcomes.of_probabilities(true_probability, clusters=clusters)
-    return evaluate_outcomes(outcomes, probability, baseline, level)
-
-
 def evaluate_outcomes(
     outcomes: Outcomes, probability: ArrayLike, baseline: ArrayLike | None = None, level: float = LEVEL
 ) -> Evaluation:
-    """All figures, whichever way the labels are known."""
+    """All figures, whichever way the labels are known: by themselves, flipped, or by their probabilities."""
     predicted = probability_column("probability", probability, rows=len(outcomes))
     compared: dict[str, MeasuredValue] = {}
     if baseline is not None:
