@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.guarantee import Guarantee
-from tacit.privacy.ledger.lines import Amount, Line
-from tacit.privacy.ledger.rules import Account, Change, Ledger, Reservation, cost_on
+from tacit.privacy.ledger.lines import Amount, Line, Series
+from tacit.privacy.ledger.requests import Request
+from tacit.privacy.ledger.rules import Account, Change, Ledger, Reservation
 
 
 class MemoryLedger:
     """What a party pays from, by the rules of the durable ledger: `privacy.ledger.rules` decide.
 
-    A `PartyLedger` of gathering, and a `RoomLedger` of the clean room. Threads may share it.
+    A `PartyLedger` of gathering, a `RoomLedger` of the clean room and a `TrainingLedger`: what one call decides
+    happens as a whole, or not at all. Threads may share it.
     """
 
     def __init__(self) -> None:
@@ -27,20 +30,31 @@ class MemoryLedger:
             return self.now.accounts[line]
 
     def reserve(self, key: str, line: Line, cost: Guarantee | Budget, purpose: str) -> Reservation:
-        with self._lock:
-            return self._settled(self.now.reserve(key, line, cost_on(line, cost), purpose))
+        return self.reserve_all([Request(key, line, cost, purpose)])[0]
+
+    def reserve_all(self, requests: Sequence[Request]) -> list[Reservation]:
+        return self._decide([request.decision().decide for request in requests])
 
     def claim(self, key: str, attempt: str, *, after: Collection[str] = ()) -> Reservation:
-        with self._lock:
-            return self._settled(self.now.claim(key, attempt, after=after))
+        return self.claim_all([key], attempt, after=after)[0]
+
+    def claim_all(self, keys: Sequence[str], attempt: str, *, after: Collection[str] = ()) -> list[Reservation]:
+        return self._decide([partial(Ledger.claim, key=key, attempt=attempt, after=after) for key in keys])
 
     def make(self, key: str, attempt: str, release: str) -> Reservation:
-        with self._lock:
-            return self._settled(self.now.make(key, attempt, release))
+        return self.make_all([key], attempt, release)[0]
+
+    def make_all(self, keys: Sequence[str], attempt: str, release: str) -> list[Reservation]:
+        return self._decide([partial(Ledger.make, key=key, attempt=attempt, release=release) for key in keys])
 
     def commit(self, key: str, attempt: str | None = None) -> Reservation:
-        with self._lock:
-            return self._settled(self.now.commit(key, attempt))
+        return self.commit_all([key], attempt)[0]
+
+    def commit_all(self, keys: Sequence[str], attempt: str | None = None) -> list[Reservation]:
+        return self._decide([partial(Ledger.commit, key=key, attempt=attempt) for key in keys])
+
+    def abort_all(self, keys: Sequence[str], attempt: str | None = None) -> list[Reservation]:
+        return self._decide([partial(Ledger.abort, key=key, attempt=attempt) for key in keys])
 
     def reservation(self, key: str) -> Reservation | None:
         return self.now.reservations.get(key)
@@ -48,7 +62,23 @@ class MemoryLedger:
     def account(self, line: Line) -> Account | None:
         return self.now.accounts.get(line)
 
-    def _settled(self, change: Change) -> Reservation:
-        assert change.reservation is not None, "reserving and committing always have one"
-        self.now = self.now.apply(change)
-        return change.reservation
+    def series(self) -> set[Series]:
+        """Each that a line was opened of."""
+        return {line.series for line in self.now.accounts}
+
+    def around(self, requests: Sequence[Request]) -> Ledger:
+        """All that decides about these requests: here, all that there is."""
+        del requests
+        return self.now
+
+    def _decide(self, decisions: Sequence[Callable[[Ledger], Change]]) -> list[Reservation]:
+        made = []
+        with self._lock:
+            ledger = self.now
+            for decide in decisions:
+                change = decide(ledger)
+                assert change.reservation is not None, "reserving and settling always have one"
+                ledger = ledger.apply(change)
+                made.append(change.reservation)
+            self.now = ledger
+        return made

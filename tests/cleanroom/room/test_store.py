@@ -506,7 +506,7 @@ def by_hand(ledger: Any, key: str, decide: Callable[[Any], Any]) -> None:
     if isinstance(ledger, LedgerStore):
         ledger._decide(decide, key=key)
     else:
-        ledger._settled(decide(ledger.now))
+        ledger._decide([decide])
 
 
 @pytest.mark.parametrize("handed_over", [False, True])

@@ -41,10 +41,8 @@ def test_labels_that_were_never_flipped_give_what_labels_give() -> None:
     rng = np.random.default_rng(1)
     probability = rng.random(400)
     label = (rng.random(400) < probability).astype(int)
-    known, flipped = (
-        evaluate(label, probability),
-        evaluate_outcomes(Outcomes.of_flipped(label, 1.0), probability),
-    )
+    known = evaluate(label, probability)
+    flipped = evaluate_outcomes(Outcomes.of_flipped(label, 1.0), probability)
     certain = evaluate_outcomes(Outcomes.of_probabilities(label), probability)
     assert (known.known, flipped.known, certain.known) == ("labels", "flipped labels", "known probabilities")
     for name, measured in known.figures().items():
@@ -111,9 +109,9 @@ def test_columns_that_cannot_be_meant_are_refused_in_one_line(wrong: dict[str, A
 def test_reports_that_tell_too_little_are_refused(
     report: Any, keep: Any, wrong: dict[str, Any], words: str
 ) -> None:
-    baseline = wrong.pop("baseline", None)
+    weight, baseline, probability = wrong.get("weight"), wrong.get("baseline"), np.linspace(0, 1, len(report))
     with pytest.raises(BadInput) as refused:
-        evaluate_outcomes(Outcomes.of_flipped(report, keep, **wrong), np.linspace(0, 1, len(report)), baseline)
+        evaluate_outcomes(Outcomes.of_flipped(report, keep, weight=weight), probability, baseline)
     assert str(refused.value).startswith(words)
     assert "\n" not in str(refused.value)
 

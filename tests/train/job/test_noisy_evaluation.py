@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import BadInput, UnknownLine
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import ReservationState
@@ -17,7 +18,6 @@ from tacit.privacy.units import Cap, Relation, Unit, UnitKind
 from tacit.train.config import PrivacySettings
 from tacit.train.job.label_flips import LabelFlipRelease
 from tacit.train.job.noisy_evaluation import RESPONSE, plan_flips
-from tests.support.memory_ledger import MemoryLedger
 from tests.support.training_examples import SECRET, learnable
 
 IMPRESSION = Unit(UnitKind.IMPRESSION)

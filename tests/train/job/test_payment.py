@@ -13,6 +13,7 @@ import pytest
 from tacit.cli import main
 from tacit.data.columns import Columns
 from tacit.errors import BadInput, ReservationTaken
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.store.ledger import LedgerStore, Request
 from tacit.train.examples import Examples
@@ -23,7 +24,6 @@ from tacit.train.models.model import Part
 from tacit.train.models.saving import load
 from tacit.train.run import Run
 from tests.support.ledger_places import COST, LIMIT, LINE
-from tests.support.memory_ledger import MemoryLedger
 from tests.support.training_logs import (  # fmt: skip
     DESCENT,
     LABELS,

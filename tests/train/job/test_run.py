@@ -12,6 +12,7 @@ import pytest
 from tacit.data.columns import Columns
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, BudgetExceeded
+from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.privacy.mechanisms.memoisation import FlipKey
@@ -29,7 +30,6 @@ from tacit.train.plan import Plan
 from tacit.train.run import Run, RunProgress
 from tacit.train.settings import Learning
 from tacit.train.statistic.model import FieldFactors
-from tests.support.memory_ledger import MemoryLedger
 from tests.support.training_examples import FAST, MODEL, SECRET, fail_at, learnable
 from tests.support.training_logs import prepared
 
