@@ -21,7 +21,7 @@ from tacit.data.generators.worlds import world
 from tacit.data.logs.definition import find_log
 from tacit.data.preparation import hashing_encoder, prepare
 from tacit.data.reading.reader import LogReader
-from tacit.data.synthetic import Destination, write_log
+from tacit.data.synthetic import LogDestination, write_log
 from tacit.errors import BadInput
 from tacit.privacy.budget import Budget
 from tacit.privacy.units import Relation, Unit, UnitKind
@@ -44,7 +44,7 @@ def prepared_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("log")
     log = find_log("criteo-attribution")
     file = folder / "log.parquet"
-    write_log(world(log.name, 5, rows=4_000), 4_000, log.layouts[0], Destination.at(file), {})
+    write_log(world(log.name, 5, rows=4_000), 4_000, log.layouts[0], LogDestination.at(file), {})
     prepare(LogReader(log, file), hashing_encoder(log, 200, 1), folder / "log")
     return folder / "log"
 

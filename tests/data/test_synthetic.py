@@ -15,7 +15,7 @@ from tacit.data.generators.worlds import MAKERS, WITH_RARE_SIGNAL, GeneratedRows
 from tacit.data.logs.definition import LOG_NAMES, find_log
 from tacit.data.preparation import hashing_encoder, prepare
 from tacit.data.reading.reader import LogReader
-from tacit.data.synthetic import MARK, Destination, Format, is_synthetic, write_log
+from tacit.data.synthetic import MARK, Format, LogDestination, is_synthetic, write_log
 from tacit.errors import BadInput
 
 ROWS = 3000
@@ -28,7 +28,7 @@ def small_world(name: str) -> LogWorld:
 
 
 def made(folder: Path, name: str, file: str, rows: int = ROWS, **options: object) -> Path:
-    destination = Destination.at(folder / file, **options)  # type: ignore[arg-type]
+    destination = LogDestination.at(folder / file, **options)  # type: ignore[arg-type]
     write_log(small_world(name), rows, find_log(name).layouts[0], destination, {"seed": 5})
     return folder / file
 
@@ -96,7 +96,7 @@ class Failing(LogWorld):
 def test_a_failure_leaves_the_old_file_and_no_new_one(tmp_path: Path) -> None:
     path = made(tmp_path, "display-small", "log.parquet", rows=100)
     before = path.read_bytes()
-    destination = Destination.at(path, overwrite=True, truth=None)
+    destination = LogDestination.at(path, overwrite=True, truth=None)
     with pytest.raises(MemoryError):
         write_log(Failing(), 100, find_log("display-small").layouts[0], destination, {})
     assert path.read_bytes() == before

@@ -165,11 +165,11 @@ def run_describe(args: argparse.Namespace) -> int:
 def run_generate(args: argparse.Namespace) -> int:
     from tacit.data.generators.worlds import world
     from tacit.data.logs.definition import find_log
-    from tacit.data.synthetic import Destination, Format, write_log
+    from tacit.data.synthetic import Format, LogDestination, write_log
 
     log = find_log(args.name)
     made = world(args.name, args.seed, rows=args.rows, rare_signal=args.rare_signal)
-    destination = Destination.at(args.out, args.format, truth=args.truth, overwrite=args.overwrite)
+    destination = LogDestination.at(args.out, args.format, truth=args.truth, overwrite=args.overwrite)
     settings = {"seed": args.seed, "rare_signal": args.rare_signal}
     with progress_bar("generating", args.rows) as progress:
         write_log(made, args.rows, log.layouts[0], destination, settings, progress)
@@ -254,7 +254,7 @@ def _encoded(log: Log, encoding: str | None) -> Log:
 def _made_up(name: str, rows: int, seed: int, folder: Path) -> Path:
     from tacit.data.generators.worlds import world
     from tacit.data.logs.definition import find_log
-    from tacit.data.synthetic import Destination, write_log
+    from tacit.data.synthetic import LogDestination, write_log
 
     out = folder / "log"
     with progress_bar("making up rows", rows) as progress:
@@ -262,7 +262,7 @@ def _made_up(name: str, rows: int, seed: int, folder: Path) -> Path:
             world(name, seed, rows=rows),
             rows,
             find_log(name).layouts[0],
-            Destination.at(out),
+            LogDestination.at(out),
             {"seed": seed},
             progress,
         )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tacit.data.preparation import PreparedLog, hashing_encoder, prepare
     from tacit.data.reading.reader import LogReader
     from tacit.data.splits import LogSplit, RowSet
-    from tacit.data.synthetic import Destination, is_synthetic, write_log
+    from tacit.data.synthetic import LogDestination, is_synthetic, write_log
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -41,12 +41,12 @@ else:
             "preparation": "PreparedLog hashing_encoder prepare",
             "reading.reader": "LogReader",
             "splits": "LogSplit RowSet",
-            "synthetic": "Destination is_synthetic write_log",
+            "synthetic": "LogDestination is_synthetic write_log",
         },
     )
 
 __all__ = [
-    "Columns", "Destination", "Encoder", "Log", "LogDescription", "LogReader", "LogSplit", "Market",
+    "Columns", "Encoder", "Log", "LogDescription", "LogDestination", "LogReader", "LogSplit", "Market",
     "PreparedLog", "RowSet", "describe", "find_log", "hashing_encoder", "is_synthetic", "load_log", "prepare",
     "world", "write_log",
 ]  # fmt: skip

@@ -86,7 +86,7 @@ TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 
 
 @dataclass(frozen=True)
-class Destination:
+class LogDestination:
     """Where a generated log is written. Nothing is seen there before all of it is written."""
 
     out: Path
@@ -95,7 +95,7 @@ class Destination:
     overwrite: bool = False
 
     @classmethod
-    def at(cls, out: Path, format: Format | str | None = None, **options: Any) -> Destination:
+    def at(cls, out: Path, format: Format | str | None = None, **options: Any) -> LogDestination:
         """A destination with the format by its name: anything but a text file's ending is Parquet."""
         named = Format.PUBLISHED if out.name.endswith(TEXT_ENDINGS) else Format.PARQUET
         if named is Format.PARQUET and out.suffix in (".gz", ".bz2", ".zst", ".zip"):
@@ -121,7 +121,7 @@ def write_log(
     world: LogWorld,
     rows: int,
     layout: FileLayout,
-    destination: Destination,
+    destination: LogDestination,
     settings: Mapping[str, Any],
     progress: Count = no_count,
 ) -> None:
@@ -167,7 +167,7 @@ def write_log(
 class _Files:
     """How each file of a log is written."""
 
-    destination: Destination
+    destination: LogDestination
     layout: FileLayout
     settings: Mapping[str, Any]
 

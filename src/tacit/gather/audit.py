@@ -19,7 +19,7 @@ from tacit.gather.client.reporter import make_upload
 from tacit.gather.protocol.credentials import SealingKey, issue_device_key
 from tacit.gather.protocol.groups import Group
 from tacit.gather.protocol.messages import ReportSet
-from tacit.gather.protocol.noise import Noise, ServerNoise, UserNoise
+from tacit.gather.protocol.noise import RoundNoise, ServerNoise, UserNoise
 from tacit.gather.protocol.promises import Promise
 from tacit.gather.protocol.releases import sum_shares
 from tacit.gather.protocol.rounds import CHECK_BYTES, DIGEST_BYTES, MOST_CELLS, Round
@@ -63,7 +63,7 @@ def cases() -> list[AuditCase]:
 def _case(
     name: str,
     release: Callable[[Fraction], NoisyCounts],
-    noise: Callable[[Fraction], Noise],
+    noise: Callable[[Fraction], RoundNoise],
     left: Callable[[Fraction], SymmetricLaw],
 ) -> AuditCase:
     def claimed_at(share: Fraction) -> float:
@@ -83,7 +83,7 @@ def _case(
     return empirical_case(name, Relation.ZERO_OUT, claimed, delta=DELTA, draws=draws, law=law)
 
 
-def _server_view(noise: Noise, cells: int, count: int, source: Source) -> Integers:
+def _server_view(noise: RoundNoise, cells: int, count: int, source: Source) -> Integers:
     proxy_key, server_key = (SealingKey.from_bytes(source.bytes(32)) for _ in range(2))  # their noise is fresh
     secret, check_key = source.bytes(32), source.bytes(32)
     round = replace(_round(noise, cells), proxy_key=proxy_key.public, server_key=server_key.public)
@@ -112,7 +112,7 @@ def _server_view(noise: Noise, cells: int, count: int, source: Source) -> Intege
     return seen if law is None else seen - law.sample_array(cells, Simulation(seeds[-1]).words)
 
 
-def _round(noise: Noise, cells: int) -> Round:
+def _round(noise: RoundNoise, cells: int) -> Round:
     return Round(
         task="audit",
         level=0,

@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Words = NDArray[Any]  # uint64, or Python's whole numbers
+FieldNumbers = NDArray[Any]  # uint64, or Python's whole numbers
 Polynomial = list[int]  # coefficients, the constant first
 
 PRIME = 2**64 - 2**32 + 1
 GENERATOR = 7
 
 
-def weighted_sums(table: Words, weights: Words, out: Words) -> None:
+def weighted_sums(table: FieldNumbers, weights: FieldNumbers, out: FieldNumbers) -> None:
     length = len(weights)
     whole = table[:, : out.shape[1] * length].astype(object).reshape(*out.shape, length)
     out[:] = (whole * weights.astype(object)).sum(axis=2, initial=0) % PRIME
 
 
 def fill_quotients(
-    table: Words,
-    challenges: Words,
+    table: FieldNumbers,
+    challenges: FieldNumbers,
     digits: int,
     most: int,
     wires: int,
@@ -51,13 +51,13 @@ def fill_quotients(
 
 
 def evaluations(
-    table: Words,
-    points: Words,
+    table: FieldNumbers,
+    points: FieldNumbers,
     digits: int,
     most: int,
     wires: int,
     size: int,
-    out: Words,
+    out: FieldNumbers,
     prime: int = PRIME,
     generator: int = GENERATOR,
 ) -> bool:
@@ -80,7 +80,9 @@ def evaluations(
     return True
 
 
-def balances(values: Words, challenges: Words, most: int, out: Words, prime: int = PRIME) -> None:
+def balances(
+    values: FieldNumbers, challenges: FieldNumbers, most: int, out: FieldNumbers, prime: int = PRIME
+) -> None:
     for row, (numbers, challenge) in enumerate(zip(values.tolist(), challenges.tolist(), strict=True)):
         *wires, right = numbers
         terms = (math.prod(x - digit for digit in range(most + 1)) for x in wires)
@@ -94,7 +96,7 @@ def domain(size: int, prime: int = PRIME, generator: int = GENERATOR) -> list[in
     return [pow(root, k, prime) for k in range(size)]
 
 
-def _wire(row: Words, start: int, wire: int, digits: int, wires: int, size: int) -> list[int]:
+def _wire(row: FieldNumbers, start: int, wire: int, digits: int, wires: int, size: int) -> list[int]:
     """Its values on the domain: the random one first, then its digits, then zeros."""
     values = [int(row[start + wire]), *(int(row[i]) for i in range(wire, digits, wires))]
     return values + [0] * (size - len(values))

@@ -25,7 +25,7 @@ from tacit.data.generators.worlds import world
 from tacit.data.logs.definition import LOG_NAMES, find_log
 from tacit.data.preparation import hashing_encoder, prepare
 from tacit.data.reading.reader import LogReader
-from tacit.data.synthetic import Destination, write_log
+from tacit.data.synthetic import LogDestination, write_log
 from tacit_lab.bench.measurement import Measurement, SuiteProgress, interleaved_seconds
 
 ROWS = 1_000_000
@@ -64,7 +64,7 @@ def generation(name: str) -> Measurement:
 
 def published_file(folder: Path) -> list[Measurement]:
     """The file that the other parts read: synthetic rows as text, and beside it several times as many."""
-    destination = Destination.at(folder / "train.txt")
+    destination = LogDestination.at(folder / "train.txt")
     start = time.perf_counter()
     write_log(world(LOG, seed=1), ROWS, find_log(LOG).layouts[0], destination, {})
     seconds = time.perf_counter() - start

@@ -26,7 +26,7 @@ from tacit.data.logs.definition import find_log
 from tacit.data.preparation import hashing_encoder, prepare
 from tacit.data.reading.reader import LogReader
 from tacit.data.splits import RowSet
-from tacit.data.synthetic import Destination, write_log
+from tacit.data.synthetic import LogDestination, write_log
 from tacit.entropy import Entropy, Simulation
 from tacit.train.examples import Examples
 from tacit.train.methods import LabelDp, Plain, TrainingMethod
@@ -85,7 +85,7 @@ def make_log(scale: TrainingScale, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "log.parquet"
         made = world(LOG, seed=1, rows=scale.log_rows)
-        write_log(made, scale.log_rows, log.layouts[0], Destination.at(file), {})
+        write_log(made, scale.log_rows, log.layouts[0], LogDestination.at(file), {})
         prepare(LogReader(log, file), hashing_encoder(log, bins, bins), folder)
 
 

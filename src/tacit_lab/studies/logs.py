@@ -212,14 +212,14 @@ def build_log(log: StudyLog, folder: Path) -> None:
 
 def _rows(log: StudyLog, described: Log, folder: Path) -> Path:
     """The rows of the made-up world, drawn once for all of their encodings."""
-    from tacit.data.synthetic import Destination, write_log
+    from tacit.data.synthetic import LogDestination, write_log
 
     world = f"{log.rows} {log.seed} {log.rare_signal}"
     rows = folder / f"{log.name}-{digest(log.name, world, rooms=ROOMS)}.parquet"
     if not rows.exists():
         stem = draft_path(rows.with_suffix("")).name
         unfinished, truth = rows.with_name(f"{stem}.parquet"), rows.with_name(f"{stem}.truth.parquet")
-        destination = Destination.at(unfinished, truth=truth)
+        destination = LogDestination.at(unfinished, truth=truth)
         write_log(_world(log), log.rows, described.layouts[0], destination, {"seed": log.seed})
         truth.replace(_truth_of_rows(rows))
         unfinished.replace(rows)

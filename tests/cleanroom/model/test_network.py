@@ -23,7 +23,7 @@ from tacit.data.generators.conversions import FIELD_NAMES, FIELD_VALUES, Convers
 from tacit.data.logs.definition import find_log
 from tacit.data.preparation import prepare
 from tacit.data.reading.reader import LogReader
-from tacit.data.synthetic import Destination, write_log
+from tacit.data.synthetic import LogDestination, write_log
 from tacit.errors import BadInput
 from tacit.schema.columns import Role
 from tests.support.cleanroom_models import ARCHITECTURES, SMALL, a_batch, small_model, some_rows
@@ -203,7 +203,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("log") / "log.parquet"
     write_log(
-        ConversionsWorld(seed=2), 500, find_log("conversions").layouts[0], Destination.at(path), {"seed": 2}
+        ConversionsWorld(seed=2), 500, find_log("conversions").layouts[0], LogDestination.at(path), {"seed": 2}
     )
     return path
 

@@ -21,7 +21,7 @@ from tacit.data.logs.taobao_tables import FIRST_DAY, HISTORY, HISTORY_BRAND, HIS
 from tacit.data.preparation import hashing_encoder, prepare
 from tacit.data.reading.reader import LogReader
 from tacit.data.reading.text import blocks
-from tacit.data.synthetic import Destination, write_log
+from tacit.data.synthetic import LogDestination, write_log
 from tacit.schema.columns import Role
 from tests.support.reading_checks import prepared, read
 
@@ -117,7 +117,7 @@ def test_events_read_the_same_table_rows_as_the_candidates_field(tmp_path: Path,
 
 def test_a_real_table_of_behaviour_makes_the_log_real(tmp_path: Path) -> None:
     world = TaobaoWorld(seed=1, ads=1000, people=50)
-    write_log(world, 100, TAOBAO.layouts[0], Destination.at(tmp_path / "log"), {"seed": 1})
+    write_log(world, 100, TAOBAO.layouts[0], LogDestination.at(tmp_path / "log"), {"seed": 1})
     assert LogReader(TAOBAO, tmp_path / "log").synthetic
     pq.write_table(
         world.side_tables()["behavior_log"].replace_schema_metadata(), tmp_path / "log" / "behavior_log.parquet"

@@ -14,7 +14,7 @@ from tacit.errors import BadInput, Refused
 from tacit.gather.protocol import promises
 from tacit.gather.protocol.credentials import PartyRole
 from tacit.gather.protocol.encoding import Refusal
-from tacit.gather.protocol.noise import Noise, ServerNoise, UserNoise
+from tacit.gather.protocol.noise import RoundNoise, ServerNoise, UserNoise
 from tacit.gather.protocol.promises import Promise, expect_kept, promise_from_plain, promise_shortfall
 from tacit.gather.protocol.releases import content_hash, draw_party_noise, noise_words
 from tacit.gather.protocol.rounds import Round
@@ -45,7 +45,7 @@ from tests.support.gather_worlds import (
 ONCE = Promise(events=4, each=1, levels=2, epsilon=Fraction(1), delta=Fraction(1, 10**6))
 PURE = replace(ONCE, delta=Fraction(0))
 SPARE = Fraction(1, 100)
-ENOUGH: list[tuple[Promise, Noise, Noise]] = [
+ENOUGH: list[tuple[Promise, RoundNoise, RoundNoise]] = [
     (ONCE, ServerNoise(DiscreteGaussian(Fraction(287))), ServerNoise(DiscreteGaussian(Fraction(284)))),
     (ONCE, ServerNoise(Skellam(Fraction(286))), ServerNoise(Skellam(Fraction(283)))),
     (
@@ -59,7 +59,7 @@ ENOUGH: list[tuple[Promise, Noise, Noise]] = [
 
 
 @pytest.mark.parametrize(("promise", "enough", "less"), ENOUGH, ids=lambda each: type(each).__name__)
-def test_noise_keeps_a_promise_or_does_not(promise: Promise, enough: Noise, less: Noise) -> None:
+def test_noise_keeps_a_promise_or_does_not(promise: Promise, enough: RoundNoise, less: RoundNoise) -> None:
     expect_kept(promise, enough)
     for other, noise in (
         (promise, less),

@@ -19,7 +19,7 @@ from tacit.data.logs.definition import find_log
 from tacit.data.preparation import hashing_encoder, prepare
 from tacit.data.reading.reader import LogReader
 from tacit.data.splits import RowSet
-from tacit.data.synthetic import Destination, write_log
+from tacit.data.synthetic import LogDestination, write_log
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, RelationMismatch
 from tacit.privacy.ledger.guarantee import convert
@@ -301,7 +301,7 @@ def gain(tmp_path: Path, personal: float) -> float:
     """How much better the device ranks than the server, in AUC, where only the person's own likings differ."""
     likings = {"learnable": 0.0, "personal": personal}
     world, log = TaobaoWorld(seed=3, ads=1000, people=1000, click_rate=0.3, **likings), find_log("taobao")
-    write_log(world, 8_000, log.layouts[0], Destination.at(tmp_path / "raw"), {"seed": 3})
+    write_log(world, 8_000, log.layouts[0], LogDestination.at(tmp_path / "raw"), {"seed": 3})
     prepare(LogReader(log, tmp_path / "raw"), hashing_encoder(log, 4000, 500), tmp_path / "log")
     columns = Columns.open(tmp_path / "log")
     train, test = Examples.of(columns, "train"), Examples.of(columns, "test")

@@ -72,7 +72,7 @@ ENTRIES_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
-class Release:
+class RoomRelease:
     """What leaves the room as the answer to a query. `noise_stddev` is 0 where no noise was added."""
 
     values: NDArray[Any]
@@ -260,7 +260,7 @@ class Room:
         confirm_sole_copy(active.terms, self._store, self._ledger, self._store_id)
         return active
 
-    def _release(self, active: ActiveTerms, query: Query, now: int) -> Release:
+    def _release(self, active: ActiveTerms, query: Query, now: int) -> RoomRelease:
         """Answer a query: over flipped labels, any number of times; over true ones, noised and counted.
 
         What was counted before leaves again as it was, without a look at labels.
@@ -279,7 +279,7 @@ class Room:
             reach = counter.query.sensitivity()
             values, stddev = noised_answer(sums, reach, active.terms, self._secret, query.stream.digest)
         answer, receipt = self._settle(active, query, counter, values, now)
-        return Release(answer, stddev, receipt)
+        return RoomRelease(answer, stddev, receipt)
 
     def _counter(self, active: ActiveTerms, query: Query) -> ReleaseCounter | None:
         """What counts the answer: flips are drawn once and may leave any number of times, so nothing does."""

@@ -48,7 +48,7 @@ CALIBRATION_ROWS = 2**16
 EFFECTS, CALIBRATION = 1_001, 1_002  # places of their own among a seed's streams
 
 Ranks = list[NDArray[np.int64]]  # one array of rows for each field
-Moments = list[tuple[float, float]]  # mean and spread of each part of the logit
+LogitMoments = list[tuple[float, float]]  # mean and spread of each part of the logit
 
 
 class FieldLaw(Protocol):
@@ -157,7 +157,7 @@ class FieldModel:
     def logits(self, ranks: Ranks) -> Floats:
         return self._calibrated.base + self._signal(self._parts(ranks), self._calibrated.moments)
 
-    def _signal(self, parts: Sequence[Floats], moments: Moments) -> Floats:
+    def _signal(self, parts: Sequence[Floats], moments: LogitMoments) -> Floats:
         """The logit without its base."""
         weights = (self.signal.linear, self.signal.interaction, self.signal.cross)
         total = np.zeros(len(parts[0]))
@@ -218,7 +218,7 @@ class FieldModel:
 
 @dataclass(frozen=True)
 class _Calibrated:
-    moments: Moments
+    moments: LogitMoments
     base: float
 
 

@@ -117,10 +117,10 @@ class UserNoise:
         return _USERS, next(word for word, kind in _SHARES.items() if type(shares) is kind), *parts
 
 
-Noise = ServerNoise | UserNoise
+RoundNoise = ServerNoise | UserNoise
 
 
-def noise_from_plain(plain: PlainNoise) -> Noise:
+def noise_from_plain(plain: PlainNoise) -> RoundNoise:
     """The noise that `to_plain` wrote; BadInput for anything else."""
     match plain:
         case (str(by), str(word), str(parameter)) if by == _SERVERS and word in _SERVER_LAWS:

@@ -25,7 +25,7 @@ from tacit import expect
 from tacit.arrays import Floats
 from tacit.errors import BadInput, NoFiniteGuarantee
 from tacit.gather.protocol.encoding import fraction_text, parse_fraction
-from tacit.gather.protocol.noise import Noise, ServerNoise
+from tacit.gather.protocol.noise import RoundNoise, ServerNoise
 from tacit.privacy.accounting import accountant
 from tacit.privacy.accounting.loss_distributions import count_noise_atoms
 from tacit.privacy.budget import Budget
@@ -254,7 +254,7 @@ def promise_from_plain(plain: tuple[Any, ...]) -> Promise:
     return Promise(events, each, levels, parse_fraction(epsilon), parse_fraction(delta), totals_only=bool(more))
 
 
-def release_seen_by_server(noise: Noise, changes: tuple[int, ...]) -> NoisyCounts:
+def release_seen_by_server(noise: RoundNoise, changes: tuple[int, ...]) -> NoisyCounts:
     """What counts that differ by `changes` look like to a server, which knows and subtracts its own noise."""
     match noise.law if isinstance(noise, ServerNoise) else noise.shares:
         case DiscreteGaussian(sigma_squared=sigma_squared):
@@ -265,7 +265,7 @@ def release_seen_by_server(noise: Noise, changes: tuple[int, ...]) -> NoisyCount
             return DiscreteLaplaceCounts(changes, RELATION, scale)
 
 
-def expect_kept(promise: Promise, noise: Noise) -> None:
+def expect_kept(promise: Promise, noise: RoundNoise) -> None:
     """BadInput unless the noise keeps the promise.
 
     Guarantee:  with this noise on every count, all rounds of the run are together (epsilon, delta)-DP against
@@ -282,7 +282,7 @@ def expect_kept(promise: Promise, noise: Noise) -> None:
 
 
 @lru_cache(maxsize=256)
-def promise_shortfall(promise: Promise, noise: Noise) -> str | None:
+def promise_shortfall(promise: Promise, noise: RoundNoise) -> str | None:
     """Why the noise does not keep the promise, in one line; None: it does. Computed once, then remembered."""
     contribution = promise.contribution
     release = release_seen_by_server(noise, contribution.changes * promise.levels)

@@ -31,7 +31,7 @@ from tacit.gather.simulate.population import CLOSES, OPENS, SKEW, SimulationKeys
 from tacit.gather.simulate.rounds import PartyStores
 from tacit.privacy.randomness import Source, WordSource
 from tacit.schema.contexts.hierarchy import Levels
-from tacit.schema.contexts.nodes import Column, ContextNodes
+from tacit.schema.contexts.nodes import ColumnValues, ContextNodes
 from tacit.schema.counts import Counts
 
 
@@ -49,7 +49,7 @@ class SimulatedCount:
     """Answers questions as all devices together would. Make it with `of`, which chooses their events."""
 
     nodes: ContextNodes  # that questions speak of
-    context: Mapping[str, Column]  # of the chosen rows, by attribute
+    context: Mapping[str, ColumnValues]  # of the chosen rows, by attribute
     device: Integers  # (chosen rows,)
     ad: Integers
     clicked: NDArray[np.bool_]
@@ -61,7 +61,7 @@ class SimulatedCount:
     def of(
         cls,
         nodes: ContextNodes,
-        context: Mapping[str, Column],
+        context: Mapping[str, ColumnValues],
         device: ArrayLike,
         ad: ArrayLike,
         clicked: ArrayLike,

@@ -15,7 +15,7 @@ from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Attribute
 from tacit.schema.contexts.hierarchy import Hierarchy, Levels, Node, is_coarser
 
-Column = Sequence[Any] | NDArray[Any]
+ColumnValues = Sequence[Any] | NDArray[Any]
 UNKNOWN = -1
 CHECKED = 200  # values whose levels are seen to nest
 
@@ -49,7 +49,7 @@ class ContextNodes:
     def of(
         cls,
         hierarchy: Hierarchy,
-        columns: Mapping[str, Column],
+        columns: Mapping[str, ColumnValues],
         levels: Iterable[Levels] | None = None,
     ) -> ContextNodes:
         """`columns` has the rows' exact values by the attributes' names; by default all levels are kept."""
@@ -109,7 +109,7 @@ class ContextNodes:
             raise BadInput(f"expected a context that is known, got {node}")
         return found
 
-    def locate(self, levels: Levels, columns: Mapping[str, Column]) -> Ids:
+    def locate(self, levels: Levels, columns: Mapping[str, ColumnValues]) -> Ids:
         """(more rows,) the node of each at these levels, -1 where none of the log's rows was in it."""
         known = self._at(levels).id
         rows = _Rows.of(self.hierarchy.attributes, columns)
@@ -139,7 +139,7 @@ class _Rows:
     codes: Ids  # (attributes, rows)
 
     @classmethod
-    def of(cls, attributes: tuple[Attribute, ...], columns: Mapping[str, Column]) -> _Rows:
+    def of(cls, attributes: tuple[Attribute, ...], columns: Mapping[str, ColumnValues]) -> _Rows:
         names = [each.name for each in attributes]
         for name in names:
             if name not in columns:
@@ -208,7 +208,7 @@ class _Rows:
                 raise BadInput(f"row {row}: {refusal}") from None
 
 
-def _plain(column: Column) -> Iterator[Any]:
+def _plain(column: ColumnValues) -> Iterator[Any]:
     """The values as Python's own, lists as tuples and sets frozen, so that equal ones can be found."""
     for each in column.tolist() if isinstance(column, np.ndarray) else column:
         if isinstance(each, list | np.ndarray):

@@ -30,7 +30,7 @@ from tacit.data.generators.conversions import ConversionsWorld
 from tacit.data.logs.definition import find_log
 from tacit.data.preparation import hashing_encoder, prepare
 from tacit.data.reading.reader import LogReader
-from tacit.data.synthetic import MARK, Destination, parquet_mark, write_log
+from tacit.data.synthetic import MARK, LogDestination, parquet_mark, write_log
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.files import write_new_file
@@ -218,7 +218,7 @@ def _log(room: Path, platform: Path, rows: int, seed: int) -> tuple[int, int]:
     advertiser = world.advertisers_sharing  # numbered from 0, the sharing ones first
     whole, without = platform / ".whole.parquet", platform / ".without.parquet"
     try:
-        write_log(world, rows, log.layouts[0], Destination.at(whole), {"seed": seed})
+        write_log(world, rows, log.layouts[0], LogDestination.at(whole), {"seed": seed})
         table = pq.read_table(whole)
         sensitive = pc.equal(table["advertiser"], advertiser)
         pq.write_table(table.filter(sensitive).select([ID, *TASKS]), room / "labels.parquet")

@@ -1,5 +1,4 @@
-"""Tunes the pre-trained model for the sensitive advertiser in many ways, over all seeds, and writes the
-results.
+"""Tuning of the pre-trained model for the sensitive advertiser in many ways, over all seeds; its table.
 
 One way goes through a room in this process. What each arm gains over the model as it was pre-trained, by
 the same seeds, is measured once, and read again from the table that was left: verdicts come from there.
