@@ -154,7 +154,7 @@ def test_devices_count_no_more_events_than_the_run_allows() -> None:
     done: list[tuple[int, int]] = []
     counts = count_on_devices(
         "one", nodes, 3, run, events, books, Simulation(1), scope=DEVICES.scope,
-        told=lambda so_far, total: done.append((so_far, total)),
+        progress=lambda so_far, total: done.append((so_far, total)),
     )  # fmt: skip
     for level in counts.levels:
         assert counts.by_level[level].total.sum() == pytest.approx(120, abs=60)
@@ -181,7 +181,7 @@ def test_a_line_that_cannot_pay_refuses_before_anything_is_trained(tmp_path: Pat
     ledger = LedgerStore.open(tmp_path / "poor.sqlite")
     ledger.grant(LOG, Budget.of(1, "1e-6"))
     with pytest.raises(BudgetExceeded):
-        train_for_devices(SMALL, Privacy(), ledger, Simulation(1), told=lambda *_: pytest.fail("it trains"))
+        train_for_devices(SMALL, Privacy(), ledger, Simulation(1), progress=lambda *_: pytest.fail("it trains"))
 
 
 def test_what_was_paid_for_is_not_trained_again_for_nothing(books: LedgerStore, found: DayComparison) -> None:

@@ -153,7 +153,7 @@ class Day:
 
 
 def run_day(
-    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, told: Progress = no_progress
+    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, progress: Progress = no_progress
 ) -> Day:
     """One day, a line per stage. Without `privacy` everything is exact, and the ledger is left alone.
 
@@ -166,20 +166,20 @@ def run_day(
                 share them, are not covered.
     Source:     the stages' own.
     """
-    statistics = count_clicks(town, privacy, ledger, source, told)
+    statistics = count_clicks(town, privacy, ledger, source, progress)
     if privacy is not None:
         ledger.grant(LOG, privacy.log)
-    server = train_for_server(town, privacy, ledger, source, told)
-    device = train_for_devices(town, privacy, ledger, source, told)
-    purchases = learn_purchases(town, privacy, ledger, source, told)
-    menus = choose_candidates(town, statistics, server, purchases, told)
+    server = train_for_server(town, privacy, ledger, source, progress)
+    device = train_for_devices(town, privacy, ledger, source, progress)
+    purchases = learn_purchases(town, privacy, ledger, source, progress)
+    menus = choose_candidates(town, statistics, server, purchases, progress)
     devices = ExactDevices() if privacy is None else planned_devices(town, privacy.choice, privacy.wallet)
-    served = serve(town, menus, device, devices, source, told)
+    served = serve(town, menus, device, devices, source, progress)
     return Day(statistics, server, device, purchases, menus, served)
 
 
 def count_clicks(
-    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, told: Progress = no_progress
+    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, progress: Progress = no_progress
 ) -> Statistics:
     """Gather: yesterday's impressions and clicks by context and ad, through a proxy and a server."""
     shown = town.yesterday()
@@ -198,32 +198,32 @@ def count_clicks(
     books = PartyStores(MemoryProxyStore(), MemoryServerStore(), proxy_ledger, ledger)
     counts = count_on_devices(
         "yesterday", nodes, ADS, run, events, books, source, scope=DEVICES.scope,
-        told=lambda done, total: told("counting on devices", done, total),
+        progress=lambda done, total: progress("counting on devices", done, total),
     )  # fmt: skip
     return Statistics(nodes, counts)
 
 
 def train_for_server(
-    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, told: Progress = no_progress
+    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, progress: Progress = no_progress
 ) -> Estimator:
     """Train the click model that ranks and prices: public features, labels flipped once."""
     part = Plain(LEARNING, Part.TRUNCATED)
     method = part if privacy is None else LabelDp(privacy.labels, learning=LEARNING)
-    return _train("server's click model", method, town, ledger, source, told)
+    return _train("server's click model", method, town, ledger, source, progress)
 
 
 def train_for_devices(
-    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, told: Progress = no_progress
+    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, progress: Progress = no_progress
 ) -> Estimator:
     """Train the click model that devices choose by: sensitive features too, by the Hybrid."""
     method: TrainingMethod = Plain(LEARNING)
     if privacy is not None:
         method = Hybrid(privacy.hybrid, DELTA, k=0.125, label_learning=LEARNING, learning=NOISY)
-    return _train("devices' click model", method, town, ledger, source, told)
+    return _train("devices' click model", method, town, ledger, source, progress)
 
 
 def learn_purchases(
-    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, told: Progress = no_progress
+    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, progress: Progress = no_progress
 ) -> ConversionModel:
     """Clean room: a conversion model of those who share, and an adapter for the one who does not.
 
@@ -246,7 +246,7 @@ def learn_purchases(
     )  # fmt: skip
     train_adapter(
         model, ADAPTER, own, named, room, learning, run="monday",
-        progress=lambda at: told("learning in the clean room", at.step, at.steps),
+        progress=lambda at: progress("learning in the clean room", at.step, at.steps),
     )  # fmt: skip
     return model
 
@@ -256,7 +256,7 @@ def choose_candidates(
     statistics: Statistics,
     server: Estimator,
     purchases: ConversionModel,
-    told: Progress = no_progress,
+    progress: Progress = no_progress,
 ) -> tuple[Menu, ...]:
     """Deliver, the server's part: a few ads for each context that can be disclosed, ranked and priced.
 
@@ -274,7 +274,7 @@ def choose_candidates(
     menus = []
     for at, node in enumerate(nodes):
         menus.append(answering.send(node, _candidates(answering, node, k), 0, public_rates=rates[at]))
-        told("choosing candidates", at + 1, len(nodes))
+        progress("choosing candidates", at + 1, len(nodes))
     return tuple(menus)
 
 
@@ -290,7 +290,7 @@ def serve(
     device: Estimator,
     devices: Devices,
     source: Source,
-    told: Progress = no_progress,
+    progress: Progress = no_progress,
 ) -> ServedDay:
     """Deliver, the devices' part, and bill: each discloses, plans, pays and chooses by what only it knows; what
     was shown is shuffled, and charged exactly, at its menu's price, whatever a device knows.
@@ -300,12 +300,12 @@ def serve(
     moments = _shuffled(town.today(), source)
     menu = disclosed_menus(town, moments, menus)
     visits = Visits(menu, moments.person, now=np.zeros_like(menu))  # the day is one window
-    told("choosing on devices", 0, len(visits))
+    progress("choosing on devices", 0, len(visits))
     chosen = choose_for_devices(
         menus, visits, device_rates(device, moments, menus, menu), devices, source,
         store=lambda _: None, simulated=not source.fit_for_release,  # made-up devices forget with the day
     )  # fmt: skip
-    told("choosing on devices", len(visits), len(visits))
+    progress("choosing on devices", len(visits), len(visits))
     ad = chosen.impressions.campaign
     rates = town.click_rates(moments, ad)
     clicked = draw_events(rates, source)
@@ -330,7 +330,7 @@ def _candidates(answering: CandidateServer, node: Node, k: int) -> list[int]:
 
 
 def _train(
-    what: str, method: TrainingMethod, town: Town, ledger: RoomLedger, source: Source, told: Progress
+    what: str, method: TrainingMethod, town: Town, ledger: RoomLedger, source: Source, progress: Progress
 ) -> Estimator:
     """Plan, pay, and only then train."""
     examples = click_examples(town.log())
@@ -340,7 +340,7 @@ def _train(
     before = np.cumsum([0, *(phase.schedule.steps for phase in plan.phases)])
     with _paid(ledger, what, plan.charge):
         estimator.fit(
-            examples, plan, lambda at: told(f"training the {what}", int(before[at.phase]) + at.step, steps)
+            examples, plan, lambda at: progress(f"training the {what}", int(before[at.phase]) + at.step, steps)
         )
     return estimator
 

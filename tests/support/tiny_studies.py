@@ -35,7 +35,7 @@ class Measuring:
 
     def __call__(self, asked: StudyRequest) -> StudyOutcome:
         self.runs.append(asked)
-        asked.track("measuring", 1, 2)
+        asked.progress("measuring", 1, 2)
         if self.fails:
             raise self.fails
 

@@ -160,8 +160,8 @@ def run(args: argparse.Namespace) -> int:
     round = round_for_population(population, keys, run, proof=args.proof, smallest_batch=args.smallest_batch)
     began = time.perf_counter()
     world = SimulatedRound(round, population, keys, _books(round, args.store), clock=time.process_time)
-    with progress_bar("counting", args.devices) as told:
-        found = world.run(processes=args.processes, told=told)
+    with progress_bar("counting", args.devices) as progress:
+        found = world.run(processes=args.processes, progress=progress)
     wall = time.perf_counter() - began
     fine = found.as_foreseen and found.released is not None
     if args.json:

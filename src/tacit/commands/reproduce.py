@@ -98,8 +98,8 @@ def _some(args: argparse.Namespace) -> int:
     """Studies by name, each with its table."""
     records: list[dict[str, Any]] = []
     for study, asked in _requests(args, list(dict.fromkeys(args.names))):
-        with _progress("", study) as track:
-            outcome = study.outcome(asked(track))
+        with _progress("", study) as progress:
+            outcome = study.outcome(asked(progress))
         records += _records(study, outcome)
         if not args.json:
             print_outcome(study, outcome)
@@ -117,8 +117,8 @@ def _all(args: argparse.Namespace) -> int:
     for number, (study, asked) in enumerate(requests, start=1):
         at, started = f"study {number} of {len(requests)}", time.monotonic()
         try:
-            with _progress(f"{at}, {show_duration(started - began)} so far: ", study) as track:
-                outcome = study.outcome(asked(track))
+            with _progress(f"{at}, {show_duration(started - began)} so far: ", study) as progress:
+                outcome = study.outcome(asked(progress))
         except Exception as problem:  # a refusal or a bug: either way the others go on
             failed[study.name] = f"{type(problem).__name__}: {problem}"
             if not isinstance(problem, TacitError):
@@ -150,10 +150,10 @@ class StudyRequestTemplate:
         self.processes = _check_count("processes", args.processes, MOST_PROCESSES)
         self.out, self.data = args.out, args.data
 
-    def __call__(self, track: Progress) -> StudyRequest:
+    def __call__(self, progress: Progress) -> StudyRequest:
         from tacit_lab.studies.study import StudyRequest
 
-        return StudyRequest(self.out, self.scale, self.seeds, self.data, self.processes, track)
+        return StudyRequest(self.out, self.scale, self.seeds, self.data, self.processes, progress)
 
 
 def _check_count(name: str, value: int, most: int) -> int:
@@ -207,13 +207,13 @@ def _progress(before: str, study: Study) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with bars(*columns) as progress:
-        task = progress.add_task(before + study.name, total=None)
+    with bars(*columns) as shown:
+        task = shown.add_task(before + study.name, total=None)
 
-        def track(label: str, done: int, total: int) -> None:
-            progress.update(task, description=before + label, completed=done, total=total)
+        def progress(label: str, done: int, total: int) -> None:
+            shown.update(task, description=before + label, completed=done, total=total)
 
-        yield track
+        yield progress
 
 
 SCALES = ("small", "full")

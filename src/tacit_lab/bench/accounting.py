@@ -59,8 +59,8 @@ def configurations() -> list[Configuration]:
     return found
 
 
-def run(track: SuiteProgress) -> list[Measurement]:
-    outcomes = [_measured(configuration) for configuration in track(configurations(), "accounting")]
+def run(progress: SuiteProgress) -> list[Measurement]:
+    outcomes = [_measured(configuration) for configuration in progress(configurations(), "accounting")]
     to_noise = [outcome.to_noise_seconds for outcome in outcomes]
     to_epsilon = [outcome.to_epsilon_seconds for outcome in outcomes]
     ratios = [outcome.library_seconds / outcome.one_grid_seconds for outcome in outcomes]

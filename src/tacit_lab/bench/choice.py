@@ -116,13 +116,13 @@ class ChoiceScale:
 FULL = ChoiceScale()
 
 
-def run(track: SuiteProgress, scale: ChoiceScale = FULL) -> list[Measurement]:
+def run(progress: SuiteProgress, scale: ChoiceScale = FULL) -> list[Measurement]:
     parts: list[Callable[[], list[Measurement]]] = []
     for size in CHOOSING_BARS:
         parts += [partial(part, scale, size) for part in (choice_speed, auction_speed, exact_speed)]
     parts.append(partial(planning_speed, scale.plans, scale.rounds))
     parts.append(partial(market_growth, scale.growth_rows))
-    return [measured for part in track(parts, "choice") for measured in part()]
+    return [measured for part in progress(parts, "choice") for measured in part()]
 
 
 def choice_speed(scale: ChoiceScale, size: int) -> list[Measurement]:

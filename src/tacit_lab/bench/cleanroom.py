@@ -41,9 +41,9 @@ FULL = CleanroomScale()
 BASELINES = "1 thread; no framework of vertical learning beside: baselines are the published codecs"
 
 
-def run(track: SuiteProgress, scale: CleanroomScale = FULL) -> list[Measurement]:
+def run(progress: SuiteProgress, scale: CleanroomScale = FULL) -> list[Measurement]:
     parts: list[Callable[[], list[Measurement]]] = [partial(_in_a_process, name, scale) for name in PARTS]
-    return [measured for part in track(parts, "cleanroom") for measured in part()]
+    return [measured for part in progress(parts, "cleanroom") for measured in part()]
 
 
 def _in_a_process(name: str, scale: CleanroomScale) -> list[Measurement]:

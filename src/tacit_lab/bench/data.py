@@ -34,14 +34,14 @@ ROUNDS, OPENINGS = 5, 21
 LOG = "criteo-display"
 
 
-def run(track: SuiteProgress) -> list[Measurement]:
+def run(progress: SuiteProgress) -> list[Measurement]:
     measured = []
-    for name in track(LOG_NAMES, "making logs up"):
+    for name in progress(LOG_NAMES, "making logs up"):
         measured.append(generation(name))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         parts: list[Callable[[Path], list[Measurement]]] = [published_file, preparation, memory, opening]
-        for part in track(parts, "preparing"):
+        for part in progress(parts, "preparing"):
             measured.extend(part(place))
     return measured
 

@@ -72,14 +72,14 @@ class DefaultsQuality:
     calibration: float
 
 
-def run(track: SuiteProgress, data: str | None = None) -> list[Measurement]:
+def run(progress: SuiteProgress, data: str | None = None) -> list[Measurement]:
     """`data` is the folder of published samples."""
     if not data:
         words = "not measured: --data names no folder with the published samples"
         return [Measurement("default_auc_below_tuned", float("nan"), "AUC", settings=words)]
     measured = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in track(tuple(SAMPLES), "training on samples"):
+        for name in progress(tuple(SAMPLES), "training on samples"):
             measured.extend(measure_sample(name, Path(data), Path(folder)))
     return measured
 

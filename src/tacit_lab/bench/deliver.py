@@ -164,7 +164,7 @@ class DeliverScale:
 FULL = DeliverScale()
 
 
-def run(track: SuiteProgress, scale: DeliverScale = FULL) -> list[Measurement]:
+def run(progress: SuiteProgress, scale: DeliverScale = FULL) -> list[Measurement]:
     parts: list[Callable[[], list[Measurement]]] = [partial(beside_peers, scale)]
     parts += [partial(choice_speed, scale, ads, bar) for ads, bar in scale.bars_ms]
     parts += [
@@ -173,7 +173,7 @@ def run(track: SuiteProgress, scale: DeliverScale = FULL) -> list[Measurement]:
         partial(update_speed, scale),
     ]
     parts.append(partial(quality, scale.instances))
-    return [measured for part in track(parts, "deliver") for measured in part()]
+    return [measured for part in progress(parts, "deliver") for measured in part()]
 
 
 def choice_speed(scale: DeliverScale, ads: int, bar: float) -> list[Measurement]:

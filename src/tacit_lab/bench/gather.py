@@ -240,14 +240,14 @@ class GatherScale:
 FULL = GatherScale()
 
 
-def run(track: SuiteProgress, scale: GatherScale = FULL) -> list[Measurement]:
+def run(progress: SuiteProgress, scale: GatherScale = FULL) -> list[Measurement]:
     parts: list[Callable[[], list[Measurement]]] = [
         partial(sizes, scale),
         partial(reports, scale),
         partial(memory, scale.memory_devices, scale.cells),
     ]
-    measured = [measurement for part in track(parts, "gather") for measurement in part()]
-    return measured + whole_round(scale, track)
+    measured = [measurement for part in progress(parts, "gather") for measurement in part()]
+    return measured + whole_round(scale, progress)
 
 
 def sizes(scale: GatherScale) -> list[Measurement]:
@@ -309,7 +309,7 @@ def reports(scale: GatherScale) -> list[Measurement]:
     return measured
 
 
-def whole_round(scale: GatherScale, track: SuiteProgress) -> list[Measurement]:
+def whole_round(scale: GatherScale, progress: SuiteProgress) -> list[Measurement]:
     """Devices by the thousand from the first upload to the release, in memory, none extrapolated."""
     keys, population = SimulationKeys.draw(Entropy()), Population(scale.round_devices, scale.cells)
     round = round_for_population(population, keys, epsilon=1.0)
@@ -324,7 +324,7 @@ def whole_round(scale: GatherScale, track: SuiteProgress) -> list[Measurement]:
         PartyStores(MemoryProxyStore(), MemoryServerStore(), *ledgers),
         clock=time.process_time,
     )
-    found = _finished(world, population, scale.processes, track)
+    found = _finished(world, population, scale.processes, progress)
     seconds = time.perf_counter() - began
     assert found.accepted == scale.round_devices
     assert found.released is not None
@@ -342,10 +342,10 @@ def whole_round(scale: GatherScale, track: SuiteProgress) -> list[Measurement]:
 
 
 def _finished(
-    world: SimulatedRound, population: Population, processes: int, track: SuiteProgress
+    world: SimulatedRound, population: Population, processes: int, progress: SuiteProgress
 ) -> RoundOutcome:
     steps = world.steps(processes)
-    for _ in track(range(population.blocks), f"gather: {population.devices:,} devices"):
+    for _ in progress(range(population.blocks), f"gather: {population.devices:,} devices"):
         next(steps)
     try:
         next(steps)

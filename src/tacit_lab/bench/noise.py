@@ -23,7 +23,7 @@ SAMPLES, OPENDP_SAMPLES = 10**6, 2000
 STDDEV = 100
 
 
-def run(track: SuiteProgress) -> list[Measurement]:
+def run(progress: SuiteProgress) -> list[Measurement]:
     parts: list[Callable[[Entropy], list[Measurement]]] = [
         partial(normals, dtype=np.dtype(np.float32)),
         partial(normals, dtype=np.dtype(np.float64)),
@@ -31,7 +31,7 @@ def run(track: SuiteProgress) -> list[Measurement]:
         discrete,
     ]
     entropy = Entropy()
-    return [measured for part in track(parts, "noise") for measured in part(entropy)]
+    return [measured for part in progress(parts, "noise") for measured in part(entropy)]
 
 
 def normals(entropy: Entropy, dtype: np.dtype[Any]) -> list[Measurement]:

@@ -24,11 +24,11 @@ def response(choices: int, odds: int) -> Rows:
     return tuple(tuple(Fraction(odds if x == y else 1, whole) for y in range(choices)) for x in range(choices))
 
 
-def run(track: SuiteProgress) -> list[Measurement]:
+def run(progress: SuiteProgress) -> list[Measurement]:
     known = response(CHOICES, 148)  # 148 < e^5
     measured: list[Measurement] = []
     seconds: dict[tuple[str, int], float] = {}
-    for cohort in track([*COHORTS, 2 * COHORTS[-1]], "shuffling bounds"):
+    for cohort in progress([*COHORTS, 2 * COHORTS[-1]], "shuffling bounds"):
         contestants: dict[str, Callable[[], object]] = {
             "clones": partial(shuffling.epsilon, ShuffledChoice(LOCAL_EPSILON, cohort), DELTA),
             "blanket": partial(shuffling.epsilon, ShuffledChoice(LOCAL_EPSILON, cohort, known), DELTA),
@@ -50,13 +50,13 @@ def run(track: SuiteProgress) -> list[Measurement]:
         growth = seconds[name, 2 * COHORTS[-1]] / seconds[name, COHORTS[-1]]
         settings = f"n={COHORTS[-1]:,} to {2 * COHORTS[-1]:,}"
         measured.append(Measurement(f"shuffling_{name}_worst_doubling", growth, "x", 2.5, False, settings))
-    return measured + _figures(track, known)
+    return measured + _figures(progress, known)
 
 
-def _figures(track: SuiteProgress, known: Rows) -> list[Measurement]:
+def _figures(progress: SuiteProgress, known: Rows) -> list[Measurement]:
     """Ours over the reference figure: at most 1.02; and what knowing the mechanism saves."""
     measured = []
-    for cohort in track(COHORTS, "shuffling figures"):
+    for cohort in progress(COHORTS, "shuffling figures"):
         ours = shuffling.epsilon(ShuffledChoice(LOCAL_EPSILON, cohort), DELTA)
         informed = shuffling.epsilon(ShuffledChoice(LOCAL_EPSILON, cohort, known), DELTA)
         settings = f"n={cohort:,}, local epsilon 5, delta 1e-6"
@@ -67,7 +67,7 @@ def _figures(track: SuiteProgress, known: Rows) -> list[Measurement]:
         settings += f", {CHOICES}-ary response"
         name = f"shuffling_blanket_over_clones_n{cohort}"
         measured.append(Measurement(name, informed / ours, "x", 1.0, False, settings))
-    for local, reference in track(list(REFERENCE_COHORT.items()), "shuffling cohorts"):
+    for local, reference in progress(list(REFERENCE_COHORT.items()), "shuffling cohorts"):
         ratio = shuffling.cohort_needed(1, DELTA, local_epsilon=local) / reference
         settings = f"local epsilon {local}, central epsilon 1, delta 1e-6"
         measured.append(

@@ -198,7 +198,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 FULL = TrainingScale()
 
 
-def run(track: SuiteProgress, scale: TrainingScale = FULL) -> list[Measurement]:
+def run(progress: SuiteProgress, scale: TrainingScale = FULL) -> list[Measurement]:
     measured: list[Measurement] = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "columns"
@@ -207,7 +207,7 @@ def run(track: SuiteProgress, scale: TrainingScale = FULL) -> list[Measurement]:
             *(partial(_in_a_process, name, scale, folder) for name in PROCESS_PARTS),
             partial(memory, scale, folder),
         ]
-        for part in track(parts, "training"):
+        for part in progress(parts, "training"):
             measured.extend(part())
     return measured
 

@@ -77,7 +77,7 @@ def run_tasks(
     cache: Path,
     *,
     processes: int = 2,
-    track: Progress = no_progress,
+    progress: Progress = no_progress,
     label: str = "training",
 ) -> list[Record]:
     """A record for each task, in order. With one process everything happens in this one."""
@@ -85,14 +85,14 @@ def run_tasks(
     folders = {log: log_folder(log, cache) for log in dict.fromkeys(task.log for task in tasks)}
     names = [record_name(task, folders[task.log]) for task in tasks]
     logs = [(log, folder) for log, folder in folders.items() if not is_whole(folder)]
-    _each(_build, logs, processes, track, "preparing logs")
+    _each(_build, logs, processes, progress, "preparing logs")
     records, answers = _records(cache), cache / "answers.sqlite"
     missing = {
         name: (task, folders[task.log], records, name, answers)
         for name, task in zip(names, tasks, strict=True)
         if records.of(name) is None
     }
-    _each(_measure, list(missing.values()), processes, track, label)
+    _each(_measure, list(missing.values()), processes, progress, label)
     return [_found(records, name) for name in names]
 
 
@@ -125,10 +125,10 @@ def _measure(asked: tuple[StudyTask, Path, Records, str, Path]) -> None:
 
 
 def _each(
-    work: Callable[[Item], None], items: Sequence[Item], processes: int, track: Progress, label: str
+    work: Callable[[Item], None], items: Sequence[Item], processes: int, progress: Progress, label: str
 ) -> None:
     for done, _ in enumerate(map_in_processes(work, items, processes), start=1):
-        track(label, done, len(items))
+        progress(label, done, len(items))
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Runs:
     def of(cls, labelled: Sequence[LabelledTask], asked: StudyRequest, label: str) -> Runs:
         """Do what is not done yet. A group of labels may come twice; its record is the same."""
         tasks = [each.task for each in labelled]
-        records = run_tasks(tasks, asked.cache, processes=asked.processes, track=asked.track, label=label)
+        records = run_tasks(tasks, asked.cache, processes=asked.processes, progress=asked.progress, label=label)
         files = dict.fromkeys(task.log.file for task in tasks if task.log.file is not None)
         return cls(
             [{**each.labels, **record} for each, record in zip(labelled, records, strict=True)], [*files]

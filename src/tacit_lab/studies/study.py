@@ -40,7 +40,7 @@ class StudyRequest:
     seeds: int = 3
     data: Path | None = None
     processes: int = 2
-    track: Progress = field(default=no_progress, repr=False)
+    progress: Progress = field(default=no_progress, repr=False)
 
     @property
     def cache(self) -> Path:

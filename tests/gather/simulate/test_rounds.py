@@ -235,7 +235,7 @@ def test_other_processes_make_the_same_round() -> None:
     population = replace(MIXED, at_a_time=70)
     told: list[int] = []
     alone = world(population, silent_round(population)).run()
-    together = world(population, silent_round(population)).run(processes=2, told=told.append)
+    together = world(population, silent_round(population)).run(processes=2, progress=told.append)
     assert together.as_foreseen
     assert_exact(together)
     assert (together.accepted, together.uploads) == (alone.accepted, alone.uploads)

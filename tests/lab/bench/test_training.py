@@ -122,14 +122,14 @@ def test_the_suite_runs_every_part_once(monkeypatch: pytest.MonkeyPatch) -> None
         ran.append(name)
         return [Measurement(name, 1.0, "x")]
 
-    def track(items: Sequence[Any], label: str) -> Iterable[Any]:
+    def progress(items: Sequence[Any], label: str) -> Iterable[Any]:
         assert label == "training"
         return items
 
     monkeypatch.setattr(training, "_in_a_process", part)
     monkeypatch.setattr(training, "make_log", lambda *_: ran.append("log"))
     monkeypatch.setattr(training, "memory", lambda *_: part("memory"))
-    assert [each.name for each in training.run(track, TOY)] == [*PROCESS_PARTS, "memory"]
+    assert [each.name for each in training.run(progress, TOY)] == [*PROCESS_PARTS, "memory"]
     assert ran == ["log", *PROCESS_PARTS, "memory"]
 
 

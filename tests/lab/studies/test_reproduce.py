@@ -105,7 +105,9 @@ def test_a_task_is_done_once_and_a_failed_one_leaves_no_record(cache: Path, tmp_
     trace = tmp_path / "trace"
     task, broken = Counting(SMALL_LOG, trace), Counting(SMALL_LOG, trace, fails=True)
     tracked: list[tuple[str, int, int]] = []
-    records = run_tasks([task, task], cache, processes=1, track=lambda *told: tracked.append(told), label="x")
+    records = run_tasks(
+        [task, task], cache, processes=1, progress=lambda *told: tracked.append(told), label="x"
+    )
     assert [record["rows"] for record in records] == [1_500] * 2
     assert trace.read_text() == "done\n"
     assert tracked[-1] == ("x", 1, 1)

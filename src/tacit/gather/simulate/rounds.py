@@ -185,12 +185,12 @@ class SimulatedRound:
         self.proxy.open_round(round)
         self.server.open_round(round)
 
-    def run(self, *, processes: int = 1, told: Count = no_count) -> RoundOutcome:
+    def run(self, *, processes: int = 1, progress: Count = no_count) -> RoundOutcome:
         """The whole round: all uploads, all jobs, the agreement, the release."""
         steps = self.steps(processes)
         while True:
             try:
-                told(next(steps))
+                progress(next(steps))
             except StopIteration as end:
                 found: RoundOutcome = end.value
                 return found

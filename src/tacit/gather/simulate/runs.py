@@ -153,12 +153,12 @@ def count_on_devices(
     source: Source,
     *,
     scope: str,
-    told: Callable[[int, int], None] = lambda _done, _total: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Counts:
     """Noisy counts of all devices' events, `events[n]` being those of device n; ledgers must have been granted.
 
     The promise is that of `run`, as far as `source` is an `Entropy`: with a seed it is a study, and none.
-    `told` hears how many reports of how many were made; a run may end earlier, where nothing has support.
+    `progress` hears how many reports of how many were made; a run may end earlier, where nothing has support.
     """
     keys, simulated = SimulationKeys.draw(source), not source.fit_for_release
     proxy = Proxy(
@@ -206,7 +206,7 @@ def count_on_devices(
                 values = answer_question(question, chosen, node_of, run.contribution.most)
                 uploads.append(reporters[n].upload(round_, values))
             proxy.take(uploads, opens)
-            told(level * len(events) + first + len(uploads), run.levels * len(events))
+            progress(level * len(events) + first + len(uploads), run.levels * len(events))
         after = round_.closes + round_.skew
         drive(proxy, _InProcessLink(server, after), round_.digest, after)
         level += 1

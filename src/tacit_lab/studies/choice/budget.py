@@ -71,7 +71,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     each_has = JUDGED / REQUESTS
     panels, table, rows = [], [], []
     for at, market in enumerate(found):
-        asked.track(f"{NAME}: {market.name}", at, len(found))
+        asked.progress(f"{NAME}: {market.name}", at, len(found))
         arms: list[tuple[str, LiftRow]] = [(GREEDY, {})]
         arms += [(_arm(name, total), {"way": name, "total": total}) for name in WAYS for total in TOTALS]
         arms += [(each.at(each_has), {"way": f"{each.name}, {EVEN}", "total": JUDGED}) for each in PUBLISHED]

@@ -45,7 +45,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     found = study_markets(asked)
     panels, table, rows = [], [], []
     for at, market in enumerate(found):
-        asked.track(f"{NAME}: {market.name}", at, len(found))
+        asked.progress(f"{NAME}: {market.name}", at, len(found))
         results = run_contest(market, EVERYBODY, EPSILONS)
         measured = records(results, {"market": market.name}, arms_over(EVERYBODY, EPSILONS), PAIRS)
         table += measured

@@ -106,7 +106,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     began = time.monotonic()
     table: list[LiftRow] = []
     for seed in range(1, asked.seeds + 1):
-        asked.track(f"{NAME}: seed {seed}", seed - 1, asked.seeds)
+        asked.progress(f"{NAME}: seed {seed}", seed - 1, asked.seeds)
         draws = seeded_generator(seed, _STREAM, 0)
         contexts = ContextTraffic.drawn(LEVELS[asked.scale], draws)
         for impressions in A_DAY[asked.scale]:

@@ -50,7 +50,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     ]
     found: dict[tuple[ExplorationMethod, float | None], Regret] = {}
     for at, (exploring, epsilon) in enumerate(ways):
-        asked.track(f"{NAME}: {exploring}", at, len(ways))
+        asked.progress(f"{NAME}: {exploring}", at, len(ways))
         law = None if epsilon is None else TopChoice.for_epsilon(epsilon, BANDIT.arms, BANDIT.arms, 1)
         found[exploring, epsilon] = pool_curves(
             [

@@ -94,7 +94,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     began, scale = time.monotonic(), asked.scale
     panels, table, rows = [], [], []
     for at, (title, make) in enumerate(SETTINGS.items()):
-        asked.track(f"{NAME}: {title}", at, len(SETTINGS))
+        asked.progress(f"{NAME}: {title}", at, len(SETTINGS))
         shares = shares_of([request for seed in seeds_of(asked) for request in make(scale, seed)])
         panels.append(
             Panel(

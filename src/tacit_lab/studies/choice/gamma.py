@@ -49,7 +49,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     found = study_markets(asked)
     panels, table, rows = [], [], []
     for at, market in enumerate(found):
-        asked.track(f"{NAME}: {market.name}", at, len(found))
+        asked.progress(f"{NAME}: {market.name}", at, len(found))
         measured = _measured(market)
         table += measured
         lifts = Lifts.of(measured)

@@ -71,7 +71,7 @@ def run_epsilon(asked: StudyRequest) -> StudyOutcome:
     drawn = (RR, SCALED, CLIPPED, ours)
     panels, table, rows = [], [], []
     for at, market in enumerate(found):
-        asked.track(f"{EPSILON_NAME}: {market.name}", at, len(found))
+        asked.progress(f"{EPSILON_NAME}: {market.name}", at, len(found))
         limits = {each.at(FAR): each for each in (SCALED, CLIPPED)}
         more = {name: Arm(each.make(market, FAR)) for name, each in limits.items()}
         results = run_contest(market, (*drawn, GUMBEL), EPSILONS, more=more)
@@ -218,7 +218,7 @@ def run_clipping(asked: StudyRequest) -> StudyOutcome:
     contestants = [clipped_snm(bound) for bound in BOUNDS]
     panels, table, rows = [], [], []
     for at, market in enumerate(found):
-        asked.track(f"{CLIPPING_NAME}: {market.name}", at, len(found))
+        asked.progress(f"{CLIPPING_NAME}: {market.name}", at, len(found))
         results = run_contest(market, contestants, ALL_EPSILONS)
         arms = arms_over(contestants, ALL_EPSILONS)
         measured = records(results, {"market": market.name}, arms, CLIPPING_PAIRS, parts=CLIPPING_PARTS)

@@ -53,7 +53,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     panels, table, rows = [], [], []
     for at, alpha in enumerate(ALPHAS):
         for size, limits in SIZES.items():
-            asked.track(f"{NAME}: alpha {alpha:g}, {size}", at * len(SIZES), len(ALPHAS) * len(SIZES))
+            asked.progress(f"{NAME}: alpha {alpha:g}, {size}", at * len(SIZES), len(ALPHAS) * len(SIZES))
             results = run_contest(auctions_of_size(mix_rates(market, alpha), *limits), DRAWN, EPSILONS)
             labels, arms = {"alpha": alpha, "candidates": size}, arms_over(DRAWN, EPSILONS)
             measured = records(results, labels, arms, [(CLIPPED.at(LOW), RR.at(LOW))])

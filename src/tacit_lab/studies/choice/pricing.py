@@ -59,7 +59,7 @@ def run_pricing(asked: StudyRequest) -> StudyOutcome:
     found = study_markets(asked)
     table, rows, bars = [], [], []
     for at, market in enumerate(found):
-        asked.track(f"{PRICING_NAME}: {market.name}", at, len(found))
+        asked.progress(f"{PRICING_NAME}: {market.name}", at, len(found))
         heights: dict[str, list[float]] = {metric: [] for metric in SHOWN}
         for charged in BillingEvent:
             labels = {"market": market.name, "charged": str(charged)}
@@ -183,7 +183,7 @@ def run_shading(asked: StudyRequest) -> StudyOutcome:
     found: dict[tuple[str, str], BidShading] = {}
     for price, rule in PRICES.items():
         for name, choice in choices.items():
-            asked.track(f"{SHADING_NAME}: {price}, {name}", len(found), len(PRICES) * len(choices))
+            asked.progress(f"{SHADING_NAME}: {price}, {name}", len(found), len(PRICES) * len(choices))
             arm = Arm(choice, Rules(rule))
             found[price, name] = pool_blocks([measure_shading(block, arm, FACTORS) for block in market.blocks])
     panels = [

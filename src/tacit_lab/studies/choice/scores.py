@@ -55,7 +55,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     found: dict[Key, Floats] = {}
     for law in LAWS:
         for size in SIZES:
-            asked.track(
+            asked.progress(
                 f"{NAME}: {law}, {size}", len(found), len(LAWS) * len(SIZES) * len(LOOKS) * len(EPSILONS)
             )
             plan_on, sets = (

@@ -48,7 +48,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     began, cohorts = time.monotonic(), COHORTS[asked.scale]
     table: list[LiftRow] = []
     for at, local in enumerate(LOCALS):
-        asked.track(f"{NAME}: local epsilon {local}", at, len(LOCALS))
+        asked.progress(f"{NAME}: local epsilon {local}", at, len(LOCALS))
         for cohort in cohorts:
             found = {
                 BEST: shuffling.epsilon(ShuffledChoice(Fraction(local), cohort), DELTA),

@@ -65,7 +65,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     planning, measuring = draw_scores(asked)
     sums: dict[tuple[str, float], Floats] = {}
     for at, epsilon in enumerate(EPSILONS):
-        asked.track(f"{NAME}: epsilon {epsilon:g}", at, len(EPSILONS))
+        asked.progress(f"{NAME}: epsilon {epsilon:g}", at, len(EPSILONS))
         sums[NOISY, epsilon] = peeled_noisy_sums(measuring, epsilon)
         for name, slate in _slates(planning, epsilon).items():
             sums[name, epsilon] = (slate.inclusion(measuring) * measuring).sum(axis=1)

@@ -46,7 +46,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     suite = attacks(time.perf_counter, scale=SIZES[asked.scale])
     found = []
     for done, attack in enumerate(suite):
-        asked.track(f"{NAME}: {attack.name}", done, len(suite))
+        asked.progress(f"{NAME}: {attack.name}", done, len(suite))
         found.append(_shown(attack.name, EPSILON, SIZES[asked.scale]))
     reader = [_shown(READER, Fraction(epsilon), SIZES[asked.scale]) for epsilon in EPSILONS]
     over_epsilon = [

@@ -160,7 +160,7 @@ class TuningMeasurements:
         work = setting.WORK[asked.scale]
         logs = {(arm.world, seed): setting.study_log(asked, seed, arm.world) for arm in every for seed in seeds}
         bases = [Pretraining(log, work, seed) for (_, seed), log in logs.items()]
-        run_tasks(bases, asked.cache, processes=asked.processes, track=asked.track, label="pre-training")
+        run_tasks(bases, asked.cache, processes=asked.processes, progress=asked.progress, label="pre-training")
         labelled = [
             LabelledTask({**asdict(arm), "seed": seed}, TuningTask(logs[arm.world, seed], arm, work, seed))
             for seed in seeds

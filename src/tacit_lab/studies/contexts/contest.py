@@ -268,9 +268,9 @@ def run_contest(
     items = list(share_work({source: each for source, each in missing.items() if each}, processes))
     label = f"{name}: arms on traces"
     if items:
-        asked.track(label, 0, len(items))
+        asked.progress(label, 0, len(items))
     for done, _ in enumerate(map_in_processes(_measure, items, processes), start=1):
-        asked.track(label, done, len(items))
+        asked.progress(label, done, len(items))
     records = {key: [_found(place[source, key]) for source in sources] for key in arms}
     first = next(iter(records.values()))
     return ContestResult(

@@ -59,7 +59,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     began = time.monotonic()
     shares: dict[str, list[float]] = {}
     for at, (kind, draw) in enumerate(KINDS.items()):
-        asked.track(f"{NAME}: {kind}", at, len(KINDS))
+        asked.progress(f"{NAME}: {kind}", at, len(KINDS))
         shares[kind] = [
             _share(draw(draws), draws.dirichlet(np.ones(CONTEXTS)))
             for draws in (seeded_generator(seed, _STREAM, at) for seed in seeds_of(asked))

@@ -110,22 +110,22 @@ class DayComparison:
 
 
 def compare_days(
-    town: Town, privacy: Privacy, ledger: LedgerStore, seed: int, told: Progress = no_progress
+    town: Town, privacy: Privacy, ledger: LedgerStore, seed: int, progress: Progress = no_progress
 ) -> DayComparison:
     """The three days. Draws come from the seed: it is a study, and promises nothing of its own.
 
     Without personalisation people are sent what tacit sends them; without privacy the server's own choice is
     exact, too. `spent` is all that the ledger knows of.
     """
-    day = run_day(town, privacy, ledger, Simulation(seed), told)
-    exact = run_day(town, None, ledger, Simulation(seed), told)
+    day = run_day(town, privacy, ledger, Simulation(seed), progress)
+    exact = run_day(town, None, ledger, Simulation(seed), progress)
     impersonal = serve(town, day.menus, day.device, PublicDevices(), Simulation(seed))
     frontier = []
     for done, epsilon in enumerate(EPSILONS, start=1):
         devices = planned_devices(town, epsilon, epsilon * town.visits_each)  # enough for every visit
         served = serve(town, day.menus, day.device, devices, Simulation(seed))
         frontier.append((epsilon, served))
-        told("choosing at other epsilons", done, len(EPSILONS))
+        progress("choosing at other epsilons", done, len(EPSILONS))
     return DayComparison(
         town=town,
         privacy=privacy,

@@ -198,7 +198,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
 def _points(asked: StudyRequest, at: int, sweep: PhaseSweep) -> Iterator[PhasePoint]:
     queries = QUERIES[asked.scale]
     for number, (_, people, churn) in enumerate(sweep.settings):
-        asked.track(f"{NAME}: {sweep.title.lower()}", number, len(sweep.settings))
+        asked.progress(f"{NAME}: {sweep.title.lower()}", number, len(sweep.settings))
         for which, protocol in enumerate(PROTOCOLS):
             expected = expected_phases(protocol, people, churn)
             limit = (LIMIT if expected <= LIMIT[asked.scale] else HOPELESS)[asked.scale]

@@ -99,7 +99,7 @@ class LabelDpMeasurements:
         every = [*(LabelDpArm(model=model) for model in dict.fromkeys(arm.model for arm in wanted)), *wanted]
         seeds = tuple(range(1, asked.seeds + 1))
         tasks = [arm.training(asked, seed) for seed in seeds for arm in every]
-        found = run_tasks(tasks, asked.cache, processes=asked.processes, track=asked.track)
+        found = run_tasks(tasks, asked.cache, processes=asked.processes, progress=asked.progress)
         return cls(wanted, seeds, {arm: found[place :: len(every)] for place, arm in enumerate(every)})
 
     @classmethod

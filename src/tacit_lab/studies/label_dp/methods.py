@@ -82,7 +82,9 @@ def run(asked: StudyRequest) -> StudyOutcome:
         for epsilon in epsilons
         for seed in measured.seeds
     ]
-    found = run_tasks(tasks, asked.cache, processes=asked.processes, track=asked.track, label="noisy statistic")
+    found = run_tasks(
+        tasks, asked.cache, processes=asked.processes, progress=asked.progress, label="noisy statistic"
+    )
     records = {epsilon: found[at * asked.seeds : (at + 1) * asked.seeds] for at, epsilon in enumerate(epsilons)}
     plain = [record["auc_loss"] for record in measured.by_arm[LabelDpArm()]]
     losses = {

@@ -66,7 +66,7 @@ def run_sizes(asked: StudyRequest) -> StudyOutcome:
     """How many examples users have: what decides what a cap costs."""
     began = time.monotonic()
     (record,) = run_tasks(
-        [UnitSizes(setting.study_log(asked, 1))], asked.cache, track=asked.track, label="counting"
+        [UnitSizes(setting.study_log(asked, 1))], asked.cache, progress=asked.progress, label="counting"
     )
     kinds = [kind for kind in KINDS if f"{kind} mean" in record]
     labels = [*(str(count) for count in range(1, MOST)), f"{MOST}+"]

@@ -94,7 +94,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     table: list[Record] = []
     for done, cell in enumerate(cells, start=1):
         table.append(compare_noise(*cell))
-        asked.track(f"{NAME}: solving for noise", done, len(cells))
+        asked.progress(f"{NAME}: solving for noise", done, len(cells))
     return write_outcome(
         NAME,
         asked,
