@@ -3,7 +3,7 @@
     day = run_day(Town(), Privacy(), ledger, Simulation(1))   # gather, train, clean room, deliver, bill
     other = run_day(Town(), None, ledger, Simulation(1))      # the same day without privacy, to compare with
 
-`run_day` has one line per stage; each stage is a function below it, a few lines that call the room which does
+`run_day` has one line per stage; each stage is a function below it, a few lines that call the package that does
 the work. `tacit quickstart` runs it and draws what came out. The town is made up: nobody's data is here.
 """
 

@@ -57,7 +57,8 @@ def _imported(module: str) -> list[str]:
     for node in nodes(tree(module)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module != module:
+            # (A front door names its own packages to type checkers, and loads none of them.)
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return found
 

@@ -1,4 +1,4 @@
-"""Shared nouns, frozen: what the rooms hand to each other.
+"""Shared nouns, frozen: what the stages hand to each other.
 
 `columns`      what the columns of a log mean: `Role` and `Kind` of each, together a `LogSchema`
 `contexts`     hierarchies of contexts, and their nodes

@@ -1,6 +1,6 @@
 """Digests of requests and code: names for finished work, and whether a study would come out the same.
 
-A digest is made of a value spelled out whole and of the code that computes: sources of some rooms, compiled
+A digest is made of a value spelled out whole and of the code that computes: sources of some packages, compiled
 kernels, Python, and the libraries that compute. `fingerprint` is the digest of a whole study: request,
 data, and all code that its figures may depend on.
 
@@ -34,13 +34,13 @@ from tacit.errors import BadInput
 from tacit_lab.studies.registry import STUDIES
 
 TRAINING = ("data", "schema", "kernels", "train", "entropy", "expect", "privacy")
-"""The rooms whose code decides what a training gives."""
+"""The packages whose code decides what a training gives."""
 
 LIBRARIES = ("numpy", "scipy", "dp-accounting", "torch")
 """Of others, which compute."""
 
 JUDGING = frozenset({"tacit_lab/studies/verdicts.py", "tacit_lab/studies/semi_sensitive/frontier_verdicts.py"})
-"""Sources of rules alone: figures stay when they are edited. They count where one is a room by itself."""
+"""Sources of rules alone: figures stay when they are edited. They count where one is a package by itself."""
 
 KNOWN_AS = {
     "tacit_lab.studies.gather.setting.Gathering": "tacit.studies.gather.setting.Gathering",
@@ -53,9 +53,9 @@ KNOWN_AS = {
 drawn from a seed that spells them out."""
 
 
-def digest(*texts: str, rooms: tuple[str, ...]) -> str:
-    """Sixteen hex digits; another text, changed code in one of the rooms or another library gives others."""
-    named = hashlib.sha256(f"{code_digest(rooms)}\n{installed_versions()}\n".encode())
+def digest(*texts: str, packages: tuple[str, ...]) -> str:
+    """Sixteen hex digits; another text, changed code in one of the packages or another library gives others."""
+    named = hashlib.sha256(f"{code_digest(packages)}\n{installed_versions()}\n".encode())
     for text in texts:
         named.update(f"{len(text)}:{text}".encode())
     return named.hexdigest()[:16]
@@ -94,8 +94,8 @@ def _type_name(value: Any) -> str:
     return KNOWN_AS.get(name, name)
 
 
-def room_of(value: Any) -> tuple[str, ...]:
-    """The module of ours that a value's own code is in, as a room; none for code of others."""
+def package_of(value: Any) -> tuple[str, ...]:
+    """The module of ours that a value's own code is in, as a package; none for code of others."""
     package, *rest = type(value).__module__.split(".")
     if package == tacit_lab.__name__:
         return ("/".join((package, *rest)),)
@@ -103,16 +103,16 @@ def room_of(value: Any) -> tuple[str, ...]:
 
 
 @cache
-def code_digest(rooms: tuple[str, ...]) -> str:
-    """Of the sources of some rooms, so that nothing is taken for what other code would give.
+def code_digest(packages: tuple[str, ...]) -> str:
+    """Of the sources of some packages, so that nothing is taken for what other code would give.
 
-    A room is a folder or module of tacit, such as `data`, or of the laboratory: `tacit_lab/studies/logs`.
+    A package is a folder or module of tacit, such as `data`, or of the laboratory: `tacit_lab/studies/logs`.
     """
     own, theirs = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
     named = hashlib.sha256()
-    for room in rooms:
-        root = theirs.parent if room.startswith(f"{tacit_lab.__name__}/") else own
-        place = root / room
+    for package in packages:
+        root = theirs.parent if package.startswith(f"{tacit_lab.__name__}/") else own
+        place = root / package
         folder = (place / "__init__.py").exists()
         sources = sorted(place.rglob("*")) if folder else [place.with_suffix(".py")]
         for source in sources:
@@ -149,7 +149,7 @@ def _version(library: str) -> str:
 
 
 COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "config", "files", "memory_ledger")
-"""The rooms whose code any study's figures may depend on."""
+"""The packages whose code any study's figures may depend on."""
 
 APART = {
     "arrays": "names types",
@@ -159,7 +159,7 @@ APART = {
     "studies": "counts by family: see _studies",
     "exports": "hands out names that are defined elsewhere, and computes nothing",
 }
-"""The other rooms that studies import, and why their code does not count, or not as a whole."""
+"""The other packages that studies import, and why their code does not count, or not as a whole."""
 
 SHOWING = frozenset({"__init__", "book", "claims", "registry"})
 """Modules of ours that say what was found, and change nothing of it."""
@@ -177,7 +177,7 @@ def fingerprint(name: str, module: str, asked: str, data: Path | None, out: Path
     `module` is where its code is; `asked` spells out the request; files in `data` count by size and time, but
     for those that studies leave in `out`, should the two be one folder.
     """
-    return digest(name, asked, *_files(name, data, out), rooms=(*COMPUTING, *_studies(module)))
+    return digest(name, asked, *_files(name, data, out), packages=(*COMPUTING, *_studies(module)))
 
 
 def _files(name: str, data: Path | None, out: Path) -> list[str]:

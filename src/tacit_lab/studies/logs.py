@@ -128,7 +128,7 @@ def _known(log: str, most: int | None) -> Vocabulary:
     return Vocabulary(tuple(listed), tuple(listed.values()))
 
 
-ROOMS = ("data", "schema", "kernels", "tacit_lab/studies/logs")  # whose code decides what a log is
+PACKAGES = ("data", "schema", "kernels", "tacit_lab/studies/logs")  # whose code decides what a log is
 CONVERSIONS = {"conversions-value": "value", "conversions-lowrank": "lowrank"}  # what sets advertisers apart
 OFTEN = 0.03  # of clicks that convert there: enough to learn from in a study's few rows
 LOG_OF_WORLD = {"search-small": "criteo-search", **dict.fromkeys(CONVERSIONS, "conversions")}
@@ -163,7 +163,7 @@ def log_folder(log: StudyLog, cache: Path) -> Path:
     if log.file is not None:
         found = log.file.stat()
         state = f"{found.st_size} {found.st_mtime_ns}"
-    return cache / "logs" / f"{log.name}-{digest(spell_out(log), state, rooms=ROOMS)}"
+    return cache / "logs" / f"{log.name}-{digest(spell_out(log), state, packages=PACKAGES)}"
 
 
 def is_whole(folder: Path) -> bool:
@@ -215,7 +215,7 @@ def _rows(log: StudyLog, described: Log, folder: Path) -> Path:
     from tacit.data.synthetic import LogDestination, write_log
 
     world = f"{log.rows} {log.seed} {log.rare_signal}"
-    rows = folder / f"{log.name}-{digest(log.name, world, rooms=ROOMS)}.parquet"
+    rows = folder / f"{log.name}-{digest(log.name, world, packages=PACKAGES)}.parquet"
     if not rows.exists():
         stem = draft_path(rows.with_suffix("")).name
         unfinished, truth = rows.with_name(f"{stem}.parquet"), rows.with_name(f"{stem}.truth.parquet")

@@ -22,7 +22,7 @@ from tacit.errors import BadInput
 from tacit.files import write_atomically
 from tacit.progress import Progress, no_progress
 from tacit.train.evaluation.intervals import MeasuredValue, mean_difference_over_seeds, mean_over_seeds
-from tacit_lab.studies.digests import TRAINING, digest, room_of, spell_out
+from tacit_lab.studies.digests import TRAINING, digest, package_of, spell_out
 from tacit_lab.studies.logs import ReadyLog, StudyLog, build_log, is_whole, log_folder, open_log
 from tacit_lab.studies.processes import Item, map_in_processes
 from tacit_lab.studies.study import StudyRequest
@@ -62,7 +62,7 @@ class Records:
 
 
 class StudyTask(Protocol):
-    """One measurement. One whose figures hang on the code of more rooms than training's names them: `rooms`."""
+    """One measurement. Where its figures hang on more code than training's, `packages` names whose."""
 
     @property
     def log(self) -> StudyLog: ...
@@ -99,8 +99,8 @@ def run_tasks(
 def record_name(task: StudyTask, folder: Path) -> str:
     """The name of a task's record: of the task, its log as it is now (the folder's name says it), and the code
     that measures."""
-    rooms = (*TRAINING, *getattr(task, "rooms", ()), *room_of(task))
-    return digest(spell_out(task), folder.name, rooms=rooms)
+    packages = (*TRAINING, *getattr(task, "packages", ()), *package_of(task))
+    return digest(spell_out(task), folder.name, packages=packages)
 
 
 def _records(cache: Path) -> Records:

@@ -44,7 +44,7 @@ class Always:
     """Shows an ad to everybody."""
 
     clicked: bool
-    rooms: ClassVar[tuple[str, ...]] = ()
+    packages: ClassVar[tuple[str, ...]] = ()
     asked: ClassVar[list[bool]] = []
 
     def on(self, trial: VisitsTrial) -> ServedTests:

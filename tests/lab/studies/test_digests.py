@@ -33,12 +33,12 @@ def mark(module: str = MODULES["gather-noise"]) -> str:
     return digests.fingerprint("name", module, "asked", None, Path())
 
 
-def test_every_room_that_a_study_imports_counts_or_is_left_out_by_name() -> None:
-    rooms = {
+def test_every_package_that_a_study_imports_counts_or_is_left_out_by_name() -> None:
+    packages = {
         each.split(".")[1] for module in MODULES.values() for each in modules_reached(module) if "." in each
     }
-    assert {"train", "kernels", "gather", "cleanroom", "studies"} <= rooms, "else this test shows nothing"
-    assert rooms - {*digests.COMPUTING} - {*digests.APART} == set()
+    assert {"train", "kernels", "gather", "cleanroom", "studies"} <= packages, "else this test shows nothing"
+    assert packages - {*digests.COMPUTING} - {*digests.APART} == set()
     assert not {*digests.COMPUTING} & {*digests.APART}
     assert all(digests.APART.values()), "with a reason"
     assert {"bill", "config"} <= {*digests.COMPUTING}, "what they hand on may be handed to a study one day"
@@ -106,7 +106,7 @@ def test_no_run_uses_rules_that_do_not_count_for_it(name: str) -> None:
     reached = names_reached(module, _run(name))
     assert ("tacit_lab.studies.study", "StudyOutcome") in reached, "else this test shows nothing"
     used = {f"{each[0].replace('.', '/')}.py" for each in reached} & digests.JUDGING
-    counted = {f"{room}.py" for room in digests._studies(module)}
+    counted = {f"{package}.py" for package in digests._studies(module)}
     assert used <= counted, "a run's figures or table would stay when that is edited"
     assert bool(used) == (module in digests.SHOWING_VERDICTS)
 

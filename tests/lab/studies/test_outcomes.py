@@ -136,14 +136,14 @@ def test_data_that_lies_among_the_results_counts_too(tiny: Tiny) -> None:
 
 def test_changed_code_counts(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.study(NAME).outcome(tiny.asked())
-    monkeypatch.setattr(digests, "code_digest", lambda rooms: f"edited {rooms}")
+    monkeypatch.setattr(digests, "code_digest", lambda packages: f"edited {packages}")
     assert not tiny.study(NAME).outcome(tiny.asked()).kept
 
 
 def test_the_code_of_a_study_is_its_family_and_what_that_draws_on() -> None:
-    rooms = digests._studies("tacit_lab.studies.gather.noise")
-    assert {f"tacit_lab/studies/{each}" for each in ("gather", "contexts", "results")} <= set(rooms)
-    assert not {f"tacit_lab/studies/{each}" for each in ("choice", "book", "registry")} & set(rooms), (
+    packages = digests._studies("tacit_lab.studies.gather.noise")
+    assert {f"tacit_lab/studies/{each}" for each in ("gather", "contexts", "results")} <= set(packages)
+    assert not {f"tacit_lab/studies/{each}" for each in ("choice", "book", "registry")} & set(packages), (
         "these change none of it"
     )
     assert {"tacit_lab/studies/choice", "tacit_lab/studies/cleanroom"} <= set(

@@ -25,7 +25,7 @@ from tacit.privacy.units import CapChoice, UnitKind
 from tacit.train.methods import Plain
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit_lab.studies import digests
-from tacit_lab.studies.digests import digest, room_of, spell_out
+from tacit_lab.studies.digests import digest, package_of, spell_out
 from tacit_lab.studies.logs import ReadyLog, StudyLog, log_folder
 from tacit_lab.studies.processes import map_in_processes
 from tacit_lab.studies.runs import Records, TrainingTask, record_name
@@ -98,31 +98,31 @@ def test_what_cannot_be_spelled_out_is_refused(value: object) -> None:
 def test_changed_code_changes_the_names_of_trainings_and_of_sweeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every room that decides figures, and the module of the task itself."""
+    """Every package that decides figures, and the module of the task itself."""
     training = TrainingTask(LOG, FactorizationMachine(2), Plain(), 1)
     run = SweepRun("{}", "place", "test", 1, "data")
     asked: list[tuple[str, ...]] = []
 
-    def code(rooms: tuple[str, ...]) -> str:
-        asked.append(rooms)
+    def code(packages: tuple[str, ...]) -> str:
+        asked.append(packages)
         return "now"
 
     monkeypatch.setattr(digests, "code_digest", code)
     before = record_name(training, log_folder(training.log, tmp_path)), run.digest
     assert {"train", "kernels", "privacy", "data", "tacit_lab/studies/runs"} <= set(asked[-2])
     assert {"train", "kernels", "privacy", "data", "tacit_lab/studies/sweep/runs"} <= set(asked[-1])
-    monkeypatch.setattr(digests, "code_digest", lambda rooms: "edited" if "train" in rooms else "now")
+    monkeypatch.setattr(digests, "code_digest", lambda packages: "edited" if "train" in packages else "now")
     after = record_name(training, log_folder(training.log, tmp_path)), run.digest
     assert not set(before) & set(after)
 
 
-def test_code_is_read_and_rooms_that_are_not_there_are_no_rooms() -> None:
-    assert room_of(LOG) == ("tacit_lab/studies/logs",)
-    assert room_of(3) == ()
-    assert digest("a", rooms=("entropy",)) != digest("a", rooms=("expect",))
-    assert digest("a", "b", rooms=()) != digest("ab", rooms=())
+def test_code_is_read_and_packages_that_are_not_there_are_no_packages() -> None:
+    assert package_of(LOG) == ("tacit_lab/studies/logs",)
+    assert package_of(3) == ()
+    assert digest("a", packages=("entropy",)) != digest("a", packages=("expect",))
+    assert digest("a", "b", packages=()) != digest("ab", packages=())
     with pytest.raises(FileNotFoundError):
-        digest("a", rooms=("no-such-room",))
+        digest("a", packages=("no-such-package",))
 
 
 # Records

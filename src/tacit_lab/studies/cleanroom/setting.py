@@ -160,7 +160,7 @@ class Pretraining:
     log: StudyLog
     work: ScaleWork
     seed: int
-    rooms = LEARNING
+    packages = LEARNING
 
     def measure(self, ready: ReadyLog, memory: CalibrationMemory) -> Record:
         del memory  # nothing is calibrated here
@@ -185,7 +185,7 @@ def pretrained_model(ready: ReadyLog, work: ScaleWork, seed: int) -> ConversionM
 
 def _path(ready: ReadyLog, work: ScaleWork, seed: int) -> Path:
     folder = ready.columns.folder
-    named = digest(f"{work.pretraining_batch} {seed}", rooms=(*TRAINING, *LEARNING))
+    named = digest(f"{work.pretraining_batch} {seed}", packages=(*TRAINING, *LEARNING))
     return folder.with_name(f"{folder.name}.base-{named}.safetensors")
 
 

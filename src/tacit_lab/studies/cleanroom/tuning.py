@@ -54,7 +54,7 @@ class TuningTask:
     arm: TuningArm
     work: ScaleWork
     seed: int
-    rooms = (*LEARNING, "cleanroom/platform", "cleanroom/room", "cleanroom/in_process")
+    packages = (*LEARNING, "cleanroom/platform", "cleanroom/room", "cleanroom/in_process")
 
     def measure(self, ready: ReadyLog, memory: CalibrationMemory) -> Record:
         del memory  # the room's own noise is calibrated in milliseconds

@@ -24,7 +24,7 @@ from tacit.kernels.greedy import lazy_greedy
 from tacit.schema.contexts.hierarchy import Levels
 from tacit_lab.studies.contexts.bootstrap import PeopleTally
 from tacit_lab.studies.contexts.trial import TrialBlock, VisitsTrial, block_levels
-from tacit_lab.studies.digests import digest, room_of, spell_out
+from tacit_lab.studies.digests import digest, package_of, spell_out
 from tacit_lab.studies.processes import map_in_processes
 from tacit_lab.studies.study import StudyRequest, StudyScale
 
@@ -72,8 +72,8 @@ class ServingArm:
     thresholds: tuple[float, ...] = THRESHOLDS
 
     @property
-    def rooms(self) -> tuple[str, ...]:
-        return (*room_of(self.own), *room_of(self.disclose))
+    def packages(self) -> tuple[str, ...]:
+        return (*package_of(self.own), *package_of(self.disclose))
 
     def on(self, trial: VisitsTrial) -> ServedTests:
         return serve_tests(trial, self, self.thresholds)
@@ -178,7 +178,7 @@ def _picked(
     return int(ads[best]) if rates[best] >= threshold else None
 
 
-ROOMS = (
+PACKAGES = (
     "data",
     "schema",
     "kernels",
@@ -197,10 +197,10 @@ class TrialSource(Protocol):
 
 
 class ContestArm(Protocol):
-    """An arm: a frozen value. `rooms` is the code that its figures hang on beside ROOMS and its own module."""
+    """An arm: a frozen value. `packages`: whose code its figures hang on, beside PACKAGES and its own."""
 
     @property
-    def rooms(self) -> tuple[str, ...]: ...
+    def packages(self) -> tuple[str, ...]: ...
 
     def on(self, trial: VisitsTrial) -> ServedTests: ...
 
@@ -285,8 +285,8 @@ Item = tuple[TrialSource, Mapping[Path, ContestArm]]
 
 
 def _place(cache: Path, source: TrialSource, arm: ContestArm) -> Path:
-    rooms = (*ROOMS, *arm.rooms, *room_of(arm), *room_of(source))
-    return cache / "served" / f"{digest(spell_out(source), spell_out(arm), rooms=rooms)}.npz"
+    packages = (*PACKAGES, *arm.packages, *package_of(arm), *package_of(source))
+    return cache / "served" / f"{digest(spell_out(source), spell_out(arm), packages=packages)}.npz"
 
 
 def share_work(missing: Mapping[TrialSource, Mapping[Path, ContestArm]], processes: int) -> Iterator[Item]:

@@ -166,7 +166,7 @@ class PrivateChoices:
     draws: int = DRAWS
 
     @property
-    def rooms(self) -> tuple[str, ...]:
+    def packages(self) -> tuple[str, ...]:
         return ("privacy",)
 
     def on(self, trial: VisitsTrial) -> ServedTests:

@@ -104,7 +104,7 @@ ONE_LEVEL: tuple[Levels, ...] = ((3, 2, 1),)
 PAPER_EVENTS, PAPER_DELTA = 4, Fraction(1, 100)
 NEEDED = 10  # standard deviations of noise that a total must have before it is divided by
 FALSE_EXPANSIONS = 0.1
-ROOMS = ("gather", "privacy", "entropy", "expect", "tacit_lab/studies/gather/gathered_trial")
+PACKAGES = ("gather", "privacy", "entropy", "expect", "tacit_lab/studies/gather/gathered_trial")
 
 write_outcome = partial(report.write_outcome, unit="device", relation="zero-out")
 
@@ -166,8 +166,8 @@ class Gathering:
     estimator: RateEstimator | None = None  # None: back off where a total is not well above its noise
 
     @property
-    def rooms(self) -> tuple[str, ...]:
-        return ROOMS
+    def packages(self) -> tuple[str, ...]:
+        return PACKAGES
 
     def on(self, trial: VisitsTrial) -> ServedTests:
         """What people are shown, with noise of the arm's own."""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from tacit.errors import BadInput, TacitError
 from tacit.expect import Choice
-from tacit_lab.studies.digests import TRAINING, digest, room_of
+from tacit_lab.studies.digests import TRAINING, digest, package_of
 from tacit_lab.studies.processes import map_in_processes
 from tacit_lab.studies.runs import Record, Records
 
@@ -98,7 +98,7 @@ class SweepRun:
     def digest(self) -> str:
         """Of all that the figures depend on, the code included."""
         said = (self.said, self.part, str(self.seed), self.data)
-        return digest(*said, rooms=(*TRAINING, *room_of(self)))
+        return digest(*said, packages=(*TRAINING, *package_of(self)))
 
     def measure(self) -> Record:
         """The figures; a refusal of this training is an answer too."""
