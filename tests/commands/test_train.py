@@ -38,28 +38,15 @@ from tests.support.training_logs import (
     granted,
     label_dp,
     prepared,
-    ready,
     refused,
     reservations,
     spent,
     told,
     written,
 )
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepared(tmp_path_factory.mktemp("shop"))
-
-
-@pytest.fixture
-def place(tmp_path: Path, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told) -> Path:
-    return ready(tmp_path, log, home, monkeypatch, capsys)
+from tests.support.training_logs import home as home  # a fixture, as the next two
+from tests.support.training_logs import log as log
+from tests.support.training_logs import place as place
 
 
 def files(place: Path) -> dict[str, bytes]:

@@ -29,32 +29,18 @@ from tests.support.training_logs import (  # fmt: skip
     called_synthetic,
     dp_sgd,
     label_dp,
-    prepared,
-    ready,
     refused,
     reservations,
     spent,
     told,
     written,
 )
+from tests.support.training_logs import home as home  # a fixture, as the next two
+from tests.support.training_logs import log as log
+from tests.support.training_logs import place as place
 
 SIMULATED: dict[str, Any] = {"ledger": {}, "run": {"simulated": 7}}
 TRIAL = "on made-up data, [run] simulated = 1 (a seed) in place of [ledger] makes a trial that costs nothing"
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepared(tmp_path_factory.mktemp("shop"))
-
-
-@pytest.fixture
-def place(tmp_path: Path, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told) -> Path:
-    return ready(tmp_path, log, home, monkeypatch, capsys)
 
 
 def plain(place: Path, **changes: Any) -> Path:

@@ -7,7 +7,7 @@ import shutil
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -111,6 +111,26 @@ def ready(place: Path, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch, c
     granted(place / "ledger.sqlite", "replace-label", "8", delta="0")
     capsys.readouterr()
     return place
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepared(tmp_path_factory.mktemp("shop"))
+
+
+@pytest.fixture
+def place(tmp_path: Path, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told) -> Path:
+    return ready(tmp_path, log, home, monkeypatch, capsys)
+
+
+def failing(*_: object, **__: object) -> NoReturn:
+    """In place of a step that writes: it fails."""
+    raise OSError("no disk")
 
 
 def dp_sgd(place: Path, key: str = "model-1", **changes: Any) -> Path:

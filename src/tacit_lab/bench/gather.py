@@ -37,7 +37,7 @@ from tacit.gather.simulate.rounds import PartyStores, RoundOutcome, SimulatedRou
 from tacit.memory_ledger import MemoryLedger
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore
-from tacit_lab.bench.measurement import Measurement, SuiteProgress, UnitCost, processor_model
+from tacit_lab.bench.measurement import Measurement, SuiteProgress, UnitCost, process_kilobytes, processor_model
 
 Answer = TypeVar("Answer")
 
@@ -200,21 +200,16 @@ def peak_growth(folder: Path, devices: int, cells: int) -> int:
     )
     world = SimulatedRound(round, population, keys, books, clock=time.process_time)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    before = _kilobytes("VmRSS")
+    before = process_kilobytes("VmRSS")
     found = world.run()
     assert found.accepted == devices
-    return 1024 * (_kilobytes("VmHWM") - before)
+    return 1024 * (process_kilobytes("VmHWM") - before)
 
 
 def _in_a_process(devices: int, cells: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "tacit_lab.bench.gather", folder, str(devices), str(cells)]
         return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
-def _kilobytes(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
 SEAL_BAR = 2.0  # times the cost of opening a party's seal

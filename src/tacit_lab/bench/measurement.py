@@ -48,6 +48,12 @@ class Measurement:
         return self.value >= self.bar if self.at_least else self.value <= self.bar
 
 
+def process_kilobytes(field: str) -> int:
+    """What Linux says of this process's memory: VmRSS is what it has now, VmHWM the most that it had."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+
+
 def interleaved_seconds(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """The median time of each contestant, taken in turns so that a busy machine slows all of them alike."""
     for contestant in contestants.values():

@@ -38,7 +38,7 @@ from tacit.train.sgd.descent import Clipping, DescentSettings, GradientDescent, 
 from tacit.train.sgd.optimizers import OPTIMIZERS, Adam, Optimizer, Sgd
 from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.targets import Targets
-from tacit_lab.bench.measurement import Contestant, Measurement, take_turns
+from tacit_lab.bench.measurement import Contestant, Measurement, process_kilobytes, take_turns
 
 LOG = "criteo-display"
 CLIPPING = Clipping(clip_norm=5.0, noise_multiplier=0.6)
@@ -266,23 +266,18 @@ def growth_in_tables(scale: TrainingScale, folder: Path, optimizer: str, batch: 
     for column in (work.examples.public, work.examples.sensitive):
         column.sum()  # now the whole log is in memory, and counted
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    before = _kilobytes("VmRSS")
+    before = process_kilobytes("VmRSS")
     step = our_step(work, architecture, batch, optimizer=OPTIMIZERS[optimizer](), clipping=CLIPPING)
     for _ in range(STEPS):
         step()
     table_bytes = 4 * scale.table_rows * (1 + architecture.dim)
-    return 1024 * (_kilobytes("VmHWM") - before) / table_bytes
+    return 1024 * (process_kilobytes("VmHWM") - before) / table_bytes
 
 
 def _in_a_process(scale: TrainingScale, folder: Path, optimizer: str, batch: int) -> float:
     case = json.dumps({"table_rows": scale.table_rows, "optimizer": optimizer, "batch": batch})
     command = [sys.executable, "-m", "tacit_lab.bench.training_work", str(folder), case]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
-def _kilobytes(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
 def main() -> None:

@@ -33,38 +33,21 @@ from tests.support.training_logs import (
     LEDGER,
     Told,
     dp_sgd,
+    failing,
     granted,
     label_dp,
-    prepared,
-    ready,
     refused,
     reservations,
     spent,
     told,
     written,
 )
+from tests.support.training_logs import home as home  # a fixture, as the next two
+from tests.support.training_logs import log as log
+from tests.support.training_logs import place as place
 
 LESS_LIKELY = ("note_made", "make", "put_in_place", "commit")
 TAKEN = "another process took up what is reserved as model-1"
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepared(tmp_path_factory.mktemp("shop"))
-
-
-@pytest.fixture
-def place(tmp_path: Path, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told) -> Path:
-    return ready(tmp_path, log, home, monkeypatch, capsys)
-
-
-def failing(*_: object, **__: object) -> NoReturn:
-    raise OSError("no disk")
 
 
 def interrupted(*_: object, **__: object) -> NoReturn:

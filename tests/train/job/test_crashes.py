@@ -22,28 +22,14 @@ from tests.support.training_logs import (
     DESCENT,
     Told,
     dp_sgd,
-    prepared,
-    ready,
     refused,
     reservations,
     spent,
     told,
 )
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepared(tmp_path_factory.mktemp("shop"))
-
-
-@pytest.fixture
-def place(tmp_path: Path, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told) -> Path:
-    return ready(tmp_path, log, home, monkeypatch, capsys)
+from tests.support.training_logs import home as home  # a fixture, as the next two
+from tests.support.training_logs import log as log
+from tests.support.training_logs import place as place
 
 
 def test_nothing_of_a_model_is_told_before_it_is_made(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,38 +31,21 @@ from tests.support.training_logs import (  # fmt: skip
     Told,
     called_synthetic,
     dp_sgd,
+    failing,
     granted,
     label_dp,
-    prepared,
-    ready,
     refused,
     reservations,
     spent,
     told,
     written,
 )
+from tests.support.training_logs import home as home  # a fixture, as the next two
+from tests.support.training_logs import log as log
+from tests.support.training_logs import place as place
 
 CHANGED = "labels.version: expected a higher one for labels that have changed"
 USER = {"method": "label-dp", "epsilon": 2, "unit": "user", "cap": 2}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepared(tmp_path_factory.mktemp("shop"))
-
-
-@pytest.fixture
-def place(tmp_path: Path, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told) -> Path:
-    return ready(tmp_path, log, home, monkeypatch, capsys)
-
-
-def failing(*_: object, **__: object) -> NoReturn:
-    raise OSError("no disk")
 
 
 def state(place: Path, key: str = "model-1") -> str:

@@ -51,7 +51,7 @@ from tacit.files import (
     write_atomically,
 )
 from tacit.train.config import CheckpointSettings
-from tacit.train.models.model import Model
+from tacit.train.models.model import Model, named_weights
 from tacit.train.run import Mark
 from tacit.train.sgd.descent import GradientDescent
 from tacit.train.sgd.updates import TableUpdate
@@ -199,7 +199,7 @@ class Checkpoints:
         """Write all of it under a new name, and only then say that it is there."""
         name = f"state-{mark.phase}-{mark.step}-{draw_token(4)}.npz"
         with open_private(self.folder / name, "wb") as file:
-            np.savez(file, allow_pickle=False, **_weights(model), **_memories(descent))
+            np.savez(file, allow_pickle=False, **named_weights(model), **_memories(descent))
             file.flush()
             os.fsync(file.fileno())
         taken = {each: update.steps for each, update in _updates(descent).items() if hasattr(update, "steps")}
@@ -226,7 +226,7 @@ class Checkpoints:
         if not place.is_file() or file_digest(place) != kept.file_digest:
             raise BadInput(f"{place}: expected the checkpoint that was kept, got none or a torn one")
         descent = start(kept.mark.phase)
-        expected = {**_weights(model), **_memories(descent)}
+        expected = {**named_weights(model), **_memories(descent)}
         try:
             with np.load(place, allow_pickle=False) as found:
                 if set(found.files) != expected.keys():
@@ -295,11 +295,6 @@ def _read(folder: Path) -> CheckpointRecord:
             tuple(map(str, record.get("tokens", ()))),  # none where the run began before there were any
             None if record.get("release") is None else str(record["release"]),
         )  # fmt: skip
-
-
-def _weights(model: Model) -> dict[str, Floats32]:
-    tables = {f"tables.{name}": array for name, array in model.tables.items()}
-    return {**tables, **{f"dense.{name}": array for name, array in model.dense.items()}}
 
 
 def _updates(descent: GradientDescent) -> dict[str, TableUpdate]:

@@ -19,11 +19,10 @@ from tacit.kernels import training as kernels
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.architectures import Din, expect_history, expect_part
 from tacit.train.models.model import Architecture, GradientSums, NormalSource, Part, TableIds
-from tacit.train.models.two_tower_network import read_ids
+from tacit.train.models.two_tower_network import OUTPUT, PUBLIC, SENSITIVE, read_ids, rescale_output
 
-PUBLIC, SENSITIVE = "public", "sensitive"  # tables
 CANDIDATE, EVENTS, OF = "candidate", "events", "of"  # what else is read: of the public table, and by whom
-OUTPUT, WEIGHT = "output", "weight"
+WEIGHT = "weight"
 NOTHING = np.empty((0, 1), np.int32)
 _READ = (PUBLIC, SENSITIVE, CANDIDATE, EVENTS)
 
@@ -95,8 +94,7 @@ class AttentionNetwork:
         self.dense[f"{OUTPUT}.bias"][:] = score
 
     def rescale(self, slope: float, shift: float) -> None:
-        self.dense[f"{OUTPUT}.weight"] *= np.float32(slope)
-        self.dense[f"{OUTPUT}.bias"][:] = slope * self.dense[f"{OUTPUT}.bias"] + shift
+        rescale_output(self.dense, slope, shift)
 
     def forward(self, ids: TableIds, part: Part) -> AttentionPass:
         expect_part(self.architecture, part)

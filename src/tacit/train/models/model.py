@@ -116,6 +116,12 @@ class Model(Protocol):
         ...
 
 
+def named_weights(model: Model) -> dict[str, Floats32]:
+    """All parameters by the names under which files keep them: `tables.NAME` and `dense.NAME`."""
+    tables = {f"tables.{name}": array for name, array in model.tables.items()}
+    return {**tables, **{f"dense.{name}": array for name, array in model.dense.items()}}
+
+
 class Architecture(Protocol):
     """A model's shape as a frozen value; `name` and the fields are what a configuration file says."""
 

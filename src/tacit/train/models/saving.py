@@ -26,7 +26,7 @@ from tacit.files import file_digest, place_folder, read_json, record_digest, ref
 from tacit.schema.columns import Role
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.architectures import architecture_settings, make_architecture
-from tacit.train.models.model import Model, Part, predict
+from tacit.train.models.model import Model, Part, named_weights, predict
 from tacit.train.targets import Head
 
 VERSION = 1
@@ -81,7 +81,7 @@ def save(folder: str | Path, saved: SavedModel, overwrite: bool = False) -> None
     statement = _plain("a statement", _statement_json(saved.statement))
     record = _plain("settings", _as_json(saved))
     with place_folder(Path(folder), MANIFEST, what="a saved model", overwrite=overwrite) as building:
-        save_file(_arrays(saved.model), building / WEIGHTS)
+        save_file(named_weights(saved.model), building / WEIGHTS)
         saved.encoder.save(building)
         (building / STATEMENT).write_text(json.dumps(statement, indent=2) + "\n")
         record["files"] = {name: file_digest(building / name) for name in (WEIGHTS, STATEMENT)}
@@ -148,11 +148,6 @@ def _plain(what: str, record: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _arrays(model: Model) -> dict[str, Floats32]:
-    tables = {f"tables.{name}": array for name, array in model.tables.items()}
-    return {**tables, **{f"dense.{name}": array for name, array in model.dense.items()}}
-
-
 def _nothing(shape: Any = None, *, scale: float = 1.0) -> Floats32:  # noqa: ARG001 (overwritten at once)
     return np.zeros(shape, np.float32)
 
@@ -165,7 +160,7 @@ def _fill(model: Model, path: Path) -> None:
         found = load_file(path)
     except SafetensorError:
         raise BadInput(f"{path}: expected weights, got something else") from None
-    arrays = _arrays(model)
+    arrays = named_weights(model)
     if found.keys() != arrays.keys():
         raise BadInput(
             f"{path}: expected {', '.join(sorted(arrays))}, got {', '.join(sorted(found)) or 'none'}"

@@ -219,8 +219,7 @@ class TwoTowerNetwork:
         self.dense[f"{OUTPUT}.bias"][:] = score
 
     def rescale(self, slope: float, shift: float) -> None:
-        self.dense[f"{OUTPUT}.weight"] *= np.float32(slope)
-        self.dense[f"{OUTPUT}.bias"][:] = slope * self.dense[f"{OUTPUT}.bias"] + shift
+        rescale_output(self.dense, slope, shift)
 
     def forward(self, ids: TableIds, part: Part) -> MlpPass:
         return MlpPass(self.tables, self.dense, self.public_layers, self.common_layers, ids, part)
@@ -252,6 +251,12 @@ class TwoTowerNetwork:
             for name, leaf in {**dense, **rows}.items()
             if leaf.grad is not None
         }
+
+
+def rescale_output(dense: Mapping[str, Floats32], slope: float, shift: float) -> None:
+    """Turn every score of a network into slope * score + shift: by its last layer alone, which is linear."""
+    dense[f"{OUTPUT}.weight"][:] *= np.float32(slope)
+    dense[f"{OUTPUT}.bias"][:] = slope * dense[f"{OUTPUT}.bias"] + shift
 
 
 def read_ids(name: str, column: Ids, rows: NDArray[np.int64], table_rows: int) -> Ids:
