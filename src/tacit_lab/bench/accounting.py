@@ -60,7 +60,7 @@ def configurations() -> list[Configuration]:
 
 
 def run(progress: SuiteProgress) -> list[Measurement]:
-    outcomes = [_measured(configuration) for configuration in progress(configurations(), "accounting")]
+    outcomes = [_measure_times(configuration) for configuration in progress(configurations(), "accounting")]
     to_noise = [outcome.to_noise_seconds for outcome in outcomes]
     to_epsilon = [outcome.to_epsilon_seconds for outcome in outcomes]
     ratios = [outcome.library_seconds / outcome.one_grid_seconds for outcome in outcomes]
@@ -87,7 +87,7 @@ def run(progress: SuiteProgress) -> list[Measurement]:
     ]
 
 
-def _measured(configuration: Configuration) -> AccountingTimes:
+def _measure_times(configuration: Configuration) -> AccountingTimes:
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution
 

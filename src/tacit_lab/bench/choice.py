@@ -147,7 +147,7 @@ def choice_speed(scale: ChoiceScale, size: int) -> list[Measurement]:
     }
     for name, loop in (("opendp", opendp_loop(EPSILON)), ("diffprivlib", diffprivlib_loop(EPSILON))):
         if loop is not None:
-            contestants[name] = Contestant(partial(_looped, loop, rows), len(rows))
+            contestants[name] = Contestant(partial(_run_loop, loop, rows), len(rows))
     seconds = take_turns(contestants, scale.rounds)
     settings = (
         f"{size} candidates, epsilon {EPSILON:g}; ours: {requests:,} requests at once by randomized response, "
@@ -172,7 +172,7 @@ def choice_speed(scale: ChoiceScale, size: int) -> list[Measurement]:
 def auction_speed(scale: ChoiceScale, size: int) -> list[Measurement]:
     """Rank, price, cut, choose and bill."""
     count, entropy, draws = scale.auction_rows // size, Entropy(), np.random.default_rng(1)
-    work = AuctionWork.made(size, count)
+    work = AuctionWork.draw(size, count)
     blocks, small = work.parts(scale.block_auctions), work.parts(max(1, scale.block_auctions // size))
     seconds = take_turns(
         {
@@ -238,7 +238,7 @@ def _laws(size: int, requests: int) -> TopLaws:
     return TopLaws(np.full(requests, size, np.int64), *columns)
 
 
-def _looped(loop: Loop, rows: list[list[float]]) -> None:
+def _run_loop(loop: Loop, rows: list[list[float]]) -> None:
     for row in rows:
         loop(row)
 

@@ -42,7 +42,7 @@ class AuctionWork:
     campaign: Integers
 
     @classmethod
-    def made(cls, size: int, auctions: int) -> AuctionWork:
+    def draw(cls, size: int, auctions: int) -> AuctionWork:
         """Lognormal bids around one currency unit, click rates around 5%, which devices know better."""
         draws = np.random.default_rng(size)
         total = size * auctions
@@ -132,8 +132,8 @@ def rises(rows: Sequence[int], found: Mapping[int, Sequence[Mapping[str, float]]
     first = min(rows)
     settings = (
         "Taobao-like market, generated and measured block by block: non-personalised, and randomized response "
-        f"at epsilon 5; processor nanoseconds a row: {_listed(nanoseconds)}; peak megabytes of the process: "
-        f"{_listed(peaks)}; least times and largest peaks of {TURNS} processes each, in turns"
+        f"at epsilon 5; processor nanoseconds a row: {_list_sizes(nanoseconds)}; peak megabytes of the process"
+        f": {_list_sizes(peaks)}; least times and largest peaks of {TURNS} processes each, in turns"
     )
     return [
         Measurement(name, max(values.values()) / values[first], "x", MOST_RISE, False, settings)
@@ -154,7 +154,7 @@ def stream(rows: int) -> dict[str, float]:
     return {"nanoseconds": 1e9 * taken / rows, "peak": peak / 1024}
 
 
-def _listed(values: dict[int, float]) -> str:
+def _list_sizes(values: dict[int, float]) -> str:
     return ", ".join(f"{size:,} rows: {value:.0f}" for size, value in values.items())
 
 

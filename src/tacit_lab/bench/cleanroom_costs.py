@@ -84,7 +84,7 @@ def sizes(scale: CleanroomScale) -> list[Measurement]:
         model = make_model(scale.model, rank)
         for lengths in LENGTHS:
             codecs = COMPARED + REPORTED if rank == scale.rank else COMPARED
-            found = CodecSizes.of(StepWork.made(model, scale.sized_rows, lengths), codecs)
+            found = CodecSizes.of(StepWork.make(model, scale.sized_rows, lengths), codecs)
             measured += _ratios(scale, rank, lengths, found)
     return measured
 
@@ -144,7 +144,7 @@ FEWER = 8  # times fewer examples where they are written out, each thirty times 
 
 def room_work(scale: CleanroomScale) -> list[Measurement]:
     """One adapter's layers that are not applied to sequences; all codecs have the same examples."""
-    work = StepWork.made(make_model(scale.model, scale.rank), scale.timed_rows, "short").only(sequences=False)
+    work = StepWork.make(make_model(scale.model, scale.rank), scale.timed_rows, "short").only(sequences=False)
     few = work.first(max(scale.timed_rows // FEWER, 1))
     # A slab's sum is added to the total once: dense examples do so least in the largest slabs that may be sent.
     most = max(MOST_MESSAGE_BYTES // (4 * work.layout.parameters + 1024), 1)
@@ -161,7 +161,7 @@ def room_work(scale: CleanroomScale) -> list[Measurement]:
     ):
         added = partial(add_up, work, messages[OURS], OURS, dtype=dtype, clip_norm=clip_norm)
         contestants[name] = PairedContestant(added, len(work))
-    return _measured(scale, take_paired_turns(contestants, scale.room_rounds))
+    return _make_measurements(scale, take_paired_turns(contestants, scale.room_rounds))
 
 
 def add_up(
@@ -184,7 +184,7 @@ def add_up(
             parts[name] += each.weighted_sum(weights, dtype=dtype)
 
 
-def _measured(scale: CleanroomScale, turns: TurnCosts) -> list[Measurement]:
+def _make_measurements(scale: CleanroomScale, turns: TurnCosts) -> list[Measurement]:
     settings = (
         f"{scale.described}; rank {scale.rank}, all layers but the sequence's; slabs decoded and added up, in "
         f"float32 unless said; {turns.described}; {scale.timed_rows} examples in slabs of 4 MB; written "
@@ -215,7 +215,7 @@ def platform_work(scale: CleanroomScale) -> list[Measurement]:
     """Reported: which of the two dominates says where a platform's time goes."""
     model = make_model(scale.model, scale.rank)
     work, batch = (
-        StepWork.made(model, scale.timed_rows, "short"),
+        StepWork.make(model, scale.timed_rows, "short"),
         make_batch(scale.model, scale.timed_rows, "short"),
     )
     parameters = model.adapter(ADAPTER).parameters
@@ -223,7 +223,7 @@ def platform_work(scale: CleanroomScale) -> list[Measurement]:
     def plain() -> None:
         torch.autograd.grad(model.logits(batch, TASK).sum(), parameters)
 
-    def encoded(codec: str) -> PairedContestant:
+    def encoding_contestant(codec: str) -> PairedContestant:
         return PairedContestant(lambda: work.messages(codec), scale.timed_rows)
 
     turns = take_paired_turns(
@@ -232,7 +232,7 @@ def platform_work(scale: CleanroomScale) -> list[Measurement]:
             "derivatives": PairedContestant(
                 lambda: adapter_derivatives(model, batch, TASK, ADAPTER), scale.timed_rows
             ),
-            **{codec: encoded(codec) for codec in CODECS},
+            **{codec: encoding_contestant(codec) for codec in CODECS},
         },
         scale.rounds,
     )
@@ -258,7 +258,7 @@ def step_growth(scale: CleanroomScale) -> list[Measurement]:
     """A whole step of a room, from the request to the receipt, with its state in memory."""
     model, sent, contestants = make_model(scale.model, scale.rank), {}, {}
     for rows in scale.growing_rows:
-        work = StepWork.made(model, rows, "short")
+        work = StepWork.make(model, rows, "short")
         held = held_room(work.slab.tokens, np.zeros(rows, np.uint8), smallest_batch=1)
         messages, request = work.messages(CODEC), replace(work.request(CODEC), agreement=held.room.terms.digest)
         sent[rows] = sum(map(len, messages))
@@ -285,7 +285,7 @@ def step_growth(scale: CleanroomScale) -> list[Measurement]:
 def room_memory(scale: CleanroomScale) -> list[Measurement]:
     """The most that a room held at once over one step, beyond what it had before it."""
     work, rows = (
-        StepWork.made(make_model(scale.model, scale.rank), scale.sized_rows, "short"),
+        StepWork.make(make_model(scale.model, scale.rank), scale.sized_rows, "short"),
         scale.streamed_rows,
     )
     few, many = (step_peak(work, times * rows) for times in (1, TIMES))

@@ -73,7 +73,7 @@ STARTED = "listens on"
 
 
 def loopback(scale: CleanroomScale) -> list[Measurement]:
-    return [measured for case in cases(scale) for measured in case.measured(scale.served_turns)]
+    return [measured for case in cases(scale) for measured in case.measure(scale.served_turns)]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class LoopbackCase:
     batch: int
     bar: float | None = None
 
-    def measured(self, turns: int) -> list[Measurement]:
+    def measure(self, turns: int) -> list[Measurement]:
         """One run by both ways in turns: the clock on the wall beside the sum of what each side's work took."""
         model, examples = (
             make_model(self.model, self.rank),
@@ -96,7 +96,7 @@ class LoopbackCase:
         start, labels = model.adapter_values(ADAPTER), make_labels(self.rows)
         plan = AdapterPlan(batch=self.batch, epochs=1)
 
-        def trained(link: RoomLink, tokens: NDArray[np.uint8], name: str) -> tuple[float, AdapterRunSummary]:
+        def train(link: RoomLink, tokens: NDArray[np.uint8], name: str) -> tuple[float, AdapterRunSummary]:
             model.set_adapter_values(ADAPTER, start)
             began = time.perf_counter()
             done = train_adapter(model, ADAPTER, examples, tokens, link, plan, run=name)
@@ -104,13 +104,13 @@ class LoopbackCase:
 
         found = []
         with tempfile.TemporaryDirectory() as place:
-            files = PartyFiles.made(Path(place), labels, self.batch)
+            files = PartyFiles.make(Path(place), labels, self.batch)
             held = held_room(files.tokens, labels, smallest_batch=self.batch)
             with serve_room(files) as link:
                 for turn in range(turns + 1):
                     watched = WatchedRoom(held)
-                    _, alone = trained(watched, files.tokens, f"held {turn}")
-                    wall, done = trained(link, files.tokens, f"served {turn}")
+                    _, alone = train(watched, files.tokens, f"held {turn}")
+                    wall, done = train(link, files.tokens, f"served {turn}")
                     if turn:  # the first is to warm up
                         found.append(LoopbackTurn(wall, alone.seconds_computing, watched.seconds))
         return self._figures(done, found)
@@ -166,7 +166,7 @@ class PartyFiles:
     tokens: NDArray[np.uint8]
 
     @classmethod
-    def made(cls, folder: Path, labels: NDArray[np.uint8], smallest_batch: int) -> PartyFiles:
+    def make(cls, folder: Path, labels: NDArray[np.uint8], smallest_batch: int) -> PartyFiles:
         now, port = int(time.time()), _free_port()
         keys.write_keys(folder, platform="platform", room="room", now=now, entropy=Entropy())
         private = {
@@ -248,7 +248,7 @@ class QualitySetting:
     truth: NDArray[np.float64]  # the probability of each conversion in `test`
 
     @classmethod
-    def made(cls, rows: int) -> QualitySetting:
+    def make(cls, rows: int) -> QualitySetting:
         sharing = ConversionsWorld.advertisers_sharing
         # Half of all clicks are its own.
         world = ConversionsWorld(SEED, shares=(1 / sharing,) * sharing + (1.0,))
@@ -277,7 +277,7 @@ class QualitySetting:
 
 
 def quality(scale: CleanroomScale) -> list[Measurement]:
-    setting = QualitySetting.made(scale.log_rows)
+    setting = QualitySetting.make(scale.log_rows)
     before = expected_auc(predict(setting.model, setting.test, TASK), setting.truth)
     found = [
         {codec: setting.auc_after(codec, scale.tuned_rank, seed) for codec in CODECS}

@@ -145,7 +145,7 @@ class StepWork:
     slab: Slab
 
     @classmethod
-    def made(cls, model: ConversionModel, rows: int, lengths: str) -> StepWork:
+    def make(cls, model: ConversionModel, rows: int, lengths: str) -> StepWork:
         batch = make_batch(model.settings, rows, lengths)
         logits, found = adapter_derivatives(model, batch, TASK, ADAPTER)
         return cls(model.adapter_layout(ADAPTER), Slab(0, make_tokens(rows), logits, dict(found)))

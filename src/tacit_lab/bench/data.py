@@ -82,7 +82,7 @@ def preparation(folder: Path) -> list[Measurement]:
     log, path = find_log(LOG), folder / "train.txt"
     names = list(log.layouts[0].columns)
 
-    def prepared() -> None:
+    def prepare_again() -> None:
         prepare(LogReader(log, path), hashing_encoder(log), folder / "columns", overwrite=True)
 
     def merely_read() -> pa.Table:
@@ -90,7 +90,7 @@ def preparation(folder: Path) -> list[Measurement]:
             path, csv.ReadOptions(column_names=names), csv.ParseOptions(delimiter="\t", quote_char=False)
         )
 
-    seconds = interleaved_seconds({"prepare": prepared, "read": merely_read}, ROUNDS)
+    seconds = interleaved_seconds({"prepare": prepare_again, "read": merely_read}, ROUNDS)
     settings = (
         f"{ROWS:,} synthetic rows; prepare {seconds['prepare']:.2f} s, pyarrow {seconds['read']:.2f} s; "
         f"{os.cpu_count()} cores, median of {ROUNDS} interleaved rounds"

@@ -189,8 +189,8 @@ def choice_speed(scale: DeliverScale, ads: int, bar: float) -> list[Measurement]
             scale.rounds,
         )
         settings = (
-            f"{ads:,} ads x {scale.contexts:,} contexts, float32, k = {K}, {_described(maker)}; processor "
-            f"milliseconds (wall): {milliseconds(seconds)}; {_measured(scale)}"
+            f"{ads:,} ads x {scale.contexts:,} contexts, float32, k = {K}, {_describe_maker(maker)}; processor "
+            f"milliseconds (wall): {milliseconds(seconds)}; {_describe_turns(scale)}"
         )
         asked = bar if maker is market_instance else None
         value = 1000 * seconds["choice"].processor
@@ -223,8 +223,9 @@ def beside_peers(scale: DeliverScale) -> list[Measurement]:
     apart = max(revenue.values()) / min(revenue.values()) - 1
     seconds = take_turns(contestants, scale.rounds)
     settings = (
-        f"{ads:,} ads x {scale.contexts:,} contexts, k = {K}, {_described(market_instance)}; revenues differ "
-        f"by a share of {apart:.1g}; processor milliseconds (wall): {milliseconds(seconds)}; {_measured(scale)}"
+        f"{ads:,} ads x {scale.contexts:,} contexts, k = {K}, {_describe_maker(market_instance)}; revenues "
+        f"differ by a share of {apart:.1g}; processor milliseconds (wall): {milliseconds(seconds)}; "
+        f"{_describe_turns(scale)}"
     )
     bars = {"naive numpy": NUMPY_BAR, "submodlib": SUBMODLIB_BAR}
     measured = []
@@ -247,7 +248,7 @@ def sparse_speed(scale: DeliverScale) -> list[Measurement]:
     seconds = take_turns({"choice": Contestant(lambda: lazy_greedy(values, weight, K))}, scale.rounds)
     settings = (
         f"{scale.sparse_ads:,} ads with {entries} of {scale.contexts:,} contexts each, k = {K}; processor "
-        f"milliseconds (wall): {milliseconds(seconds)}; {_measured(scale)}"
+        f"milliseconds (wall): {milliseconds(seconds)}; {_describe_turns(scale)}"
     )
     value = 1000 * seconds["choice"].processor
     return [Measurement("greedy_sparse_ms", value, "ms", settings=settings)]
@@ -271,7 +272,7 @@ def update_speed(scale: DeliverScale) -> list[Measurement]:
     seconds = take_turns(turns, scale.rounds)
     settings = (
         f"{len(some):,} of {ads:,} ads replaced, then k = {K} chosen; processor milliseconds (wall): "
-        f"{milliseconds(seconds)}; {_measured(scale)}"
+        f"{milliseconds(seconds)}; {_describe_turns(scale)}"
     )
     ratio = seconds["anew"].processor / seconds["kept"].processor
     return [Measurement("update_and_choose_vs_anew", ratio, "x", settings=settings)]
@@ -282,9 +283,9 @@ def _ours(instance: Instance, certify: bool = False) -> float:
     return float(picked.gains.sum())
 
 
-def _described(maker: Maker) -> str:
+def _describe_maker(maker: Maker) -> str:
     return (maker.__doc__ or "").split(":")[0].split(".")[0].strip().lower()
 
 
-def _measured(scale: DeliverScale) -> str:
+def _describe_turns(scale: DeliverScale) -> str:
     return f"1 thread of {processor_model()}, medians of up to {scale.rounds} interleaved turns"

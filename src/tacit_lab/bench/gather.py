@@ -65,7 +65,7 @@ class GatherSetup:
         self.server.open_round(round)
 
     @classmethod
-    def made(cls, folder: Path, reports: int, cells: int, turns: int, *, proof: bool) -> GatherSetup:
+    def make(cls, folder: Path, reports: int, cells: int, turns: int, *, proof: bool) -> GatherSetup:
         inside = folder / ("proven" if proof else "plain")
         inside.mkdir()
         keys = SimulationKeys.draw(Entropy())
@@ -92,7 +92,7 @@ class GatherSetup:
         ]
         cost: dict[str, UnitCost] = {}
 
-        def timed(name: str, work: Callable[[], Answer]) -> Answer:
+        def time_work(name: str, work: Callable[[], Answer]) -> Answer:
             wall, processor = time.perf_counter(), time.process_time()
             answer = work()
             spent = UnitCost(time.process_time() - processor, time.perf_counter() - wall)
@@ -100,7 +100,7 @@ class GatherSetup:
             cost[name] = UnitCost(before.processor + spent.processor, before.wall + spent.wall)
             return answer
 
-        data = timed(
+        data = time_work(
             "device",
             lambda: [each.upload(self.round, value) for each, value in zip(reporters, values, strict=True)],
         )
@@ -109,17 +109,17 @@ class GatherSetup:
         proxy_parts = [(each.sealed_proxy, bound) for each, bound in zip(uploads, bindings, strict=True)]
         server_parts = [(each.sealed_server, bound) for each, bound in zip(uploads, bindings, strict=True)]
 
-        timed(
+        time_work(
             "proxy seal",
             lambda: [self._keys.proxy.open(s, role=PartyRole.PROXY, binding=b) for s, b in proxy_parts],
         )
-        body = timed("proxy", lambda: self._to_job(data))
-        timed(
+        body = time_work("proxy", lambda: self._to_job(data))
+        time_work(
             "server seal",
             lambda: [self._keys.server.open(s, role=PartyRole.SERVER, binding=b) for s, b in server_parts],
         )
-        reply = timed("server", lambda: self.server.job(body, self.round.opens))
-        timed("proxy", lambda: self.proxy.take_reply(reply))
+        reply = time_work("server", lambda: self.server.job(body, self.round.opens))
+        time_work("proxy", lambda: self.proxy.take_reply(reply))
         assert set(JobReply.from_bytes(reply).verdicts) == {Refusal.ACCEPTED}
         return {
             name: UnitCost(each.processor / len(data), each.wall / len(data)) for name, each in cost.items()
@@ -272,15 +272,15 @@ def reports(scale: GatherScale) -> list[Measurement]:
     """Each party's whole work for a report, with its durable store, beside opening its seal alone."""
     with tempfile.TemporaryDirectory() as folder:
         setups = {
-            proof: GatherSetup.made(Path(folder), scale.reports, scale.cells, scale.turns, proof=proof)
+            proof: GatherSetup.make(Path(folder), scale.reports, scale.cells, scale.turns, proof=proof)
             for proof in (False, True)
         }
         turns = take_gather_turns(setups, scale.turns)
     plain, proven = medians(turns[False]), medians(turns[True])
     settings = (
         f"{scale.cells:,} counts a report, {scale.reports:,} at a time, SQLite with a commit to disk for each "
-        f"step; processor microseconds a report (wall), plain: {_listed(plain)}; with a proof: "
-        f"{_listed(proven)}; 1 thread of {processor_model()}, medians of {scale.turns} interleaved turns"
+        f"step; processor microseconds a report (wall), plain: {_list_costs(plain)}; with a proof: "
+        f"{_list_costs(proven)}; 1 thread of {processor_model()}, medians of {scale.turns} interleaved turns"
     )
     measured = []
     for party in ("proxy", "server"):
@@ -319,7 +319,7 @@ def whole_round(scale: GatherScale, progress: SuiteProgress) -> list[Measurement
         PartyStores(MemoryProxyStore(), MemoryServerStore(), *ledgers),
         clock=time.process_time,
     )
-    found = _finished(world, population, scale.processes, progress)
+    found = _finish_round(world, population, scale.processes, progress)
     seconds = time.perf_counter() - began
     assert found.accepted == scale.round_devices
     assert found.released is not None
@@ -336,7 +336,7 @@ def whole_round(scale: GatherScale, progress: SuiteProgress) -> list[Measurement
     ]
 
 
-def _finished(
+def _finish_round(
     world: SimulatedRound, population: Population, processes: int, progress: SuiteProgress
 ) -> RoundOutcome:
     steps = world.steps(processes)
@@ -350,7 +350,7 @@ def _finished(
     raise AssertionError("expected as many steps as blocks")
 
 
-def _listed(found: dict[str, UnitCost]) -> str:
+def _list_costs(found: dict[str, UnitCost]) -> str:
     return ", ".join(
         f"{name} {1e6 * each.processor:.0f} ({1e6 * each.wall:.0f})" for name, each in found.items()
     )

@@ -43,7 +43,7 @@ def normals(entropy: Entropy, dtype: np.dtype[Any]) -> list[Measurement]:
         "library": partial(_from_library, out),
         "numpy": partial(generator.standard_normal, dtype=dtype.type, out=out),
     }
-    if _installed("torch"):
+    if _is_installed("torch"):
         contestants["torch"] = _torch_normals(dtype)
     seconds = interleaved_seconds(contestants, ROUNDS)
     settings = f"{SIZE} normals, 1 thread, median of {ROUNDS} interleaved rounds"
@@ -87,7 +87,7 @@ def discrete(entropy: Entropy) -> list[Measurement]:
         "gaussian": partial(gaussian.sample_array, SAMPLES, entropy.words),
         "laplace": partial(laplace.sample_array, SAMPLES, entropy.words),
     }
-    if _installed("opendp"):
+    if _is_installed("opendp"):
         contestants["opendp"] = _opendp_gaussian()
     seconds = interleaved_seconds(contestants, ROUNDS)
     settings = f"{SAMPLES} samples at scale {STDDEV}, 1 thread, keystream included"
@@ -127,7 +127,7 @@ def _opendp_gaussian() -> Callable[[], object]:
     return partial(measure, [0] * OPENDP_SAMPLES)
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     return find_spec(package) is not None
 
 

@@ -83,7 +83,7 @@ def adam(scale: TrainingScale, folder: Path) -> list[Measurement]:
     work = TrainingWorkload.open(folder)
     ours = partial(our_step, work, FM, scale.batch, optimizer=Adam())
     contestants = {"plain": Contestant(ours()), "private": Contestant(ours(clipping=CLIPPING))}
-    if _installed("torch"):
+    if _is_installed("torch"):
         from tacit_lab.bench import training_peers as peers
 
         batches = ready_batches(work, scale.batch)
@@ -100,7 +100,7 @@ def adam(scale: TrainingScale, folder: Path) -> list[Measurement]:
 
 def mlp(scale: TrainingScale, folder: Path) -> list[Measurement]:
     """The two-tower network, which needs torch for its products in any case."""
-    if not _installed("torch"):
+    if not _is_installed("torch"):
         return [_not_measured("mlp_lazy_vs_torch", "torch")]
     work, width = TrainingWorkload.open(folder), scale.mlp_width
     network = Mlp(DIM, public_layers=(width,), common_layers=(width, width))
@@ -134,7 +134,7 @@ PROCESS_PARTS: dict[str, Part] = {
 
 def _peers(model: str, scale: TrainingScale, work: TrainingWorkload) -> dict[str, Contestant]:
     """Stock torch and Opacus on this model, as far as they are installed."""
-    if not _installed("torch"):
+    if not _is_installed("torch"):
         return {}
     from tacit_lab.bench import training_peers as peers
 
@@ -146,7 +146,7 @@ def _peers(model: str, scale: TrainingScale, work: TrainingWorkload) -> dict[str
         return peers.TorchFm(sizes, DIM) if model == "fm" else peers.TorchMlp(sizes, DIM, scale.mlp_width)
 
     found = {"torch": Contestant(peers.torch_step(module(), batches))}
-    if _installed("opacus"):
+    if _is_installed("opacus"):
         step, _ = peers.opacus_step(module(), batches, batch, CLIPPING, len(work.examples))
         every = scale.slow_every if model == "fm" else max(1, scale.slow_every // 2)
         found["opacus"] = Contestant(step, every=every)
@@ -173,14 +173,16 @@ def _ratio(
 
 def _settings(what: str, seconds: Mapping[str, Seconds]) -> str:
     rounds = ", ".join(f"{name} {each.turns}" for name, each in seconds.items())
-    with_versions = [f"{package} {version(package)}" for package in ("torch", "opacus") if _installed(package)]
+    with_versions = [
+        f"{package} {version(package)}" for package in ("torch", "opacus") if _is_installed(package)
+    ]
     return (
         f"{what}; processor (wall) ms a step: {milliseconds(seconds)}; medians of interleaved turns "
         f"({rounds}); {PEERS_READY}; {', '.join(with_versions) or 'no peers'}"
     )
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     return find_spec(package) is not None
 
 
@@ -232,7 +234,7 @@ def _in_a_process(name: str, scale: TrainingScale, folder: Path) -> list[Measure
 
 def main() -> None:
     name, folder, scale = sys.argv[1], Path(sys.argv[2]), TrainingScale(**json.loads(sys.argv[3]))
-    if _installed("torch"):
+    if _is_installed("torch"):
         import torch
 
         torch.set_num_threads(1)

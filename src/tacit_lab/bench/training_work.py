@@ -96,7 +96,7 @@ def repeat_log(examples: Examples, least: int, rows: int, folder: Path) -> Examp
     """
     times = -(-rows // least)
 
-    def mapped(name: str, column: Ids) -> Ids:
+    def map_column(name: str, column: Ids) -> Ids:
         path = folder / f"{name}-{rows}.npy"
         out = np.lib.format.open_memmap(
             path, mode="w+", dtype=column.dtype, shape=(times * least, column.shape[1])
@@ -109,8 +109,8 @@ def repeat_log(examples: Examples, least: int, rows: int, folder: Path) -> Examp
 
     return replace(
         examples,
-        public=mapped("public", examples.public),
-        sensitive=mapped("sensitive", examples.sensitive),
+        public=map_column("public", examples.public),
+        sensitive=map_column("sensitive", examples.sensitive),
         label=np.tile(examples.labels[:least], times),
         at=RowSet(slice(0, rows)),
         keys={},

@@ -76,7 +76,7 @@ def _results(read: StudyResult, folder: Path) -> list[Block]:
         what = "Its results cannot be read" if read.kept is None else "Its table is not what this version reads"
         return [Prose(f"{what}: {read.stale}.{failed} This makes it again:"), Code(read.command)]
     if read.kept is None:
-        claims = f" It speaks to {_listed(read.study.claims)}." if read.study.claims else ""
+        claims = f" It speaks to {_list_claims(read.study.claims)}." if read.study.claims else ""
         return [Prose(f"Not run here.{claims}{failed} This makes it:"), Code(read.command)]
     earlier = f"Not made again this time: {read.failed}. These are results of an earlier run."
     return [
@@ -155,15 +155,15 @@ def _settings(read: StudyResult, kept: ResultFiles) -> Details:
     rows = [
         ("data", f"{'synthetic, ' if of['synthetic'] else ''}{of['data']}"),
         ("unit and relation", f"{of['unit']}, {of['relation']}"),
-        ("seeds", _spelled(of["seeds"])),
-        *((name.replace("_", " "), _spelled(value)) for name, value in sorted(of["parameters"].items())),
+        ("seeds", _spell_value(of["seeds"])),
+        *((name.replace("_", " "), _spell_value(value)) for name, value in sorted(of["parameters"].items())),
         ("minutes", f"{of['minutes']:g}"),
         ("tacit", str(of["code_version"])),
     ]
     return Details("Settings and command", [Code(read.command), Table(("setting", "value"), rows)])
 
 
-def _spelled(value: Any) -> str:
+def _spell_value(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(each, int | float | str) for each in value):
         text = ", ".join(map(str, value))
     else:
@@ -171,7 +171,7 @@ def _spelled(value: Any) -> str:
     return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} ..."
 
 
-def _listed(claims: Sequence[Claim]) -> str:
+def _list_claims(claims: Sequence[Claim]) -> str:
     return ", ".join(claim.id for claim in claims)
 
 
@@ -256,11 +256,11 @@ def _summary(claims: Sequence[ClaimVerdict], reads: Sequence[StudyResult]) -> li
             ],
             numbers=("claims", "hold", "fail", "undecided", "not tested"),
         ),
-        *_made(reads),
+        *_origin_blocks(reads),
     ]
 
 
-def _made(reads: Sequence[StudyResult]) -> list[Block]:
+def _origin_blocks(reads: Sequence[StudyResult]) -> list[Block]:
     """Of what data, at which scale, by which commands."""
     kept = [read.kept for read in reads if read.kept is not None and not read.stale]
     failed = [read.study.name for read in reads if read.failed]
@@ -305,7 +305,7 @@ def _chapter(
     verdicts = Table(
         ("id", "claim", "published" if paper else "against", "verdict"),
         [
-            (Link(each.claim.id, _place(each)), each.claim.words, _published(each), Verdict(each.verdict))
+            (Link(each.claim.id, _place(each)), each.claim.words, _published_words(each), Verdict(each.verdict))
             for each in own
         ],
     )
@@ -314,7 +314,7 @@ def _chapter(
     return Section(_chapter_name(paper), inner, id=_chapter_id(paper))
 
 
-def _published(each: ClaimVerdict) -> str:
+def _published_words(each: ClaimVerdict) -> str:
     claim = each.claim
     return claim.place if claim.ours else f"{claim.published} ({claim.place})"
 

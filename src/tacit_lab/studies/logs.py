@@ -103,14 +103,14 @@ def encoder(reader: LogReader, public: Public, sensitive: Sensitive) -> Encoder:
     if isinstance(sensitive, Hashed):
         return Encoder.of(schema, public_side, Hashing(sensitive.bins))
     if isinstance(sensitive, KnownDomain):
-        return Encoder.of(schema, public_side, _known(reader.log.name, sensitive.most))
+        return Encoder.of(schema, public_side, _known_vocabulary(reader.log.name, sensitive.most))
     budget = Budget.of(sensitive.epsilon, sensitive.delta)
     selection = VocabularySelection.for_budget(budget, len(columns_to_select(schema)), sensitive.threshold)
     listed = sensitive_vocabulary(schema, tallies, selection, Entropy())
     return Encoder.of(schema, public_side, listed, selection)
 
 
-def _known(log: str, most: int | None) -> Vocabulary:
+def _known_vocabulary(log: str, most: int | None) -> Vocabulary:
     """The small display world names the values of a field by their ranks, likeliest first."""
     from tacit.data.encoding.fingerprints import value_fingerprints
     from tacit.data.encoding.vocabulary import Vocabulary
@@ -192,7 +192,7 @@ def build_log(log: StudyLog, folder: Path) -> None:
     from tacit.data.reading.reader import LogReader
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    described = _described(log)
+    described = _log_definition(log)
     building = draft_path(folder)
     rows = log.file or _rows(log, described, folder.parent)
     reader = LogReader(described, rows)
@@ -246,7 +246,7 @@ def _world(log: StudyLog) -> LogWorld:
     return world(log.name, log.seed, rows=log.rows, rare_signal=log.rare_signal)
 
 
-def _described(log: StudyLog) -> Log:
+def _log_definition(log: StudyLog) -> Log:
     from tacit.data.logs.definition import find_log
 
     return find_log(LOG_OF_WORLD.get(log.name, log.name))
@@ -266,14 +266,14 @@ def is_made_up(asked: StudyRequest, used: Sequence[Path] | None = None) -> bool:
     if asked.data is None:
         return True
     found = _data_in(asked.data) if used is None else used
-    return bool(found) and all(_marked(place) for place in found)
+    return bool(found) and all(_is_marked(place) for place in found)
 
 
 def _data_in(folder: Path) -> list[Path]:
     return [place for place in folder.iterdir() if place.name.endswith(ENDINGS) or _is_prepared(place)]
 
 
-def _marked(place: Path) -> bool:
+def _is_marked(place: Path) -> bool:
     from tacit.data.columns import Columns
     from tacit.data.synthetic import is_synthetic
 

@@ -128,7 +128,7 @@ def read_table(folder: Path, name: str) -> dict[str, list[Cell]]:
     for number, row in enumerate(rows, start=1):
         if len(row) != len(header):
             raise BadInput(f"{place}, row {number}: expected {len(header)} cells, got {len(row)}")
-    return {column: _typed([row[at] for row in rows]) for at, column in enumerate(header)}
+    return {column: _type_cells([row[at] for row in rows]) for at, column in enumerate(header)}
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def _cell(name: str, column: str, value: Any) -> str:
     raise BadInput(f"study {name}, column {column}: expected numbers and texts, got {type(value).__name__}")
 
 
-def _typed(cells: Sequence[str]) -> list[Cell]:
+def _type_cells(cells: Sequence[str]) -> list[Cell]:
     for kind in (int, float):
         try:
             return [kind(cell) if cell else None for cell in cells]

@@ -93,7 +93,7 @@ def run_tasks(
         if records.of(name) is None
     }
     _each(_measure, list(missing.values()), processes, progress, label)
-    return [_found(records, name) for name in names]
+    return [_read_record(records, name) for name in names]
 
 
 def record_name(task: StudyTask, folder: Path) -> str:
@@ -107,7 +107,7 @@ def _records(cache: Path) -> Records:
     return Records(cache / "records")
 
 
-def _found(records: Records, name: str) -> Record:
+def _read_record(records: Records, name: str) -> Record:
     record = records.of(name)
     assert record is not None, "it was there, or was made just now"
     return record

@@ -152,7 +152,7 @@ class Study:
     def outcome(self, asked: StudyRequest) -> StudyOutcome:
         """Run it, or read it back where nothing has changed since, and judge what lies there."""
         mark = self._fingerprint(asked)
-        found = self._unchanged(asked.out, mark)
+        found = self._find_unchanged(asked.out, mark)
         if found is None:
             found = self.run(asked)
             shown = {
@@ -179,7 +179,7 @@ class Study:
         request = f"{asked.scale} scale, {asked.seeds} seeds"
         return fingerprint(self.name, getattr(self.run, "__module__", ""), request, asked.data, asked.out)
 
-    def _unchanged(self, folder: Path, mark: str) -> StudyOutcome | None:
+    def _find_unchanged(self, folder: Path, mark: str) -> StudyOutcome | None:
         """What lies there, if it is whole and a run would give the same."""
         try:
             kept = ResultFiles.of(folder, self.name)

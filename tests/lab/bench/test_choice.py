@@ -49,7 +49,7 @@ def test_a_stream_reports_time_and_memory() -> None:
 
 def test_contestants_bill_the_same_in_expectation() -> None:
     """Revenue of 20 runs each, an auction's price being at most a few currency units; 6.5 standard errors."""
-    work, entropy, draws = AuctionWork.made(6, 500), Entropy(), np.random.default_rng(1)
+    work, entropy, draws = AuctionWork.draw(6, 500), Entropy(), np.random.default_rng(1)
     mine = np.array([charge_auctions(work, entropy).total_micros for _ in range(20)], np.float64)
     theirs = np.array([auctions_in_numpy(work, draws).sum() for _ in range(20)], np.float64)
     error = math.hypot(mine.std(ddof=1), theirs.std(ddof=1)) / math.sqrt(20)

@@ -143,14 +143,14 @@ def test_sizes_are_held_to_bars_at_the_main_rank_and_short_sequences() -> None:
 
 
 def test_dense_fp32_is_as_large_as_its_numbers_and_little_more() -> None:
-    work = StepWork.made(make_model(MODEL, 3), 50, "full")
+    work = StepWork.make(make_model(MODEL, 3), 50, "full")
     numbers = 4 * work.layout.parameters
     assert numbers < bytes_an_example(work, "fp32-dense") < numbers + 120
     assert bytes_an_example(work, "int8") < bytes_an_example(work, "fp32") < numbers
 
 
 def test_a_kind_of_layers_alone_leaves_the_others_out() -> None:
-    work = StepWork.made(make_model(MODEL, 3), 5, "short")
+    work = StepWork.make(make_model(MODEL, 3), 5, "short")
     kinds = [work.only(sequences=which) for which in (True, False)]
     assert sum(kind.layout.parameters for kind in kinds) == work.layout.parameters
     assert all(block.positions > 1 for block in kinds[0].layout.blocks)
@@ -186,7 +186,7 @@ def test_a_run_over_the_network_is_beside_what_both_sides_compute(
         monkeypatch.setattr(cleanroom_runs, "serve_room", held)
     large, small = cases(TOY)
     assert (large.bar, small.bar) == (2.0, None)
-    found = by_name(large.measured(TOY.served_turns))
+    found = by_name(large.measure(TOY.served_turns))
     assert found["loopback_wall_vs_compute"].bar == 2.0
     assert "2 steps of 12 rows" in found["loopback_wall_vs_compute"].settings
 

@@ -299,7 +299,7 @@ def test_planning_many_epsilons_at_once_is_planning_each(display: StudyMarket) -
 
 def test_prices_by_other_models_change_who_pays_and_not_who_wins(display: StudyMarket) -> None:
     for charged in BillingEvent:
-        results = pricing._measured(display, charged)
+        results = pricing._measure_market(display, charged)
         clicks = {results.mean(model, "clicks") for model in pricing.MODELS}
         assert max(clicks) == pytest.approx(min(clicks), rel=1e-12)
         revenues = {round(results.mean(model, "revenue")) for model in pricing.MODELS}
@@ -422,7 +422,7 @@ def test_shuffling_bounds_are_ordered_and_the_closed_form_knows_where_it_ends() 
 
 
 def test_cohorts_are_counted_by_what_reports_share() -> None:
-    contexts = cohorts.ContextTraffic.drawn(2, np.random.default_rng(1))
+    contexts = cohorts.ContextTraffic.draw(2, np.random.default_rng(1))
     assert contexts.shares.sum() == pytest.approx(1)
     today = np.zeros((2, 100), np.int64)
     today[0, :2], today[1, 50] = (70, 40), 90  # two neighbours, and one elsewhere in the next epoch
@@ -435,7 +435,7 @@ def test_cohorts_are_counted_by_what_reports_share() -> None:
 
 
 def test_a_cut_by_traffic_is_fine_where_there_is_traffic_and_large_enough_everywhere() -> None:
-    contexts = cohorts.ContextTraffic.drawn(2, np.random.default_rng(1))
+    contexts = cohorts.ContextTraffic.draw(2, np.random.default_rng(1))
     traffic = 20_000 * contexts.shares
     blocks = cohorts.cut_by_traffic(contexts, traffic, needed=500)
     assert np.bincount(blocks, traffic).min() >= 500 + cohorts.SPARE * np.sqrt(500)

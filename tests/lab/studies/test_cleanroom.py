@@ -219,16 +219,16 @@ def test_modes_are_judged_seed_by_seed(auc: Any, holds: bool | None, tmp_path: P
 
 def test_nothing_that_was_run_decides_nothing(tmp_path: Path) -> None:
     rows = [row for row in of_ranks(0.95) if row["tuned"] in (ALL, NONE)]
-    assert ranks._untouched(measurements(rows)).holds is None
+    assert ranks._judge_untouched(measurements(rows)).holds is None
     rows = [row for row in of_modes({}) if not row["project"]]
     found = judged(tmp_path, modes.STUDY, rows)
     assert found["T23"] is None
-    assert attacks._published([], 1.0).holds is None
+    assert attacks._judge_published([], 1.0).holds is None
     assert attacks._ours([]).holds is None
 
 
 def measurements(rows: Sequence[Mapping[str, Any]]) -> TuningMeasurements:
-    return TuningMeasurements.kept(ResultFiles({name: [row[name] for row in rows] for name in rows[0]}, {}))
+    return TuningMeasurements.of_table(ResultFiles({name: [row[name] for row in rows] for name in rows[0]}, {}))
 
 
 def of_attacks(reached: float, at_least: float) -> list[dict[str, Any]]:
@@ -258,7 +258,7 @@ def test_attacks_are_judged_at_the_agreed_epsilon(
         "a theorem: only a bug could fail it",
     ]
     rows = [row for row in of_attacks(reached, at_least) if row["epsilon"] == 3.0]
-    assert attacks._published(rows, 1.0).seen == (
+    assert attacks._judge_published(rows, 1.0).seen == (
         f"{int(not published)} of 1 attacks on batches of 384 reach theirs; 1 of 1 attacks on batches of 256 "
         "reach theirs"
     )

@@ -93,8 +93,8 @@ def block(rate: list[list[float]], learnt: list[int], at: list[int]) -> TrialBlo
 
 def test_the_server_weighs_contexts_by_how_often_they_were_seen() -> None:
     here = block([[0.9, 0.0], [0.0, 0.5], [0.0, 0.5]], [1, 5, 5], [0])
-    assert ContextOffers.of(here, np.arange(3)).sent(1, 0.0).tolist() == [1]
-    assert ContextOffers.of(block([[0.9, 0.0], [0.0, 0.5]], [9, 1], [0]), np.arange(2)).sent(
+    assert ContextOffers.of(here, np.arange(3)).select(1, 0.0).tolist() == [1]
+    assert ContextOffers.of(block([[0.9, 0.0], [0.0, 0.5]], [9, 1], [0]), np.arange(2)).select(
         1, 0.0
     ).tolist() == [0]
 
@@ -102,10 +102,10 @@ def test_the_server_weighs_contexts_by_how_often_they_were_seen() -> None:
 def test_an_ad_below_the_floor_is_not_sent_and_one_at_it_is() -> None:
     here = block([[0.4, 0.3, 0.2]], [3], [0])
     # In one context the best is enough.
-    assert set(ContextOffers.of(here, np.arange(1)).sent(3, 0.3).tolist()) == {0}
+    assert set(ContextOffers.of(here, np.arange(1)).select(3, 0.3).tolist()) == {0}
     other = block([[0.4, 0.0], [0.0, 0.3]], [3, 3], [0])
-    assert set(ContextOffers.of(other, np.arange(2)).sent(3, 0.3).tolist()) == {0, 1}
-    assert set(ContextOffers.of(other, np.arange(2)).sent(3, 0.31).tolist()) == {0}
+    assert set(ContextOffers.of(other, np.arange(2)).select(3, 0.3).tolist()) == {0, 1}
+    assert set(ContextOffers.of(other, np.arange(2)).select(3, 0.31).tolist()) == {0}
 
 
 def test_the_server_thinks_only_of_contexts_that_were_learnt_from() -> None:

@@ -75,7 +75,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
         arms: list[tuple[str, LiftRow]] = [(GREEDY, {})]
         arms += [(_arm(name, total), {"way": name, "total": total}) for name in WAYS for total in TOTALS]
         arms += [(each.at(each_has), {"way": f"{each.name}, {EVEN}", "total": JUDGED}) for each in PUBLISHED]
-        measured = records(_measured(market), {"market": market.name}, arms, _pairs())
+        measured = records(_measure_market(market), {"market": market.name}, arms, _pairs())
         table += measured
         lifts = Lifts.of(measured)
         for metric in SHOWN:
@@ -109,7 +109,7 @@ def _pairs() -> list[Pair]:
     return [(_arm(POLICY, JUDGED), other) for other in others]
 
 
-def _measured(market: StudyMarket) -> MarketResults:
+def _measure_market(market: StudyMarket) -> MarketResults:
     """Thresholds are learnt from public forecasts of one half of the auctions and measured on the other."""
     prior = Spread(market.spread)
     learning, measuring = half_of_auctions(market, 0), half_of_auctions(market, 1)

@@ -75,14 +75,14 @@ def judge(kept: ResultFiles) -> list[Finding]:
 def judge_market(lifts: Lifts, market: str) -> list[Finding]:
     nominal, exact = (each.at(HIGH) for each in NOISES[Noise.EXPONENTIAL])
 
-    def seen(arm: str, over: str) -> str:
+    def lift_words(arm: str, over: str) -> str:
         return ", ".join(f"{METRICS[metric]} {words(lifts.lift(arm, metric, over=over))}%" for metric in SHOWN)
 
     return [
         Finding(
             T3,
             "scaled scores, both noises: CTR and welfare above those at the nominal rate at every epsilon, 95%",
-            f"exponential at {HIGH}: {seen(exact, nominal)} over nominal",
+            f"exponential at {HIGH}: {lift_words(exact, nominal)} over nominal",
             every(
                 lifts.above(better.at(e), worse.at(e), metric)
                 for worse, better in NOISES.values()
@@ -94,7 +94,7 @@ def judge_market(lifts: Lifts, market: str) -> list[Finding]:
         Finding(
             T4,
             f"at epsilon {HIGH} CTR and welfare of RR are above those of exact SNM (exponential, scaled), 95%",
-            f"RR over exact SNM: {seen(RR.at(HIGH), exact)}",
+            f"RR over exact SNM: {lift_words(RR.at(HIGH), exact)}",
             every(lifts.above(RR.at(HIGH), exact, metric) for metric in SHOWN),
             where=market,
         ),

@@ -81,7 +81,7 @@ class ContextTraffic:
     shares: Floats
 
     @classmethod
-    def drawn(cls, levels: int, draws: np.random.Generator) -> ContextTraffic:
+    def draw(cls, levels: int, draws: np.random.Generator) -> ContextTraffic:
         above = {
             f"{level}.{at}": f"{level - 1}.{at // BRANCHES}" if level > 1 else ANYTHING
             for level in range(1, levels + 1)
@@ -108,14 +108,14 @@ def run(asked: StudyRequest) -> StudyOutcome:
     for seed in range(1, asked.seeds + 1):
         asked.progress(f"{NAME}: seed {seed}", seed - 1, asked.seeds)
         draws = seeded_generator(seed, _STREAM, 0)
-        contexts = ContextTraffic.drawn(LEVELS[asked.scale], draws)
+        contexts = ContextTraffic.draw(LEVELS[asked.scale], draws)
         for impressions in A_DAY[asked.scale]:
             for epoch in EPOCHS:
                 yesterday, today = (_counts(contexts, impressions, epoch, draws) for _ in range(2))
                 for local in LOCALS:
                     labels = {"seed": seed, "local_epsilon": local, "impressions_a_day": impressions}
                     for way in WAYS:
-                        found = hidden_share(contexts, way, yesterday, today, _needed(local))
+                        found = hidden_share(contexts, way, yesterday, today, _needed_cohort(local))
                         figures = {"menus": found.menus, "share_hidden": found.share}
                         table.append({**labels, "epoch": epoch, "counted": way, **figures})
     count, days = BRANCHES ** LEVELS[asked.scale], A_DAY[asked.scale]
@@ -128,7 +128,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
             "contexts": count,
             "target_epsilon": TARGET,
             "delta": DELTA,
-            "cohort_needed": {str(local): _needed(local) for local in LOCALS},
+            "cohort_needed": {str(local): _needed_cohort(local) for local in LOCALS},
         },
         table=table,
         columns=(
@@ -188,7 +188,7 @@ def cut_by_traffic(contexts: ContextTraffic, traffic: Floats, needed: int) -> ND
 
 
 @cache
-def _needed(local: int) -> int:
+def _needed_cohort(local: int) -> int:
     return cohort_needed(TARGET, DELTA, local_epsilon=local)
 
 
@@ -223,11 +223,11 @@ def _panel(table: Sequence[LiftRow], local: int, epoch: str, days: Sequence[int]
 
 
 def judge(kept: ResultFiles) -> list[Finding]:
-    def found(figure: str, epoch: str, way: str) -> list[float]:
+    def figures_of(figure: str, epoch: str, way: str) -> list[float]:
         return _of(kept.rows, figure, JUDGED, AT, epoch, way)
 
-    claimed, real = (found("share_hidden", TEN_MINUTES, way) for way in (ALL, OWN))
-    ours, menus = (found(figure, DAY, CUT) for figure in ("share_hidden", "menus"))
+    claimed, real = (figures_of("share_hidden", TEN_MINUTES, way) for way in (ALL, OWN))
+    ours, menus = (figures_of(figure, DAY, CUT) for figure in ("share_hidden", "menus"))
     return [
         Finding(
             T25,

@@ -177,7 +177,7 @@ def _alike(scale: StudyScale, seed: int) -> list[ScoredRequest]:
     return [ScoredRequest(np.full(MOST_CANDIDATES, 0.5), *halves)]
 
 
-def _informed(scale: StudyScale, seed: int) -> list[ScoredRequest]:
+def _informed_requests(scale: StudyScale, seed: int) -> list[ScoredRequest]:
     """Public scores spread as uniforms are, private ones around them by a factor of deviation .3."""
     draws = seeded_generator(seed, _STREAM, 1)
     public = np.sort(draws.random(MOST_CANDIDATES))[::-1]
@@ -204,7 +204,7 @@ def _market(scale: StudyScale, seed: int) -> list[ScoredRequest]:
 
 SETTINGS: dict[str, Callable[[StudyScale, int], list[ScoredRequest]]] = {
     "15 alike, uniform": _alike,
-    "15 with public scores": _informed,
+    "15 with public scores": _informed_requests,
     "Display-like requests": _market,
 }
 

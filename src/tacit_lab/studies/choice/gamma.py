@@ -50,7 +50,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     panels, table, rows = [], [], []
     for at, market in enumerate(found):
         asked.progress(f"{NAME}: {market.name}", at, len(found))
-        measured = _measured(market)
+        measured = _measure_market(market)
         table += measured
         lifts = Lifts.of(measured)
         for metric in SHOWN:
@@ -86,7 +86,7 @@ def best_gamma(lifts: Lifts, epsilon: float, among: Sequence[float] = GAMMAS) ->
     return max(among, key=lambda gamma: lifts.mean(_arm(epsilon, gamma), BEST_BY))
 
 
-def _measured(market: StudyMarket) -> list[LiftRow]:
+def _measure_market(market: StudyMarket) -> list[LiftRow]:
     """Every gamma over the non-personalised choice, and at one epsilon the best over every other."""
     arms = {NON_PERSONALISED: Arm(NonPersonalised()), GREEDY: Arm(Greedy())}
     for epsilon in EPSILONS:

@@ -138,7 +138,7 @@ class Lifts:
             return None
         return above_zero(self.lift(arm, metric, over=part_words(part)))
 
-    def said(self, arms: Iterable[str], metric: str) -> str:
+    def say(self, arms: Iterable[str], metric: str) -> str:
         """Lifts over the non-personalised choice in words."""
         return ", ".join(f"{arm} {words(self.lift(arm, metric))}%" for arm in arms)
 

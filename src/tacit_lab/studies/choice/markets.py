@@ -90,12 +90,12 @@ class StudyMarket:
 def study_markets(asked: StudyRequest) -> list[StudyMarket]:
     """Both made-up markets, or the logged one; seeds are further samples of auctions, counted together."""
     if asked.data is not None:
-        return [_logged(asked.data)]
-    return list(_made_up(asked.scale, asked.seeds))
+        return [_logged_market(asked.data)]
+    return list(_made_up_markets(asked.scale, asked.seeds))
 
 
 @lru_cache(maxsize=1)  # studies that are run one after the other meet the same auctions
-def _made_up(scale: StudyScale, seeds: int) -> tuple[StudyMarket, ...]:
+def _made_up_markets(scale: StudyScale, seeds: int) -> tuple[StudyMarket, ...]:
     makers = {"display-like": (Market.taobao_like(), 0.9), "search-like": (Market.search_like(), 0.33)}
     return tuple(
         StudyMarket(
@@ -116,7 +116,7 @@ def data_words(found: list[StudyMarket]) -> str:
     return " and ".join(f"{market.name} ({market.count:,} auctions)" for market in found)
 
 
-def _logged(folder: Path) -> StudyMarket:
+def _logged_market(folder: Path) -> StudyMarket:
     lacking = [name for name in (LOG, SERVER, DEVICE) if not (folder / name).is_dir()]
     if lacking:
         raise BadInput(
@@ -141,11 +141,11 @@ Which = NDArray[np.bool_]  # one per auction
 def auctions_of_size(market: StudyMarket, least: int, most: int) -> StudyMarket:
     """The auctions with least to most candidates."""
 
-    def kept(block: AuctionBlock) -> Which:
+    def is_kept(block: AuctionBlock) -> Which:
         sizes = np.diff(block.public.offsets)
         return (sizes >= least) & (sizes <= most)
 
-    return _part(market, kept)
+    return _part(market, is_kept)
 
 
 def half_of_auctions(market: StudyMarket, first: int) -> StudyMarket:

@@ -125,7 +125,7 @@ def judge_mechanisms(lifts: Lifts, market: str) -> list[Finding]:
             R4,
             f"at epsilon {LOW} the lifts of surplus of RR, of SNM clipped at {WIDE:g} median score and of "
             "scaled SNM are below 0, 95% over auctions",
-            f"surplus: {lifts.said(low, 'surplus')}",
+            f"surplus: {lifts.say(low, 'surplus')}",
             lifts.none_above(low, "surplus"),
             where=f"{market}, RR, scaled SNM and bound {WIDE:g}",
         ),

@@ -64,7 +64,7 @@ def run_pricing(asked: StudyRequest) -> StudyOutcome:
         for charged in BillingEvent:
             labels = {"market": market.name, "charged": str(charged)}
             arms: list[tuple[str, LiftRow]] = [(model, {}) for model in MODELS]
-            measured = records(_measured(market, charged), labels, arms, PAIRS, SHOWN, over=DEVICE)
+            measured = records(_measure_market(market, charged), labels, arms, PAIRS, SHOWN, over=DEVICE)
             table += measured
             lifts = Lifts.of(measured)
             for model in MODELS:
@@ -99,7 +99,7 @@ def run_pricing(asked: StudyRequest) -> StudyOutcome:
     )
 
 
-def _measured(market: StudyMarket, charged: BillingEvent) -> MarketResults:
+def _measure_market(market: StudyMarket, charged: BillingEvent) -> MarketResults:
     """One arm per price model. Each has its own public half: measured apart, and joined by auction."""
     arm = Arm(Greedy(), Rules(SecondPrice(charged)))
     average = float(np.mean(np.concatenate([block.public.rates.click for block in market.blocks])))

@@ -47,8 +47,8 @@ def run(asked: StudyRequest) -> StudyOutcome:
     found = []
     for done, attack in enumerate(suite):
         asked.progress(f"{NAME}: {attack.name}", done, len(suite))
-        found.append(_shown(attack.name, EPSILON, SIZES[asked.scale]))
-    reader = [_shown(READER, Fraction(epsilon), SIZES[asked.scale]) for epsilon in EPSILONS]
+        found.append(_attack_result(attack.name, EPSILON, SIZES[asked.scale]))
+    reader = [_attack_result(READER, Fraction(epsilon), SIZES[asked.scale]) for epsilon in EPSILONS]
     over_epsilon = [
         _record(each, epsilon) for each, epsilon in zip(reader, EPSILONS, strict=True) if epsilon != EPSILON
     ]
@@ -80,7 +80,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
     )
 
 
-def _shown(name: str, epsilon: Fraction, size: float) -> AttackResult:
+def _attack_result(name: str, epsilon: Fraction, size: float) -> AttackResult:
     from tacit.cleanroom.attacks.defended_room import Protection
     from tacit.cleanroom.attacks.suite import attacks, run_attack
     from tacit.entropy import Simulation
@@ -122,7 +122,7 @@ def _row(each: AttackResult) -> tuple[str, ...]:
 def judge(kept: ResultFiles) -> Sequence[Finding]:
     """By all attacks at the one epsilon; the reader's at others are for the figure."""
     rows = [row for row in kept.rows if row["epsilon"] == float(EPSILON)]
-    return [_published(rows, SIZES[StudyScale(kept.scale)]), _ours(rows)]
+    return [_judge_published(rows, SIZES[StudyScale(kept.scale)]), _ours(rows)]
 
 
 Row = Mapping[str, Cell]
@@ -160,7 +160,7 @@ def batch_sizes(size: float) -> dict[str, int]:
     }
 
 
-def _published(rows: Sequence[Row], size: float) -> Finding:
+def _judge_published(rows: Sequence[Row], size: float) -> Finding:
     from tacit.cleanroom.attacks.suite import PUBLISHED
 
     many = batch_sizes(size)
@@ -171,7 +171,7 @@ def _published(rows: Sequence[Row], size: float) -> Finding:
     return Finding(
         C7,
         f"no attack on noiseless sums over batches of at least {LARGE} records reaches its bar",
-        "; ".join(_told(each, many) for each in (large, small) if each) or "no attack was made",
+        "; ".join(_count_working(each, many) for each in (large, small) if each) or "no attack was made",
         holds,
         why="no attack of ours does" if holds else "",
     )
@@ -181,7 +181,7 @@ def _works(row: Row) -> bool:
     return _figure(row, "reached") >= _figure(row, "bar")
 
 
-def _told(rows: Sequence[Row], many: Mapping[str, int]) -> str:
+def _count_working(rows: Sequence[Row], many: Mapping[str, int]) -> str:
     """How many of them work, on batches of which sizes."""
     sizes = sorted({many[str(row["attack"])] for row in rows})
     words = ", ".join(f"{each:,}" for each in sizes)

@@ -82,8 +82,8 @@ def _bytes(measured: TuningMeasurements, arm: TuningArm, figure: str = "bytes_an
 
 
 def judge(kept: ResultFiles) -> Sequence[Finding]:
-    measured = TuningMeasurements.kept(kept)
-    factored = [_factored(measured, rank) for rank in (PAPERS_RANK, RANK)]
+    measured = TuningMeasurements.of_table(kept)
+    factored = [_judge_factored(measured, rank) for rank in (PAPERS_RANK, RANK)]
     return [_costs(measured), _hardly(measured), *factored]
 
 
@@ -111,7 +111,7 @@ def _hardly(measured: TuningMeasurements) -> Finding:
     )
 
 
-def _factored(measured: TuningMeasurements, rank: int) -> Finding:
+def _judge_factored(measured: TuningMeasurements, rank: int) -> Finding:
     ours = codec_arm("int8", rank)
     lost = -measured.change(ours, codec_arm("fp32", rank))
     dense, factored = _bytes(measured, ours, "dense_qsgd_8_bytes"), _bytes(measured, ours)

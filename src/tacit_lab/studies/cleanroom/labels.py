@@ -67,8 +67,8 @@ def run_labels(asked: StudyRequest) -> StudyOutcome:
 
 
 def judge_labels(kept: ResultFiles) -> Sequence[Finding]:
-    measured = TuningMeasurements.kept(kept)
-    return [_lost(measured), _overpredicts(measured), _calibrated(measured)]
+    measured = TuningMeasurements.of_table(kept)
+    return [_judge_loss(measured), _overpredicts(measured), _judge_calibration(measured)]
 
 
 def _arms(loss: str) -> list[TuningArm]:
@@ -83,7 +83,7 @@ def _ratios(measured: TuningMeasurements, loss: str) -> list[Floats]:
     return [measured.figures(arm, "calibration_ratio") for arm in _arms(loss)]
 
 
-def _said(measured: TuningMeasurements, loss: str, figure: str) -> str:
+def _figure_words(measured: TuningMeasurements, loss: str, figure: str) -> str:
     parts = [
         measured.change(arm, TuningArm()) if figure == "auc" else measured.figures(arm, figure)
         for arm in _arms(loss)
@@ -92,12 +92,12 @@ def _said(measured: TuningMeasurements, loss: str, figure: str) -> str:
     return f"AUC {text}%" if figure == "auc" else f"predicted / observed {text}"
 
 
-def _lost(measured: TuningMeasurements) -> Finding:
+def _judge_loss(measured: TuningMeasurements) -> Finding:
     found = zip(_losses(measured, RAW), LOST[RAW], strict=True)
     return Finding(
         C3,
         f"the mean over seeds is within a factor of {FACTOR:g} of both, {WHOLE}",
-        f"{_said(measured, RAW, 'auc')} at epsilon 3 / 5",
+        f"{_figure_words(measured, RAW, 'auc')} at epsilon 3 / 5",
         every(between(lost, bar / FACTOR, bar * FACTOR) for lost, bar in found),
     )
 
@@ -107,12 +107,12 @@ def _overpredicts(measured: TuningMeasurements) -> Finding:
     return Finding(
         C4,
         f"the mean over seeds is within {DRIFT:.0%} of both, {WHOLE}",
-        f"{_said(measured, RAW, 'calibration_ratio')} at epsilon 3 / 5",
+        f"{_figure_words(measured, RAW, 'calibration_ratio')} at epsilon 3 / 5",
         every(between(ratio / bar - 1, -DRIFT, DRIFT) for ratio, bar in found),
     )
 
 
-def _calibrated(measured: TuningMeasurements) -> Finding:
+def _judge_calibration(measured: TuningMeasurements) -> Finding:
     near = [between(ratio - 1, -CALIBRATED, CALIBRATED) for ratio in _ratios(measured, FORWARD)]
     lost = zip(_losses(measured, FORWARD), LOST[FORWARD], strict=True)
     near += [at_most(each, bar * FACTOR) for each, bar in lost]
@@ -120,7 +120,8 @@ def _calibrated(measured: TuningMeasurements) -> Finding:
         C5,
         f"the mean over seeds is within {CALIBRATED:.0%} of 1, and at most {FACTOR:g} times that is lost, "
         f"{WHOLE}",
-        f"{_said(measured, FORWARD, 'calibration_ratio')}; {_said(measured, FORWARD, 'auc')} at epsilon 3 / 5",
+        f"{_figure_words(measured, FORWARD, 'calibration_ratio')}; {_figure_words(measured, FORWARD, 'auc')} "
+        "at epsilon 3 / 5",
         every(near),
     )
 
@@ -166,7 +167,7 @@ def run_debiasing(asked: StudyRequest) -> StudyOutcome:
 
 
 def judge_debiasing(kept: ResultFiles) -> Sequence[Finding]:
-    return [_closer(TuningMeasurements.kept(kept))]
+    return [_closer(TuningMeasurements.of_table(kept))]
 
 
 def _closer(measured: TuningMeasurements) -> Finding:

@@ -65,11 +65,11 @@ def _epsilons(scale: StudyScale, arm: TuningArm) -> Sequence[float]:
 
 
 def judge(kept: ResultFiles) -> Sequence[Finding]:
-    measured = TuningMeasurements.kept(kept)
+    measured = TuningMeasurements.of_table(kept)
     return [_statistic(measured), _projection(measured)]
 
 
-def _compared(
+def _compare_modes(
     measured: TuningMeasurements, one: str, other: str, most: float = math.inf
 ) -> tuple[str, bool | None]:
     """At every epsilon of the table up to the most."""
@@ -84,7 +84,7 @@ def _compared(
 
 
 def _statistic(measured: TuningMeasurements) -> Finding:
-    seen, verdict = _compared(measured, "one noisy statistic", "aggregate", most=3)
+    seen, verdict = _compare_modes(measured, "one noisy statistic", "aggregate", most=3)
     return Finding(
         T22,
         "its AUC gain is above that of the aggregate mode with de-biasing at each epsilon up to 3, whole "
@@ -95,7 +95,7 @@ def _statistic(measured: TuningMeasurements) -> Finding:
 
 
 def _projection(measured: TuningMeasurements) -> Finding:
-    seen, verdict = _compared(measured, "noised, projected", "noised")
+    seen, verdict = _compare_modes(measured, "noised, projected", "noised")
     return Finding(
         T23,
         "the AUC gain is above that without projection at each epsilon, whole interval over seeds",

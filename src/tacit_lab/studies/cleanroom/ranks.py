@@ -63,12 +63,12 @@ def run(asked: StudyRequest) -> StudyOutcome:
 
 
 def judge(kept: ResultFiles) -> Sequence[Finding]:
-    measured = TuningMeasurements.kept(kept)
+    measured = TuningMeasurements.of_table(kept)
     return [
         _share(C1, measured, VALUE, 32, ABOUT_95),
         _share(T19, measured, LOWRANK, 32, ABOUT_95),
         _share(C2, measured, VALUE, 1, MOST),
-        _untouched(measured),
+        _judge_untouched(measured),
     ]
 
 
@@ -90,7 +90,7 @@ def _share(claim: Claim, measured: TuningMeasurements, world: str, rank: int, ba
     )
 
 
-def _untouched(measured: TuningMeasurements) -> Finding:
+def _judge_untouched(measured: TuningMeasurements) -> Finding:
     changed = [
         float(measured.figures(arm, "others_changed").sum())
         for arm in measured.arms

@@ -61,7 +61,7 @@ class TuningTask:
         split, model = AdvertiserSplit.of(ready), pretrained_model(ready, self.work, self.seed)
         whole = sum(each.numel() for each in model.parameters())
         began = time.perf_counter()
-        logits, told = self._tuned(model, split)
+        logits, told = self._tune(model, split)
         return {
             **_quality(split, logits),
             "parameters": whole + (told["trained_parameters"] if isinstance(self.arm.tuned, int) else 0),
@@ -69,7 +69,7 @@ class TuningTask:
             **told,
         }
 
-    def _tuned(self, model: ConversionModel, split: AdvertiserSplit) -> tuple[NDArray[np.floating], Record]:
+    def _tune(self, model: ConversionModel, split: AdvertiserSplit) -> tuple[NDArray[np.floating], Record]:
         """Logits for the test clicks, and what it took."""
         from tacit.cleanroom.model.examples import advertiser_key
         from tacit.cleanroom.model.learning import predict, tune_all
@@ -78,10 +78,12 @@ class TuningTask:
 
         arm, tuned = self.arm, split.tuned
         if arm.tuned == NONE:
-            return predict(model, split.test, TASK), _told()
+            return predict(model, split.test, TASK), _cost_record()
         if arm.tuned == ALL:
             tune_all(model, tuned, TASK, tuned.labels(TASK), setting.tuning_all(self.work, self.seed))
-            return predict(model, split.test, TASK), _told(sum(each.numel() for each in model.parameters()))
+            return predict(model, split.test, TASK), _cost_record(
+                sum(each.numel() for each in model.parameters())
+            )
         before = predict(model, split.others, TASK)
         adapter = model.add_adapter(ADAPTER, advertiser_key(SENSITIVE), int(arm.tuned), seed=self.seed)
         tokens, link = self._room(split)
@@ -89,13 +91,13 @@ class TuningTask:
             fitted = fit_statistic(model, ADAPTER, tuned, tokens, link, task=TASK, run=ADAPTER)
             model.remove_adapter(ADAPTER)
             sent = (fitted.bytes_sent + fitted.bytes_received) / len(tuned)
-            return fitted.head.logits(model, split.test), _told(len(fitted.sums), sent)
+            return fitted.head.logits(model, split.test), _cost_record(len(fitted.sums), sent)
         plan = setting.adapter_plan(arm, self.work, self.seed)
         trained = train_adapter(model, ADAPTER, tuned, tokens, link, plan, run=ADAPTER)
         changed = int((predict(model, split.others, TASK) != before).sum())
         sent = trained.bytes_sent / trained.examples
         dense = _qsgd_bytes(adapter.layout, tokens.shape[1])
-        return predict(model, split.test, TASK), _told(adapter.layout.parameters, sent, changed, dense)
+        return predict(model, split.test, TASK), _cost_record(adapter.layout.parameters, sent, changed, dense)
 
     def _room(self, split: AdvertiserSplit) -> tuple[NDArray[np.uint8], InProcessRoom]:
         from tacit.cleanroom.in_process import room_in_process
@@ -109,7 +111,7 @@ class TuningTask:
         return named, link
 
 
-def _told(
+def _cost_record(
     parameters: int = 0, bytes_an_example: float = 0.0, changed: int = 0, qsgd_bytes: float = 0.0
 ) -> dict[str, Any]:
     return {
@@ -169,7 +171,7 @@ class TuningMeasurements:
         return cls(every, Runs.of(labelled, asked, "tuning"))
 
     @classmethod
-    def kept(cls, kept: ResultFiles) -> TuningMeasurements:
+    def of_table(cls, kept: ResultFiles) -> TuningMeasurements:
         """From a study's table."""
         rows = [(TuningArm.read(row), row) for row in kept.rows]
         arms = list(dict.fromkeys(arm for arm, _ in rows))

@@ -70,7 +70,10 @@ def run_threshold(asked: StudyRequest) -> StudyOutcome:
         parameters={"thresholds": list(THRESHOLDS), "levels": list(LAST), "ads": ServingArm(LAST).ads},
         table=[
             *table,
-            *(bootstrap.contrast_row(threshold_contrast(metric), _moved(arm, metric)) for metric in METRICS),
+            *(
+                bootstrap.contrast_row(threshold_contrast(metric), _measure_change(arm, metric))
+                for metric in METRICS
+            ),
         ],
         columns=("least CTR", *(f"{metric}, {part}" for part in arm.parts() for metric in METRICS)),
         rows=rows,
@@ -94,7 +97,7 @@ def threshold_contrast(metric: str) -> str:
     return f"{metric} at {HIGH:g} less that at {LOW:g}"
 
 
-def _moved(arm: ArmTallies, metric: str) -> MeasuredValue:
+def _measure_change(arm: ArmTallies, metric: str) -> MeasuredValue:
     low, high = (at_threshold(THRESHOLDS.index(each), metric) for each in (LOW, HIGH))
     return compare(arm.everything, arm.everything, high, other_statistic=low)
 

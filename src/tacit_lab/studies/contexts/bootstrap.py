@@ -99,10 +99,10 @@ def precision_at(coverage: float) -> Statistic:
 def coverage_at(precision: float) -> Statistic:
     """The most that is covered at a threshold, or between two, whose precision is at least this; else 0."""
 
-    def found(precisions: Floats, coverages: Floats) -> Floats:
+    def most_covered(precisions: Floats, coverages: Floats) -> Floats:
         return np.array([_most_covered(*curve, precision) for curve in zip(precisions, coverages, strict=True)])
 
-    return found
+    return most_covered
 
 
 def at_threshold(place: int, of: str) -> Statistic:

@@ -107,9 +107,9 @@ def serve_tests(trial: VisitsTrial, arm: ServingArm, thresholds: Sequence[float]
         for group, tests in disclosed_groups(block, disclosed):
             offers = ContextOffers.of(block, group)
             for at, threshold in enumerate(thresholds):
-                ads = offers.sent(arm.ads, threshold)
+                ads = offers.select(arm.ads, threshold)
                 for test, context in tests:
-                    picked = _picked(block, test, context, ads, threshold, own)
+                    picked = _pick_ad(block, test, context, ads, threshold, own)
                     if picked is not None:
                         shown[test, at], clicked[test, at] = True, picked == wanted[test]
     return ServedTests(shown, clicked, trial.bits(disclosed))
@@ -156,7 +156,7 @@ class ContextOffers:
         rate = np.ascontiguousarray(block.rate[contexts].T)
         return cls(rate, rate.max(axis=1), likelihood(block, contexts))
 
-    def sent(self, ads: int, threshold: float) -> Integers:
+    def select(self, ads: int, threshold: float) -> Integers:
         """The best `ads` ads for these contexts together; rates below the threshold are worth nothing."""
         useful = np.flatnonzero((self.highest >= threshold) & (self.highest > 0))
         if not len(useful):
@@ -166,7 +166,7 @@ class ContextOffers:
         return useful[picked.ads]
 
 
-def _picked(
+def _pick_ad(
     block: TrialBlock, test: int, context: int, sent: Integers, threshold: float, own: Rescore | None
 ) -> int | None:
     ads, rates = block.ad[sent], block.rate[context, sent]
@@ -226,13 +226,13 @@ class ArmTallies:
 
     def parts(self) -> Mapping[str, PeopleTally]:
         """Those that have any requests."""
-        return {name: tally for name, tally in self._named().items() if tally.requests.any()}
+        return {name: tally for name, tally in self._parts().items() if tally.requests.any()}
 
-    def lacking(self) -> list[str]:
+    def empty_parts(self) -> list[str]:
         """The parts that have none."""
-        return [name for name, tally in self._named().items() if not tally.requests.any()]
+        return [name for name, tally in self._parts().items() if not tally.requests.any()]
 
-    def _named(self) -> Mapping[str, PeopleTally]:
+    def _parts(self) -> Mapping[str, PeopleTally]:
         return {"all": self.everything, "first visits": self.discovery, "repeats": self.repeats}
 
 
@@ -250,7 +250,7 @@ class ContestResult(Generic[Key]):
         visits, left_out, tests = (self.met[name] for name in ("visits", "left_out", "tests"))
         bad = f" ({left_out:,} bad row{'s' * (left_out != 1)} left out)" if left_out else ""
         first = next(iter(self.found.values()))  # all arms meet the same requests
-        lacking = "".join(f", no {part} among them" for part in first.lacking())
+        lacking = "".join(f", no {part} among them" for part in first.empty_parts())
         return f"{visits:,} visits{bad}, {tests:,} of them tested{lacking}"
 
 
@@ -271,7 +271,7 @@ def run_contest(
         asked.progress(label, 0, len(items))
     for done, _ in enumerate(map_in_processes(_measure, items, processes), start=1):
         asked.progress(label, done, len(items))
-    records = {key: [_found(place[source, key]) for source in sources] for key in arms}
+    records = {key: [_read_record(place[source, key]) for source in sources] for key in arms}
     first = next(iter(records.values()))
     return ContestResult(
         {key: ArmTallies.together([ArmTallies.of(record) for record in each]) for key, each in records.items()},
@@ -320,7 +320,7 @@ def _record(trial: VisitsTrial, served: ServedTests) -> Arrays:
     }
 
 
-def _found(path: Path) -> Arrays:
+def _read_record(path: Path) -> Arrays:
     record = load_arrays(path)
     assert record is not None, "it was there, or was made just now"
     return record

@@ -131,26 +131,27 @@ def judge_disclosure(kept: ResultFiles) -> list[Finding]:
         Finding(
             M4,
             f"with {FEW} ads, {AT_COVERAGE} within {REACH:g} of it, whole interval over people",
-            _seen(kept, M4, apart[M4]),
+            _contrast_words(kept, M4, apart[M4]),
             within(apart[M4], REACH),
         ),
         Finding(
             M5,
             f"{AT_COVERAGE} of (4,2,2) with {MANY} ads is not below that of (0,0,0) with {FEW}: the whole "
             "interval over people is at 0 or above; fails where all of it is below",
-            f"{_seen(kept, M5, apart[M5])}; with {FEW} ads {_figure(kept, AT_COVERAGE, '(4,2,2)', FEW)}",
+            f"{_contrast_words(kept, M5, apart[M5])}; with {FEW} ads "
+            f"{_figure(kept, AT_COVERAGE, '(4,2,2)', FEW)}",
             stays(apart[M5]),
         ),
         Finding(
             M6,
             f"with {FEW} ads, (1,1,1) covers more than the query alone, {AT_PRECISION}, whole interval",
-            _seen(kept, M6, apart[M6]),
+            _contrast_words(kept, M6, apart[M6]),
             rises(apart[M6]),
         ),
     ]
 
 
-def _seen(kept: ResultFiles, claim: Claim, apart: MeasuredValue) -> str:
+def _contrast_words(kept: ResultFiles, claim: Claim, apart: MeasuredValue) -> str:
     metric, *two = COMPARED[claim]
     one, other = (_figure(kept, metric, *arm) for arm in two)
     return f"{say(apart)}: {one} against {other}"
@@ -260,7 +261,10 @@ def run_cut(asked: StudyRequest) -> StudyOutcome:
         parameters={"thresholds": list(THRESHOLDS), "covered": CUT_COVERED, "minimum_users": USERS},
         table=[
             *table,
-            *(bootstrap.contrast_row(cut_contrast(name), _gained(arms, bits_of, name)) for name in OFFERED),
+            *(
+                bootstrap.contrast_row(cut_contrast(name), _measure_gain(arms, bits_of, name))
+                for name in OFFERED
+            ),
         ],
         columns=("disclosed", "levels", "bits", "requests", f"precision at coverage {CUT_COVERED:g}"),
         rows=rows,
@@ -299,7 +303,9 @@ def levels_around(told: Mapping[Disclosed, float], name: str) -> tuple[Disclosed
     return fewer, more
 
 
-def _gained(arms: Mapping[Disclosed, ArmTallies], told: Mapping[Disclosed, float], name: str) -> MeasuredValue:
+def _measure_gain(
+    arms: Mapping[Disclosed, ArmTallies], told: Mapping[Disclosed, float], name: str
+) -> MeasuredValue:
     """Against the roots' line between the two levels that tell fewer and more bits."""
     ours, (fewer, more) = (name, COARSE_AND_KIND), levels_around(told, name)
     apart = told[more] - told[fewer]

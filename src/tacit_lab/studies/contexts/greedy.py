@@ -40,18 +40,22 @@ def _alike(draws: np.random.Generator) -> Floats:
     return draws.random((ADS, CONTEXTS))
 
 
-def _specialised(draws: np.random.Generator) -> Floats:
+def _specialised_values(draws: np.random.Generator) -> Floats:
     """Most ads are worth little outside a few contexts."""
     good = draws.random((ADS, CONTEXTS)) < 0.2
     return np.where(good, draws.random((ADS, CONTEXTS)), 0.02 * draws.random((ADS, CONTEXTS)))
 
 
-def _covering(draws: np.random.Generator) -> Floats:
+def _covering_values(draws: np.random.Generator) -> Floats:
     """All or nothing: the maximum coverage problem that makes this one hard."""
     return (draws.random((ADS, CONTEXTS)) < 0.3).astype(np.float64)
 
 
-KINDS: dict[str, Draw] = {"alike": _alike, "specialised": _specialised, "all or nothing": _covering}
+KINDS: dict[str, Draw] = {
+    "alike": _alike,
+    "specialised": _specialised_values,
+    "all or nothing": _covering_values,
+}
 
 
 def run(asked: StudyRequest) -> StudyOutcome:

@@ -104,7 +104,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
         began=began,
         data=held.words,
         parameters={"levels": list(LAST), "ads": PAPER_ADS, "epsilons": list(EPSILONS), "draws": DRAWS},
-        table=[*table, bootstrap.contrast_row(GAINED, _gained(found))],
+        table=[*table, bootstrap.contrast_row(GAINED, _measure_gain(found))],
         columns=("choice", "epsilon", *(f"precision, {part}" for part in found.parts())),
         rows=listed,
         panels=make_panels(
@@ -122,7 +122,7 @@ def group_requests(trial: VisitsTrial) -> Iterator[DisclosedRequests]:
     for block in trial.blocks(LAST, Shrinkage(STRENGTH)):
         for contexts, pairs in disclosed_groups(block, disclosed):
             likely = _likely(block, contexts)
-            ads = ContextOffers.of(block, contexts).sent(PAPER_ADS, threshold=0.0)
+            ads = ContextOffers.of(block, contexts).select(PAPER_ADS, threshold=0.0)
             if len(ads):
                 ads = ads[np.argsort(-likely[:, ads].mean(axis=0), kind="stable")]
                 tests, at = (list(each) for each in zip(*pairs, strict=True))
@@ -197,7 +197,7 @@ def _lines(tally: PeopleTally) -> list[Series | None]:
     return lines
 
 
-def _gained(found: ArmTallies) -> MeasuredValue:
+def _measure_gain(found: ArmTallies) -> MeasuredValue:
     planned, server = (
         at_threshold(ARMS.index(arm), "precision") for arm in ((PLANNED, DECIDED), (SERVER, 0.0))
     )

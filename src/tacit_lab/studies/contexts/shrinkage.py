@@ -63,7 +63,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
         parameters={"thresholds": list(THRESHOLDS), "strength": STRENGTH, "covered": COVERED},
         table=[
             *table,
-            *(bootstrap.contrast_row(estimate_contrast(name), _gained(arms, name)) for name in LEVELS),
+            *(bootstrap.contrast_row(estimate_contrast(name), _measure_gain(arms, name)) for name in LEVELS),
         ],
         columns=("disclosed", "estimates", "requests", f"precision at coverage {COVERED:g}"),
         rows=rows,
@@ -83,7 +83,7 @@ def estimate_contrast(name: str) -> str:
     return f"precision at coverage {COVERED:g}, {SHRUNK} less {BACK_OFF}, {name}"
 
 
-def _gained(arms: Mapping[tuple[str, str], ArmTallies], name: str) -> MeasuredValue:
+def _measure_gain(arms: Mapping[tuple[str, str], ArmTallies], name: str) -> MeasuredValue:
     return compare(arms[name, SHRUNK].everything, arms[name, BACK_OFF].everything, precision_at(COVERED))
 
 

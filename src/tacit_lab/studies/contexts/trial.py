@@ -72,7 +72,7 @@ def read_trace(batches: Iterable[pa.RecordBatch]) -> Trace:
     kinds = [root if root == leaf else f"{root}>{leaf}" for root, leaf in zip(roots, leaves, strict=True)]
     points = list(zip(*(visits.column(name).to_pylist() for name in ("latitude", "longitude")), strict=True))
     kept, location, interest, again = _requests(user.tolist(), place.tolist(), kinds, points)
-    query = [asked(kinds[row]) for row in kept]
+    query = [exact_query(kinds[row]) for row in kept]
     point = np.zeros((int(place.max()) + 1, 2))
     point[place] = points
     tree = Tree.of(dict(_parents(kinds, roots)))
@@ -84,14 +84,14 @@ def read_trace(batches: Iterable[pa.RecordBatch]) -> Trace:
         (
             Decimals("location"),
             SetOf(Steps("interest", tree), MOST_INTERESTS),
-            Steps("query", Tree([*tree.pairs, *((asked(kind), kind) for kind in dict.fromkeys(kinds))])),
+            Steps("query", Tree([*tree.pairs, *((exact_query(kind), kind) for kind in dict.fromkeys(kinds))])),
         ),
         point,
         left_out=rows - table.num_rows,
     )
 
 
-def asked(kind: str) -> str:
+def exact_query(kind: str) -> str:
     """The exact query for a kind of place."""
     return f"“{kind}”"
 
@@ -232,7 +232,7 @@ class VisitsTrial:
     def blocks(self, levels: Levels, estimator: RateEstimator) -> list[TrialBlock]:
         """All tests, in blocks that hold whole nodes of these levels; made once for all arms."""
         if (levels, estimator) not in self._blocks:
-            self._blocks[levels, estimator] = list(self._made(levels, estimator))
+            self._blocks[levels, estimator] = list(self._make_blocks(levels, estimator))
         return self._blocks[levels, estimator]
 
     def known(self, levels: Levels) -> Mapping[int, tuple[Integers, Integers]]:
@@ -249,7 +249,7 @@ class VisitsTrial:
         contexts = self.nodes.count(EXACT)
         return np.bincount(self.exact_of_row[self.learnt], minlength=contexts).astype(np.float64)
 
-    def _made(self, levels: Levels, estimator: RateEstimator) -> Iterator[TrialBlock]:
+    def _make_blocks(self, levels: Levels, estimator: RateEstimator) -> Iterator[TrialBlock]:
         known, exact = self.known(levels), self.exact_of_row
         tests = group_by_key(self.disclosed(levels)[exact[self.tests]], np.arange(len(self.tests)))
         for node, here in tests.items():

@@ -136,8 +136,8 @@ def compare_days(
         learnt_exactly=_learnt(town, exact),
         frontier=frontier,
         favourites_off=favourites_off(town, day, choice_log(town, day, privacy)),
-        shuffled=_shuffled(town, day.served, privacy.choice),
-        spent=[_spent(account) for account in ledger.verify().ledger.accounts.values()],
+        shuffled=_shuffled_epsilons(town, day.served, privacy.choice),
+        spent=[_ledger_spend(account) for account in ledger.verify().ledger.accounts.values()],
     )
 
 
@@ -194,12 +194,12 @@ def _learnt(town: Town, day: Day) -> LearntQuality:
     clicks = purchase_examples(fresh._replace(happened=_bought(town, len(fresh.ad))))
     own = clicks.of_advertiser(SECRETIVE)
 
-    def measured(model: Estimator) -> float:
+    def measure_auc(model: Estimator) -> float:
         return auc(examples.labels, model.predict(examples))
 
     return LearntQuality(
-        measured(day.server),
-        measured(day.device),
+        measure_auc(day.server),
+        measure_auc(day.device),
         auc(own.labels(PURCHASE), predict(day.purchases, own, PURCHASE)),
         float(np.sqrt(np.mean((learnt_rates(town, day) - town.mean_click_rates()) ** 2))),
     )
@@ -211,7 +211,7 @@ def _bought(town: Town, clicks: int) -> NDArray[np.bool_]:
     return words < (town.buy_rates(fresh.moments, fresh.ad) * 2.0**64).astype(np.uint64)
 
 
-def _shuffled(town: Town, served: ServedDay, local: Fraction) -> Floats:
+def _shuffled_epsilons(town: Town, served: ServedDay, local: Fraction) -> Floats:
     """What the choice in one report tells among those of its day; nothing where nothing private decided it.
 
     Reports hide each other only if they agree in all that travels with the choice: the menu, and whether it was
@@ -234,7 +234,7 @@ def _share(public: float, private: float, exact: float) -> float | None:
     return (private - public) / (exact - public) if exact > public else None
 
 
-def _spent(account: Account) -> LedgerSpend:
+def _ledger_spend(account: Account) -> LedgerSpend:
     spent, limit = account.spent.budget, account.limit.budget
     return LedgerSpend(account.line, float(spent.epsilon), float(spent.delta), float(limit.epsilon))
 

@@ -48,7 +48,7 @@ class PublicBids:
         self._place = np.zeros(trial.trace.places, np.int64)
         self._place[trial.trace.place] = query
         self._here = np.asarray(trial.trace.context["location"], np.float64)
-        self._at = cache(self._made)
+        self._at = cache(self._make_kinds)
 
     def __call__(self, levels: Levels, node: int) -> Integers:
         kind, here, ads = self._at(levels)
@@ -61,7 +61,7 @@ class PublicBids:
         near: Integers = of_kind[np.hypot(*apart.T) * KM_PER_DEGREE <= reach]
         return near
 
-    def _made(self, levels: Levels) -> tuple[Integers, Floats, list[Integers]]:
+    def _make_kinds(self, levels: Levels) -> tuple[Integers, Floats, list[Integers]]:
         """(nodes,) each node's kind by its query, and where a context of it is; by kind the places."""
         attribute = self._trial.trace.attributes[QUERY]
         told = [attribute.generalise(query, levels[QUERY]) for query in self._queries]

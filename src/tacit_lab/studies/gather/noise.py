@@ -140,7 +140,9 @@ SCHEMES: dict[str, Callable[[float], SumLaw]] = {
 def run(asked: StudyRequest) -> StudyOutcome:
     began = time.monotonic()
     asked.refuse_data("it is about noise alone")
-    found = {(scheme, levels): law(_stated(levels)) for levels in LEVELS for scheme, law in SCHEMES.items()}
+    found = {
+        (scheme, levels): law(_stated_variance(levels)) for levels in LEVELS for scheme, law in SCHEMES.items()
+    }
     table = [{"noise": scheme, "levels": levels, **_figures(law)} for (scheme, levels), law in found.items()]
     table += [row for levels in LEVELS for row in _accuracy_rows(levels)]
     whole = {half: max(_whole_run(levels, half=half) for levels in LEVELS) for half in (False, True)}
@@ -184,7 +186,7 @@ def _figures(law: SumLaw) -> dict[str, float]:
 
 def _accuracy_rows(levels: int) -> Iterator[dict[str, Any]]:
     """How often a rate keeps the bounds of alpha clicks, and how often it should, with everybody there."""
-    noise = UserNoise(SkellamShares(Fraction(math.ceil(_stated(levels))), USERS, Fraction(0)))
+    noise = UserNoise(SkellamShares(Fraction(math.ceil(_stated_variance(levels))), USERS, Fraction(0)))
     law, sd = PublishedNoise.of(noise, USERS), math.sqrt(noise.published_variance(USERS))
     for ratio in ALPHAS:
         alpha = ratio * sd
@@ -207,11 +209,11 @@ def _line(scheme: str, law: SumLaw) -> Series:
 
 def _whole_run(levels: int, *, half: bool) -> float:
     """The delta of a run without rounding, by the corollary or by its proof's last line."""
-    variance = _stated(levels) / (2 if half else 1)
+    variance = _stated_variance(levels) / (2 if half else 1)
     return gaussian_delta(math.sqrt(variance), math.sqrt(2 * levels) * EVENTS)
 
 
-def _stated(levels: int) -> float:
+def _stated_variance(levels: int) -> float:
     return paper_variance(levels=levels, events=EVENTS, epsilon=EPSILON, delta=DELTA)
 
 
@@ -233,7 +235,7 @@ def _as_stated(found: Found, whole: Mapping[str, float]) -> Finding:
         f"with shares rounded to nearest and rounded down, a count that changes by m has δ <= {DELTA:g} at ε 1 "
         "and noise of mean 0 and the stated variance, within 10%",
         f"nearest δ {_worst(found, NEAREST):.4g}; down δ {_worst(found, DOWN):.2g}, mean {off['mean']:,.0f}, "
-        f"sd {off['sd']:.0f} for {math.sqrt(_stated(LEVELS[-1])):.0f}; "
+        f"sd {off['sd']:.0f} for {math.sqrt(_stated_variance(LEVELS[-1])):.0f}; "
         f"never rounded δ {whole['corollary']:.2g} by the corollary, {whole['proof']:.2g} by its proof",
         every(_keeps(figures, levels) for (scheme, levels), figures in found.items() if scheme != SKELLAM),
         why=EXACT,
@@ -279,7 +281,7 @@ def _worst(found: Found, scheme: str) -> float:
 
 
 def _keeps(figures: Mapping[str, float], levels: int) -> bool:
-    stated = abs(figures["mean"]) < 1 and abs(figures["sd"] ** 2 / _stated(levels) - 1) < 0.1
+    stated = abs(figures["mean"]) < 1 and abs(figures["sd"] ** 2 / _stated_variance(levels) - 1) < 0.1
     return stated and figures["delta of one count"] <= DELTA
 
 

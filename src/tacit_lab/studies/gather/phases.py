@@ -187,7 +187,7 @@ class _People:
     away: Counts
 
     @classmethod
-    def settled(cls, people: int, churn: Churn, queries: int, draws: np.random.Generator) -> _People:
+    def settle(cls, people: int, churn: Churn, queries: int, draws: np.random.Generator) -> _People:
         away = draws.binomial(people, churn.away, queries).astype(np.int64)
         return cls(np.zeros(queries, np.int64), people - away, away)
 
@@ -197,7 +197,7 @@ class _People:
         back = draws.binomial(self.away, churn.returning)
         return _People(self.members - lost, self.idle - gone + back, self.away + lost + gone - back)
 
-    def joined(self, here: NDArray[np.bool_]) -> _People:
+    def join(self, here: NDArray[np.bool_]) -> _People:
         """For queries where people join in this phase: all who are here."""
         members = np.where(here, self.members + self.idle, self.members)
         return _People(members, np.where(here, 0, self.idle), self.away)
@@ -218,10 +218,10 @@ def simulate_queries(
     """Answer `queries` queries, each from a settled state of its own; give up on one after `limit` phases."""
     expect.whole("people", people, at_least=1)
     expect.whole("queries", queries, at_least=1)
-    state = _People.settled(people, churn, queries, draws)
+    state = _People.settle(people, churn, queries, draws)
     step = np.zeros(queries, np.int64)  # phases of the attempt so far; in the first of them people join
     if protocol.in_place:
-        state = state.joined(np.ones(queries, np.bool_))
+        state = state.join(np.ones(queries, np.bool_))
         step += 1
     joined = state.members
     finished: list[Counts] = []
@@ -229,7 +229,7 @@ def simulate_queries(
         if phase > 1 or protocol.in_place:
             state = state.next_phase(churn, draws)
         first = step == 0
-        state = state.joined(first)
+        state = state.join(first)
         joined = np.where(first, state.members, joined)
         step = step + 1
         enough = (

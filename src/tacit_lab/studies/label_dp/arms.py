@@ -71,7 +71,7 @@ class LabelDpArm:
         }
 
     @classmethod
-    def labelled(cls, row: Mapping[str, Any]) -> LabelDpArm:
+    def of_row(cls, row: Mapping[str, Any]) -> LabelDpArm:
         """The arm that a row of a table is of."""
         return cls(
             UnitKind(row["unit"]),
@@ -107,7 +107,7 @@ class LabelDpMeasurements:
         """From the rows that `rows` gave."""
         found: dict[LabelDpArm, dict[int, Record]] = {}
         for row in rows:
-            found.setdefault(LabelDpArm.labelled(row), {})[row["seed"]] = dict(row)
+            found.setdefault(LabelDpArm.of_row(row), {})[row["seed"]] = dict(row)
         seeds = tuple(sorted({seed for by_seed in found.values() for seed in by_seed}))
         by_arm = {arm: [by_seed[seed] for seed in seeds] for arm, by_seed in found.items()}
         return cls(tuple(arm for arm in by_arm if arm.epsilon is not None), seeds, by_arm)

@@ -172,15 +172,15 @@ def _grows(
         losses = [measured.percent(arm) for arm in arms_at(epsilon, split, (one, other))]
         return below(losses[0], losses[1]) is True
 
-    def swapped(low: int, high: int) -> bool:
+    def are_swapped(low: int, high: int) -> bool:
         """Whether the best caps of two epsilons are each the better one at its own."""
         one, other = caps[low], caps[high]
         return better(epsilons[low], one, other) and better(epsilons[high], other, one)
 
     if list(caps) == sorted(caps) and caps[-1] > caps[0]:
-        return True if swapped(0, -1) else None
+        return True if are_swapped(0, -1) else None
     pairs = [(low, high) for high in range(len(caps)) for low in range(high) if caps[low] > caps[high]]
-    falls = any(swapped(low, high) for low, high in pairs)
+    falls = any(are_swapped(low, high) for low, high in pairs)
     larger = [cap for cap in tried if cap > caps[-1]]
     # Where the largest cap that was tried is the best from the start, a larger one might have been better.
     beaten = every(better(epsilons[-1], caps[-1], cap) for cap in larger)

@@ -121,7 +121,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
                 str(row["epsilon"]),
                 f"{row['k']:g}",
                 *(f"{row[way]:.4f}" for way in ("noise_rdp", "noise_added", "noise_joint")),
-                f"{_saved(row):.2g}%",
+                f"{_saved_percent(row):.2g}%",
                 f"{max(row['epsilon_left'], 0.0):.2g}",
             )
             for row in table
@@ -185,9 +185,9 @@ def judge(kept: ResultFiles) -> list[Finding]:
 
 def judge_workload(work: str, rows: Sequence[Record]) -> Finding:
     both = [row for row in rows if row["k"] > 0]
-    verdicts: list[bool | None] = [_saved(row) > 100 * EQUAL for row in both]
-    verdicts += [_saved(row) >= -100 * EQUAL for row in rows if row["k"] == 0]
-    least, most = min(map(_saved, both)), max(map(_saved, both))
+    verdicts: list[bool | None] = [_saved_percent(row) > 100 * EQUAL for row in both]
+    verdicts += [_saved_percent(row) >= -100 * EQUAL for row in rows if row["k"] == 0]
+    least, most = min(map(_saved_percent, both)), max(map(_saved_percent, both))
     left = [100 * row["epsilon_left"] / row["epsilon"] for row in both]
     against_rdp = [100 * (1 - row["noise_joint"] / row["noise_rdp"]) for row in both]
     return Finding(
@@ -201,7 +201,7 @@ def judge_workload(work: str, rows: Sequence[Record]) -> Finding:
     )
 
 
-def _saved(row: Record) -> float:
+def _saved_percent(row: Record) -> float:
     """Percent of the noise that adding up needs."""
     return float(100 * (1 - row["noise_joint"] / row["noise_added"]))
 
@@ -211,7 +211,7 @@ def _panel(table: Sequence[Record], work: str) -> Panel:
     lines = []
     for k in shares:
         rows = [row for row in table if row["workload"] == work and row["k"] == k]
-        x, y = [row["epsilon"] for row in rows], [_saved(row) for row in rows]
+        x, y = [row["epsilon"] for row in rows], [_saved_percent(row) for row in rows]
         lines.append(Series(f"k = {k:g}", x, y, mechanism=Mechanism.HYBRID))
     return Panel(f"{work}, against adding up", lines)
 

@@ -61,7 +61,7 @@ def run_sweep(
     runs = sweep_runs(sweep, place, columns)
     records, began = SweepRecords(out / "records"), time.monotonic()
     found = _measure(runs, records, engine, jobs, progress)
-    tried, refused = _tried(sweep, runs, found, _LabelShares(columns, now))
+    tried, refused = _tried_points(sweep, runs, found, _LabelShares(columns, now))
     if not tried:
         raise BadInput(f"expected at least one run that works, got refusals only, the first: {refused[0][1]}")
     files = write_sweep(
@@ -83,7 +83,7 @@ def sweep_runs(sweep: Sweep, place: Path, columns: Columns) -> list[SweepRun]:
             'sweep.promise: expected "nothing" on data that is not made up, got no such key: a sweep promises '
             "nothing to the people in it; tacit train makes single releases that a ledger pays for"
         )
-    part = _held_out(sweep, columns)
+    part = _held_out_part(sweep, columns)
     data = hashlib.sha256(json.dumps(columns.manifest, sort_keys=True, default=str).encode()).hexdigest()
     return [
         SweepRun(point.spelled, str(place.resolve()), part, seed, data, sweep.nothing_promised)
@@ -92,7 +92,7 @@ def sweep_runs(sweep: Sweep, place: Path, columns: Columns) -> list[SweepRun]:
     ]
 
 
-def _held_out(sweep: Sweep, columns: Columns) -> str:
+def _held_out_part(sweep: Sweep, columns: Columns) -> str:
     """The part of the log that runs are measured on."""
     parts = columns.part_sizes()
     part = sweep.part or ("validation" if "validation" in parts else "test")
@@ -134,7 +134,7 @@ class _LabelShares:
         return method.share(self._examples)
 
 
-def _tried(
+def _tried_points(
     sweep: Sweep, runs: Sequence[SweepRun], found: Mapping[SweepRun, Record], shares: _LabelShares
 ) -> tuple[list[TriedPoint], list[tuple[str, str]]]:
     """The points whose runs all worked; the others in words, with the first refusal."""

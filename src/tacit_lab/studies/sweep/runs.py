@@ -103,11 +103,11 @@ class SweepRun:
     def measure(self) -> Record:
         """The figures; a refusal of this training is an answer too."""
         try:
-            return self._measured()
+            return self._measure()
         except TacitError as refusal:
             return {REFUSED: str(refusal)}
 
-    def _measured(self) -> Record:
+    def _measure(self) -> Record:
         from tacit.data.columns import Columns
         from tacit.entropy import Simulation
         from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
