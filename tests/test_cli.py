@@ -35,6 +35,24 @@ def test_every_command_explains_itself(command: str) -> None:
     assert len(found.stdout) > 300
 
 
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["train", "x.toml", "--foo"], "tacit train"),
+        (["room", "serve", "room.toml", "--foo"], "tacit room serve"),
+        (["ledger", "show", "--foo"], "tacit ledger show"),
+        (["--foo", "ledger", "show"], "tacit"),
+    ],
+)
+def test_an_unknown_option_is_told_with_the_help_of_its_command(
+    arguments: list[str], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"{command}: unrecognized arguments: --foo (see {command} --help)\n"
+
+
 def test_start_up_takes_less_than_half_a_second() -> None:
     """Processor time, and the best of a few: a busy machine may delay a start without making it slow."""
     times = []

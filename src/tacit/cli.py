@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tacit import __version__, expect
 from tacit.errors import TacitError
@@ -26,11 +26,20 @@ OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 class Parser(argparse.ArgumentParser):
-    """Argparse, but a wrong usage is one line, as every other refusal is."""
+    """Argparse, but a wrong usage is one line that names the help page of the very command."""
 
     def error(self, message: str) -> NoReturn:
         said = expect.without_passwords(message)  # it may repeat what was typed
         self.exit(BAD_USAGE, f"{self.prog}: {said} (see {self.prog} --help)\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As argparse does it, but a subcommand refuses its own unknown arguments.
+
+        Argparse leaves them to the parser on top, whose help page says nothing about the subcommand."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
 
 def parser() -> argparse.ArgumentParser:
