@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import ssl
@@ -46,8 +45,10 @@ async def large(_request: Request) -> Response:
     return stream_in_pieces(Response(LONG_ANSWER))
 
 
-async def work(_request: Request) -> Response:
-    await asyncio.sleep(1)
+async def work(request: Request) -> Response:
+    """At work until the caller has gone away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
     return Response()
 
 
@@ -235,10 +236,20 @@ def test_who_sends_fast_enough_stays_where_others_dribble(connected: Connect) ->
         assert answer.startswith(b"HTTP/1.1 200 ")
 
 
+@contextmanager
+def at_work(server: uvicorn.Server, port: int, connect: Connect) -> Iterator[list[socket.socket]]:
+    """Three connections that the service is at work for: their requests are read, and none is answered."""
+    held = [connect(port, b"GET /work HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+    try:
+        wait_until(lambda: len(server.server_state.tasks) == 3)
+        yield held
+    finally:
+        for each in held:
+            each.close()
+
+
 def test_where_all_are_at_work_the_newcomer_is_told_so(connected: Connect) -> None:
-    with served(connections_most=3) as (_, port):
-        held = [connected(port, b"GET /work HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
-        time.sleep(0.2)  # until what they said is read
+    with served(connections_most=3) as (server, port), at_work(server, port, connected) as held:
         expect_busy(words_of(connected(port, WHOLE)))
         answer = httpx.put(f"http://127.0.0.1:{port}/echo", content=bytes(500_000), trust_env=False)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
@@ -250,9 +261,10 @@ def test_where_all_are_at_work_the_newcomer_is_told_so(connected: Connect) -> No
 
 
 def test_one_address_takes_no_more_than_its_places(connected: Connect) -> None:
-    with served(connections_most=100, most_per_address=3) as (_, port):
-        held = [connected(port, b"GET /work HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
-        time.sleep(0.2)
+    with (
+        served(connections_most=100, most_per_address=3) as (server, port),
+        at_work(server, port, connected) as held,
+    ):
         expect_busy(words_of(connected(port, WHOLE)))
         target = Target(port, short="/echo")
         assert asked(target, "127.0.0.2", "/echo") == 200
