@@ -17,9 +17,8 @@ from tacit.services import trial
 from tacit.services.log import configure_logging, error_line
 from tacit.services.settings import load_settings
 from tacit.services.signatures import Party
-from tacit.store.database import ledger_database
+from tacit.store.database import PartyDatabase, ledger_database, party_kind
 from tacit.store.ledger import LedgerStore
-from tacit.store.party_database import PartyDatabase, party_kind
 
 MARK = "tr0ub4dor"
 URLS = [

@@ -19,9 +19,9 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.chain import START, ChainEntry, line_text, next_chain_entry, replay
 from tacit.privacy.ledger.lines import Amount, AmountReserved, LedgerEvent, Line, ReservationCommitted
 from tacit.privacy.ledger.rules import Ledger
-from tacit.store import ledger, ledger_rows, ledger_schema, witness
+from tacit.store import ledger, ledger_tables, tamper_evidence
 from tacit.store.database import SqliteLedgerFile
-from tacit.store.witness import CheckedFile, RollbackWitness
+from tacit.store.tamper_evidence import CheckedFile, RollbackWitness
 from tests.support.ledger_places import COST, FIT, LIMIT, LINE, WEEKS, Place, begun, pay
 
 SPENT = 3  # of the FIT releases that the line pays for
@@ -38,7 +38,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.extend(entry.sequence for entry in found)
         return replay(found, *after)
 
-    monkeypatch.setattr(witness, "replay", counting)
+    monkeypatch.setattr(tamper_evidence, "replay", counting)
     return seen
 
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_put_in_its_place_leaves_no_draft(sqlite_place: Place) ->
     begun(sqlite_place)
     kept(sqlite_place).mkdir()
     before = sorted(kept(sqlite_place).parent.iterdir())
-    CheckedFile(sqlite_place.witness).write(witness.CheckedHistory.of(sqlite_place.open().verify()))
+    CheckedFile(sqlite_place.witness).write(tamper_evidence.CheckedHistory.of(sqlite_place.open().verify()))
     assert sorted(kept(sqlite_place).parent.iterdir()) == before
 
 
@@ -98,7 +98,7 @@ def resigned(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     record = json.loads(path.read_bytes().split(b"\n", 1)[1])
     change(record)
     spelled = json.dumps(record).encode()
-    path.write_bytes(witness._checked_digest(spelled) + b"\n" + spelled)
+    path.write_bytes(tamper_evidence._checked_digest(spelled) + b"\n" + spelled)
 
 
 def spoiled(path: Path, how: str) -> None:
@@ -311,17 +311,20 @@ def grown(place: Place, path: Path, entries: int) -> Line:
     place.open()
     with SqliteLedgerFile(path).transaction() as connection:
         for account in history.ledger.accounts.values():
-            values = {**ledger_rows._row("limit", account.limit), **ledger_rows._row("spent", account.spent)}
-            values |= ledger_rows._row("reserved", account.reserved)
-            connection.execute(insert(ledger_schema.lines).values(line=line_text(account.line), **values))
+            values = {
+                **ledger_tables._row("limit", account.limit),
+                **ledger_tables._row("spent", account.spent),
+            }
+            values |= ledger_tables._row("reserved", account.reserved)
+            connection.execute(insert(ledger_tables.LINES).values(line=line_text(account.line), **values))
         made = [
-            {"key": each.key, "line": line_text(each.line), **ledger_rows._row("asked", each.amount),
+            {"key": each.key, "line": line_text(each.line), **ledger_tables._row("asked", each.amount),
              "purpose": each.purpose, "state": str(each.state), "first_entry": first, "last_entry": last}
             for each in history.ledger.reservations.values()
             for first, last in [history.entries_by_key[each.key]]
         ]  # fmt: skip
-        connection.execute(insert(ledger_schema.reservations), made)
-        connection.execute(insert(ledger_schema.entries), [vars(entry) for entry in chain])
+        connection.execute(insert(ledger_tables.RESERVATIONS), made)
+        connection.execute(insert(ledger_tables.ENTRIES), [vars(entry) for entry in chain])
     place_of.advance(head)
     return lines[0]
 

@@ -29,7 +29,7 @@ from tacit.privacy.ledger.rules import ReservationState
 from tacit.privacy.units import Relation
 from tacit.store.database import SqliteLedgerFile, ledger_database
 from tacit.store.ledger import LedgerStore, Request
-from tacit.store.witness import RollbackWitness
+from tacit.store.tamper_evidence import RollbackWitness
 from tests.support.ledger_places import COST, FIT, LIMIT, LINE, WEEKS, Place, begun, pay
 
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -24,7 +24,7 @@ from tacit.privacy.ledger.chain import ChainHead
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.store.database import SqliteLedgerFile
 from tacit.store.ledger import LedgerStore
-from tacit.store.witness import RollbackWitness
+from tacit.store.tamper_evidence import RollbackWitness
 from tests.support.ledger_places import COST, LINE, Place, begun
 
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -14,7 +14,7 @@ from tacit.privacy.ledger.chain import ChainHead
 from tacit.privacy.ledger.lines import Line, Series
 from tacit.privacy.units import Relation, Unit, UnitKind, Window
 from tacit.store.ledger import LedgerStore
-from tacit.store.witness import RollbackWitness
+from tacit.store.tamper_evidence import RollbackWitness
 from tests.support.repository import VECTORS
 
 LINE = Line("clicks", Unit(UnitKind.USER), Relation.REPLACE_ONE)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tacit.data.logs.definition import Log
     from tacit.data.splits import LogSplit
     from tacit.data.value_counts import ValueTally
-    from tacit.store.ledger_attempt import Attempt
+    from tacit.store.ledger import Attempt
 
 PART_NAMES = {2: ("train", "test"), 3: ("train", "validation", "test")}
 

@@ -27,12 +27,12 @@ from tacit.gather.client.reporter import FORGOTTEN_RUN, FORGOTTEN_UPLOAD
 from tacit.store.database import (
     locate,
     make_private_file,
+    party_kind,
     refuse_shared_file,
     sqlite_engine,
     sqlite_is_torn,
     translate_errors,
 )
-from tacit.store.party_database import party_kind
 
 KIND = party_kind("device", 0x7AC1A)
 VERSION = 1

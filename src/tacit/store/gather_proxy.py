@@ -37,6 +37,7 @@ from tacit import expect
 from tacit.errors import Refused
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.proxy.store import AddOutcome, NewReport, ProxyPhase, StoredJob, StoredProxyRound
+from tacit.store.database import append_many, insert_many, party_kind, select_among
 from tacit.store.gather_tables import (
     FORGET_AT_ONCE,
     GatherStore,
@@ -45,7 +46,6 @@ from tacit.store.gather_tables import (
     define_tables,
     open_party_database,
 )
-from tacit.store.party_database import append_many, insert_many, party_kind, select_among
 
 KIND = party_kind("proxy", 0x7AC18)
 

@@ -27,8 +27,8 @@ from sqlalchemy import (
 from tacit.errors import Refused
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.server.store import AnsweredJob, ServerPhase, StoredServerRound
+from tacit.store.database import insert_many, party_kind, select_among
 from tacit.store.gather_tables import FORGET_AT_ONCE, GatherStore, define_tables, open_party_database
-from tacit.store.party_database import insert_many, party_kind, select_among
 
 KIND = party_kind("server", 0x7AC19)
 

@@ -32,8 +32,7 @@ from sqlalchemy import (
 from tacit.errors import GatherError, Refused
 from tacit.expect import Choice
 from tacit.gather.protocol.encoding import Refusal
-from tacit.store.database import StoreKind
-from tacit.store.party_database import PartyDatabase
+from tacit.store.database import PartyDatabase, StoreKind
 
 VERSION = 1
 

@@ -21,23 +21,17 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from tacit.errors import (
-    BadInput,
-    LedgerConflict,
-    LedgerCorrupt,
-    LedgerError,
-    LedgerRolledBack,
-)
+from tacit.entropy import draw_token
+from tacit.errors import BadInput, LedgerConflict, LedgerCorrupt, LedgerError, LedgerRolledBack
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.chain import ChainHead, LedgerHistory, next_chain_entry
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Amount, HistoryAccepted, Line, Series, check_ledger_name
 from tacit.privacy.ledger.requests import Decision, Request
 from tacit.privacy.ledger.rules import Account, Change, Ledger, Renewal, Reservation
-from tacit.store import ledger_rows, ledger_schema
+from tacit.store import ledger_tables
 from tacit.store.database import LedgerDatabase, SqliteLedgerFile, ledger_database
-from tacit.store.ledger_attempt import Attempt
-from tacit.store.witness import (
+from tacit.store.tamper_evidence import (
     EVERY,
     CheckedFile,
     CheckedHistory,
@@ -46,9 +40,32 @@ from tacit.store.witness import (
     check_whole_ledger,
 )
 
-__all__ = ["LedgerStore", "Request"]
+__all__ = ["Attempt", "LedgerStore", "Request"]
 
 Record = TypeVar("Record")
+
+NOT_NAMED = "made, and not named"
+
+
+class Attempt:
+    """One attempt at a release in `LedgerStore.once`; `name_release` says what it made, else the end does."""
+
+    def __init__(self, ledger: LedgerStore, keys: Sequence[str]) -> None:
+        self.keys, self._ledger, self._token = keys, ledger, draw_token()
+        self._made = False
+
+    def claiming(self, key: str) -> Decision:
+        return Decision(lambda ledger: ledger.claim(key, self._token), key)
+
+    def name_release(self, release: str) -> None:
+        """The digest of the release, before it leaves."""
+        self._ledger.make_all(self.keys, self._token, release)
+        self._made = True
+
+    def commit(self) -> None:
+        if not self._made:
+            self.name_release(NOT_NAMED)
+        self._ledger.commit_all(self.keys, self._token)
 
 
 class LedgerStore:
@@ -87,12 +104,12 @@ class LedgerStore:
             try:
                 known = store._witness.read()
                 lost = "no witness" if known is None else f"witnessed entry {known.sequence} {known.hash}"
-                complete = known is not None and _contains(connection, known)
+                complete = known is not None and ledger_tables.has_entry(connection, known)
             except LedgerCorrupt:
                 lost, complete = "unreadable witness", False
             if not complete:
                 entry = next_chain_entry(head, HistoryAccepted(lost))
-                ledger_rows.append_entry(connection, entry)
+                ledger_tables.append_entry(connection, entry)
                 head = entry.head
         store._witness.replace(head)
         return head
@@ -220,26 +237,26 @@ class LedgerStore:
     def reservation(self, key: str) -> Reservation | None:
         """What is reserved or settled under this key, if anything."""
         with self._reading() as connection:
-            return ledger_rows.ledger_around(
+            return ledger_tables.ledger_around(
                 connection, key=check_ledger_name("key", key), line=None
             ).reservations.get(key)
 
     def account(self, line: Line) -> Account | None:
         """The line's limit and totals; None where nothing was granted and no window has opened."""
         with self._reading() as connection:
-            return ledger_rows.ledger_around(connection, key=None, line=line).accounts.get(line)
+            return ledger_tables.ledger_around(connection, key=None, line=line).accounts.get(line)
 
     def series(self) -> set[Series]:
         """Each that a line was opened of, or whose windows are granted a limit when they first spend."""
         with self._reading() as connection:
-            return ledger_rows.stored_series(connection)
+            return ledger_tables.stored_series(connection)
 
     def around(self, requests: Sequence[Request]) -> Ledger:
         """All that decides about these keys and lines: enough to see what reserving them would do."""
         found = Ledger()
         with self._reading() as connection:
             for request in requests:
-                found = found.merge(ledger_rows.ledger_around(connection, key=request.key, line=request.line))
+                found = found.merge(ledger_tables.ledger_around(connection, key=request.key, line=request.line))
         return found
 
     def _decide_each(self, keys: Sequence[str], decide: Callable[[str, Ledger], Change]) -> list[Reservation]:
@@ -250,7 +267,7 @@ class LedgerStore:
     def _reading(self) -> Iterator[Connection]:
         self._refuse_missing()
         with self._database.transaction() as connection:
-            self._refuse_rollback(connection, ledger_rows.stored_head(connection))
+            self._refuse_rollback(connection, ledger_tables.stored_head(connection))
             yield connection
 
     def _decide(
@@ -263,18 +280,18 @@ class LedgerStore:
         self._refuse_missing()
         changes = []
         with self._database.transaction() as connection:
-            head = ledger_rows.stored_head(connection)
+            head = ledger_tables.stored_head(connection)
             self._refuse_rollback(connection, head)
             for decision in decisions:
                 change = decision.decide(
-                    ledger_rows.ledger_around(connection, key=decision.key, line=decision.line)
+                    ledger_tables.ledger_around(connection, key=decision.key, line=decision.line)
                 )
                 for event in change.events:
                     entry = next_chain_entry(head, event)
-                    ledger_rows.append_entry(connection, entry)
+                    ledger_tables.append_entry(connection, entry)
                     head = entry.head
                 if change.events:
-                    ledger_rows.save_change(connection, change, head.sequence)
+                    ledger_tables.save_change(connection, change, head.sequence)
                 changes.append(change)
         # Even if nothing was new: an earlier attempt may have died between its commit and its witness.
         self._witness.advance(head)
@@ -324,16 +341,16 @@ class LedgerStore:
 
     def _current_tables(self, connection: Connection, *, make: bool) -> bool:
         """Whether they were of the current version already; if not, they are now."""
-        found = ledger_schema.stored_version(connection)
+        found = ledger_tables.stored_version(connection)
         if found is None:
             self._refuse_lost()
             if not make:
                 raise LedgerError(f"there is no ledger at {self._database.name}: the database is empty")
-            ledger_schema.create_tables(connection)
+            ledger_tables.create_tables(connection)
         else:
-            ledger_schema.upgrade_tables(connection, found)
-        ledger_schema.refuse_other_tables(connection)
-        return found == ledger_schema.VERSION
+            ledger_tables.upgrade_tables(connection, found)
+        ledger_tables.refuse_other_tables(connection)
+        return found == ledger_tables.VERSION
 
     def _refuse_missing(self) -> None:
         if not self._database.exists():
@@ -361,7 +378,7 @@ class LedgerStore:
                     f"{self._witness.path}, so it may be an old copy that lacks spending. "
                     "Is the witness elsewhere: --witness. Is it lost: see `tacit ledger accept --help`"
                 )
-        elif not _contains(connection, known):
+        elif not ledger_tables.has_entry(connection, known):
             raise LedgerRolledBack(
                 f"the ledger at {self._database.name} ends at entry {head.sequence} and lacks entry "
                 f"{known.sequence} as its witness saw it: it was put back to an older state, and spending is "
@@ -376,10 +393,6 @@ def _store_at(kind: type[LedgerStore], where: str | Path, witness: str | Path | 
             raise BadInput("expected a path for the witness of a PostgreSQL ledger (--witness), got none")
         witness = f"{database.path}.witness"
     return kind(database, RollbackWitness(Path(witness)))
-
-
-def _contains(connection: Connection, known: ChainHead) -> bool:
-    return known.sequence == 0 or ledger_rows.entry_hash(connection, known.sequence) == known.hash
 
 
 def _expect_record(record: Record | None) -> Record:

@@ -7,9 +7,9 @@ labels under the room's secret, the points of a private intersection, noised ans
 audit log. No label is here, and no sum before its noise. Under noised terms every answer is kept, 4 bytes per
 parameter: a request that comes again is answered from here.
 
-It writes ahead, and syncs before a commit returns (see `party_database`): a count that was undone by a power
+It writes ahead, and syncs before a commit returns (see `database`): a count that was undone by a power
 cut after its answer left would be lost. An old copy that is put back would have forgotten counts, so a witness
-(see `witness`) remembers the last entry of the audit log that was written, and a store that lacks it is
+(see `tamper_evidence`) remembers the last entry of the audit log that was written, and a store that lacks it is
 refused. Keep the witness where a backup of the store does not bring it back, too.
 """
 
@@ -40,9 +40,8 @@ from tacit.cleanroom.room.labels import Records
 from tacit.cleanroom.room.store import StoredAnswer
 from tacit.errors import BadInput, RoomError
 from tacit.privacy.ledger.chain import START, ChainHead
-from tacit.store.database import StoreKind, locate
-from tacit.store.party_database import PartyDatabase, select_among
-from tacit.store.witness import RollbackWitness, WitnessSubject
+from tacit.store.database import PartyDatabase, StoreKind, locate, select_among
+from tacit.store.tamper_evidence import RollbackWitness, WitnessSubject
 
 KIND = StoreKind("room store", 0x7AC1B, RoomError, RoomError)
 REMEDY = "put the newest one back, or agree on a new label_version and begin with a new store"

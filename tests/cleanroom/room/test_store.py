@@ -26,7 +26,7 @@ from tacit.errors import BadInput, RoomError, RoomRefused
 from tacit.privacy.ledger.chain import START
 from tacit.store.ledger import LedgerStore
 from tacit.store.room import WITNESS_SUBJECT, SqlRoomStore
-from tacit.store.witness import RollbackWitness
+from tacit.store.tamper_evidence import RollbackWitness
 from tests.support.cleanroom_rooms import (
     NOW,
     PLATFORM,

@@ -14,7 +14,7 @@ from tacit.errors import BadInput, LedgerCorrupt, LedgerError, LedgerRolledBack
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.store.ledger import LedgerStore
-from tacit.store.witness import RollbackWitness
+from tacit.store.tamper_evidence import RollbackWitness
 from tests.support.ledger_places import COST, LIMIT, LINE, WEEKS, Place, begun, pay
 
 

@@ -44,7 +44,7 @@ from tacit.privacy.ledger.chain import (
 )
 from tacit.privacy.ledger.lines import Amount
 from tacit.privacy.ledger.rules import Account, Ledger, Renewal, Reservation, ReservationState
-from tacit.store import ledger_rows
+from tacit.store import ledger_tables
 from tacit.store.database import make_private_file
 
 
@@ -154,12 +154,12 @@ CHECKED_VERSION = 1
 
 def check_whole_ledger(connection: Connection, name: str) -> LedgerHistory:
     """Every entry of the ledger called `name`, and that what is stored is what they add up to."""
-    history = replay(ledger_rows.stored_entries(connection))
+    history = replay(ledger_tables.stored_entries(connection))
     _compare(
         connection,
         history,
-        ledger_rows.stored_ledger(connection),
-        ledger_rows.entry_places(connection),
+        ledger_tables.stored_ledger(connection),
+        ledger_tables.entry_places(connection),
         0,
         name,
     )
@@ -168,12 +168,12 @@ def check_whole_ledger(connection: Connection, name: str) -> LedgerHistory:
 
 def check_ledger_since(connection: Connection, known: CheckedHistory, name: str) -> CheckedHistory | None:
     """The same from where `known` ends; None where that does not fit, and all has to be looked at."""
-    if ledger_rows.entry_hash(connection, known.head.sequence) != known.head.hash:
+    if ledger_tables.entry_hash(connection, known.head.sequence) != known.head.hash:
         return None
     try:
-        ledger_rows.stored_head(connection)
-        history = replay(ledger_rows.stored_entries(connection, after=known.head.sequence), known.history)
-        stored, places = ledger_rows.unsettled_or_later(connection, known.head.sequence)
+        ledger_tables.stored_head(connection)
+        history = replay(ledger_tables.stored_entries(connection, after=known.head.sequence), known.history)
+        stored, places = ledger_tables.unsettled_or_later(connection, known.head.sequence)
         _compare(connection, history, stored, places, known.settled, name)
     except LedgerCorrupt:
         return None
@@ -198,7 +198,7 @@ def _compare(
             f"the reservations stored at {name} do not point to their entries: something was edited"
         )
     expected = (history.head.sequence, settled + len(history.ledger.reservations))
-    if ledger_rows.stored_sizes(connection) != expected:
+    if ledger_tables.stored_sizes(connection) != expected:
         raise LedgerCorrupt(
             f"expected {expected[0]} entries and {expected[1]} reservations at {name}, got other numbers: "
             "something was removed or inserted"
