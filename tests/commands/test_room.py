@@ -29,8 +29,7 @@ from tacit.data.encoding.fingerprints import key_fingerprints
 from tacit.entropy import Entropy
 from tacit.errors import BadInput, RoomRefused
 from tacit.services.room import trial
-from tacit.services.room.inspection import hand_back_run, inspect_room
-from tacit.services.room.launch import lock_store, open_room
+from tacit.services.room.operation import hand_back_run, inspect_room, lock_store, open_room
 from tacit.services.room.receipts import read_agreement
 from tacit.services.room.remote_room import RemoteRoom
 from tacit.services.room.settings import load_room_settings

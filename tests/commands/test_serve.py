@@ -19,7 +19,7 @@ import pytest
 from tacit.cli import main
 from tacit.gather.protocol import credentials
 from tacit.gather.protocol.credentials import SealingKey
-from tacit.services.http_client import LinkFailed, fetch, open_client
+from tacit.services.http_clients import LinkFailed, fetch, open_client
 from tacit.services.settings import load_settings
 from tacit.services.signatures import Party
 from tacit.store.gather_proxy import SqlProxyStore

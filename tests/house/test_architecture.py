@@ -230,7 +230,7 @@ def test_a_room_runs_without_torch(part: str) -> None:
 
 def test_services_open_without_torch_and_without_what_only_accountants_need() -> None:
     """Not even by a module that is imported on the way: each makes a service start half a second later."""
-    script = "import sys; import tacit.services.room.launch, tacit.services.room.remote_room as _\n"
+    script = "import sys; import tacit.services.room.operation, tacit.services.room.remote_room as _\n"
     script += "import tacit.services.proxy, tacit.services.server\n"
     script += "print([name for name in ('torch', 'dp_accounting', 'scipy.stats') if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -19,7 +19,7 @@ from tacit.gather.protocol.rounds import Question
 from tacit.gather.protocol.uploads import upload_size
 from tacit.gather.proxy.store import ProxyPhase
 from tacit.privacy.budget import Budget
-from tacit.services.http_client import LinkFailed
+from tacit.services.http_clients import LinkFailed
 from tacit.services.rounds import AnnouncedRound
 from tests.support.service_worlds import (
     CLOSES,

@@ -13,7 +13,7 @@ import pytest
 from tacit.errors import Refused
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.proxy.store import ProxyPhase
-from tacit.services.http_client import LinkFailed
+from tacit.services.http_clients import LinkFailed
 from tacit.services.rounds import AnnouncedRound
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate, WrongTime
 from tests.support.service_worlds import (

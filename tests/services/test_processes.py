@@ -27,8 +27,7 @@ from tacit.gather.protocol.rounds import Round
 from tacit.gather.protocol.uploads import Upload, upload_size
 from tacit.privacy.budget import Budget
 from tacit.privacy.noise.distributions import DiscreteLaplace
-from tacit.services.device_client import HttpUploads, PublicKeys
-from tacit.services.http_client import HttpLink, HttpRounds, LinkFailed
+from tacit.services.http_clients import HttpLink, HttpRounds, HttpUploads, LinkFailed, PublicKeys
 from tacit.services.rounds import AnnouncedRound
 from tacit.services.signatures import Party
 from tacit.store.gather_proxy import SqlProxyStore

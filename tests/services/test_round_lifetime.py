@@ -15,8 +15,7 @@ from tacit.entropy import Simulation
 from tacit.errors import BadInput, NotYet
 from tacit.gather.proxy.store import ProxyPhase
 from tacit.privacy.budget import Budget
-from tacit.services.device_client import HttpUploads, PublicKeys
-from tacit.services.http_client import LinkFailed
+from tacit.services.http_clients import HttpUploads, LinkFailed, PublicKeys
 from tacit.services.problems import NotGranted
 from tacit.services.rounds import AnnouncedRound
 from tests.support.service_worlds import (

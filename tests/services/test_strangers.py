@@ -16,8 +16,8 @@ import pytest
 
 from tacit.errors import GatherError
 from tacit.gather.protocol.encoding import Refusal
-from tacit.services import http_client
-from tacit.services.http_client import HttpLink, LinkFailed
+from tacit.services import http_clients
+from tacit.services.http_clients import HttpLink, LinkFailed
 from tacit.services.rounds import AnnouncedRound
 from tacit.services.signatures import Party
 from tests.support.service_worlds import (
@@ -190,15 +190,15 @@ BEYOND = [
 
 @pytest.mark.parametrize("body", BEYOND, ids=["deep", "count", "now"])
 def test_an_answer_beyond_all_measure_is_an_answer_like_any_other(body: bytes) -> None:
-    assert http_client._title(http_client.HttpAnswer(502, {}, body)) == "status 502"
-    assert http_client._time_told(http_client.HttpAnswer(401, {}, body)) is None
-    assert isinstance(http_client.error_from_problem(body), GatherError)
+    assert http_clients._title(http_clients.HttpAnswer(502, {}, body)) == "status 502"
+    assert http_clients._time_told(http_clients.HttpAnswer(401, {}, body)) is None
+    assert isinstance(http_clients.error_from_problem(body), GatherError)
 
 
 @pytest.mark.parametrize("body", [DEEP, b"[1]", b'[{"task": "t"}]', b"1"], ids=["deep", "other", "part", "one"])
 def test_a_list_of_rounds_that_is_none_is_refused(
     world: World, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_client.SignedClient, "get", lambda *_: body)
+    monkeypatch.setattr(http_clients.SignedClient, "get", lambda *_: body)
     with pytest.raises(GatherError, match="expected a list of rounds"):
         world.operator().digest_of("t", 0)

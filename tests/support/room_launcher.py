@@ -15,7 +15,7 @@ from fractions import Fraction
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cli import main
-from tacit.services.room import launch, platform_run  # noqa: F401 (all that either party needs is loaded here)
+from tacit.services.room import operation, platform_run  # noqa: F401 (all that either party needs is loaded here)
 
 PATIENCE_SECONDS, STILL_RUNNING = 60, 1000
 

@@ -40,12 +40,13 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.noise.distributions import DiscreteLaplace
 from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
-from tacit.services.device_client import HttpUploads, PublicKeys
-from tacit.services.http_client import (
+from tacit.services.http_clients import (
     HttpLink,
     HttpOperator,
     HttpRounds,
+    HttpUploads,
     LinkFailed,
+    PublicKeys,
     SignedClient,
     error_from_problem,
     fetch,

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 def run_serve(args: argparse.Namespace) -> int:
     with extra_installed():
-        from tacit.services.room import launch
+        from tacit.services.room import operation
     from tacit.services.room import settings
 
-    launch.run_room(settings.load_room_settings(args.settings))
+    operation.run_room(settings.load_room_settings(args.settings))
     return 0
 
 
@@ -175,7 +175,7 @@ def progress_line(now: TrainingProgress) -> str:
 
 def run_runs(args: argparse.Namespace) -> int:
     from tacit.cleanroom.protocol.terms import format_time
-    from tacit.services.room.inspection import hand_back_run, held_runs
+    from tacit.services.room.operation import hand_back_run, held_runs
     from tacit.services.room.settings import load_room_settings
 
     settings = load_room_settings(args.settings)
@@ -259,7 +259,7 @@ def _say_once() -> Callable[[str], None]:
 
 def _of_room(path: Path) -> tuple[Terms, RemainingBudget | None, dict[str, Any]]:
     from tacit.services.room import settings
-    from tacit.services.room.inspection import inspect_room
+    from tacit.services.room.operation import inspect_room
 
     return inspect_room(settings.load_room_settings(path))
 

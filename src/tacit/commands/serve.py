@@ -169,7 +169,7 @@ def run_keys(args: argparse.Namespace) -> int:
             raise BadInput(f"--{name.replace('_', '-')}: expected 1 to 65535, got {getattr(args, name)}")
     with extra_installed():
         from tacit.entropy import Entropy
-        from tacit.services import trial
+        from tacit.services import settings as trial
 
         made = trial.write_trial(
             args.out, proxy_port=args.proxy_port, server_port=args.server_port, entropy=Entropy()

@@ -22,7 +22,7 @@ from tacit.errors import BadInput, GatherError, NotYet, TooFew
 if TYPE_CHECKING:
     from tacit.gather.protocol.messages import RoundResult
     from tacit.gather.protocol.rounds import Round
-    from tacit.services.http_client import HttpOperator
+    from tacit.services.http_clients import HttpOperator
     from tacit.services.round_file import PlannedRound
     from tacit.services.settings import Parties, PartySettings
     from tacit.store.gather_proxy import SqlProxyStore
@@ -258,7 +258,7 @@ def parties_beside(settings: Path, given: Path | None) -> Path:
 @contextmanager
 def _operator(settings: PartySettings, parties: Parties) -> Iterator[HttpOperator]:
     """Calls to the server as its operator; what fails on the way is said in one line."""
-    from tacit.services.http_client import ClocksDiffer, LinkFailed, OtherPartyFailed, open_client
+    from tacit.services.http_clients import ClocksDiffer, LinkFailed, OtherPartyFailed, open_client
     from tacit.services.launch import operator_client
 
     try:

@@ -1,16 +1,16 @@
 """The parties that run: each is an app made by a function, from one settings file.
 
-settings                          one TOML file per party, and parties.toml with what everybody may know
+settings                          one TOML file per party, parties.toml with what everybody may know, and
+                                  files, keys and secrets for trying both parties on one machine
 launch                            `proxy_app` and `server_app`, from `load_settings`; serves until asked to end
 proxy                             the proxy's app; proxy_intake takes uploads, proxy_driver settles rounds
 server                            the server's app: the proxy's jobs in, results out
-device_client                     a device uses `HttpUploads`
-http_client                       an operator uses `HttpOperator` (or `tacit serve open`), a proxy `HttpLink`
+http_clients                      a device uses `HttpUploads`, an operator `HttpOperator` (or `tacit serve
+                                  open`), a proxy `HttpLink`
 rounds, round_file                rounds as the parties announce them, and as an operator writes one down
 endpoints, signatures, problems   bounded and signed requests; errors as problem documents
 connections, connection_limits    a deadline per step, and who is closed when there are too many
 background, log                   health checks, retention; one line per error, without private values
-trial                             settings, keys and secrets for trying both parties on one machine
 room                              the clean room as two processes
 
 Over HTTP, with bodies in msgpack (the messages of `gather.protocol`) and problems in JSON (RFC 9457):
@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING
 from tacit.exports import front_door
 
 if TYPE_CHECKING:
-    from tacit.services.device_client import HttpUploads, PublicKeys
-    from tacit.services.http_client import HttpLink, HttpOperator
+    from tacit.services.http_clients import HttpLink, HttpOperator, HttpUploads, PublicKeys
     from tacit.services.launch import proxy_app, server_app
     from tacit.services.room.remote_room import RemoteRoom
     from tacit.services.settings import PartySettings, load_settings
@@ -40,8 +39,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
-            "device_client": "HttpUploads PublicKeys",
-            "http_client": "HttpLink HttpOperator",
+            "http_clients": "HttpLink HttpOperator HttpUploads PublicKeys",
             "launch": "proxy_app server_app",
             "room.remote_room": "RemoteRoom",
             "settings": "PartySettings load_settings",

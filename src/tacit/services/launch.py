@@ -30,7 +30,7 @@ from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
 from tacit.services.background import HealthCheck, has_free_disk
 from tacit.services.connections import http_protocol, parting_places, reserve_places
-from tacit.services.http_client import HttpLink, HttpOperator, HttpRounds, SignedClient, open_client
+from tacit.services.http_clients import HttpLink, HttpOperator, HttpRounds, SignedClient, open_client
 from tacit.services.log import configure_logging
 from tacit.services.problems import LOG
 from tacit.services.rounds import QuestionFiles

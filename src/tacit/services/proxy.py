@@ -40,7 +40,7 @@ from tacit.services.background import (
     store_checks,
 )
 from tacit.services.endpoints import Clock, bytes_from_path, read_body, signed_endpoint, stream_in_pieces
-from tacit.services.http_client import MSGPACK
+from tacit.services.http_clients import MSGPACK
 from tacit.services.problems import HANDLERS, CatchAllMiddleware
 from tacit.services.proxy_driver import LinkState, RoundDriver, Timer
 from tacit.services.proxy_intake import Intake, UnsettledRounds

@@ -26,7 +26,7 @@ from tacit.gather.protocol.rounds import Round
 from tacit.gather.proxy.party import Proxy, ServerLink, drive
 from tacit.gather.proxy.store import ProxyPhase, ProxyStore
 from tacit.services.endpoints import Clock
-from tacit.services.http_client import LinkFailed
+from tacit.services.http_clients import LinkFailed
 from tacit.services.log import error_line
 from tacit.services.problems import LOG
 from tacit.services.proxy_intake import SETTLED, UnsettledRounds

@@ -42,7 +42,7 @@ from tacit.services.endpoints import (
     signed_endpoint,
     stream_in_pieces,
 )
-from tacit.services.http_client import MSGPACK, ClocksDiffer, LinkFailed
+from tacit.services.http_clients import MSGPACK, ClocksDiffer, LinkFailed
 from tacit.services.problems import HANDLERS, CatchAllMiddleware, OtherPartyUnreachable
 from tacit.services.rounds import AnnouncedRound, LedgerAccounts, expect_granted
 from tacit.services.signatures import SIGNATURE, RequestGate

@@ -21,7 +21,7 @@ from tacit.cleanroom.protocol.slabs import Slab, encode_slab
 from tacit.data.generators.conversions import FIELD_NAMES
 from tacit.data.generators.worlds import GeneratedRows
 from tacit.privacy.randomness import WordSource
-from tacit.services.room.launch import open_room
+from tacit.services.room.operation import open_room
 from tacit.services.room.settings import load_room_settings
 from tacit_lab.bench import cleanroom, cleanroom_costs, cleanroom_runs
 from tacit_lab.bench.cleanroom import PARTS

@@ -24,9 +24,9 @@ from tacit.cleanroom.protocol.signatures import private_key
 from tacit.cli import main
 from tacit.entropy import Entropy
 from tacit.errors import AuditBroken, BadInput, RoomError, RoomRefused
-from tacit.services.room import inspection, trial
+from tacit.services.room import operation, trial
 from tacit.services.room.keys import CertificateAuthority, check_key_pair
-from tacit.services.room.launch import open_room
+from tacit.services.room.operation import open_room
 from tacit.services.room.receipts import read_agreement
 from tacit.services.room.remote_room import RemoteRoom
 from tacit.services.room.service import error_from_status
@@ -252,14 +252,14 @@ def test_a_log_is_verified_across_portions(folder: Path, monkeypatch: pytest.Mon
     for _ in range(5):
         with pytest.raises(RoomRefused):
             room.describe(peer="somebody", now=NOW)
-    monkeypatch.setattr(inspection, "ENTRIES_PER_PORTION", 2)
+    monkeypatch.setattr(operation, "ENTRIES_PER_PORTION", 2)
     store = SqlRoomStore.open(settings.store, witness=settings.room_witness)
-    assert inspection.verify_stored_log(store).sequence == 6
+    assert operation.verify_stored_log(store).sequence == 6
     with sqlite3.connect(settings.store) as connection:
         connection.execute("DELETE FROM room_entries WHERE sequence IN (3, 4)")  # a portion, whole
     connection.close()
     with pytest.raises(AuditBroken, match="entry 3"):
-        inspection.verify_stored_log(store)
+        operation.verify_stored_log(store)
 
 
 @pytest.mark.parametrize(

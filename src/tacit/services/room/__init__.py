@@ -3,8 +3,7 @@
     keys           certificates and all key files of a collaboration: who holds which
     settings       room.toml and platform.toml
     service        the room's methods as gRPC handlers: deadlines, limits, refusals as statuses
-    launch         from room.toml to a room that listens until it is asked to end
-    inspection     a room's own store, read for its operator
+    operation      from room.toml to a room that listens until it is asked to end; its store, for its operator
     remote_room    RemoteRoom: the platform's link to a room, which counts bytes and tries again
     receipts       the agreement's file, and the receipts that a platform keeps
     platform_run   a platform's run through a room, by the agreement's mode
