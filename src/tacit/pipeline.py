@@ -24,7 +24,7 @@ from tacit.bill.charges import Charges, charge
 from tacit.cleanroom.in_process import room_in_process
 from tacit.cleanroom.model.learning import LearnSettings, predict, pretrain, tune_adapter
 from tacit.cleanroom.model.network import ConversionModel
-from tacit.cleanroom.platform.plans import AdapterPlan
+from tacit.cleanroom.platform.steps import AdapterPlan
 from tacit.cleanroom.platform.training import train_adapter
 from tacit.cleanroom.protocol.tokens import token_key, tokens
 from tacit.cleanroom.room.store import RoomLedger

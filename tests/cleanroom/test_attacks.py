@@ -30,12 +30,12 @@ from tacit.cleanroom.attacks.probes import StepQuestion, matrix_derivatives
 from tacit.cleanroom.attacks.suite import Attack
 from tacit.cleanroom.attacks.unsafe_targets import PublishedProtocol, fresh_flip_room
 from tacit.cleanroom.protocol.derivatives import Derivatives
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.modes import Mode, NoiseLaw
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.room import payment, sums
 from tacit.cleanroom.room.labels import has_repeats
 from tacit.cleanroom.room.mechanism import clip_factors
-from tacit.cleanroom.room.memory_store import _Transaction
+from tacit.cleanroom.room.store import _Transaction
 from tacit.cli import main
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused

@@ -16,7 +16,7 @@ from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.model.settings import ModelSettings
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.cleanroom.protocol.terms import Terms
-from tacit.cleanroom.room.memory_store import MemoryRoomStore
+from tacit.cleanroom.room.store import MemoryRoomStore
 from tacit.entropy import Simulation
 
 torch.set_num_threads(1)  # tests run beside each other: more threads than cores wait for one another

@@ -12,10 +12,10 @@ from tacit.cleanroom.protocol.agreement import Agreement
 from tacit.cleanroom.protocol.answers import BeginAnswer
 from tacit.cleanroom.protocol.codecs import codec_named
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss
 from tacit.cleanroom.protocol.modes import Mode, Signer
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import (
     BeginRequest,
     LabelsRequest,
@@ -34,8 +34,8 @@ from tacit.cleanroom.protocol.slabs import (
 )
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
+from tacit.cleanroom.room.store import MemoryRoomStore
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import RoomRefused
 from tacit.memory_ledger import MemoryLedger

@@ -269,7 +269,7 @@ def _receipts(files: Whole) -> Kind:
 
 
 def _labels(files: Whole, name: str) -> Kind:
-    from tacit.cleanroom.room.labels_file import read_labels
+    from tacit.cleanroom.room.labels import read_labels
 
     place = files.room / "room" / name
     return Kind(place, lambda: read_labels(place, "click_id", ["conversion"], b"k" * 32))

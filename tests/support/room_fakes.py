@@ -19,9 +19,9 @@ from tacit.cleanroom.protocol.answers import (
     StepAnswer,
 )
 from tacit.cleanroom.protocol.audit_log import AuditEntry, next_entry
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import RoomRefused

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from tacit.cleanroom.model.examples import ConversionExamples
     from tacit.cleanroom.model.learning import LearnSettings, predict, pretrain
     from tacit.cleanroom.model.network import ConversionModel
-    from tacit.cleanroom.platform.link import RoomLink
-    from tacit.cleanroom.platform.plans import AdapterPlan
     from tacit.cleanroom.platform.released_labels import train_on_released
     from tacit.cleanroom.platform.statistic import fit_statistic
+    from tacit.cleanroom.platform.steps import AdapterPlan
     from tacit.cleanroom.platform.training import train_adapter
     from tacit.cleanroom.protocol.agreement import Agreement, loosened_fields
     from tacit.cleanroom.protocol.modes import (
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         posterior_of_positive,
         terms_statement,
     )
+    from tacit.cleanroom.protocol.requests import RoomLink
     from tacit.cleanroom.protocol.signatures import new_key, public_key
     from tacit.cleanroom.protocol.terms import Terms, terms_from_toml
     from tacit.cleanroom.protocol.tokens import token_key, tokens
@@ -45,13 +45,13 @@ else:
             "model.examples": "ConversionExamples",
             "model.learning": "LearnSettings predict pretrain",
             "model.network": "ConversionModel",
-            "platform.link": "RoomLink",
-            "platform.plans": "AdapterPlan",
             "platform.released_labels": "train_on_released",
             "platform.statistic": "fit_statistic",
+            "platform.steps": "AdapterPlan",
             "platform.training": "train_adapter",
             "protocol.agreement": "Agreement loosened_fields",
             "protocol.modes": "Join Mode NoiseLaw Signer best_advantage posterior_of_positive terms_statement",
+            "protocol.requests": "RoomLink",
             "protocol.signatures": "new_key public_key",
             "protocol.terms": "Terms terms_from_toml",
             "protocol.tokens": "token_key tokens",

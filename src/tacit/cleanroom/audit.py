@@ -18,8 +18,8 @@ from tacit.arrays import Floats
 from tacit.cleanroom.attacks.defended_room import DefendedRoom, Protection
 from tacit.cleanroom.attacks.game import AttackWorld, record_tokens
 from tacit.cleanroom.attacks.probes import read_slopes
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.modes import Mode, NoiseLaw, terms_release
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import Purpose
 from tacit.cleanroom.protocol.terms import MOST_EPSILON
 from tacit.errors import RoomRefused

@@ -27,9 +27,8 @@ from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, Stati
 from tacit.cleanroom.protocol.signatures import new_key, public_key
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
-from tacit.cleanroom.room.store import RoomLedger
+from tacit.cleanroom.room.store import MemoryRoomStore, RoomLedger
 from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.randomness import Source
@@ -39,8 +38,8 @@ USUAL_DELTA = Fraction(1, 10**6)
 
 @dataclass(frozen=True, eq=False)
 class InProcessRoom:
-    """A `platform.link.RoomLink` to a room that is held here. `peer` is the platform's name, as its certificate
-    would say; `clock` gives whole Unix seconds.
+    """A `protocol.requests.RoomLink` to a room that is held here. `peer` is the platform's name, as its
+    certificate would say; `clock` gives whole Unix seconds.
 
     Requests and answers pass through their spelling, so that what a network would refuse is refused here too.
     """

@@ -28,13 +28,13 @@ from tacit.cleanroom.model.examples import ConversionExamples
 from tacit.cleanroom.model.learning import LearnSettings, predict, pretrain
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.model.settings import ModelSettings
-from tacit.cleanroom.platform.link import RoomLink
-from tacit.cleanroom.platform.plans import AdapterPlan
+from tacit.cleanroom.platform.steps import AdapterPlan
 from tacit.cleanroom.platform.training import AdapterRunSummary, train_adapter
 from tacit.cleanroom.protocol import signatures
 from tacit.cleanroom.protocol.agreement import Agreement
 from tacit.cleanroom.protocol.losses import Loss
 from tacit.cleanroom.protocol.modes import Signer
+from tacit.cleanroom.protocol.requests import RoomLink
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.protocol.tokens import KEY_BYTES, token_key, tokens
 from tacit.data.encoding.fingerprints import key_fingerprints as fingerprints

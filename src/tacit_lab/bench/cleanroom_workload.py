@@ -21,7 +21,7 @@ from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.examples import Batch
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.model.settings import SPEED_SETTINGS, ModelSettings
-from tacit.cleanroom.platform.slab_encoding import step_slabs
+from tacit.cleanroom.platform.steps import step_slabs
 from tacit.cleanroom.protocol.answers import StepAnswer
 from tacit.cleanroom.protocol.codecs import codec_named
 from tacit.cleanroom.protocol.layout import ParameterLayout

@@ -13,9 +13,9 @@ from tacit.cleanroom.platform.cost_estimate import (
     estimate_training,
     sample_cost,
 )
-from tacit.cleanroom.platform.plans import AdapterPlan
 from tacit.cleanroom.platform.released_labels import ask_for_labels
 from tacit.cleanroom.platform.statistic import fit_statistic
+from tacit.cleanroom.platform.steps import AdapterPlan
 from tacit.cleanroom.platform.training import train_adapter
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.errors import BadInput

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from tacit.cleanroom.platform import training
 from tacit.cleanroom.platform import training as checkpoints
-from tacit.cleanroom.platform.optimizer import AdapterDescent, Optimizer
-from tacit.cleanroom.platform.plans import AdapterPlan
+from tacit.cleanroom.platform.steps import AdapterDescent, AdapterPlan, Optimizer
 from tacit.cleanroom.platform.training import AdapterRunSummary, RunState, train_adapter
 from tacit.cleanroom.protocol.answers import AuditReceipt, StepAnswer
 from tacit.cleanroom.protocol.modes import Mode

@@ -15,9 +15,8 @@ from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.learning import LearnSettings, tune_adapter
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.platform.metrics import ask_metrics
-from tacit.cleanroom.platform.optimizer import project_gradient
-from tacit.cleanroom.platform.plans import AdapterPlan, step_rows, steps_per_epoch
 from tacit.cleanroom.platform.released_labels import ask_for_labels, train_on_released
+from tacit.cleanroom.platform.steps import AdapterPlan, project_gradient, step_rows, steps_per_epoch
 from tacit.cleanroom.platform.training import TrainingProgress, train_adapter
 from tacit.cleanroom.protocol.answers import StepAnswer
 from tacit.cleanroom.protocol.audit_log import check_receipt, verify_log

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tacit.cleanroom.protocol import signatures
 from tacit.cleanroom.protocol.agreement import ALLOWS_MORE, Agreement, AgreementStep, loosened_fields
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.modes import Signer
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, RoomRefused

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from tacit.arrays import Floats32
 from tacit.cleanroom.protocol.codecs import CODECS, codec_named
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import MOST_VALUE
+from tacit.cleanroom.protocol.encoding import MOST_VALUE, Refusal
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.precisions import Int8
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, RoomRefused
 

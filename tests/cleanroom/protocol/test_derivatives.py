@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.layout import MOST_BLOCKS, ParameterBlock, ParameterLayout
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.errors import BadInput, RoomRefused
 
 LAYOUT = ParameterLayout(

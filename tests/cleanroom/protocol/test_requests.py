@@ -24,9 +24,9 @@ from tacit.cleanroom.protocol.answers import (
     StatisticAnswer,
     StepAnswer,
 )
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import (
     BeginRequest,
     LabelsRequest,

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from tacit.cleanroom.protocol.codecs import CODECS, codec_named
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES
+from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, Refusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
 from tacit.cleanroom.protocol.slabs import (
     SLAB_BYTES,

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tacit.cleanroom.protocol.agreement import Agreement, AgreementStep
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.modes import Mode, Signer, budget_summary, statement_after
-from tacit.cleanroom.protocol.refusals import Refusal
-from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.payment import budget_line, release_name
+from tacit.cleanroom.room.store import MemoryRoomStore
 from tacit.errors import BadInput, RoomError
 from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.budget import Budget

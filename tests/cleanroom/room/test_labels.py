@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
 from tacit.cleanroom.protocol.tokens import token_key, tokens
-from tacit.cleanroom.room.labels import LabelTable, has_repeats
-from tacit.cleanroom.room.labels_file import read_labels
+from tacit.cleanroom.room.labels import LabelTable, has_repeats, read_labels
 from tacit.data.encoding.fingerprints import key_fingerprints
 from tacit.errors import BadInput
 from tests.support.cleanroom_rooms import SECRET, some_table, some_tokens

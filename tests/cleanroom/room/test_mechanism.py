@@ -13,9 +13,9 @@ from scipy.stats import kstest
 from tacit.cleanroom.protocol import derivatives as norms
 from tacit.cleanroom.protocol.codecs import codec_named
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.modes import Mode, NoiseLaw
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import Purpose
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room import mechanism

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from tacit.cleanroom.protocol.audit_log import check_receipt, verify_log
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.modes import Signer
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.room import quotas, sums
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
-from tacit.cleanroom.room.store import REFUSALS_A_MINUTE
+from tacit.cleanroom.room.store import REFUSALS_A_MINUTE, MemoryRoomStore
 from tacit.errors import RoomRefused
 from tacit.memory_ledger import MemoryLedger
 from tests.support.cleanroom_rooms import (

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES
+from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, Refusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import StepRequest
 from tacit.cleanroom.room import sums
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
+from tacit.cleanroom.room.store import MemoryRoomStore
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
 from tacit.memory_ledger import MemoryLedger

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.losses import Loss
 from tacit.cleanroom.protocol.modes import Join, Mode, Signer
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.protocol.tokens import PointMask, answer_points
 from tacit.cleanroom.room.labels import LabelTable, flipped_labels
-from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.payment import agreed_budget
+from tacit.cleanroom.room.store import MemoryRoomStore
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
 from tacit.memory_ledger import MemoryLedger

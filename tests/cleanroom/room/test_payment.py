@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.cleanroom.protocol.agreement import Agreement, loosened_fields
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.modes import Mode, Signer
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.active_terms import activate_terms, adopt_agreement, store_identity
 from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.payment import (
     agreed_budget,
@@ -29,6 +28,7 @@ from tacit.cleanroom.room.payment import (
     release_ledger_key,
     release_name,
 )
+from tacit.cleanroom.room.store import MemoryRoomStore
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
 from tacit.memory_ledger import MemoryLedger

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.cleanroom.platform.plans import AdapterPlan
+from tacit.cleanroom.platform.steps import AdapterPlan
 from tacit.cleanroom.platform.training import AdapterRunSummary, train_adapter
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.modes import Mode
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.room import quotas
-from tacit.cleanroom.room.memory_store import MemoryRoomStore, _Transaction
 from tacit.cleanroom.room.party import Room
-from tacit.cleanroom.room.store import RoomStore
+from tacit.cleanroom.room.store import MemoryRoomStore, RoomStore, _Transaction
 from tacit.errors import BadInput, RoomRefused
 from tacit.store.room import SqlRoomStore
 from tests.support.cleanroom_platform_world import model, world

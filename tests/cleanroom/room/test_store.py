@@ -17,11 +17,10 @@ import numpy as np
 import pytest
 
 from tacit.cleanroom.protocol.audit_log import next_entry, verify_log
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.modes import Mode
-from tacit.cleanroom.protocol.refusals import Refusal
-from tacit.cleanroom.room.memory_store import MemoryRoomStore
 from tacit.cleanroom.room.payment import budget_line, release_ledger_key, release_name
-from tacit.cleanroom.room.store import StoredAnswer
+from tacit.cleanroom.room.store import MemoryRoomStore, StoredAnswer
 from tacit.errors import BadInput, RoomError, RoomRefused
 from tacit.privacy.ledger.chain import START
 from tacit.store.ledger import LedgerStore

@@ -16,7 +16,7 @@ from tacit.cleanroom.attacks.game import AttackWorld
 from tacit.cleanroom.attacks.probes import Logits, Tokens
 from tacit.cleanroom.attacks.probes import StepQuestion as AskedStep
 from tacit.cleanroom.attacks.unsafe_targets import PublishedProtocol
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
 from tacit_lab.studies.cleanroom import attacks, codecs, labels, modes, ranks

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tacit.cleanroom.in_process import room_in_process
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.entropy import Simulation
 from tacit.services.room.service import RoomParty, RoomService
 from tacit.services.room.settings import RoomPace

@@ -13,8 +13,7 @@ from threading import Event
 import grpc
 import pytest
 
-from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, Refusal
 from tacit.errors import RoomError, RoomRefused
 from tacit.services.room.keys import CertificateAuthority
 from tacit.services.room.settings import RoomPace, TlsIdentity

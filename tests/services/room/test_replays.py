@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.cleanroom.protocol.audit_log import verify_log
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.room.party import Room
 from tacit.errors import RoomRefused
 from tacit.services.room.keys import CertificateAuthority

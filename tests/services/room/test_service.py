@@ -15,11 +15,11 @@ from typing import cast
 import numpy as np
 import pytest
 
-from tacit.cleanroom.platform.plans import AdapterPlan
+from tacit.cleanroom.platform.steps import AdapterPlan
 from tacit.cleanroom.protocol.answers import StepAnswer
 from tacit.cleanroom.protocol.audit_log import answer_hash, sign_receipt, verify_log
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.modes import Mode
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import LabelsRequest, Purpose, StatisticRequest
 from tacit.cleanroom.protocol.signatures import new_key, public_key
 from tacit.cleanroom.protocol.tokens import POINT_BYTES, TOKEN_BYTES

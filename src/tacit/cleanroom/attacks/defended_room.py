@@ -29,10 +29,9 @@ from tacit.cleanroom.attacks.probes import (
 from tacit.cleanroom.in_process import USUAL_DELTA, room_in_process
 from tacit.cleanroom.protocol.agreement import Agreement
 from tacit.cleanroom.protocol.codecs import codec_named
-from tacit.cleanroom.protocol.encoding import MOST_SENT
+from tacit.cleanroom.protocol.encoding import MOST_SENT, Refusal
 from tacit.cleanroom.protocol.losses import Loss, slopes
 from tacit.cleanroom.protocol.modes import Mode, NoiseLaw, Signer
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import LabelsRequest, Purpose, StatisticRequest, StepRequest
 from tacit.cleanroom.protocol.signatures import PrivateKey, new_key
 from tacit.cleanroom.protocol.slabs import (

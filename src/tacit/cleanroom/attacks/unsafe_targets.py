@@ -19,9 +19,9 @@ from tacit.arrays import Floats
 from tacit.cleanroom.attacks.careless_attacks import AMENDMENT_SLACK
 from tacit.cleanroom.attacks.game import AttackWorld, Labels, Records, record_tokens
 from tacit.cleanroom.attacks.probes import Logits, StepQuestion, Tokens
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.losses import Loss, losses, slopes
 from tacit.cleanroom.protocol.modes import gaussian_multiplier
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.room.labels import LabelTable
 from tacit.errors import RoomRefused
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES, FlipKey, flip_labels, flip_tokens

@@ -17,8 +17,7 @@ import numpy as np
 from tacit import expect
 from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.network import ConversionModel
-from tacit.cleanroom.platform.plans import AdapterPlan, steps_per_epoch
-from tacit.cleanroom.platform.slab_encoding import ExampleRows, step_slabs
+from tacit.cleanroom.platform.steps import AdapterPlan, ExampleRows, step_slabs, steps_per_epoch
 from tacit.cleanroom.protocol.answers import AuditReceipt, StepAnswer
 from tacit.cleanroom.protocol.codecs import codec_named
 from tacit.cleanroom.protocol.encoding import SECTION_BYTES

@@ -25,9 +25,8 @@ from scipy.special import expit, ndtri
 
 from tacit import expect
 from tacit.arrays import Floats
-from tacit.cleanroom.platform.link import RoomLink
-from tacit.cleanroom.platform.slab_encoding import Tokens, statistic_slabs
-from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
+from tacit.cleanroom.platform.steps import Tokens, statistic_slabs
+from tacit.cleanroom.protocol.requests import Purpose, RoomLink, StatisticRequest
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput
 from tacit.train.evaluation.intervals import LEVEL, IntervalScale, MeasuredValue, symmetric_interval

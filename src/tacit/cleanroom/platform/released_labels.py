@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from tacit.cleanroom.model.examples import ConversionExamples
 from tacit.cleanroom.model.learning import LearningProgress, tune_adapter
 from tacit.cleanroom.model.network import ConversionModel
-from tacit.cleanroom.platform.link import RoomLink
-from tacit.cleanroom.platform.plans import AdapterPlan
-from tacit.cleanroom.platform.slab_encoding import Tokens, token_slabs
+from tacit.cleanroom.platform.steps import AdapterPlan, Tokens, token_slabs
 from tacit.cleanroom.protocol.answers import AuditReceipt
 from tacit.cleanroom.protocol.modes import Mode, statement_after
-from tacit.cleanroom.protocol.requests import LabelsRequest
+from tacit.cleanroom.protocol.requests import LabelsRequest, RoomLink
 from tacit.errors import BadInput
 from tacit.privacy.statement import PrivacyStatement
 

@@ -28,13 +28,12 @@ from tacit import expect
 from tacit.arrays import Floats32
 from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.network import ConversionModel
-from tacit.cleanroom.platform.link import RoomLink
 from tacit.cleanroom.platform.noisy_ridge import EffectPrior, StatisticInputs, fit_effects
-from tacit.cleanroom.platform.slab_encoding import ExampleRows, Tokens, statistic_slabs
+from tacit.cleanroom.platform.steps import ExampleRows, Tokens, statistic_slabs
 from tacit.cleanroom.protocol.answers import AuditReceipt
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.modes import Mode, statement_after
-from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
+from tacit.cleanroom.protocol.requests import Purpose, RoomLink, StatisticRequest
 from tacit.errors import BadInput
 from tacit.expect import RECORD_FAULTS
 from tacit.files import parse_json, write_atomically

@@ -29,21 +29,23 @@ from tacit.arrays import Floats32
 from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.platform import metrics
-from tacit.cleanroom.platform.link import RoomLink
-from tacit.cleanroom.platform.optimizer import AdapterDescent, project_gradient
-from tacit.cleanroom.platform.plans import AdapterPlan, step_rows, steps_per_epoch
-from tacit.cleanroom.platform.slab_encoding import (
+from tacit.cleanroom.platform.steps import (
+    AdapterDescent,
+    AdapterPlan,
     ExampleRows,
     Tokens,
     decoded_derivatives,
+    project_gradient,
+    step_rows,
     step_slabs,
+    steps_per_epoch,
     token_slabs,
 )
 from tacit.cleanroom.protocol import encoding
 from tacit.cleanroom.protocol.answers import AuditReceipt, RemainingBudget, RoomDescription
 from tacit.cleanroom.protocol.codecs import codec_named
 from tacit.cleanroom.protocol.modes import Mode, statement_after
-from tacit.cleanroom.protocol.requests import BeginRequest, StepRequest
+from tacit.cleanroom.protocol.requests import BeginRequest, RoomLink, StepRequest
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput
 from tacit.expect import RECORD_FAULTS

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tacit.cleanroom.protocol import signatures as signing
-from tacit.cleanroom.protocol.encoding import canonical_json, read_canonical_json
+from tacit.cleanroom.protocol.encoding import Refusal, canonical_json, read_canonical_json
 from tacit.cleanroom.protocol.modes import Signer
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.signatures import PrivateKey, is_signed
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput, RoomRefused

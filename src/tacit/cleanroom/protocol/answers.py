@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol import encoding
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.requests import LabelsRequest, StatisticRequest, StepRequest
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput, RoomRefused

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from tacit.arrays import Floats32
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import Reader, expect_sendable, refuse_out_of_range
+from tacit.cleanroom.protocol.encoding import Reader, Refusal, expect_sendable, refuse_out_of_range
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.precisions import Fp32, read_levels, read_scales, round_rows, scales_for, uniforms
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.errors import RoomRefused
 from tacit.privacy.randomness import WordSource
 

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol.baseline_codecs import PowerSgd, Qsgd, TopShare
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import Reader
+from tacit.cleanroom.protocol.encoding import Reader, Refusal
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.precisions import Bf16, Fp32, Int8, Precision
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.errors import BadInput, RoomRefused
 from tacit.privacy.randomness import WordSource
 

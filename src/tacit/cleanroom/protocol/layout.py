@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol import encoding
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.errors import BadInput, RoomRefused
 
 MOST_BLOCKS = 4096

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.arrays import Floats32
-from tacit.cleanroom.protocol.encoding import MOST_VALUE, Reader, expect_sendable, refuse_out_of_range
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import MOST_VALUE, Reader, Refusal, expect_sendable, refuse_out_of_range
 from tacit.errors import RoomRefused
 from tacit.privacy.randomness import WordSource
 

@@ -1,18 +1,29 @@
-"""Requests of the platform: what it asks before any example is sent. Small, canonical, each with a digest."""
+"""Requests of the platform: small, canonical, each with a digest; and the link to a room that takes them."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from tacit.cleanroom.protocol import encoding
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.layout import ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.errors import BadInput, RoomRefused
 from tacit.expect import Choice
+
+if TYPE_CHECKING:  # answers name the requests that they are for
+    from tacit.cleanroom.protocol.answers import (
+        BeginAnswer,
+        LabelsAnswer,
+        RoomDescription,
+        StatisticAnswer,
+        StepAnswer,
+    )
+    from tacit.cleanroom.protocol.audit_log import AuditEntry
 
 MOST_ROWS = 2**31
 MOST_CELLS = 2**24
@@ -177,3 +188,21 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Choice):
         return value.value
     return value.as_json() if isinstance(value, ParameterLayout) else value
+
+
+class RoomLink(Protocol):
+    """What the platform may ask of a room, be it in the same process or behind a network.
+
+    Every call may raise `RoomRefused`, after which nothing has changed in the room.
+
+    Slabs can be iterated again and are then the very same bytes, so that a link may repeat a call whose answer
+    was lost: the room counts a repeated call once.
+    """
+
+    def describe(self) -> RoomDescription: ...
+    def step(self, request: StepRequest, slabs: Iterable[bytes]) -> StepAnswer: ...
+    def statistic(self, request: StatisticRequest, slabs: Iterable[bytes]) -> StatisticAnswer: ...
+    def labels(self, request: LabelsRequest, slabs: Iterable[bytes]) -> LabelsAnswer: ...
+    def begin(self, request: BeginRequest, slabs: Iterable[bytes]) -> BeginAnswer: ...
+    def exchange(self, points: bytes | None) -> bytes: ...
+    def audit(self, after: int) -> list[AuditEntry]: ...

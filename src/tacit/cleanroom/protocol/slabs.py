@@ -17,12 +17,12 @@ from tacit.cleanroom.protocol.derivatives import BlockDerivatives
 from tacit.cleanroom.protocol.encoding import (
     MOST_MESSAGE_BYTES,
     Reader,
+    Refusal,
     expect_sendable,
     join_sections,
     refuse_out_of_range,
 )
 from tacit.cleanroom.protocol.layout import ParameterLayout
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import StatisticRequest
 from tacit.errors import BadInput, RoomRefused
 from tacit.privacy.randomness import WordSource

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.errors import BadInput, RoomRefused
 from tacit.privacy.randomness import Source
 

@@ -2,12 +2,12 @@
 
 `party`           the room itself: every question, its answer, and what happens before it may leave
 `active_terms`    the agreement in force: history, labels, and how tokens lead to records
-`labels`          the table of labels by record, and labels flipped once; `labels_file` reads one
+`labels`          the table of labels by record, and labels flipped once; reads an advertiser's file
 `sums`            checks of a request by the terms, and the streamed sums: steps, statistics, metrics, labels
 `mechanism`       clipping, sensitivity in floating point, noise on a grid; `noise_samplers` draws it
 `quotas`          releases that a run sets aside, and the count of each release
 `payment`         what a release is charged as, and what the ledger may pay for
-`store`           Protocols of what is kept, and the audit log; `memory_store` is for tests and studies
+`store`           Protocols of what is kept, and the audit log; a store in memory, for studies
 
 Nothing here imports torch: a room runs without it.
 """

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol.agreement import Agreement
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.modes import Join
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.protocol.tokens import (
     POINT_BYTES,

@@ -15,9 +15,9 @@ import numpy as np
 
 from tacit.arrays import Floats
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Derivatives
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.layout import ParameterLayout
 from tacit.cleanroom.protocol.modes import NoiseLaw
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.noise_samplers import gaussian_steps, laplace_steps

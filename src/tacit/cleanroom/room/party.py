@@ -22,7 +22,7 @@ from tacit.cleanroom.protocol.answers import (
 )
 from tacit.cleanroom.protocol.audit_log import AuditEntry, answer_hash
 from tacit.cleanroom.protocol.codecs import codec_named
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.cleanroom.protocol.signatures import PrivateKey, public_key
 from tacit.cleanroom.protocol.slabs import decode_slab, decode_statistic_slab, decode_token_slab

@@ -14,9 +14,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 from tacit.cleanroom.protocol.agreement import Agreement, AgreementStep, loosened_fields
-from tacit.cleanroom.protocol.encoding import canonical_json
+from tacit.cleanroom.protocol.encoding import Refusal, canonical_json
 from tacit.cleanroom.protocol.modes import RECORD, RELATION
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.store import ReadTransaction, RoomLedger, RoomStore, WriteTransaction
 from tacit.entropy import draw_token

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.cleanroom.protocol.encoding import canonical_json
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import Refusal, canonical_json
 from tacit.cleanroom.protocol.requests import BeginRequest
 from tacit.cleanroom.room.active_terms import ActiveTerms
 from tacit.cleanroom.room.labels import Records

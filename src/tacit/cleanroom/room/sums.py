@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.arrays import Floats
-from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES
+from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, Refusal
 from tacit.cleanroom.protocol.losses import Loss, slopes
 from tacit.cleanroom.protocol.modes import Mode
-from tacit.cleanroom.protocol.refusals import Refusal
 from tacit.cleanroom.protocol.requests import (
     BeginRequest,
     LabelsRequest,

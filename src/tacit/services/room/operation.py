@@ -23,8 +23,7 @@ from tacit.cleanroom.protocol.signatures import private_key
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.protocol.tokens import token_key
 from tacit.cleanroom.room import quotas
-from tacit.cleanroom.room.labels import LabelTable
-from tacit.cleanroom.room.labels_file import read_labels
+from tacit.cleanroom.room.labels import LabelTable, read_labels
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.payment import budget_line, release_name
 from tacit.cleanroom.room.quotas import RunQuota

@@ -25,13 +25,13 @@ from tacit.cleanroom.platform.cost_estimate import (
     estimate_training,
     sample_cost,
 )
-from tacit.cleanroom.platform.link import RoomLink
 from tacit.cleanroom.platform.metrics import RoomMetrics
-from tacit.cleanroom.platform.plans import AdapterPlan
 from tacit.cleanroom.platform.released_labels import train_on_released
 from tacit.cleanroom.platform.statistic import DIRECTIONS, FieldCells, field_values, fit_statistic
+from tacit.cleanroom.platform.steps import AdapterPlan
 from tacit.cleanroom.platform.training import TrainingWatch, train_adapter
 from tacit.cleanroom.protocol.modes import Join, Mode
+from tacit.cleanroom.protocol.requests import RoomLink
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.protocol.tokens import POINT_BYTES, PointMask, answer_points, token_key, tokens
 from tacit.config import error_prefix

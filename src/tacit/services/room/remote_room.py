@@ -14,7 +14,6 @@ from typing import Any
 
 import grpc
 
-from tacit.cleanroom.platform.link import RoomLink
 from tacit.cleanroom.protocol.answers import (
     BeginAnswer,
     LabelsAnswer,
@@ -24,7 +23,13 @@ from tacit.cleanroom.protocol.answers import (
 )
 from tacit.cleanroom.protocol.audit_log import AuditEntry, answer_hash, check_receipt, verify_log
 from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES
-from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
+from tacit.cleanroom.protocol.requests import (
+    BeginRequest,
+    LabelsRequest,
+    RoomLink,
+    StatisticRequest,
+    StepRequest,
+)
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import AuditBroken, BadInput, RoomError
 from tacit.expect import RECORD_FAULTS

@@ -24,8 +24,7 @@ from tacit.cleanroom.protocol.answers import (
     StepAnswer,
 )
 from tacit.cleanroom.protocol.audit_log import AuditEntry
-from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES
-from tacit.cleanroom.protocol.refusals import Refusal
+from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, Refusal
 from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.errors import RoomError, RoomRefused, TacitError
 from tacit.expect import RECORD_FAULTS

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tacit.cleanroom.model.examples import ConversionExamples
     from tacit.cleanroom.model.learning import LearnSettings
     from tacit.cleanroom.model.network import ConversionModel
-    from tacit.cleanroom.platform.plans import AdapterPlan
+    from tacit.cleanroom.platform.steps import AdapterPlan
     from tacit.privacy.calibration import CalibrationMemory
 
 PAPER = "Li et al., Privacy Preserving Conversion Modeling in Data Clean Room (RecSys 2024)"
@@ -129,8 +129,7 @@ def room_terms(arm: TuningArm) -> dict[str, Any]:
 
 
 def adapter_plan(arm: TuningArm, work: ScaleWork, seed: int) -> AdapterPlan:
-    from tacit.cleanroom.platform.optimizer import Optimizer
-    from tacit.cleanroom.platform.plans import AdapterPlan
+    from tacit.cleanroom.platform.steps import AdapterPlan, Optimizer
     from tacit.cleanroom.protocol.losses import Loss
 
     if arm.mode == "noised":  # plain descent: Adam would turn noise into steps of full length

@@ -1,0 +1,343 @@
+"""Steps through a room: a run's plan, the rows and bytes of each step, and what its answer does to the adapter.
+
+A plan has the settings of a run, the defaults that suit each mode, and the rows of every step. What a call
+sends is encoded as slabs that can be iterated again: the same bytes, and never all at once. Rounding at random
+draws from `Simulation(f"{run} {number} {slab}")`. It hides nothing and need not: it only has to be unbiased,
+and the same when a step is repeated, so that the room sees a repetition as one.
+
+The optimizers, Adam and plain descent on one flat vector, are small, in NumPy, and their state is easy to keep
+and restore: a run that goes on after a crash must take the very steps that it would have taken.
+
+Projection brings a noisy gradient back to the span of the derivatives that it was summed from. The platform
+knows every derivative that it sent, and a sum of them lies in their span: whatever of the noisy sum lies
+outside is noise alone, and dropping it is post-processing, free of privacy cost. Of isotropic noise in d
+dimensions there stays rank / d of the expected square. With at least as many independent examples as parameters
+there is nothing to drop.
+
+Source: Ghazi, Huang, Kamath, Kumar, Manurangsi, Zhang, "LabelDP-Pro: Learning with Label Differential Privacy
+via Projections", ICLR 2024; the set projected onto is here the span of the batch's own derivatives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import expect
+from tacit.arrays import Floats, Floats32
+from tacit.cleanroom.model.examples import Batch
+from tacit.cleanroom.model.learning import LearnSettings
+from tacit.cleanroom.protocol.codecs import Codec
+from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Derivatives, Factors
+from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
+from tacit.cleanroom.protocol.losses import Loss
+from tacit.cleanroom.protocol.modes import Mode
+from tacit.cleanroom.protocol.slabs import (
+    SLAB_BYTES,
+    Slab,
+    StatisticSlab,
+    TokenSlab,
+    decode_slab,
+    encode_slab,
+    encode_statistic_slab,
+    encode_token_slab,
+    examples_per_slab,
+)
+from tacit.cleanroom.protocol.terms import Terms
+from tacit.entropy import Simulation
+from tacit.errors import BadInput
+from tacit.expect import Choice
+
+DECAY, SQUARED_DECAY, LEAST_DIVISOR = 0.9, 0.999, 1e-8  # Kingma, Ba 2015 (arXiv 1412.6980), algorithm 1
+
+
+class Optimizer(Choice):
+    """How a gradient becomes a step."""
+
+    ADAM = "adam"
+    SGD = "sgd"
+
+
+@dataclass(eq=False)
+class AdapterDescent:
+    """Values that go downhill. `steps` counts the steps that the moments have seen."""
+
+    optimizer: Optimizer
+    values: Floats32  # (parameters,)
+    steps: int = 0
+    mean: Floats32 = field(default_factory=lambda: np.zeros(0, np.float32))  # Adam's: of gradients
+    square: Floats32 = field(default_factory=lambda: np.zeros(0, np.float32))  # and of their squares
+
+    def __post_init__(self) -> None:
+        if self.optimizer is Optimizer.ADAM and not len(self.mean):
+            self.mean, self.square = np.zeros_like(self.values), np.zeros_like(self.values)
+
+    def step(self, gradient: Floats32, learning_rate: float) -> None:
+        """One step against the gradient."""
+        self.steps += 1
+        if self.optimizer is Optimizer.SGD:
+            self.values -= np.float32(learning_rate) * gradient
+            return
+        self.mean += np.float32(1 - DECAY) * (gradient - self.mean)
+        self.square += np.float32(1 - SQUARED_DECAY) * (gradient * gradient - self.square)
+        rate = learning_rate / (1 - DECAY**self.steps)
+        root = np.sqrt(self.square) / np.float32((1 - SQUARED_DECAY**self.steps) ** 0.5)
+        self.values -= np.float32(rate) * self.mean / (root + np.float32(LEAST_DIVISOR))
+
+
+EIGENVALUE_CUT = 1e-9
+"""Directions whose Gram eigenvalue is below this share of the largest are taken as rounding. float32
+derivatives carry relative errors of 6e-8 each, which is 4e-15 in eigenvalues; honest directions weaker than
+3e-5 of the strongest carry next to no gradient."""
+
+
+def project_gradient(
+    gradient: NDArray[np.floating],
+    derivatives: Mapping[str, BlockDerivatives],
+    layout: ParameterLayout,
+    cut: float = EIGENVALUE_CUT,
+) -> Floats:
+    """The point of the span nearest to the gradient; the derivatives must be those that the room decoded.
+
+    With D the (n, parameters) derivatives and D D^T = U diag(w) U^T, it is D^T U w^-1 U^T D g: the Gram matrix
+    is n by n, and D itself is never formed.
+    """
+    eigenvalues, basis = _directions(derivatives, layout, cut)
+    parts = layout.split(np.asarray(gradient, np.float64))
+    along = np.sum(
+        [inner_products(derivatives[block.name], parts[block.name]) for block in layout.blocks], axis=0
+    )  # (n,)
+    weights = basis @ ((basis.T @ along) / eigenvalues)
+    return np.concatenate(
+        [derivatives[block.name].weighted_sum(weights, dtype=np.float64).reshape(-1) for block in layout.blocks]
+    )
+
+
+def inner_products(derivatives: BlockDerivatives, matrix: Floats) -> Floats:
+    """<d_i, matrix> of every example: l^T M r summed over its pairs, or one product where it came dense."""
+    found = np.zeros(len(derivatives))
+    factors = derivatives.factors
+    counts = factors.counts.astype(np.int64)
+    by_pair = np.einsum("pr,pr->p", factors.left @ matrix, factors.right, dtype=np.float64)  # (pairs,)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    found[~derivatives.is_dense] = np.bincount(owner, by_pair, minlength=len(counts))
+    found[derivatives.is_dense] = derivatives.dense @ matrix.reshape(-1)
+    return found
+
+
+def _directions(
+    derivatives: Mapping[str, BlockDerivatives], layout: ParameterLayout, cut: float
+) -> tuple[Floats, Floats]:
+    """(rank,) eigenvalues that are kept, and (n, rank): how the examples make up their directions."""
+    first, *others = (derivatives[block.name] for block in layout.blocks)
+    gram = first.gram()  # (n, n)
+    for each in others:
+        gram += each.gram()
+    # Scaling rows keeps their span: at length 1, a few long derivatives do not make the others look like noise.
+    length = np.sqrt(np.diag(gram))
+    scale = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+    eigenvalues, vectors = np.linalg.eigh(gram * scale[:, None] * scale)
+    kept = eigenvalues > cut * max(float(eigenvalues[-1]), 0.0)
+    return eigenvalues[kept], vectors[:, kept] * scale[:, None]
+
+
+NOISED_RATE = 1.0  # of plain descent on mean gradients
+
+
+@dataclass(frozen=True)
+class AdapterPlan:
+    """`seed` orders the rows; `loss_every` counts steps, 0 asking for no loss. `project` is for noised sums, of
+    batches that are smaller than the adapter: those of others span everything."""
+
+    task: str = "conversion"
+    loss: Loss = Loss.FORWARD
+    codec: str = "int8"
+    batch: int = 1024
+    epochs: int = 2
+    learning_rate: float = 1e-3
+    one_cycle: bool = True
+    optimizer: Optimizer = Optimizer.ADAM
+    seed: int = 0
+    project: bool = False
+    loss_every: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", Loss(self.loss))
+        object.__setattr__(self, "optimizer", Optimizer(self.optimizer))
+        object.__setattr__(self, "learning_rate", float(expect.positive("learning_rate", self.learning_rate)))
+        for name in ("batch", "epochs"):
+            expect.whole(name, getattr(self, name), at_least=1)
+        for name in ("seed", "loss_every"):
+            expect.whole(name, getattr(self, name), at_least=0)
+        for name in ("project", "one_cycle"):
+            if not isinstance(getattr(self, name), bool):
+                raise BadInput(f"expected {name} to be true or false, got {getattr(self, name)!r}")
+
+    @property
+    def learning(self) -> LearnSettings:
+        """The same, for learning at home; its rate of a step is the run's, too."""
+        return LearnSettings(self.epochs, self.batch, self.learning_rate, self.one_cycle, seed=self.seed)
+
+    @classmethod
+    def for_terms(cls, terms: Terms, **given: Any) -> AdapterPlan:
+        """Defaults that suit the mode.
+
+        With noise: true labels, each record as often as agreed, projected, and plain descent: Adam divides by
+        the size of what it sees, and so takes steps of full length where all it sees is noise.
+        """
+        suited: dict[str, Any] = {"codec": terms.codecs[0], "task": terms.tasks[0]}
+        if terms.mode is Mode.NOISED:
+            epochs = min(cls.epochs, terms.releases_per_record)
+            suited |= {"loss": Loss.RAW, "epochs": epochs, "project": True, "optimizer": Optimizer.SGD}
+            if given.get("optimizer", Optimizer.SGD) == Optimizer.SGD:
+                suited |= {"learning_rate": NOISED_RATE, "one_cycle": False}
+        return cls(**(suited | given))
+
+    def as_json(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def refuse_unless_agreed(self, terms: Terms, rows: int) -> None:
+        """What the room would refuse in the middle of a run is better known before it."""
+        if terms.mode not in (Mode.AGGREGATE, Mode.NOISED):
+            raise BadInput(f"expected an agreement that lets sums out, got one of mode {terms.mode}")
+        for name, value, agreed in (("task", self.task, terms.tasks), ("codec", self.codec, terms.codecs)):
+            if value not in agreed:
+                raise BadInput(f"expected {name} among the agreed {', '.join(agreed)}, got {value!r}")
+        if (smallest := min(rows, self.batch)) < terms.smallest_batch:
+            raise BadInput(
+                f"expected batches of the agreed {terms.smallest_batch} rows or more, got {smallest}"
+            )
+        if terms.mode is Mode.NOISED and self.loss is not Loss.RAW:
+            raise BadInput(f"expected loss raw for noised sums, whose labels are true, got {self.loss}")
+        if terms.mode is Mode.NOISED and self.epochs > terms.releases_per_record:
+            raise BadInput(
+                f"expected epochs <= {terms.releases_per_record}, the agreed releases, got {self.epochs}"
+            )
+        if terms.mode is Mode.NOISED and self.loss_every:
+            raise BadInput("expected no loss to be asked for in mode noised: each would be a further release")
+        if self.loss_every and not terms.metrics:
+            raise BadInput("expected no loss to be asked for: the agreement lets no metrics out")
+
+
+def steps_per_epoch(rows: int, batch: int, smallest: int) -> int:
+    """As many batches of about the same size as come closest below `batch`, none below `smallest`."""
+    steps = math.ceil(rows / batch)
+    return max(1, steps if rows // steps >= smallest else rows // batch)
+
+
+def step_rows(plan: AdapterPlan, rows: int, steps: int, number: int) -> NDArray[np.int64]:
+    """The rows of one step. Each epoch has every row once, in an order of its own, by seed and epoch alone."""
+    epoch, step = divmod(number, steps)
+    return np.array_split(_order(plan.seed, epoch, rows), steps)[step]
+
+
+@lru_cache(maxsize=1)
+def _order(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
+    return np.argsort(Simulation(f"order {seed} {epoch}").words(rows), kind="stable")
+
+
+Tokens = NDArray[np.uint8]
+
+
+class ExampleRows(Protocol):
+    """Rows of one advertiser, as the model reads them."""
+
+    def __len__(self) -> int: ...
+    def batch(self, rows: NDArray[np.int64]) -> Batch: ...
+
+
+@dataclass(eq=False)
+class EncodedSlabs(Iterable[bytes]):
+    """`encode(number, first, stop)` for one part after another.
+
+    `size` is what a whole pass came to, `seconds` how long encoding took in all passes so far.
+    """
+
+    rows: int
+    per_slab: int
+    encode: Callable[[int, int, int], bytes]
+    stopwatch: Callable[[], float] = lambda: 0.0
+    size: int = field(default=0, init=False)
+    seconds: float = field(default=0.0, init=False)
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for number, first in enumerate(range(0, self.rows, self.per_slab)):
+            started = self.stopwatch()
+            data = self.encode(number, first, min(first + self.per_slab, self.rows))
+            self.seconds += self.stopwatch() - started
+            size += len(data)
+            yield data
+        self.size = size
+
+
+def step_slabs(
+    tokens: Tokens,
+    logits: NDArray[np.float32],
+    derivatives: Derivatives,
+    layout: ParameterLayout,
+    codec: Codec,
+    *,
+    run: str,
+    number: int,
+) -> EncodedSlabs:
+    """One step's logits and derivatives."""
+    pairs = {block.name: mean_pairs(derivatives[block.name]) for block in layout.blocks}
+
+    def encode(slab: int, first: int, stop: int) -> bytes:
+        some = {name: each.rows(first, stop) for name, each in derivatives.items()}
+        words = Simulation(f"{run} {number} {slab}").words
+        return encode_slab(Slab(first, tokens[first:stop], logits[first:stop], some), layout, codec, words)
+
+    per_slab = examples_per_slab(layout, codec, pairs, token_bytes=tokens.shape[1])
+    return EncodedSlabs(len(tokens), per_slab, encode)
+
+
+def statistic_slabs(tokens: Tokens, cells: NDArray[np.int32], features: NDArray[np.float32]) -> EncodedSlabs:
+    """Cells and features of every row."""
+    width = tokens.shape[1] + 4 * (cells.shape[1] + features.shape[1])
+
+    def encode(_slab: int, first: int, stop: int) -> bytes:
+        some = slice(first, stop)
+        return encode_statistic_slab(StatisticSlab(first, tokens[some], cells[some], features[some]))
+
+    return EncodedSlabs(len(tokens), max(SLAB_BYTES // width, 1), encode)
+
+
+def token_slabs(tokens: Tokens) -> EncodedSlabs:
+    """Records alone."""
+
+    def encode(_slab: int, first: int, stop: int) -> bytes:
+        return encode_token_slab(TokenSlab(first, tokens[first:stop]))
+
+    return EncodedSlabs(len(tokens), max(SLAB_BYTES // tokens.shape[1], 1), encode)
+
+
+def decoded_derivatives(
+    slabs: EncodedSlabs, layout: ParameterLayout, codec: Codec, token_bytes: int
+) -> dict[str, BlockDerivatives]:
+    """The derivatives as the room reads them: its sum is one of these, rounding included."""
+    parts = [decode_slab(data, layout, codec, token_bytes).blocks for data in slabs]
+    return {block.name: _joined(block, [part[block.name] for part in parts]) for block in layout.blocks}
+
+
+def _joined(block: ParameterBlock, parts: Sequence[BlockDerivatives]) -> BlockDerivatives:
+    factors = Factors(
+        np.concatenate([part.factors.left for part in parts]),
+        np.concatenate([part.factors.right for part in parts]),
+        np.concatenate([part.factors.counts for part in parts]),
+    )
+    is_dense = np.concatenate([part.is_dense for part in parts])
+    return BlockDerivatives(block, is_dense, factors, np.concatenate([part.dense for part in parts]))
+
+
+def mean_pairs(derivatives: BlockDerivatives) -> float:
+    """The mean number of pairs, for sizes."""
+    factors = derivatives.factors
+    return float(factors.counts.mean()) if len(factors) else 1.0
