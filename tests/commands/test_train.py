@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from tacit.cli import main
-from tacit.commands.explain import read_statement
 from tacit.data.columns import Columns
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
@@ -405,7 +404,7 @@ def test_a_stored_statement_is_said_in_the_same_words(unit: Unit) -> None:
     release = FlippedLabels(Fraction(3, 4))
     statement = PrivacyStatement.of([release], unit=unit, relation=Relation.REPLACE_LABEL)
     stored = json.loads(json.dumps(statement.as_json()))
-    assert read_statement(stored).as_text() == statement.as_text()
+    assert PrivacyStatement.from_json(stored).as_text() == statement.as_text()
 
 
 def test_explain_names_what_it_can_explain(place: Path, capsys: Told) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,6 @@ from tacit.files import refuse_bad_record
 
 if TYPE_CHECKING:
     from tacit.data.columns import Columns
-    from tacit.privacy.statement import PrivacyStatement
 
 ABOUT = """\
 Say in plain words what is promised, to whom, and what is not.
@@ -94,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
+    from tacit.privacy.statement import PrivacyStatement
     from tacit.train.job.plan import delta_warning
     from tacit.train.models.architectures import architecture_settings
     from tacit.train.models.model import Part
@@ -110,7 +109,7 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
         as_if = _simulated(settings.get("as_if"))
         calibrated = settings["calibrated"]["words"] if settings.get("calibrated") else None
     with refuse_bad_record(place / STATEMENT, "a statement"):
-        promised = None if saved.statement is None else read_statement(saved.statement).as_text()
+        promised = None if saved.statement is None else PrivacyStatement.from_json(saved.statement).as_text()
     parameters = sum(a.size for a in (*saved.model.tables.values(), *saved.model.dense.values()))
     truncated = saved.part is Part.TRUNCATED
     record: dict[str, Any] = {
@@ -235,34 +234,6 @@ def _units(columns: Columns) -> list[str]:
     from tacit.privacy.units import UnitKind
 
     return [str(kind) for kind in UnitKind if set(kind.key_columns) <= columns.public_keys]
-
-
-def read_statement(record: Any) -> PrivacyStatement:
-    """A stored statement, to be said in words again."""
-    from tacit.privacy.statement import PrivacyStatement
-    from tacit.privacy.units import Relation, Unit, UnitKind, Window
-
-    found = re.fullmatch(r"(\S+)(?: per (\d+) (days?|s))?(?: at (.+))?", record["unit"])
-    if found is None:
-        raise BadInput(f"expected a statement's unit, got {record['unit']!r}")
-    kind, count, measure, ad_tech = found.groups()
-    window = None
-    if count is not None:
-        seconds = int(count) if measure == "s" else Window.days(int(count)).seconds
-        window = Window(seconds, origin=record.get("window_origin") or 0)
-    for name in ("mechanisms", "not_protected"):
-        if not all(isinstance(words, str) for words in record[name]):
-            raise BadInput(f"expected {name} of a statement as texts, got others")
-    return PrivacyStatement(
-        unit=Unit(UnitKind(kind), window, ad_tech),
-        relation=Relation(record["relation"]),
-        epsilon=record["epsilon"],
-        delta=record["delta"],
-        mechanisms=tuple(record["mechanisms"]),
-        sampler=record["sampler"],
-        accountant=record["accountant"],
-        not_protected=tuple(record["not_protected"]),
-    )
 
 
 def _warned(warning: str | None) -> list[str]:

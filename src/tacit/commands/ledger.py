@@ -10,9 +10,7 @@ from tacit import expect
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
 
 if TYPE_CHECKING:
-    from tacit.privacy.ledger.chain import LedgerHistory
-    from tacit.privacy.ledger.lines import Amount, Line, Series
-    from tacit.privacy.ledger.rules import Reservation
+    from tacit.privacy.ledger.lines import Series
 
 DEFAULT_LEDGER = "tacit-ledger.sqlite"
 
@@ -141,7 +139,7 @@ def add_parser(commands: Subparsers) -> None:
 def run_show(args: argparse.Namespace) -> int:
     from tacit.store.ledger import LedgerStore
 
-    shown = _shown(LedgerStore.open_existing(args.ledger, witness=args.witness).verify())
+    shown = LedgerStore.open_existing(args.ledger, witness=args.witness).verify().as_json()
     if args.json:
         print_json(shown)
         return 0
@@ -166,6 +164,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_grant(args: argparse.Namespace) -> int:
     from tacit.privacy.budget import Budget
+    from tacit.privacy.ledger.chain import place_record
     from tacit.store.ledger import LedgerStore
 
     series = _series(args)
@@ -180,7 +179,8 @@ def run_grant(args: argparse.Namespace) -> int:
         granted = store.grant(line, limit).limit
         where = f"line {line}"
     if args.json:
-        print_json({**_place(series, "each" if line is None else line.window), "limit": _numbers(granted)})
+        place = place_record(series, "each" if line is None else line.window)
+        print_json({**place, "limit": granted.as_json()})
     else:
         print(f"granted {granted} on {where}")
     return 0
@@ -193,7 +193,7 @@ def run_settle(args: argparse.Namespace) -> int:
     settle = store.commit if args.left else store.abort
     settled = settle(args.key, certain=True)
     if args.json:
-        print_json({"key": settled.key, "state": str(settled.state), "amount": _numbers(settled.amount)})
+        print_json({"key": settled.key, "state": str(settled.state), "amount": settled.amount.as_json()})
     else:
         print(f"{settled.state} {settled.key}: {settled.amount} on line {settled.line}")
     return 0
@@ -266,61 +266,6 @@ def _series(args: argparse.Namespace) -> Series:
         raise BadInput(f"expected --window-days with --window, got --window {args.window} alone")
     window = None if args.window_days is None else Window.days(args.window_days, origin=args.window_origin)
     return Series(args.scope, Unit(UnitKind(args.unit), window, args.ad_tech), Relation(args.relation))
-
-
-def _shown(history: LedgerHistory) -> dict[str, Any]:
-    """Everything that `show` knows, for machines."""
-    ledger = history.ledger
-    return {
-        "lines": [
-            {
-                **_place(line.series, line.window),
-                "limit": _numbers(account.limit),
-                "spent": _numbers(account.spent),
-                "reserved": _numbers(account.reserved),
-                "remaining": _numbers(account.remaining),
-                "entries": history.entries_by_line[line],
-            }
-            for line, account in sorted(ledger.accounts.items(), key=lambda item: _order(item[0]))
-        ],
-        "renewals": [
-            {**_place(series, "each"), "limit": _numbers(renewal.limit)}
-            for series, renewal in sorted(ledger.renewals.items(), key=lambda item: str(item[0]))
-        ],
-        "unsettled": [
-            {
-                "key": reservation.key,
-                "purpose": reservation.purpose,
-                **_place(reservation.line.series, reservation.line.window),
-                "reserved": _numbers(reservation.amount),
-                "stage": _stage(reservation),
-            }
-            for reservation in ledger.reservations.values()
-            if reservation.state == "reserved"
-        ],
-        "entries": history.head.sequence,
-        "hash": history.head.hash,
-    }
-
-
-def _stage(reservation: Reservation) -> str:
-    """How far the run that works on it has come."""
-    if reservation.release is not None:
-        return "made"
-    return "reserved" if reservation.attempt is None else "claimed"
-
-
-def _order(line: Line) -> tuple[str, str, str, int]:
-    return line.scope, str(line.unit), line.relation, line.window or 0
-
-
-def _place(series: Series, window: int | str | None) -> dict[str, Any]:
-    names = {"scope": series.scope, "unit": str(series.unit), "relation": str(series.relation)}
-    return {**names, "window": window}
-
-
-def _numbers(amount: Amount) -> dict[str, float]:
-    return {"epsilon": float(amount.budget.epsilon), "delta": float(amount.budget.delta)}
 
 
 def _cells(record: dict[str, Any], columns: tuple[str, ...]) -> list[str]:

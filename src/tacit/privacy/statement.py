@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -27,7 +28,7 @@ from tacit.privacy.releases import (
     SubsampledGaussian,
     leaves,
 )
-from tacit.privacy.units import Relation, Unit, UnitKind
+from tacit.privacy.units import Relation, Unit, UnitKind, Window
 
 PER_RECORD = (FlippedLabels, SubsampledGaussian, LocalChoice, ShuffledChoice)
 """Kinds that speak of one record, unless they are grouped. What a device chooses by is all that it holds: for
@@ -112,6 +113,31 @@ class PrivacyStatement:
             "unit": str(self.unit),
             "window_origin": None if window is None else window.origin,
         }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> PrivacyStatement:
+        """The statement that `as_json` stored, such as the one beside a saved model."""
+        found = re.fullmatch(r"(\S+)(?: per (\d+) (days?|s))?(?: at (.+))?", record["unit"])
+        if found is None:
+            raise BadInput(f"expected a statement's unit, got {record['unit']!r}")
+        kind, count, measure, ad_tech = found.groups()
+        window = None
+        if count is not None:
+            seconds = int(count) if measure == "s" else Window.days(int(count)).seconds
+            window = Window(seconds, origin=record.get("window_origin") or 0)
+        for name in ("mechanisms", "not_protected"):
+            if not all(isinstance(words, str) for words in record[name]):
+                raise BadInput(f"expected {name} of a statement as texts, got others")
+        return cls(
+            unit=Unit(UnitKind(kind), window, ad_tech),
+            relation=Relation(record["relation"]),
+            epsilon=record["epsilon"],
+            delta=record["delta"],
+            mechanisms=tuple(record["mechanisms"]),
+            sampler=record["sampler"],
+            accountant=record["accountant"],
+            not_protected=tuple(record["not_protected"]),
+        )
 
     def as_text(self, what: str = "What was released") -> str:
         """A page that a person who is not an engineer can read. It is about releases that were made, unless

@@ -71,6 +71,57 @@ class LedgerHistory:
     entries_by_line: dict[Line, int]
     entries_by_key: dict[str, tuple[int, int]]
 
+    def as_json(self) -> dict[str, Any]:
+        """Every line with its totals, limits of windows to come, and what is reserved and not settled."""
+        ledger = self.ledger
+        return {
+            "lines": [
+                {
+                    **place_record(line.series, line.window),
+                    "limit": account.limit.as_json(),
+                    "spent": account.spent.as_json(),
+                    "reserved": account.reserved.as_json(),
+                    "remaining": account.remaining.as_json(),
+                    "entries": self.entries_by_line[line],
+                }
+                for line, account in sorted(ledger.accounts.items(), key=lambda item: _order(item[0]))
+            ],
+            "renewals": [
+                {**place_record(series, "each"), "limit": renewal.limit.as_json()}
+                for series, renewal in sorted(ledger.renewals.items(), key=lambda item: str(item[0]))
+            ],
+            "unsettled": [
+                {
+                    "key": reservation.key,
+                    "purpose": reservation.purpose,
+                    **place_record(reservation.line.series, reservation.line.window),
+                    "reserved": reservation.amount.as_json(),
+                    "stage": _stage(reservation),
+                }
+                for reservation in ledger.reservations.values()
+                if reservation.state == "reserved"
+            ],
+            "entries": self.head.sequence,
+            "hash": self.head.hash,
+        }
+
+
+def place_record(series: Series, window: int | str | None) -> dict[str, Any]:
+    """Where an amount is counted: scope, unit, relation and window, which may be "each"."""
+    names = {"scope": series.scope, "unit": str(series.unit), "relation": str(series.relation)}
+    return {**names, "window": window}
+
+
+def _stage(reservation: Reservation) -> str:
+    """How far the run that works on it has come."""
+    if reservation.release is not None:
+        return "made"
+    return "reserved" if reservation.attempt is None else "claimed"
+
+
+def _order(line: Line) -> tuple[str, str, str, int]:
+    return line.scope, str(line.unit), line.relation, line.window or 0
+
 
 def next_chain_entry(head: ChainHead, event: LedgerEvent) -> ChainEntry:
     """The entry that follows `head`."""

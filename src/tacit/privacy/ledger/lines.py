@@ -57,6 +57,10 @@ class Amount:
     def budget(self) -> Budget:
         return Budget(Fraction(self.epsilon_nanos, EPSILON_PARTS), Fraction(self.delta_attos, DELTA_PARTS))
 
+    def as_json(self) -> dict[str, float]:
+        """Epsilon and delta as numbers. The chain keeps them exactly, in whole parts."""
+        return {"epsilon": float(self.budget.epsilon), "delta": float(self.budget.delta)}
+
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.epsilon_nanos + other.epsilon_nanos, self.delta_attos + other.delta_attos)
 
