@@ -258,6 +258,35 @@ def damaged_or_the_same(place: Place, path: Path, *, start: int, bits: int, widt
             store.reserve("too much", LINE, COST, "a test")
 
 
+@pytest.mark.usefixtures("replayed")
+@pytest.mark.parametrize("checked_before", [True, False])
+@pytest.mark.parametrize("part", ["table", "index"])
+def test_a_line_that_its_index_lacks_is_not_opened_anew(
+    sqlite_place: Place, tmp_path: Path, part: str, checked_before: bool
+) -> None:
+    """A window's line that is not found by its key would begin again, with all of its limit."""
+    path = tmp_path / "ledger.sqlite"
+    long(sqlite_place)
+    store, week = sqlite_place.open(), WEEKS.line(0)
+    for number in range(FIT):
+        store.reserve(f"week-{number}", week, COST, "a test")
+    with pytest.raises(BudgetExceeded):
+        store.reserve("too much", week, COST, "a test")
+    sqlite_place.open()  # and all of it is checked
+    with SqliteLedgerFile(path).transaction() as connection:
+        found = connection.exec_driver_sql(
+            "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'ledger_lines' AND type = ?", (part,)
+        )
+        page, size = found.scalar_one(), connection.exec_driver_sql("PRAGMA page_size").scalar_one()
+    changed = bytearray(path.read_bytes())
+    changed[changed.index(line_text(week).encode(), (page - 1) * size, page * size)] ^= 1
+    path.write_bytes(changed)
+    if not checked_before:
+        kept(sqlite_place).unlink()
+    with pytest.raises(LedgerCorrupt):
+        sqlite_place.open()
+
+
 bytes_to_change = given(
     where=st.floats(0, 1, exclude_max=True), bits=st.integers(1, 255), width=st.sampled_from([1, 1, 16, 700])
 )

@@ -237,9 +237,8 @@ class LedgerStore:
     def reservation(self, key: str) -> Reservation | None:
         """What is reserved or settled under this key, if anything."""
         with self._reading() as connection:
-            return ledger_tables.ledger_around(
-                connection, key=check_ledger_name("key", key), line=None
-            ).reservations.get(key)
+            found = ledger_tables.ledger_around(connection, key=check_ledger_name("key", key))
+            return found.reservations.get(key)
 
     def account(self, line: Line) -> Account | None:
         """The line's limit and totals; None where nothing was granted and no window has opened."""
@@ -283,9 +282,8 @@ class LedgerStore:
             head = ledger_tables.stored_head(connection)
             self._refuse_rollback(connection, head)
             for decision in decisions:
-                change = decision.decide(
-                    ledger_tables.ledger_around(connection, key=decision.key, line=decision.line)
-                )
+                around = ledger_tables.ledger_around(connection, key=decision.key, line=decision.line)
+                change = decision.decide(around)
                 for event in change.events:
                     entry = next_chain_entry(head, event)
                     ledger_tables.append_entry(connection, entry)
@@ -327,6 +325,8 @@ class LedgerStore:
         """All that is stored, or all that was not checked before; older versions are brought up to date."""
         current = self._current_tables(connection, make=make)
         known = self._kept.read() if current else None
+        if known is not None:  # lines are looked up by their keys: one that is not found would begin anew
+            self._database.check_pages(connection, ledger_tables.LINES.name)
         found = None if known is None else check_ledger_since(connection, known, self._database.name)
         if known is None or found is None:
             self._kept_at = 0
