@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit import expect
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table
 from tacit.errors import BadInput
+from tacit.files import check_writable
 
 if TYPE_CHECKING:
+    from tacit.train.config import LedgerSettings
     from tacit.train.evaluation.outcomes import Outcomes
     from tacit.train.examples import Examples
+    from tacit.train.job.noisy_evaluation import LabelFlips, MeasuredFlips
     from tacit.train.models.saving import SavedModel
 
 ABOUT = """\
@@ -100,16 +105,14 @@ def run(args: argparse.Namespace) -> int:
     models = [saved] if baseline is None else [saved, baseline]
     rows, flips = examples, None
     if args.labels == "noisy":
-        from tacit.commands.evaluate_noisy_labels import check_flips, measure_flips
-
-        flips, ledger = check_flips(args, models, examples)
+        flips, ledger = _check_flips(args, models, examples)
         rows = flips.examples
     predicted = saved.predict(rows)  # before labels are paid for: it may fail
     other = None if baseline is None else baseline.predict(rows)
     if flips is None:
         outcomes, about, standing = _true_outcomes(examples), _about_exact(args, models, examples), ""
     else:
-        measured = measure_flips(flips, ledger)
+        measured = _measure_flips(flips, ledger)
         outcomes, about, standing = measured.outcomes, measured.notes, measured.standing
     with add_ledger_standing(standing):
         evaluation = evaluate_outcomes(outcomes, predicted, other)
@@ -175,6 +178,73 @@ def _open_models(args: argparse.Namespace) -> tuple[SavedModel, SavedModel | Non
     return models[0][1], models[1][1] if len(models) > 1 else None, examples
 
 
+def _check_flips(
+    args: argparse.Namespace, models: list[SavedModel], examples: Examples
+) -> tuple[LabelFlips, LedgerSettings]:
+    """Which labels would be flipped, how and for whom; and who pays. What can be refused is refused here."""
+    from tacit.config import error_prefix
+    from tacit.data.columns import Columns
+    from tacit.entropy import Entropy
+    from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
+    from tacit.privacy.units import Cap, Unit, UnitKind
+    from tacit.train.config import PrivacySettings
+    from tacit.train.config_file import check_epsilon
+    from tacit.train.job.label_flips import LabelFlipRelease, read_secret
+    from tacit.train.job.noisy_evaluation import RESPONSE, plan_flips
+    from tacit.train.job.plan import flip_key
+
+    if args.epsilon is None:
+        raise BadInput("expected --epsilon for noisy labels, got none")
+    ledger = _ledger_settings(args, examples)
+    with error_prefix("--unit"):
+        unit = Unit(UnitKind(args.unit or "impression"))
+    if unit.kind is UnitKind.IMPRESSION and args.cap is not None:
+        raise BadInput("--cap: expected only with a unit of several rows, got unit impression")
+    with error_prefix("--cap"):
+        cap = Cap(1 if args.cap is None else args.cap)
+    version = expect.whole("--version", args.version or 0, at_least=0)
+    privacy = PrivacySettings("label-dp", unit, cap, check_epsilon("--epsilon", args.epsilon))
+    columns = Columns.open(args.data)
+    scope = ledger.scope or str(columns.manifest.get("log"))
+    flips = flip_key(scope, columns, args.part, version=version)
+    kept = None
+    if ledger.secret is not None:
+        check_writable("--secret", ledger.secret)
+        kept = read_secret(ledger.secret)
+    secret = kept or Entropy().bytes(SECRET_BYTES)
+    noisy = LabelFlipRelease(privacy, RESPONSE, flips, secret, scope, ledger.secret)
+    places = [args.model, *([] if args.baseline is None else [args.baseline])]
+    reads = {str(place): _sensitive_columns_read(model) for place, model in zip(places, models, strict=True)}
+    return plan_flips(examples, noisy, reads, now=int(time.time()), relation=ledger.relation), ledger
+
+
+def _measure_flips(flips: LabelFlips, ledger: LedgerSettings) -> MeasuredFlips:
+    """Paid for by this ledger; on made-up data, by none."""
+    from tacit.commands.ledger import Asker, grant_command, open_paying_ledger, suggest_grant
+
+    if ledger.path is None:
+        return flips.measured(None)
+    cost = flips.cost
+    store = open_paying_ledger(ledger, cost, Asker("--ledger"))
+    with suggest_grant(grant_command(ledger, cost)):
+        return flips.measured(store)
+
+
+def _ledger_settings(args: argparse.Namespace, examples: Examples) -> LedgerSettings:
+    """All of it, or on made-up data nothing."""
+    from tacit.privacy.units import Relation
+    from tacit.train.config import LedgerSettings
+
+    given = {name: getattr(args, name) for name in ("ledger", "scope", "secret")}
+    if examples.synthetic and all(value is None for value in (*given.values(), args.relation)):
+        return LedgerSettings()
+    for name, value in given.items():
+        if value is None:
+            raise BadInput(f"expected --{name} to pay for noisy labels, got none")
+    relation = None if args.relation is None else Relation(args.relation)
+    return LedgerSettings(args.ledger, args.witness, args.scope, relation, None, args.secret)
+
+
 def _true_outcomes(examples: Examples) -> Outcomes:
     from tacit.train.evaluation.outcomes import Outcomes
 
@@ -187,10 +257,10 @@ def _about_exact(args: argparse.Namespace, models: list[SavedModel], examples: E
     if examples.synthetic:
         return (MADE_UP,)
     labels = AGREED if args.labels_are_public else EXACT
-    return (labels, EXACT_FEATURES) if any(map(sensitive_columns_read, models)) else (labels,)
+    return (labels, EXACT_FEATURES) if any(map(_sensitive_columns_read, models)) else (labels,)
 
 
-def sensitive_columns_read(model: SavedModel) -> tuple[str, ...]:
+def _sensitive_columns_read(model: SavedModel) -> tuple[str, ...]:
     """The sensitive columns that its predictions depend on."""
     from tacit.train.models.architectures import sensitive_columns
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tacit.commands.output import Subparsers, add_json_flag, print_json, progress_bar
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, progress_bar
 from tacit.files import check_folder
+
+if TYPE_CHECKING:
+    from tacit.privacy.ledger.guarantee import Guarantee
+    from tacit_lab.studies.sweep.frontier import BestPoint, TriedPoint
+    from tacit_lab.studies.sweep.grid import Sweep
+
+NUMBERS = ("epsilon", "AUC loss", "log loss", "predicted / observed", "among")
 
 ABOUT = """\
 Train with every combination of the lists in the [sweep] table of a training configuration (see tacit train
@@ -60,7 +69,6 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tacit import expect
-    from tacit.commands.sweep_output import SweepReport
     from tacit.config import error_prefix
     from tacit.data.columns import Columns
     from tacit.train.config_file import read_config
@@ -109,3 +117,92 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
             bar(done)
 
         yield told
+
+
+@dataclass(frozen=True, eq=False)
+class SweepReport:
+    """The best for each epsilon, what was refused (setting and problem, in words), and what all of it costs."""
+
+    sweep: Sweep
+    tried: Sequence[TriedPoint]
+    refused: Sequence[tuple[str, str]]
+    costs: Sequence[Guarantee]
+    synthetic: bool
+    files: Sequence[Path]
+
+    @property
+    def runs(self) -> int:
+        return len(self.sweep.points) * self.sweep.seeds
+
+    @property
+    def note(self) -> str:
+        """What choosing among runs costs, and how far the best may be trusted."""
+        chosen = "The best were chosen on the rows and seeds that are shown: expect a little worse elsewhere."
+        if not self.synthetic:
+            chosen += " Seeds are known and figures are exact: nothing is promised to the people in these data."
+        if not self.costs:
+            return chosen
+        total = "; ".join(str(cost) for cost in self.costs)
+        return (
+            f"{chosen} Tuning on people's data spends budget: these {self.runs} runs, made as releases, would "
+            f"cost {total} in all, whichever model is used in the end."
+        )
+
+    def print(self) -> None:
+        from tacit_lab.studies.sweep.frontier import FEWEST_SEEDS, best_points
+
+        seeds = f"{self.sweep.seeds} seed{'' if self.sweep.seeds == 1 else 's'}"
+        without = "" if self.tried[0].has_interval else f"; {seeds}: no interval (from {FEWEST_SEEDS} on)"
+        print_table(
+            f"the best of {len(self.tried)} settings, {seeds} each{without}",
+            ("unit", "epsilon", "method", "model", "settings", *NUMBERS[1:]),
+            [_row(each) for each in best_points(self.tried)],
+            numbers=NUMBERS,
+        )
+        for settings, problem in self.refused:
+            print(f"refused: {settings}: {problem}")
+        print(self.note)
+        print(f"Written: {', '.join(str(path) for path in self.files)}")
+
+    def as_json(self) -> dict[str, Any]:
+        from tacit_lab.studies.sweep.frontier import best_points
+
+        return {
+            "frontier": [each.as_json() for each in best_points(self.tried)],
+            "runs": self.runs,
+            "refused": [{"settings": settings, "problem": problem} for settings, problem in self.refused],
+            "composed": [
+                {
+                    "unit": str(cost.unit),
+                    "relation": str(cost.relation),
+                    "epsilon": float(cost.budget.epsilon),
+                    "delta": float(cost.budget.delta),
+                }
+                for cost in self.costs
+            ],
+            "simulated": True,
+            "synthetic": self.synthetic,
+            "note": self.note,
+            "files": [str(path) for path in self.files],
+        }
+
+
+def _row(best: BestPoint) -> tuple[str, ...]:
+    unit, epsilon = best.tried.place
+    method, model = best.tried.line
+    return (
+        unit or "nobody",
+        f"{epsilon:g}" if epsilon else "none",
+        method,
+        model,
+        best.tried.other_settings,
+        _figure(best.tried),
+        f"{best.tried.figure('log_loss').value:.4f}",
+        f"{best.tried.figure('calibration_ratio').value:.3f}",
+        str(best.among),
+    )
+
+
+def _figure(tried: TriedPoint) -> str:
+    loss = tried.figure("auc_loss")
+    return f"{loss.value:.4f}" + (f" [{loss.low:.4f}, {loss.high:.4f}]" if tried.has_interval else "")

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.config is None:
         raise BadInput("expected a configuration file, got none; --example dp-sgd prints one")
-    from tacit.commands.missing_line_help import Asker, grant_command, open_paying_ledger, suggest_grant
+    from tacit.commands.ledger import Asker, grant_command, open_paying_ledger, suggest_grant
     from tacit.commands.train_output import plan_record, plan_with_spinner, print_plan, print_trained
     from tacit.train.config_file import load_config
     from tacit.train.job.payment import payment_for, training_cost
