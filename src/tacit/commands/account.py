@@ -44,7 +44,7 @@ MOST_STEPS = 10**8
 def add_parser(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "account",
-        help="epsilon from noise, or noise from epsilon; PLD and RDP side by side",
+        help="epsilon from noise, or noise from epsilon, by two accountants (PLD and RDP)",
         description=ABOUT,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -53,13 +53,16 @@ def add_parser(commands: Subparsers) -> None:
     question.add_argument(
         "--noise", type=float, help="noise multiplier: standard deviation over the norm bound"
     )
-    question.add_argument("--epsilon", type=float, help="the epsilon to reach, in all")
+    question.add_argument("--epsilon", type=float, help="the epsilon to reach, of everything together")
     parser.add_argument(
-        "--relation", required=True, choices=[r.value for r in Relation], help="who is a neighbour"
+        "--relation",
+        required=True,
+        choices=[r.value for r in Relation],
+        help="what two neighbouring datasets differ in",
     )
-    parser.add_argument("--unit", required=True, choices=[k.value for k in UnitKind], help="whom it protects")
+    parser.add_argument("--unit", required=True, choices=[k.value for k in UnitKind], help="who is protected")
     parser.add_argument(
-        "--records-per-unit", type=int, default=1, metavar="K", help="bound on a unit's records"
+        "--records-per-unit", type=int, default=1, metavar="K", help="most records of one unit (default: 1)"
     )
     parser.add_argument("--delta", help="such as 1e-7 or 1/32000000; default 1/rows")
     parser.add_argument("--rows", type=int, help="records in the dataset")

@@ -21,7 +21,7 @@ def add_parser(commands: Subparsers) -> None:
         "bench",
         help="measure speeds beside other libraries, as ratios in one run",
         description=ABOUT,
-        epilog="exit code 0: every bar is held; 1: one is not.",
+        epilog="A bar is what a measurement must reach. exit code 0: every bar is held; 1: one is not.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

@@ -68,18 +68,18 @@ def add_parser(commands: Subparsers) -> None:
     describe.add_argument("path", metavar="PATH", nargs="?", help="the file or folder; none: make one up")
     describe.add_argument("--schema", metavar="TOML", help="the columns of a log of your own")
     describe.add_argument(
-        "--rows", type=int, default=ROWS_TO_DESCRIBE, help="how many to make up (default: %(default)s)"
+        "--rows", type=int, default=ROWS_TO_DESCRIBE, help="rows to make up (default: %(default)s)"
     )
-    describe.add_argument("--seed", type=int, default=1, help="of the made-up log (default: %(default)s)")
+    describe.add_argument("--seed", type=int, default=1, help="seed of the made-up log (default: %(default)s)")
     _add_reading(describe)
     add_json_flag(describe)
     describe.set_defaults(run=run_describe)
 
     generate = add_action(actions, None, "generate", "a calibrated synthetic log of any size", GENERATE)
     generate.add_argument("name", metavar="NAME", help="a log's name; see tacit data list")
-    generate.add_argument("--rows", type=int, required=True, metavar="N")
+    generate.add_argument("--rows", type=int, required=True, metavar="N", help="rows to make up")
     generate.add_argument("--out", type=Path, required=True, metavar="PATH", help="a file; for taobao a folder")
-    generate.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
+    generate.add_argument("--seed", type=int, default=1, help="seed of all draws (default: %(default)s)")
     generate.add_argument(
         "--truth", type=Path, metavar="PATH", help="also write the true probabilities, for studies"
     )
@@ -89,7 +89,9 @@ def add_parser(commands: Subparsers) -> None:
         metavar="X",
         help="how much signal is in fields of many values (0: no more than in others)",
     )
-    generate.add_argument("--format", choices=("parquet", "published"), help="(default: by the file's name)")
+    generate.add_argument(
+        "--format", choices=("parquet", "published"), help="of the file (default: by its name)"
+    )
     _add_overwrite(generate)
     add_json_flag(generate)
     generate.set_defaults(run=run_generate)
@@ -97,29 +99,35 @@ def add_parser(commands: Subparsers) -> None:
     prepare = add_action(actions, None, "prepare", "encode a log into memory-mapped columns", PREPARE)
     prepare.add_argument("name", metavar="NAME|PATH", help="a log's name; a path with --schema")
     prepare.add_argument("path", metavar="PATH", nargs="?", help="the file or folder")
-    prepare.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    prepare.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder for the columns")
     prepare.add_argument("--schema", metavar="TOML", help="the columns of a log of your own")
     prepare.add_argument(
         "--public-bins", type=int, metavar="N", help="rows of the public table (default: the log's)"
     )
-    prepare.add_argument("--sensitive-bins", type=int, metavar="N", help="rows of the sensitive table")
+    prepare.add_argument(
+        "--sensitive-bins", type=int, metavar="N", help="rows of the sensitive one (default: the log's)"
+    )
     prepare.add_argument(
         "--vocabulary", type=int, metavar="T", help="list public values that occur at least T times"
     )
     prepare.add_argument(
         "--sensitive-vocabulary", action="store_true", help="list sensitive values too; see above"
     )
-    prepare.add_argument("--select-epsilon", metavar="E", help="of the private selection of sensitive values")
-    prepare.add_argument("--select-delta", metavar="D")
-    prepare.add_argument("--select-threshold", type=int, default=0, metavar="T", help="list only above about T")
+    prepare.add_argument("--select-epsilon", metavar="E", help="epsilon of the private selection")
+    prepare.add_argument("--select-delta", metavar="D", help="delta of the private selection")
+    prepare.add_argument(
+        "--select-threshold", type=int, default=0, metavar="T", help="list values above about T rows"
+    )
     prepare.add_argument("--select-key", metavar="NAME", help="its name in the ledger (default: that of --out)")
     prepare.add_argument("--ledger", metavar="PATH_OR_URL", help="the ledger that pays for the selection")
     prepare.add_argument("--witness", metavar="PATH", help="the ledger's witness, where it is not beside it")
     prepare.add_argument("--scope", help="the ledger's name for these people's data")
     prepare.add_argument("--encoder", type=Path, metavar="FOLDER", help="apply this encoder unchanged")
-    prepare.add_argument("--split", choices=("chronological", "random", "by-user"), help="(default: the log's)")
-    prepare.add_argument("--shares", metavar="S,S,...", help="of train, validation and test, or train and test")
-    prepare.add_argument("--split-seed", type=int, default=0)
+    prepare.add_argument("--split", choices=("chronological", "random", "by-user"), help="default: the log's")
+    prepare.add_argument(
+        "--shares", metavar="S,S,...", help="shares of train, validation and test, or of train and test"
+    )
+    prepare.add_argument("--split-seed", type=int, default=0, help="seed of a random split (default: 0)")
     _add_reading(prepare)
     _add_overwrite(prepare)
     add_json_flag(prepare)
@@ -207,7 +215,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     from tacit.data.reading.bad_rows import DEFAULT_LIMIT
 
     parser.add_argument(
-        "--encoding", metavar="NAME", help="of a text: utf-8 (default), latin-1 or windows-1252"
+        "--encoding", metavar="NAME", help="encoding of a text file: utf-8 (default), latin-1 or windows-1252"
     )
     parser.add_argument(
         "--max-bad-rows",

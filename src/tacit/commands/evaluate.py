@@ -62,7 +62,9 @@ def add_parser(commands: Subparsers) -> None:
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="the folder that `tacit train` wrote")
     parser.add_argument("data", type=Path, metavar="DATA", help="the folder that `tacit data prepare` wrote")
-    parser.add_argument("--part", default="test", help="of the log's split (default: %(default)s)")
+    parser.add_argument(
+        "--part", default="test", help="part of the log's split to measure on (default: %(default)s)"
+    )
     parser.add_argument("--baseline", type=Path, metavar="MODEL", help="compare with this one on the same rows")
     parser.add_argument(
         "--labels",
@@ -77,11 +79,11 @@ def add_parser(commands: Subparsers) -> None:
         "--calibration", action="store_true", help="also print predicted against observed, by deciles"
     )
     noisy = parser.add_argument_group("noisy labels")
-    noisy.add_argument("--epsilon", help="of one unit's labels, in all")
+    noisy.add_argument("--epsilon", help="epsilon of all labels of one unit together")
     noisy.add_argument("--unit", help="impression (default), user, user-publisher or user-advertiser")
-    noisy.add_argument("--cap", type=int, metavar="K", help="rows of a unit that stay (default: 1)")
+    noisy.add_argument("--cap", type=int, metavar="K", help="most rows kept of one unit (default: 1)")
     noisy.add_argument(
-        "--version", type=int, metavar="N", help="of the labels; raise it when they have changed"
+        "--version", type=int, metavar="N", help="version of the labels; raise it when they have changed"
     )
     noisy.add_argument("--ledger", metavar="PATH_OR_URL", help="the ledger that pays; made-up data needs none")
     noisy.add_argument("--witness", metavar="PATH", help="the ledger's witness, if it is not beside it")

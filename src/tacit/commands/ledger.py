@@ -78,7 +78,7 @@ def add_parser(commands: Subparsers) -> None:
     grant = actions.add_parser(
         "grant",
         help="open a line, or every window's line, with a limit",
-        description="Open a line with a limit, or give it another one (never below what it has used). With "
+        description="Open a line with a limit, or give it another one (never below what it has used). With\n"
         "--window-days and no --window, every window gets its own line when it first spends.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -91,9 +91,11 @@ def add_parser(commands: Subparsers) -> None:
         help="who is protected: impression, user, user-publisher, user-advertiser or device",
     )
     grant.add_argument("--relation", required=True, help="add-remove, replace-one, replace-label or zero-out")
-    grant.add_argument("--epsilon", required=True, help="the most that may be spent")
-    grant.add_argument("--delta", default="0", help="the most that may be spent (default: 0)")
-    grant.add_argument("--window-days", type=int, help="the unit's time window; without it: all time")
+    grant.add_argument("--epsilon", required=True, help="the most epsilon that may be spent")
+    grant.add_argument("--delta", default="0", help="the most delta that may be spent (default: 0)")
+    grant.add_argument(
+        "--window-days", type=int, help="length of the unit's time window in days; without it: all time"
+    )
     grant.add_argument(
         "--window-origin", type=int, default=0, help="second at which window 0 begins (default: 0)"
     )
@@ -108,7 +110,7 @@ def add_parser(commands: Subparsers) -> None:
         "whether the release left, it left: --never-left gives back budget that may have been used, and is "
         "refused where the ledger knows the release as made.",
     )
-    settle.add_argument("key", help="the reservation's key")
+    settle.add_argument("key", metavar="KEY", help="the reservation's key")
     outcome = settle.add_mutually_exclusive_group(required=True)
     outcome.add_argument("--left", action="store_true", help="the release was made: spend what was reserved")
     outcome.add_argument(

@@ -49,12 +49,18 @@ def add_parser(commands: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--out", type=Path, default=Path(DEFAULT_OUT), metavar="DIR", help=f"default {DEFAULT_OUT}"
+        "--out",
+        type=Path,
+        default=Path(DEFAULT_OUT),
+        metavar="DIR",
+        help=f"folder to write to (default: {DEFAULT_OUT})",
     )
     parser.add_argument(
-        "--scale", type=int, default=1, metavar="N", help="N times the people and the log; default 1"
+        "--scale", type=int, default=1, metavar="N", help="N times the people and the log (default: 1)"
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the town and all draws; default 1")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of the town and all draws (default: 1)"
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 

@@ -61,15 +61,30 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="studies by name (see --list), or all")
     parser.add_argument("--list", action="store_true", help="list the studies and what they take")
     parser.add_argument("--book", action="store_true", help="run nothing: write the book of what is there")
-    parser.add_argument("--scale", choices=("toy", "small", "full"), default="small", help="default small")
     parser.add_argument(
-        "--out", type=Path, default=Path(DEFAULT_OUT), metavar="DIR", help=f"default {DEFAULT_OUT}"
+        "--scale",
+        choices=("toy", "small", "full"),
+        default="small",
+        help="how long a run may be: see below (default: small)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(DEFAULT_OUT),
+        metavar="DIR",
+        help=f"folder to write to (default: {DEFAULT_OUT})",
     )
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="files or folders to use instead of made-up data: see below"
     )
-    parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds; default by study and scale")
-    parser.add_argument("--processes", type=int, default=2, metavar="N", help="one thread each; default 2")
+    parser.add_argument("--seeds", type=int, metavar="N", help="seeds to run (default: by study and scale)")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=2,
+        metavar="N",
+        help="processes at a time, one thread each (default: 2)",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 

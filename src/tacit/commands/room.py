@@ -23,7 +23,7 @@ advertiser, joins them by keyed tokens and lets out only what both signed, with 
   keys     certificates, signing keys and secrets of both parties, sorted by who holds them
   agree    propose, sign or amend the agreement; says in plain words what it promises
   serve    the room: takes derivatives, gives back sums
-  train    the platform: trains an adapter for one advertiser through the room
+  train    the platform: trains an adapter, weights for one advertiser beside the model's, through the room
   runs     which runs have set releases aside in the room, and handing back what one did not use
   status   terms, what remains of the budget, and whether the room's audit log holds
   attack   what a malicious platform can learn: from the protocol without noise, and from ours
@@ -128,7 +128,9 @@ def add_parser(commands: Subparsers) -> None:
     keys = action("keys", "make the keys and certificates of both parties", KEYS)
     keys.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")
     _add_names(keys)
-    keys.add_argument("--days", type=int, default=365, help="that certificates hold (default: %(default)s)")
+    keys.add_argument(
+        "--days", type=int, default=365, help="days for which certificates are valid (default: %(default)s)"
+    )
     add_json_flag(keys)
     keys.set_defaults(run=room_setup.run_keys)
 
@@ -172,27 +174,32 @@ def add_parser(commands: Subparsers) -> None:
     trial = action("trial", "make everything for a trial on one machine", TRIAL)
     trial.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")
     trial.add_argument(
-        "--rows", type=int, default=60_000, metavar="N", help="of the log (default: %(default)s)"
+        "--rows", type=int, default=60_000, metavar="N", help="rows of the log (default: %(default)s)"
     )
     trial.add_argument(
-        "--mode", default="aggregate", metavar="MODE", help="of the agreement (default: %(default)s)"
+        "--mode", default="aggregate", metavar="MODE", help="what leaves the room (default: %(default)s)"
     )
-    trial.add_argument("--epsilon", default="3", metavar="E", help="of the agreement (default: %(default)s)")
     trial.add_argument(
-        "--join", default="tokens", help="tokens, or psi: private intersection (default: tokens)"
+        "--epsilon", default="3", metavar="E", help="epsilon of one record (default: %(default)s)"
+    )
+    trial.add_argument(
+        "--join", default="tokens", help="tokens, or psi: private set intersection (default: tokens)"
     )
     trial.add_argument("--port", type=int, default=8481, help="where the room listens (default: %(default)s)")
-    trial.add_argument("--seed", type=int, default=1, help="of log and model (default: %(default)s)")
+    trial.add_argument("--seed", type=int, default=1, help="seed of log and model (default: %(default)s)")
     add_json_flag(trial)
     trial.set_defaults(run=room_setup.run_trial)
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--platform", default="platform", metavar="NAME", help="on its certificate (default: %(default)s)"
+        "--platform",
+        default="platform",
+        metavar="NAME",
+        help="the name on its certificate (default: %(default)s)",
     )
     parser.add_argument(
-        "--room", default="room", metavar="NAME", help="on its certificate (default: %(default)s)"
+        "--room", default="room", metavar="NAME", help="the name on its certificate (default: %(default)s)"
     )
 
 

@@ -115,7 +115,7 @@ def _show_cost(cost: dict[str, Any], args: argparse.Namespace) -> int:
         return 0
     shown = {name: _figure(name, value) for name, value in cost.items() if value is not None}
     releases = shown.pop("releases")
-    shown["releases a record"] = "unlimited (labels are flipped once)" if cost["mode"].flips else releases
+    shown["releases per record"] = "unlimited (labels are flipped once)" if cost["mode"].flips else releases
     rows = [(name.replace("_", " "), value) for name, value in shown.items()]
     print_table("What the run would cost (nothing was asked of the room)", ("", "value"), rows)
     return 0
@@ -275,7 +275,7 @@ def _show_status(record: dict[str, Any], page: str) -> None:
         print(
             f"Budget: epsilon {remaining['epsilon_spent']} spent, {remaining['epsilon_left']} left; delta "
             f"{remaining['delta_spent']} spent, {remaining['delta_left']} left; "
-            f"{remaining['releases_per_record']} releases a record."
+            f"{remaining['releases_per_record']} releases per record."
         )
     else:
         print("Budget: nothing was ever granted here; the room grants it when it first opens.")

@@ -54,7 +54,7 @@ ENROL = """\
 Print what a device needs to report: its name, its key, and the parties' public keys and URL (from parties.toml
 beside the settings). The proxy stores nothing of it: the key follows from enrolment.secret and the name.
 
-Whoever has the key can report once a round as that device: hand it over by a safe way, once."""
+Whoever has the key can report once per round as that device: hand it over by a safe way, once."""
 
 OPEN = """\
 Open a round at the server and, through it, at the proxy: devices can report from now on. Signed with the

@@ -182,7 +182,7 @@ class Intake:
         return found
 
     def open_rounds(self) -> bytes:
-        """The rounds that take reports now; the list is made anew at most once a second."""
+        """The rounds that take reports now; the list is made anew at most once per second."""
         now = self._clock()
         if self._listed is None or self._listed[0] != now:
             here = [

@@ -219,13 +219,13 @@ def test_an_open_agreement_is_shown_with_dates_and_without_warning(folder: Path,
         assert re.search(r"expires +2100-01-01 00:00:00 UTC \(4102444800\)", out)
     out, err = said("train", folder / "platform/platform.toml", "--dry-run")
     assert "not open" not in err
-    assert re.search(r"releases a record +unlimited \(labels are flipped once\)", out)
+    assert re.search(r"releases per record +unlimited \(labels are flipped once\)", out)
 
 
 def test_a_bounded_number_of_releases_is_shown_as_one(folder: Path, said: Said) -> None:
     agreed(folder, mode=Mode.NOISED, delta=Fraction(1, 10**6), releases_per_record=3)
     out, _ = said("train", folder / "platform/platform.toml", "--dry-run")
-    assert re.search(r"releases a record +2\b", out)
+    assert re.search(r"releases per record +2\b", out)
 
 
 def test_a_room_does_not_start_on_a_log_that_does_not_hold(folder: Path, said: Said) -> None:

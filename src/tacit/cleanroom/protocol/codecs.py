@@ -126,7 +126,7 @@ class AdaptiveCodec:
         else:
             counts = reader.take(examples, "<u2").astype(np.int32)
             if counts.max() > block.positions:
-                raise RoomRefused(Refusal.WRONG_SHAPE, f"expected at most {block.positions} pairs an example")
+                raise RoomRefused(Refusal.WRONG_SHAPE, f"expected at most {block.positions} pairs per example")
             pairs = int(counts.sum(dtype=np.int64))
         left = self.precision.read(reader, pairs, block.rows)
         right = self.precision.read(reader, pairs, block.cols)
@@ -160,7 +160,7 @@ def _expect_counts(block: ParameterBlock, factors: Factors) -> None:
     if block.positions == 1 and not factors.ones:
         raise BadInput(f"expected one pair for each example of block {block.name}, got another count")
     if factors.counts.max() > block.positions:
-        raise BadInput(f"expected at most {block.positions} pairs an example in block {block.name}, got more")
+        raise BadInput(f"expected at most {block.positions} pairs per example in block {block.name}, got more")
 
 
 _ALL: tuple[Codec, ...] = (

@@ -48,7 +48,7 @@ _WORDS = {
     Mode.STATISTIC: "one noisy sum of labels times features, released once",
     Mode.RELEASE: "labels that were flipped once, handed over",
     Mode.AGGREGATE: "sums over labels that were flipped once",
-    Mode.NOISED: "sums over true labels, clipped, with noise, a bounded number of times a record",
+    Mode.NOISED: "sums over true labels, clipped, with noise, a bounded number of times per record",
 }
 
 
