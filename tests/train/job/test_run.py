@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +21,15 @@ from tacit.privacy.ledger.rules import ReservationState
 from tacit.privacy.mechanisms.memoisation import FlipKey
 from tacit.privacy.units import Cap, Relation, Unit, UnitKind, Window
 from tacit.train.config import CheckpointSettings, PrivacySettings
+from tacit.train.config_file import load_config
 from tacit.train.examples import Examples
 from tacit.train.job.checkpoints import checkpoint_folder
 from tacit.train.job.label_flips import LabelFlipRelease
 from tacit.train.job.payment import Payment, label_payment, release_payment
+from tacit.train.job.plan import PlannedTraining, plan_training
 from tacit.train.job.run import Destination, TrainingInterrupted, run_training
 from tacit.train.methods import DpSgd, LabelDp, StatisticMethod
+from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import predict
 from tacit.train.models.saving import load
 from tacit.train.plan import Plan
@@ -31,7 +37,7 @@ from tacit.train.run import Run, RunProgress
 from tacit.train.settings import Learning
 from tacit.train.statistic.model import FieldFactors
 from tests.support.training_examples import FAST, MODEL, SECRET, fail_at, learnable
-from tests.support.training_logs import prepared
+from tests.support.training_logs import called_synthetic, dp_sgd, label_dp, prepared
 
 PRIVATE = DpSgd(4, "1e-5", learning=FAST)
 
@@ -234,3 +240,122 @@ def test_a_run_with_a_destination_goes_on_where_it_was_stopped(tmp_path: Path, l
     assert saved.statement == json.loads(json.dumps(plan.statement.as_json()))
     np.testing.assert_array_equal(saved.predict(plan.examples), later.predict(plan.examples))
     assert not checkpoint_folder(to.out).exists()
+
+
+def stop_at(step: int, problem: BaseException) -> Callable[[RunProgress], None]:
+    def watch(progress: RunProgress) -> None:
+        if progress.step == step:
+            raise problem
+
+    return watch
+
+
+def test_a_checkpoint_is_of_what_is_trained_whatever_the_destination_says(tmp_path: Path, log: Path) -> None:
+    """Going on with another seed would mix two studies; with another model or plan, two trainings."""
+    place = called_synthetic(shutil.copytree(log, tmp_path / "log"))
+    seeded: dict[str, Any] = {"run": {"simulated": 1}, "ledger": {}, "checkpoint": {"every_steps": 1}}
+    config = load_config(dp_sgd(place.parent, **seeded))
+    planned = plan_training(config, now=10**9)
+    plan, to, wanted = planned.plan, planned.destination(), "that the destination's configuration says"
+    for model, seed in ((config.model, 2), (config.model, None), (FactorizationMachine(2), 1)):
+        with pytest.raises(BadInput, match=wanted):
+            run_training(plan, model, seed=seed, destination=to)
+    with pytest.raises(BadInput, match=wanted):
+        run_training(replace(plan), config.model, seed=1, destination=to)
+    assert not checkpoint_folder(to.out).exists()
+    with pytest.raises(TrainingInterrupted):
+        run_training(plan, config.model, seed=1, destination=to, watch=stop_at(3, KeyboardInterrupt()))
+    by_hand = replace(to, planned=None, resume=True)
+    for seed in (1, 2):  # the folder's digest is of the configuration's words too
+        with pytest.raises(BadInput, match="expected a checkpoint of this configuration and data"):
+            run_training(plan, config.model, seed=seed, destination=by_hand)
+    run_training(plan, config.model, seed=1, destination=planned.destination(resume=True))
+    assert load(to.out).settings["simulated"] == 1
+
+
+def test_a_checkpoint_without_a_configuration_is_of_one_seed(tmp_path: Path, log: Path) -> None:
+    columns = Columns.open(log)
+    plan = PRIVATE.plan(Examples.of(columns, "train"))
+    every = CheckpointSettings(every_steps=1)
+    to = Destination(tmp_path / "model", columns.encoder, "dp-sgd", checkpoints=every, resume=True)
+    with pytest.raises(TrainingInterrupted):
+        run_training(plan, MODEL, seed=1, destination=to, watch=stop_at(3, KeyboardInterrupt()))
+    with pytest.raises(BadInput, match="expected a checkpoint of this configuration and data"):
+        run_training(plan, MODEL, seed=2, destination=to)
+    run_training(plan, MODEL, seed=1, destination=to)
+
+
+def test_a_simulation_is_not_paid_for(tmp_path: Path, log: Path) -> None:
+    columns = Columns.open(log)
+    plan = PRIVATE.plan(Examples.of(columns, "train"))
+    ledger, payment = paying(plan)
+    to = Destination(tmp_path / "model", columns.encoder, "dp-sgd")
+    for destination in (None, to):
+        with pytest.raises(BadInput, match="expected no payment for a simulation, which releases nothing"):
+            run_training(plan, MODEL, seed=0, payment=payment, destination=destination)
+    assert not ledger.now.reservations
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_secret_is_kept_with_a_destination_and_keys_the_next_training(tmp_path: Path, log: Path) -> None:
+    place = called_synthetic(shutil.copytree(log, tmp_path / "log"))
+
+    def planned(name: str) -> PlannedTraining:
+        config = label_dp(place.parent, name, ledger={"secret": "flips.secret"})
+        return plan_training(load_config(config), now=10**9)
+
+    first, rival = planned("first"), planned("rival")
+    assert first.secret != rival.secret
+    assert not (tmp_path / "flips.secret").exists()
+    run_training(first.plan, first.config.model, secret=first.secret, destination=first.destination())
+    assert (tmp_path / "flips.secret").read_bytes() == first.secret
+    assert planned("second").secret == first.secret
+    with pytest.raises(BadInput, match=r"ledger\.secret: expected no file at"):
+        run_training(rival.plan, rival.config.model, secret=rival.secret, destination=rival.destination())
+    assert not (tmp_path / "rival").exists()
+
+
+def test_a_paid_secret_is_kept_where_the_payment_says_with_a_destination_too(tmp_path: Path, log: Path) -> None:
+    columns, key = Columns.open(log), FlipKey("shop: label", 0)
+    examples = Examples.of(columns, "train")
+    plan = LabelDp(2, learning=Learning(epochs=1), key=key).plan(examples, secret=SECRET)
+    privacy = PrivacySettings("label-dp", Unit(UnitKind.IMPRESSION), Cap(1), 2)
+    flips = LabelFlipRelease(privacy, "flips", key, SECRET, "shop", tmp_path / "flips.secret")
+    assert plan.charge is not None
+    ledger = MemoryLedger()
+    payment = label_payment(ledger, flips, plan.charge, examples)
+    ledger.grant(payment.requests[0].line, Budget.of(2, 0))
+    to = Destination(tmp_path / "model", columns.encoder, "label-dp")
+    run_training(plan, MODEL, secret=SECRET, payment=payment, destination=to)
+    assert (tmp_path / "flips.secret").read_bytes() == SECRET
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), ZeroDivisionError("foreign"), SystemExit()])
+def test_whatever_ends_a_run_lets_go_of_its_folder(tmp_path: Path, log: Path, problem: BaseException) -> None:
+    columns = Columns.open(log)
+    plan = PRIVATE.plan(Examples.of(columns, "train"))
+    ledger, payment = paying(plan)
+    to = Destination(tmp_path / "model", columns.encoder, "dp-sgd", resume=True)
+    with pytest.raises(type(problem)):
+        run_training(plan, MODEL, payment=payment, destination=to, watch=stop_at(4, problem))
+    assert state(ledger) is ReservationState.RESERVED
+    run_training(plan, MODEL, payment=payment, destination=to)  # in this very process
+    assert state(ledger) is ReservationState.COMMITTED
+
+
+def test_a_ledger_that_breaks_lets_go_of_the_folder(tmp_path: Path, log: Path) -> None:
+    """Once before the first step, where nothing was begun, and once after the model is made."""
+    columns = Columns.open(log)
+    plan = PRIVATE.plan(Examples.of(columns, "train"))
+    ledger, payment = paying(plan)
+    to = Destination(tmp_path / "model", columns.encoder, "dp-sgd", resume=True)
+    kept = []  # as a debugger would: tracebacks hold the run, so that no collector closes its lock
+    for method in ("reserve_all", "commit_all"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ledger, method, lambda *_, **__: 1 // 0)
+            with pytest.raises(ZeroDivisionError) as ended:
+                run_training(plan, MODEL, payment=payment, destination=to)
+        kept.append(ended.value)
+    run_training(plan, MODEL, payment=payment, destination=to)
+    assert state(ledger) is ReservationState.COMMITTED
+    assert len(kept) == 2

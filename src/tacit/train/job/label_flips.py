@@ -14,7 +14,7 @@ import fcntl
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,7 @@ class LabelFlipRelease:
     privacy: PrivacySettings
     spelled: str
     flips: FlipKey
-    secret: bytes
+    secret: bytes = field(repr=False)
     scope: str  # of the ledger that pays for them
     secret_path: Path | None = None  # where the secret is kept, with its register beside it
 

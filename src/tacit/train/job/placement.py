@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.folders import read_manifest
@@ -16,20 +16,23 @@ from tacit.files import REPLACEABLE_SUFFIXES, check_writable, place_folder
 from tacit.train.config import CheckpointSettings
 from tacit.train.models.saving import MANIFEST, VERSION
 
+if TYPE_CHECKING:
+    from tacit.train.job.plan import PlannedTraining
+
 
 @dataclass(frozen=True)
 class Destination:
     """A folder for the model, and what it will say of its training. Beside it a run keeps its checkpoints.
 
-    `training` is a digest of all that a checkpoint depends on (`plan.training_digest`); left out, it is made of
-    plan, model and secret. `settings` are facts for the model's manifest: never a private figure.
+    A checkpoint is of one training: of plan, model, secret and seed, and of all that a configuration says where
+    it was `planned` from one. `settings` are facts for the model's manifest: never a private figure.
     """
 
     out: Path
     encoder: Encoder
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    training: str | None = None
+    planned: PlannedTraining | None = field(default=None, repr=False, compare=False)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
     secret_path: Path | None = None  # where the secret that keys flips is kept from now on
     onnx: Path | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +31,7 @@ from tacit.train.job.memory import MemoryEstimate, estimate_memory
 from tacit.train.job.placement import Destination
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, TrainingMethod
 from tacit.train.models.architectures import only_part
-from tacit.train.models.model import Part
+from tacit.train.models.model import Architecture, Part
 from tacit.train.models.onnx_export import check_exportable
 from tacit.train.plan import Plan, PrivatePhase
 
@@ -54,7 +54,7 @@ class PlannedTraining:
     examples: Examples
     plan: Plan
     flips: FlipKey
-    secret: bytes | None
+    secret: bytes | None = field(repr=False)
     memory: MemoryEstimate
 
     @property
@@ -75,6 +75,11 @@ class PlannedTraining:
         unit = config.privacy.unit if config.privacy.is_private else None
         rows = rows_identity(self.columns, config.part)
         return training_digest(config.digest, unit, self.plan, self.examples, rows, named)
+
+    def is_of(self, plan: Plan, model: Architecture, secret: bytes | None, seed: int | None) -> bool:
+        """Whether these are what the configuration says, so that its digest is of a run of them."""
+        ours = (self.config.model, self.secret, self.config.run.simulated)
+        return self.plan is plan and ours == (model, secret, seed)
 
     @property
     def label_flips(self) -> LabelFlipRelease:
@@ -98,7 +103,7 @@ class PlannedTraining:
             "log": self.columns.manifest.get("log"),
         }
         return Destination(
-            config.out, self.columns.encoder, config.privacy.method, settings, self.digest, config.keeping,
+            config.out, self.columns.encoder, config.privacy.method, settings, self, config.keeping,
             config.ledger.secret, config.onnx, resume, overwrite, f"tacit train {config.place} --resume",
         )  # fmt: skip
 

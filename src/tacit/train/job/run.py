@@ -61,7 +61,8 @@ def run_training(
     """Train a model as planned, on the plan's own examples, and let it out once it is paid for.
 
     Without a `seed` everything random comes from the cryptographic stream, and what comes out is a release: on
-    data that is not made up it needs a `payment`. With one it is a simulation, whose result promises nothing.
+    data that is not made up it needs a `payment`. With one it is a simulation: its result promises nothing, and
+    nothing is paid for it.
     `secret` keys the flips of labels, and a payment must know them: with one secret, flips of labels that have
     changed would show which ones did. With `handle_signals` the first SIGINT or SIGTERM ends a run that has a
     destination after its step, with a checkpoint, and the second at once.
@@ -69,6 +70,8 @@ def run_training(
     plan.check(architecture)
     if seed is None and plan.charge is not None and payment is None and not plan.examples.synthetic:
         raise BadInput("expected a payment for a release on data that is not made up, got none")
+    if seed is not None and payment is not None:
+        raise BadInput("expected no payment for a simulation, which releases nothing, got one with a seed")
     if payment is not None:
         payment.expect_covers(plan)
     if payment is not None and plan.needs_secret and payment.labels is None:
@@ -128,7 +131,7 @@ def _run_to_place(
     job: TrainingJob, payment: Payment | None, to: Destination, *, handle_signals: bool
 ) -> TrainingOutcome:
     began, model = time.monotonic(), None
-    keeper = Checkpoints(to.out, to.training or job.digest, to.checkpoints)
+    keeper = Checkpoints(to.out, _identity(job, to), to.checkpoints)
     begun = keeper.claim(resume=to.resume)
     try:
         payment = None if payment is None else payment.of_run(keeper.run)
@@ -162,6 +165,18 @@ def _run_to_place(
     seconds, run = time.monotonic() - began, keeper.run
     model = load(to.out).model if model is None else model  # an earlier run may have made it
     return job.outcome(model, calibration, seconds=seconds, paid=paid, run=run)
+
+
+def _identity(job: TrainingJob, to: Destination) -> str:
+    """A digest of the training that a checkpoint is of: of what is trained here, never of what somebody says
+    of it. A configuration's own digest is of no other plan, model, secret or seed."""
+    if to.planned is None:
+        return job.digest
+    if not to.planned.is_of(job.plan, job.architecture, job.secret, job.seed):
+        raise BadInput(
+            "expected the plan, model, secret and seed that the destination's configuration says, got others"
+        )
+    return to.planned.digest
 
 
 class _StepCount:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class TrainingJob:
 
     plan: Plan
     architecture: Architecture
-    secret: bytes | None
+    secret: bytes | None = field(repr=False)
     seed: int | None
     speed: Speed
     sinks: tuple[Sink, ...] = ()
