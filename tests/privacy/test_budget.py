@@ -35,6 +35,14 @@ def test_bad_epsilon_is_refused_by_name(epsilon: object) -> None:
 def test_bad_delta_is_refused_by_name(delta: float) -> None:
     with pytest.raises(BadInput, match=r"expected delta .*got"):
         Budget.of(1, delta)
+    with pytest.raises(BadInput, match=r"expected delta .*got"):
+        Budget(Fraction(1), delta)  # type: ignore[arg-type]
+
+
+def test_budgets_that_promise_nothing_together_are_not_added_up() -> None:
+    half = Budget.of(1, "0.5")
+    with pytest.raises(BadInput, match=r"expected delta in \[0, 1\), got Fraction\(1, 1\)"):
+        _ = half + half
 
 
 def test_less_never_goes_below_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from tacit.train.estimator import Estimator
 from tacit.train.examples import Examples, time_windows
 from tacit.train.labels.mechanism import Bins
 from tacit.train.labels.randomizers import FlipLabels
-from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, TrainingMethod
+from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, TrainingMethod
 from tacit.train.models.factorization_machine import FmModel, LogisticRegression
 from tacit.train.models.model import Part
 from tacit.train.plan import LabelPhase, Plan, PrivatePhase
@@ -257,3 +258,44 @@ def test_a_penalty_pulls_the_weights_of_a_model_without_embeddings() -> None:
         weights[penalty] = float(np.abs(model.table).mean())
     assert weights[0.01] < 0.9 * weights[0.0]
     assert weights[100.0] < 0.1 * weights[0.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (DpSgd, {"epsilon": -1}, "expected epsilon > 0, got -1"),
+        (DpSgd, {"delta": 2}, "expected delta in (0, 1), got 2"),
+        (DpSgd, {"delta": 0}, "expected delta in (0, 1), got 0"),
+        (DpSgd, {"unit": "user"}, "expected unit to be a Unit, got 'user'"),
+        (DpSgd, {"learning": Learning()}, "expected learning to be a PrivateLearning, got"),
+        (DpSgd, {"now": "now"}, "expected now to be a whole number, got 'now'"),
+        (LabelDp, {"epsilon": "x"}, "expected epsilon to be a finite number, got 'x'"),
+        (LabelDp, {"cap": 3}, "expected cap to be a Cap, got 3"),
+        (LabelDp, {"key": "label"}, "expected key to be a FlipKey, got 'label'"),
+        (LabelDp, {"mechanism": "flip"}, "expected mechanism to make noisy labels, such as FlipLabels(), got"),
+        (LabelDp, {"part": "all"}, "expected part to be one of whole, truncated, sensitive, got 'all'"),
+        (Hybrid, {"k": 1.1}, "expected k in [0, 1], got 1.1"),
+        (Hybrid, {"k": -0.1}, "expected k in [0, 1], got -0.1"),
+        (Hybrid, {"k": "all"}, "expected k to be a finite number, got 'all'"),
+        (Hybrid, {"delta": 1}, "expected delta in (0, 1), got 1"),
+        (Hybrid, {"frozen": "no"}, "expected frozen to be a bool, got 'no'"),
+        (StatisticMethod, {"epsilon": 0}, "expected epsilon > 0, got 0"),
+        (StatisticMethod, {"delta": 1}, "expected delta in (0, 1), got 1"),
+        (StatisticMethod, {"statistic": 4}, "expected statistic to be a NoisyStatistic, got 4"),
+        (Plain, {"learning": 3}, "expected learning to be a Learning, got 3"),
+    ],
+)
+def test_a_method_is_checked_where_it_is_made(kind: type, given: dict[str, object], said: str) -> None:
+    good: dict[str, object] = {"epsilon": 1, "delta": "1e-6"}
+    known = {name: good[name] for name in good if name in kind.__annotations__}
+    kind(**known)
+    with pytest.raises(BadInput, match=re.escape(said)):
+        kind(**known | given)
+
+
+def test_a_part_by_its_name_is_that_part() -> None:
+    """A word that is only like the member would have trained on sensitive features without a word about it."""
+    plan = LabelDp(1, part="truncated").plan(learnable())  # type: ignore[arg-type]
+    assert plan.part is Part.TRUNCATED
+    assert plan.charge is not None
+    assert not plan.charge.sensitive_features

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tacit.entropy import Simulation
+from tacit.errors import BadInput
 from tacit.train.estimator import Estimator
 from tacit.train.examples import Sizes
 from tacit.train.methods import DpSgd, LabelDp, Plain
@@ -98,6 +100,7 @@ def test_a_rate_that_was_said_is_taken_as_it_is() -> None:
     assert (schedule.rate, schedule.decay, chosen) == (0.3, Decay.COSINE, ())
     _, schedule, (only,) = private_rate(PrivateLearning(rate=0.3), course, 10, 2.0, 5.0, 4000, SEARCH)
     assert (schedule.rate, only.key) == (0.3, "descent.optimizer")
+    assert "a rate without an optimizer is taken for SGD's" in only.because
     studied = PrivateLearning(rate=RateByNoise())
     _, schedule, chosen = private_rate(studied, course, 96, 2.0, 5.0, 500, SEARCH)
     assert schedule.rate == pytest.approx(4 * (500 / 8192 * (500 / 96) ** 0.5) / (2.0 * 5.0))
@@ -192,3 +195,38 @@ def test_a_plan_says_what_it_chose_and_why() -> None:
     assert [default.key for default in told.defaults if default.key.startswith("descent")] == [
         "descent.recalibrate"
     ]
+
+
+def test_a_rate_alone_is_sgds_where_adam_would_have_been_chosen() -> None:
+    """Files that say so were trained like that, so it stays; and the plan says it."""
+    examples, few = learnable(), PrivateLearning(epochs=1, batch=3000)
+    free = DpSgd(1000, "1e-5", learning=few).plan(examples)
+    bound = DpSgd(1000, "1e-5", learning=replace(few, rate=0.001)).plan(examples)
+    assert free.phases[0].learning.optimizer == Adam()
+    assert bound.phases[0].learning.optimizer == Sgd(0.9)
+    assert ("descent.optimizer", "sgd") in [(each.key, each.value) for each in bound.defaults]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (PrivateLearning, {"batch": 0}, "expected batch to be a whole number >= 1, got 0"),
+        (PrivateLearning, {"epochs": "3"}, "expected epochs to be a number, got '3'"),
+        (PrivateLearning, {"clip_norm": "1"}, "expected clip_norm to be a number, got '1'"),
+        (PrivateLearning, {"rate": "0.1"}, "expected rate to be a number, got '0.1'"),
+        (PrivateLearning, {"optimizer": "sgd"}, "expected optimizer to be an optimizer, such as Adam(), got"),
+        (
+            PrivateLearning,
+            {"optimizer": Sgd, "rate": 1},
+            "expected optimizer to be an optimizer, such as Adam()",
+        ),
+        (Learning, {"rate": RateByNoise()}, "expected rate to be a number where no noise is added, got"),
+        (Learning, {"penalty": "0.1"}, "expected penalty to be a number, got '0.1'"),
+        (RateByNoise, {"product": 0}, "expected product > 0, got 0"),
+        (RateByNoise, {"batch": 0}, "expected batch to be a whole number >= 1, got 0"),
+        (RateByNoise, {"steps": 0}, "expected steps to be a whole number >= 1, got 0"),
+    ],
+)
+def test_settings_are_checked_where_they_are_made(kind: type, given: dict[str, object], said: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(said)):
+        kind(**given)

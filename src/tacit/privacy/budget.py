@@ -35,13 +35,13 @@ class Budget:
         if epsilon > MOST_EPSILON:
             raise BadInput(f"expected epsilon <= {MOST_EPSILON:,}, got more: that promises nothing")
         object.__setattr__(self, "epsilon", epsilon)
-        delta = expect.at_least_zero("delta", self.delta)
-        object.__setattr__(self, "delta", delta)
+        # From a delta of 1 on nothing is promised, not even by a sum of budgets.
+        object.__setattr__(self, "delta", expect.probability("delta", self.delta, zero=True))
 
     @classmethod
     def of(cls, epsilon: expect.Number, delta: expect.Number = 0) -> Budget:
-        """A budget that somebody asks for: epsilon must be positive and delta below one."""
-        return cls(expect.positive("epsilon", epsilon), expect.probability("delta", delta, zero=True))
+        """A budget that somebody asks for: its epsilon must be positive."""
+        return cls(expect.positive("epsilon", epsilon), expect.exact("delta", delta))
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(self.epsilon + other.epsilon, self.delta + other.delta)

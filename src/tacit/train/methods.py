@@ -64,6 +64,9 @@ class Plain:
     learning: Learning = field(default_factory=Learning)
     part: Part = Part.WHOLE
 
+    def __post_init__(self) -> None:
+        _check(self, learning=Learning)
+
     def plan(
         self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
     ) -> Plan:
@@ -95,6 +98,9 @@ class LabelDp:
     key: FlipKey = LABEL
     now: int | None = None
     part: Part = Part.TRUNCATED
+
+    def __post_init__(self) -> None:
+        _check(self, unit=Unit, cap=Cap, learning=Learning, key=FlipKey)
 
     def plan(
         self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
@@ -133,6 +139,9 @@ class DpSgd:
     learning: PrivateLearning = field(default_factory=PrivateLearning)
     now: int | None = None
 
+    def __post_init__(self) -> None:
+        _check(self, unit=Unit, learning=PrivateLearning)
+
     def plan(
         self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
     ) -> Plan:
@@ -167,10 +176,16 @@ class Hybrid:
     key: FlipKey = LABEL
     now: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.k != "auto":
+            expect.probability("k", self.k, zero=True, one=True)
+        kinds = {"cap": Cap, "label_learning": Learning, "learning": PrivateLearning, "key": FlipKey}
+        _check(self, unit=Unit, frozen=bool, **kinds)
+
     def plan(
         self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
     ) -> Plan:
-        epsilon, delta = expect.positive("epsilon", self.epsilon), expect.probability("delta", self.delta)
+        epsilon, delta = expect.exact("epsilon", self.epsilon), expect.exact("delta", self.delta)
         share, chosen = self._share(examples)
         if share < 1 and self.mechanism.classes.head is not Head.LOGISTIC:
             raise BadInput(
@@ -246,8 +261,8 @@ class Hybrid:
         more is better spent on DP-SGD. Where it would take more than a third of all, labels get nothing.
         """
         if self.k != "auto":
-            return float(expect.probability("k", self.k, zero=True, one=True)), ()
-        epsilon = float(expect.positive("epsilon", self.epsilon))
+            return float(expect.exact("k", self.k)), ()
+        epsilon = float(expect.exact("epsilon", self.epsilon))
         rate = self.learning.start_rate or CAUTIOUS_RATE
         candidate = 2 * math.asinh(1 / (2 * math.sqrt(rate * (1 - rate))))
         # n labels flipped at epsilon tell about as much on a mean as n tanh^2(epsilon / 2) true ones.
@@ -274,6 +289,9 @@ class StatisticMethod:
     statistic: NoisyStatistic = field(default_factory=NoisyStatistic)
     now: int | None = None
 
+    def __post_init__(self) -> None:
+        _check(self, unit=Unit, statistic=NoisyStatistic)
+
     def plan(
         self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
     ) -> Plan:
@@ -292,6 +310,25 @@ class StatisticMethod:
         charge = statement.guarantee(sensitive_features=False)
         planned = PlannedStatistic(self.statistic, chosen)
         return Plan((), (chosen.release,), statement, charge, examples, statistic=planned)
+
+
+def _check(method: Plain | LabelDp | DpSgd | Hybrid | StatisticMethod, **kinds: type) -> None:
+    """BadInput where a method is asked for what it cannot mean; fields of these names are of these kinds."""
+    if not isinstance(method, Plain):
+        expect.positive("epsilon", method.epsilon)
+        if method.now is not None:
+            expect.integer("now", method.now)
+    if isinstance(method, DpSgd | Hybrid | StatisticMethod):
+        expect.probability("delta", method.delta)
+    for name, kind in kinds.items():
+        if not isinstance(getattr(method, name), kind):
+            raise BadInput(f"expected {name} to be a {kind.__name__}, got {getattr(method, name)!r}")
+    if isinstance(method, Plain | LabelDp):
+        object.__setattr__(method, "part", Part.named("part", method.part))
+    if isinstance(method, LabelDp | Hybrid) and not hasattr(method.mechanism, "targets"):
+        raise BadInput(
+            f"expected mechanism to make noisy labels, such as FlipLabels(), got {method.mechanism!r}"
+        )
 
 
 def _labelling(

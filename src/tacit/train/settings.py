@@ -32,6 +32,11 @@ class RateByNoise:
     batch: int = 8192
     steps: int = 500
 
+    def __post_init__(self) -> None:
+        expect.positive("product", self.product)
+        expect.whole("batch", self.batch, at_least=1)
+        expect.whole("steps", self.steps, at_least=1)
+
     def rate(self, noise_multiplier: float, clip_norm: float, batch: float, steps: int) -> float:
         moves = min(1.0, batch / self.batch * math.sqrt(self.steps / steps))
         return self.product * moves / (noise_multiplier * clip_norm)
@@ -56,6 +61,8 @@ class Learning:
     def __post_init__(self) -> None:
         if self.epochs is not None:
             expect.whole("epochs", self.epochs, at_least=1)
+        if isinstance(self.rate, RateByNoise):
+            raise BadInput("expected rate to be a number where no noise is added, got a RateByNoise")
         _check_common(self)
 
 
@@ -67,7 +74,8 @@ class PrivateLearning:
     `clip_norm` trades ranking against calibration: clipping hits positives hardest, so a small one ranks well
     and predicts too little. With `recalibrate` the predictions are put right afterwards, by a noisy statistic
     that the same budget pays for (`recalibration`). `start_rate` is a base rate that is public; without one,
-    and without a label phase before, the bias starts at even odds.
+    and without a label phase before, the bias starts at even odds. Name the optimizer of a `rate`: alone it is
+    taken for that of SGD with momentum, whatever the rules would have chosen, and `Plan.defaults` says so.
     """
 
     epochs: float | None = None
@@ -81,6 +89,7 @@ class PrivateLearning:
     recalibrate: bool = True
 
     def __post_init__(self) -> None:
+        _check_common(self)
         for name in ("epochs", "clip_norm"):
             if getattr(self, name) is not None:
                 expect.positive(name, getattr(self, name))
@@ -93,10 +102,14 @@ class PrivateLearning:
             )
         if not isinstance(self.recalibrate, bool):
             raise BadInput(f"recalibrate: expected true or false, got {self.recalibrate!r}")
-        _check_common(self)
 
 
 def _check_common(learning: Learning | PrivateLearning) -> None:
+    for name, value in vars(learning).items():
+        if isinstance(value, str) and name not in ("decay", "optimizer"):  # budgets alone may be spelled
+            raise BadInput(f"expected {name} to be a number, got {value!r}")
+    if not isinstance(learning.optimizer, Optimizer | None):
+        raise BadInput(f"expected optimizer to be an optimizer, such as Adam(), got {learning.optimizer!r}")
     if learning.batch is not None:
         expect.whole("batch", learning.batch, at_least=1)
     if learning.rate is not None and not isinstance(learning.rate, RateByNoise):

@@ -29,7 +29,6 @@ class Guarantee:
     sensitive_features: bool
 
     def __post_init__(self) -> None:
-        expect.probability("a guarantee's delta", self.budget.delta, zero=True)
         if not isinstance(self.unit, Unit):
             raise BadInput(f"expected unit to be a Unit, got {self.unit!r}")
         if not isinstance(self.sensitive_features, bool):

@@ -44,7 +44,6 @@ class Amount:
     @classmethod
     def limit(cls, budget: Budget) -> Amount:
         """What a line may spend, rounded down: the ledger never allows more than was granted."""
-        expect.probability("the limit's delta", budget.delta, zero=True)
         amount = cls(floor(budget.epsilon * EPSILON_PARTS), floor(budget.delta * DELTA_PARTS))
         if not 1 <= amount.epsilon_nanos <= LARGEST_EPSILON * EPSILON_PARTS:
             raise BadInput(
