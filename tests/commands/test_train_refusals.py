@@ -147,7 +147,7 @@ def test_a_handful_of_rows_is_remarked(place: Path, capsys: Told) -> None:
 
 
 def test_enough_rows_are_not_remarked(place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tacit.train.job.plan.FEW", 476)
+    monkeypatch.setattr("tacit.train.job.planned_training.FEW", 476)
     assert told(capsys, "train", dp_sgd(place), "--dry-run")["few"] is None
 
 

@@ -7,11 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.train.examples import Examples
+from tacit.train.examples import Examples, Places
 from tacit.train.models.model import Model
 from tacit.train.sgd.descent import DescentSettings
 from tacit.train.sgd.optimizers import Adam, RmsProp, Sgd, Yogi
-from tacit.train.sgd.sampling import Places
 from tacit.train.targets import Targets
 
 Doubles = NDArray[np.float64]

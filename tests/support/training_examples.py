@@ -13,8 +13,8 @@ from scipy.special import expit
 from tacit.data.splits import RowSet
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.factorization_machine import FactorizationMachine
-from tacit.train.run import Run
 from tacit.train.settings import PrivateLearning
+from tacit.train.steps import Run
 from tacit.train.targets import Targets
 
 ROWS, VALUES = 6000, 12

@@ -24,9 +24,9 @@ from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, 
 from tacit.train.models.factorization_machine import FmModel, LogisticRegression
 from tacit.train.models.model import Part
 from tacit.train.plan import LabelPhase, Plan, PrivatePhase
-from tacit.train.run import Run, RunProgress
 from tacit.train.settings import Learning, PrivateLearning
 from tacit.train.sgd.optimizers import Adam
+from tacit.train.steps import Run, RunProgress
 from tacit.train.targets import Head
 from tests.support.training_examples import FAST, MODEL, ROWS, SECRET, learnable
 

@@ -21,8 +21,8 @@ from tacit.train.models.architectures import Mlp
 from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression
 from tacit.train.models.model import Architecture, Part
 from tacit.train.recalibration import KNOTS, SENSITIVITY, CalibrationResult, Recalibration, fit_calibration
-from tacit.train.run import Run
 from tacit.train.settings import PrivateLearning
+from tacit.train.steps import Run
 from tests.support.training_examples import MODEL, SECRET, learnable
 
 

@@ -16,7 +16,6 @@ from tacit.train.examples import Sizes
 from tacit.train.methods import DpSgd, LabelDp, Plain
 from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.plan import PrivatePhase
-from tacit.train.run import COOLING, HELD_OUT_SEED, RunProgress, _HeldOut
 from tacit.train.settings import (
     FEWEST_EPOCHS,
     Learning,
@@ -28,6 +27,7 @@ from tacit.train.settings import (
 )
 from tacit.train.sgd.descent import GradientDescent
 from tacit.train.sgd.optimizers import Adam, Decay, Sgd
+from tacit.train.steps import COOLING, HELD_OUT_SEED, RunProgress, _HeldOut
 from tests.support.training_examples import MODEL, SECRET, learnable
 
 SEARCH = Sizes(17, 3, 100_000, 50_000)

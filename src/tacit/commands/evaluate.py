@@ -193,7 +193,7 @@ def _check_flips(
     from tacit.train.config_file import check_epsilon
     from tacit.train.job.label_flips import LabelFlipRelease, read_secret
     from tacit.train.job.noisy_evaluation import RESPONSE, plan_flips
-    from tacit.train.job.plan import flip_key
+    from tacit.train.job.planned_training import flip_key
 
     if args.epsilon is None:
         raise BadInput("expected --epsilon for noisy labels, got none")

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
     from tacit.privacy.statement import PrivacyStatement
-    from tacit.train.job.plan import delta_warning
+    from tacit.train.job.planned_training import delta_warning
     from tacit.train.models.architectures import architecture_settings
     from tacit.train.models.model import Part
     from tacit.train.models.saving import MANIFEST, STATEMENT, load

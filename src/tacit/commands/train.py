@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from tacit.train.config import TrainingConfig
     from tacit.train.job.payment import Payment
-    from tacit.train.job.plan import PlannedTraining
-    from tacit.train.job.training import TrainingOutcome, Watch
+    from tacit.train.job.planned_training import PlannedTraining
+    from tacit.train.job.training_job import TrainingOutcome, Watch
 
 ABOUT = """\
 Train a model on a prepared log as one TOML file says: the model, what is promised to whom, who pays.
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     from tacit.commands.train_output import plan_record, plan_with_spinner, print_plan, print_trained
     from tacit.train.config_file import load_config
     from tacit.train.job.payment import payment_for, training_cost
-    from tacit.train.job.plan import NO_PAYMENT
+    from tacit.train.job.planned_training import NO_PAYMENT
     from tacit.train.job.run import TrainingInterrupted
 
     config = load_config(args.config)
@@ -124,7 +124,7 @@ def _check_places(config: TrainingConfig, *, resume: bool, overwrite: bool) -> N
     """Before anything is planned, unless the model that is there may be this very run's."""
     from tacit.files import check_folder
     from tacit.train.job.checkpoints import checkpoint_folder
-    from tacit.train.job.placement import check_destination
+    from tacit.train.job.training_job import check_destination
 
     if resume and checkpoint_folder(config.out).exists():
         return

@@ -16,9 +16,9 @@ from tacit.privacy.budget import format_rounded_up
 if TYPE_CHECKING:
     from tacit.train.config import TrainingConfig
     from tacit.train.job.payment import Payment
-    from tacit.train.job.plan import PlannedTraining
+    from tacit.train.job.planned_training import PlannedTraining
     from tacit.train.plan import Phase, Plan
-    from tacit.train.run import RunProgress
+    from tacit.train.steps import RunProgress
 
 NOTHING = "nothing: the model may tell what it learned about single people"
 SIMULATED = "nothing: simulated, not private; the noise comes from a seed that is in the file"
@@ -29,7 +29,7 @@ REFRESH_SECONDS = 0.2
 def plan_with_spinner(config: TrainingConfig) -> PlannedTraining:
     """Planned as of now, with calibrations that were computed before on this machine."""
     from tacit.store.calibration_cache import CalibrationCache, default_cache_path
-    from tacit.train.job.plan import plan_training
+    from tacit.train.job.planned_training import plan_training
 
     what = "tables" if config.privacy.method == "statistic" else "allocation"
     with spinner(f"planning: {what} and noise"):
@@ -39,7 +39,7 @@ def plan_with_spinner(config: TrainingConfig) -> PlannedTraining:
 
 def plan_record(planned: PlannedTraining, payment: Payment | None) -> dict[str, Any]:
     """What is known before anything happens, for machines."""
-    from tacit.train.job.plan import calibration_warning, delta_warning, few_warning
+    from tacit.train.job.planned_training import calibration_warning, delta_warning, few_warning
 
     config, plan = planned.config, planned.plan
     statement = None if plan.statement is None or planned.simulated else plan.statement.as_json()

@@ -5,7 +5,7 @@ targets         what a phase learns towards, and the loss
 settings        how a phase learns, and the defaults with their reasons
 methods         READ FIRST: the ways to train, as values; each makes a plan
 plan            what a training will do and promise, from public quantities alone
-run             trains as a plan says, step by step
+steps           trains as a plan says, step by step: `Run`
 recalibration   predictions corrected after DP-SGD, by one noisy statistic
 estimator       all of it in scikit-learn's manner
 config          a training as frozen values; config_file: the same from one TOML file
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from tacit.train.evaluation.report import Evaluation, evaluate
     from tacit.train.examples import Examples, Sizes
     from tacit.train.job.payment import TrainingLedger, release_payment
-    from tacit.train.job.plan import plan_training
+    from tacit.train.job.planned_training import plan_training
     from tacit.train.job.run import run_training
-    from tacit.train.job.training import TrainingOutcome
+    from tacit.train.job.training_job import TrainingOutcome
     from tacit.train.labels.randomizers import FlipLabels, FlipTowardsPrior, LaplaceWithPrior
     from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod
     from tacit.train.models.architectures import Din, Fnn, Mlp
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from tacit.train.models.onnx_export import export_onnx
     from tacit.train.models.saving import SavedModel, load, save
     from tacit.train.plan import Plan
-    from tacit.train.run import Run
     from tacit.train.settings import Learning, PrivateLearning
     from tacit.train.sgd.optimizers import Adam, RmsProp, Sgd, Yogi
     from tacit.train.statistic.method import NoisyStatistic
+    from tacit.train.steps import Run
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -56,9 +56,9 @@ else:
             "evaluation.report": "Evaluation evaluate",
             "examples": "Examples Sizes",
             "job.payment": "TrainingLedger release_payment",
-            "job.plan": "plan_training",
+            "job.planned_training": "plan_training",
             "job.run": "run_training",
-            "job.training": "TrainingOutcome",
+            "job.training_job": "TrainingOutcome",
             "labels.randomizers": "FlipLabels FlipTowardsPrior LaplaceWithPrior",
             "methods": "DpSgd Hybrid LabelDp Plain StatisticMethod",
             "models.architectures": "Din Fnn Mlp",
@@ -67,10 +67,10 @@ else:
             "models.onnx_export": "export_onnx",
             "models.saving": "SavedModel load save",
             "plan": "Plan",
-            "run": "Run",
             "settings": "Learning PrivateLearning",
             "sgd.optimizers": "Adam RmsProp Sgd Yogi",
             "statistic.method": "NoisyStatistic",
+            "steps": "Run",
         },
     )
 

@@ -26,8 +26,8 @@ from tacit.train.methods import TrainingMethod
 from tacit.train.models.model import Architecture, Model, predict
 from tacit.train.plan import Plan
 from tacit.train.recalibration import CalibrationResult
-from tacit.train.run import DEFAULT_SPEED, Run, RunProgress
 from tacit.train.settings import Speed
+from tacit.train.steps import DEFAULT_SPEED, Run, RunProgress
 from tacit.train.targets import Head
 
 

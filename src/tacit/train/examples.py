@@ -22,6 +22,9 @@ from tacit.privacy.allocation import unit_ids
 from tacit.privacy.units import Unit, UnitKind, Window
 from tacit.schema.columns import Kind, Role
 
+Places = NDArray[np.int64]
+"""Of examples, among those that are meant; `Examples.rows` has their rows in the log."""
+
 EVERYTHING = "everything"
 CHUNK = 2**18
 

@@ -16,7 +16,7 @@ from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.mechanisms.memoisation import FlipKey
 from tacit.privacy.releases import Release
 from tacit.privacy.statement import PrivacyStatement
-from tacit.train.examples import Examples
+from tacit.train.examples import Examples, Places
 from tacit.train.labels.mechanism import LabelMechanism
 from tacit.train.models.architectures import expect_history, expect_part
 from tacit.train.models.model import Architecture, Part
@@ -24,7 +24,6 @@ from tacit.train.recalibration import Recalibration
 from tacit.train.settings import Course, Default
 from tacit.train.sgd.descent import Clipping
 from tacit.train.sgd.optimizers import Schedule
-from tacit.train.sgd.sampling import Places
 from tacit.train.targets import Head
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from tacit.errors import SelfCheckFailed
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import GaussianStatistic
 from tacit.privacy.units import Relation
-from tacit.train.examples import Examples
+from tacit.train.examples import Examples, Places
 from tacit.train.models.model import Model, Part
-from tacit.train.sgd.sampling import Places
 from tacit.train.sgd.self_checks import FALSE_ALARM, expect_normals
 
 KNOTS: Floats = np.arange(-7.0, 4.0)

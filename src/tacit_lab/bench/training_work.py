@@ -32,11 +32,11 @@ from tacit.train.examples import Examples
 from tacit.train.methods import LabelDp, Plain, TrainingMethod
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Architecture, Part
-from tacit.train.run import Run
 from tacit.train.settings import Learning
 from tacit.train.sgd.descent import Clipping, DescentSettings, GradientDescent, NoiseForm
 from tacit.train.sgd.optimizers import OPTIMIZERS, Adam, Optimizer, Sgd
 from tacit.train.sgd.sampling import poisson_sample
+from tacit.train.steps import Run
 from tacit.train.targets import Targets
 from tacit_lab.bench.measurement import Contestant, Measurement, process_kilobytes, take_turns
 

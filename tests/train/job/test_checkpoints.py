@@ -23,17 +23,16 @@ from tacit.privacy.units import Relation, Unit, UnitKind
 from tacit.train.config import CheckpointSettings, RunSettings
 from tacit.train.examples import Examples
 from tacit.train.job import progress
-from tacit.train.job.checkpoints import Checkpoints, checkpoint_folder
-from tacit.train.job.plan import training_digest
+from tacit.train.job.checkpoints import Checkpoints, checkpoint_folder, training_digest
 from tacit.train.job.progress import LOOKS, Spending
 from tacit.train.methods import DpSgd, Hybrid, Plain
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Model
 from tacit.train.plan import Plan
-from tacit.train.run import Mark, Run, RunProgress
 from tacit.train.settings import Learning, PrivateLearning
 from tacit.train.sgd.descent import GradientDescent
 from tacit.train.sgd.optimizers import Adam, Optimizer, Sgd
+from tacit.train.steps import Mark, Run, RunProgress
 from tests.support.training_examples import small_examples
 
 SECRET = bytes(range(32))

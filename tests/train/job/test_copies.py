@@ -20,12 +20,12 @@ import pytest
 from tacit.cli import main
 from tacit.files import record_digest
 from tacit.train.config_file import load_config
-from tacit.train.job import run, training
+from tacit.train.job import run, training_job
 from tacit.train.job.checkpoints import Checkpoints, checkpoint_folder
 from tacit.train.job.payment import Payment
-from tacit.train.job.plan import plan_training
+from tacit.train.job.planned_training import plan_training
 from tacit.train.plan import LabelPhase
-from tacit.train.run import Run
+from tacit.train.steps import Run
 from tests.support.training_examples import fail_at
 from tests.support.training_logs import (
     DESCENT,
@@ -258,7 +258,7 @@ def test_every_method_with_fresh_noise_is_made_once(
     if method == "hybrid":
         changes |= {"labels": LABELS}
         changes["privacy"] |= {"k": 0.5}
-    stop: tuple[Any, str] = (training, "_fit_statistic") if method == "statistic" else (Run, "_batches")
+    stop: tuple[Any, str] = (training_job, "_fit_statistic") if method == "statistic" else (Run, "_batches")
     with monkeypatch.context() as patch:
         patch.setattr(*stop, interrupted)
         assert main(["train", str(config(place, **changes))]) == 130

@@ -18,9 +18,9 @@ from tacit.train.job.memory import estimate_memory
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, TrainingMethod
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.plan import Plan
-from tacit.train.run import Run
 from tacit.train.settings import Learning, PrivateLearning, Speed
 from tacit.train.sgd.optimizers import Adam, Sgd
+from tacit.train.steps import Run
 from tests.support.repository import ROOT
 from tests.support.training_examples import small_examples
 
@@ -70,7 +70,7 @@ from tacit.privacy.units import Unit
 from tacit.train.job.memory import estimate_memory
 from tacit.train.methods import DpSgd
 from tacit.train.models.architectures import Mlp
-from tacit.train.run import Run
+from tacit.train.steps import Run
 from tacit.train.settings import PrivateLearning, Speed
 
 torch.set_num_threads(1)

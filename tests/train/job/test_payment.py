@@ -17,12 +17,12 @@ from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.store.ledger import LedgerStore, Request
 from tacit.train.examples import Examples
-from tacit.train.job import plan, run
+from tacit.train.job import planned_training, run
 from tacit.train.job.checkpoints import Checkpoints, checkpoint_folder
 from tacit.train.job.payment import Payment, TrainingLedger
 from tacit.train.models.model import Part
 from tacit.train.models.saving import load
-from tacit.train.run import Run
+from tacit.train.steps import Run
 from tests.support.ledger_places import COST, LIMIT, LINE
 from tests.support.training_logs import (  # fmt: skip
     DESCENT,
@@ -294,7 +294,7 @@ def test_flips_do_not_pay_for_a_model_of_features_that_a_line_protects(
     place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an architecture that reads sensitive features, and has no part without them: weights tell of them."""
-    monkeypatch.setattr(plan, "only_part", lambda _: Part.WHOLE)
+    monkeypatch.setattr(planned_training, "only_part", lambda _: Part.WHOLE)
     said = refused(capsys, "train", label_dp(place))
     assert "since line shop (impression, replace-one) protects the others, got one that reads sensitive" in said
     assert reservations(place) == {}

@@ -26,16 +26,16 @@ from tacit.train.examples import Examples
 from tacit.train.job.checkpoints import checkpoint_folder
 from tacit.train.job.label_flips import LabelFlipRelease
 from tacit.train.job.payment import Payment, label_payment, release_payment
-from tacit.train.job.plan import PlannedTraining, plan_training
+from tacit.train.job.planned_training import PlannedTraining, plan_training
 from tacit.train.job.run import Destination, TrainingInterrupted, run_training
 from tacit.train.methods import DpSgd, LabelDp, StatisticMethod
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import predict
 from tacit.train.models.saving import load
 from tacit.train.plan import Plan
-from tacit.train.run import Run, RunProgress
 from tacit.train.settings import Learning
 from tacit.train.statistic.model import FieldFactors
+from tacit.train.steps import Run, RunProgress
 from tests.support.training_examples import FAST, MODEL, SECRET, fail_at, learnable
 from tests.support.training_logs import called_synthetic, dp_sgd, label_dp, prepared
 

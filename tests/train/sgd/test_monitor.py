@@ -15,12 +15,11 @@ from tacit.entropy import Simulation
 from tacit.errors import SelfCheckFailed
 from tacit.kernels import training as kernels
 from tacit.kernels.normals import fill_normals
-from tacit.train import run as running
+from tacit.train import steps as running
 from tacit.train.examples import Examples, Sizes
 from tacit.train.methods import DpSgd
 from tacit.train.models.factorization_machine import FmPass
 from tacit.train.plan import Plan, PrivatePhase
-from tacit.train.run import Run
 from tacit.train.settings import PrivateLearning, Speed
 from tacit.train.sgd import descent
 from tacit.train.sgd.descent import Clipping, GradientDescent, NoiseForm
@@ -29,6 +28,7 @@ from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.sgd.self_checks import expect_moved
 from tacit.train.sgd.updates import DenseTable
+from tacit.train.steps import Run
 from tests.support.training_examples import MODEL, learnable
 
 Patch = pytest.MonkeyPatch

@@ -1,13 +1,12 @@
 """One training from a configuration to a saved model: plan, pay, run, place, commit.
 
-plan              data, method and plan of a configuration, from public quantities alone
+planned_training  data, method and plan of a configuration, from public quantities alone
 memory            how much memory it will take
 payment           who pays: what a training costs, asked of any ledger that keeps to `TrainingLedger`
 label_flips       the secret that keys flips of labels, what was flipped with it, and its name in the ledger
-training          a plan with its model, where it draws from, and what comes of it
+training_job      a plan with its model, where it draws from, what comes of it, and where the model goes
 run               `run_training`: reserve, train, say what was made, put it in its place, commit
 checkpoints       how a run that died continues, and why that is no second release
-placement         where a model goes, whole or not at all
 progress          what is shown while it trains
 noisy_evaluation  labels to measure models on, flipped once and paid for once
 """

@@ -23,6 +23,7 @@ in its place. A run whose model was made never trains again, even if the model h
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -32,8 +33,10 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.arrays import Floats32
@@ -50,11 +53,14 @@ from tacit.files import (
     refuse_bad_record,
     write_atomically,
 )
+from tacit.privacy.units import Unit
 from tacit.train.config import CheckpointSettings
+from tacit.train.examples import Examples, group_by_unit
 from tacit.train.models.model import Model, named_weights
-from tacit.train.run import Mark
+from tacit.train.plan import Plan, PrivatePhase
 from tacit.train.sgd.descent import GradientDescent
 from tacit.train.sgd.updates import TableUpdate
+from tacit.train.steps import Mark
 
 VERSION = 2
 MANIFEST = "checkpoint.json"
@@ -295,6 +301,40 @@ def _read(folder: Path) -> CheckpointRecord:
             tuple(map(str, record.get("tokens", ()))),  # none where the run began before there were any
             None if record.get("release") is None else str(record["release"]),
         )  # fmt: skip
+
+
+def training_digest(
+    settings: str, unit: Unit | None, plan: Plan, examples: Examples, rows: str, secret: str
+) -> str:
+    """Of everything that a checkpoint depends on. It covers the labels, so it never leaves the checkpoint.
+
+    `settings` is a digest of what decides the rest of a run; `rows` and `secret` are names. Where a `unit` is
+    promised something, whose rows are whose is in it too: with other keys there are other units and shares.
+    """
+    spelled = hashlib.sha256()
+    for part in (settings, rows, examples.encoder_digest, secret, repr(plan.releases)):
+        spelled.update(f"{part}\n".encode())
+    for phase in plan.phases:
+        learning = (phase.name, str(phase.part), repr(phase.learning), repr(phase.schedule))
+        spelled.update(repr(learning).encode())
+        if isinstance(phase, PrivatePhase):
+            spelled.update(repr((phase.clipping, phase.sampling_probability)).encode())
+            _add(spelled, phase.groups)
+        elif phase.labelling is not None:
+            _add(spelled, phase.labelling.allocation.kept)
+            _add(spelled, phase.labelling.allocation.divisor)
+    if unit is not None:
+        _add(spelled, group_by_unit(examples, unit))
+    if examples.label is not None:
+        spelled.update(np.ascontiguousarray(examples.at.of(examples.label)).tobytes())
+    return spelled.hexdigest()
+
+
+def _add(spelled: hashlib._Hash, numbers: NDArray[Any] | None) -> None:
+    """With how many there are, so that no two lists of arrays look alike."""
+    spelled.update(f"{None if numbers is None else len(numbers)}\n".encode())
+    if numbers is not None:
+        spelled.update(np.ascontiguousarray(numbers, dtype="<i8").tobytes())
 
 
 def _updates(descent: GradientDescent) -> dict[str, TableUpdate]:

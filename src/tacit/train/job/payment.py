@@ -20,7 +20,7 @@ from tacit.privacy.units import Relation
 from tacit.train.config import PrivacySettings
 from tacit.train.examples import Examples, time_windows
 from tacit.train.job.label_flips import LabelFlipRelease, LabelledRows
-from tacit.train.job.plan import PlannedTraining
+from tacit.train.job.planned_training import PlannedTraining
 from tacit.train.plan import LabelPhase, Plan
 
 RUN = ", run "  # in a purpose, before the name of the run

@@ -23,7 +23,7 @@ from tacit.privacy.accounting.accountant import coarse_epsilon
 from tacit.privacy.releases import Composed, Release, SubsampledGaussian
 from tacit.train.config import RunSettings
 from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
-from tacit.train.run import RunProgress
+from tacit.train.steps import RunProgress
 
 LOOKS = 20  # in a phase of DP-SGD; each takes some 50 ms
 GRIDS_PER_EPSILON = 500

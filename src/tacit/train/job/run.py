@@ -26,17 +26,25 @@ from tacit.files import explain_os_error
 from tacit.train.job.checkpoints import Checkpoints, describe_mark
 from tacit.train.job.label_flips import write_secret
 from tacit.train.job.payment import Payment
-from tacit.train.job.placement import Destination, put_in_place, saved_run, saved_settings
 from tacit.train.job.progress import Sink
-from tacit.train.job.training import TrainingJob, TrainingOutcome, Watch, weights_digest
+from tacit.train.job.training_job import (
+    Destination,
+    TrainingJob,
+    TrainingOutcome,
+    Watch,
+    put_in_place,
+    saved_run,
+    saved_settings,
+    weights_digest,
+)
 from tacit.train.labels.noisy_targets import labels_for_mechanism
 from tacit.train.models.model import Architecture, Model
 from tacit.train.models.onnx_export import export_onnx
 from tacit.train.models.saving import SavedModel, load, save
 from tacit.train.plan import LabelPhase, Plan
 from tacit.train.recalibration import CalibrationResult
-from tacit.train.run import DEFAULT_SPEED, RunProgress
 from tacit.train.settings import Speed
+from tacit.train.steps import DEFAULT_SPEED, RunProgress
 
 __all__ = ["Destination", "TrainingInterrupted", "TrainingOutcome", "run_training"]
 

@@ -27,7 +27,7 @@ from scipy.signal import lfilter
 from tacit.arrays import Floats32, Ids
 from tacit.errors import SelfCheckFailed
 from tacit.privacy.randomness import UniformBelow
-from tacit.train.sgd.sampling import Places
+from tacit.train.examples import Places
 from tacit.train.sgd.self_checks import FALSE_ALARM, CountTally, LikenessTally, SquareTally, binomial_tails
 
 LOOKED_AT = 2**14  # weights of a block that dense noise was added to

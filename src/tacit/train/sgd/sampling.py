@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.privacy.randomness import WordSource
-
-Places = NDArray[np.int64]
+from tacit.train.examples import Places
 
 
 def poisson_sample(records: int, sampling_probability: float, words: WordSource) -> Places:

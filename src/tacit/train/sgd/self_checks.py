@@ -24,8 +24,8 @@ from scipy.special import betainc, gammainc, gammaincc
 
 from tacit.arrays import Floats, Floats32
 from tacit.errors import SelfCheckFailed
+from tacit.train.examples import Places
 from tacit.train.models.model import GradientSums, Model, Part, TableIds
-from tacit.train.sgd.sampling import Places
 
 FALSE_ALARM = 1e-15
 """The chance that an honest run is ended, per run: so small that e^epsilon of it is nothing beside a delta."""

@@ -16,7 +16,7 @@ from tacit.data.columns import Columns
 from tacit.errors import BadInput
 from tacit.train.config import TrainingConfig
 from tacit.train.examples import Examples
-from tacit.train.job.plan import flip_key, method_from_config
+from tacit.train.job.planned_training import flip_key, method_from_config
 from tacit.train.methods import Hybrid
 from tacit_lab.studies.sweep.frontier import TriedPoint, write_sweep
 from tacit_lab.studies.sweep.grid import Sweep, settings_words

@@ -115,7 +115,7 @@ class SweepRun:
         from tacit.train.config_file import parse_config
         from tacit.train.evaluation.report import evaluate
         from tacit.train.examples import Examples
-        from tacit.train.job.plan import flip_key, method_from_config
+        from tacit.train.job.planned_training import flip_key, method_from_config
         from tacit.train.job.run import run_training
 
         config = parse_config({**json.loads(self.said), "out": "unused"}, Path(self.place))

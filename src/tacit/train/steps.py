@@ -14,7 +14,7 @@ from tacit.arrays import Floats32
 from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SubsampledGaussian, leaves
-from tacit.train.examples import Examples
+from tacit.train.examples import Examples, Places
 from tacit.train.labels.noisy_targets import LEAST_RATE, base_rate, labels_for_mechanism
 from tacit.train.models.model import Model
 from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
@@ -22,7 +22,7 @@ from tacit.train.recalibration import CalibrationResult, Recalibration, recalibr
 from tacit.train.settings import FEWEST_EPOCHS, PATIENCE, Speed
 from tacit.train.sgd.descent import DescentSettings, GradientDescent
 from tacit.train.sgd.monitor import ReleaseMonitor, SamplingMonitor
-from tacit.train.sgd.sampling import Places, poisson_sample, shuffled_epochs
+from tacit.train.sgd.sampling import poisson_sample, shuffled_epochs
 from tacit.train.sgd.self_checks import FALSE_ALARM
 from tacit.train.targets import Head, Targets
 

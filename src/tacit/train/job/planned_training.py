@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tacit.config import error_prefix
 from tacit.data.columns import Columns
 from tacit.entropy import Entropy, Simulation
@@ -23,12 +20,12 @@ from tacit.errors import BadInput
 from tacit.privacy.budget import format_rounded_up
 from tacit.privacy.calibration import CalibrationMemory
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES, FlipKey
-from tacit.privacy.units import Unit
 from tacit.train.config import TrainingConfig
-from tacit.train.examples import Examples, count_units, group_by_unit
+from tacit.train.examples import Examples, count_units
+from tacit.train.job.checkpoints import training_digest
 from tacit.train.job.label_flips import LabelFlipRelease, read_secret, secret_name
 from tacit.train.job.memory import MemoryEstimate, estimate_memory
-from tacit.train.job.placement import Destination
+from tacit.train.job.training_job import Destination
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, TrainingMethod
 from tacit.train.models.architectures import only_part
 from tacit.train.models.model import Architecture, Part
@@ -196,40 +193,6 @@ def rows_identity(columns: Columns, part: str) -> str:
     facts: Mapping[str, Any] = {name: columns.manifest.get(name) for name in FACTS}
     spelled = json.dumps({**facts, "part": part}, sort_keys=True)
     return f"{columns.manifest.get('log')}/{part}/{hashlib.sha256(spelled.encode()).hexdigest()[:16]}"
-
-
-def training_digest(
-    settings: str, unit: Unit | None, plan: Plan, examples: Examples, rows: str, secret: str
-) -> str:
-    """Of everything that a checkpoint depends on. It covers the labels, so it never leaves the checkpoint.
-
-    `settings` is a digest of what decides the rest of a run; `rows` and `secret` are names. Where a `unit` is
-    promised something, whose rows are whose is in it too: with other keys there are other units and shares.
-    """
-    spelled = hashlib.sha256()
-    for part in (settings, rows, examples.encoder_digest, secret, repr(plan.releases)):
-        spelled.update(f"{part}\n".encode())
-    for phase in plan.phases:
-        learning = (phase.name, str(phase.part), repr(phase.learning), repr(phase.schedule))
-        spelled.update(repr(learning).encode())
-        if isinstance(phase, PrivatePhase):
-            spelled.update(repr((phase.clipping, phase.sampling_probability)).encode())
-            _add(spelled, phase.groups)
-        elif phase.labelling is not None:
-            _add(spelled, phase.labelling.allocation.kept)
-            _add(spelled, phase.labelling.allocation.divisor)
-    if unit is not None:
-        _add(spelled, group_by_unit(examples, unit))
-    if examples.label is not None:
-        spelled.update(np.ascontiguousarray(examples.at.of(examples.label)).tobytes())
-    return spelled.hexdigest()
-
-
-def _add(spelled: hashlib._Hash, numbers: NDArray[Any] | None) -> None:
-    """With how many there are, so that no two lists of arrays look alike."""
-    spelled.update(f"{None if numbers is None else len(numbers)}\n".encode())
-    if numbers is not None:
-        spelled.update(np.ascontiguousarray(numbers, dtype="<i8").tobytes())
 
 
 def few_warning(planned: PlannedTraining) -> str | None:

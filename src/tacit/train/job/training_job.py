@@ -1,29 +1,43 @@
-"""One training as it is carried out: where its randomness comes from, what is trained, and what comes of it."""
+"""One training as it is carried out: where its randomness comes from, what is trained, and what comes of it.
+
+A `Destination` is where the model goes: looked at before anything is paid for, and taken whole or not at all.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tacit.arrays import Floats32
+from tacit.data.encoding.encoder import Encoder
+from tacit.data.folders import read_manifest
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput
+from tacit.files import REPLACEABLE_SUFFIXES, check_writable, place_folder
 from tacit.privacy.statement import PrivacyStatement
+from tacit.train.config import CheckpointSettings
 from tacit.train.examples import Examples
+from tacit.train.job.checkpoints import training_digest
 from tacit.train.job.label_flips import secret_name
-from tacit.train.job.plan import training_digest
 from tacit.train.job.progress import Sink, SinkLog
 from tacit.train.models.model import Architecture, Model, Part, predict
+from tacit.train.models.saving import MANIFEST, VERSION
 from tacit.train.plan import Plan
 from tacit.train.recalibration import CalibrationResult
-from tacit.train.run import CheckpointKeeper, Mark, Run, RunProgress
 from tacit.train.settings import Speed
 from tacit.train.statistic.model import FieldFactors
+from tacit.train.steps import CheckpointKeeper, Mark, Run, RunProgress
 from tacit.train.targets import Head
+
+if TYPE_CHECKING:
+    from tacit.train.job.planned_training import PlannedTraining
 
 Watch = Callable[[RunProgress], None]
 
@@ -124,3 +138,89 @@ def _fit_statistic(job: TrainingJob) -> Model:
     source, start = _streams(job.seed, None)
     fitted = planned.train(examples.labels, examples.public_ids, source, start, simulated=job.seed is not None)
     return shape.filled(examples.sizes, fitted)
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A folder for the model, and what it will say of its training. Beside it a run keeps its checkpoints.
+
+    A checkpoint is of one training: of plan, model, secret and seed, and of all that a configuration says where
+    it was `planned` from one. `settings` are facts for the model's manifest: never a private figure.
+    """
+
+    out: Path
+    encoder: Encoder
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    planned: PlannedTraining | None = field(default=None, repr=False, compare=False)
+    checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
+    secret_path: Path | None = None  # where the secret that keys flips is kept from now on
+    onnx: Path | None = None
+    resume: bool = False  # go on from the checkpoint, if there is one
+    overwrite: bool = False  # replace the model that is there, once the new one is whole
+    resume_hint: str = "resume=True"
+
+    def check(self) -> None:
+        """Refuse to lose anything, before anything is paid for."""
+        check_destination(self.out, secret_path=self.secret_path, onnx=self.onnx, overwrite=self.overwrite)
+
+
+def check_destination(
+    out: Path, *, secret_path: Path | None = None, onnx: Path | None = None, overwrite: bool = False
+) -> None:
+    """Refuse to lose anything, and places that cannot be written, as far as one can tell beforehand."""
+    check_writable("out", out)
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"out: expected a folder for the model, got {out}, which is a file")
+    if secret_path is not None:
+        check_writable("ledger.secret", secret_path)
+    if onnx is not None:
+        _check_onnx(onnx, out, overwrite=overwrite)
+    if not out.exists():
+        return
+    if not overwrite:
+        raise BadInput(f"expected a new folder for the model, got {out}, which exists; say --overwrite")
+    ours = (out / MANIFEST).is_file() and all(entry.suffix in REPLACEABLE_SUFFIXES for entry in out.iterdir())
+    if not ours:
+        raise BadInput(f"expected a saved model to overwrite, got {out}, which holds something else")
+
+
+def _check_onnx(onnx: Path, out: Path, *, overwrite: bool) -> None:
+    if onnx.resolve().is_relative_to(out.resolve()):
+        raise BadInput(f"export.onnx: expected a file outside of the model's folder {out}, got {onnx}")
+    check_writable("export.onnx", onnx)
+    if onnx.is_dir():
+        raise BadInput(f"export.onnx: expected a file, got {onnx}, which is a folder")
+    if onnx.exists() and not overwrite:
+        raise BadInput(f"expected a new file for export.onnx, got {onnx}, which exists; say --overwrite")
+
+
+def put_in_place(staged: Path, out: Path, *, overwrite: bool) -> None:
+    """Whole or not at all; what was staged goes once the model is there."""
+    with place_folder(out, MANIFEST, what="a saved model", overwrite=overwrite) as building:
+        for file in staged.iterdir():
+            _link(file, building / file.name)
+    shutil.rmtree(staged)
+
+
+def saved_run(out: Path) -> str | None:
+    """The name of the run that made the model at `out`, if there is a model."""
+    found = saved_settings(out).get("run")
+    return found if isinstance(found, str) else None
+
+
+def saved_settings(out: Path) -> Mapping[str, Any]:
+    """What the model at `out` says of its training; nothing where there is no model."""
+    if not (out / MANIFEST).is_file():
+        return {}
+    manifest = read_manifest(out, MANIFEST, what="a saved model", version=VERSION)
+    settings: Mapping[str, Any] = manifest.get("settings", {})
+    return settings
+
+
+def _link(file: Path, name: Path) -> None:
+    """The same file under another name; a copy where the file system has no such thing."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)

@@ -11,15 +11,15 @@ from scipy.stats import chi2
 
 from tacit.entropy import Simulation
 from tacit.privacy.units import Unit, UnitKind
-from tacit.train import run as running
+from tacit.train import steps as running
 from tacit.train.methods import DpSgd, Hybrid, Plain
 from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.plan import PrivatePhase
-from tacit.train.run import Mark, Run, RunProgress
 from tacit.train.settings import Learning, PrivateLearning, Speed
 from tacit.train.sgd.descent import GradientDescent, NoiseForm
 from tacit.train.sgd.optimizers import Sgd
 from tacit.train.sgd.sampling import poisson_sample
+from tacit.train.steps import Mark, Run, RunProgress
 from tacit.train.targets import Head, Targets
 from tests.support.training_examples import BATCH, FAST, MODEL, SECRET, learnable
 
