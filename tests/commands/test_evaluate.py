@@ -16,8 +16,7 @@ from tacit.data.columns import Columns
 from tacit.errors import BadInput
 from tacit.store.ledger import LedgerStore
 from tacit.train.evaluation import measures
-from tacit.train.evaluation.measures import auc
-from tacit.train.evaluation.outcomes import LEAST_STANDARD_ERRORS, Outcomes
+from tacit.train.evaluation.measures import LEAST_STANDARD_ERRORS, Outcomes, auc
 from tacit.train.examples import Examples
 from tacit.train.job.noisy_evaluation import even_classes_error
 from tacit.train.job.payment import Payment

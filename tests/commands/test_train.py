@@ -25,8 +25,8 @@ from tacit.train.job.checkpoints import checkpoint_folder
 from tacit.train.models.model import Part
 from tacit.train.models.onnx_export import export_onnx
 from tacit.train.models.saving import load
-from tacit.train.statistic.design import StatisticPrior
 from tacit.train.statistic.method import NoisyStatistic
+from tacit.train.statistic.release import StatisticPrior
 from tests.support.training_logs import (
     DESCENT,
     LABELS,

@@ -17,8 +17,8 @@ from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.plan import PrivatePhase
 from tacit.train.settings import Learning, PrivateLearning, Speed
 from tacit.train.sgd.descent import GradientDescent, NoiseForm
+from tacit.train.sgd.draws import poisson_sample
 from tacit.train.sgd.optimizers import Sgd
-from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.steps import Mark, Run, RunProgress
 from tacit.train.targets import Head, Targets
 from tests.support.training_examples import BATCH, FAST, MODEL, SECRET, learnable

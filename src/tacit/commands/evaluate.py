@@ -14,7 +14,7 @@ from tacit.files import check_writable
 
 if TYPE_CHECKING:
     from tacit.train.config import LedgerSettings
-    from tacit.train.evaluation.outcomes import Outcomes
+    from tacit.train.evaluation.measures import Outcomes
     from tacit.train.examples import Examples
     from tacit.train.job.noisy_evaluation import LabelFlips, MeasuredFlips
     from tacit.train.models.saving import SavedModel
@@ -248,7 +248,7 @@ def _ledger_settings(args: argparse.Namespace, examples: Examples) -> LedgerSett
 
 
 def _true_outcomes(examples: Examples) -> Outcomes:
-    from tacit.train.evaluation.outcomes import Outcomes
+    from tacit.train.evaluation.measures import Outcomes
 
     users = examples.key("user") if "user" in examples.keys else None
     return Outcomes.of_labels(examples.labels, clusters=users)

@@ -25,8 +25,7 @@ from tacit.exports import front_door
 if TYPE_CHECKING:
     from tacit.train.config_file import load_config
     from tacit.train.estimator import Estimator
-    from tacit.train.evaluation.measures import auc, auc_value, calibration_ratio, log_loss
-    from tacit.train.evaluation.outcomes import Outcomes
+    from tacit.train.evaluation.measures import Outcomes, auc, auc_value, calibration_ratio, log_loss
     from tacit.train.evaluation.report import Evaluation, evaluate
     from tacit.train.examples import Examples, Sizes
     from tacit.train.job.payment import TrainingLedger, release_payment
@@ -51,8 +50,7 @@ else:
         {
             "config_file": "load_config",
             "estimator": "Estimator",
-            "evaluation.measures": "auc auc_value calibration_ratio log_loss",
-            "evaluation.outcomes": "Outcomes",
+            "evaluation.measures": "Outcomes auc auc_value calibration_ratio log_loss",
             "evaluation.report": "Evaluation evaluate",
             "examples": "Examples Sizes",
             "job.payment": "TrainingLedger release_payment",

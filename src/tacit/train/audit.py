@@ -51,8 +51,8 @@ from tacit.train.recalibration import (
     record_weights,
 )
 from tacit.train.sgd.descent import Clipping, DescentSettings, GradientDescent, NoiseForm
+from tacit.train.sgd.draws import poisson_sample
 from tacit.train.sgd.optimizers import Adam, Sgd
-from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.targets import Targets
 
 Moves = NDArray[np.float32]

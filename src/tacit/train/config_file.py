@@ -50,9 +50,9 @@ from tacit.train.settings import Learning, PrivateLearning, Speed
 from tacit.train.sgd import optimizers
 from tacit.train.sgd.descent import NoiseForm
 from tacit.train.sgd.optimizers import Decay, Optimizer
-from tacit.train.statistic.design import StatisticPrior
 from tacit.train.statistic.method import NoisyStatistic
 from tacit.train.statistic.model import FieldFactors
+from tacit.train.statistic.release import StatisticPrior
 
 TABLES = ("model", *KEYS)
 TOP = ("data", "part", "out", *TABLES)

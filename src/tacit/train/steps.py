@@ -21,8 +21,8 @@ from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
 from tacit.train.recalibration import CalibrationResult, Recalibration, recalibrate
 from tacit.train.settings import FEWEST_EPOCHS, PATIENCE, Speed
 from tacit.train.sgd.descent import DescentSettings, GradientDescent
+from tacit.train.sgd.draws import poisson_sample, shuffled_epochs
 from tacit.train.sgd.monitor import ReleaseMonitor, SamplingMonitor
-from tacit.train.sgd.sampling import poisson_sample, shuffled_epochs
 from tacit.train.sgd.self_checks import FALSE_ALARM
 from tacit.train.targets import Head, Targets
 

@@ -34,8 +34,8 @@ from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Architecture, Part
 from tacit.train.settings import Learning
 from tacit.train.sgd.descent import Clipping, DescentSettings, GradientDescent, NoiseForm
+from tacit.train.sgd.draws import poisson_sample
 from tacit.train.sgd.optimizers import OPTIMIZERS, Adam, Optimizer, Sgd
-from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.steps import Run
 from tacit.train.targets import Targets
 from tacit_lab.bench.measurement import Contestant, Measurement, process_kilobytes, take_turns

@@ -177,7 +177,7 @@ def measure_predictions(ready: ReadyLog, test: Examples, predicted: NDArray[np.f
     they are exact figures on test labels, which is a release of them: for published logs alone.
     """
     from tacit.train.evaluation import measures
-    from tacit.train.evaluation.outcomes import Outcomes
+    from tacit.train.evaluation.measures import Outcomes
 
     outcomes = (
         Outcomes.of_labels(test.labels)

@@ -13,9 +13,8 @@ from scipy.stats import binomtest
 from tacit.cleanroom.platform.metrics import BinPositives, RoomMetrics, ScoreBins, compute_metrics
 from tacit.errors import BadInput
 from tacit.train.evaluation import measures
-from tacit.train.evaluation.measures import auc
+from tacit.train.evaluation.measures import Outcomes, auc
 from tacit.train.evaluation.measures import auc_value as auc_of
-from tacit.train.evaluation.outcomes import Outcomes
 
 KEEP = math.exp(3) / (1 + math.exp(3))
 

@@ -43,8 +43,7 @@ from tacit.privacy.noise.exact_sampler import SymmetricLaw
 from tacit.privacy.randomness import Source
 from tacit.privacy.units import Relation
 from tacit.train import audit as training
-from tacit.train.sgd.noise import BLOCK, TrainingNoise
-from tacit.train.sgd.sampling import poisson_sample
+from tacit.train.sgd.draws import BLOCK, TrainingNoise, poisson_sample
 from tests.support.exact_tests import ALPHA
 
 

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
-from tacit.train.evaluation.measures import auc, auc_estimate, auc_value, expected_auc
-from tacit.train.evaluation.outcomes import LabelSource, Outcomes, unflip
+from tacit.train.evaluation.measures import (
+    LabelSource,
+    Outcomes,
+    auc,
+    auc_estimate,
+    auc_value,
+    expected_auc,
+    unflip,
+)
 
 Floats = NDArray[np.float64]
 TIED = st.integers(0, 5).map(float)  # few values, so that most examples have ties

@@ -15,8 +15,7 @@ from scipy.stats import binom
 from tacit.errors import BadInput
 from tacit.train.evaluation import measures
 from tacit.train.evaluation.intervals import MeasuredValue, mean_difference_over_seeds, mean_over_seeds
-from tacit.train.evaluation.measures import auc
-from tacit.train.evaluation.outcomes import Outcomes
+from tacit.train.evaluation.measures import Outcomes, auc
 from tacit.train.evaluation.report import (
     Evaluation,
     evaluate,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from tacit.errors import BadInput
-from tacit.train.evaluation.outcomes import Outcomes
+from tacit.train.evaluation.measures import Outcomes
 from tacit.train.evaluation.report import evaluate, evaluate_outcomes, reliability_table
 from tests.support.exact_tests import ALPHA
 

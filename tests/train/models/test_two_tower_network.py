@@ -15,7 +15,7 @@ from tacit.data.splits import RowSet
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.train.examples import Examples, Sizes
-from tacit.train.models import gradient_norms
+from tacit.train.models import two_tower_network
 from tacit.train.models.architectures import Mlp
 from tacit.train.models.model import GradientSums, Part
 from tacit.train.models.two_tower_network import TwoTowerNetwork
@@ -157,10 +157,10 @@ def test_repeated_rows_count_as_what_they_are() -> None:
     gradients = torch.from_numpy(Simulation(3).normal((2, 12)))
     rows = gradients.numpy().astype(np.float64).reshape(2, 4, 3)
     expected = [np.sum(rows[0, :3].sum(axis=0) ** 2) + np.sum(rows[0, 3] ** 2), np.sum(rows[1] ** 2)]
-    got = gradient_norms.squared_norms_by_row(ids["public"], gradients)
+    got = two_tower_network.squared_norms_by_row(ids["public"], gradients)
     np.testing.assert_allclose(got, expected, rtol=CLOSE)
     # The twin without them is wrong by far more than what these tests let pass.
-    assert abs(float(gradient_norms.squared_lengths(gradients)[0]) / expected[0] - 1) > 0.01
+    assert abs(float(two_tower_network.squared_lengths(gradients)[0]) / expected[0] - 1) > 0.01
     norms = model.forward(ids, Part.WHOLE).squared_norms(np.ones(2, np.float32))
     for index in range(2):
         one = {name: array[index : index + 1] for name, array in ids.items()}
@@ -172,7 +172,7 @@ def test_repeats_beyond_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     model = network(SHAPES[0])
     passed = model.forward(ids_of(model, 40, Part.WHOLE), Part.WHOLE)
     whole = passed.squared_norms(np.ones(40, np.float32))
-    monkeypatch.setattr(gradient_norms, "REPEATS_AT_ONCE", 7)
+    monkeypatch.setattr(two_tower_network, "REPEATS_AT_ONCE", 7)
     np.testing.assert_allclose(passed.squared_norms(np.ones(40, np.float32)), whole, rtol=1e-6)
 
 
@@ -182,8 +182,8 @@ def test_repeats_beyond_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_group_is_the_sum_of_its_examples(
     shape: Mlp, part: Part, largest_gram: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gradient_norms, "LARGEST_GRAM", largest_gram)
-    monkeypatch.setattr(gradient_norms, "CHUNK", 6)
+    monkeypatch.setattr(two_tower_network, "LARGEST_GRAM", largest_gram)
+    monkeypatch.setattr(two_tower_network, "CHUNK", 6)
     model, weights = network(shape), residuals(24)
     ids = ids_of(model, 24, part)
     groups = np.array([0, 0, 0, 1, 3, 3, 3, 4, 4, *[5] * 11, 6, 7, 8, 8], np.int64)  # nobody is number 2

@@ -17,7 +17,7 @@ from tacit.train.examples import Examples
 from tacit.train.models.factorization_machine import FactorizationMachine, FmModel, FmPass, LogisticRegression
 from tacit.train.models.model import GradientSums, Part
 from tacit.train.sgd.descent import Clipping, DescentSettings, GradientDescent, NoiseForm
-from tacit.train.sgd.noise import PendingNoise
+from tacit.train.sgd.draws import PendingNoise
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tests.support.slow_descent import SlowDescent
 from tests.support.training_examples import small_examples, true_targets

@@ -23,9 +23,8 @@ from tacit.train.plan import Plan, PrivatePhase
 from tacit.train.settings import PrivateLearning, Speed
 from tacit.train.sgd import descent
 from tacit.train.sgd.descent import Clipping, GradientDescent, NoiseForm
-from tacit.train.sgd.noise import PendingNoise, TrainingNoise
+from tacit.train.sgd.draws import PendingNoise, TrainingNoise, poisson_sample
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
-from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.sgd.self_checks import expect_moved
 from tacit.train.sgd.updates import DenseTable
 from tacit.train.steps import Run

@@ -11,8 +11,8 @@ from scipy.stats import binom, binomtest
 
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
+from tacit.train.sgd.draws import order_by_words, poisson_sample, shuffled_epochs
 from tacit.train.sgd.optimizers import Decay, Schedule
-from tacit.train.sgd.sampling import order_by_words, poisson_sample, shuffled_epochs
 from tests.support.exact_tests import ALPHA, assert_matches_pmf
 
 TRIALS = 20_000

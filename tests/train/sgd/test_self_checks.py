@@ -14,8 +14,8 @@ from scipy.stats import binom, binomtest, chi2
 from tacit.entropy import Simulation
 from tacit.errors import SelfCheckFailed
 from tacit.train.sgd import self_checks
+from tacit.train.sgd.draws import poisson_sample
 from tacit.train.sgd.monitor import SamplingMonitor
-from tacit.train.sgd.sampling import poisson_sample
 from tacit.train.sgd.self_checks import (
     FALSE_ALARM,
     FIRST_DRAWS,

@@ -14,11 +14,17 @@ from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.privacy.releases import GaussianStatistic
 from tacit.privacy.units import Relation, Unit, UnitKind
-from tacit.train.statistic.design import ExpectedHarm, StatisticPrior, best_shares
 from tacit.train.statistic.fit import expected_labels, fit_linear
 from tacit.train.statistic.method import NoisyStatistic
 from tacit.train.statistic.model import DesignMatrix, FactorModel, factor_gradient, factor_scores
-from tacit.train.statistic.release import ReleasedStatistic, StatisticPlan, release_statistic
+from tacit.train.statistic.release import (
+    ExpectedHarm,
+    ReleasedStatistic,
+    StatisticPlan,
+    StatisticPrior,
+    best_shares,
+    release_statistic,
+)
 from tacit.train.statistic.tables import CellTables, pairs_of_fewest_cells
 
 IMPRESSION = Unit(UnitKind.IMPRESSION)

@@ -17,9 +17,8 @@ from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.accounting import epsilon as epsilon_of
 from tacit.privacy.units import Relation, Unit, UnitKind, Window
-from tacit.train.statistic.design import StatisticPrior
 from tacit.train.statistic.method import NoisyStatistic
-from tacit.train.statistic.release import ReleasedStatistic, StatisticPlan, release_statistic
+from tacit.train.statistic.release import ReleasedStatistic, StatisticPlan, StatisticPrior, release_statistic
 from tacit.train.statistic.tables import GRID, CellTables, sensitivity, unit_norms, unit_weights
 from tests.support.exact_tests import ALPHA
 

@@ -1,6 +1,6 @@
 """Effects of a statistic's cells and features: a ridge logistic fit from one noisy sum of labels.
 
-`train.statistic.ridge` states the estimate. Here every row counts once, so that a coordinate's information j is
+`train.statistic.fit` states the estimate. Here every row counts once, so that a coordinate's information j is
 its spread too: with noise variance n the sums tell S - sum p phi = j w + N(0, j + n) of an effect w. As the
 noise grows all effects shrink to zero, and what stays is the offset.
 """
@@ -16,7 +16,7 @@ from scipy.special import expit
 from tacit import expect
 from tacit.arrays import Floats
 from tacit.errors import BadInput
-from tacit.train.statistic.ridge import fit_sums, noisy_ridge
+from tacit.train.statistic.fit import fit_sums, noisy_ridge
 
 LEAST_SHARE = 0.05  # of a guessed variance: moments may come out negative, a variance may not
 FIT_STEPS = 100  # of L-BFGS; in scaled coordinates most fits end before 50

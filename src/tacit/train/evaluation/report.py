@@ -18,7 +18,7 @@ from tacit.train.evaluation.intervals import (
     probability_column,
     t_quantile,
 )
-from tacit.train.evaluation.outcomes import LabelSource, Outcomes
+from tacit.train.evaluation.measures import LabelSource, Outcomes
 
 FIGURE_NAMES = {
     "auc_loss": "AUC loss",

@@ -14,7 +14,7 @@ from tacit.train.models.model import Architecture, Model
 from tacit.train.plan import LabelPhase, Phase, Plan
 from tacit.train.settings import Speed
 from tacit.train.sgd.descent import GROUPED_AT_ONCE
-from tacit.train.sgd.noise import BLOCK
+from tacit.train.sgd.draws import BLOCK
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.statistic.release import StatisticPlan
 

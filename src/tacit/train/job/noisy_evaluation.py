@@ -25,7 +25,7 @@ from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation
 from tacit.train.evaluation.intervals import small_sample_factor
-from tacit.train.evaluation.outcomes import LEAST_STANDARD_ERRORS, Outcomes
+from tacit.train.evaluation.measures import LEAST_STANDARD_ERRORS, Outcomes
 from tacit.train.examples import Examples
 from tacit.train.job.label_flips import LabelFlipRelease, LabelledRows, labels_changed, write_secret
 from tacit.train.job.payment import TrainingLedger, charge_as_asked, label_payment

@@ -3,7 +3,7 @@
 model                   what training asks of a model; predictions
 factorization_machine   the factorization machine and logistic regression, in closed form
 architectures           the networks' shapes; every architecture by name, and what it can be trained by
-two_tower_network       the network itself (torch); gradient_norms: its norms by example and by group
+two_tower_network       the network itself (torch), with its gradients' norms by example and by group
 attention_network       the network with attention over histories (torch)
 saving                  models on disk; onnx_export: the same for other runtimes
 """

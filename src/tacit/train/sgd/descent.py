@@ -16,8 +16,8 @@ from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SubsampledGaussian
 from tacit.train.examples import Examples, Places
 from tacit.train.models.model import ForwardPass, GradientSums, Model, Part, TableIds
+from tacit.train.sgd.draws import TrainingNoise
 from tacit.train.sgd.monitor import NoiseMonitor, ReleaseMonitor
-from tacit.train.sgd.noise import TrainingNoise
 from tacit.train.sgd.optimizers import Optimizer, Sgd, optimizer_name
 from tacit.train.sgd.self_checks import RowProbe, check_clipping
 from tacit.train.sgd.updates import DenseTable, SparseTable, TableUpdate

@@ -247,7 +247,7 @@ class OwedNoise:
 
     By start: 0 for rows that have waited through all steps, j > 0 for those that step j read, which are owed
     that step's noise too. Written as sums over the steps, of terms of one sign: nothing cancels, so each is
-    right to a few 1e-13 of itself at any schedule. (`noise` brings variances up to date step by step.)
+    right to a few 1e-13 of itself at any schedule. (`draws` brings variances up to date step by step.)
     """
 
     weights: NDArray[np.float64]  # variances

@@ -16,8 +16,8 @@ import numpy as np
 from tacit.arrays import Floats32, Ids
 from tacit.errors import BadInput
 from tacit.kernels import training as kernels
+from tacit.train.sgd.draws import BLOCK, PendingNoise, TrainingNoise, noise_blocks
 from tacit.train.sgd.monitor import NoiseMonitor, is_looked_at
-from tacit.train.sgd.noise import BLOCK, PendingNoise, TrainingNoise, noise_blocks
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.self_checks import ExpectedMove, expect_moved
 

@@ -25,8 +25,7 @@ from tacit.privacy.audit.case import (
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import GaussianStatistic
 from tacit.privacy.units import Relation, Unit, UnitKind
-from tacit.train.statistic.design import StatisticPrior
-from tacit.train.statistic.release import StatisticPlan, release_statistic
+from tacit.train.statistic.release import StatisticPlan, StatisticPrior, release_statistic
 from tacit.train.statistic.tables import CellTables, sensitivity, unit_norms, unit_weights
 
 DELTA = 0.05  # large on purpose: an event as rare as a real delta would need billions of draws

@@ -1,7 +1,12 @@
 """Fits a model to the noisy statistic: a linear start, then expected labels and a fit to them, in turns.
 
-The linear start minimises log loss itself, with a ridge that knows the noise (`ridge`). It holds back rare
-values, which noise would drown, and not frequent ones.
+The linear start minimises log loss itself, with a ridge that knows the noise. With public vectors phi_i,
+weights w_i and offsets z_i, the log loss of logits z_i + phi_i . e needs labels only through S = sum_i w_i y_i
+phi_i. For one coordinate of information j = sum w p (1 - p) phi^2, spread k = sum w^2 p (1 - p) phi^2 and noise
+variance n, what S tells about an effect of prior variance t is j effect + N(0, k + n). The best linear estimate
+of the effect from it is S / (j + (k + n) / (j t)): that of a ridge of (k + n) / (j t), the noiseless 1 / t
+where k = j and n = 0, and more where noise would drown the effect. So rare values are held back, and frequent
+ones are not.
 
 The turns are expectation maximisation for the marginal likelihood of the statistic, with a Gaussian prior on
 effects and factors. Given logits z, labels are independent and positive with probability p = sigmoid(z), and
@@ -18,6 +23,7 @@ the end point as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +37,56 @@ from tacit.privacy.randomness import Source
 from tacit.progress import Progress, no_progress
 from tacit.train.statistic.model import DesignMatrix, FactorModel, factor_gradient, factor_scores
 from tacit.train.statistic.release import ReleasedStatistic
-from tacit.train.statistic.ridge import fit_sums, noisy_ridge
 from tacit.train.statistic.tables import TableCells
+
+
+def noisy_ridge(
+    information: Floats, spread: Floats, noise_variance: Floats | float, prior_variance: Floats | float
+) -> Floats:
+    """(k + n) / (j t), by coordinate."""
+    ridge: Floats = (spread + noise_variance) / (np.maximum(information, 1e-12) * prior_variance)
+    return ridge
+
+
+def fit_sums(
+    sums: Floats,
+    ridge: Floats,
+    *,
+    logits: Callable[[Floats], Floats],
+    gather: Callable[[Floats], Floats],
+    origin: Floats | float = 0.0,
+    scale: Floats,
+    start: Floats | None = None,
+    weights: Floats | None = None,
+    steps: int,
+    memory: int,
+) -> Floats:
+    """The e with the least sum_i w_i softplus(logits(e)_i) - e . sums + e . (ridge e) / 2, by L-BFGS.
+
+    `gather` is the sum over rows of w_i phi_i times what it is given for each row. The search runs in (e -
+    origin) / scale, from `start`: a scale of 1 / sqrt(curvature) makes all directions alike. It keeps `memory`
+    corrections and takes at most `steps` steps.
+    """
+
+    def objective(scaled: Floats) -> tuple[float, Floats]:
+        at = origin + scaled * scale
+        found = logits(at)
+        softplus = np.logaddexp(0, found)
+        loss = softplus.sum() if weights is None else weights @ softplus
+        value = loss - at @ sums + (ridge * at) @ at / 2
+        slope = gather(expit(found)) - sums + ridge * at
+        return float(value), slope * scale
+
+    found = minimize(
+        objective,
+        np.zeros(len(sums)) if start is None else start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": steps, "maxcor": memory},
+    )
+    at: Floats = origin + found.x * scale
+    return at
+
 
 STRIDE = 1.5  # from 2 on, what is told without noise would swing for ever
 FIRST_FACTORS = 0.05  # factors of zero would stay there

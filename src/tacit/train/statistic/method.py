@@ -31,9 +31,14 @@ from tacit.privacy.units import Relation, Unit
 from tacit.progress import Progress, no_progress
 from tacit.train.statistic import fit as fitting
 from tacit.train.statistic import release as releasing
-from tacit.train.statistic.design import ExpectedHarm, StatisticPrior, best_shares
 from tacit.train.statistic.model import FactorModel
-from tacit.train.statistic.release import ReleasedStatistic, StatisticPlan
+from tacit.train.statistic.release import (
+    ExpectedHarm,
+    ReleasedStatistic,
+    StatisticPlan,
+    StatisticPrior,
+    best_shares,
+)
 from tacit.train.statistic.tables import (
     ROUNDING,
     CellTables,
@@ -51,10 +56,10 @@ class NoisyStatistic:
     """Label DP for models of public features: positives in the cells of public tables, released once.
 
     A factorisation machine's log loss depends on labels only through the positives of each value and each pair
-    of values. They are released for the pairs of fields that are worth their noise (`design`), and the model is
-    fitted to them and to nothing else. With `rank` 0 there are no pairs, and the model is linear. A unit whose
-    rows together are longer than `clip_norm` is weighed down to it; a single row's length is 1. `most_pairs`
-    bounds how many pairs of fields are considered, and so memory.
+    of values. They are released for the pairs of fields that are worth their noise (`best_shares`), and the
+    model is fitted to them and to nothing else. With `rank` 0 there are no pairs, and the model is linear. A
+    unit whose rows together are longer than `clip_norm` is weighed down to it; a single row's length is 1.
+    `most_pairs` bounds how many pairs of fields are considered, and so memory.
     """
 
     rank: int = 4

@@ -137,7 +137,7 @@ def _quality(split: AdvertiserSplit, logits: NDArray[np.floating]) -> dict[str, 
     from scipy.special import expit
 
     from tacit.train.evaluation import measures
-    from tacit.train.evaluation.outcomes import Outcomes
+    from tacit.train.evaluation.measures import Outcomes
 
     outcomes, predicted = Outcomes.of_probabilities(split.truth), expit(logits.astype(np.float64))
     return {

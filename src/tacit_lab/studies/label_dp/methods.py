@@ -52,8 +52,8 @@ class StatisticTask:
         from tacit.entropy import Simulation
         from tacit.train.examples import Examples
         from tacit.train.methods import StatisticMethod
-        from tacit.train.statistic.design import StatisticPrior
         from tacit.train.statistic.method import NoisyStatistic
+        from tacit.train.statistic.release import StatisticPrior
 
         train, test = Examples.of(ready.columns, "train"), Examples.of(ready.columns, "test")
         statistic = NoisyStatistic(rank=4, prior=StatisticPrior(rate=PUBLISHED_RATE))
