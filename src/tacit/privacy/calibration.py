@@ -22,7 +22,7 @@ _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
 
 
 class CalibrationMemory(Protocol):
-    """Numbers that were computed before by this very code, by the text of the question."""
+    """A cache of calibrations: numbers that this very code computed before, by the text of the question."""
 
     def recall(self, question: str) -> float | None: ...
     def keep(self, question: str, answer: float) -> None: ...
@@ -49,7 +49,8 @@ def noise_multiplier(
     group: int = 1,
     memory: CalibrationMemory | None = None,
 ) -> float:
-    """The noise multiplier of DP-SGD for a target, jointly with what is released `beside` it.
+    """The noise multiplier (standard deviation over clip norm) that makes DP-SGD (epsilon, delta)-DP, jointly
+    with what is released `beside` it.
 
     Guarantee:  with the returned noise, (epsilon, delta)-DP for everything together; within .2% of the least
                 such noise's epsilon.

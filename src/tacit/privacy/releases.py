@@ -20,7 +20,8 @@ from tacit.privacy.units import Relation
 
 
 class Release(ABC):
-    """Something that left. Each kind needs a rule in `accounting.rules`; a stranger is refused there."""
+    """What a mechanism publishes, as an accountant reads it. Each kind needs a rule in `accounting.rules`; a
+    stranger is refused there."""
 
     @property
     @abstractmethod
@@ -296,7 +297,7 @@ class Grouped(Release):
 
 @dataclass(frozen=True)
 class Composed(Release):
-    """All of `parts`, each published `count` times with fresh randomness, chosen adaptively if one likes."""
+    """Releases composed, adaptively if one likes: each of `parts`, `count` times with fresh randomness."""
 
     parts: tuple[Release, ...]
     count: int = 1

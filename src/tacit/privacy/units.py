@@ -73,7 +73,7 @@ _KEY_COLUMNS: dict[UnitKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Window:
-    """Equal stretches of impression time, counted from `origin` (whole seconds).
+    """The time windows of a unit: equal stretches of impression time from `origin` on, in whole seconds.
 
     A unit's promise starts anew in each window. Windows go by the time of the impression, never by the time
     at which its label arrived.
@@ -143,7 +143,7 @@ class Split(expect.Choice):
 
 @dataclass(frozen=True)
 class Cap:
-    """At most `impressions` of each unit and window are kept."""
+    """The most impressions of a unit (and window) that are kept, which ones, and how they share epsilon."""
 
     impressions: int
     choice: CapChoice = CapChoice.FIRST

@@ -32,8 +32,10 @@ from tacit.train.targets import Head
 
 
 class Estimator:
-    """A model, a method, and what came of them. Nothing is paid for here: fit within `LedgerStore.once`, which
-    reserves what `plan` says, and lets nobody in for a second model.
+    """A model and a method with `fit` and `predict`, in the manner of scikit-learn.
+
+    Nothing is paid for here: fit within `LedgerStore.once`, which reserves what `plan` says, and lets nobody in
+    for a second model.
 
     `source` is an `Entropy` of its own unless a `Simulation` is handed in for a study (`simulated`), whose
     result promises nothing. `secret` keys the flips of labels and should be kept: with another one, labels are

@@ -31,7 +31,7 @@ CHUNK = 2**18
 
 @dataclass(frozen=True)
 class Sizes:
-    """What decides a model's shapes: fields and table rows, by side."""
+    """The sizes of a model's tables: the number of fields and of table rows, public and sensitive."""
 
     public_fields: int
     sensitive_fields: int

@@ -59,7 +59,7 @@ class TrainingMethod(Protocol):
 
 @dataclass(frozen=True)
 class Plain:
-    """No privacy: true labels and all features. The end of the scale that the others are measured against."""
+    """Training without privacy, on true labels and all features: what the others are measured against."""
 
     learning: Learning = field(default_factory=Learning)
     part: Part = Part.WHOLE
@@ -78,7 +78,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class LabelDp:
-    """Labels are made noisy once; then the truncated model is trained on public features in any way one likes.
+    """Label DP: labels are made noisy once, then a truncated model is trained on them and on public features.
 
     With `part` whole, sensitive features are read as well: the promise is about labels alone, and the features
     are not protected.
@@ -124,7 +124,7 @@ class LabelDp:
 
 @dataclass(frozen=True)
 class DpSgd:
-    """The whole model by DP-SGD.
+    """DP-SGD: the whole model is trained by clipped gradients of Poisson samples, with Gaussian noise.
 
     Guarantee:  (epsilon, delta)-DP for the trained weights, all steps and the recalibration together.
     Neighbours: the private part (sensitive features and label) of one `unit` replaced; public features, unit
@@ -151,10 +151,10 @@ class DpSgd:
 
 @dataclass(frozen=True)
 class Hybrid:
-    """First the truncated model on noisy labels, with a share `k` of epsilon; then the whole model by DP-SGD.
+    """Label DP, then DP-SGD: first the truncated model on noisy labels, then the whole model.
 
-    `k` 0 is DP-SGD alone, 1 is label DP alone, "auto" chooses from public quantities. With `frozen`, the second
-    phase leaves the public tower as the first has made it.
+    Labels get a share `k` of epsilon: 0 is DP-SGD alone, 1 is label DP alone, "auto" chooses from public
+    quantities. With `frozen`, the second phase leaves the public tower as the first has made it.
 
     Guarantee:  (epsilon, delta)-DP for everything that both phases and the recalibration let out, composed
                 jointly.

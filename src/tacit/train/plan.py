@@ -77,10 +77,13 @@ Phase = LabelPhase | PrivatePhase
 
 @dataclass(frozen=True)
 class Plan:
-    """The phases in order, all that they release, and what that promises. `charge` is what the ledger is asked
-    for; the statement also counts what was released before and is used here, such as a vocabulary. A plan
-    is for its own `examples` and no others: the shares of epsilon and the groups are theirs. After the last
-    phase comes `recalibration`, if there is one. One noisy statistic has no phases: its model is fitted."""
+    """What a training will do, release and promise: its phases in order, with their noise.
+
+    `charge` is what the ledger is asked for; the statement also counts what was released before and is used
+    here, such as a vocabulary. A plan is for its own `examples` and no others: the shares of epsilon and the
+    groups are theirs. After the last phase comes `recalibration`, if there is one. One noisy statistic has no
+    phases: its model is fitted.
+    """
 
     phases: tuple[Phase, ...]
     releases: tuple[Release, ...]

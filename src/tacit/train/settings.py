@@ -44,11 +44,12 @@ class RateByNoise:
 
 @dataclass(frozen=True)
 class Learning:
-    """Shuffled epochs over labels that are true, or noisy once and for all. The rules below choose any None.
+    """How a phase on labels learns: epochs, batch, rate and optimizer. The rules below choose any None.
 
-    Without `epochs` a part of the examples is held out, and training ends when their loss rises. `penalty`
-    pulls embeddings to 0, or all weights of a table where there are none: without one, rows of rare values may
-    learn the noise of their few labels.
+    Labels are true, or noisy once and for all, and every epoch is in a fresh order. Without `epochs` a part of
+    the examples is held out, and training ends when their loss rises. `penalty` pulls embeddings to 0, or all
+    weights of a table where there are none: without one, rows of rare values may learn the noise of their few
+    labels.
     """
 
     epochs: int | None = None
@@ -68,8 +69,9 @@ class Learning:
 
 @dataclass(frozen=True)
 class PrivateLearning:
-    """Poisson batches of `batch` records on average, for `epochs` passes on average, by DP-SGD. The rules
-    below choose what is None.
+    """How DP-SGD learns: epochs, batch, clip norm, rate and optimizer. The rules below choose what is None.
+
+    Batches are Poisson samples of `batch` records on average, for `epochs` passes on average.
 
     `clip_norm` trades ranking against calibration: clipping hits positives hardest, so a small one ranks well
     and predicts too little. With `recalibrate` the predictions are put right afterwards, by a noisy statistic

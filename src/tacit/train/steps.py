@@ -69,8 +69,9 @@ class CheckpointKeeper(Protocol):
 
 
 class Run:
-    """One training. `secret` keys the flips of noisy labels: with the same one they come out the same again.
+    """Carries out a plan on a model: phase by phase, step by step, checked against the releases paid for.
 
+    `secret` keys the flips of noisy labels: with the same one they come out the same again.
     For a release the source must be an `Entropy`; a study says so with `simulated` and may use a seed. Where
     the plan recalibrates, `calibrated` says what came of it: a part of the release, told with the model only.
     """

@@ -28,7 +28,10 @@ PREDICTED_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class LearnSettings:
-    """The defaults pre-train. `one_cycle` lets the rate rise and fall once (Smith 2018, arXiv:1803.09820)."""
+    """How a conversion model learns: epochs, batch, rate. The defaults pre-train.
+
+    `one_cycle` lets the rate rise and fall once (Smith 2018, arXiv:1803.09820).
+    """
 
     epochs: int = 2
     batch: int = 2048

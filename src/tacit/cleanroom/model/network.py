@@ -99,7 +99,10 @@ MODEL_FILE, ADAPTER_FILE = "a conversion model", "an adapter"
 
 
 class ConversionModel(nn.Module):
-    """`parameters()` and `state_dict()` are the base model's; adapters keep theirs apart."""
+    """A conversion model of several tasks: embeddings, a transformer over actions, a tower per task.
+
+    `parameters()` and `state_dict()` are the base model's; adapters keep theirs apart.
+    """
 
     def __init__(self, settings: ModelSettings, *, seed: int = 0) -> None:
         super().__init__()

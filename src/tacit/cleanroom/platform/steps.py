@@ -152,8 +152,11 @@ NOISED_RATE = 1.0  # of plain descent on mean gradients
 
 @dataclass(frozen=True)
 class AdapterPlan:
-    """`seed` orders the rows; `loss_every` counts steps, 0 asking for no loss. `project` is for noised sums, of
-    batches that are smaller than the adapter: those of others span everything."""
+    """How an adapter is trained through a room: its task, loss, codec, batches and rate.
+
+    `seed` orders the rows; `loss_every` counts steps, 0 asking for no loss. `project` is for noised sums, of
+    batches that are smaller than the adapter: those of others span everything.
+    """
 
     task: str = "conversion"
     loss: Loss = Loss.FORWARD

@@ -105,7 +105,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Line:
-    """Where spending adds up. A unit with a window needs the index of one; a unit without has all time.
+    """A line of the ledger: a scope, unit and relation (and one window) on which spending adds up.
+
+    A unit with a window needs the index of one; a unit without has all time.
 
     >>> from tacit.privacy import UnitKind, Window
     >>> print(Line("clicks", Unit(UnitKind.USER, Window.days(7)), Relation.REPLACE_ONE, 12))

@@ -24,7 +24,7 @@ TOKEN_BYTES = 16  # one block of AES
 
 @dataclass(frozen=True)
 class FlipKey:
-    """What a set of flips is for, apart from the record. Two keys that differ anywhere give unrelated flips."""
+    """The key of a set of flips: task, window, version. Two keys that differ anywhere give unrelated flips."""
 
     task: str
     window: int

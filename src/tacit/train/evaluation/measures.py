@@ -56,9 +56,10 @@ class LabelSource(Choice):
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Stand-ins for y (`positive`) and 1 - y (`negative`), row by row; make it with one of the class methods.
+    """Labels to measure predictions on, true, flipped or known as probabilities; make it by a class method.
 
-    Those of flipped labels lie outside [0, 1]. `cluster` numbers from 0 which rows may depend on one another.
+    `positive` stands in for a row's label y, `negative` for 1 - y. Those of flipped labels lie outside [0, 1].
+    `cluster` numbers from 0 which rows may depend on one another.
     """
 
     known: LabelSource
@@ -198,7 +199,7 @@ mistake then costs at most 16.1."""
 
 
 def auc(label: ArrayLike, score: ArrayLike) -> float:
-    """AUC of any scores, higher meaning likelier.
+    """Area under the ROC curve of scores for labels of 0 or 1; a higher score means likelier.
 
     >>> auc([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8])
     0.875
@@ -216,7 +217,7 @@ def expected_auc(score: ArrayLike, true_probability: ArrayLike) -> float:
 
 
 def auc_value(outcomes: Outcomes, score: ArrayLike) -> float:
-    """The AUC alone."""
+    """Area under the ROC curve on any `Outcomes`, without its interval."""
     positives_above, _, pairs = _pairs(outcomes, score)
     return float(np.dot(outcomes.negative, positives_above) / pairs)
 
@@ -283,7 +284,7 @@ def auc_loss(outcomes: Outcomes, score: ArrayLike, level: float = LEVEL) -> Meas
 
 
 def log_loss(outcomes: Outcomes, probability: ArrayLike, level: float = LEVEL) -> MeasuredValue:
-    """The mean of -ln(probability given to what happened), predictions clipped at `CLIP`."""
+    """Log loss: the mean of -ln(probability given to what happened), predictions clipped at `CLIP`."""
     return _log_loss(outcomes, probability).with_interval(level, IntervalScale.LOG)
 
 

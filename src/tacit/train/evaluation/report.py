@@ -32,7 +32,8 @@ FIGURE_NAMES = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured, on what. The last three figures are there if there was a baseline."""
+    """All figures of one model: AUC, log loss, calibration and reliability, with their intervals, and on what
+    they were measured. The last three are there if there was a baseline."""
 
     known: LabelSource
     rows: int

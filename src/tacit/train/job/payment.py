@@ -273,9 +273,9 @@ def release_payment(
     relation: Relation | None = None,
     labels: LabelFlipRelease | None = None,
 ) -> Payment:
-    """What one release costs on a line of this scope, under a name of its own; with time windows, on a line for
-    each. `relation` is that of the line, where it is wider than the cost's; `labels` are those that are flipped
-    for this release, as in the Hybrid."""
+    """A payment for one release, under a key of its own: what it costs on a line of this scope, or on one per
+    time window. `relation` is that of the line, where it is wider than the cost's; `labels` are those that are
+    flipped for this release, as in the Hybrid."""
     series = Series(scope, cost.unit, relation or cost.relation)
     if cost.unit.window is None:
         return Payment(ledger, (Request(key, series.line(None), cost, purpose),), labels=labels)

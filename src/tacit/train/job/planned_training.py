@@ -120,7 +120,8 @@ class PlannedTraining:
 def plan_training(
     config: TrainingConfig, *, now: int, memory: CalibrationMemory | None = None
 ) -> PlannedTraining:
-    """Open the data and decide everything from public quantities. No label is read, and nothing is written.
+    """Plan a configuration: open its data, decide everything from public quantities. No label is read, and
+    nothing is written.
 
     `now`, in seconds, refuses time windows that are still open; `memory` remembers calibrations.
     """

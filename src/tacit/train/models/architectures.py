@@ -59,7 +59,10 @@ def check_widths(key: str, given: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Mlp:
-    """Embeddings of `dim` numbers that start as N(0, start^2); layers by width, of which there may be none."""
+    """A two-tower multilayer perceptron: public layers first, common layers over both towers after them.
+
+    Embeddings of `dim` numbers start as N(0, start^2). Layers are given by width; there may be none.
+    """
 
     dim: int = 32
     public_layers: tuple[int, ...] = (598,)
@@ -83,7 +86,10 @@ class Mlp:
 
 @dataclass(frozen=True)
 class Fnn:
-    """Embeddings of `dim` numbers that start as N(0, start^2), then layers by width, each with a ReLU."""
+    """A feed-forward network over embeddings of public features: layers by width, each with a ReLU.
+
+    Embeddings of `dim` numbers start as N(0, start^2).
+    """
 
     dim: int = 16
     layers: tuple[int, ...] = (64, 32)
@@ -109,9 +115,10 @@ class Fnn:
 
 @dataclass(frozen=True)
 class Din:
-    """`history` names sequence columns that share their values with a public field: the log's own say which.
+    """A deep interest network: a feed-forward network with attention over each row's history of events.
 
-    Of each row's events the last `length` count. `attention` and `layers` are widths, with a ReLU each.
+    `history` names sequence columns that share their values with a public field: the log's own say which. Of
+    each row's events the last `length` count. `attention` and `layers` are widths, with a ReLU each.
     """
 
     history: tuple[str, ...] = ("history_category", "history_brand")

@@ -28,7 +28,8 @@ TABLE, BIAS = "table", "bias"
 
 @dataclass(frozen=True)
 class FactorizationMachine:
-    """Embeddings of `dim` numbers and a linear weight for each value; all start as N(0, start^2)."""
+    """A factorization machine: embeddings of `dim` numbers and a linear weight for each value. All of them
+    start as N(0, start^2)."""
 
     dim: int = 32
     start: float = 0.01
@@ -45,7 +46,7 @@ class FactorizationMachine:
 
 @dataclass(frozen=True)
 class LogisticRegression:
-    """One weight for each value, starting at 0: the small baseline."""
+    """Logistic regression: one weight for each value, starting at 0. The small baseline."""
 
     name: ClassVar[str] = "logistic"
 

@@ -37,7 +37,7 @@ class NormalSource(Protocol):
 
 
 class Part(Choice):
-    """Which part of a model is used, and which of that is trained."""
+    """The towers of a model that are used, and those that are trained: both, or the public one alone."""
 
     WHOLE = "whole"  # both towers, both trained
     TRUNCATED = "truncated"  # the sensitive tower left out: a model of public features alone

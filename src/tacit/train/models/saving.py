@@ -36,7 +36,7 @@ NO_PROMISE = "no privacy promised: this model may tell what it learned about sin
 
 @dataclass(frozen=True, eq=False)
 class SavedModel:
-    """A model with all that its use needs.
+    """A trained model as it is saved: with its encoder, its privacy statement, and how it was trained.
 
     `statement` is what `PrivacyStatement.as_json` gives, or None where nothing was promised.
     `part` is what predicts: a model that was only trained truncated knows nothing of sensitive features.

@@ -65,7 +65,7 @@ class Adam:
 
 @dataclass(frozen=True)
 class Yogi:
-    """Adam whose second moment moves by a bounded amount: Zaheer et al. 2018 (NeurIPS), algorithm 2.
+    """The Yogi optimizer: Adam whose second moment moves by a bounded amount (Zaheer et al. 2018, algorithm 2).
 
     With Adam's bias correction of both moments, which that algorithm leaves out: moments start at 0 here.
     """
@@ -80,7 +80,7 @@ class Yogi:
 
 @dataclass(frozen=True)
 class RmsProp:
-    """g divided by the root of a running mean of its square (Tieleman and Hinton 2012)."""
+    """The RMSProp optimizer: g over the root of a running mean of its square (Tieleman and Hinton 2012)."""
 
     beta2: float = 0.99
     epsilon: float = 1e-8
