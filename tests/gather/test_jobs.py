@@ -30,6 +30,7 @@ from tests.support.gather_worlds import (
     name,
     refusal,
     states,
+    verdicts,
 )
 
 SOURCE = Simulation("bent uploads")
@@ -38,10 +39,6 @@ SOURCE = Simulation("bent uploads")
 @pytest.fixture
 def world() -> World:
     return World(a_round())
-
-
-def verdicts(world: World, job: Job, now: int = DURING) -> list[Refusal]:
-    return [Refusal(code) for code in JobReply.from_bytes(world.server.job(job.to_bytes(), now)).verdicts]
 
 
 def test_a_job_again_has_the_same_answer_and_other_content_is_a_conflict(world: World) -> None:

@@ -16,7 +16,7 @@ from tacit.errors import Refused
 from tacit.gather.protocol.credentials import PartyRole, SealingKey, issue_device_key, report_tag, seal
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.protocol.groups import Group
-from tacit.gather.protocol.messages import JobEntry, ReportSet
+from tacit.gather.protocol.messages import Job, JobEntry, JobReply, ReportSet
 from tacit.gather.protocol.noise import ServerNoise
 from tacit.gather.protocol.promises import Promise
 from tacit.gather.protocol.releases import content_hash, draw_party_noise, noise_words, sum_shares
@@ -211,6 +211,11 @@ def entries(world: World, *devices: int, **bent: Any) -> tuple[JobEntry, ...]:
     """What a proxy that checks nothing hands on for these devices."""
     uploads = [an_upload(world.round, each, ROWS[each % 4], world.devices, **bent) for each in devices]
     return tuple(JobEntry(each.report_id, each.sealed_server) for each in uploads)
+
+
+def verdicts(world: World, job: Job, now: int = DURING) -> list[Refusal]:
+    """What the server says of each report of a job."""
+    return [Refusal(code) for code in JobReply.from_bytes(world.server.job(job.to_bytes(), now)).verdicts]
 
 
 def states(world: World) -> tuple[ReservationState | None, ReservationState | None]:

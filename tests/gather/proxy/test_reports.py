@@ -12,7 +12,7 @@ from tacit.errors import NotYet
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.protocol.groups import FIELD_PRIME, Group
-from tacit.gather.protocol.messages import Job, JobReply, ReportSet
+from tacit.gather.protocol.messages import Job, ReportSet
 from tacit.gather.protocol.rounds import Round, report_binding
 from tacit.gather.proxy.store import ProxyPhase
 from tests.support.gather_worlds import (
@@ -29,6 +29,7 @@ from tests.support.gather_worlds import (
     expect_exact,
     name,
     refusal,
+    verdicts,
 )
 
 SOURCE = Simulation("bent uploads")
@@ -37,10 +38,6 @@ SOURCE = Simulation("bent uploads")
 @pytest.fixture
 def world() -> World:
     return World(a_round())
-
-
-def verdicts(world: World, job: Job, now: int = DURING) -> list[Refusal]:
-    return [Refusal(code) for code in JobReply.from_bytes(world.server.job(job.to_bytes(), now)).verdicts]
 
 
 # Uploads
