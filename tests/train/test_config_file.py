@@ -12,11 +12,14 @@ from tacit.commands.train_examples import EXAMPLES
 from tacit.errors import BadInput
 from tacit.privacy.units import CapChoice, Split, UnitKind, Window
 from tacit.train.config_file import load_config, parse_config, read_config
-from tacit.train.labels.randomizers import LaplaceWithPrior
+from tacit.train.labels.mechanism import Bins, Correction
+from tacit.train.labels.randomizers import FlipLabels, LaplaceWithPrior
+from tacit.train.labels.values import FlipEnds, best_bins
 from tacit.train.methods import Hybrid, Plain
 from tacit.train.models.architectures import Mlp
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.sgd.optimizers import Sgd, Yogi
+from tacit.train.targets import Head
 from tests.support.training_logs import written
 
 BASE: dict[str, Any] = {"data": "log", "out": "model", "model": {"name": "fm"}}
@@ -65,6 +68,23 @@ def test_a_configuration_says_everything(tmp_path: Path) -> None:
     assert config.ledger.secret == tmp_path / "f"
     assert config.ledger.path == str(tmp_path / "l.sqlite")
     assert (config.keeping.every_steps, config.keeping.every_minutes) == (7, None)
+
+
+def test_values_are_reported_in_bins_or_by_the_ends(tmp_path: Path) -> None:
+    place = tmp_path / "t.toml"
+    bins = {"mechanism": "bins", "values": [0, 5, "1e2"], "edges": [1, 50]}
+    assert parse_config({**LABEL_DP, "labels": bins}, place).labels.mechanism == FlipLabels(
+        Bins((1.0, 50.0), (0.0, 5.0, 100.0))
+    )
+    ends = {"mechanism": "ends", "low": 0, "high": 0.5, "head": "poisson"}
+    assert parse_config({**LABEL_DP, "labels": ends}, place).labels.mechanism == FlipEnds(0, 0.5, Head.POISSON)
+    prior = {"mechanism": "bins", "values": [0, 1, 2, 9], "prior": [0.4, 0.3, 0.2, 0.1], "correction": "raw"}
+    capped = changed(changed(LABEL_DP, "labels", prior), "privacy.cap", 2)
+    found = parse_config(capped, place).labels  # two labels of a user share epsilon 2
+    best = best_bins([0, 1, 2, 9], [0.4, 0.3, 0.2, 0.1], 1, correction=Correction.RAW)
+    assert found.mechanism == FlipLabels(best, Correction.RAW)
+    assert best != best_bins([0, 1, 2, 9], [0.4, 0.3, 0.2, 0.1], 2, correction=Correction.RAW)
+    assert found.spelled == f"randomized-response in bins at {best.edges}"
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

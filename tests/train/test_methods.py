@@ -87,6 +87,21 @@ def test_a_plan_says_what_scores_mean() -> None:
         model.predict_proba(examples)
 
 
+def test_values_are_learned_in_their_own_units() -> None:
+    """The same reports in units and in thousandths: predictions differ by the unit alone."""
+    examples = learnable()
+    learning = Learning(epochs=2, batch=512, rate=0.05)
+    small, large = (
+        fitted(
+            LabelDp(4, mechanism=FlipLabels(Bins((0.5,), (0.0, unit))), learning=learning), examples
+        ).predict(examples)
+        for unit in (1.0, 1000.0)
+    )
+    assert large == pytest.approx(1000 * small, rel=1e-4, abs=1e-2)
+    assert small.mean() == pytest.approx(examples.labels.mean(), abs=0.05)
+    assert np.corrcoef(small, examples.labels)[0, 1] > 0.2
+
+
 def test_the_windows_that_examples_lie_in() -> None:
     examples = learnable()  # 6000 minutes from second 0 on
     assert time_windows(examples, Window.days(1)) == [0, 1, 2, 3, 4]

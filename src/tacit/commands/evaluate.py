@@ -15,13 +15,15 @@ from tacit.files import check_writable
 if TYPE_CHECKING:
     from tacit.train.config import LedgerSettings
     from tacit.train.evaluation.measures import Outcomes
+    from tacit.train.evaluation.report import Evaluation, ValueEvaluation
     from tacit.train.examples import Examples
     from tacit.train.job.noisy_evaluation import LabelFlips, MeasuredFlips
     from tacit.train.models.saving import SavedModel
 
 ABOUT = """\
 Measure a model on a part of a prepared log: AUC loss, log loss and calibration, each with its 95% interval (by
-user, where the log has users), and against a baseline on the same rows.
+user, where the log has users), and against a baseline on the same rows. Of a model of counts or amounts: mean
+squared error, variance explained and calibration, with the true labels.
 
 With the true labels the figures are exact. On private labels an exact figure is itself a release: keep it to
 those who may see the labels. Of a model that reads sensitive features it is a release about these as well, also
@@ -48,6 +50,10 @@ EXACT = (
 EXACT_FEATURES = (
     "the model reads sensitive features of these rows: exact figures are a release about those features too, "
     "public labels or not, and nobody has paid for it"
+)
+EXACT_VALUES = (
+    "exact figures of private values: to show them to anybody who may not see the labels is a release that "
+    "nobody has paid for; --labels-are-public says that none is needed"
 )
 NOISY_OPTIONS = ("epsilon", "unit", "cap", "ledger", "witness", "scope", "relation", "secret", "version")
 
@@ -101,6 +107,7 @@ def add_parser(commands: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from tacit.train.evaluation.report import evaluate_outcomes
     from tacit.train.job.noisy_evaluation import add_ledger_standing
+    from tacit.train.targets import Head
 
     _check_options(args)
     saved, baseline, examples = _open_models(args)
@@ -111,14 +118,19 @@ def run(args: argparse.Namespace) -> int:
         rows = flips.examples
     predicted = saved.predict(rows)  # before labels are paid for: it may fail
     other = None if baseline is None else baseline.predict(rows)
-    if flips is None:
-        outcomes, about, standing = _true_outcomes(examples), _about_exact(args, models, examples), ""
+    evaluation: Evaluation | ValueEvaluation
+    bins = None
+    if saved.head is not Head.LOGISTIC:
+        evaluation, about = _measure_values(examples, predicted, other), _about_exact(args, models, examples)
     else:
-        measured = _measure_flips(flips, ledger)
-        outcomes, about, standing = measured.outcomes, measured.notes, measured.standing
-    with add_ledger_standing(standing):
-        evaluation = evaluate_outcomes(outcomes, predicted, other)
-        bins = _bins(outcomes, predicted) if args.calibration else None
+        if flips is None:
+            outcomes, about, standing = _true_outcomes(examples), _about_exact(args, models, examples), ""
+        else:
+            measured = _measure_flips(flips, ledger)
+            outcomes, about, standing = measured.outcomes, measured.notes, measured.standing
+        with add_ledger_standing(standing):
+            evaluation = evaluate_outcomes(outcomes, predicted, other)
+            bins = _bins(outcomes, predicted) if args.calibration else None
     notes = [*about, *_notes(args, saved, examples)]
     if args.json:
         record = {
@@ -173,8 +185,15 @@ def _open_models(args: argparse.Namespace) -> tuple[SavedModel, SavedModel | Non
             raise BadInput(
                 f"{place}: expected a model of the encoder that {args.data} was prepared with, got another"
             )
-        if model.head is not Head.LOGISTIC:
-            raise BadInput(f"{place}: expected a model of probabilities, got a {model.head} head")
+        if model.head is Head.LOGISTIC:
+            continue
+        if args.labels == "noisy" or args.calibration:
+            option = "--labels noisy" if args.labels == "noisy" else "--calibration"
+            raise BadInput(f"{place}: expected a model of probabilities with {option}, got a {model.head} head")
+    if len({model.head for _, model in models}) > 1:
+        raise BadInput(
+            f"{args.baseline}: expected a {models[0][1].head} head as {args.model} has, got {models[1][1].head}"
+        )
     if not len(examples):
         raise BadInput(f"{args.data}: expected rows in part {args.part}, got none")
     return models[0][1], models[1][1] if len(models) > 1 else None, examples
@@ -254,11 +273,23 @@ def _true_outcomes(examples: Examples) -> Outcomes:
     return Outcomes.of_labels(examples.labels, clusters=users)
 
 
+def _measure_values(examples: Examples, predicted: Any, other: Any) -> ValueEvaluation:
+    """Of counts or amounts."""
+    from tacit.train.evaluation.report import evaluate_values
+
+    assert examples.label is not None
+    users = examples.key("user") if "user" in examples.keys else None
+    return evaluate_values(examples.at.of(examples.label), predicted, baseline=other, clusters=users)
+
+
 def _about_exact(args: argparse.Namespace, models: list[SavedModel], examples: Examples) -> tuple[str, ...]:
     """What exact figures of these rows give away."""
+    from tacit.train.targets import Head
+
     if examples.synthetic:
         return (MADE_UP,)
-    labels = AGREED if args.labels_are_public else EXACT
+    exact = EXACT if models[0].head is Head.LOGISTIC else EXACT_VALUES
+    labels = AGREED if args.labels_are_public else exact
     return (labels, EXACT_FEATURES) if any(map(_sensitive_columns_read, models)) else (labels,)
 
 

@@ -50,6 +50,7 @@ SIMULATED_PLAIN = (
     "that it can be repeated. It is a study on made-up data, and promises nothing."
 )
 ABOUT_NOBODY = "The data was made up: there is nobody in it to be protected."
+PREDICTS = {"poisson": ", and predicts a count", "squared": ", and predicts a value"}
 ABOUT_LOG = (
     "This folder holds people's data, encoded. It is not a release and not private: keep it like the log it "
     "came from. Promises are made when something that was computed from it leaves."
@@ -108,6 +109,7 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
         paid = ", ".join(settings["ledger"]["keys"][:3]) if settings.get("ledger") else None
         as_if = _simulated(settings.get("as_if"))
         calibrated = settings["calibrated"]["words"] if settings.get("calibrated") else None
+        reports = _reports(settings.get("reports"))
     with refuse_bad_record(place / STATEMENT, "a statement"):
         promised = None if saved.statement is None else PrivacyStatement.from_json(saved.statement).as_text()
     parameters = sum(a.size for a in (*saved.model.tables.values(), *saved.model.dense.values()))
@@ -133,7 +135,8 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
     shape = f"{saved.model.architecture.name}, {parameters:,} numbers"
     page = [
         f"{place}: a model ({shape}) by {saved.method}{learned}.",
-        f"It reads {reads}.",
+        f"It reads {reads}{PREDICTS.get(str(saved.head), '')}.",
+        *reports,
         "",
     ]
     if calibrated is not None:
@@ -166,6 +169,7 @@ def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
         *(f"  {phase_name(phase)}: {phase_words(phase, len(chosen.examples))}" for phase in plan.phases),
         "",
     ]
+    page[-1:-1] = _reports(chosen.config.labels.words)
     if plan.statistic is not None:
         page[-1:] = [_filled(f"  {plan.statistic.plan.words}"), ""]
     if chosen.examples.synthetic:
@@ -179,6 +183,11 @@ def _configuration(place: Path) -> tuple[dict[str, Any], list[str]]:
         page += [*_warned(record["few"]), *_warned(record["warning"])]
         page += ["", _tuning(ledger=chosen.config.ledger.path is not None)]
     return record, page
+
+
+def _reports(words: str | None) -> list[str]:
+    """How labels are reported, where it is not one flip of a label of 0 or 1."""
+    return [] if words is None else [_filled(f"Reports: {words}.")]
 
 
 def _simulated(as_if: Mapping[str, Any] | None) -> list[str]:

@@ -25,6 +25,15 @@ version = 0                  # raise it when labels have changed: a new release
 # rate = 0.004
 """
 
+_VALUES = """\
+# mechanism = "bins"         # for a label that is a count or an amount; correction = "unbiased", or raw
+# values = [0, 5, 20, 80]    # what each bin stands for
+# edges = [1, 10, 50]        # where bins begin; or prior, how likely each of values is: then the best bins
+# mechanism = "ends"         # or rounded at random to low = 0 or high = 80, and the end flipped
+# head = "squared"           # of a model of values; or poisson
+"""
+_LABEL_DP = f"{_LABELS}{_VALUES}"
+
 _DESCENT = """
 [descent]                    # DP-SGD; nothing here moves the guarantee, for noise is solved for it
 # epochs = 10                # left out, as all below: chosen for your log; --dry-run says what and why
@@ -100,7 +109,7 @@ cap = 4                      # rows of a unit that stay
 cap_choice = "first"         # or random
 split = "epsilon/K_i"        # or epsilon/K: by the unit's own count, or by the cap
 # window_days = 30           # a promise for each window of time
-{_LABELS}{_LEDGER}{_SECRET}# relation = "replace-one"   # pay on the line of releases that read all features
+{_LABEL_DP}{_LEDGER}{_SECRET}# relation = "replace-one"   # pay on the line of releases that read all features
 {_END}""",
     "statistic": f"""{_FILES}
 [privacy]                    # all that moves the guarantee is in here

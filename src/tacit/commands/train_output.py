@@ -54,6 +54,7 @@ def plan_record(planned: PlannedTraining, payment: Payment | None) -> dict[str, 
         "method": config.privacy.method,
         "steps": plan.steps,
         "phases": [_phase_record(phase) for phase in plan.phases],
+        "reports": config.labels.words,
         "statistic": None if plan.statistic is None else plan.statistic.plan.words,
         "memory_bytes": planned.memory.as_json(),
         "statement": statement,
@@ -85,6 +86,8 @@ def print_plan(planned: PlannedTraining, payment: Payment | None) -> None:
         print(f"  note      k leaves nothing to {left_out}")
     for phase in plan.phases:
         print(f"  {phase_name(phase):<9} {phase_words(phase, len(planned.examples))}")
+    if config.labels.words is not None:
+        print(f"  reports   {config.labels.words}")
     if plan.statistic is not None:
         print(f"  statistic {plan.statistic.plan.words}")
     for default in plan.defaults:

@@ -47,7 +47,10 @@ KEYS: dict[str, dict[str, frozenset[str]]] = {
         "k": frozenset({"hybrid"}),
         "public_tower": frozenset({"hybrid"}),
     },
-    "labels": dict.fromkeys(("mechanism", "correction", "prior_rate", "version", *LEARNING_KEYS), FLIP_METHODS),
+    "labels": {
+        **dict.fromkeys(("mechanism", "correction", "prior_rate", "version", *LEARNING_KEYS), FLIP_METHODS),
+        **dict.fromkeys(("values", "edges", "prior", "low", "high", "head"), frozenset({"label-dp"})),
+    },
     "descent": {
         **dict.fromkeys(LEARNING_KEYS, SGD_METHODS),
         **dict.fromkeys(("clip_norm", "start_rate", "recalibrate"), DP_SGD_METHODS),
@@ -107,6 +110,7 @@ class LabelSettings:
     spelled: str  # all that decides the law of a report, apart from epsilon
     learning: Learning
     version: int = 0
+    words: str | None = None  # how labels are reported, for people, where it is not one flip of 0 or 1
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,7 @@ from tacit.train.config import (
     keys_for,
     refuse_ignored,
 )
-from tacit.train.labels.mechanism import Correction, LabelPrior
-from tacit.train.labels.randomizers import FlipLabels, FlipTowardsPrior, LaplaceWithPrior
+from tacit.train.labels.config import read_reporting
 from tacit.train.models.architectures import ARCHITECTURES, expect_method, make_architecture
 from tacit.train.models.model import Architecture
 from tacit.train.settings import Learning, PrivateLearning, Speed
@@ -67,7 +66,6 @@ SHAPES = {
     "start": "a number",
 }
 LEAST_EPSILON, MOST_EPSILON = Fraction(1, 10_000), 1000  # beyond them accounting takes minutes, for no use
-RESPONSE, PRIOR, LAPLACE = "randomized-response", "prior", "laplace"
 
 
 def load_config(path: str | Path) -> TrainingConfig:
@@ -120,7 +118,7 @@ def parse_config(record: Mapping[str, Any], place: Path, *, also: Collection[str
         out=folder / _path(top, "out", "the folder that the model is written to"),
         model=model,
         privacy=privacy,
-        labels=read_labels(table("labels")),
+        labels=read_labels(table("labels"), privacy),
         plain=read_plain(descent) if method == "plain" else Learning(),
         descent=read_descent(descent) if method in DP_SGD_METHODS else PrivateLearning(),
         statistic=statistic,
@@ -194,27 +192,12 @@ def check_epsilon(name: str, said: expect.Number) -> Fraction:
     return epsilon
 
 
-def read_labels(table: ConfigTable) -> LabelSettings:
+def read_labels(table: ConfigTable, privacy: PrivacySettings) -> LabelSettings:
     table.check_types(TYPES)
-    way = table.one_of("mechanism", (RESPONSE, PRIOR, LAPLACE), RESPONSE)
-    version = table.whole("version", 0)
-    learning = _learning(table)
-    rate = None
-    if way == RESPONSE:
-        if "prior_rate" in table:
-            raise BadInput(f"labels.prior_rate: expected only with mechanism {PRIOR} or {LAPLACE}, got {way}")
-    else:
-        table.needed("prior_rate", f"a public guess of how many labels are 1, for mechanism {way}")
-        rate = float(expect.probability("labels.prior_rate", table.number("prior_rate") or 0))
-    allowed = {RESPONSE: ("forward", "unbiased", "raw"), PRIOR: ("posterior", "raw"), LAPLACE: ("posterior",)}
-    correction = Correction(table.one_of("correction", allowed[way], allowed[way][0]))
-    if rate is None:
-        return LabelSettings(FlipLabels(correction=correction), way, learning, version)
-    prior = LabelPrior.of_rate(rate)
-    if way == LAPLACE:  # the prior only reads the report, so the draws do not depend on it
-        return LabelSettings(LaplaceWithPrior(prior), way, learning, version)
-    spelled = f"{way}, {float(prior.table[0, 1])!r}"
-    return LabelSettings(FlipTowardsPrior(prior, correction=correction), spelled, learning, version)
+    version, learning = table.whole("version", 0), _learning(table)
+    each = None if privacy.epsilon is None else expect.exact("", privacy.epsilon) / privacy.cap.impressions
+    how = read_reporting(table, each, label_dp=privacy.method == "label-dp")
+    return LabelSettings(how.mechanism, how.spelled, learning, version, how.words)
 
 
 def read_plain(table: ConfigTable) -> Learning:

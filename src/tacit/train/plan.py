@@ -56,6 +56,15 @@ class LabelPhase:
         """What a score means after it; true labels are 0 or 1."""
         return Head.LOGISTIC if self.labelling is None else self.labelling.mechanism.classes.head
 
+    @property
+    def span(self) -> float:
+        """What values are divided by while they are learned: their public range, so that rates suit them which
+        suit labels of 0 or 1."""
+        if self.labelling is None or self.head is not Head.SQUARED:
+            return 1.0
+        values = self.labelling.mechanism.classes.values
+        return max(values) - min(values) or 1.0
+
 
 @dataclass(frozen=True)
 class PrivatePhase:

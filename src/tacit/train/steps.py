@@ -150,6 +150,8 @@ class Run:
             elif held is not None:
                 self._refit(reached, targets, held.best_epochs, watch, keeper)
             descent = None
+            if isinstance(phase, LabelPhase) and phase.span != 1:
+                self.model.rescale(phase.span, 0.0)
         if self.plan.recalibration is not None:
             self.calibrated = recalibrate(
                 self.plan.recalibration, self.model, self.examples, self.source, alpha=self._alarm
@@ -247,7 +249,7 @@ class Run:
         if isinstance(phase, LabelPhase) and phase.labelling is not None:
             noisy = phase.labelling
             assert self.secret is not None, "checked when the run was made"
-            return noisy.mechanism.targets(
+            targets = noisy.mechanism.targets(
                 labels_for_mechanism(noisy.mechanism, self.examples),
                 self.examples.key("row"),
                 noisy.allocation,
@@ -255,6 +257,7 @@ class Run:
                 key=noisy.key,
                 secret=self.secret,
             )
+            return targets if phase.span == 1 else replace(targets, values=targets.values / phase.span)
         return Targets(self.examples.labels.astype(np.float32))
 
     def _start(self, phase: Phase, targets: Targets) -> None:

@@ -14,7 +14,12 @@ from scipy.stats import binom
 
 from tacit.errors import BadInput
 from tacit.train.evaluation.measures import Outcomes
-from tacit.train.evaluation.report import evaluate, evaluate_outcomes, reliability_table
+from tacit.train.evaluation.report import (
+    evaluate,
+    evaluate_outcomes,
+    evaluate_values,
+    reliability_table,
+)
 from tests.support.exact_tests import ALPHA
 
 LABEL, PROBABILITY = [0, 1, 0, 1, 0], [0.1, 0.6, 0.3, 0.2, 0.3]
@@ -182,3 +187,62 @@ def test_a_table_goes_into_json() -> None:
     assert set(record[0]["observed"]) == {"value", "low", "high", "level"}
     with pytest.raises(BadInput, match="bins to be a whole number >= 1"):
         reliability_table(Outcomes.of_labels(LABEL), PROBABILITY, bins=0)
+
+
+def test_figures_of_values_are_those_of_the_textbook() -> None:
+    draw = np.random.default_rng(3)
+    value = draw.gamma(2.0, 10.0, 4000)
+    predicted, other = 0.9 * value + draw.normal(0, 4, 4000), np.full(4000, value.mean())
+    found = evaluate_values(value, predicted, baseline=other)
+    squares = (predicted - value) ** 2
+    assert found.mean_squared_error.value == pytest.approx(squares.mean())
+    spread = squares.std(ddof=1) / np.sqrt(4000)
+    reach = np.log(found.mean_squared_error.high / found.mean_squared_error.value) * squares.mean()
+    assert reach == pytest.approx(1.9605 * spread, rel=1e-3)
+    assert found.explained.value == pytest.approx(1 - squares.mean() / value.var())
+    assert found.calibration_ratio.value == pytest.approx(predicted.mean() / value.mean())
+    assert found.mean_squared_error_difference is not None
+    assert found.mean_squared_error_difference.value == pytest.approx(squares.mean() - value.var())
+    guess = evaluate_values(value, other)
+    assert guess.explained.value == pytest.approx(0, abs=1e-12)
+    assert guess.mean_squared_error_difference is None
+    record = json.loads(json.dumps(found.as_json()))
+    assert (record["measured_on"], record["rows"], record["clusters"]) == ("labels", 4000, None)
+    assert found.table()[0][0] == "mean squared error"
+
+
+def test_intervals_of_values_hold_the_truth_about_as_often_as_they_say() -> None:
+    draw, held = np.random.default_rng(8), {"error": 0, "ratio": 0, "explained": 0}
+    for _ in range(400):
+        value = draw.normal(5, 2, 300)
+        found = evaluate_values(value, 4.5 + 0.8 * (value - 5) + draw.normal(0, 1, 300))
+        # E (predicted - value)^2 = .5^2 + .2^2 4 + 1; the variance is 4; the means are 4.5 and 5.
+        held["error"] += found.mean_squared_error.low <= 1.41 <= found.mean_squared_error.high
+        held["ratio"] += found.calibration_ratio.low <= 0.9 <= found.calibration_ratio.high
+        held["explained"] += found.explained.low <= 1 - 1.41 / 4 <= found.explained.high
+    for count in held.values():
+        assert binom.ppf(ALPHA, 400, 0.93) <= count <= binom.isf(ALPHA, 400, 0.97)
+
+
+def test_values_by_clusters_are_wider_where_rows_repeat() -> None:
+    draw = np.random.default_rng(2)
+    value, predicted = draw.normal(5, 2, 200), draw.normal(5, 2, 200)
+    once = evaluate_values(value, predicted)
+    twice = evaluate_values(np.tile(value, 2), np.tile(predicted, 2), clusters=np.tile(np.arange(200), 2))
+    assert twice.clusters == 200
+    assert twice.mean_squared_error.high == pytest.approx(once.mean_squared_error.high)
+
+
+@pytest.mark.parametrize(
+    ("value", "predicted", "message"),
+    [
+        ([1.0, 1.0], [0.5, 0.4], "expected values that differ, and whose mean is not 0"),
+        ([-1.0, 1.0], [0.5, 0.4], "expected values that differ, and whose mean is not 0"),
+        ([2.0], [0.5], "expected at least two rows for an interval, got 1"),
+        ([1.0, np.nan], [0.5, 0.4], "expected label to be finite, got NaN"),
+        ([1.0, 2.0], [0.5], "expected prediction to have 2 rows"),
+    ],
+)
+def test_values_that_tell_nothing_are_refused(value: Any, predicted: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        evaluate_values(value, predicted)

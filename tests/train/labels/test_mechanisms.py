@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -17,7 +18,7 @@ from tacit.privacy.mechanisms.memoisation import FlipKey, flip_labels
 from tacit.privacy.mechanisms.one_hot_laplace import OneHotLaplace
 from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse, TopResponse
 from tacit.privacy.units import Cap, Relation
-from tacit.train.labels.mechanism import Bins, Correction, LabelPrior
+from tacit.train.labels.mechanism import Bins, Correction, LabelMechanism, LabelPrior
 from tacit.train.labels.noisy_targets import noisy_targets
 from tacit.train.labels.randomizers import FlipLabels, FlipTowardsPrior, LaplaceWithPrior, unbiased
 from tacit.train.labels.values import STEPS, FlipEnds, best_bins
@@ -78,6 +79,23 @@ def test_bins_default_to_unbiased_targets_in_value_units() -> None:
     assert set(noisy.targets.values.tolist()) <= {float(value) for value in allowed}
     assert noisy.targets.head is Head.SQUARED
     assert "randomized response on 4 classes" in noisy.release.words
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        lambda bins: FlipLabels(bins, Correction.RAW),
+        lambda bins: FlipTowardsPrior(LabelPrior(np.array([0.5, 0.5])), bins, Correction.RAW),
+    ],
+)
+def test_reports_of_other_bins_share_no_draw(mechanism: Callable[[Bins], LabelMechanism]) -> None:
+    """Of labels of the same class under both: with one draw, reports that differ would show that classes do."""
+    count, response = 20_000, RandomizedResponse.for_epsilon(1)
+    low, high = (told(np.zeros(count), mechanism(Bins((edge,), (0.0, 1.0)))) for edge in (1.0, 2.0))
+    both = int(((low == 1) & (high == 1)).sum())
+    assert_matches_pmf({True: both, False: count - both}, {True: response.lie**2, False: 1 - response.lie**2})
+    again = told(np.zeros(count), mechanism(Bins((1.0,), (3.0, 7.0))))  # reads the same reports
+    assert ((again == 7) == (low == 1)).all()
 
 
 def test_counts_are_bins_with_an_open_end() -> None:

@@ -149,6 +149,17 @@ def small_sample_factor(groups: int) -> float:
     return math.sqrt(groups / (groups - 1))
 
 
+def weighted_mean(amounts: Floats, weight: Floats, cluster: Clusters) -> InfluenceEstimate:
+    """The mean over rows, by weight, of amounts that were multiplied by the rows' weights already."""
+    groups = len(weight) if cluster is None else int(cluster.max()) + 1
+    if groups < 2:
+        what = "rows" if cluster is None else "clusters"
+        raise BadInput(f"expected at least two {what} for an interval, got {groups}")
+    mean = amounts.sum() / weight.sum()
+    pulls = (amounts - mean * weight) / weight.sum()
+    return InfluenceEstimate(float(mean), small_sample_factor(groups) * pulls, cluster, groups - 1)
+
+
 def mean_difference_over_seeds(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> MeasuredValue:
     """The mean of a - b, where a[i] and b[i] share their seed: Student's interval over the seeds.
 

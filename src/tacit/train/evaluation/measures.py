@@ -37,8 +37,8 @@ from tacit.train.evaluation.intervals import (
     binary_column,
     number_column,
     probability_column,
-    small_sample_factor,
     summed_squares,
+    weighted_mean,
 )
 
 LEAST_STANDARD_ERRORS = 3
@@ -71,9 +71,7 @@ class Outcomes:
     def of_labels(cls, label: ArrayLike, *, clusters: ArrayLike | None = None) -> Outcomes:
         """Labels as they are, 0 or 1."""
         truth = binary_column("label", label)
-        return cls(
-            LabelSource.LABELS, truth, 1 - truth, _cluster_ids(clusters, len(truth))
-        )._with_both_classes()
+        return cls(LabelSource.LABELS, truth, 1 - truth, cluster_ids(clusters, len(truth)))._with_both_classes()
 
     @classmethod
     def of_flipped(
@@ -107,14 +105,14 @@ class Outcomes:
         if np.any(weights <= 0):
             raise BadInput("expected weight > 0 in every row, got another")
         label = unflip(reported, keep)
-        made = cls(LabelSource.FLIPPED, weights * label, weights * (1 - label), _cluster_ids(clusters, rows))
+        made = cls(LabelSource.FLIPPED, weights * label, weights * (1 - label), cluster_ids(clusters, rows))
         return made._with_enough_of_both()
 
     @classmethod
     def of_probabilities(cls, true_probability: ArrayLike, *, clusters: ArrayLike | None = None) -> Outcomes:
         """The probability of each label, known where the log was made up: figures without the labels' noise."""
         truth = probability_column("true_probability", true_probability)
-        made = cls(LabelSource.PROBABILITIES, truth, 1 - truth, _cluster_ids(clusters, len(truth)))
+        made = cls(LabelSource.PROBABILITIES, truth, 1 - truth, cluster_ids(clusters, len(truth)))
         return made._with_both_classes()
 
     def __len__(self) -> int:
@@ -136,15 +134,7 @@ class Outcomes:
 
     def mean_of(self, amounts: Floats) -> InfluenceEstimate:
         """The mean over rows, by weight, of amounts that were multiplied by the rows' weights already."""
-        if self.groups < 2:
-            what = "rows" if self.cluster is None else "clusters"
-            raise BadInput(f"expected at least two {what} for an interval, got {self.groups}")
-        weight = self.positive + self.negative
-        mean = amounts.sum() / weight.sum()
-        pulls = (amounts - mean * weight) / weight.sum()
-        return InfluenceEstimate(
-            float(mean), small_sample_factor(self.groups) * pulls, self.cluster, self.groups - 1
-        )
+        return weighted_mean(amounts, self.positive + self.negative, self.cluster)
 
     def checked_for_intervals(self) -> Outcomes:
         """Refuse what cannot tell how far a figure may be off."""
@@ -182,7 +172,8 @@ def unflip(report: Floats, keep_probability: Floats) -> Floats:
     return (report - (1 - keep_probability)) / (2 * keep_probability - 1)
 
 
-def _cluster_ids(clusters: ArrayLike | None, rows: int) -> Clusters:
+def cluster_ids(clusters: ArrayLike | None, rows: int) -> Clusters:
+    """Each row's cluster, numbered from 0."""
     if clusters is None:
         return None
     keys = np.asarray(clusters)

@@ -1,24 +1,29 @@
-"""All figures of one model on one set of rows, beside a baseline's, and its reliability table."""
+"""All figures of one model on one set of rows, beside a baseline's: of probabilities, with their reliability
+table, or of values."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit import expect
+from tacit.errors import BadInput
 from tacit.train.evaluation import measures
 from tacit.train.evaluation.intervals import (
     LEVEL,
     InfluenceEstimate,
+    IntervalScale,
     MeasuredValue,
+    number_column,
     probability_column,
     t_quantile,
+    weighted_mean,
 )
-from tacit.train.evaluation.measures import LabelSource, Outcomes
+from tacit.train.evaluation.measures import LabelSource, Outcomes, cluster_ids
 
 FIGURE_NAMES = {
     "auc_loss": "AUC loss",
@@ -27,6 +32,12 @@ FIGURE_NAMES = {
     "relative_auc_loss_percent": "AUC loss against baseline, %",
     "auc_difference": "AUC less baseline's",
     "log_loss_difference": "log loss less baseline's",
+}
+VALUE_FIGURE_NAMES = {
+    "mean_squared_error": "mean squared error",
+    "explained": "variance explained",
+    "calibration_ratio": "predicted / observed",
+    "mean_squared_error_difference": "mean squared error less baseline's",
 }
 
 
@@ -110,6 +121,75 @@ def evaluate_outcomes(
         log_loss=measures.log_loss(outcomes, predicted, level),
         calibration_ratio=measures.calibration_ratio(outcomes, predicted, level),
         **compared,
+    )
+
+
+@dataclass(frozen=True)
+class ValueEvaluation:
+    """What was measured of predictions of counts or amounts; the last figure is there if there was a baseline.
+
+    `explained` is one less the mean squared error as a part of the variance, which is what the mean would make.
+    """
+
+    rows: int
+    clusters: int | None
+    mean: float
+    mean_squared_error: MeasuredValue
+    explained: MeasuredValue
+    calibration_ratio: MeasuredValue
+    mean_squared_error_difference: MeasuredValue | None = None
+
+    def figures(self) -> dict[str, MeasuredValue]:
+        every = {name: getattr(self, name) for name in VALUE_FIGURE_NAMES}
+        return {name: measured for name, measured in every.items() if measured is not None}
+
+    def as_json(self) -> dict[str, Any]:
+        figures = {name: measured.as_json() for name, measured in self.figures().items()}
+        known = {"measured_on": str(LabelSource.LABELS), "rows": self.rows, "clusters": self.clusters}
+        return {**known, "mean": self.mean, **figures}
+
+    def table(self) -> list[tuple[str, str, str, str]]:
+        """Name, value, low and high of each figure, for people."""
+        return [
+            (VALUE_FIGURE_NAMES[name], f"{each.value:.5g}", f"{each.low:.5g}", f"{each.high:.5g}")
+            for name, each in self.figures().items()
+        ]
+
+
+def evaluate_values(
+    label: ArrayLike,
+    prediction: ArrayLike,
+    *,
+    baseline: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    level: float = LEVEL,
+) -> ValueEvaluation:
+    """Measure predictions of counts or amounts; `clusters` names, row by row, whose rows belong together.
+
+    On private labels the figures are exact and not private: to publish them is a release.
+    """
+    value = number_column("label", label)
+    predicted = number_column("prediction", prediction, rows=len(value))
+    cluster, ones = cluster_ids(clusters, len(value)), np.ones(len(value))
+    error = weighted_mean((predicted - value) ** 2, ones, cluster)
+    spread = weighted_mean((value - value.mean()) ** 2, ones, cluster)
+    observed = weighted_mean(value, ones, cluster)
+    if spread.value == 0 or observed.value == 0:
+        raise BadInput("expected values that differ, and whose mean is not 0, got others")
+    rest = error.over(spread)
+    explained = replace(rest, value=1 - rest.value, influence=-rest.influence)
+    difference = None
+    if baseline is not None:
+        other = number_column("baseline", baseline, rows=len(value))
+        difference = error.minus(weighted_mean((other - value) ** 2, ones, cluster)).with_interval(level)
+    return ValueEvaluation(
+        rows=len(value),
+        clusters=None if cluster is None else int(cluster.max()) + 1,
+        mean=observed.value,
+        mean_squared_error=error.with_interval(level, IntervalScale.LOG),
+        explained=explained.with_interval(level),
+        calibration_ratio=weighted_mean(predicted, ones, cluster).over(observed).with_interval(level),
+        mean_squared_error_difference=difference,
     )
 
 

@@ -28,6 +28,8 @@ from tacit.privacy.allocation import Allocation
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES, FlipKey
 from tacit.train.config import PrivacySettings
 from tacit.train.examples import CHUNK, Examples, group_by_unit
+from tacit.train.labels.mechanism import LabelMechanism
+from tacit.train.labels.noisy_targets import labels_for_mechanism
 
 
 def read_secret(path: Path) -> bytes | None:
@@ -136,9 +138,13 @@ class LabelledRows:
     examples: Examples
 
     @classmethod
-    def of(cls, examples: Examples, allocation: Allocation) -> LabelledRows:
+    def of(
+        cls, examples: Examples, allocation: Allocation, mechanism: LabelMechanism | None = None
+    ) -> LabelledRows:
+        """Of labels that are 0 or 1, or such as the mechanism reads."""
+        labels = examples.labels if mechanism is None else labels_for_mechanism(mechanism, examples)
         groups = group_by_unit(examples, allocation.unit)
-        return cls(examples.labels, examples.key("row"), allocation, groups, examples)
+        return cls(_whole(labels), examples.key("row"), allocation, groups, examples)
 
 
 def labels_changed(version: int) -> BadInput:
@@ -209,6 +215,12 @@ class LabelFlipRelease:
     def _named(self, kind: str, *facts: str) -> str:
         spelled = json.dumps([*self.flips.fields, *facts, secret_name(self.secret)])
         return f"{kind}/{hashlib.sha256(spelled.encode()).hexdigest()[:24]}"
+
+
+def _whole(labels: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers that differ where labels do: their bits, where some are fractions."""
+    whole = labels.dtype.kind != "f" or (np.isfinite(labels) & (labels == np.trunc(labels))).all()
+    return labels.astype(np.int64) if whole else labels.astype("<f8").view("<i8")
 
 
 def _in_order(names: NDArray[Any]) -> NDArray[Any]:

@@ -134,7 +134,8 @@ class Payment:
         drawn_from = None
         for phase in plan.phases:
             if self.labels is not None and isinstance(phase, LabelPhase) and phase.labelling is not None:
-                behind = LabelledRows.of(plan.examples, phase.labelling.allocation)
+                noisy = phase.labelling
+                behind = LabelledRows.of(plan.examples, noisy.allocation, noisy.mechanism)
                 drawn_from = self.labels.refuse_changed(behind, paid_as=self.known_flips)
         return self.reserve(drawn_from) if self.drawn_once else self.reserve()
 

@@ -99,6 +99,8 @@ class PlannedTraining:
             "units": self.units,
             "log": self.columns.manifest.get("log"),
         }
+        if config.labels.words is not None:
+            settings["reports"] = config.labels.words
         return Destination(
             config.out, self.columns.encoder, config.privacy.method, settings, self, config.keeping,
             config.ledger.secret, config.onnx, resume, overwrite, f"tacit train {config.place} --resume",

@@ -7,7 +7,7 @@ true labels into targets; `Correction` names the ways to read a noisy report, al
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Protocol
@@ -104,6 +104,15 @@ class Bins:
 
 
 BINARY = Binary()
+
+
+def key_of_classes(classes: Classes, key: FlipKey) -> FlipKey:
+    """The key of reports of these classes, which names the edges of bins.
+
+    Other edges put the same label into other classes. With one draw for both, reports that differ would show
+    that the classes do.
+    """
+    return replace(key, task=f"{key.task}, in bins at {classes.edges}") if isinstance(classes, Bins) else key
 
 
 class Correction(expect.Choice):

@@ -83,7 +83,9 @@ def labels_for_mechanism(mechanism: LabelMechanism, examples: Examples) -> NDArr
         return examples.labels
     if examples.label is None:
         raise BadInput("expected a label column, got a log without one")
-    return examples.at.of(examples.label)
+    labels = np.asarray(examples.at.of(examples.label))
+    mechanism.classes.of(labels)  # refuses what is no number
+    return labels
 
 
 def allocate_labels(

@@ -22,7 +22,15 @@ from tacit.privacy.mechanisms.memoisation import FlipKey, keyed_words
 from tacit.privacy.mechanisms.one_hot_laplace import OneHotLaplace
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse, TopResponse, most_informative_tops
 from tacit.privacy.releases import Release
-from tacit.train.labels.mechanism import BINARY, Classes, Correction, LabelPrior, pure_release, shares
+from tacit.train.labels.mechanism import (
+    BINARY,
+    Classes,
+    Correction,
+    LabelPrior,
+    key_of_classes,
+    pure_release,
+    shares,
+)
 from tacit.train.targets import Targets
 
 TOP_RESPONSE = "randomized response among the likeliest classes"
@@ -75,7 +83,7 @@ class FlipLabels:
         truth, count = self.classes.of(labels), len(self.classes.values)
         values = np.empty(len(allocation), np.float32)
         keep = np.empty(len(allocation), np.float32)
-        budgets = shares(allocation, epsilon)
+        budgets, key = shares(allocation, epsilon), key_of_classes(self.classes, key)
         flipped = allocation.flip(truth, records, epsilon, key=key, secret=secret, classes=count)
         for each, rows in budgets:
             response = RandomizedResponse.for_epsilon(each, count)
@@ -142,7 +150,7 @@ class FlipTowardsPrior:
     ) -> Targets:
         truth, ids = self.classes.of(labels)[allocation.kept], np.asarray(records)[allocation.kept]
         group = self.prior.groups_of(allocation.kept, examples=len(np.asarray(records)))
-        values = np.empty(len(allocation), np.float32)
+        values, key = np.empty(len(allocation), np.float32), key_of_classes(self.classes, key)
         for each, rows in shares(allocation, epsilon):
             values[rows] = self._told(truth[rows], ids[rows], group[rows], each, key, secret)
         return Targets(values, None, allocation.kept.astype(np.int64), self.classes.head)
@@ -225,7 +233,7 @@ class LaplaceWithPrior:
     ) -> Targets:
         truth, ids = self.classes.of(labels)[allocation.kept], np.asarray(records)[allocation.kept]
         group = self.prior.groups_of(allocation.kept, examples=len(np.asarray(records)))
-        values = np.empty(len(allocation), np.float32)
+        values, key = np.empty(len(allocation), np.float32), key_of_classes(self.classes, key)
         for each, rows in shares(allocation, epsilon):
             noise = OneHotLaplace.for_epsilon(each, len(self.classes.values))
             reports = _reports(truth[rows], ids[rows], noise, key, secret)
