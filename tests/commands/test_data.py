@@ -295,6 +295,10 @@ def test_a_selection_that_failed_half_way_stays_reserved(
         (["describe", "criteo-displya"], "expected a log named criteo-attribution,"),
         (["prepare", "criteo-display", "--out", "x"], "expected the path of the file after criteo-display"),
         (
+            ["prepare", "criteo-display", __file__, "--out", "x", "--delays"],
+            "expected a log that tells delays with --delays, got criteo-display",
+        ),
+        (
             ["prepare", "criteo-display", "nowhere.tsv", "--out", "x"],
             "expected a file or folder at nowhere",
         ),

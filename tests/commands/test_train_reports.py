@@ -1,4 +1,4 @@
-"""`tacit train` on labels that are amounts: bins, ends, what they cost, and what a model learns of them."""
+"""`tacit train` on labels that are amounts, or reported several times: what they cost, what a model learns."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_values_are_measured_beside_a_baseline(place: Path, capsys: Told) -> Non
         ({**BINS, "prior": [1, 0, 0, 0]}, "labels.edges: expected where bins begin, or labels.prior"),
         ({**BINS, "edges": "5"}, "labels.edges: expected a list of numbers, got '5'"),
         ({**BINS, "edges": [5, "many", 6]}, "expected labels.edges[1] to be a finite number, got 'many'"),
-        ({**BINS, "values": [0, 1e31, 2, 3]}, "expected labels.values[1] within 1e+30"),
+        ({**BINS, "values": [0, 1e31, 2, 3]}, "expected labels.values within 1e+30"),
         ({**BINS, "edges": [5, 6]}, "labels: expected 3 values for the bins, got 4"),
         ({**BINS, "correction": "forward"}, "labels.correction: expected one of unbiased, raw, got 'forward'"),
         ({**BINS, "head": "logistic"}, "labels.head: expected one of squared, poisson, got 'logistic'"),
@@ -275,3 +275,226 @@ def test_labels_of_zero_and_one_may_be_values_too(tmp_path: Path, capsys: Told) 
     told(capsys, "train", label_dp(tmp_path, "flips"))
     told(capsys, "train", label_dp(tmp_path, "ends", labels={"mechanism": "ends", "low": 0, "high": 1}))
     assert spent(tmp_path) == 4  # of one set of labels, which the register knows
+
+
+# Labels that are reported twice, as conversions arrive.
+
+RATES = np.array([0.1, 0.3, 0.5, 0.7])
+DAY = 86_400
+CLICKS = """\
+name = "clicks"
+bins = { public = 40, sensitive = 4 }
+[columns.site]
+role = "public"
+[columns.second]
+role = "time"
+kind = "whole"
+[columns.bought]
+role = "label"
+kind = "flag"
+[columns.wait]
+role = "delay"
+kind = "whole"
+"""
+REPORTS: dict[str, Any] = {"report_days": [1, 30], "shares": ["1/2", "1/2"], "arrived": [0.6, 1]}
+
+
+def clicks() -> list[tuple[int, int, int]]:
+    """Sites, seconds and delays of conversions, 60% of which come within a day; -1 where none comes."""
+    draw, rows = np.random.default_rng(6), 10_000
+    site = draw.integers(0, len(RATES), rows)
+    second = np.sort(draw.integers(0, 5 * DAY, rows))
+    early = draw.random(rows) < 0.6
+    delay = np.where(early, draw.integers(0, DAY, rows), draw.integers(DAY + 1, 30 * DAY, rows))
+    delay = np.where(draw.random(rows) < RATES[site], delay, -1)
+    return list(zip(site.tolist(), second.tolist(), delay.tolist(), strict=True))
+
+
+def known_by(place: Path, now: int, rows: list[tuple[int, int, int]]) -> None:
+    """The log as it stands at a time: later conversions are not in it yet."""
+    lines = ["site,second,bought,wait"]
+    for site, second, delay in rows:
+        came = delay >= 0 and second + delay <= now
+        lines.append(f"s{site},{second},{int(came)},{delay if came else ''}")
+    (place / "clicks.csv").write_text("\n".join(lines) + "\n")
+    (place / "clicks.toml").write_text(CLICKS)
+    source, schema = str(place / "clicks.csv"), str(place / "clicks.toml")
+    arguments = [source, "--schema", schema, "--out", str(place / "log"), "--overwrite", "--json"]
+    assert main(["data", "prepare", *arguments]) == 0
+
+
+@pytest.fixture
+def week(tmp_path: Path, capsys: Told) -> Path:
+    """Clicks of five days, as known two days later: every label has its first report, and none its last."""
+    known_by(tmp_path, 7 * DAY, clicks())
+    granted(tmp_path / "ledger.sqlite", "replace-label", "20", delta="0")
+    granted(tmp_path / "ledger.sqlite", "replace-one", "20")
+    capsys.readouterr()
+    return tmp_path
+
+
+def reports(place: Path, out: str = "model", *, epsilon: float = 6, **labels: Any) -> Path:
+    privacy = {"method": "label-dp", "epsilon": epsilon}
+    said = {**LEARNING, **REPORTS, "as_of": 7 * DAY, **labels}
+    return label_dp(place, out, privacy=privacy, labels={key: each for key, each in said.items() if each != {}})
+
+
+def rates(place: Path, model: str = "model") -> Any:
+    """What a model predicts for each site."""
+    return np.sort(np.unique(load(place / model).predict(Examples.of(Columns.open(place / "log"), "test"))))
+
+
+@pytest.mark.parametrize("correction", ["forward", "unbiased"])
+def test_early_reports_teach_final_rates(week: Path, capsys: Told, correction: str) -> None:
+    record = told(capsys, "train", reports(week, correction=correction))
+    assert record["phases"][0]["noisy_labels"] == {"labels": record["examples"], "epsilon": 6}
+    statement = record["statement"]
+    assert 6 <= statement["epsilon"] < 6 * (1 + 1e-12)
+    assert statement["mechanisms"] == ["; ".join(["randomized response on 2 classes, ε = 3 a label"] * 2)]
+    (paid,) = reservations(week).values()
+    assert paid.amount.budget == Budget.of(6, 0)
+    assert str(paid.state) == "committed"
+    assert load(week / "model").statement == statement
+    # 2,000 labels a site, flipped at epsilon 3 and of which .6 are there: a standard deviation of about .02.
+    assert rates(week) == pytest.approx(RATES, abs=0.08)
+
+
+def test_reports_taken_for_final_ones_teach_too_little(week: Path, capsys: Told) -> None:
+    """The twin that must fail: that all conversions are there by the first day is not so."""
+    told(capsys, "train", reports(week, arrived=[1, 1]))
+    assert rates(week) != pytest.approx(RATES, abs=0.08)
+    assert rates(week) == pytest.approx(0.6 * RATES, abs=0.08)
+
+
+def test_later_reports_of_the_same_labels_are_paid_for_already(week: Path, capsys: Told) -> None:
+    told(capsys, "train", reports(week, "early"))
+    known_by(week, 80 * DAY, clicks())  # the same rows a month later, with the conversions since
+    capsys.readouterr()
+    record = told(capsys, "train", reports(week, "late", as_of=80 * DAY))
+    assert record["paid"] == "paid for before: the same noisy labels, read again"
+    assert spent(week) == 6
+    assert rates(week, "late") == pytest.approx(RATES, abs=0.06)
+    early, late = (load(week / name).statement for name in ("early", "late"))
+    assert early == late
+    # As of the first week the same reports come out again, from the longer log too.
+    record = told(capsys, "train", reports(week, "again"))
+    assert record["phases"][0]["noisy_labels"]["labels"] == record["examples"]
+    assert spent(week) == 6
+
+
+def test_a_report_is_of_what_stood_then(week: Path, capsys: Told) -> None:
+    """A conversion that is found to have come earlier changes what was reported, and needs a new version."""
+    told(capsys, "train", reports(week, "early"))
+    rows = clicks()
+    trained = Examples.of(Columns.open(week / "log"), "train").key("row").tolist()
+    place = next(at for at in trained if rows[at][2] > DAY)
+    site, second, _ = rows[place]
+    known_by(week, 80 * DAY, [*rows[:place], (site, second, 5), *rows[place + 1 :]])
+    capsys.readouterr()
+    for as_of in (7 * DAY, 80 * DAY):
+        said = refused(capsys, "train", reports(week, "late", as_of=as_of))
+        assert "labels.version: expected a higher one for labels that have changed" in said
+    assert spent(week) == 6
+    assert told(capsys, "train", reports(week, "late", version=1))["paid"] == "reserved"
+    assert spent(week) == 12
+
+
+def test_another_plan_of_reports_is_another_release(week: Path, capsys: Told) -> None:
+    told(capsys, "train", reports(week, "one"))
+    told(capsys, "train", reports(week, "two", arrived=[0.7, 1], prior_rate=0.3, correction="raw"))
+    assert spent(week) == 6  # these only read reports
+    told(capsys, "train", reports(week, "three", shares=[0.25, 0.75]))
+    assert spent(week) == 12
+    told(capsys, "train", reports(week, "four", report_days=[2, 30]))
+    assert spent(week) == 18
+
+
+def test_a_page_says_when_labels_are_reported(week: Path, capsys: Told) -> None:
+    words = (
+        "each label is reported 2 times by randomized response, as it stood 1 and 30 days after its row, with "
+        "1/2 and 1/2 of epsilon"
+    )
+    config = reports(week)
+    assert f"Reports: {words}." in explained(capsys, config)
+    assert main(["train", str(config)]) == 0
+    assert f"reports   {words}\n" in capsys.readouterr().out
+    page = explained(capsys, week / "model")
+    assert f"Reports: {words}." in page
+    assert page.count("randomized response on 2 classes, ε = 3 a label") == 2
+
+
+def test_a_run_of_reports_goes_on_as_of_the_same_time(
+    week: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = reports(week)
+    config.write_text(config.read_text() + "[checkpoint]\nevery_steps = 50\n")
+    train = TrainingJob.train
+
+    def stopped(job: Any, watch: Any, keeper: Any = None, mark: Any = None) -> Any:
+        def watched(progress: Any) -> None:
+            watch(progress)
+            if progress.step == 120:
+                raise OSError(5, "Input/output error")
+
+        return train(job, watched, keeper, mark)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingJob, "train", stopped)
+        assert "go on with: tacit train" in refused(capsys, "train", config)
+    later = config.read_text().replace(f"as_of = {7 * DAY}", f"as_of = {32 * DAY}")
+    other = config.with_name("later.toml")
+    other.write_text(later)
+    assert "expected" in refused(capsys, "train", other, "--resume")  # of other reports
+    assert told(capsys, "train", config, "--resume")["paid"] == "reserved before: the same noisy labels"
+    assert spent(week) == 6
+    assert rates(week) == pytest.approx(RATES, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"shares": [0.5, 0.4]}, "labels: expected 2 shares of epsilon that sum to 1, got 1/2, 2/5"),
+        ({"shares": ["half", 0.5]}, "expected labels.shares[0] to be a finite number, got 'half'"),
+        ({"shares": 1}, "labels.shares: expected a list of numbers, got 1"),
+        (
+            {"shares": {}},
+            "labels.shares: expected the share of epsilon that each report may spend, got no",
+        ),
+        ({"arrived": [0.6, 0.9]}, "labels: expected 2 arrived shares that rise to 1, got 3/5, 9/10"),
+        ({"report_days": [30, 1]}, "labels: expected 1..8 delays, each longer than the last"),
+        (
+            {"report_days": [0.00001, 30]},
+            "labels.report_days: expected days of whole seconds, got 1e-05",
+        ),
+        ({"report_days": {}}, "labels.shares: expected only with report_days, got it alone"),
+        ({"as_of": "today"}, "expected labels.as_of to be a whole number, got 'today'"),
+        ({"as_of": 2**40}, "expected reports as of a time that has come, got 1099511627776"),
+        ({"as_of": 60}, "expected at least one closed reporting window at now=60, got none"),
+        (
+            {"mechanism": "prior", "prior_rate": 0.3},
+            "labels.report_days: expected only with mechanism",
+        ),
+        ({"correction": "posterior"}, "labels.correction: expected one of forward, unbiased, raw"),
+        ({"epsilon": 0.001}, "expected epsilon >= 0.001 for each label, got 0.0005 divided by 1"),
+    ],
+)
+def test_reports_that_cannot_be_meant_are_refused(
+    week: Path, capsys: Told, labels: dict[str, Any], message: str
+) -> None:
+    assert message in refused(capsys, "train", reports(week, **labels))
+    assert spent(week) == 0
+    assert not (week / "model").exists()
+    assert not (week / "flips.secret").exists()
+
+
+def test_reports_need_label_dp_and_a_log_that_tells_delays(week: Path, capsys: Told) -> None:
+    privacy = {"method": "dp-sgd", "epsilon": 4, "delta": 1e-6}
+    said = refused(capsys, "train", label_dp(week, privacy=privacy, labels=REPORTS))
+    assert "labels.report_days: expected only with method label-dp, got it with dp-sgd" in said
+    said = refused(capsys, "train", label_dp(week, privacy={**privacy, "method": "hybrid"}, labels=REPORTS))
+    assert "labels.report_days: expected only with method label-dp, got it with hybrid" in said
+    prepared(week / "without")
+    capsys.readouterr()
+    said = refused(capsys, "train", label_dp(week, data="without/log", labels={**LEARNING, **REPORTS}))
+    assert "expected seconds to conversion (a column of role delay, or tacit data prepare --delays)" in said
+    assert spent(week) == 0

@@ -15,14 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tacit.data.description import with_delay_columns
 from tacit.data.encoding.encoder import Encoder
-from tacit.data.logs.definition import KeepRule, Log
+from tacit.data.generators.worlds import world
+from tacit.data.logs.definition import KeepRule, Log, find_log
 from tacit.data.preparation import PreparedLog, hashing_encoder, prepare
 from tacit.data.reading import parquet, reader
 from tacit.data.reading.layout import CellType, FileLayout
 from tacit.data.reading.reader import LogReader
 from tacit.data.reading.text import blocks as blocks_of_lines
 from tacit.data.splits import LogSplit
+from tacit.data.synthetic import Destination, write_log
 from tacit.errors import BadInput, TooManyBadRows
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 
@@ -102,6 +105,51 @@ def test_prepare_counts_what_it_kept_and_what_not(tmp_path: Path) -> None:
     assert columns["time"].tolist() == [100, 101, 104]
     np.testing.assert_array_equal(columns["price"], [0.5, np.nan, 2.0])
     assert (columns.public.shape, columns.sensitive.shape) == ((3, 1), (3, 1))
+
+
+WAITING = log_of(
+    Column("site", {Role.PUBLIC}),
+    Column("wait", {Role.DELAY}, Kind.WHOLE),
+    raw={"site": CellType.TEXT, "wait": CellType.WHOLE},
+)
+
+
+def test_seconds_to_conversion_are_those_of_labels_above_zero(tmp_path: Path) -> None:
+    rows = ["a,60,1", "b,,0", "a,0,1", "b,-1,1", "a,90,0", "b,,1"]  # the last came, and nobody knows when
+    (tmp_path / "log.csv").write_text("\n".join(["site,wait,bought", *rows]) + "\n")
+    columns = prepared(WAITING, tmp_path / "log.csv", tmp_path / "out").columns
+    assert columns.delay is not None
+    assert columns.delay.tolist() == [60, -1, 0, -1, -1, -1]
+    assert columns.delay.dtype == np.int64
+
+
+def test_a_delay_is_no_feature_and_gives_nothing_away() -> None:
+    assert "expected a label or a feature, got both" in refused(
+        lambda: Column("wait", {Role.DELAY, Role.PUBLIC}, Kind.WHOLE)
+    )
+    assert "expected kind whole for role delay, got real" in refused(
+        lambda: Column("wait", {Role.DELAY}, Kind.REAL)
+    )
+    hidden = (Column("wait", {Role.DELAY}, Kind.WHOLE), Column("late", {Role.PUBLIC}, source="wait"))
+    assert "would be given away" in refused(lambda: log_of(*hidden, raw={"wait": CellType.WHOLE}))
+
+
+def test_published_delays_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
+    """With the same rows, labels and keys as without; and of labels alone."""
+    log = find_log("criteo-attribution")
+    destination = Destination.at(tmp_path / "log.parquet")
+    write_log(world("criteo-attribution", 1, rows=3000), 3000, log.layouts[0], destination, {})
+    without = prepared(log, tmp_path / "log.parquet", tmp_path / "without").columns
+    kept = prepared(with_delay_columns(log), tmp_path / "log.parquet", tmp_path / "kept").columns
+    assert without.delay is None
+    assert kept.delay is not None
+    assert set(kept.manifest["arrays"]) - set(without.manifest["arrays"]) == {"delay"}
+    assert {**kept.manifest, "arrays": 0} == {**without.manifest, "arrays": 0}
+    raw = pq.read_table(tmp_path / "log.parquet").to_pydict()
+    waits = [end - start for end, start in zip(raw["conversion_timestamp"], raw["timestamp"], strict=True)]
+    expected = np.where(kept.label > 0, np.array(waits)[kept["row"]], -1)
+    assert kept.delay.tolist() == expected.tolist()
+    assert (kept.delay >= 0).any()
 
 
 def test_keys_and_encoders_are_the_same_in_two_files(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +17,13 @@ from tacit.data.splits import RowSet
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.budget import Budget
+from tacit.privacy.releases import leaves
 from tacit.privacy.units import Cap, Relation, Split, Unit, UnitKind, Window
 from tacit.train.estimator import Estimator
 from tacit.train.examples import Examples, time_windows
 from tacit.train.labels.mechanism import Bins
 from tacit.train.labels.randomizers import FlipLabels
+from tacit.train.labels.windows import ReportingWindows
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, TrainingMethod
 from tacit.train.models.factorization_machine import FmModel, LogisticRegression
 from tacit.train.models.model import Part
@@ -100,6 +104,72 @@ def test_values_are_learned_in_their_own_units() -> None:
     assert large == pytest.approx(1000 * small, rel=1e-4, abs=1e-2)
     assert small.mean() == pytest.approx(examples.labels.mean(), abs=0.05)
     assert np.corrcoef(small, examples.labels)[0, 1] > 0.2
+
+
+WINDOWS = ReportingWindows((3_600, 86_400), (Fraction(1, 3), Fraction(2, 3)), (Fraction(1, 2), Fraction(1)))
+
+
+def waiting(seed: int = 1) -> Examples:
+    """Half of the conversions come within the hour, half in the hours after."""
+    examples = learnable(seed)
+    late = np.random.default_rng(9).random(len(examples)) < 0.5
+    return replace(examples, delay=np.where(examples.labels, np.where(late, 7_200, 60), -1))
+
+
+def test_labels_that_are_reported_twice_promise_all_reports() -> None:
+    examples, end = waiting(), 6000 * 60
+    method = LabelDp(6, windows=WINDOWS, now=end)
+    plan = method.plan(examples)
+    assert plan.statement is not None
+    assert plan.charge is not None
+    assert 6 <= plan.statement.epsilon < 6 * (1 + 1e-12)
+    assert [leaf.release.words for release in plan.releases for leaf in leaves(release)] == [
+        "randomized response on 2 classes, ε = 2 a label",
+        "randomized response on 2 classes, ε = 4 a label",
+    ]
+    early = replace(method, as_of=2 * 3_600).plan(examples)  # an hour's rows have their first report
+    assert early.releases == plan.releases
+    assert early.charge == plan.charge
+    (phase,) = early.phases
+    assert isinstance(phase, LabelPhase)
+    assert phase.labelling is not None
+    assert phase.labelling.count == 61
+    assert len(phase.labelling.allocation) == len(examples)
+    assert early.phases[0].schedule.steps < plan.phases[0].schedule.steps
+
+
+def test_reports_so_far_are_learned_from_as_they_are() -> None:
+    """Where half of what converts is known, predictions are of what will have converted."""
+    examples = waiting()
+    learning = Learning(epochs=6, batch=256, rate=0.02)
+    first, last = 6000 * 60 + 3_600, 20 * 86_400  # by when every row has its first report, and its last
+    half, quarter = Fraction(1, 2), Fraction(1, 4)
+    for as_of, arrived in ((first, half), (last, half), (first, quarter)):
+        windows = ReportingWindows((3_600, 10 * 86_400), (half, half), (arrived, Fraction(1)))
+        method = LabelDp(6, windows=windows, now=last, as_of=as_of, learning=learning)
+        model = fitted(method, examples)
+        ratio = model.predict(examples).mean() / examples.labels.mean()
+        right = arrived == half  # else it takes half for a quarter, and predicts more than there is
+        assert 0.93 < ratio < 1.07 if right else ratio > 1.3
+        assert model.score(examples) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"now": None}, "expected the time as of which labels are read, or now, got neither"),
+        ({"as_of": 10**9}, "expected reports as of a time that has come, got 1000000000, after 360000"),
+        ({"as_of": 60}, "expected at least one closed reporting window at now=60"),
+        ({"epsilon": Fraction(1, 500)}, "expected epsilon >= 0.001 for each label"),
+        ({"mechanism": FlipLabels(Bins.counts(1))}, "expected flips of 0 or 1 for labels that are reported"),
+    ],
+)
+def test_reports_that_cannot_be_planned_are_refused(changed: dict[str, Any], message: str) -> None:
+    said: dict[str, Any] = {"epsilon": 6, "windows": WINDOWS, "now": 360_000, **changed}
+    with pytest.raises(BadInput, match=message):
+        LabelDp(**said).plan(waiting())
+    with pytest.raises(BadInput, match="expected seconds to conversion"):
+        LabelDp(6, windows=WINDOWS, now=360_000).plan(learnable())
 
 
 def test_the_windows_that_examples_lie_in() -> None:

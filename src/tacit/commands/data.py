@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import Subparsers, add_action, add_json_flag, print_json, print_table, progress_bar
+from tacit.errors import BadInput
 
 if TYPE_CHECKING:
     from tacit.data.description import LogDescription
@@ -123,6 +124,11 @@ def add_parser(commands: Subparsers) -> None:
     prepare.add_argument("--witness", metavar="PATH", help="the ledger's witness, where it is not beside it")
     prepare.add_argument("--scope", help="the ledger's name for these people's data")
     prepare.add_argument("--encoder", type=Path, metavar="FOLDER", help="apply this encoder unchanged")
+    prepare.add_argument(
+        "--delays",
+        action="store_true",
+        help="also keep seconds to conversion, for labels that are reported twice",
+    )
     prepare.add_argument("--split", choices=("chronological", "random", "by-user"), help="default: the log's")
     prepare.add_argument(
         "--shares", metavar="S,S,...", help="shares of train, validation and test, or of train and test"
@@ -193,6 +199,7 @@ def run_generate(args: argparse.Namespace) -> int:
 def run_prepare(args: argparse.Namespace) -> int:
     from tacit.commands.data_encoder import choose_encoder, choose_split
     from tacit.data.columns import check_destination
+    from tacit.data.description import with_delay_columns
     from tacit.data.preparation import prepare
     from tacit.data.reading.reader import LogReader
 
@@ -200,7 +207,11 @@ def run_prepare(args: argparse.Namespace) -> int:
     # Whatever can be refused is refused here, before a selection is paid for.
     split = choose_split(args, log)
     check_destination(args.out, overwrite=args.overwrite)
-    reader = LogReader(log, path, bad_rows_limit=args.max_bad_rows)
+    if args.delays and log.delay is None:
+        raise BadInput(
+            f"expected a log that tells delays with --delays, got {log.name}: a column may have that role"
+        )
+    reader = LogReader(with_delay_columns(log) if args.delays else log, path, bad_rows_limit=args.max_bad_rows)
     with choose_encoder(args, log, path) as encoder, progress_bar("preparing", reader.bytes) as progress:
         prepared = prepare(reader, encoder, args.out, split=split, overwrite=args.overwrite, progress=progress)
     if args.json:

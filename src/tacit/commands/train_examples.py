@@ -31,6 +31,10 @@ _VALUES = """\
 # edges = [1, 10, 50]        # where bins begin; or prior, how likely each of values is: then the best bins
 # mechanism = "ends"         # or rounded at random to low = 0 or high = 80, and the end flipped
 # head = "squared"           # of a model of values; or poisson
+# report_days = [1, 30]      # labels of 0 or 1, reported as they stood so many days after the row
+# shares = ["1/4", "3/4"]    # of epsilon, for each report
+# arrived = [0.6, 1]         # of all conversions within the last delay, those that are there by each; public
+# as_of = 1767225600         # in seconds: the reports that there were then; left out: now
 """
 _LABEL_DP = f"{_LABELS}{_VALUES}"
 

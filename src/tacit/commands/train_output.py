@@ -188,6 +188,7 @@ def print_trained(record: dict[str, Any], paid: str | None) -> None:
 
 def phase_words(phase: Phase, examples: int) -> str:
     """What a phase does, in one line; `examples` is how many there are in all."""
+    from tacit.train.labels.windows import RepeatedFlips
     from tacit.train.plan import LabelPhase
     from tacit.train.sgd.optimizers import optimizer_name
 
@@ -197,8 +198,10 @@ def phase_words(phase: Phase, examples: int) -> str:
     if isinstance(phase, LabelPhase):
         kept, count = "", examples
         if phase.labelling is not None:
-            epsilon, count = format_rounded_up(float(phase.labelling.epsilon)), len(phase.labelling.allocation)
+            epsilon, count = format_rounded_up(float(phase.labelling.epsilon)), phase.labelling.count
             kept = f"; {count:,} labels, made noisy once at ε = {epsilon} a unit"
+            if isinstance(phase.labelling.mechanism, RepeatedFlips):
+                kept = f"; {count:,} labels with a report by then, all reports at ε = {epsilon} a unit"
         return f"{steps} of {_batch_words(learning.batch, count, 'examples')}, {how}{kept}"
     of, count = ("examples", examples) if phase.groups is None else ("units", int(phase.groups.max()) + 1)
     clipping, average = phase.clipping, "" if learning.batch >= count else " on average"
@@ -223,7 +226,7 @@ def _phase_record(phase: Phase) -> dict[str, Any]:
     record: dict[str, Any] = {"name": phase_name(phase), "part": str(phase.part), "steps": phase.schedule.steps}
     if isinstance(phase, LabelPhase):
         noisy = phase.labelling
-        labels = None if noisy is None else {"labels": len(noisy.allocation), "epsilon": float(noisy.epsilon)}
+        labels = None if noisy is None else {"labels": noisy.count, "epsilon": float(noisy.epsilon)}
         return {**record, "noisy_labels": labels}
     return {
         **record,

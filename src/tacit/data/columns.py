@@ -128,6 +128,12 @@ class Columns:
         """The label of a further task."""
         return self[f"auxiliary-{name}"]
 
+    @property
+    def delay(self) -> NDArray[np.int64] | None:
+        """Seconds from each row to its conversion, -1 where none has come; None where the log does not say."""
+        known = "delay" in self
+        return self["delay"] if known else None
+
     def sequence(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Where each row's ids begin (one offset more than rows), and all ids."""
         return self[f"offsets-{name}"], self[f"sequence-{name}"]

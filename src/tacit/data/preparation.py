@@ -119,7 +119,8 @@ def prepare(
     overwrite: bool = False,
     progress: Count = no_count,
 ) -> PreparedLog:
-    """Encode every example of the file, in the file's order, into `out`."""
+    """Encode every example of the file, in the file's order, into `out`. Seconds to conversion are kept where a
+    column has that role, or the reader was told to read what they are computed from (`with_delay_columns`)."""
     log, chosen = reader.log, split or reader.log.split
     check_split(chosen, log)
     check_encoder(encoder, log)
@@ -173,6 +174,9 @@ def _block(reader: LogReader, encoder: Encoder, examples: ExampleBlock) -> _Bloc
     arrays["row"] = examples.lines - reader.first_line
     for column in schema.columns_with(Role.AUXILIARY):
         arrays[f"auxiliary-{column.name}"] = _target(column, rows)
+    delays = _delays(reader.log, rows, arrays["label"])
+    if delays is not None:
+        arrays["delay"] = delays
     for role in IDS:
         found = schema.only_column_with(role)
         if found is not None and found.source in rows.schema.names:
@@ -185,6 +189,19 @@ def _block(reader: LogReader, encoder: Encoder, examples: ExampleBlock) -> _Bloc
         arrays[f"sequence-{name}"] = ids
         arrays[f"offsets-{name}"] = np.cumsum(lengths)
     return _Block(arrays, rows.num_rows, _not_numbers(schema, rows))
+
+
+def _delays(log: Log, rows: pa.RecordBatch, label: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Seconds from each row to what its label counts; -1 where that has not come."""
+    column = log.schema.only_column_with(Role.DELAY)
+    if column is not None:
+        found = rows.column(column.source)
+    elif log.delay is not None and set(log.delay_from) <= set(log.derived_from):
+        found = log.delay(rows)
+    else:
+        return None
+    seconds = _numbers(pc.fill_null(found, -1), np.int64)
+    return np.where((label > 0) & (seconds >= 0), seconds, -1)
 
 
 def _not_numbers(schema: LogSchema, rows: pa.RecordBatch) -> dict[str, int]:

@@ -32,6 +32,7 @@ class Role(Choice):
     SENSITIVE = "sensitive"  # a feature that the guarantee protects, as it protects the label
     LABEL = "label"
     AUXILIARY = "auxiliary"  # a further label, for a model that learns several tasks at once
+    DELAY = "delay"  # seconds from the row to what its label counts; none or negative: it has not come
     USER = "user"
     PUBLISHER = "publisher"
     ADVERTISER = "advertiser"
@@ -58,10 +59,10 @@ class Kind(Choice):
 
 
 FEATURES = frozenset({Role.PUBLIC, Role.SENSITIVE})
-TARGETS = frozenset({Role.LABEL, Role.AUXILIARY})
+TARGETS = frozenset({Role.LABEL, Role.AUXILIARY, Role.DELAY})
 ALONE = frozenset(  # at most one column of a log is it
     {Role.LABEL, Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.TIME, Role.AUCTION, Role.RECORD, Role.PRICE}
-) | {Role.PROPENSITY, Role.LATITUDE, Role.LONGITUDE}
+) | {Role.DELAY, Role.PROPENSITY, Role.LATITUDE, Role.LONGITUDE}
 IDS = (Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.AUCTION, Role.RECORD)
 UNIT_KEYS = frozenset({Role.USER, Role.PUBLISHER, Role.ADVERTISER, Role.TIME})
 NUMERIC = frozenset({Kind.WHOLE, Kind.REAL})
@@ -71,6 +72,7 @@ MOST_BUCKETS_PER_DOUBLING = 64  # about a percent wide; a mistyped number would 
 KINDS = {
     Role.LABEL: {Kind.FLAG, Kind.WHOLE, Kind.REAL},
     Role.AUXILIARY: {Kind.FLAG, Kind.WHOLE, Kind.REAL},
+    Role.DELAY: {Kind.WHOLE},
     Role.TIME: {Kind.WHOLE},
     Role.PRICE: {Kind.WHOLE, Kind.REAL},
     Role.PROPENSITY: {Kind.REAL},

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from tacit.train.job.planned_training import plan_training
     from tacit.train.job.run import run_training
     from tacit.train.job.training_job import TrainingOutcome
+    from tacit.train.labels.mechanism import Bins
     from tacit.train.labels.randomizers import FlipLabels, FlipTowardsPrior, LaplaceWithPrior
+    from tacit.train.labels.values import FlipEnds, best_bins
+    from tacit.train.labels.windows import ReportingWindows
     from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod
     from tacit.train.models.architectures import Din, Fnn, Mlp
     from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression
@@ -57,7 +60,10 @@ else:
             "job.planned_training": "plan_training",
             "job.run": "run_training",
             "job.training_job": "TrainingOutcome",
+            "labels.mechanism": "Bins",
             "labels.randomizers": "FlipLabels FlipTowardsPrior LaplaceWithPrior",
+            "labels.values": "FlipEnds best_bins",
+            "labels.windows": "ReportingWindows",
             "methods": "DpSgd Hybrid LabelDp Plain StatisticMethod",
             "models.architectures": "Din Fnn Mlp",
             "models.factorization_machine": "FactorizationMachine LogisticRegression",
@@ -73,10 +79,10 @@ else:
     )
 
 __all__ = [
-    "Adam", "Din", "DpSgd", "Estimator", "Evaluation", "Examples", "FactorizationMachine", "FlipLabels",
-    "FlipTowardsPrior", "Fnn", "Hybrid", "LabelDp", "LaplaceWithPrior", "Learning", "LogisticRegression",
-    "Mlp", "NoisyStatistic", "Outcomes", "Part", "Plain", "Plan", "PrivateLearning", "RmsProp", "Run",
-    "SavedModel", "Sgd", "Sizes", "StatisticMethod", "TrainingLedger", "TrainingOutcome", "Yogi", "auc",
-    "auc_value", "calibration_ratio", "evaluate", "export_onnx", "load", "load_config", "log_loss",
-    "plan_training", "release_payment", "run_training", "save",
+    "Adam", "Bins", "Din", "DpSgd", "Estimator", "Evaluation", "Examples", "FactorizationMachine", "FlipEnds",
+    "FlipLabels", "FlipTowardsPrior", "Fnn", "Hybrid", "LabelDp", "LaplaceWithPrior", "Learning",
+    "LogisticRegression", "Mlp", "NoisyStatistic", "Outcomes", "Part", "Plain", "Plan", "PrivateLearning",
+    "ReportingWindows", "RmsProp", "Run", "SavedModel", "Sgd", "Sizes", "StatisticMethod", "TrainingLedger",
+    "TrainingOutcome", "Yogi", "auc", "auc_value", "best_bins", "calibration_ratio", "evaluate", "export_onnx",
+    "load", "load_config", "log_loss", "plan_training", "release_payment", "run_training", "save",
 ]  # fmt: skip

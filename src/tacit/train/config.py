@@ -16,6 +16,7 @@ from tacit import expect
 from tacit.errors import BadInput
 from tacit.privacy.units import Cap, Relation, Unit
 from tacit.train.labels.mechanism import LabelMechanism
+from tacit.train.labels.windows import ReportingWindows
 from tacit.train.models.model import Architecture
 from tacit.train.settings import Learning, PrivateLearning, Speed
 from tacit.train.statistic.method import NoisyStatistic
@@ -50,6 +51,7 @@ KEYS: dict[str, dict[str, frozenset[str]]] = {
     "labels": {
         **dict.fromkeys(("mechanism", "correction", "prior_rate", "version", *LEARNING_KEYS), FLIP_METHODS),
         **dict.fromkeys(("values", "edges", "prior", "low", "high", "head"), frozenset({"label-dp"})),
+        **dict.fromkeys(("report_days", "shares", "arrived", "as_of"), frozenset({"label-dp"})),
     },
     "descent": {
         **dict.fromkeys(LEARNING_KEYS, SGD_METHODS),
@@ -110,6 +112,8 @@ class LabelSettings:
     spelled: str  # all that decides the law of a report, apart from epsilon
     learning: Learning
     version: int = 0
+    windows: ReportingWindows | None = None  # where a label is reported several times
+    as_of: int | None = None  # in seconds; None: now
     words: str | None = None  # how labels are reported, for people, where it is not one flip of 0 or 1
 
 

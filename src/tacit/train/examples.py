@@ -77,6 +77,7 @@ class Examples:
     selection: VocabularySelection | None = None
     encoder_digest: str = ""
     histories: Mapping[str, EventHistory] = field(default_factory=dict)  # whole columns, by name
+    delay: NDArray[np.int64] | None = None  # seconds to conversion, which are protected as the label is
 
     @classmethod
     def of(cls, columns: Columns, part: str = EVERYTHING) -> Examples:
@@ -102,6 +103,7 @@ class Examples:
             selection=encoder.selection,
             encoder_digest=encoder.digest,
             histories=_histories(columns),
+            delay=columns.delay,
         )
 
     def __len__(self) -> int:
@@ -133,6 +135,19 @@ class Examples:
         if not np.isin(labels, (0, 1)).all():
             raise BadInput("column label: expected 0 or 1, got another value")
         return labels.astype(np.uint8)
+
+    @property
+    def delays(self) -> NDArray[np.int64]:
+        """Seconds from each row to its conversion; negative where none has come."""
+        if self.delay is None:
+            raise BadInput(
+                "expected seconds to conversion (a column of role delay, or tacit data prepare --delays), got "
+                "a log without them"
+            )
+        seconds: NDArray[np.int64] = np.asarray(self.at.of(self.delay))
+        if seconds.dtype.kind not in "iu":
+            raise BadInput(f"expected whole seconds to conversion, got dtype {seconds.dtype}")
+        return seconds
 
     @property
     def public_ids(self) -> Ids:

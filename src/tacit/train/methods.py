@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from tacit import expect
@@ -19,9 +19,10 @@ from tacit.privacy.releases import Composed, Release, SubsampledGaussian
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Cap, CapChoice, Relation, Unit, UnitKind
 from tacit.train.examples import Examples, group_by_unit
-from tacit.train.labels.mechanism import LabelMechanism, shares
+from tacit.train.labels.mechanism import BINARY, LabelMechanism, shares
 from tacit.train.labels.noisy_targets import allocate_labels
 from tacit.train.labels.randomizers import FlipLabels
+from tacit.train.labels.windows import RepeatedFlips, ReportingWindows
 from tacit.train.models.model import Part
 from tacit.train.plan import LabelPhase, NoisyLabelling, Phase, Plan, PrivatePhase
 from tacit.train.recalibration import Recalibration, plan_statistic, record_weights
@@ -81,7 +82,8 @@ class LabelDp:
     """Label DP: labels are made noisy once, then a truncated model is trained on them and on public features.
 
     With `part` whole, sensitive features are read as well: the promise is about labels alone, and the features
-    are not protected.
+    are not protected. With `windows` labels of 0 or 1 are reported several times, and what there is of them
+    `as_of` a time (None: now) is learned from; the plan promises, and pays for, all reports that will come.
 
     Guarantee:  (epsilon, 0)-DP for the labels of one `unit`, as the mechanism composes them under `cap`.
     Neighbours: replace label, for one unit (and window): all features, unit keys and times are the same.
@@ -98,6 +100,8 @@ class LabelDp:
     key: FlipKey = LABEL
     now: int | None = None
     part: Part = Part.TRUNCATED
+    windows: ReportingWindows | None = None
+    as_of: int | None = None
 
     def __post_init__(self) -> None:
         _check(self, unit=Unit, cap=Cap, learning=Learning, key=FlipKey)
@@ -105,7 +109,9 @@ class LabelDp:
     def plan(
         self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
     ) -> Plan:
-        del memory
+        if self.windows is not None:
+            reported = replace(self, mechanism=self._reports(self.windows, examples), windows=None)
+            return reported.plan(examples, secret=secret, memory=memory)
         labelling = _labelling(self, self.epsilon, examples, secret)
         release = self.mechanism.release(labelling.allocation, self.epsilon)
         reads_all = self.part is not Part.TRUNCATED
@@ -116,10 +122,22 @@ class LabelDp:
             delta=0,
             also_not_protected=(READS_ALL,) if reads_all else (),
         )
-        course, schedule, chosen = label_course(self.learning, len(labelling.allocation), "labels")
+        course, schedule, chosen = label_course(self.learning, labelling.count, "labels")
         phase = LabelPhase(self.part, course, schedule, labelling)
         charge = statement.guarantee(sensitive_features=reads_all)
         return Plan((phase,), (release,), statement, charge, examples, defaults=chosen)
+
+    def _reports(self, windows: ReportingWindows, examples: Examples) -> RepeatedFlips:
+        """What has been reported by the time that is meant."""
+        if not isinstance(self.mechanism, FlipLabels) or self.mechanism.classes != BINARY:
+            raise BadInput("expected flips of 0 or 1 for labels that are reported several times, got another")
+        as_of = self.now if self.as_of is None else self.as_of
+        if as_of is None:
+            raise BadInput("expected the time as of which labels are read, or now, got neither")
+        if self.now is not None and as_of > self.now:
+            raise BadInput(f"expected reports as of a time that has come, got {as_of}, after {self.now}")
+        assert self.mechanism.correction is not None, "chosen when it was made"
+        return RepeatedFlips.as_of(windows, examples, as_of, self.mechanism.correction)
 
 
 @dataclass(frozen=True)
@@ -342,6 +360,10 @@ def _labelling(
     allocation = allocate_labels(
         examples, method.unit, method.cap, key=method.key, secret=secret or b"", now=method.now
     )
+    if isinstance(method.mechanism, RepeatedFlips):
+        method.mechanism.check_shares(allocation, epsilon)
+        if not method.mechanism.count(allocation):
+            raise BadInput("expected a reported label among those that the cap keeps, got none")
     list(shares(allocation, epsilon))  # refuses an epsilon that tells nothing, before it is paid for
     return NoisyLabelling(method.mechanism, allocation, epsilon, method.key)
 

@@ -18,6 +18,7 @@ from tacit.privacy.releases import Release
 from tacit.privacy.statement import PrivacyStatement
 from tacit.train.examples import Examples, Places
 from tacit.train.labels.mechanism import LabelMechanism
+from tacit.train.labels.windows import RepeatedFlips
 from tacit.train.models.architectures import expect_history, expect_part
 from tacit.train.models.model import Architecture, Part
 from tacit.train.recalibration import Recalibration
@@ -38,6 +39,13 @@ class NoisyLabelling:
     allocation: Allocation
     epsilon: expect.Number
     key: FlipKey
+
+    @property
+    def count(self) -> int:
+        """How many labels there are to learn from: all that are kept, or those that were reported by now."""
+        if isinstance(self.mechanism, RepeatedFlips):
+            return self.mechanism.count(self.allocation)
+        return len(self.allocation)
 
 
 @dataclass(frozen=True)

@@ -298,7 +298,7 @@ class Run:
     def _records(self, phase: Phase) -> int:
         if isinstance(phase, PrivatePhase):
             return self._groups.get(id(phase), len(self.examples))
-        return len(self.examples) if phase.labelling is None else len(phase.labelling.allocation)
+        return len(self.examples) if phase.labelling is None else phase.labelling.count
 
     def _expected_batch(self, phase: Phase) -> float:
         """In records: examples, or groups of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -12,14 +13,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tacit.errors import BadInput
+from tacit.expect import Number
 from tacit.privacy.accounting import pure_epsilon
 from tacit.privacy.mechanisms.memoisation import FlipKey, flip_labels
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
+from tacit.privacy.releases import leaves
 from tacit.privacy.units import Cap, Relation, Split, Unit, UnitKind, Window
+from tacit.train.examples import Examples
 from tacit.train.labels.mechanism import Correction
 from tacit.train.labels.noisy_targets import NoisyTargets, noisy_targets
 from tacit.train.labels.randomizers import FlipLabels, unbiased
-from tacit.train.labels.windows import RepeatedReports, ReportingWindows, targets_as_of
+from tacit.train.labels.windows import RepeatedFlips, RepeatedReports, ReportingWindows
 from tests.support.exact_tests import assert_matches_pmf
 from tests.support.label_examples import IMPRESSION, KEY, PUBLIC, SECRET, examples_of
 
@@ -139,6 +143,25 @@ TIMES = np.array([0, 0, 0, 20 * DAY, 20 * DAY, 29 * DAY + 1])
 FINAL = [1, 1, 0, 1, 0, 0]
 
 
+def targets_as_of(
+    examples: Examples,
+    windows: ReportingWindows,
+    seconds_to_conversion: NDArray[np.int64],
+    unit: Unit,
+    cap: Cap,
+    epsilon: Number,
+    *,
+    key: FlipKey,
+    secret: bytes,
+    now: int,
+    correction: Correction = Correction.FORWARD,
+) -> NoisyTargets:
+    """What there is of these labels as of `now`."""
+    known = replace(examples, delay=seconds_to_conversion)
+    mechanism = RepeatedFlips.as_of(windows, known, now, correction)
+    return noisy_targets(known, mechanism, unit, cap, epsilon, key=key, secret=secret, now=now)
+
+
 def as_of(now: int, correction: Correction = Correction.FORWARD, **changed: object) -> NoisyTargets:
     asked: dict[str, object] = {
         "unit": IMPRESSION, "cap": Cap(1), "epsilon": 2, "windows": PLAN, "seconds_to_conversion": DELAYS,
@@ -165,7 +188,6 @@ def test_each_row_is_read_from_the_reports_that_it_has() -> None:
         value, keep = both.forward(answers) if row < 3 else early.forward(answers[:1])
         assert noisy.targets.values[row] == value
         assert noisy.targets.keep[row] == np.float32(float(keep))
-    assert noisy.labels_by_epsilon == {Fraction(2): 3, Fraction(1, 2): 2}
     assert noisy.kept_share == 5 / 6
 
 
@@ -181,10 +203,14 @@ def test_raw_takes_the_last_report_and_unbiased_weighs_them() -> None:
     assert weighed.values[:3].tolist() == [np.float32(float(target)) for target in expected]
 
 
-def test_what_is_spent_is_what_was_reported() -> None:
-    assert pure_epsilon(as_of(10 * DAY).release, relation=LABEL) == pytest.approx(0.5)
-    assert pure_epsilon(as_of(30 * DAY).release, relation=LABEL) == pytest.approx(2)
-    assert pure_epsilon(as_of(90 * DAY).release, relation=LABEL) == pytest.approx(2)
+def test_all_reports_are_paid_for_together_whenever_they_are_read() -> None:
+    for now in (10 * DAY, 30 * DAY, 90 * DAY):
+        release = as_of(now).release
+        assert [leaf.release.words for leaf in leaves(release)] == [
+            "randomized response on 2 classes, ε = 0.5 a label",
+            "randomized response on 2 classes, ε = 1.5 a label",
+        ]
+        assert pure_epsilon(release, relation=LABEL) == pytest.approx(2)
 
 
 def test_an_early_report_stays_what_it_was() -> None:
@@ -292,7 +318,8 @@ def test_a_private_time_is_refused() -> None:
     [
         ((), (), (), "expected 1..8 delays"),
         ((2, 1), ("1/2", "1/2"), ("1/2", 1), "each longer than the last"),
-        ((1, 2), ("1/2", "3/4"), ("1/2", 1), "sum to at most 1"),
+        ((1, 2), ("1/2", "3/4"), ("1/2", 1), "sum to 1, got 1/2, 3/4"),
+        ((1, 2), ("1/2", "1/4"), ("1/2", 1), "sum to 1, got 1/2, 1/4"),
         ((1, 2), ("1/2",), ("1/2", 1), "expected 2 shares of epsilon"),
         ((1, 2), ("1/2", "1/2"), ("1/2", "3/4"), "that rise to 1"),
         ((1, 2), ("1/2", "1/2"), (0, 1), "expected arrived in"),

@@ -67,7 +67,7 @@ def _problems(column: Column, array: pa.Array) -> Iterator[tuple[Flags, str]]:
 def _needed(column: Column) -> bool:
     """Whether every row needs a value. A key that is a feature too may be missing; a time may not."""
     return (
-        column.is_target
+        (column.is_target and Role.DELAY not in column.roles)
         or Role.TIME in column.roles
         or bool(column.roles & NEEDED_KEYS and not column.is_feature)
     )

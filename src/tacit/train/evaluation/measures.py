@@ -37,6 +37,7 @@ from tacit.train.evaluation.intervals import (
     binary_column,
     number_column,
     probability_column,
+    small_sample_factor,
     summed_squares,
     weighted_mean,
 )

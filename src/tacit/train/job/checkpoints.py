@@ -56,6 +56,7 @@ from tacit.files import (
 from tacit.privacy.units import Unit
 from tacit.train.config import CheckpointSettings
 from tacit.train.examples import Examples, group_by_unit
+from tacit.train.labels.windows import RepeatedFlips
 from tacit.train.models.model import Model, named_weights
 from tacit.train.plan import Plan, PrivatePhase
 from tacit.train.sgd.descent import GradientDescent
@@ -323,6 +324,11 @@ def training_digest(
         elif phase.labelling is not None:
             _add(spelled, phase.labelling.allocation.kept)
             _add(spelled, phase.labelling.allocation.divisor)
+            reported = phase.labelling.mechanism
+            if isinstance(reported, RepeatedFlips):
+                spelled.update(repr((reported.windows, reported.correction)).encode())
+                _add(spelled, reported.closed)
+                _add(spelled, examples.delays)
     if unit is not None:
         _add(spelled, group_by_unit(examples, unit))
     if examples.label is not None:

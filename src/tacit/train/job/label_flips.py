@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -30,6 +30,7 @@ from tacit.train.config import PrivacySettings
 from tacit.train.examples import CHUNK, Examples, group_by_unit
 from tacit.train.labels.mechanism import LabelMechanism
 from tacit.train.labels.noisy_targets import labels_for_mechanism
+from tacit.train.labels.windows import RepeatedFlips
 
 
 def read_secret(path: Path) -> bytes | None:
@@ -80,12 +81,18 @@ class FlipRegister:
     def knows(self, name: str) -> bool:
         return name in self._read()
 
-    def agrees(self, digests: Mapping[str, str]) -> bool:
+    def agrees(
+        self,
+        digests: Mapping[str, str],
+        of_known: Callable[[Collection[str]], Mapping[str, str]] = lambda _: {},
+    ) -> bool:
         """Whether nothing else is known under these names. If so, what was not known yet is noted, on the disk
-        before this returns: ask before the flips are paid for."""
+        before this returns: ask before the flips are paid for. `of_known` makes more of them from the names
+        that there are."""
         with self._secret_path.open("rb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)  # two runs that begin at once must not both be the first
             known = self._read()
+            digests = {**digests, **of_known(known.keys())}
             if any(known.get(name, digest) != digest for name, digest in digests.items()):
                 return False
             if not digests.keys() <= known.keys():
@@ -136,6 +143,7 @@ class LabelledRows:
     allocation: Allocation
     groups: NDArray[Any] | None  # each row's unit; None where every row is its own
     examples: Examples
+    reported: RepeatedFlips | None = None  # where labels, as seconds to conversion, are reported several times
 
     @classmethod
     def of(
@@ -144,7 +152,8 @@ class LabelledRows:
         """Of labels that are 0 or 1, or such as the mechanism reads."""
         labels = examples.labels if mechanism is None else labels_for_mechanism(mechanism, examples)
         groups = group_by_unit(examples, allocation.unit)
-        return cls(_whole(labels), examples.key("row"), allocation, groups, examples)
+        reported = mechanism if isinstance(mechanism, RepeatedFlips) else None
+        return cls(_whole(labels), examples.key("row"), allocation, groups, examples, reported)
 
 
 def labels_changed(version: int) -> BadInput:
@@ -197,20 +206,42 @@ class LabelFlipRelease:
             )
         allocation = behind.allocation
         shares = [allocation.kept, allocation.divisor, *([] if behind.groups is None else [behind.groups])]
-        truth, shared = register.digest(behind.records, behind.labels), register.digest(behind.records, *shares)
+        # Of labels that are reported as time goes on, the ledger is told the rows, and the register keeps them.
+        told = [] if behind.reported is not None else [behind.labels]
+        truth, shared = register.digest(behind.records, *told), register.digest(behind.records, *shares)
         keys, features = register.digests_of_rows(behind.examples)
         encoder = behind.examples.encoder_digest
         same = register.agrees(
             {
-                self._named(f"{self.scope}/truth"): truth,
+                self._named(f"{self.scope}/truth" if told else f"{self.scope}/reported"): truth,
                 self._named(f"{self.scope}/keys"): keys,
                 self._named(f"{self.scope}/rows", encoder): features,
                 self.key: shared,
-            }
+            },
+            lambda known: (
+                {} if behind.reported is None else self._reports(register, behind, behind.reported, known)
+            ),
         )
         if not same:
             raise labels_changed(self.flips.version)
         return f"{truth}{shared}{keys}"
+
+    def _reports(
+        self, register: FlipRegister, behind: LabelledRows, reported: RepeatedFlips, known: Collection[str]
+    ) -> dict[str, str]:
+        """Digests of the labels as each report found them: of the rows up to the last that it was made of by
+        now, and up to each last row that the register knows. Labels of later rows are not reported yet."""
+        times, found = np.asarray(behind.examples.key("time"), np.int64), {}
+        for report, delay in enumerate(reported.windows.delays):
+            name = f"{self._named(f'{self.scope}/truth', f'{delay} seconds')}/up to "
+            lasts = {int(each.removeprefix(name)) for each in known if each.startswith(name)}
+            if (reported.closed > report).any():
+                lasts.add(int(times[reported.closed > report].max()))
+            labels = reported.windows.labels(behind.labels, report)
+            for last in lasts:
+                rows = times <= last
+                found[f"{name}{last}"] = register.digest(behind.records[rows], labels[rows])
+        return found
 
     def _named(self, kind: str, *facts: str) -> str:
         spelled = json.dumps([*self.flips.fields, *facts, secret_name(self.secret)])

@@ -142,6 +142,6 @@ def _per_grouped_example(model: Model, sizes: Sizes) -> int:
 def _labels(phase: Phase, examples: int) -> int:
     """Targets, where they belong, and the order of an epoch or the members of each unit."""
     if isinstance(phase, LabelPhase):
-        noisy = 0 if phase.labelling is None else len(phase.labelling.allocation)
+        noisy = 0 if phase.labelling is None else phase.labelling.count
         return examples * (FLOAT + 2) + noisy * (2 * FLOAT + 3 * WORD) + (noisy or examples) * 3 * WORD
     return examples * (FLOAT + 2) + (0 if phase.groups is None else examples * 3 * WORD)

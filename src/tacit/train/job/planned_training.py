@@ -156,7 +156,7 @@ def method_from_config(config: TrainingConfig, key: FlipKey, now: int) -> Traini
     if privacy.method == "label-dp":
         return LabelDp(
             privacy.epsilon, privacy.unit, privacy.cap, labels.mechanism, labels.learning, key, now,
-            part=part or Part.TRUNCATED,
+            part=part or Part.TRUNCATED, windows=labels.windows, as_of=labels.as_of,
         )  # fmt: skip
     assert privacy.delta is not None, "checked when the configuration was read"
     if privacy.method == "dp-sgd":

@@ -18,6 +18,7 @@ from tacit.privacy.releases import Release
 from tacit.privacy.units import Cap, CapChoice, Unit, UnitKind
 from tacit.train.examples import Examples
 from tacit.train.labels.mechanism import Binary, LabelMechanism, shares
+from tacit.train.labels.windows import RepeatedFlips
 from tacit.train.targets import Head, Targets
 
 LEAST_RATE = 1e-4
@@ -78,7 +79,9 @@ def noisy_targets(
 
 
 def labels_for_mechanism(mechanism: LabelMechanism, examples: Examples) -> NDArray[Any]:
-    """The true labels as the mechanism takes them: 0 or 1, or what its bins are of."""
+    """The true labels as the mechanism takes them: 0 or 1, what its bins are of, or seconds to conversion."""
+    if isinstance(mechanism, RepeatedFlips):
+        return examples.delays
     if isinstance(mechanism.classes, Binary):
         return examples.labels
     if examples.label is None:

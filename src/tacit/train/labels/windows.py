@@ -24,10 +24,8 @@ from tacit.privacy.allocation import Allocation
 from tacit.privacy.mechanisms.memoisation import FlipKey
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.releases import Composed, Release
-from tacit.privacy.units import Cap, Unit
 from tacit.train.examples import Examples
-from tacit.train.labels.mechanism import Correction, shares
-from tacit.train.labels.noisy_targets import NoisyTargets, allocate_labels
+from tacit.train.labels.mechanism import BINARY, Classes, Correction, shares
 from tacit.train.targets import Targets
 
 Answers = tuple[int, ...]
@@ -110,7 +108,7 @@ class RepeatedReports:
 class ReportingWindows:
     """When a label is reported, as seconds after its impression, and what each report may spend.
 
-    `shares` are shares of the unit's epsilon, at most 1 in all. `arrived` is, of the conversions that come
+    `shares` are shares of the unit's epsilon, 1 in all. `arrived` is, of the conversions that come
     within the last delay, the share that is there by each delay; it is public (or estimated from the reports
     themselves: base rates of early and final targets, divided). `base_rate` is a public guess of how many
     convert; it decides how reports are weighed, never what they are on average.
@@ -131,19 +129,22 @@ class ReportingWindows:
             raise BadInput(f"expected 1..{MOST_REPORTS} delays, each longer than the last, got {delays}")
         parts = tuple(expect.positive("share of epsilon", share) for share in self.shares)
         object.__setattr__(self, "shares", parts)
-        if len(parts) != len(delays) or sum(parts) > 1:
-            raise BadInput(f"expected {len(delays)} shares of epsilon that sum to at most 1, got {self.shares}")
+        if len(parts) != len(delays) or sum(parts) != 1:
+            raise BadInput(
+                f"expected {len(delays)} shares of epsilon that sum to 1, got {', '.join(map(str, parts))}"
+            )
         arrived = tuple(expect.probability("arrived", share, one=True) for share in self.arrived)
         object.__setattr__(self, "arrived", arrived)
         if len(arrived) != len(delays) or arrived[-1] != 1 or any(a > b for a, b in pairwise(arrived)):
-            raise BadInput(f"expected {len(delays)} arrived shares that rise to 1, got {self.arrived}")
+            raise BadInput(
+                f"expected {len(delays)} arrived shares that rise to 1, got {', '.join(map(str, arrived))}"
+            )
         object.__setattr__(self, "base_rate", expect.probability("base_rate", self.base_rate))
 
-    def release(self, allocation: Allocation, epsilon: expect.Number, reports: int | None = None) -> Release:
-        """What the first `reports` reports give away (None: all): a label reported twice spends twice."""
+    def release(self, allocation: Allocation, epsilon: expect.Number) -> Release:
+        """What all reports together give away: a label reported twice spends twice."""
         whole = expect.positive("epsilon", epsilon)
-        parts = self.shares[: len(self.shares) if reports is None else reports]
-        return Composed(tuple(allocation.release(whole * share) for share in parts))
+        return Composed(tuple(allocation.release(whole * share) for share in self.shares))
 
     def key(self, key: FlipKey, report: int) -> FlipKey:
         """The key of a report's flips. By its delay, not its number, which may be another in another plan."""
@@ -161,77 +162,99 @@ class ReportingWindows:
         return np.searchsorted(np.array(self.delays), now - time, side="right").astype(np.int64)
 
 
-def targets_as_of(
-    examples: Examples,
-    windows: ReportingWindows,
-    seconds_to_conversion: ArrayLike,
-    unit: Unit,
-    cap: Cap,
-    epsilon: expect.Number,
-    *,
-    key: FlipKey,
-    secret: bytes,
-    now: int,
-    correction: Correction = Correction.FORWARD,
-) -> NoisyTargets:
-    """For each row, the best target for its final label that the reports up to `now` allow.
+@dataclass(frozen=True, eq=False)
+class RepeatedFlips:
+    """Randomized response on each kept label, once after each delay: what there is of it as of a time.
 
-    FORWARD puts all reports of a row into one likelihood, UNBIASED into one sum with the final label as its
-    mean, RAW takes the last. Rows without a report yet have no target.
+    `labels` that it takes are seconds to conversion, negative where none has come. `closed` is how many reports
+    each example has by now. FORWARD puts all reports of a row into one likelihood, UNBIASED into one sum with
+    the final label as its mean, RAW takes the last. Rows without a report yet have no target.
 
     Guarantee:  the labels of one unit and window are released with at most epsilon in total over all reports,
-                how often and at whatever times this is called. `release` is what had been reported by `now`.
+                how often and as of whatever times the targets are made.
     Neighbours: replace label, for one unit and window: all reports of its labels may change with it. Features,
                 unit keys, times of impressions and the delay shares are the same in both datasets.
     Assumes:    what `noisy_targets.noisy_targets` assumes. Units of several impressions have closed time
-                windows (open ones are refused), or the log is complete.
+                windows (open ones are refused), or the log is complete. A conversion that came within a delay
+                is in the log once that delay is over.
     Source:     basic composition: Dwork, Roth 2014, theorem 3.16; the mixture over delays: Chapelle, KDD 2014.
     """
-    correction = Correction(correction)
-    if correction is Correction.POSTERIOR:
-        raise BadInput("expected raw, unbiased or forward correction of reports, got posterior")
-    if "time" not in examples.public_keys:
-        raise BadInput("expected a public column 'time' for reports by delay, got none")
-    if len(np.asarray(seconds_to_conversion)) != len(examples):
-        raise BadInput(f"expected seconds to conversion of {len(examples)} examples, got another number")
-    allocation = allocate_labels(examples, unit, cap, key=key, secret=secret, now=expect.integer("now", now))
-    closed = windows.closed_reports(np.asarray(examples.key("time"), np.int64)[allocation.kept], now)
-    most = int(closed.max(initial=0))
-    if most == 0:
-        raise BadInput(f"expected at least one closed reporting window at now={now}, got none")
-    records, whole = examples.key("row"), expect.positive("epsilon", epsilon)
-    for part in windows.shares:  # all of them, so that a plan fails before its first report leaves
-        shares(allocation, whole * part)
-    code = np.zeros(len(allocation), np.int64)  # the answers, the first report in the highest place
-    for report in range(most):
-        flipped = allocation.flip(
-            windows.labels(seconds_to_conversion, report), records, whole * windows.shares[report],
-            key=windows.key(key, report), secret=secret,
-        )  # fmt: skip
-        code = np.where(closed > report, 2 * code + flipped, code)
 
-    values, keep = np.zeros(len(allocation), np.float32), np.ones(len(allocation), np.float32)
-    counts: dict[Fraction, int] = {}
-    for divisor in np.unique(allocation.divisor).tolist():
-        for seen in range(1, most + 1):
-            rows = (allocation.divisor == divisor) & (closed == seen)
-            if not rows.any():
-                continue
-            spent = [whole * share / divisor for share in windows.shares[:seen]]
-            reports = RepeatedReports(tuple(map(RandomizedResponse.for_epsilon, spent)), windows.arrived[:seen])
-            table = np.array([_target(reports, answers, windows, correction) for answers in reports.answers])
-            values[rows], keep[rows] = table[code[rows]].T
-            told_with = sum(spent, Fraction(0))
-            counts[told_with] = counts.get(told_with, 0) + int(rows.sum())
+    windows: ReportingWindows
+    closed: NDArray[np.int64]
+    correction: Correction = Correction.FORWARD
 
-    told = (closed > 0) & (keep > 0.5)  # at one half the answers cancel out and say nothing
-    targets = Targets(
-        values[told],
-        keep[told] if correction is Correction.FORWARD else None,
-        allocation.kept[told].astype(np.int64),
-    )
-    release = windows.release(allocation, whole, most)
-    return NoisyTargets(targets, release, unit, cap, whole, len(targets) / len(examples), counts)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "correction", Correction(self.correction))
+        if self.correction is Correction.POSTERIOR:
+            raise BadInput("expected raw, unbiased or forward correction of reports, got posterior")
+
+    @classmethod
+    def as_of(
+        cls, windows: ReportingWindows, examples: Examples, now: int, correction: Correction
+    ) -> RepeatedFlips:
+        """What the examples' own times, which are public, say of the reports that there are."""
+        if "time" not in examples.public_keys:
+            raise BadInput("expected a public column 'time' for reports by delay, got none")
+        if len(examples.delays) != len(examples):
+            raise BadInput(f"expected seconds to conversion of {len(examples)} examples, got another number")
+        closed = windows.closed_reports(np.asarray(examples.key("time"), np.int64), expect.integer("now", now))
+        if not closed.any():
+            raise BadInput(f"expected at least one closed reporting window at now={now}, got none")
+        return cls(windows, closed, correction)
+
+    @property
+    def classes(self) -> Classes:
+        return BINARY
+
+    def count(self, allocation: Allocation) -> int:
+        """How many kept labels have been reported."""
+        return int(np.count_nonzero(self.closed[allocation.kept]))
+
+    def release(self, allocation: Allocation, epsilon: expect.Number) -> Release:
+        return self.windows.release(allocation, epsilon)
+
+    def check_shares(self, allocation: Allocation, epsilon: expect.Number) -> None:
+        """Refuse an epsilon of which any report, of those to come too, would get too little to tell."""
+        for part in self.windows.shares:
+            shares(allocation, expect.positive("epsilon", epsilon) * part)
+
+    def targets(
+        self,
+        labels: ArrayLike,
+        records: ArrayLike,
+        allocation: Allocation,
+        epsilon: expect.Number,
+        *,
+        key: FlipKey,
+        secret: bytes,
+    ) -> Targets:
+        self.check_shares(allocation, epsilon)
+        windows, whole = self.windows, expect.positive("epsilon", epsilon)
+        closed = self.closed[allocation.kept]
+        most = int(closed.max(initial=0))
+        code = np.zeros(len(allocation), np.int64)  # the answers, the first report in the highest place
+        for report in range(most):
+            flipped = allocation.flip(
+                windows.labels(labels, report), records, whole * windows.shares[report],
+                key=windows.key(key, report), secret=secret,
+            )  # fmt: skip
+            code = np.where(closed > report, 2 * code + flipped, code)
+        values, keep = np.zeros(len(allocation), np.float32), np.ones(len(allocation), np.float32)
+        for divisor in np.unique(allocation.divisor).tolist():
+            for seen in range(1, most + 1):
+                rows = (allocation.divisor == divisor) & (closed == seen)
+                if not rows.any():
+                    continue
+                spent = [whole * share / divisor for share in windows.shares[:seen]]
+                reports = RepeatedReports(
+                    tuple(map(RandomizedResponse.for_epsilon, spent)), windows.arrived[:seen]
+                )
+                table = np.array([_target(reports, each, windows, self.correction) for each in reports.answers])
+                values[rows], keep[rows] = table[code[rows]].T
+        told = (closed > 0) & (keep > 0.5)  # at one half the answers cancel out and say nothing
+        forward = self.correction is Correction.FORWARD
+        return Targets(values[told], keep[told] if forward else None, allocation.kept[told].astype(np.int64))
 
 
 def _target(
