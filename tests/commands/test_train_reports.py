@@ -415,6 +415,7 @@ def test_a_page_says_when_labels_are_reported(week: Path, capsys: Told) -> None:
         "1/2 and 1/2 of epsilon"
     )
     config = reports(week)
+    assert "Sensitive: no field; and the label, with seconds to conversion." in explained(capsys, week / "log")
     assert f"Reports: {words}." in explained(capsys, config)
     assert main(["train", str(config)]) == 0
     assert f"reports   {words}\n" in capsys.readouterr().out

@@ -223,11 +223,12 @@ def _log(place: Path) -> tuple[dict[str, Any], list[str]]:
     }
     fields = {"public": [], "sensitive": []} | (record["fields"] or {})
     parts = ", ".join(f"{name} {count:,}" for name, count in record["parts"].items())
+    waits = "" if columns.delay is None else ", with seconds to conversion"
     named = [f"{key} ({'public' if key in public else 'sensitive'})" for key in keys]
     page = [
         f"{place}: {columns.rows:,} rows of {record['log']} ({parts}).",
         _filled(f"Public: {', '.join(fields['public']) or 'no field'}."),
-        _filled(f"Sensitive: {', '.join(fields['sensitive']) or 'no field'}; and the label."),
+        _filled(f"Sensitive: {', '.join(fields['sensitive']) or 'no field'}; and the label{waits}."),
         f"Keys: {', '.join(named) or 'none'}.",
         f"Promises can be made per {', '.join(units)}.",
         "",

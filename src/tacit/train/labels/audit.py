@@ -26,13 +26,14 @@ from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedRespon
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import Composed, NoisyLabels
 from tacit.privacy.units import Relation
+from tacit.train.labels.values import STEPS, FlipEnds
 
 LABEL = Relation.REPLACE_LABEL
 
 
 def cases() -> list[AuditCase]:
     """All cases. Claims come from the accountant, never from here, so that it is audited too."""
-    return [*_tops(), *_reports(), *_laplace()]
+    return [*_tops(), *_reports(), *_ends(), *_laplace()]
 
 
 def _tops() -> list[AuditCase]:
@@ -98,6 +99,33 @@ def _report_rows(responses: Sequence[RandomizedResponse]) -> list[Row]:
         ]
         for truth in labels
     ]
+
+
+def _ends() -> list[AuditCase]:
+    claimed = claimed_epsilon(RandomizedResponse.for_epsilon(1).release, LABEL, 0)
+    return [
+        exact_case(
+            "a value rounded to an end of its range, and flipped",
+            LABEL,
+            claimed,
+            rows=lambda share: _end_rows(RandomizedResponse.for_epsilon(1 / share)),
+        )
+    ]
+
+
+def _end_rows(response: RandomizedResponse) -> list[Row]:
+    """The law of the reported end, for values from the low end to the high one, read off the sampler."""
+    rows: list[Row] = []
+    for step in (0, 1, STEPS // 3, STEPS - 1, STEPS):
+        row = [Fraction(0), Fraction(0)]
+        stretches = [sorted({0, step << 32, WHOLE}), sorted({0, response.lie_weight, WHOLE})]
+        for rounding, flip in product(*(pairwise(each) for each in stretches)):
+            share = prod((Fraction(high - low, WHOLE) for low, high in (rounding, flip)), start=Fraction(1))
+            for word in product(*((low, high - 1) for low, high in (rounding, flip))):
+                said = FlipEnds.report(np.array([step]), np.array([word], np.uint64), response)
+                row[int(said[0])] += share / 4
+        rows.append(row)
+    return rows
 
 
 def _laplace() -> list[AuditCase]:
