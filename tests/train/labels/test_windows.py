@@ -295,6 +295,7 @@ def test_base_rates_of_mixed_reports_come_close() -> None:
     ("changed", "message"),
     [
         ({"now": 0}, "expected at least one closed reporting window at now=0"),
+        ({"now": -(10**30)}, "expected the time of reports as seconds of 62 bits"),
         ({"seconds_to_conversion": DELAYS[:3]}, "expected seconds to conversion of 6 examples"),
         ({"seconds_to_conversion": DELAYS + 0.5}, "expected whole seconds to conversion"),
         ({"epsilon": Fraction(1, 500)}, "expected epsilon >= 0.001 for each label"),
@@ -324,6 +325,8 @@ def test_a_private_time_is_refused() -> None:
         ((1, 2), ("1/2", "1/2"), ("1/2", "3/4"), "that rise to 1"),
         ((1, 2), ("1/2", "1/2"), (0, 1), "expected arrived in"),
         ((1, 2), (0, 1), ("1/2", 1), "expected share of epsilon > 0"),
+        ((1, 2), ("1/2", "1/2"), ("1e-7", 1), "expected arrived shares of at least 1/1000000"),
+        ((1, 10**40), ("1/2", "1/2"), ("1/2", 1), "expected delays of at most 3153600000 seconds"),
     ],
 )
 def test_bad_plans_are_refused(

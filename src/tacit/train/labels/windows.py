@@ -30,6 +30,9 @@ from tacit.train.targets import Targets
 
 Answers = tuple[int, ...]
 MOST_REPORTS = 8
+MOST_DELAY = 100 * 365 * 86_400  # seconds
+LEAST_ARRIVED = Fraction(1, 1_000_000)  # of what so few arrive, an early report tells nothing
+MOST_SECONDS = 2**62  # of a log's clock, on either side of 0
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,10 @@ class ReportingWindows:
         object.__setattr__(self, "delays", delays)
         if not 1 <= len(delays) <= MOST_REPORTS or any(a >= b for a, b in pairwise(delays)):
             raise BadInput(f"expected 1..{MOST_REPORTS} delays, each longer than the last, got {delays}")
+        if delays[-1] > MOST_DELAY:
+            raise BadInput(
+                f"expected delays of at most {MOST_DELAY} seconds, a hundred years, got a longer one"
+            )
         parts = tuple(expect.positive("share of epsilon", share) for share in self.shares)
         object.__setattr__(self, "shares", parts)
         if len(parts) != len(delays) or sum(parts) != 1:
@@ -139,6 +146,8 @@ class ReportingWindows:
             raise BadInput(
                 f"expected {len(delays)} arrived shares that rise to 1, got {', '.join(map(str, arrived))}"
             )
+        if arrived[0] < LEAST_ARRIVED:
+            raise BadInput(f"expected arrived shares of at least {LEAST_ARRIVED}, got a smaller one")
         object.__setattr__(self, "base_rate", expect.probability("base_rate", self.base_rate))
 
     def release(self, allocation: Allocation, epsilon: expect.Number) -> Release:
@@ -198,7 +207,9 @@ class RepeatedFlips:
             raise BadInput("expected a public column 'time' for reports by delay, got none")
         if len(examples.delays) != len(examples):
             raise BadInput(f"expected seconds to conversion of {len(examples)} examples, got another number")
-        closed = windows.closed_reports(np.asarray(examples.key("time"), np.int64), expect.integer("now", now))
+        if abs(expect.integer("now", now)) > MOST_SECONDS:
+            raise BadInput("expected the time of reports as seconds of 62 bits, got a longer number")
+        closed = windows.closed_reports(np.asarray(examples.key("time"), np.int64), now)
         if not closed.any():
             raise BadInput(f"expected at least one closed reporting window at now={now}, got none")
         return cls(windows, closed, correction)
