@@ -424,6 +424,14 @@ def test_a_page_says_when_labels_are_reported(week: Path, capsys: Told) -> None:
     assert page.count("randomized response on 2 classes, ε = 3 a label") == 2
 
 
+def test_a_plan_warns_of_reports_that_are_too_few(week: Path, capsys: Told) -> None:
+    record = told(capsys, "train", reports(week, as_of=DAY + 3_600), "--dry-run")  # of an hour's clicks
+    count = record["phases"][0]["noisy_labels"]["labels"]
+    assert 0 < count < 200
+    assert record["few"].startswith(f"{count} labels with a report by then are too few")
+    assert told(capsys, "train", reports(week), "--dry-run")["few"] is None
+
+
 def test_a_run_of_reports_goes_on_as_of_the_same_time(
     week: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:

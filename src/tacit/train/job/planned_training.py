@@ -30,7 +30,7 @@ from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, 
 from tacit.train.models.architectures import only_part
 from tacit.train.models.model import Architecture, Part
 from tacit.train.models.onnx_export import check_exportable
-from tacit.train.plan import Plan, PrivatePhase
+from tacit.train.plan import LabelPhase, Plan, PrivatePhase
 
 FACTS = ("log", "rows", "rows_read", "rows_passed_over", "split", "columns")
 """What a manifest says of which rows a log has. All of it is public; the rate of positives would not be."""
@@ -205,6 +205,10 @@ def few_warning(planned: PlannedTraining) -> str | None:
     count, what = len(planned.examples), "examples"
     if planned.units is not None and planned.units < count:
         count, what = planned.units, "units"
+    for phase in planned.plan.phases:
+        noisy = phase.labelling if isinstance(phase, LabelPhase) else None
+        if noisy is not None and isinstance(noisy.mechanism, RepeatedFlips) and noisy.count < count:
+            count, what = noisy.count, "labels with a report by then"
     if count >= FEW:
         return None
     return (
