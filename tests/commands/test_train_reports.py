@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tacit.train.job.training import TrainingJob
 
 from tacit.cli import main
 from tacit.data.columns import Columns
 from tacit.privacy.budget import Budget
 from tacit.train.examples import Examples
+from tacit.train.job.training_job import TrainingJob
 from tacit.train.models.saving import load
 from tacit.train.targets import Head
 from tests.support.training_logs import (

@@ -25,7 +25,7 @@ from tacit.data.reading.layout import CellType, FileLayout
 from tacit.data.reading.reader import LogReader
 from tacit.data.reading.text import blocks as blocks_of_lines
 from tacit.data.splits import LogSplit
-from tacit.data.synthetic import Destination, write_log
+from tacit.data.synthetic import LogDestination, write_log
 from tacit.errors import BadInput, TooManyBadRows
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 
@@ -137,7 +137,7 @@ def test_a_delay_is_no_feature_and_gives_nothing_away() -> None:
 def test_published_delays_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
     """With the same rows, labels and keys as without; and of labels alone."""
     log = find_log("criteo-attribution")
-    destination = Destination.at(tmp_path / "log.parquet")
+    destination = LogDestination.at(tmp_path / "log.parquet")
     write_log(world("criteo-attribution", 1, rows=3000), 3000, log.layouts[0], destination, {})
     without = prepared(log, tmp_path / "log.parquet", tmp_path / "without").columns
     kept = prepared(with_delay_columns(log), tmp_path / "log.parquet", tmp_path / "kept").columns

@@ -26,6 +26,7 @@ from tacit.train.job.checkpoints import training_digest
 from tacit.train.job.label_flips import LabelFlipRelease, read_secret, secret_name
 from tacit.train.job.memory import MemoryEstimate, estimate_memory
 from tacit.train.job.training_job import Destination
+from tacit.train.labels.windows import RepeatedFlips
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, TrainingMethod
 from tacit.train.models.architectures import only_part
 from tacit.train.models.model import Architecture, Part
