@@ -170,6 +170,89 @@ def test_forgotten_repeats_would_be_caught() -> None:
     assert added == squares[0] == 3 * forgetful
 
 
+def grouped_squares(batch: Batch, sums: Array, groups: Array, count: int) -> Array:
+    squares = np.full(count, np.nan)
+    training.fm_group_squares(
+        batch.table, batch.ids, batch.first_trained, batch.coefficients, sums, groups, squares
+    )
+    return squares
+
+
+@Ways
+@given(batch=batches(), data=st.data())
+def test_squares_of_groups(way: str, batch: Batch, data: st.DataObject) -> None:
+    """Each group's gradient sum, dense and in double precision. Few rows, so that most are read several times,
+    by one example and by others; some groups are empty."""
+    count, examples = data.draw(st.integers(1, 12)), len(batch.ids)
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    groups = np.sort(rng.integers(0, count, examples))
+    _, sums, _ = batch.forward()
+    with served(way):
+        found = grouped_squares(batch, sums, groups, count)
+    for group in range(count):
+        own, gradient = groups == group, np.zeros(batch.table.shape)
+        arguments = batch.ids[own], batch.first_trained, batch.coefficients[own].astype(float)
+        twins.fm_scatter(batch.table64, *arguments, sums[own].astype(float), gradient, None)  # type: ignore[arg-type]
+        assert found[group] == pytest.approx(float(np.sum(gradient**2)), rel=1e-9, abs=1e-18)
+
+
+@Ways
+@given(batch=batches())
+def test_a_group_of_one_is_the_example(way: str, batch: Batch) -> None:
+    with served(way):
+        _, sums, squares = batch.forward()
+        found = grouped_squares(batch, sums, np.arange(len(batch.ids)), len(batch.ids))
+    terms = batch.ids.shape[1] + batch.table.shape[1]
+    exact = batch.coefficients.astype(float) ** 2 * squares
+    np.testing.assert_allclose(found, exact, rtol=8 * terms * U)
+
+
+@Ways
+def test_a_large_group_and_many_small_ones(way: str) -> None:
+    """A table of rows grows with the largest group; what it left there must not show in a later one."""
+    rng = np.random.default_rng(7)
+    table = rng.standard_normal((5000, 33), dtype=np.float32)
+    ids = rng.integers(0, 5000, (900, 7), dtype=np.int32)
+    batch = Batch(table, ids, 2, rng.standard_normal(900, dtype=np.float32))
+    groups = np.r_[np.repeat(np.arange(100), 2), np.full(500, 100), 101 + np.arange(200)]
+    _, sums, _ = batch.forward()
+    with served(way):
+        found = grouped_squares(batch, sums, groups, 301)
+    for group in range(0, 301, 10):
+        own = np.flatnonzero(groups == group)
+        alone = Batch(table, ids[own], 2, batch.coefficients[own])
+        expected = grouped_squares(alone, sums[own], np.zeros(len(own), np.int64), 1)
+        assert found[group] == pytest.approx(expected[0], rel=1e-12)
+
+
+@Ways
+def test_what_is_left_of_gradients_that_cancel_is_not_understated(way: str) -> None:
+    """Two examples pull the same rows in opposite directions, but for the last bit of a residual of 1000."""
+    rng = np.random.default_rng(11)
+    table = rng.standard_normal((9, 17), dtype=np.float32)
+    ids = np.repeat(rng.integers(0, 9, (1, 5), dtype=np.int32), 2, axis=0)
+    larger = np.nextafter(np.float32(1000), np.float32(np.inf))
+    batch = Batch(table, ids, 0, np.array([larger, -1000], np.float32))
+    _, sums, squares = batch.forward()
+    with served(way):
+        left, nothing = (
+            grouped_squares(Batch(table, ids, 0, pair), sums, np.zeros(2, np.int64), 1)[0]
+            for pair in (batch.coefficients, np.array([1000, -1000], np.float32))
+        )
+    assert left == pytest.approx((float(larger) - 1000) ** 2 * float(squares[0]), rel=1e-5)
+    assert nothing == 0
+
+
+@Ways
+def test_what_is_not_finite_stays_so(way: str) -> None:
+    table, ids = np.ones((4, 3), np.float32), np.array([[0, 1], [2, 3], [1, 2]], np.int32)
+    batch = Batch(table, ids, 0, np.array([np.nan, 1, np.inf], np.float32))
+    _, sums, _ = batch.forward()
+    with served(way), np.errstate(invalid="ignore"):
+        found = grouped_squares(batch, sums, np.arange(3), 3)
+    np.testing.assert_array_equal(np.isfinite(found), [False, True, False])
+
+
 @Ways
 @given(data=st.data(), rows=st.sampled_from([1, 63, 64, 65, 300, 20_000]), count=st.integers(0, 80))
 def test_touch(way: str, data: st.DataObject, rows: int, count: int) -> None:
@@ -255,6 +338,19 @@ REFUSED = {
     ),
     "into the table": lambda: training.fm_scatter(
         (table := zeros(4, 3)), ids(0), 0, zeros(1), zeros(1, 2), table
+    ),
+    "a group too far": lambda: training.fm_group_squares(
+        zeros(4, 3), ids(0), 0, zeros(1), zeros(1, 2), np.array([1]), zeros(1, of=np.float64)
+    ),
+    "a group below": lambda: training.fm_group_squares(
+        zeros(4, 3), ids(0), 0, zeros(1), zeros(1, 2), np.array([-1]), zeros(1, of=np.float64)
+    ),
+    "groups that fall": lambda: training.fm_group_squares(
+        zeros(4, 3), zeros(2, 1, of=np.int32), 0, zeros(2), zeros(2, 2), np.array([1, 0]),
+        zeros(2, of=np.float64),
+    ),
+    "squares of floats": lambda: training.fm_group_squares(
+        zeros(4, 3), ids(0), 0, zeros(1), zeros(1, 2), np.array([0]), zeros(1)
     ),
     "rows of a log too far": lambda: training.gather_ids(
         zeros(4, 2, of=np.int32), None, np.array([4]), 0, zeros(1, 2, of=np.int32)

@@ -1,9 +1,11 @@
-// The factorization machine's two passes over a batch: forward with gradient norms, and the gradient's scatter.
+// The factorization machine's passes over a batch: forward with gradient norms, norms of whole groups of examples, and
+// the gradient's scatter.
 // `reference_training.py` says the same in NumPy, `training.py` what each argument is and checks it.
 //
 // A table row is (linear weight, embedding). With S the sum of an example's embeddings v_f, the logit's gradient
 // in row f is (1, S - v_f). Its norm needs S and the rows, which the forward pass has in cache. Over a batch, row v
-// gets sum c_i S_i - (sum c_i) v: a scatter may leave v to the end and keep only the sum of the c_i, the row's pull.
+// gets sum c_i S_i - (sum c_i) v: a scatter may leave v to the end and keep only the sum of the c_i, the row's pull. So
+// it is for a group of examples, whose norm needs each row's readers together: a small hash table of rows finds them.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -45,6 +47,80 @@ float repeated_share(const Batch& batch, const std::int32_t* ids, const float* s
     }
     return share;
 }
+
+// The distinct rows that a group of examples reads, each with its readers in the order they came, and its pull, the sum
+// of their residuals. Most rows have one reader; further ones are in a list. The tables are for the largest group: a
+// smaller one uses their beginning, which stays in cache, and what earlier groups left there counts as empty.
+class Readers {
+  public:
+    struct Row {
+        Index row, place, example;  // of the first reader
+        Index more, last;           // further readers, or -1, and the last of them
+        double pull;
+    };
+    struct Reader {
+        Index example, next;
+    };
+
+    explicit Readers(Index most_places) : slots_(slots_for(most_places)), rows_(most_places), more_(most_places) {}
+
+    void begin(Index places) {
+        mask_ = slots_for(places) - 1;
+        places_ = row_count_ = more_count_ = 0;
+        ++group_;
+    }
+
+    INLINE void add(std::int32_t row, Index example, float residual) {
+        const Index place = places_++;
+        Index at = static_cast<Index>((static_cast<std::uint64_t>(row) * 0x9E3779B97F4A7C15u) >> 32) & mask_;
+        for (;; at = (at + 1) & mask_) {
+            const std::uint64_t slot = slots_[at];
+            if (slot >> 32 != group_) {
+                slots_[at] = group_ << 32 | static_cast<std::uint64_t>(row_count_);
+                rows_[row_count_++] = {row, place, example, -1, -1, residual};
+                return;
+            }
+            Row& found = rows_[slot & 0xFFFFFFFFu];
+            if (found.row != row) continue;
+            more_[more_count_] = {example, -1};
+            (found.more < 0 ? found.more : more_[found.last].next) = more_count_;
+            found.last = more_count_++;
+            found.pull += residual;
+            return;
+        }
+    }
+
+    Index row_count() const { return row_count_; }
+    const Row& row(Index index) const { return rows_[index]; }
+    const Reader& reader(Index index) const { return more_[index]; }
+
+  private:
+    // A power of two, at most a quarter of them taken: a wrong guess at what is in one costs more than a smaller table.
+    static Index slots_for(Index places) {
+        Index slots = 16;
+        while (slots < 4 * places) slots *= 2;
+        return slots;
+    }
+
+    std::vector<std::uint64_t> slots_;  // a group, from 1 on, and the number of one of its rows
+    std::vector<Row> rows_;
+    std::vector<Reader> more_;
+    Index mask_ = 0, places_ = 0, row_count_ = 0, more_count_ = 0;
+    std::uint64_t group_ = 0;
+};
+
+// Asks for the trained rows that examples read, in their order, each once.
+struct RowsAhead {
+    Index asked = 0, example = 0, field = 0;
+
+    INLINE void ask(const Batch& batch, Index places) {
+        for (; asked < places && example < batch.examples; ++asked) {
+            const Index row = batch.ids[example * batch.fields + batch.first_trained + field];
+            prefetch(batch.table + row * batch.width, batch.width * sizeof(float));
+            if (++field == batch.fields - batch.first_trained) field = 0, ++example;
+        }
+    }
+};
 
 namespace narrow {
 #define TARGET
@@ -103,6 +179,39 @@ void fm_scatter(Table<const float> table, Table<const std::int32_t> ids, Index f
     (pull ? pulled : whole)(batch, coefficient, sum, target, pull);
 }
 
+void fm_group_squares(Table<const float> table, Table<const std::int32_t> ids, Index first_trained,
+                      Flat<const float> residuals, Table<const float> sums, Flat<const std::int64_t> groups,
+                      Flat<double> squares, bool widely) {
+    const Batch batch = batch_of(table, ids, first_trained, first_trained);
+    const float *residual = residuals.data(), *sum = sums.data();
+    const std::int64_t* group = groups.data();
+    double* square = squares.data();
+    const Index trained = batch.fields - first_trained;
+    nb::gil_scoped_release free;
+    const auto past_group = [&](Index start) {
+        Index past = start + 1;
+        while (past < batch.examples && group[past] == group[start]) ++past;
+        return past;
+    };
+    Index largest = 0;
+    for (Index start = 0, past; start < batch.examples; start = past) {
+        past = past_group(start);
+        largest = std::max(largest, past - start);
+    }
+    Readers readers(largest * trained);
+    RowsAhead ahead;
+    const auto square_rows = widely && machine_is_wide() ? wide::square_rows : narrow::square_rows;
+    std::fill(square, square + squares.shape(0), 0.0);
+    for (Index start = 0, past; start < batch.examples; start = past) {
+        past = past_group(start);
+        readers.begin((past - start) * trained);
+        for (Index i = start; i < past; ++i)
+            for (Index f = first_trained; f < batch.fields; ++f)
+                readers.add(batch.ids[i * batch.fields + f], i, residual[i]);
+        square[group[start]] = square_rows(batch, readers, start * trained, ahead, residual, sum);
+    }
+}
+
 }  // namespace
 
 NB_MODULE(_interactions, module) {
@@ -112,4 +221,7 @@ NB_MODULE(_interactions, module) {
     module.def("fm_scatter", &fm_scatter, arg("table").noconvert(), arg("ids").noconvert(), arg("first_trained"),
                arg("coefficients").noconvert(), arg("sums").noconvert(), arg("into").noconvert(),
                arg("pulls").noconvert().none(), arg("wide") = true);
+    module.def("fm_group_squares", &fm_group_squares, arg("table").noconvert(), arg("ids").noconvert(),
+               arg("first_trained"), arg("residuals").noconvert(), arg("sums").noconvert(), arg("groups").noconvert(),
+               arg("squares").noconvert(), arg("wide") = true);
 }

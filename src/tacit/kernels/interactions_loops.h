@@ -155,3 +155,93 @@ TARGET void scatter(const Batch batch, const float* coefficients, const float* s
             add_panel<PULLED, 0>(batch, i, column, dimension - column, c, sum, into, pulls);
     }
 }
+
+typedef float Half __attribute__((vector_size(2 * LANES)));
+typedef double Doubles __attribute__((vector_size(4 * LANES)));
+
+TARGET INLINE Doubles widen(const float* from) {
+#if LANES == 8  // compilers make five instructions of the general form
+    return _mm256_cvtps_pd(_mm_loadu_ps(from));
+#else
+    Half half;
+    std::memcpy(&half, from, sizeof half);
+    return __builtin_convertvector(half, Doubles);
+#endif
+}
+
+// The sum over rows, whose first reader is one example, of |A - c v|^2 in VECTORS vectors of columns, lane by lane: with
+// A = sum residual_i S_i over a row's readers and c = sum residual_i, its pull. Of one reader that is residual^2
+// |S - v|^2. All of it is in doubles, in which products of two floats are exact.
+template <int VECTORS>
+TARGET INLINE Doubles square_panel(const Batch batch, const Readers& readers, Index from, Index to, Index column,
+                                   Index past, RowsAhead& ahead, const float* residuals, const float* sums) {
+    constexpr int CHAINS = VECTORS < 4 ? VECTORS : 4;  // of sums that do not wait for one another
+    const Index dimension = batch.width - 1, example = readers.row(from).example;
+    const double residual = residuals[example];
+    Doubles sum[VECTORS], apart[CHAINS] = {}, shared = {};
+    for (int k = 0; k < VECTORS; ++k) sum[k] = widen(sums + example * dimension + column + k * LANES / 2);
+    for (Index index = from; index < to; ++index) {
+        const Readers::Row& read = readers.row(index);
+        const float* v = batch.table + read.row * batch.width + 1 + column;
+        if (column == 0) ahead.ask(batch, past + read.place + AHEAD);
+        if (read.more < 0) {
+            for (int k = 0; k < VECTORS; ++k) {
+                const Doubles rest = sum[k] - widen(v + k * LANES / 2);
+                apart[k % CHAINS] += rest * rest;
+            }
+            continue;
+        }
+        Doubles gathered[VECTORS];
+        for (int k = 0; k < VECTORS; ++k) gathered[k] = residual * sum[k];
+        for (Index at = read.more; at >= 0; at = readers.reader(at).next) {
+            const Index other = readers.reader(at).example;
+            const double further = residuals[other];
+            const float* its = sums + other * dimension + column;
+            for (int k = 0; k < VECTORS; ++k) gathered[k] += further * widen(its + k * LANES / 2);
+        }
+        for (int k = 0; k < VECTORS; ++k) {
+            const Doubles rest = gathered[k] - read.pull * widen(v + k * LANES / 2);
+            shared += rest * rest;
+        }
+    }
+    for (int k = 1; k < CHAINS; ++k) apart[0] += apart[k];
+    return shared + residual * residual * apart[0];
+}
+
+// The same of a single row and column, for the last columns.
+TARGET INLINE double square_column(const Batch batch, const Readers& readers, const Readers::Row& read, Index column,
+                                   const float* residuals, const float* sums) {
+    const float* columns = sums + column;
+    const Index dimension = batch.width - 1;
+    double gathered = static_cast<double>(residuals[read.example]) * columns[read.example * dimension];
+    for (Index at = read.more; at >= 0; at = readers.reader(at).next) {
+        const Index example = readers.reader(at).example;
+        gathered += static_cast<double>(residuals[example]) * columns[example * dimension];
+    }
+    const double rest = gathered - read.pull * batch.table[read.row * batch.width + 1 + column];
+    return rest * rest;
+}
+
+// The squared norm of what a group adds to the rows it reads. `past` is the places of all groups before it.
+TARGET double square_rows(const Batch batch, const Readers& readers, Index past, RowsAhead& ahead,
+                          const float* residuals, const float* sums) {
+    constexpr Index COLUMNS = LANES / 2;
+    const Index dimension = batch.width - 1, rows = readers.row_count();
+    Doubles squares = {};
+    double total = 0.0;
+    for (Index from = 0, to; from < rows; from = to) {
+        const Index example = readers.row(from).example;
+        for (to = from; to < rows && readers.row(to).example == example; ++to)
+            total += readers.row(to).pull * readers.row(to).pull;
+        Index column = 0;
+        for (; column + 8 * COLUMNS <= dimension; column += 8 * COLUMNS)
+            squares += square_panel<8>(batch, readers, from, to, column, past, ahead, residuals, sums);
+        for (; column + 2 * COLUMNS <= dimension; column += 2 * COLUMNS)
+            squares += square_panel<2>(batch, readers, from, to, column, past, ahead, residuals, sums);
+        for (; column < dimension; ++column)
+            for (Index index = from; index < to; ++index)
+                total += square_column(batch, readers, readers.row(index), column, residuals, sums);
+    }
+    for (Index lane = 0; lane < COLUMNS; ++lane) total += squares[lane];
+    return total;
+}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.arrays import Floats32, Ids
+from tacit.arrays import Floats, Floats32, Ids
 
 
 def fm_forward(
@@ -43,6 +43,32 @@ def fm_scatter(
     else:
         np.add.at(pulls, trained, coefficients[:, None])
     np.add.at(into, trained, coefficients[:, None, None] * gradient)
+
+
+def fm_group_squares(
+    table: Floats32,
+    ids: Ids,
+    first_trained: int,
+    residuals: Floats32,
+    sums: Floats32,
+    groups: NDArray[np.int64],
+    squares: Floats,
+) -> None:
+    squares[:] = 0
+    trained = ids[:, first_trained:]
+    if not trained.size:
+        return
+    example = np.repeat(np.arange(len(trained)), trained.shape[1])
+    order = np.lexsort((trained.ravel(), groups[example]))  # stable: readers stay in their order
+    group, row, example = groups[example][order], trained.ravel()[order], example[order]
+    starts = np.flatnonzero(np.r_[True, (group[1:] != group[:-1]) | (row[1:] != row[:-1])])
+    slopes = residuals[example].astype(np.float64)
+    c = np.add.reduceat(slopes, starts)
+    by_row = c * c
+    for column in range(sums.shape[1]):  # all at once would be an array of (examples, fields, dim)
+        a = np.add.reduceat(slopes * sums[example, column], starts)
+        by_row += np.square(a - c * table[row[starts], 1 + column])
+    np.add.at(squares, group[starts], by_row)
 
 
 def gather_ids(open: Ids, hidden: Ids, rows: NDArray[np.int64], offset: int, out: Ids) -> None:

@@ -23,7 +23,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.arrays import Floats32, Ids
+from tacit.arrays import Floats, Floats32, Ids
 from tacit.errors import BadInput
 from tacit.kernels.backend import load_kernel
 from tacit.kernels.checks import ANY, expect_apart, expect_array, expect_below, flat_ids
@@ -72,6 +72,34 @@ def fm_scatter(
     if pulls is not None:
         expect_array("pulls", pulls, np.float32, (len(table),), writable=True)
     _kernel("interactions").fm_scatter(table, ids, first_trained, coefficients, sums, into, pulls)
+
+
+def fm_group_squares(
+    table: Floats32,
+    ids: Ids,
+    first_trained: int,
+    residuals: Floats32,
+    sums: Floats32,
+    groups: NDArray[np.int64],
+    squares: Floats,
+) -> None:
+    """The squared norm of each group's gradient sum in the rows of the fields from `first_trained` on.
+
+    `groups` (B), rising, says to which of the groups 0..G-1 an example belongs; `squares` (G) gets 0 for those
+    that no example has. A group's gradient of row r is (c, A - c v), with c = sum residual_i and A = sum
+    residual_i S_i over the places where its examples read r, repeats included. Gradients of a group may nearly
+    cancel, so all of it is in double precision, in which a product of two float32 is exact.
+    """
+    width = _expect_table("table", table)
+    batch = _expect_batch(ids, first_trained, len(table))
+    expect_array("residuals", residuals, np.float32, (batch,))
+    expect_array("sums", sums, np.float32, (batch, width - 1))
+    expect_array("groups", groups, np.int64, (batch,))
+    expect_array("squares", squares, np.float64, (ANY,), writable=True)
+    expect_below("groups", groups, len(squares))
+    if (groups[1:] < groups[:-1]).any():
+        raise BadInput("expected rising groups, got one that is lower than the one before it")
+    _kernel("interactions").fm_group_squares(table, ids, first_trained, residuals, sums, groups, squares)
 
 
 def gather_ids(

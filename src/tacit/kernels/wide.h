@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #if defined(__x86_64__)
-#include <xmmintrin.h>
+#include <immintrin.h>
 #endif
 
 #define INLINE inline __attribute__((always_inline))

@@ -141,28 +141,11 @@ class FmPass:
         return residual * residual * (self._squares + 1)  # and one for the bias
 
     def squared_norms_grouped(self, residual: Floats32, groups: NDArray[np.int64]) -> Floats32:
-        """Plain NumPy: this path is for groups, and not the fast one.
-
-        A group's gradient of row r is (c, A - c v), with c = sum_i residual_i and A = sum_i residual_i S_i over
-        the places where its examples read r.
-        """
-        trained = self._ids[:, self._first_trained :]
         count = int(groups[-1]) + 1 if len(groups) else 0
-        example = np.repeat(np.arange(len(trained)), trained.shape[1])
-        row = trained.ravel()
-        order = np.lexsort((row, groups[example]))
-        group, row, example = groups[example][order], row[order], example[order]
-        new = np.r_[True, (group[1:] != group[:-1]) | (row[1:] != row[:-1])] if len(row) else np.zeros(0, bool)
-        starts = np.flatnonzero(new)
-        slopes = residual[example].astype(np.float64)
-        gathered = slopes[:, None] * self._sums[example]  # (pairs, dim)
-        squares, bias = np.zeros(count), np.zeros(count)
-        if len(starts):
-            c = np.add.reduceat(slopes, starts)
-            a = np.add.reduceat(gathered, starts, axis=0)
-            embedding = a - c[:, None] * self._machine.table[row[starts], 1:]
-            np.add.at(squares, group[starts], c * c + np.sum(embedding * embedding, axis=1))
-        np.add.at(bias, groups, residual.astype(np.float64))
+        squares = np.empty(count)
+        read = (self._machine.table, self._ids, self._first_trained)
+        kernels.fm_group_squares(*read, residual, self._sums, groups, squares)
+        bias = np.bincount(groups, residual, count)
         return (squares + bias * bias).astype(np.float32)
 
     def accumulate(self, coefficients: Floats32, into: GradientSums) -> None:
