@@ -14,9 +14,17 @@ from tacit.entropy import Simulation
 from tacit.errors import BadInput, SelfCheckFailed
 from tacit.kernels import training as kernels
 from tacit.train.examples import Examples
+from tacit.train.models.architectures import Mlp
 from tacit.train.models.factorization_machine import FactorizationMachine, FmModel, FmPass, LogisticRegression
 from tacit.train.models.model import GradientSums, Part
-from tacit.train.sgd.descent import Clipping, DescentSettings, GradientDescent, NoiseForm
+from tacit.train.sgd.descent import (
+    GROUPED_AT_ONCE,
+    Clipping,
+    DescentSettings,
+    GradientDescent,
+    NoiseForm,
+    most_at_once,
+)
 from tacit.train.sgd.draws import PendingNoise
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tests.support.slow_descent import SlowDescent
@@ -91,6 +99,20 @@ def test_microbatches_change_nothing_but_memory() -> None:
     whole, _ = run(DescentSettings(Part.WHOLE, Sgd(0.9), 13, QUIET, NoiseForm.LAZY))
     cut, _ = run(DescentSettings(Part.WHOLE, Sgd(0.9), 13, QUIET, NoiseForm.LAZY, microbatch=1))
     np.testing.assert_allclose(whole.table, cut.table, rtol=1e-4, atol=1e-5)
+
+
+def test_microbatches_of_groups_change_nothing_but_memory() -> None:
+    whole, _ = run(DescentSettings(Part.WHOLE, Sgd(0.9), 13, QUIET, NoiseForm.LAZY), groups=True)
+    cut, _ = run(DescentSettings(Part.WHOLE, Sgd(0.9), 13, QUIET, NoiseForm.LAZY, microbatch=1), groups=True)
+    np.testing.assert_allclose(whole.table, cut.table, rtol=1e-4, atol=1e-5)
+
+
+def test_only_networks_take_groups_in_smaller_pieces() -> None:
+    pytest.importorskip("torch")
+    network = Mlp(4, (5,), (6,)).build(small_examples().sizes, Simulation(3).normal)
+    assert most_at_once(machine(), 5000, grouped=True) == most_at_once(network, 5000, grouped=False) == 5000
+    assert most_at_once(network, 5000, grouped=True) == GROUPED_AT_ONCE
+    assert most_at_once(network, 50, grouped=True) == 50
 
 
 def test_frozen_rows_do_not_move_whatever_the_noise() -> None:

@@ -10,10 +10,11 @@ import numpy as np
 from tacit.arrays import Floats32
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.architectures import Din, Fnn, Mlp
+from tacit.train.models.factorization_machine import FmModel
 from tacit.train.models.model import Architecture, Model
 from tacit.train.plan import LabelPhase, Phase, Plan
 from tacit.train.settings import Speed
-from tacit.train.sgd.descent import GROUPED_AT_ONCE
+from tacit.train.sgd.descent import most_at_once
 from tacit.train.sgd.draws import BLOCK
 from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.statistic.release import StatisticPlan
@@ -23,6 +24,7 @@ PER_EXAMPLE = 12 * FLOAT  # scores, residuals, norms, weights and what they are 
 ACTIVATIONS = 2.5  # each layer's output, its gradient, and that of one layer or two scaled (2 to 2.4 measured)
 STATISTIC_COPIES = 3  # of the rows' cells and values, at the largest: as read, sparse, and turned
 GROUPED_ROWS, GROUPED_LAYERS = 4, 2  # copies of what a unit's rows and layers add up, in double precision
+PER_PLACE = 14 * WORD  # which rows a unit reads where, and a hash table to find them
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,14 @@ def _phase(model: Model, examples: Examples, phase: Phase, speed: Speed) -> dict
         size = model.dense[name].size * FLOAT
         accumulators, moments = accumulators + size, moments + _moments(learning.optimizer) * size
     read, at_once = min(learning.batch, len(examples)), speed.microbatch
-    each = _per_example(model, examples.sizes)
+    each, together = _per_example(model, examples.sizes), 0
     if not isinstance(phase, LabelPhase) and phase.groups is not None:
         sizes = np.bincount(phase.groups)
         read = int(min(learning.batch * sizes.mean(), len(examples)))
-        at_once = max(min(at_once, GROUPED_AT_ONCE), int(sizes.max()))  # nobody's examples are divided
-        each += _per_grouped_example(model, examples.sizes)
-    batch = min(read, at_once) * each + read * 6 * WORD
+        largest = int(sizes.max())
+        at_once = max(most_at_once(model, at_once, grouped=True), largest)  # nobody's examples are divided
+        together = _grouped_norms(model, examples.sizes, min(read, at_once), min(read, largest))
+    batch = min(read, at_once) * each + together + read * 6 * WORD
     return {
         "accumulators": accumulators,
         "moments": moments,
@@ -128,15 +131,17 @@ def _per_example(model: Model, sizes: Sizes) -> int:
     return PER_EXAMPLE + 2 * fields * ID + 2 * width * FLOAT
 
 
-def _per_grouped_example(model: Model, sizes: Sizes) -> int:
-    """What the norms of whole units add, which are taken in double precision: of every row that is read, or of
-    one layer at a time."""
-    shape = model.architecture
+def _grouped_norms(model: Model, sizes: Sizes, at_once: int, largest: int) -> int:
+    """What the norms of whole units add. A network takes them in double precision: of every row that a
+    microbatch reads, or of one layer at a time. A factorization machine lists where a unit reads which row."""
+    shape, fields = model.architecture, sizes.public_fields + sizes.sensitive_fields
+    if isinstance(model, FmModel):
+        return largest * fields * PER_PLACE
     if isinstance(shape, Mlp):
         read = max(sizes.public_fields, sizes.sensitive_fields) * shape.dim
-        return GROUPED_LAYERS * max(read, *shape.public_layers, *shape.common_layers) * WORD
+        return at_once * GROUPED_LAYERS * max(read, *shape.public_layers, *shape.common_layers) * WORD
     width = int(next(iter(model.tables.values())).shape[1])
-    return GROUPED_ROWS * (sizes.public_fields + sizes.sensitive_fields) * width * WORD
+    return at_once * GROUPED_ROWS * fields * width * WORD
 
 
 def _labels(phase: Phase, examples: int) -> int:

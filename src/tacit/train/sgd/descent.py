@@ -15,6 +15,7 @@ from tacit.expect import Choice
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SubsampledGaussian
 from tacit.train.examples import Examples, Places
+from tacit.train.models.factorization_machine import FmModel
 from tacit.train.models.model import ForwardPass, GradientSums, Model, Part, TableIds
 from tacit.train.sgd.draws import TrainingNoise
 from tacit.train.sgd.monitor import NoiseMonitor, ReleaseMonitor
@@ -25,8 +26,8 @@ from tacit.train.targets import Targets
 
 MICROBATCH = 16384
 GROUPED_AT_ONCE = 1024
-"""Norms of groups take a few arrays of (examples, fields, dim): smaller pieces keep them to tens of
-megabytes."""
+"""A network's norms of groups take a few arrays of (examples, fields, dim) in double precision: smaller pieces
+keep them to tens of megabytes, and in cache."""
 CLIP_MARGIN = np.float32(1 - 2e-5)
 """Norms are sums of float32, right to about 1e-6: clip a little below the bound rather than a little above
 it."""
@@ -142,7 +143,7 @@ class GradientDescent:
 
         With `groups` (one for each place, rising), gradients are added up within each group before clipping.
         """
-        most = self.settings.microbatch if groups is None else min(self.settings.microbatch, GROUPED_AT_ONCE)
+        most = most_at_once(self.model, self.settings.microbatch, grouped=groups is not None)
         looks = None
         if self._monitor is not None and len(places):  # any record of the batch, whatever microbatch it is in
             looks = self._source.uniform_below(len(places)), self._source.uniform_below(len(places))
@@ -249,6 +250,12 @@ def table_update(
     if noise is not None and form is NoiseForm.DENSE and optimizer.momentum:
         return DenseTable(weights, rows, optimizer, noise, monitor)
     return SparseTable(weights, rows, optimizer.momentum, noise, monitor, lazy=form is NoiseForm.LAZY)
+
+
+def most_at_once(model: Model, microbatch: int, *, grouped: bool) -> int:
+    """The examples that a microbatch of this model has at most, but for larger groups."""
+    bounded = grouped and not isinstance(model, FmModel)  # whose norms of groups need no such arrays
+    return min(microbatch, GROUPED_AT_ONCE) if bounded else microbatch
 
 
 def _microbatches(count: int, most: int, groups: NDArray[np.int64] | None) -> Iterator[slice]:
