@@ -1,4 +1,4 @@
-"""Training: private steps beside plain ones, stock torch and Opacus; memory; growth; one thread.
+"""Training: private steps beside plain ones, stock torch and Opacus; users; memory; growth; one thread.
 
 Each part runs in a process of its own, `python -m tacit_lab.bench.training`, with one thread and the C
 allocator set so that torch reuses its memory: as it comes, glibc hands large tensors back after every step,
@@ -36,6 +36,7 @@ from tacit_lab.bench.training_work import (
     CLIPPING,
     TrainingScale,
     TrainingWorkload,
+    draw_units,
     growth_with_batch,
     growth_with_log,
     label_phase,
@@ -76,6 +77,19 @@ def fm(scale: TrainingScale, folder: Path) -> list[Measurement]:
         compare("fm_momentum_lazy_vs_plain", "momentum lazy", "momentum plain"),
         Measurement("fm_lazy_ms", 1000 * seconds["lazy"].processor, "ms", settings=settings),
     ]
+
+
+def units(scale: TrainingScale, folder: Path) -> list[Measurement]:
+    """People clipped as one, with all of their rows, beside rows clipped one by one: as many rows a step."""
+    work = TrainingWorkload.open(folder)
+    step = partial(our_step, work, FM, scale.batch, clipping=CLIPPING, noise_form=NoiseForm.LAZY)
+    people = draw_units(len(work.examples))
+    contestants = {"impressions": Contestant(step()), "users": Contestant(step(units=people))}
+    seconds = take_turns(contestants, scale.rounds)
+    made = f"{len(people):,} rows of {int(people.max()) + 1:,} made-up users"
+    what = f"FM of dim {DIM} with lazy noise, {scale.described}, {made}, {scale.batch} rows a step on average"
+    settings = _settings(what, seconds)
+    return [_ratio(seconds, settings, "fm_users_vs_impressions", "users", "impressions", bar=1.5)]
 
 
 def adam(scale: TrainingScale, folder: Path) -> list[Measurement]:
@@ -124,6 +138,7 @@ def mlp(scale: TrainingScale, folder: Path) -> list[Measurement]:
 Part = Callable[[TrainingScale, Path], list[Measurement]]
 PROCESS_PARTS: dict[str, Part] = {
     "fm": fm,
+    "units": units,
     "adam": adam,
     "mlp": mlp,
     "growth-with-batch": growth_with_batch,

@@ -28,7 +28,7 @@ from tacit.data.reading.reader import LogReader
 from tacit.data.splits import RowSet
 from tacit.data.synthetic import LogDestination, write_log
 from tacit.entropy import Entropy, Simulation
-from tacit.train.examples import Examples
+from tacit.train.examples import Examples, Places
 from tacit.train.methods import LabelDp, Plain, TrainingMethod
 from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Architecture, Part
@@ -44,6 +44,7 @@ LOG = "criteo-display"
 CLIPPING = Clipping(clip_norm=5.0, noise_multiplier=0.6)
 RATE = 0.001
 READY_BATCHES = 4
+ROWS_PER_UNIT = 2.5
 
 
 @dataclass(frozen=True)
@@ -125,19 +126,37 @@ def our_step(
     optimizer: Optimizer | None = None,
     clipping: Clipping | None = None,
     noise_form: NoiseForm = NoiseForm.AUTO,
+    units: Places | None = None,
 ) -> Callable[[], None]:
-    """A Poisson sample of `batch` on average, read from the log, and a step. Noise is what a release takes."""
+    """A Poisson sample of `batch` on average, read from the log, and a step. Noise is what a release takes.
+
+    With `units` (each example's: 0, 1, ...), whole units are sampled, as likely, and clipped as one.
+    """
     examples, source = work.examples, Entropy()
     model = architecture.build(examples.sizes, Simulation(1).normal)
-    settings = DescentSettings(Part.WHOLE, optimizer or Sgd(), float(batch), clipping, noise_form)
-    descent = GradientDescent(model, settings, source)
     share = min(1.0, batch / len(examples))
+    sizes = np.ones(len(examples), np.int64) if units is None else np.bincount(units)
+    settings = DescentSettings(Part.WHOLE, optimizer or Sgd(), share * len(sizes), clipping, noise_form)
+    descent = GradientDescent(model, settings, source)
+    order, starts = None if units is None else np.argsort(units, kind="stable"), np.cumsum(sizes) - sizes
 
     def step() -> None:
-        places = poisson_sample(len(examples), share, source.words)
-        descent.step(examples, work.targets, places, RATE)
+        sample = poisson_sample(len(sizes), share, source.words)
+        if order is None:
+            descent.step(examples, work.targets, sample, RATE)
+            return
+        groups = np.repeat(np.arange(len(sample)), sizes[sample])
+        first = np.cumsum(sizes[sample]) - sizes[sample]
+        places = order[starts[sample][groups] + np.arange(len(groups)) - first[groups]]
+        descent.step(examples, work.targets, places, RATE, groups)
 
     return step
+
+
+def draw_units(rows: int) -> Places:
+    """Made-up people, of `ROWS_PER_UNIT` rows on average, anywhere in the log: the log itself names none."""
+    drawn = np.random.default_rng(1).integers(0, max(1, int(rows / ROWS_PER_UNIT)), rows)
+    return np.unique(drawn, return_inverse=True)[1].astype(np.int64)
 
 
 def ready_batches(work: TrainingWorkload, batch: int) -> Iterator[tuple[NDArray[np.int64], Floats32]]:

@@ -28,7 +28,9 @@ from tacit_lab.bench.training_work import (
     CLIPPING,
     TrainingScale,
     TrainingWorkload,
+    draw_units,
     make_log,
+    our_step,
     ready_batches,
     repeat_log,
     worst_rise,
@@ -60,6 +62,7 @@ NAMES = {
         "fm_dense_vs_plain": (3.0, False),
         "fm_opacus_vs_dense": (35, True),
     },
+    "units": {"fm_users_vs_impressions": (1.5, False)},
     "adam": {"adam_private_vs_plain": (2.0, False)},
     "mlp": {"mlp_lazy_vs_torch": (1.2, False)},
     "growth-with-batch": {"growth_with_batch": (1.05, False)},
@@ -86,6 +89,22 @@ def test_each_part_measures_what_it_is_held_to(part: str, folder: Path) -> None:
         else:
             assert 0 < each.value < math.inf
             assert (each.bar, each.at_least) == NAMES[part].get(name, (None, each.at_least))
+
+
+def test_a_step_of_units_reads_whole_units(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, taken = TrainingWorkload.open(folder), []
+
+    def step(_: Any, __: Any, ___: Any, places: Any, rate: float, groups: Any) -> None:  # noqa: ARG001
+        taken.append((places, groups))
+
+    monkeypatch.setattr(GradientDescent, "step", step)
+    units = draw_units(len(work.examples))
+    our_step(work, FactorizationMachine(4), 300, clipping=CLIPPING, units=units)()
+    ((places, groups),) = taken
+    assert 150 < len(places) < 450  # 300 on average, with a standard deviation of 29
+    read, sizes = np.unique(units[places], return_counts=True)
+    np.testing.assert_array_equal(sizes, np.bincount(units)[read])  # all rows of each, once
+    np.testing.assert_array_equal(units[places], read[groups])  # the groups are they, rising
 
 
 def test_the_growth_tables_are_in_the_settings(folder: Path) -> None:
