@@ -104,7 +104,8 @@ def test_a_schema_says_what_may_price(role: Role) -> None:
         "campaign": {Role.PUBLIC, Role.ADVERTISER},
     }
     numeric = role not in IDS
-    column = Column("x", {role}, Kind.WHOLE if role is Role.TIME else Kind.REAL if numeric else Kind.CATEGORY)
+    whole = role in (Role.TIME, Role.DELAY)
+    column = Column("x", {role}, Kind.WHOLE if whole else Kind.REAL if numeric else Kind.CATEGORY)
     label = () if role is Role.LABEL else (Column("clicked", {Role.LABEL}, Kind.FLAG),)
     schema = LogSchema("log", (column, *label))
     for use, roles in fitting.items():

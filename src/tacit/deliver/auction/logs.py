@@ -35,7 +35,7 @@ MICROS = 1_000_000
 ROWS_PER_BLOCK = 2**17
 MOST_NAMED = 30  # columns in a message
 
-PRIVATE = frozenset({Role.SENSITIVE, Role.LABEL, Role.AUXILIARY, Role.USER})
+PRIVATE = frozenset({Role.SENSITIVE, Role.LABEL, Role.AUXILIARY, Role.DELAY, Role.USER})
 PRICED_BY = {
     "auction": Role.AUCTION,
     "bid": Role.PRICE,
