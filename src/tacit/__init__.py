@@ -13,7 +13,7 @@ store       durable state
 services    the parties that run; commands: what `tacit` does; pages: reports; kernels: the few C++ loops
 
 Each of these packages exports what people need: `from tacit.train import Examples`. The names here are those
-that most programs need: where randomness comes from, what is refused, epsilon from noise, noise from epsilon.
+that most programs need: private models of frames, epsilon from noise, noise from epsilon, what is refused.
 """
 
 from typing import TYPE_CHECKING
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tacit.memory_ledger import MemoryLedger
     from tacit.privacy.accounting.accountant import epsilon
     from tacit.privacy.calibration import noise_multiplier
+    from tacit.train.classifier import Classifier, Regressor, load
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -52,10 +53,11 @@ else:
             "memory_ledger": "MemoryLedger",
             "privacy.accounting.accountant": "epsilon",
             "privacy.calibration": "noise_multiplier",
+            "train.classifier": "Classifier Regressor load",
         },
     )
 
 __all__ = [
-    "BadInput", "BudgetExceeded", "Entropy", "MemoryLedger", "Simulation", "TacitError", "__version__",
-    "epsilon", "noise_multiplier",
+    "BadInput", "BudgetExceeded", "Classifier", "Entropy", "MemoryLedger", "Regressor", "Simulation",
+    "TacitError", "__version__", "epsilon", "load", "noise_multiplier",
 ]  # fmt: skip

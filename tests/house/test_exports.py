@@ -21,7 +21,7 @@ from tests.support.repository import ROOT
 
 LIBRARY = Path(tacit.__file__).parent
 CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.DOTALL | re.MULTILINE)
-HEAVY = ("numpy", "torch", "pyarrow", "scipy", "sqlalchemy", "starlette", "grpc")
+HEAVY = ("numpy", "torch", "pyarrow", "scipy", "sqlalchemy", "starlette", "grpc", "sklearn")
 
 
 def package_of(path: Path) -> str:

@@ -7,7 +7,8 @@ methods         READ FIRST: the ways to train, as values; each makes a plan
 plan            what a training will do and promise, from public quantities alone
 steps           trains as a plan says, step by step: `Run`
 recalibration   predictions corrected after DP-SGD, by one noisy statistic
-estimator       all of it in scikit-learn's manner
+classifier      private models of frames, as estimators of scikit-learn: frame_model, frame_examples, row_scorer
+estimator       the same for encoded examples
 config          a training as frozen values; config_file: the same from one TOML file
 models/         two towers each, with a truncated form; saving, ONNX
 labels/         how labels become noisy targets, once
@@ -23,11 +24,13 @@ from typing import TYPE_CHECKING
 from tacit.exports import front_door
 
 if TYPE_CHECKING:
+    from tacit.train.classifier import Classifier, Regressor
     from tacit.train.config_file import load_config
     from tacit.train.estimator import Estimator
     from tacit.train.evaluation.measures import Outcomes, auc, auc_value, calibration_ratio, log_loss
     from tacit.train.evaluation.report import Evaluation, evaluate
     from tacit.train.examples import Examples, Sizes
+    from tacit.train.frame_model import RolesGuessed, TuningSpends
     from tacit.train.job.payment import TrainingLedger, release_payment
     from tacit.train.job.planned_training import plan_training
     from tacit.train.job.run import run_training
@@ -51,11 +54,13 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "classifier": "Classifier Regressor",
             "config_file": "load_config",
             "estimator": "Estimator",
             "evaluation.measures": "Outcomes auc auc_value calibration_ratio log_loss",
             "evaluation.report": "Evaluation evaluate",
             "examples": "Examples Sizes",
+            "frame_model": "RolesGuessed TuningSpends",
             "job.payment": "TrainingLedger release_payment",
             "job.planned_training": "plan_training",
             "job.run": "run_training",
@@ -79,10 +84,11 @@ else:
     )
 
 __all__ = [
-    "Adam", "Bins", "Din", "DpSgd", "Estimator", "Evaluation", "Examples", "FactorizationMachine", "FlipEnds",
-    "FlipLabels", "FlipTowardsPrior", "Fnn", "Hybrid", "LabelDp", "LaplaceWithPrior", "Learning",
-    "LogisticRegression", "Mlp", "NoisyStatistic", "Outcomes", "Part", "Plain", "Plan", "PrivateLearning",
-    "ReportingWindows", "RmsProp", "Run", "SavedModel", "Sgd", "Sizes", "StatisticMethod", "TrainingLedger",
-    "TrainingOutcome", "Yogi", "auc", "auc_value", "best_bins", "calibration_ratio", "evaluate", "export_onnx",
-    "load", "load_config", "log_loss", "plan_training", "release_payment", "run_training", "save",
+    "Adam", "Bins", "Classifier", "Din", "DpSgd", "Estimator", "Evaluation", "Examples",
+    "FactorizationMachine", "FlipEnds", "FlipLabels", "FlipTowardsPrior", "Fnn", "Hybrid", "LabelDp",
+    "LaplaceWithPrior", "Learning", "LogisticRegression", "Mlp", "NoisyStatistic", "Outcomes", "Part",
+    "Plain", "Plan", "PrivateLearning", "Regressor", "ReportingWindows", "RmsProp", "RolesGuessed", "Run",
+    "SavedModel", "Sgd", "Sizes", "StatisticMethod", "TrainingLedger", "TrainingOutcome", "TuningSpends",
+    "Yogi", "auc", "auc_value", "best_bins", "calibration_ratio", "evaluate", "export_onnx", "load",
+    "load_config", "log_loss", "plan_training", "release_payment", "run_training", "save",
 ]  # fmt: skip

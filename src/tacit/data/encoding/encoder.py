@@ -91,6 +91,11 @@ class Encoder:
         }
         return EncodedRows(matrices[0], matrices[1], sequences)
 
+    def encode_column(self, column: Column, values: pa.Array) -> Ids:
+        """The ids of one column's values, in its side's table."""
+        tokens = column_fingerprints(column, values, self.utc_offset_hours)
+        return self.side(column).ids(column.vocabulary, tokens)
+
     def side(self, column: Column) -> Side:
         """The side that encodes a column.
 
@@ -148,8 +153,7 @@ class Encoder:
         columns = [column for column in self._of_side(role) if column.kind is not Kind.SEQUENCE]
         matrix = np.empty((rows.num_rows, len(columns)), dtype=np.int32)
         for index, column in enumerate(columns):
-            tokens = column_fingerprints(column, _source(rows, column), self.utc_offset_hours)
-            matrix[:, index] = self.side(column).ids(column.vocabulary, tokens)
+            matrix[:, index] = self.encode_column(column, _source(rows, column))
         return matrix
 
     def _sequence(self, rows: pa.RecordBatch, column: Column) -> tuple[NDArray[np.int64], Ids]:

@@ -1,0 +1,334 @@
+"""What a private model of frames does, whatever it predicts: roles, encoding, plan, training, saving.
+
+`Classifier` and `Regressor` (`tacit.train.classifier`) say what labels are and what a prediction is.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from tacit import expect
+from tacit.arrays import Floats32
+from tacit.data.frames import (
+    FrameRoles,
+    encode_rows,
+    has_names,
+    name_columns,
+    read_frame,
+)
+from tacit.data.logs.definition import load_log
+from tacit.data.splits import RowSet
+from tacit.entropy import Entropy, Simulation
+from tacit.errors import BadInput
+from tacit.privacy.ledger.requests import Request
+from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
+from tacit.privacy.statement import PrivacyStatement
+from tacit.privacy.units import Unit, UnitKind
+from tacit.schema.columns import LogSchema
+from tacit.train.examples import Examples
+from tacit.train.frame_examples import frame_encoder, frame_examples, read_rows
+from tacit.train.job.payment import TrainingLedger, release_payment
+from tacit.train.job.training_job import TrainingJob
+from tacit.train.methods import IMPRESSION, TrainingMethod
+from tacit.train.models.architectures import make_architecture
+from tacit.train.models.model import Architecture
+from tacit.train.models.saving import NO_PROMISE, SavedModel, save
+from tacit.train.plan import Plan
+from tacit.train.row_scorer import RowScorer
+from tacit.train.settings import Default, Speed
+from tacit.train.steps import DEFAULT_SPEED
+
+ESTIMATOR = "estimator"  # the key of a saved model's settings under which what is asked of a frame stands
+SEARCHES = frozenset({"_fit_and_score", "_fit_and_predict"})  # of sklearn.model_selection
+SIMULATED = "No privacy promised: the noise came from random_state, which makes it a simulation."
+
+
+class RolesGuessed(UserWarning):
+    """Roles of columns were guessed: says which, and how to confirm them."""
+
+
+class TuningSpends(UserWarning):
+    """Fits of a search or a cross-validation are releases, of which a statement counts one."""
+
+
+class PayingLedger(TrainingLedger, Protocol):
+    """A ledger that lets one release be made, once; `LedgerStore` is one."""
+
+    def once(self, *requests: Request) -> AbstractContextManager[Any]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """A trained model, and what its use needs: no row, no label, no source of randomness."""
+
+    saved: SavedModel
+    statement: PrivacyStatement | None
+    schema: LogSchema
+    sources: tuple[str, ...]  # the frame's columns that predictions read, in the frame's order
+    simulated: bool
+    defaults: tuple[Default, ...] = ()  # what was left to us, and why it was chosen so
+
+
+class FrameModel(BaseEstimator):  # type: ignore[misc]
+    """A private model of frames. `fit` plans, trains, and keeps the model with its statement."""
+
+    model: str | Architecture
+    method: str | TrainingMethod
+    public: Any
+    sensitive: Any
+    unit: str | Unit | None
+    categories: Any
+    schema: str | Path | LogSchema | None
+    bins: int | None
+    speed: Speed | None
+    random_state: int | None
+    _scorer: RowScorer | None = None
+
+    def fit(
+        self,
+        X: Any,  # noqa: N803 (scikit-learn's name)
+        y: Any = None,
+        *,
+        ledger: PayingLedger | None = None,
+        scope: str | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Train on a frame and the name of its label column, or on features and labels.
+
+        With a `ledger` (`tacit.open_ledger`) the fit is paid for before anything is drawn: from the line of
+        `scope`, the name of the data, under a `name` that no other release has.
+
+        Guarantee:  what `statement_` says, for this one fit: (epsilon, delta)-DP of the fitted model.
+        Neighbours: the private part of one unit (a row, or all rows with one value of the column `unit`)
+                    replaced: labels alone under label-dp and statistic, sensitive features and labels under
+                    dp-sgd and hybrid. Public columns and which rows exist stay.
+        Assumes:    no public column was made from labels; types of columns, the unit's column, and the classes
+                    or the range of values are public. Whatever else was fitted to the same rows is another
+                    release, and so is a score on them.
+        Source:     the methods `LabelDp`, `DpSgd`, `Hybrid` and `StatisticMethod` of `tacit.train`.
+        """
+        table, label, labels = read_rows(X, y)
+        schema = self._find_schema(table, label)
+        target = self._read_targets(labels)
+        encoder = frame_encoder(schema, table, self.bins)
+        examples = frame_examples(table, schema, encoder, target)
+        seed = None if self.random_state is None else expect.integer("random_state", self.random_state)
+        secret = (Entropy() if seed is None else Simulation(f"secret {seed}")).bytes(SECRET_BYTES)
+        shape, method = self._make_shape(), self._make_method(examples)
+        _warn_of_search()
+        plan = method.plan(examples, secret=secret, memory=_MEMORY)
+        plan.check(shape)
+        job = TrainingJob(plan, shape, secret, seed, self.speed or DEFAULT_SPEED)
+        with _paid(plan, ledger, scope, name, simulated=seed is not None):
+            model, self.calibration_ = job.train(None)
+        statement = plan.statement if seed is None else None
+        read = {column.source for column in encoder.columns}
+        sources = tuple(name for name in table.column_names if name in read)
+        record = {"kind": type(self).__name__, "sources": sources, "columns": _column_records(schema)}
+        saved = SavedModel(
+            model=model,
+            head=plan.head,
+            encoder=encoder,
+            statement=None if statement is None else statement.as_json(),
+            method=self.method if isinstance(self.method, str) else type(self.method).__name__,
+            settings={ESTIMATOR: record | self._own_record(), "simulated": seed is not None},
+            part=plan.part,
+        )
+        self._keep(FittedModel(saved, statement, schema, sources, seed is not None, plan.defaults))
+        if not has_names(X):
+            del self.feature_names_in_
+        return self
+
+    def explain(self) -> str:
+        """What is promised, to whom, and what is not, as a page that people can read."""
+        check_is_fitted(self, "fitted_")
+        words = SIMULATED if self.fitted_.simulated else NO_PROMISE
+        if self.statement_ is not None:
+            words = self.statement_.as_text("This model")
+        return f"{words}\n\nColumns of the {self.fitted_.schema}"
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model, its encoder and its statement into a folder that `tacit.load` reads."""
+        check_is_fitted(self, "fitted_")
+        save(folder, self.fitted_.saved, overwrite=overwrite)
+
+    def score_row(self, row: Mapping[str, Any]) -> float:
+        """What is expected of one row, a dictionary by column: for a server, in some tens of microseconds."""
+        if self._scorer is None:
+            check_is_fitted(self, "fitted_")
+            self._scorer = RowScorer(self.fitted_.saved)
+        return self._scorer.score(row)
+
+    def __getstate__(self) -> Any:
+        """Without the scorer, which remembers values that it met."""
+        state = super().__getstate__()
+        return {key: value for key, value in state.items() if key != "_scorer"}
+
+    def _keep(self, fitted: FittedModel) -> None:
+        self.fitted_, self.statement_ = fitted, fitted.statement
+        self.n_features_in_ = len(fitted.sources)
+        self.feature_names_in_ = np.array(fitted.sources, dtype=object)
+        self._scorer = None
+
+    def _expected_labels(self, X: Any) -> Floats32:  # noqa: N803
+        check_is_fitted(self, "fitted_")
+        saved = self.fitted_.saved
+        table = self._check_features(read_frame(X), named=has_names(X))
+        public, sensitive = encode_rows(saved.encoder, table)
+        rows = RowSet(slice(0, len(table)))
+        return saved.predict(
+            Examples(public, sensitive, saved.model.sizes, rows, encoder_digest=saved.encoder.digest)
+        )
+
+    def _check_features(self, table: pa.Table, *, named: bool) -> pa.Table:
+        """The columns that the model reads; others are refused, in scikit-learn's words."""
+        own, sources = type(self).__name__, [*self.fitted_.sources]
+        fitted_named = hasattr(self, "feature_names_in_")
+        if named != fitted_named:
+            have, had = ("has", "without") if named else ("does not have valid", "with")
+            warnings.warn(f"X {have} feature names, but {own} was fitted {had} feature names", stacklevel=5)
+        if not (named and fitted_named):
+            if table.num_columns != len(sources):
+                expected = f"{own} is expecting {len(sources)} features as input"
+                raise BadInput(f"X has {table.num_columns} features, but {expected}")
+            return table.rename_columns(sources)
+        known = {column.source for column in self.fitted_.schema.columns}
+        unseen = [name for name in table.column_names if name not in known]
+        missing = [name for name in sources if name not in table.column_names]
+        if unseen or missing:
+            words = "The feature names should match those that were passed during fit.\n"
+            if unseen:
+                words += "Feature names unseen at fit time:\n" + "".join(f"- {name}\n" for name in unseen[:5])
+            if missing:
+                words += "Feature names seen at fit time, yet now missing:\n"
+                words += "".join(f"- {name}\n" for name in missing[:5])
+            raise BadInput(words)
+        if table.column_names != sources and set(table.column_names) == set(sources):
+            raise BadInput(
+                "The feature names should match those that were passed during fit.\n"
+                "Feature names must be in the same order as they were in fit.\n"
+            )
+        return table
+
+    def _find_schema(self, table: pa.Table, label: str) -> LogSchema:
+        names = table.column_names
+        if self.schema is not None:
+            given = {"public": self.public, "sensitive": self.sensitive, "categories": self.categories}
+            beside = [key for key, value in given.items() if value is not None]
+            if beside:
+                raise BadInput(f"{beside[0]}: expected roles from the schema alone, got a list beside it")
+            return self.schema if isinstance(self.schema, LogSchema) else load_log(Path(self.schema)).schema
+        roles = FrameRoles(
+            name_columns("public", self.public, names),
+            name_columns("sensitive", self.sensitive, names),
+            self._unit_column,
+            name_columns("categories", self.categories, names) or (),
+        )
+        schema = roles.schema(table, label)
+        guessed = roles.guess(names, label, unit_said=self.unit is not None)
+        if guessed:
+            warnings.warn(guessed, RolesGuessed, stacklevel=3)
+        return schema
+
+    @property
+    def _unit_column(self) -> str | None:
+        named = isinstance(self.unit, str) and self.unit != str(UnitKind.IMPRESSION)
+        return self.unit if named else None  # type: ignore[return-value]
+
+    def _find_unit(self) -> Unit:
+        if not isinstance(self.unit, str | Unit | None):
+            raise BadInput(f"unit: expected a column's name, a Unit or None, got {self.unit!r}")
+        if isinstance(self.unit, Unit):
+            return self.unit
+        return IMPRESSION if self._unit_column is None else Unit(UnitKind.USER)
+
+    def _make_shape(self) -> Architecture:
+        return make_architecture(self.model, {}) if isinstance(self.model, str) else self.model
+
+    def _make_method(self, examples: Examples) -> TrainingMethod:
+        raise NotImplementedError
+
+    def _read_targets(self, labels: NDArray[Any]) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def _own_record(self) -> dict[str, Any]:
+        return {}
+
+
+@contextmanager
+def _paid(
+    plan: Plan, ledger: PayingLedger | None, scope: str | None, name: str | None, *, simulated: bool
+) -> Iterator[None]:
+    """A training within its payment: reserved before, made and spent afterwards."""
+    if ledger is None:
+        if scope is not None or name is not None:
+            raise BadInput("expected a ledger to pay from, got a scope or a name without one")
+        yield
+        return
+    if simulated or plan.charge is None:
+        raise BadInput("expected a private fit to pay for, got a simulation (random_state) or method plain")
+    if not scope or not name:
+        raise BadInput(
+            "expected a scope, the name of the data, and a name of the release, got a ledger without"
+        )
+    payment = release_payment(ledger, plan.charge, plan.examples, scope=scope, key=name, purpose="fit a model")
+    with ledger.once(*payment.requests):
+        yield
+
+
+class _Calibrations:
+    """Calibrations of this process: a search asks for the same one again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, float] = {}
+
+    def recall(self, question: str) -> float | None:
+        return self._known.get(question)
+
+    def keep(self, question: str, answer: float) -> None:
+        self._known[question] = answer
+
+
+_MEMORY = _Calibrations()
+
+
+def _column_records(schema: LogSchema) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.name,
+            "roles": sorted(each.roles),
+            "kind": str(each.kind),
+            "source": each.source,
+            "why": each.why,
+        }
+        for each in schema.columns
+    ]
+
+
+def _warn_of_search() -> None:
+    """Say, once in a process, that a search spends: its frames are above ours."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name in SEARCHES and frame.f_globals["__name__"].startswith(
+            "sklearn.model_selection"
+        ):
+            warnings.warn(
+                "each fit of a search or a cross-validation is a release of its own: on the same rows their "
+                "epsilons add up, and statement_ speaks of one fit alone. Tune on public or made-up rows",
+                TuningSpends,
+                stacklevel=3,
+            )
+            return
+        frame = frame.f_back  # type: ignore[assignment]

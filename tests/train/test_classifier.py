@@ -1,0 +1,321 @@
+"""`Classifier` and `Regressor`: estimators whose promise is stated and whose fits are paid for."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from tacit.errors import BadInput, BudgetExceeded, ReservationTaken
+from tacit.privacy.budget import Budget
+from tacit.privacy.ledger.lines import Amount, Line
+from tacit.privacy.units import Relation, Unit, UnitKind
+from tacit.store.ledger import LedgerStore
+from tacit.train.classifier import Classifier, Regressor, load
+from tacit.train.frame_model import RolesGuessed, TuningSpends
+from tacit.train.methods import LabelDp
+from tacit.train.models.architectures import Mlp
+from tacit.train.models.factorization_machine import FactorizationMachine
+
+# Public features and noisy labels: no accounting by PLD, and so the quickest to fit.
+QUICK: Any = {"method": "label-dp", "sensitive": []}
+
+
+@parametrize_with_checks([Classifier("logistic", **QUICK), Regressor("logistic", sensitive=[])])  # type: ignore[untyped-decorator]
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([Classifier()])  # type: ignore[untyped-decorator]
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_own_checks_at_the_defaults(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def visits() -> pd.DataFrame:
+    """Made up: two public columns, two sensitive ones, people with several rows each."""
+    rng = np.random.default_rng(7)
+    rows = 4000
+    frame = pd.DataFrame(
+        {
+            "site": rng.choice(list("abcdefgh"), rows),
+            "hour": rng.integers(0, 24, rows),
+            "age": rng.integers(18, 80, rows),
+            "spent": rng.lognormal(3, 1, rows),
+            "visitor": rng.integers(0, 2000, rows),
+        }
+    )
+    score = 2 * frame.site.isin(["a", "b"]) + 1.5 * (frame.age > 63) - 1.5
+    frame["clicked"] = np.where(rng.random(rows) < 1 / (1 + np.exp(-score)), "yes", "no")
+    return frame
+
+
+@pytest.fixture(scope="module")
+def clicks(visits: pd.DataFrame) -> pd.DataFrame:
+    """The same without the people."""
+    return visits.drop(columns="visitor")
+
+
+ROLES: Any = {"public": ["site", "hour"], "sensitive": ["age", "spent"]}
+
+
+@pytest.fixture(scope="module")
+def fitted(clicks: pd.DataFrame) -> Classifier:
+    return Classifier("logistic", epsilon=4, **ROLES).fit(clicks, "clicked")
+
+
+def test_a_frame_becomes_a_private_model(fitted: Classifier, clicks: pd.DataFrame) -> None:
+    chances = fitted.predict_proba(clicks)
+    assert list(fitted.classes_) == ["no", "yes"]
+    assert chances.shape == (len(clicks), 2)
+    np.testing.assert_allclose(chances.sum(axis=1), 1, atol=1e-6)
+    assert roc_auc_score(clicks.clicked == "yes", chances[:, 1]) > 0.7  # the truth has .76, half of it public
+    assert set(fitted.predict(clicks)) <= {"no", "yes"}
+    assert fitted.statement_ is not None
+    assert 3.9 < fitted.statement_.epsilon <= 4
+    assert fitted.statement_.delta == 1e-5
+    assert fitted.statement_.relation is Relation.REPLACE_ONE
+    assert "1e-05)-differentially private per impression" in fitted.explain()
+    assert "sensitive  age" in fitted.explain()
+
+
+@pytest.mark.parametrize("method", ["hybrid", "dp-sgd", "label-dp", "statistic", "plain"])
+def test_every_method_states_what_it_promises(visits: pd.DataFrame, method: str) -> None:
+    small = visits.head(600)
+    model = Classifier("logistic", method=method, epsilon=2, unit="visitor", **ROLES).fit(small, "clicked")
+    assert model.predict_proba(small).shape == (600, 2)
+    if method == "plain":
+        assert model.statement_ is None
+        assert model.explain().startswith("no privacy promised")
+        return
+    assert model.statement_ is not None
+    assert model.statement_.unit == Unit(UnitKind.USER)
+    assert model.statement_.epsilon <= 2 * (1 + 1e-12)
+    labels_alone = method in ("label-dp", "statistic")
+    assert (model.statement_.relation is Relation.REPLACE_LABEL) == labels_alone
+
+
+def test_labels_alone_are_private_and_sensitive_columns_are_not_read(clicks: pd.DataFrame) -> None:
+    model = Classifier("logistic", method="label-dp", random_state=1, **ROLES).fit(clicks, "clicked")
+    changed = clicks.assign(age=clicks.age + 30, spent=0.0)
+    np.testing.assert_array_equal(model.predict_proba(clicks), model.predict_proba(changed))
+
+
+def test_a_random_state_repeats_and_promises_nothing(clicks: pd.DataFrame) -> None:
+    model = Classifier("logistic", random_state=3, **ROLES, method="label-dp")
+    first, second = (clone(model).fit(clicks, "clicked") for _ in range(2))
+    np.testing.assert_array_equal(first.predict_proba(clicks), second.predict_proba(clicks))
+    assert first.statement_ is None
+    assert first.explain().startswith("No privacy promised: the noise came from random_state")
+
+
+def test_every_fit_draws_anew(clicks: pd.DataFrame) -> None:
+    model = Classifier("logistic", **ROLES, method="label-dp")
+    copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), clone(model), model]
+    chances = [each.fit(clicks, "clicked").predict_proba(clicks)[:, 1] for each in copies]
+    chances.append(copies[0].fit(clicks, "clicked").predict_proba(clicks)[:, 1])
+    assert all(not np.array_equal(one, other) for k, one in enumerate(chances) for other in chances[:k])
+
+
+def test_a_pickled_model_predicts_the_same_and_holds_no_rows(fitted: Classifier, clicks: pd.DataFrame) -> None:
+    row = {"site": "a-site-of-this-row-alone", "hour": 3, "age": 30, "spent": 1.5}
+    fitted.score_row(row)
+    sent = pickle.dumps(fitted)
+    assert b"a-site-of-this-row-alone" not in sent
+    back = pickle.loads(sent)
+    np.testing.assert_array_equal(back.predict_proba(clicks), fitted.predict_proba(clicks))
+    assert back.score_row(row) == fitted.score_row(row)
+
+
+@pytest.mark.parametrize("shape", ["fm", "logistic", Mlp(4, (8,), (8,))], ids=str)
+@pytest.mark.parametrize("method", ["label-dp", "plain", "statistic"])
+def test_a_row_scores_as_in_a_batch(clicks: pd.DataFrame, shape: Any, method: str) -> None:
+    if method == "statistic" and shape != "fm":
+        pytest.skip("a statistic has one model")
+    small = clicks.head(300)
+    model = Classifier(shape, method=method, random_state=0, **ROLES).fit(small, "clicked")
+    odd = pd.DataFrame(
+        {"site": [None, "new", "a"], "hour": [3, 99, 4], "age": [40, 0, -5], "spent": [np.nan, 0, 1e9]}
+    )
+    frame = pd.concat([odd, small[list(odd)].head(40)], ignore_index=True)
+    batch = model.predict_proba(frame)[:, 1]
+    for again in range(2):  # the second time from memory
+        rows = [model.score_row(row) for row in frame.astype(object).to_dict("records")]
+        np.testing.assert_allclose(rows, batch, rtol=2e-5, err_msg=f"round {again}")
+
+
+def test_a_row_without_a_column_is_refused_by_name(fitted: Classifier) -> None:
+    with pytest.raises(BadInput, match="expected a value of 'site', got a row without: did you mean 'sites'"):
+        fitted.score_row({"sites": "a", "hour": 1, "age": 2, "spent": 3})
+    with pytest.raises(BadInput, match="column age: expected whole numbers, got string"):
+        fitted.score_row({"site": "a", "hour": 1, "age": "old", "spent": 3})
+
+
+def test_a_saved_model_comes_back_whole(fitted: Classifier, clicks: pd.DataFrame, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    back = load(tmp_path / "model")
+    assert isinstance(back, Classifier)
+    np.testing.assert_array_equal(back.predict_proba(clicks), fitted.predict_proba(clicks))
+    assert list(back.classes_) == ["no", "yes"]
+    assert back.explain() == fitted.explain()
+    assert back.statement_ == fitted.statement_
+    with pytest.raises(BadInput, match="exists"):
+        fitted.save(tmp_path / "model")
+
+
+def test_pipelines_searches_and_cross_validation(clicks: pd.DataFrame) -> None:
+    model = Classifier("logistic", public=["site", "hour"], method="label-dp")
+    features, clicked = clicks[["site", "hour"]], clicks.clicked
+    with pytest.warns(TuningSpends, match="each fit of a search or a cross-validation is a release of its own"):
+        scores = cross_val_score(model, features, clicked, cv=3)
+    assert len(scores) == 3
+    with pytest.warns(TuningSpends):
+        search = GridSearchCV(model, {"epsilon": [0.5, 4]}, cv=2).fit(features, clicked)
+    assert search.best_estimator_.statement_.epsilon in (pytest.approx(0.5), pytest.approx(4))
+    pipeline = make_pipeline(FunctionTransformer(lambda frame: frame.assign(hour=frame.hour // 6)), model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TuningSpends)  # a single fit is no search
+        assert pipeline.fit(features, clicked).predict_proba(features).shape == (len(features), 2)
+
+
+def test_polars_and_pandas_fit_alike(clicks: pd.DataFrame) -> None:
+    models = [
+        Classifier("logistic", method="label-dp", random_state=5, **ROLES).fit(frame, "clicked")
+        for frame in (clicks, pl.from_pandas(clicks), pl.from_pandas(clicks).to_arrow())
+    ]
+    chances = [model.predict_proba(clicks) for model in models]
+    np.testing.assert_array_equal(chances[0], chances[1])
+    np.testing.assert_array_equal(chances[0], chances[2])
+
+
+def test_guessed_roles_are_said_aloud(visits: pd.DataFrame) -> None:
+    with pytest.warns(RolesGuessed, match="site, hour, age, spent, visitor: taken as sensitive") as warned:
+        Classifier("logistic", method="plain").fit(visits.head(50), "clicked")
+    assert "unit='visitor' would promise per person" in str(warned[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RolesGuessed)
+        Classifier("logistic", method="plain", unit="visitor", **ROLES).fit(visits.head(50), "clicked")
+
+
+def test_a_schema_file_gives_roles(visits: pd.DataFrame, tmp_path: Path) -> None:
+    place = tmp_path / "clicks.toml"
+    place.write_text(
+        'name = "clicks"\n[columns.site]\nrole = "public"\n[columns.age]\nrole = "sensitive"\nkind = "whole"\n'
+        '[columns.visitor]\nrole = "user"\n[columns.clicked]\nrole = "label"\nkind = "flag"\n'
+    )
+    unit = Unit(UnitKind.USER)
+    model = Classifier("logistic", method="label-dp", schema=place, unit=unit).fit(visits, "clicked")
+    assert model.statement_ is not None
+    assert model.statement_.unit == unit
+    assert list(model.feature_names_in_) == ["site", "age"]
+
+
+def test_a_fit_is_paid_for_once(clicks: pd.DataFrame, tmp_path: Path) -> None:
+    ledger = LedgerStore.open(tmp_path / "ledger.sqlite")
+    line = Line("shop", Unit(UnitKind.IMPRESSION), Relation.REPLACE_ONE)
+    ledger.grant(line, Budget.of(3, "1e-5"))
+    model = Classifier("logistic", epsilon=2, delta="1e-6", **ROLES)
+    small = clicks.head(500)
+    model.fit(small, "clicked", ledger=ledger, scope="shop", name="clicks/1")
+    account = ledger.account(line)
+    assert account is not None
+    assert model.statement_ is not None
+    assert account.spent == Amount.spending(model.statement_.budget)
+    before = model.predict_proba(small)
+    with pytest.raises(ReservationTaken):
+        model.fit(small, "clicked", ledger=ledger, scope="shop", name="clicks/1")
+    with pytest.raises(BudgetExceeded, match="asked"):
+        model.fit(small, "clicked", ledger=ledger, scope="shop", name="clicks/2")
+    np.testing.assert_array_equal(model.predict_proba(small), before)  # a refusal loses nothing
+    with pytest.raises(BadInput, match="expected a private fit to pay for, got a simulation"):
+        clone(model).set_params(random_state=1).fit(small, "clicked", ledger=ledger, scope="shop", name="a")
+    with pytest.raises(BadInput, match="expected a ledger to pay from, got a scope or a name"):
+        model.fit(small, "clicked", scope="shop")
+
+
+def test_values_within_a_range(clicks: pd.DataFrame) -> None:
+    rng = np.random.default_rng(3)
+    baskets = clicks.assign(items=rng.poisson(np.where(clicks.site.isin(["a", "b"]), 4, 1)))
+    for count in (False, True):
+        model = Regressor("logistic", low=0, high=8, count=count, epsilon=4, public=["site"], sensitive=["age"])
+        model.fit(baskets[["site", "age", "items"]], "items")
+        found = model.predict(pd.DataFrame({"site": ["a", "c"], "age": [1, 1]}))
+        np.testing.assert_allclose(found, [4, 1], atol=0.5)  # six standard errors of a flipped end
+        assert model.statement_ is not None
+        assert model.statement_.delta == 0
+
+
+def test_a_method_and_a_model_of_the_library(clicks: pd.DataFrame) -> None:
+    model = Classifier(FactorizationMachine(2), method=LabelDp(3), **ROLES).fit(clicks, "clicked")
+    assert model.statement_ is not None
+    assert model.statement_.epsilon == pytest.approx(3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "label", "said"),
+    [
+        ({}, "click", "y: expected a column of the frame, got 'click': did you mean 'clicked'?"),
+        ({"epsilon": "two"}, "clicked", "epsilon"),
+        ({"epsilon": -1}, "clicked", "expected epsilon"),
+        ({"delta": 2}, "clicked", "expected delta"),
+        (
+            {"method": "dpsgd"},
+            "clicked",
+            "method: expected hybrid, dp-sgd, label-dp, statistic, plain, got 'dpsgd'",
+        ),
+        ({"model": "tree"}, "clicked", "expected an architecture named fm"),
+        ({"unit": 3}, "clicked", "unit: expected a column's name, a Unit or None, got 3"),
+        ({"cap": 0}, "clicked", "expected cap"),
+        ({"bins": -4}, "clicked", "expected bins"),
+        ({"public": "sit"}, "clicked", "public: expected columns of the frame, got 'sit'"),
+        ({"public": [["site"]]}, "clicked", "public: expected a list of column names, got ['site'] in it"),
+        ({"sensitive": ["age", "age"]}, "clicked", "sensitive: expected each column once, got 'age' twice"),
+        ({"random_state": "a"}, "clicked", "expected random_state"),
+        ({"schema": "none.toml"}, "clicked", "public: expected roles from the schema alone"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(
+    clicks: pd.DataFrame, settings: dict[str, Any], label: str, said: str
+) -> None:
+    model = Classifier("logistic", **(ROLES | settings if "model" not in settings else ROLES))
+    model.set_params(**settings)
+    with pytest.raises(BadInput) as refusal:
+        model.fit(clicks.head(50), label)
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(NotFittedError):
+        model.predict(clicks)
+
+
+def test_labels_that_are_no_two_classes(clicks: pd.DataFrame) -> None:
+    model = Classifier("logistic", **ROLES)
+    with pytest.raises(BadInput, match="expected two classes in y, got one class: 'yes'"):
+        model.fit(clicks.head(20), ["yes"] * 20)
+    with pytest.raises(BadInput, match="expected two classes in y, got 3"):
+        model.fit(clicks.head(3), ["a", "b", "c"])
+    with pytest.raises(BadInput, match="expected a label in every row of y, got"):
+        model.fit(clicks.head(3), [1.0, np.nan, 0.0])
+
+
+def test_columns_of_another_kind_at_serving_time(fitted: Classifier, clicks: pd.DataFrame) -> None:
+    with pytest.raises(BadInput, match="column age: expected whole numbers, got"):
+        fitted.predict(clicks.assign(age="old"))
+    with pytest.raises(BadInput, match="- age"):
+        fitted.predict(clicks[["site", "hour", "spent"]])
