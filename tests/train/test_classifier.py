@@ -20,16 +20,21 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from tacit.cli import main
+from tacit.data.columns import Columns
 from tacit.errors import BadInput, BudgetExceeded, ReservationTaken
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Amount, Line
 from tacit.privacy.units import Relation, Unit, UnitKind
 from tacit.store.ledger import LedgerStore
 from tacit.train.classifier import Classifier, Regressor, load
+from tacit.train.examples import Examples
 from tacit.train.frame_model import RolesGuessed, TuningSpends
 from tacit.train.methods import LabelDp
+from tacit.train.models import saving
 from tacit.train.models.architectures import Mlp
 from tacit.train.models.factorization_machine import FactorizationMachine
+from tests.support.training_logs import LABELS, called_synthetic, prepared, written
 
 # Public features and noisy labels: no accounting by PLD, and so the quickest to fit.
 QUICK: Any = {"method": "label-dp", "sensitive": []}
@@ -123,7 +128,7 @@ def test_a_random_state_repeats_and_promises_nothing(clicks: pd.DataFrame) -> No
     first, second = (clone(model).fit(clicks, "clicked") for _ in range(2))
     np.testing.assert_array_equal(first.predict_proba(clicks), second.predict_proba(clicks))
     assert first.statement_ is None
-    assert first.explain().startswith("No privacy promised: the noise came from random_state")
+    assert first.explain().startswith("No privacy promised: the noise came from a seed")
 
 
 def test_every_fit_draws_anew(clicks: pd.DataFrame) -> None:
@@ -319,3 +324,19 @@ def test_columns_of_another_kind_at_serving_time(fitted: Classifier, clicks: pd.
         fitted.predict(clicks.assign(age="old"))
     with pytest.raises(BadInput, match="- age"):
         fitted.predict(clicks[["site", "hour", "spent"]])
+
+
+def test_a_model_of_tacit_train_is_loaded_too(tmp_path: Path) -> None:
+    log = called_synthetic(prepared(tmp_path))
+    plain = {"data": "log", "out": "model", "model": {"name": "fm", "dim": 2}, "labels": LABELS}
+    private = {"privacy": {"method": "label-dp", "epsilon": 2}, "run": {"simulated": 0}}
+    config = written(tmp_path / "train.toml", plain | private)
+    assert main(["train", str(config), "--json"]) == 0
+    model = load(tmp_path / "model")
+    assert isinstance(model, Classifier)
+    rows = pd.read_csv(tmp_path / "shop.csv")
+    expected = saving.load(tmp_path / "model").predict(Examples.of(Columns.open(log)))
+    np.testing.assert_allclose(model.predict_proba(rows[["site", "age"]])[:, 1], expected, rtol=1e-6)
+    assert list(model.classes_) == [0, 1]
+    assert model.statement_ is None
+    assert model.explain().startswith("No privacy promised: the noise came from")

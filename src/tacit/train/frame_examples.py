@@ -26,7 +26,7 @@ from tacit.train.models.saving import encoded_sizes
 
 LABEL = "label"
 UNIT_ROLES = (Role.USER, Role.PUBLISHER, Role.ADVERTISER)
-FEWEST_BINS, MOST_BINS, BINS_PER_VALUE = 2**12, 2**17, 16
+FEWEST_BINS, MOST_BINS, BINS_PER_VALUE = 2**12, 2**16, 16
 """Hashed table rows of a side. How many rows a frame has is public under the replace relations."""
 MOST_SENSITIVE_VALUES = 2**12  # that are expected of a category
 MOST_VALUES = {Kind.FLAG: 3, Kind.HOUR: 25, Kind.WEEKDAY: 8}

@@ -52,7 +52,7 @@ from tacit.train.steps import DEFAULT_SPEED
 
 ESTIMATOR = "estimator"  # the key of a saved model's settings under which what is asked of a frame stands
 SEARCHES = frozenset({"_fit_and_score", "_fit_and_predict"})  # of sklearn.model_selection
-SIMULATED = "No privacy promised: the noise came from random_state, which makes it a simulation."
+SIMULATED = "No privacy promised: the noise came from a seed (random_state), which makes it a simulation."
 
 
 class RolesGuessed(UserWarning):
