@@ -8,7 +8,6 @@ schema of a log of them. Kinds of sensitive columns follow from their types alon
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,36 +86,6 @@ def has_names(frame: Any) -> bool:
     return hasattr(frame, "__arrow_c_stream__")
 
 
-def read_labels(labels: Any, rows: int) -> NDArray[Any]:
-    """One label for each row, as a flat array; missing ones are refused."""
-    if labels is None:
-        raise BadInput("requires y to be passed, but the target y is None: expected labels or a column's name")
-    if hasattr(labels, "to_numpy") and not isinstance(labels, np.ndarray):
-        labels = labels.to_numpy()
-    found: NDArray[Any] = np.asarray(labels)
-    if found.ndim == 2 and found.shape[1] == 1:
-        from sklearn.exceptions import DataConversionWarning  # the package takes a second to load
-
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
-            "(n_samples,)", DataConversionWarning, stacklevel=4,
-        )  # fmt: skip
-        found = found.ravel()
-    if found.ndim != 1:
-        raise BadInput(f"expected y as a flat array of labels, got shape {found.shape}")
-    if len(found) != rows:
-        raise BadInput(
-            f"expected one label for each row, got inconsistent numbers of samples: {rows} and {len(found)}"
-        )
-    missing = np.array([each is None or each != each for each in found]) if found.dtype == object else (
-        ~np.isfinite(found) if found.dtype.kind == "f" else np.zeros(len(found), bool)
-    )  # fmt: skip
-    if missing.any():
-        came = "NaN or infinity" if found.dtype.kind == "f" else "None or NaN"
-        raise BadInput(f"expected a label in every row of y, got {came} in row {int(np.argmax(missing))}")
-    return found
-
-
 @dataclass(frozen=True)
 class FrameRoles:
     """Which columns of a frame are public, which are protected, and which one names the privacy unit.
@@ -182,7 +151,8 @@ class FrameRoles:
                 Column(f"{name} weekday", {role}, Kind.WEEKDAY, source=name),
             ]
         chosen = self._kind(name, kind)
-        if chosen is Kind.WHOLE and role is Role.PUBLIC and count_values(values) <= FEW_VALUES:
+        whole = pa.types.is_integer(kind) and chosen is Kind.REAL
+        if whole and role is Role.PUBLIC and count_values(values) <= FEW_VALUES:
             chosen = Kind.CATEGORY  # an hour, a slot: a value of its own each; anybody may count public values
         return [Column(name, {role}, chosen)]
 
@@ -193,10 +163,9 @@ class FrameRoles:
             return Kind.CATEGORY
         if pa.types.is_boolean(kind):
             return Kind.FLAG
-        if pa.types.is_integer(kind):
-            return Kind.CATEGORY if NAMES_THINGS.search(name) else Kind.WHOLE
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            return Kind.REAL
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            # Whole numbers too: a single missing value, or a fraction, makes fractions of all of them.
+            return Kind.CATEGORY if NAMES_THINGS.search(name) else Kind.REAL
         raise BadInput(f"column {name}: expected texts, numbers, flags or times, got {kind}")
 
     def _check(self, names: Sequence[str], label: str) -> None:
@@ -304,15 +273,19 @@ def _typed(name: str, meant: Kind, array: pa.Array) -> pa.Array:
 
 
 def _category(array: pa.Array) -> pa.Array:
-    """Texts as bytes, numbers as their digits: 17, 17.0 and "17" are one value."""
+    """Texts as bytes, numbers as their digits: 17, 17.0 and "17" are one value.
+
+    Each value by itself: were one row's value to decide how others are spelled, it would change their features.
+    """
     kind = array.type
     if pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and not pa.types.is_uint64(kind)):
         return array.cast(pa.int64())
     if pa.types.is_floating(kind):
-        array = pc.if_else(pc.is_nan(array), None, array)
-        if pc.all(pc.equal(pc.floor(array), array)).as_py() is not False:
-            return array.cast(pa.int64())
-    if not any(is_bytes(kind) for is_bytes in BYTES):
+        array = pc.if_else(pc.is_nan(array), None, array.cast(pa.float64()))
+        whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(pc.abs(array), 2.0**53))
+        digits = pc.if_else(whole, array, None).cast(pa.int64()).cast(pa.string())
+        array = pc.if_else(pc.fill_null(whole, False), digits, array.cast(pa.string()))
+    elif not any(is_bytes(kind) for is_bytes in BYTES):
         array = array.cast(pa.string())
     return array.cast(pa.binary())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tacit.data.encoding.fingerprints import (
     missing_fingerprint,
 )
 from tacit.data.encoding.vocabulary import Hashing, Side, Vocabulary
-from tacit.data.frames import encode_rows, key_column, read_frame, read_labels, typed_rows
+from tacit.data.frames import encode_rows, key_column, read_frame, typed_rows
 from tacit.data.splits import RowSet
 from tacit.errors import BadInput
 from tacit.schema.columns import Kind, LogSchema, Role
@@ -49,6 +50,36 @@ def read_rows(X: Any, y: Any) -> tuple[pa.Table, str, NDArray[Any]]:  # noqa: N8
         return table, y, read_labels(table.column(y).to_numpy(), len(table))
     label = LABEL if LABEL not in table.column_names else f"{LABEL} (y)"
     return table, label, read_labels(y, len(table))
+
+
+def read_labels(labels: Any, rows: int) -> NDArray[Any]:
+    """One label for each row, as a flat array; missing ones are refused."""
+    if labels is None:
+        raise BadInput("requires y to be passed, but the target y is None: expected labels or a column's name")
+    if hasattr(labels, "to_numpy") and not isinstance(labels, np.ndarray):
+        labels = labels.to_numpy()
+    found: NDArray[Any] = np.asarray(labels)
+    if found.ndim == 2 and found.shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning  # the package takes a second to load
+
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
+            "(n_samples,)", DataConversionWarning, stacklevel=4,
+        )  # fmt: skip
+        found = found.ravel()
+    if found.ndim != 1:
+        raise BadInput(f"expected y as a flat array of labels, got shape {found.shape}")
+    if len(found) != rows:
+        raise BadInput(
+            f"expected one label for each row, got inconsistent numbers of samples: {rows} and {len(found)}"
+        )
+    missing = np.array([each is None or each != each for each in found]) if found.dtype == object else (
+        ~np.isfinite(found) if found.dtype.kind == "f" else np.zeros(len(found), bool)
+    )  # fmt: skip
+    if missing.any():
+        came = "NaN or infinity" if found.dtype.kind == "f" else "None or NaN"
+        raise BadInput(f"expected a label in every row of y, got {came} in row {int(np.argmax(missing))}")
+    return found
 
 
 def frame_encoder(schema: LogSchema, table: pa.Table, bins: int | None) -> Encoder:
