@@ -340,3 +340,26 @@ def test_a_model_of_tacit_train_is_loaded_too(tmp_path: Path) -> None:
     assert list(model.classes_) == [0, 1]
     assert model.statement_ is None
     assert model.explain().startswith("No privacy promised: the noise came from")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"method": "label-dp", "epsilon": 2}, "(2, 0)-differentially private per impression"),
+        ({"method": "label-dp", "epsilon": 2, "random_state": 0}, "Simulated, not private. The noise of this"),
+        ({"method": "plain"}, "No privacy is promised."),
+        ({"method": "plain", "random_state": 0}, "Simulated, not private. This training has no noise at all"),
+    ],
+)
+def test_tacit_explain_says_of_a_saved_frame_model_what_it_promises(
+    clicks: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any, said: str
+) -> None:
+    model = Classifier("logistic", **ROLES, **settings).fit(clicks.head(400), "clicked")
+    model.save(tmp_path / "model")
+    assert main(["explain", str(tmp_path / "model")]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert said in page
+    assert ("differentially private" in page) == (model.statement_ is not None)
+    back = load(tmp_path / "model")
+    assert back.explain() == model.explain()
+    assert (back.statement_ is None) == (model.statement_ is None)

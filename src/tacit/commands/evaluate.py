@@ -308,7 +308,7 @@ def _bins(outcomes: Outcomes, predicted: Any) -> Any:
 
 def _notes(args: argparse.Namespace, saved: SavedModel, examples: Examples) -> list[str]:
     notes = []
-    if saved.settings.get("simulated") is not None:
+    if saved.simulated:
         noise = "the model's noise was simulated" if saved.settings.get("as_if") else "the model is a study"
         notes.append(f"{noise}: it is not private")
     if args.part in (saved.settings.get("part"), "everything"):

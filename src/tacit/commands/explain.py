@@ -102,7 +102,7 @@ def _model(place: Path) -> tuple[dict[str, Any], list[str]]:
     saved = load(place)
     sizes, settings = saved.model.sizes, saved.settings
     with refuse_bad_record(place / MANIFEST, "a model"):
-        simulated = settings.get("simulated") is not None
+        simulated = saved.simulated
         warning = None if simulated else delta_warning(saved.statement, settings.get("units"))
         examples, log = settings.get("examples"), settings.get("log")
         learned = f", trained on {examples:,} examples of {log}" if examples else ""

@@ -218,9 +218,7 @@ def load(folder: str | Path) -> Classifier | Regressor:
             schema = LogSchema("frame", tuple(Column(**each) for each in record["columns"]))
             sources, classes = tuple(map(str, record["sources"])), record.get("classes", [])
         statement = None if saved.statement is None else PrivacyStatement.from_json(saved.statement)
-        seed = saved.settings.get("simulated")  # of `tacit train` the seed itself, which may be 0
-        simulated = seed is not None and seed is not False
-    estimator._keep(FittedModel(saved, statement, schema, sources, simulated))
+    estimator._keep(FittedModel(saved, statement, schema, sources))
     if isinstance(estimator, Classifier):
         estimator.classes_ = np.array(classes)
     return estimator

@@ -37,7 +37,7 @@ from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Unit, UnitKind
 from tacit.schema.columns import LogSchema
-from tacit.train.examples import Examples
+from tacit.train.examples import Examples, count_units
 from tacit.train.frame_examples import frame_encoder, frame_examples, read_rows
 from tacit.train.job.payment import TrainingLedger, release_payment
 from tacit.train.job.training_job import TrainingJob
@@ -77,7 +77,6 @@ class FittedModel:
     statement: PrivacyStatement | None
     schema: LogSchema
     sources: tuple[str, ...]  # the frame's columns that predictions read, in the frame's order
-    simulated: bool
     defaults: tuple[Default, ...] = ()  # what was left to us, and why it was chosen so
 
 
@@ -142,11 +141,21 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
             head=plan.head,
             encoder=encoder,
             statement=None if statement is None else statement.as_json(),
-            method=self.method if isinstance(self.method, str) else type(self.method).__name__,
-            settings={ESTIMATOR: record | self._own_record(), "simulated": seed is not None},
+            method=self._method_name + (" (simulated, not private)" if seed is not None else ""),
+            settings={
+                ESTIMATOR: record | self._own_record(),
+                "log": "a frame",
+                "examples": len(examples),
+                "units": None if plan.statement is None else count_units(examples, plan.statement.unit),
+                "steps": plan.steps,
+                "calibrated": None if self.calibration_ is None else self.calibration_.as_json(),
+                "simulated": seed,
+                "as_if": None if seed is None or plan.statement is None else plan.statement.as_json(),
+                "ledger": None if name is None else {"keys": [name], "scope": scope},
+            },
             part=plan.part,
         )
-        self._keep(FittedModel(saved, statement, schema, sources, seed is not None, plan.defaults))
+        self._keep(FittedModel(saved, statement, schema, sources, plan.defaults))
         if not has_names(X):
             del self.feature_names_in_
         return self
@@ -154,7 +163,7 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
     def explain(self) -> str:
         """What is promised, to whom, and what is not, as a page that people can read."""
         check_is_fitted(self, "fitted_")
-        words = SIMULATED if self.fitted_.simulated else NO_PROMISE
+        words = SIMULATED if self.fitted_.saved.simulated else NO_PROMISE
         if self.statement_ is not None:
             words = self.statement_.as_text("This model")
         return f"{words}\n\nColumns of the {self.fitted_.schema}"
@@ -241,6 +250,10 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
         if guessed:
             warnings.warn(guessed, RolesGuessed, stacklevel=3)
         return schema
+
+    @property
+    def _method_name(self) -> str:
+        return self.method if isinstance(self.method, str) else type(self.method).__name__
 
     @property
     def _unit_column(self) -> str | None:

@@ -57,6 +57,11 @@ class SavedModel:
         if sizes != self.model.sizes:
             raise BadInput(f"expected an encoder of {self.model.sizes}, got one of {sizes}")
 
+    @property
+    def simulated(self) -> bool:
+        """Whether its noise came from a seed: then nothing is promised, whatever the method."""
+        return self.settings.get("simulated") is not None
+
     def predict(self, examples: Examples) -> Floats32:
         """Predictions for examples that the same encoder made."""
         if examples.encoder_digest != self.encoder.digest:
