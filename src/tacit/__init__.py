@@ -3,6 +3,7 @@
 pipeline    READ FIRST: one simulated day, end to end, a line per stage
 gather      counts over people's devices, through a proxy and a server of which neither sees a device's counts
 train       click and conversion models under differential privacy
+torch       one's own torch module under DP-SGD
 cleanroom   conversion models across two organisations
 deliver     a few candidates from the server, a private choice on the device
 bill        exact charges from public prices
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         schema,
         services,
         store,
+        torch,
         train,
     )
     from tacit.entropy import Entropy, Simulation

@@ -20,7 +20,7 @@ LIBRARY, LAB = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
 GROUND = frozenset({"errors", "expect", "config", "files", "progress", "arrays"})
 MATHS = GROUND | {"schema", "privacy", "kernels", "entropy", "memory_ledger"}
 STAGES = frozenset({"data", "gather", "train", "cleanroom", "deliver", "bill"})
-WHOLE = MATHS | STAGES | {"pipeline", "town", "store"}
+WHOLE = MATHS | STAGES | {"torch", "pipeline", "town", "store"}
 LAB_ROOMS = frozenset({"studies", "bench"})
 MAY_IMPORT = {
     "errors": frozenset({"privacy"}),  # for type hints only; held by a test below
@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "data": MATHS,
     "gather": MATHS,
     "train": MATHS | {"data"},
+    "torch": MATHS | {"train"},
     "cleanroom": MATHS | {"data", "train"},
     "deliver": MATHS,
     "bill": MATHS,
@@ -55,7 +56,7 @@ MAY_IMPORT = {
 
 # What only some rooms may import.
 RESERVED = {
-    "torch": {"train", "cleanroom", "bench"},
+    "torch": {"train", "torch", "cleanroom", "bench"},
     "sqlalchemy": {"store"},
     "sqlite3": {"store"},
     "psycopg": {"store"},

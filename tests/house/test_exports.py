@@ -162,7 +162,7 @@ for door, name in %r:
     except ModuleNotFoundError:
         print(door, name)
 """
-NEEDS_AN_EXTRA = ("tacit.cleanroom.model.", "tacit.cleanroom.platform.", "tacit.services.")
+NEEDS_AN_EXTRA = ("tacit.cleanroom.model.", "tacit.cleanroom.platform.", "tacit.services.", "tacit.torch.")
 
 
 def test_a_base_install_has_all_names_but_those_of_models_and_services() -> None:

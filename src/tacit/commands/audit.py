@@ -31,6 +31,7 @@ CATALOGUES = (
     "tacit.train.labels.audit",
     "tacit.train.statistic.audit",
     "tacit.train.audit",
+    "tacit.torch.audit",
     "tacit.gather.audit",
     "tacit.cleanroom.audit",
 )

@@ -135,12 +135,32 @@ def mlp(scale: TrainingScale, folder: Path) -> list[Measurement]:
     ]
 
 
+def torch_module(name: str, scale: TrainingScale, folder: Path) -> list[Measurement]:
+    """One's own torch module, by `tacit.torch` and by those that it stands beside."""
+    if not _is_installed("torch"):
+        return [_not_measured(f"torch_{name}_vs_plain", "torch")]
+    from tacit_lab.bench.training_torch import TorchWork, memory_beside_plain
+
+    work = TorchWork(name, scale, folder)
+    seconds = take_turns(work.contestants(opacus=_is_installed("opacus")), scale.rounds)
+    settings = _settings(f"own {name}: {work.described}", seconds)
+    compare = partial(_ratio, seconds, settings)
+    memory_part, grown = memory_beside_plain(name, scale, folder)
+    return [
+        compare(f"torch_{name}_vs_plain", "ours", "torch", bar=1.3),
+        compare(f"opacus_vs_torch_{name}", "opacus", "ours", bar=2.0, at_least=True),
+        Measurement(f"torch_{name}_memory", memory_part, "x", 1.0, False, f"{work.described}; {grown}"),
+    ]
+
+
 Part = Callable[[TrainingScale, Path], list[Measurement]]
 PROCESS_PARTS: dict[str, Part] = {
     "fm": fm,
     "units": units,
     "adam": adam,
     "mlp": mlp,
+    "torch-mlp": partial(torch_module, "mlp"),
+    "torch-transformer": partial(torch_module, "transformer"),
     "growth-with-batch": growth_with_batch,
     "growth-with-log": growth_with_log,
     "labels": label_phase,

@@ -56,6 +56,10 @@ class TrainingScale:
     batch: int = 16384
     mlp_batch: int = 4096
     mlp_width: int = 598
+    items: int = 50_000
+    sequence: int = 32
+    transformer_dim: int = 128
+    transformer_batch: int = 256
     batches: tuple[int, ...] = (1024, 4096, 16384, 65536)
     logs: tuple[int, ...] = (100_000, 400_000, 1_000_000, 4_000_000)
     rounds: int = 15

@@ -1,0 +1,147 @@
+"""What can be trained: which modules and optimizers are taken, and why others are refused, each in one line
+that names it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from tacit.errors import BadInput
+from tacit.torch.layers import MakePass, rule_for
+
+FUNCTIONAL = 'per_example="functional"'
+INSTEAD: dict[type[nn.Module], str] = {
+    nn.MultiheadAttention: "its maps are not layers; use nn.Linear and scaled_dot_product_attention",
+    nn.RNNBase: "its gradients are not book-kept",
+    nn.RNNCellBase: "its gradients are not book-kept",
+}
+"""What is known not to work and what to use, before the general advice."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedLayer:
+    """A layer with trained parameters, by its path in the module; `rule` is None where none is needed."""
+
+    path: str
+    layer: nn.Module
+    rule: MakePass | None
+    trained: frozenset[str]
+
+    def named(self, parameter: str) -> str:
+        return f"{self.path}.{parameter}" if self.path else parameter
+
+
+def admit_module(module: nn.Module, *, functional: bool = False) -> list[TrainedLayer]:
+    """The layers to be trained; BadInput where an example's gradient would not be known.
+
+    `functional` takes any layer that treats examples one by one, and any parameter that is used in any way.
+    """
+    if not isinstance(module, nn.Module):
+        raise BadInput(f"expected a torch module, got {type(module).__name__}")
+    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel) or hasattr(
+        module, "_orig_mod"
+    ):
+        raise BadInput(
+            f"expected a plain module in one process, got {type(module).__name__}: hand over the module inside"
+        )
+    owners: dict[int, str] = {}
+    found = []
+    for path, layer in module.named_modules():
+        _refuse_mixing(path, layer)
+        trained = {
+            name: each for name, each in layer._parameters.items() if each is not None and each.requires_grad
+        }
+        for name, parameter in trained.items():
+            full = f"{path}.{name}" if path else name
+            _refuse_parameter(full, parameter)
+            if id(parameter) in owners and not functional:
+                raise BadInput(
+                    f"{full}: expected a parameter of its own, got {owners[id(parameter)]} again: gradients of "
+                    f"tied "
+                    f"weights have a common norm; untie them, or say {FUNCTIONAL}"
+                )
+            owners.setdefault(id(parameter), full)
+        if not trained:
+            continue
+        rule = None if functional else rule_for(layer)
+        if rule is None and not functional:
+            raise BadInput(_unsupported(path, layer, sorted(trained)))
+        if not functional:
+            _refuse_options(path, layer)
+        found.append(TrainedLayer(path, layer, rule, frozenset(trained)))
+    if not found:
+        raise BadInput("expected a module with parameters to train, got none that requires gradients")
+    return found
+
+
+def _unsupported(path: str, layer: nn.Module, names: list[str]) -> str:
+    where, kind = path or "the module itself", type(layer).__name__
+    advice = next((words for known, words in INSTEAD.items() if isinstance(layer, known)), "")
+    parts = [part for part in (advice, f"freeze it, or say {FUNCTIONAL}") if part]
+    return (
+        f"{where}: expected trained parameters in Linear, Embedding, EmbeddingBag, Conv1d, Conv2d, LayerNorm, "
+        f"RMSNorm "
+        f"or GroupNorm, got {', '.join(names)} of {kind}: {'; '.join(parts)}"
+    )
+
+
+def _refuse_mixing(path: str, layer: nn.Module) -> None:
+    """Layers whose output for one example depends on the others of its batch, or that remember them."""
+    kind = type(layer).__name__
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        raise BadInput(
+            f"{path}: expected layers that treat each example by itself, got {kind}, which mixes a batch and "
+            f"keeps "
+            "its averages: use GroupNorm or LayerNorm"
+        )
+    if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
+        raise BadInput(
+            f"{path}: expected track_running_stats=False, got True: it keeps averages of examples that nothing "
+            f"hides"
+        )
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+        raise BadInput(
+            f"{path}: expected max_norm=None, got {layer.max_norm:g}: rows that are read would be changed "
+            f"without noise"
+        )
+
+
+def _refuse_options(path: str, layer: nn.Module) -> None:
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+        if layer.scale_grad_by_freq:
+            raise BadInput(
+                f"{path}: expected scale_grad_by_freq=False, got True: it weighs examples by one another"
+            )
+        if layer.sparse:
+            raise BadInput(f"{path}: expected sparse=False, got True: noise is added to every row, read or not")
+    if isinstance(layer, nn.EmbeddingBag) and layer.mode == "max":
+        raise BadInput(f"{path}: expected mode 'sum' or 'mean', got 'max'; or say {FUNCTIONAL}")
+
+
+def _refuse_parameter(name: str, parameter: nn.Parameter) -> None:
+    if isinstance(parameter, nn.UninitializedParameter):
+        raise BadInput(f"{name}: expected a parameter with a shape, got a lazy one: run the module once before")
+    if parameter.dtype not in (torch.float32, torch.float64):
+        raise BadInput(f"{name}: expected float32 or float64, got {parameter.dtype}")
+    if parameter.device.type != "cpu":
+        raise BadInput(f"{name}: expected a parameter on the CPU, got {parameter.device}")
+
+
+def admit_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.Parameter]) -> None:
+    """BadInput unless this moves exactly the trained parameters, by the gradients that it finds in them."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise BadInput(f"expected a torch optimizer, got {type(optimizer).__name__}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise BadInput(
+            "expected an optimizer that takes one gradient per step, got LBFGS, which asks for several"
+        )
+    moved = {id(each) for group in optimizer.param_groups for each in group["params"] if each.requires_grad}
+    for name, parameter in parameters.items():
+        if id(parameter) not in moved:
+            raise BadInput(
+                f"{name}: expected an optimizer with every trained parameter, got one without: freeze it"
+            )
+    if moved - {id(each) for each in parameters.values()}:
+        raise BadInput("expected an optimizer of the module's parameters alone, got one with others")

@@ -1,0 +1,169 @@
+"""What a training of one's own module will do and promise, and how it is paid for: from public numbers
+alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any, Protocol
+
+from tacit import expect
+from tacit.errors import BadInput
+from tacit.privacy import calibration
+from tacit.privacy.accounting import accountant
+from tacit.privacy.budget import Budget, format_rounded_up
+from tacit.privacy.ledger.guarantee import Guarantee
+from tacit.privacy.ledger.lines import Line
+from tacit.privacy.ledger.rules import Reservation
+from tacit.privacy.releases import SubsampledGaussian
+from tacit.privacy.statement import PrivacyStatement
+from tacit.privacy.units import Relation, Unit, UnitKind
+
+SIMULATED = "anything at all: this was a simulation, and whoever knows its seed can take the noise away"
+
+
+@dataclass(frozen=True)
+class ModulePlan:
+    """DP-SGD by numbers that everybody may know: Poisson samples of `batch` of `records` on average.
+
+    Guarantee:  (epsilon, delta)-DP for the weights after every step, all steps together, as `statement` says.
+    Neighbours: `relation`, for one record of the dataset; it is one `unit`.
+    Assumes:    `records`, and what follows from it, is public; see `run.PrivateRun` for what is asked of a
+                module.
+    Source:     Abadi et al. 2016 (arXiv 1607.00133), algorithm 1; accounted for by `privacy.accounting`.
+    """
+
+    records: int
+    batch: int
+    steps: int
+    clip_norm: float
+    noise_multiplier: float
+    delta: float
+    unit: Unit
+    relation: Relation
+    asked: float | None = None  # the epsilon that noise was chosen for
+
+    @classmethod
+    def of(
+        cls,
+        records: int,
+        batch: int,
+        epochs: float,
+        *,
+        clip_norm: float,
+        epsilon: float | None,
+        noise_multiplier: float | None,
+        delta: float,
+        unit: Unit | UnitKind | str,
+        relation: Relation | str,
+    ) -> ModulePlan:
+        """From a target epsilon, or from noise in units of the clip norm."""
+        if (epsilon is None) == (noise_multiplier is None):
+            both = "both" if epsilon is not None else "neither"
+            raise BadInput(f"expected either epsilon or noise_multiplier, got {both}")
+        clip_norm = float(expect.positive("max_grad_norm", clip_norm))
+        delta = float(expect.probability("delta", delta))
+        steps = max(1, math.ceil(expect.positive("epochs", epochs) * records / batch))
+        unit = unit if isinstance(unit, Unit) else Unit(UnitKind(unit))
+        relation, share = Relation(relation), min(1.0, batch / records)
+        if epsilon is not None:
+            noise_multiplier = calibration.noise_multiplier(
+                epsilon=epsilon, delta=delta, relation=relation, sampling_probability=share, steps=steps
+            )
+            epsilon = float(epsilon)
+        assert noise_multiplier is not None
+        noise = SubsampledGaussian(noise_multiplier, share, steps).noise_multiplier
+        return cls(records, batch, steps, clip_norm, noise, delta, unit, relation, epsilon)
+
+    @property
+    def sampling_probability(self) -> float:
+        return min(1.0, self.batch / self.records)
+
+    @property
+    def release(self) -> SubsampledGaussian:
+        return self.release_after(self.steps)
+
+    def release_after(self, steps: int) -> SubsampledGaussian:
+        return SubsampledGaussian(self.noise_multiplier, self.sampling_probability, steps)
+
+    def epsilon_after(self, steps: int) -> float:
+        """What that many steps tell, at the plan's delta."""
+        if steps == 0:
+            return 0.0
+        return _accounted(self.release_after(steps), self.delta, self.relation)
+
+    def statement(self, *, simulated: bool = False) -> PrivacyStatement:
+        return PrivacyStatement.of(
+            [self.release],
+            unit=self.unit,
+            relation=self.relation,
+            delta=self.delta,
+            also_not_protected=[SIMULATED] if simulated else [],
+        )
+
+    def cost(self) -> Guarantee:
+        """What a ledger is asked for: the epsilon that was aimed for, which is the same on every machine."""
+        charge = self.statement().guarantee(sensitive_features=True)
+        if self.asked is None or charge.budget.epsilon > Fraction(self.asked):
+            return charge
+        budget = Budget.of(expect.exact("epsilon", self.asked), charge.budget.delta)
+        return Guarantee(budget, charge.unit, charge.relation, charge.sensitive_features)
+
+    def as_json(self) -> dict[str, Any]:
+        """All that decides what is released, to be compared when a run goes on."""
+        return {
+            "records": self.records, "batch": self.batch, "steps": self.steps, "clip_norm": self.clip_norm,
+            "noise_multiplier": self.noise_multiplier, "delta": self.delta, "unit": str(self.unit),
+            "relation": str(self.relation),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        epsilon, delta = format_rounded_up(self.epsilon_after(self.steps)), format_rounded_up(self.delta, 3)
+        return (
+            f"DP-SGD: {self.steps} steps over Poisson samples of {self.batch:,} of {self.records:,} records on "
+            f"average\n"
+            f"  clipped to norms of {self.clip_norm:g}, noise multiplier {self.noise_multiplier:.4g}\n"
+            f"  ({epsilon}, {delta})-DP per {self.unit}, {self.relation} neighbours"
+        )
+
+
+@cache
+def _accounted(release: SubsampledGaussian, delta: float, relation: Relation) -> float:
+    return accountant.epsilon(release, delta=delta, relation=relation)
+
+
+class RunLedger(Protocol):
+    """A ledger that pays for a run: `tacit.store`'s, or `tacit.MemoryLedger` for trials."""
+
+    def reserve(self, key: str, line: Line, cost: Guarantee | Budget, purpose: str) -> Reservation: ...
+    def claim(self, key: str, attempt: str, *, after: Collection[str] = ()) -> Reservation: ...
+    def make(self, key: str, attempt: str, release: str) -> Reservation: ...
+    def commit(self, key: str, attempt: str | None = None) -> Reservation: ...
+
+
+@dataclass(frozen=True, eq=False)
+class RunPayment:
+    """The cost of one run on one line: reserved before the first step, made and spent after the last.
+
+    Of the copies of a run one goes on: whoever does takes the reservation up by a new token in exchange for the
+    one that was kept with the weights (`claim`), and a copy presents one that is exchanged already.
+    """
+
+    ledger: RunLedger
+    key: str
+    line: Line
+
+    def reserve(self, plan: ModulePlan, run: str) -> None:
+        """Set aside for this run alone: what another one reserved under the same name is refused."""
+        self.ledger.reserve(self.key, self.line, plan.cost(), f"train a torch module by DP-SGD, run {run}")
+
+    def claim(self, token: str, after: Collection[str] = ()) -> None:
+        self.ledger.claim(self.key, token, after=after)
+
+    def spend(self, token: str, release: str) -> None:
+        """These weights, by their digest, and no others leave."""
+        self.ledger.make(self.key, token, release)
+        self.ledger.commit(self.key, token)
