@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression
     from tacit.train.models.model import Part
     from tacit.train.models.onnx_export import export_onnx
-    from tacit.train.models.saving import SavedModel, load, save
+    from tacit.train.models.saving import SavedModel
     from tacit.train.plan import Plan
     from tacit.train.settings import Learning, PrivateLearning
     from tacit.train.sgd.optimizers import Adam, RmsProp, Sgd, Yogi
@@ -74,7 +74,7 @@ else:
             "models.factorization_machine": "FactorizationMachine LogisticRegression",
             "models.model": "Part",
             "models.onnx_export": "export_onnx",
-            "models.saving": "SavedModel load save",
+            "models.saving": "SavedModel",
             "plan": "Plan",
             "settings": "Learning PrivateLearning",
             "sgd.optimizers": "Adam RmsProp Sgd Yogi",
@@ -89,6 +89,6 @@ __all__ = [
     "LaplaceWithPrior", "Learning", "LogisticRegression", "Mlp", "NoisyStatistic", "Outcomes", "Part",
     "Plain", "Plan", "PrivateLearning", "Regressor", "ReportingWindows", "RmsProp", "RolesGuessed", "Run",
     "SavedModel", "Sgd", "Sizes", "StatisticMethod", "TrainingLedger", "TrainingOutcome", "TuningSpends",
-    "Yogi", "auc", "auc_value", "best_bins", "calibration_ratio", "evaluate", "export_onnx", "load",
-    "load_config", "log_loss", "plan_training", "release_payment", "run_training", "save",
+    "Yogi", "auc", "auc_value", "best_bins", "calibration_ratio", "evaluate", "export_onnx",
+    "load_config", "log_loss", "plan_training", "release_payment", "run_training",
 ]  # fmt: skip
