@@ -14,7 +14,8 @@ store       durable state
 services    the parties that run; commands: what `tacit` does; pages: reports; kernels: the few C++ loops
 
 Each of these packages exports what people need: `from tacit.train import Examples`. The names here are those
-that most programs need: private models of frames, epsilon from noise, noise from epsilon, what is refused.
+that most programs need: private models of frames, epsilon from noise, noise from epsilon, a private choice,
+a ledger to pay from, what is refused.
 """
 
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         torch,
         train,
     )
+    from tacit.deliver.device.choice import choose
     from tacit.entropy import Entropy, Simulation
     from tacit.errors import BadInput, BudgetExceeded, TacitError
     from tacit.memory_ledger import MemoryLedger
@@ -50,6 +52,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "deliver.device.choice": "choose",
             "entropy": "Entropy Simulation",
             "errors": "BadInput BudgetExceeded TacitError",
             "memory_ledger": "MemoryLedger",
@@ -61,5 +64,5 @@ else:
 
 __all__ = [
     "BadInput", "BudgetExceeded", "Classifier", "Entropy", "MemoryLedger", "Regressor", "Simulation",
-    "TacitError", "__version__", "epsilon", "load", "noise_multiplier",
+    "TacitError", "__version__", "choose", "epsilon", "load", "noise_multiplier",
 ]  # fmt: skip

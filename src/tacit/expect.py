@@ -120,11 +120,16 @@ class Choice(StrEnum):
         for each in cls:
             if each == value:
                 return each
-        raise BadInput(f"expected {name} to be one of {', '.join(cls)}, got {value!r}")
+        raise cls._refusal(name, value)
 
     @classmethod
     def _missing_(cls, value: object) -> None:
-        raise BadInput(f"expected {cls.__name__} to be one of {', '.join(cls)}, got {value!r}")
+        raise cls._refusal(cls.__name__, value)
+
+    @classmethod
+    def _refusal(cls, name: str, value: object) -> BadInput:
+        hint = nearest(value, [*cls]) if isinstance(value, str) else ""
+        return BadInput(f"expected {name} to be one of {', '.join(cls)}, got {value!r}{hint}")
 
 
 def without_passwords(text: str) -> str:

@@ -73,7 +73,7 @@ def test_joint_with_flipped_labels() -> None:
 
 def test_groups_need_more_noise() -> None:
     asked = {"epsilon": 3, "delta": 1e-6, "relation": ADD, "sampling_probability": 0.05, "steps": 20}
-    alone, together = (noise_multiplier(**asked, group=k) for k in (1, 3))  # type: ignore[arg-type]
+    alone, together = (noise_multiplier(**asked, unit="user", records=k) for k in (1, 3))  # type: ignore[arg-type]
     assert together > alone * 1.3
     release = Grouped(SubsampledGaussian(together, 0.05, 20), 3)
     assert epsilon(release, delta=1e-6, relation=ADD) <= 3
@@ -83,7 +83,14 @@ def test_what_is_released_beside_is_grouped_too() -> None:
     """A statistic that one record moves by 1 is moved by 4 in a unit of four."""
     beside = GaussianStatistic(5.0, 1.0, ADD)
     noise = noise_multiplier(
-        epsilon=4, delta=1e-6, relation=ADD, sampling_probability=0.01, steps=100, beside=[beside], group=4
+        epsilon=4,
+        delta=1e-6,
+        relation=ADD,
+        sampling_probability=0.01,
+        steps=100,
+        beside=[beside],
+        unit="user",
+        records=4,
     )
     release = Grouped(Composed((SubsampledGaussian(noise, 0.01, 100), beside)), 4)
     assert epsilon(release, delta=1e-6, relation=ADD) <= 4

@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         if noise is None:
             noise = calibration.noise_multiplier(
                 epsilon=args.epsilon, delta=delta, relation=relation, sampling_probability=sampling_probability,
-                steps=steps, beside=beside, group=group, memory=memory,
+                steps=steps, beside=beside, unit=args.unit, records=group, memory=memory,
             )  # fmt: skip
         release = Grouped(Composed((SubsampledGaussian(noise, sampling_probability, steps), *beside)), group)
         epsilon = calibration.epsilon(release, delta=delta, relation=relation, memory=memory)

@@ -15,7 +15,7 @@ from tacit import expect
 from tacit.errors import BadInput, NoFiniteGuarantee
 from tacit.privacy.accounting import accountant
 from tacit.privacy.releases import Composed, Grouped, Release, SubsampledGaussian
-from tacit.privacy.units import Relation
+from tacit.privacy.units import Relation, Unit, UnitKind
 
 CLOSE = 2e-3  # how far below the asked epsilon an answer may stay, relative
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
@@ -42,23 +42,31 @@ def noise_multiplier(
     *,
     epsilon: expect.Number,
     delta: expect.Number,
-    relation: Relation,
-    sampling_probability: float,
-    steps: int,
+    relation: Relation | str = Relation.REPLACE_ONE,
+    sampling_probability: float = 1,
+    steps: int = 1,
+    unit: Unit | str = UnitKind.IMPRESSION,
+    records: int | None = None,
     beside: Sequence[Release] = (),
-    group: int = 1,
     memory: CalibrationMemory | None = None,
 ) -> float:
     """The noise multiplier (standard deviation over clip norm) that makes DP-SGD (epsilon, delta)-DP, jointly
-    with what is released `beside` it.
+    with what is released `beside` it. A unit of several records needs `records`, as in `epsilon`.
+
+    >>> from tacit import noise_multiplier
+    >>> noise_multiplier(epsilon=2, delta=1e-6, sampling_probability=0.01, steps=1000)
+    1.43852
 
     Guarantee:  with the returned noise, (epsilon, delta)-DP for everything together; within .2% of the least
                 such noise's epsilon.
-    Neighbours: `relation`, for units of at most `group` records, in what is released beside it too.
+    Neighbours: `relation`, for units of at most `records` records, in what is released beside it too.
     Assumes:    Poisson sampling with fresh randomness in every step, a norm bound per record, and a secret
                 realised batch size (see `releases.SubsampledGaussian`).
     Source:     `accounting.accountant`.
     """
+
+    relation, group = Relation.named("relation", relation), Unit.of(unit).records(records)
+    SubsampledGaussian(1.0, sampling_probability, steps)  # refused before anything is computed
 
     def release_with(noise: float) -> Release:
         together = Composed((SubsampledGaussian(noise, sampling_probability, steps), *beside))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -28,7 +27,7 @@ from tacit.privacy.releases import (
     SubsampledGaussian,
     leaves,
 )
-from tacit.privacy.units import Relation, Unit, UnitKind, Window
+from tacit.privacy.units import Relation, Unit, UnitKind
 
 PER_RECORD = (FlippedLabels, SubsampledGaussian, LocalChoice, ShuffledChoice)
 """Kinds that speak of one record, unless they are grouped. What a device chooses by is all that it holds: for
@@ -117,19 +116,11 @@ class PrivacyStatement:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> PrivacyStatement:
         """The statement that `as_json` stored, such as the one beside a saved model."""
-        found = re.fullmatch(r"(\S+)(?: per (\d+) (days?|s))?(?: at (.+))?", record["unit"])
-        if found is None:
-            raise BadInput(f"expected a statement's unit, got {record['unit']!r}")
-        kind, count, measure, ad_tech = found.groups()
-        window = None
-        if count is not None:
-            seconds = int(count) if measure == "s" else Window.days(int(count)).seconds
-            window = Window(seconds, origin=record.get("window_origin") or 0)
         for name in ("mechanisms", "not_protected"):
             if not all(isinstance(words, str) for words in record[name]):
                 raise BadInput(f"expected {name} of a statement as texts, got others")
         return cls(
-            unit=Unit(UnitKind(kind), window, ad_tech),
+            unit=Unit.of(record["unit"], origin=record.get("window_origin") or 0),
             relation=Relation(record["relation"]),
             epsilon=record["epsilon"],
             delta=record["delta"],

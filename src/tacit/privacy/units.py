@@ -7,7 +7,9 @@ and how they share its epsilon.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Self
 
 from tacit import expect
 from tacit.errors import BadInput
@@ -92,7 +94,7 @@ class Window:
 
     def index(self, time: int) -> int:
         """The window that a second lies in."""
-        return (time - self.origin) // self.seconds
+        return (expect.integer("time", time) - self.origin) // self.seconds
 
     def bounds(self, index: int) -> tuple[int, int]:
         """First second of window `index`, and the first second after it."""
@@ -118,8 +120,44 @@ class Unit:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", UnitKind(self.kind))
-        if self.ad_tech is not None and not self.ad_tech.strip():
-            raise BadInput("expected ad_tech to be a name or None, got an empty string")
+        if not isinstance(self.window, Window | None):
+            raise BadInput(f"expected window to be a Window or None, got {self.window!r}")
+        if self.ad_tech is not None and (not isinstance(self.ad_tech, str) or not self.ad_tech.strip()):
+            raise BadInput(f"expected ad_tech to be a name or None, got {self.ad_tech!r}")
+
+    @classmethod
+    def of(cls, words: Unit | UnitKind | str, *, origin: int = 0) -> Self:
+        """The unit that these words name, as it is printed; windows are counted from second `origin` on.
+
+        >>> Unit.of("user per 7 days") == Unit(UnitKind.USER, Window.days(7))
+        True
+        """
+        if isinstance(words, cls):
+            return words
+        spelled = words if isinstance(words, str) else ""
+        found = re.fullmatch(r"(\S+)(?: per (\d+) (days?|s))?(?: at (.+))?", spelled)
+        if found is None:
+            kinds = ", ".join(UnitKind)
+            raise BadInput(f"expected unit to be one of {kinds}, perhaps 'per 7 days', got {words!r}")
+        kind, count, measure, ad_tech = found.groups()
+        window = None
+        if count is not None:
+            seconds = int(count) if measure == "s" else Window.days(int(count)).seconds
+            window = Window(seconds, origin)
+        return cls(UnitKind.named("unit", kind), window, ad_tech)
+
+    def records(self, most: int | None) -> int:
+        """How many records one unit has at most, which somebody must say of all units but an impression."""
+        if self.kind is UnitKind.IMPRESSION:
+            if most not in (None, 1):
+                raise BadInput(f"expected records=1 for an impression, which is one record, got {most!r}")
+            return 1
+        if most is None:
+            raise BadInput(
+                f"expected records, how many records one {self.kind} has at most (1 where all of them are "
+                "clipped together), got None"
+            )
+        return expect.whole("records", most, at_least=1)
 
     def __str__(self) -> str:
         window = f" per {self.window}" if self.window else ""

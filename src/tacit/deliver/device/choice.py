@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet
-from tacit.deliver.protocol.forecasts import ScorePrior, forecast_gains
+from tacit.deliver.protocol.forecasts import ScorePrior, Spread, forecast_gains
 from tacit.deliver.protocol.menu import NOTHING, Menu
 from tacit.deliver.protocol.plans import ChoicePlan, Planner
+from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.randomness import Source, WordSource
 from tacit.schema.impressions import Impressions
@@ -215,6 +217,75 @@ def choose_privately(
     rank = int(choice.choose(known, source.words)[0])
     ad = None if menu.ads[rank] == NOTHING else menu.ads[rank]
     return ReportedChoice(ad, choice.epsilon_spent, paid, reports[rank])
+
+
+def choose(
+    public: ArrayLike,
+    private: ArrayLike,
+    epsilon: float = 2,
+    *,
+    random_state: int | None = None,
+    source: Source | None = None,
+) -> Any:
+    """Choose one ad by private scores: its index. Of rows of scores, one ad each: an array of indices.
+
+    `public` scores are what everybody may know of each ad, such as bid x rate (at least 0, in any order);
+    `private` ones are the device's own, on the same scale. How is planned from the public scores alone, for
+    little that only the device knows (`Spread()`); where nothing can be won, the public best is chosen and
+    nothing is spent. Noise is cryptographic; `random_state` makes it a simulation, which promises nothing, and
+    so does a `source` that is one.
+
+    Guarantee:  the index is pure epsilon-DP: whatever it is, other private scores would have led to it at least
+                e^-epsilon times as likely. Each row is a choice of its own.
+    Neighbours: any two vectors of private scores of one request.
+    Assumes:    public scores are public, and made of nothing private; so are epsilon and the ads' order. Each
+                call is another choice: those about one person add up. Nobody sees how long it took.
+    Source:     `ChoicePlan`, `TopChoice`.
+
+    >>> choose([3.0, 2.5, 0.3], [1.0, 4.0, 0.1], epsilon=3) in (0, 1)
+    True
+    """
+    if isinstance(epsilon, str):
+        raise BadInput(f"expected epsilon to be a number, got the text {epsilon!r}")
+    expect.positive("epsilon", epsilon)
+    known, own = _request_scores("public", public), _request_scores("private", private)
+    if known.shape != own.shape:
+        raise BadInput(f"expected private scores of the public ones' shape {known.shape}, got {own.shape}")
+    if known.min() < 0:
+        raise BadInput("expected public scores >= 0, got a smaller one")
+    if random_state is not None:
+        if source is not None:
+            raise BadInput("expected a random_state or a source, got both")
+        source = Simulation(f"choose {expect.integer('random_state', random_state)}")
+    words = (source or Entropy()).words
+    rows, scores = np.atleast_2d(known), np.atleast_2d(own)
+    order = np.argsort(-rows, axis=1, kind="stable")  # of equal ones the first: the order is public
+    ranked, private_ranked = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
+    alike, request = np.unique(ranked, axis=0, return_inverse=True)
+    rank = np.empty(len(rows), np.int64)
+    for each, public_scores in enumerate(alike):  # one plan for all requests with these public scores
+        some = request.reshape(-1) == each
+        rank[some] = _LITTLE_KNOWN.plan(public_scores, epsilon).choose(private_ranked[some], words)
+    chosen = np.take_along_axis(order, rank[:, None], 1)[:, 0]
+    return int(chosen[0]) if known.ndim == 1 else chosen
+
+
+_LITTLE_KNOWN = Planner(Spread())
+
+
+def _request_scores(name: str, scores: ArrayLike) -> Floats:
+    """Scores of one request (candidates,) or of several (requests, candidates), finite, at least one."""
+    try:
+        given = np.asarray(scores)
+    except ValueError:
+        raise BadInput(f"expected as many {name} scores for each request, got several lengths") from None
+    if given.dtype.kind not in "fiu" or given.ndim not in (1, 2) or not given.size:
+        kind = f"{given.dtype} of shape {given.shape}"
+        raise BadInput(f"expected {name} scores, numbers of one request or in rows, got {kind}")
+    doubles = given.astype(np.float64)
+    if not np.isfinite(doubles).all():
+        raise BadInput(f"expected finite {name} scores, got one that is NaN or infinite")
+    return doubles
 
 
 def planner_for(menu: Menu, planner: Planner) -> Planner:

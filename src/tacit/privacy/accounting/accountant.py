@@ -19,8 +19,8 @@ from tacit.privacy.accounting.loss_distributions import LARGEST_LOSS, GridTooFin
 from tacit.privacy.accounting.renyi import ORDERS
 from tacit.privacy.accounting.rules import RULES, loss_terms, readable_leaves
 from tacit.privacy.budget import rounded_up
-from tacit.privacy.releases import Release
-from tacit.privacy.units import Relation
+from tacit.privacy.releases import Grouped, Release, SubsampledGaussian
+from tacit.privacy.units import Relation, Unit, UnitKind
 
 LEAST_DELTA = 1e-200
 FIRST_GRID = 1e-3
@@ -32,13 +32,27 @@ MOST_BINS = 2**21
 
 
 def epsilon(
-    release: Release, *, delta: expect.Number, relation: Relation, first_grid: float = FIRST_GRID
+    release: Release | None = None,
+    *,
+    delta: expect.Number,
+    relation: Relation | str = Relation.REPLACE_ONE,
+    noise_multiplier: float | None = None,
+    sampling_probability: float = 1,
+    steps: int = 1,
+    unit: Unit | str = UnitKind.IMPRESSION,
+    records: int | None = None,
+    first_grid: float = FIRST_GRID,
 ) -> float:
-    """The least epsilon, rounded up, at which the release is (epsilon, delta)-DP.
+    """The least epsilon, rounded up, at which a release, or a schedule of noisy sums, is (epsilon, delta)-DP.
+
+    A schedule is `steps` sums over Poisson samples of the records (DP-SGD), each with Gaussian noise of
+    `noise_multiplier` clip norms. A unit of several records, such as "user", needs `records`: how many of them
+    one unit has at most, or 1 where a unit's records are clipped together.
 
     Guarantee:  never below the true epsilon; mostly within .1% of it. Very sparse samples over very many steps
                 come out looser, on the safe side.
-    Neighbours: `relation`, for the unit that the release speaks of.
+    Neighbours: `relation`, for the unit that the release speaks of; for units of at most `records` records, by
+                group privacy, where they are stated.
     Assumes:    what each release says of itself. Grid rounding is pessimistic; tails, wrap-around and FFT
                 rounding are bounded and added to delta.
     Source:     Sommer, Meiser, Mohammadi 2019; Koskela, Jälkö, Honkela 2020; each pair: see
@@ -48,11 +62,25 @@ def epsilon(
     >>> step = SubsampledGaussian(noise_multiplier=1.1, sampling_probability=0.01, steps=1000)
     >>> f"{epsilon(step, delta=1e-5, relation=Relation.ADD_REMOVE):.2f}"
     '1.52'
+    >>> f"{epsilon(noise_multiplier=1.1, sampling_probability=0.01, steps=1000, delta=1e-5):.2f}"
+    '2.48'
     """
+    if (release is None) == (noise_multiplier is None):
+        raise BadInput("expected a release or the noise_multiplier of a schedule, got both or neither")
+    if release is None:
+        assert noise_multiplier is not None
+        release = SubsampledGaussian(noise_multiplier, sampling_probability, steps)
+    elif (sampling_probability, steps) != (1, 1):
+        raise BadInput(
+            "expected sampling_probability and steps beside noise_multiplier, got them with a release"
+        )
+    size = Unit.of(unit).records(records)
+    if size > 1:
+        release = Grouped(release, size)
     chance = float(expect.probability("delta", delta))
     if chance < LEAST_DELTA:
         raise BadInput(f"expected delta >= {LEAST_DELTA:g}, got {delta!r}")
-    relation = Relation(relation)
+    relation = Relation.named("relation", relation)
     parts = readable_leaves(release, relation)
     grid, best, cut = first_grid, math.inf, math.log(GIVEN_UP * chance)
     while True:
@@ -100,7 +128,7 @@ def delta(release: Release, *, epsilon: expect.Number, relation: Relation) -> fl
     """
     # Delta falls as epsilon grows, so looking no further than where e^epsilon is still a number is a bound too.
     threshold = float(min(expect.at_least_zero("epsilon", epsilon), Fraction(LARGEST_LOSS)))
-    relation = Relation(relation)
+    relation = Relation.named("relation", relation)
     parts = readable_leaves(release, relation)
     grid, best = FIRST_GRID, math.inf
     while True:
@@ -124,7 +152,7 @@ def pure_epsilon(release: Release, *, relation: Relation) -> float:
     Source:     basic composition: Dwork, Roth 2014, theorem 3.16.
     """
     total = Fraction(0)
-    for leaf in readable_leaves(release, Relation(relation)):
+    for leaf in readable_leaves(release, Relation.named("relation", relation)):
         rule = RULES[type(leaf.release)]
         if rule.pure is None:
             raise NoFiniteGuarantee(
@@ -147,7 +175,7 @@ def rdp_epsilon(release: Release, *, delta: expect.Number, relation: Relation) -
     Assumes:    what each release says of itself.
     Source:     Mironov 2017 (arXiv 1702.07476); conversion: Canonne, Kamath, Steinke 2020 (arXiv 2004.00010).
     """
-    relation = Relation(relation)
+    relation = Relation.named("relation", relation)
     leaves = readable_leaves(release, relation)
     chance = float(expect.probability("delta", delta))
     total = np.zeros(len(ORDERS))

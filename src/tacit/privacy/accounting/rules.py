@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from tacit.arrays import Floats
-from tacit.errors import NoFiniteGuarantee, RelationMismatch, UnknownRelease
+from tacit.errors import BadInput, NoFiniteGuarantee, RelationMismatch, UnknownRelease
 from tacit.privacy.accounting import dominating_pairs, renyi
 from tacit.privacy.accounting.dominating_pairs import LossPair, LossQuery
 from tacit.privacy.accounting.loss_distributions import LARGEST_LOSS
@@ -130,6 +130,8 @@ RULES: dict[type[Release], Rule] = {
 
 def readable_leaves(release: Release, relation: Relation) -> list[Leaf]:
     """What the release is made of, if every part of it can be read under the relation; raises otherwise."""
+    if not isinstance(release, Release):
+        raise BadInput(f"expected release to be a Release, got {release!r}")
     parts = list(leaves(release))
     for leaf in parts:
         _check(leaf, relation)
