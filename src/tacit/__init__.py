@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tacit.memory_ledger import MemoryLedger
     from tacit.privacy.accounting.accountant import epsilon
     from tacit.privacy.calibration import noise_multiplier
+    from tacit.store.ledger import open_ledger
     from tacit.train.classifier import Classifier, Regressor, load
 else:
     __getattr__, __dir__ = front_door(
@@ -58,11 +59,12 @@ else:
             "memory_ledger": "MemoryLedger",
             "privacy.accounting.accountant": "epsilon",
             "privacy.calibration": "noise_multiplier",
+            "store.ledger": "open_ledger",
             "train.classifier": "Classifier Regressor load",
         },
     )
 
 __all__ = [
     "BadInput", "BudgetExceeded", "Classifier", "Entropy", "MemoryLedger", "Regressor", "Simulation",
-    "TacitError", "__version__", "choose", "epsilon", "load", "noise_multiplier",
+    "TacitError", "__version__", "choose", "epsilon", "load", "noise_multiplier", "open_ledger",
 ]  # fmt: skip

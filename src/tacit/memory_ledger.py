@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
+from tacit.entropy import draw_token
 from tacit.privacy.budget import Budget
+from tacit.privacy.ledger.book import Attempt, LedgerBook
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Amount, Line, Series
 from tacit.privacy.ledger.requests import Request
 from tacit.privacy.ledger.rules import Account, Change, Ledger, Reservation
 
 
-class MemoryLedger:
+class MemoryLedger(LedgerBook):
     """What a party pays from, by the rules of the durable ledger: `privacy.ledger.rules` decide.
 
     A `PartyLedger` of gathering, a `RoomLedger` of the clean room and a `TrainingLedger`: what one call decides
@@ -24,7 +27,23 @@ class MemoryLedger:
         self.now = Ledger()
         self._lock = threading.Lock()
 
-    def grant(self, line: Line, limit: Budget) -> Account:
+    def __repr__(self) -> str:
+        return f"MemoryLedger(lines={len(self.now.accounts)}, reservations={len(self.now.reservations)})"
+
+    def overview(self) -> Ledger:
+        """All lines with their totals."""
+        return self.now
+
+    @contextmanager
+    def once(self, *requests: Request) -> Iterator[Attempt]:
+        """Make one release, and never again: reserved before the block, made and spent once it has ended."""
+        attempt = Attempt(self, [request.key for request in requests], draw_token())
+        deciding = [*(each.decision(new=True) for each in requests), *map(attempt.claiming, attempt.keys)]
+        self._decide([each.decide for each in deciding])
+        yield attempt
+        attempt.commit()
+
+    def _grant(self, line: Line, limit: Budget) -> Account:
         with self._lock:
             self.now = self.now.apply(self.now.grant(line, Amount.limit(limit)))
             return self.now.accounts[line]

@@ -17,7 +17,7 @@ LIBRARY, LAB = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
 
 # Who may import whom, by room, from the ground up. A room may always import itself. `studies` and `bench` are
 # the rooms of `tacit_lab`, which the library never imports, except for the commands that run them.
-GROUND = frozenset({"errors", "expect", "config", "files", "progress", "arrays"})
+GROUND = frozenset({"errors", "expect", "config", "files", "progress", "arrays", "notebook"})
 MATHS = GROUND | {"schema", "privacy", "kernels", "entropy", "memory_ledger"}
 STAGES = frozenset({"data", "gather", "train", "cleanroom", "deliver", "bill"})
 WHOLE = MATHS | STAGES | {"torch", "pipeline", "town", "store"}
@@ -29,13 +29,14 @@ MAY_IMPORT = {
     "files": frozenset({"errors", "expect"}),
     "progress": frozenset(),
     "arrays": frozenset(),
+    "notebook": frozenset(),
     "threads": frozenset(),
     "exports": frozenset(),
     "kernels": frozenset({"errors", "arrays"}),
     "entropy": GROUND | {"kernels"},
     "schema": GROUND,
     "privacy": GROUND | {"schema", "kernels"},
-    "memory_ledger": frozenset({"privacy"}),
+    "memory_ledger": frozenset({"privacy", "entropy"}),
     "data": MATHS,
     "gather": MATHS,
     "train": MATHS | {"data"},

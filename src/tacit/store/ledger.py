@@ -24,6 +24,7 @@ from sqlalchemy import Connection
 from tacit.entropy import draw_token
 from tacit.errors import BadInput, LedgerConflict, LedgerCorrupt, LedgerError, LedgerRolledBack
 from tacit.privacy.budget import Budget
+from tacit.privacy.ledger.book import Attempt, LedgerBook
 from tacit.privacy.ledger.chain import ChainHead, LedgerHistory, next_chain_entry
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Amount, HistoryAccepted, Line, Series, check_ledger_name
@@ -40,35 +41,12 @@ from tacit.store.tamper_evidence import (
     check_whole_ledger,
 )
 
-__all__ = ["Attempt", "LedgerStore", "Request"]
+__all__ = ["Attempt", "LedgerStore", "Request", "open_ledger"]
 
 Record = TypeVar("Record")
 
-NOT_NAMED = "made, and not named"
 
-
-class Attempt:
-    """One attempt at a release in `LedgerStore.once`; `name_release` says what it made, else the end does."""
-
-    def __init__(self, ledger: LedgerStore, keys: Sequence[str]) -> None:
-        self.keys, self._ledger, self._token = keys, ledger, draw_token()
-        self._made = False
-
-    def claiming(self, key: str) -> Decision:
-        return Decision(lambda ledger: ledger.claim(key, self._token), key)
-
-    def name_release(self, release: str) -> None:
-        """The digest of the release, before it leaves."""
-        self._ledger.make_all(self.keys, self._token, release)
-        self._made = True
-
-    def commit(self) -> None:
-        if not self._made:
-            self.name_release(NOT_NAMED)
-        self._ledger.commit_all(self.keys, self._token)
-
-
-class LedgerStore:
+class LedgerStore(LedgerBook):
     """A durable ledger. Each method holds the ledger alone and returns after all is on disk and witnessed."""
 
     def __init__(self, database: LedgerDatabase, witness: RollbackWitness) -> None:
@@ -114,8 +92,15 @@ class LedgerStore:
         store._witness.replace(head)
         return head
 
-    def grant(self, line: Line, limit: Budget) -> Account:
-        """Open a line with a limit, or give it another one; never below what it has used."""
+    def __repr__(self) -> str:
+        return f"LedgerStore({self._database.name!r})"
+
+    def overview(self) -> Ledger:
+        """All lines with their totals, and what their windows are granted; reservations are left out."""
+        with self._reading() as connection:
+            return ledger_tables.stored_lines(connection)
+
+    def _grant(self, line: Line, limit: Budget) -> Account:
         amount = Amount.limit(limit)
         change = self._decide(lambda ledger: ledger.grant(line, amount), line=line)
         return _expect_record(change.account)
@@ -143,7 +128,7 @@ class LedgerStore:
         block is not entered (ReservationTaken). A block that raises leaves the reservation as it is; settle it
         with `tacit ledger settle`.
         """
-        attempt = Attempt(self, [request.key for request in requests])
+        attempt = Attempt(self, [request.key for request in requests], draw_token())
         reserving = [request.decision(new=True) for request in requests]
         self._decide_all([*reserving, *map(attempt.claiming, attempt.keys)])
         yield attempt
@@ -384,6 +369,15 @@ class LedgerStore:
                 f"{known.sequence} as its witness saw it: it was put back to an older state, and spending is "
                 "missing. Restore the latest copy, or see `tacit ledger accept --help`"
             )
+
+
+def open_ledger(where: str | Path, *, witness: str | Path | None = None) -> LedgerStore:
+    """The privacy ledger in this file, or at this `postgresql+psycopg://` URL; a new one where there is none.
+
+    What it has seen is remembered in a small file beside it, or at `witness`, so that nobody puts back an
+    older copy unnoticed.
+    """
+    return LedgerStore.open(where, witness=witness)
 
 
 def _store_at(kind: type[LedgerStore], where: str | Path, witness: str | Path | None) -> LedgerStore:

@@ -9,7 +9,7 @@ version 3   reservations say which attempt holds them, what it made, and which e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -195,10 +195,13 @@ Record = TypeVar("Record")
 
 def stored_ledger(connection: Connection) -> Ledger:
     """The totals as they are stored."""
+    return stored_lines(connection, _records(connection, select(RESERVATIONS), _reservation))
+
+
+def stored_lines(connection: Connection, beside: Sequence[Reservation] = ()) -> Ledger:
+    """All lines and renewals as they are stored, and of the reservations these."""
     accounts = _records(connection, select(LINES), _account)
-    reservations = _records(connection, select(RESERVATIONS), _reservation)
-    renewals = _records(connection, select(RENEWALS), _renewal)
-    return _ledger(accounts, reservations, renewals)
+    return _ledger(accounts, beside, _records(connection, select(RENEWALS), _renewal))
 
 
 def ledger_around(connection: Connection, *, key: str | None = None, line: Line | None = None) -> Ledger:
@@ -216,7 +219,7 @@ def ledger_around(connection: Connection, *, key: str | None = None, line: Line 
     return _ledger(accounts, reservations, renewals)
 
 
-def _ledger(accounts: list[Account], reservations: list[Reservation], renewals: list[Renewal]) -> Ledger:
+def _ledger(accounts: list[Account], reservations: Sequence[Reservation], renewals: list[Renewal]) -> Ledger:
     return Ledger(
         {account.line: account for account in accounts},
         {reservation.key: reservation for reservation in reservations},
@@ -247,9 +250,7 @@ def unsettled_or_later(connection: Connection, after: int) -> tuple[Ledger, dict
     found = _records(
         connection, query, lambda row: (_reservation(row), (row["first_entry"], row["last_entry"]))
     )
-    accounts = _records(connection, select(LINES), _account)
-    renewals = _records(connection, select(RENEWALS), _renewal)
-    ledger = _ledger(accounts, [reservation for reservation, _ in found], renewals)
+    ledger = stored_lines(connection, [reservation for reservation, _ in found])
     return ledger, {reservation.key: place for reservation, place in found}
 
 
