@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import DTypeLike, NDArray
 
+from tacit.display import brief
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.kernels.normals import KEY_BYTES, MOST_AT_ONCE, Normals, fill_normals
 
@@ -170,6 +171,9 @@ class Entropy(_Source):
         self._forget()
         _living.add(self)
 
+    def __repr__(self) -> str:
+        return brief(self)
+
     def _forget(self) -> None:
         """Start anew, in this process. The lock too: in a fork, another thread may have held the old one."""
         self._lock = threading.Lock()
@@ -212,6 +216,9 @@ class Simulation(_Source):
         self._seed = spelled.encode()
         self._keys_used = 0
         self._fill = Keystream(self._next_key).fill
+
+    def __repr__(self) -> str:
+        return brief(self, seed=self._seed.partition(b" ")[2].decode())
 
     def _next_key(self) -> bytes:
         label = b"tacit simulation, key %d, seed " % self._keys_used

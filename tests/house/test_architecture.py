@@ -17,7 +17,7 @@ LIBRARY, LAB = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
 
 # Who may import whom, by room, from the ground up. A room may always import itself. `studies` and `bench` are
 # the rooms of `tacit_lab`, which the library never imports, except for the commands that run them.
-GROUND = frozenset({"errors", "expect", "config", "files", "progress", "arrays", "notebook"})
+GROUND = frozenset({"errors", "expect", "config", "files", "progress", "arrays", "display"})
 MATHS = GROUND | {"schema", "privacy", "kernels", "entropy", "memory_ledger"}
 STAGES = frozenset({"data", "gather", "train", "cleanroom", "deliver", "bill"})
 WHOLE = MATHS | STAGES | {"torch", "pipeline", "town", "store"}
@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "files": frozenset({"errors", "expect"}),
     "progress": frozenset(),
     "arrays": frozenset(),
-    "notebook": frozenset(),
+    "display": frozenset(),
     "threads": frozenset(),
     "exports": frozenset(),
     "kernels": frozenset({"errors", "arrays"}),

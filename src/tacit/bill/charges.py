@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.arrays import Integers
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.kernels.auctions import add_by_code
 from tacit.schema.impressions import DUE_ON, Impressions, price_rule_words, price_setter_words
@@ -53,6 +54,8 @@ class Charges:
     impressions: Impressions
     campaigns: Integers
     totals_micros: Integers
+
+    __repr__ = brief_repr
 
     @property
     def by_campaign(self) -> dict[int, int]:

@@ -31,6 +31,7 @@ from tacit import expect, files
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.folders import map_array, number_kind, read_manifest
 from tacit.data.splits import LogSplit, RowSet
+from tacit.display import brief
 from tacit.errors import BadInput
 from tacit.files import draft_path, refuse_bad_record, replace_folder
 from tacit.schema.columns import UNIT_KEYS, Role
@@ -47,6 +48,9 @@ class Columns:
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
         self.folder, self.manifest = folder, manifest
         self.rows: int = manifest["rows"]
+
+    def __repr__(self) -> str:
+        return brief(self, folder=str(self.folder), rows=self.rows)
 
     @classmethod
     def open(cls, folder: str | Path) -> Columns:

@@ -36,6 +36,7 @@ from tacit.data.value_counts import (
     open_tallies,
     sortable_bits,
 )
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.progress import Count, no_count
 from tacit.schema.columns import Column, Kind, Role
@@ -73,6 +74,8 @@ class LogDescription:
     figures: dict[str, float]
     fields: tuple[FieldFigures, ...]
     bad_rows: BadRows
+
+    __repr__ = brief_repr
 
     def published_figure(self, name: str) -> float | None:
         return self.log.published_figure(name)

@@ -23,6 +23,7 @@ from tacit.data.encoding.vocabulary import Hashing
 from tacit.data.logs.definition import Log
 from tacit.data.reading.reader import ExampleBlock, LogReader
 from tacit.data.splits import LogSplit, Way
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.progress import Count, no_count
 from tacit.schema.columns import IDS, Column, Kind, LogSchema, Role
@@ -46,6 +47,8 @@ class PreparedLog:
     positive_rate: float
     label_kind: Kind
     not_numbers: Mapping[str, int]
+
+    __repr__ = brief_repr
 
     def as_json(self) -> dict[str, Any]:
         manifest = self.columns.manifest

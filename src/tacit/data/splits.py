@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.expect import Choice
 from tacit.kernels.fingerprints import whole_fingerprints
@@ -39,6 +40,8 @@ class RowSet:
 
     at: slice | NDArray[np.int64]
 
+    __repr__ = brief_repr
+
     def __len__(self) -> int:
         return self.at.stop - self.at.start if isinstance(self.at, slice) else len(self.at)
 
@@ -60,6 +63,8 @@ class LogSplit:
     way: Way
     shares: Mapping[str, Fraction]
     seed: int = field(default=0)
+
+    __repr__ = brief_repr
 
     def __init__(self, way: Way | str, shares: Mapping[str, expect.Number], seed: int = 0) -> None:
         exact = {name: expect.probability(f"share {name}", share, one=True) for name, share in shares.items()}

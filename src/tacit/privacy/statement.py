@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tacit import expect
+from tacit.display import html_table
 from tacit.errors import BadInput
 from tacit.privacy.accounting import accountant
 from tacit.privacy.budget import Budget, format_rounded_up
@@ -96,6 +97,25 @@ class PrivacyStatement:
             not_protected=(*_not_protected(parts, unit, relation), *also_not_protected),
         )
 
+    def __repr__(self) -> str:
+        return f"PrivacyStatement({self.headline})"
+
+    @property
+    def headline(self) -> str:
+        """The promise in one line."""
+        epsilon, delta = format_rounded_up(self.epsilon), format_rounded_up(self.delta, 3)
+        return f"({epsilon}, {delta})-DP per {self.unit}, {self.relation} neighbours"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ["neighbours", self.relation.plain.format(unit=self.unit)],
+            *([_once("mechanism", at), mechanism] for at, mechanism in enumerate(self.mechanisms)),
+            ["sampler", self.sampler],
+            ["accountant", self.accountant],
+            *([_once("not protected", at), gap] for at, gap in enumerate(self.not_protected)),
+        ]
+        return html_table(self.headline, ["", ""], rows)
+
     @property
     def budget(self) -> Budget:
         return Budget(expect.exact("epsilon", self.epsilon), expect.exact("delta", self.delta))
@@ -158,6 +178,10 @@ class PrivacyStatement:
             *(f"  - {gap}" for gap in self.not_protected),
         ]
         return "\n".join(lines)
+
+
+def _once(words: str, place: int) -> str:
+    return "" if place else words
 
 
 def _sampler(releases: Sequence[Release]) -> str:

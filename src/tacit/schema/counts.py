@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
 from tacit.arrays import Floats, Integers
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels, is_coarser
 from tacit.schema.contexts.nodes import ContextNodes
@@ -105,6 +106,8 @@ class Counts:
     by_level: Mapping[Levels, LevelCounts]
     parent: Mapping[tuple[Levels, Levels], Integers]
     names: NodeNames | None = None
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         if not self.levels or set(self.levels) != set(self.by_level):

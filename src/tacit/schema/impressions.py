@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.arrays import Integers
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 
 NO_BIDDER, RESERVE_PRICE, OWN_BID = -1, -2, -3
@@ -43,6 +44,8 @@ class Impressions:
     rule: str
     due_on: NDArray[np.uint8] = None  # type: ignore[assignment]  # filled in below
     auction: NDArray[Any] | None = None
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         shape = (len(self.campaign),)

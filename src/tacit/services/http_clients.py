@@ -27,6 +27,8 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
+from tacit.display import brief, brief_repr
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, GatherError, NotYet, Refused, TacitError, TooFew
 from tacit.expect import RECORD_FAULTS
@@ -180,6 +182,9 @@ class HttpLink:
     def __init__(self, calls: SignedClient) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return brief(self)
+
     def job(self, body: bytes) -> bytes:
         return self._calls.post("/jobs", body)
 
@@ -203,6 +208,9 @@ class HttpRounds:
 
 class HttpOperator(HttpRounds):
     """The operator's way to the server: opens rounds, and reads what became of them."""
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def result(self, digest: bytes) -> RoundResult:
         """A round's result, signed by the server; NotYet, TooFew or Refused where there is none."""
@@ -230,6 +238,8 @@ class PublicKeys:
     proxy: bytes
     server: bytes
 
+    __repr__ = brief_repr
+
 
 class HttpUploads:
     """One device's calls to the proxy. Each is tried `attempts` times at most, later and later."""
@@ -249,6 +259,9 @@ class HttpUploads:
         self._client, self._url, self._reporter, self._keys = client, check_url("url", url), reporter, keys
         self._entropy, self._sleep = entropy, sleep
         self._attempts, self._first_pause = attempts, first_pause_seconds
+
+    def __repr__(self) -> str:
+        return brief(self, url=expect.without_passwords(self._url))
 
     def rounds(self) -> list[AnnouncedRound]:
         """The rounds that take reports now and are sealed to the parties that this device knows."""

@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from tacit import privacy
+from tacit.display import brief
 
 _METADATA = MetaData()
 _ANSWERS = Table(
@@ -48,6 +49,9 @@ class CalibrationCache:
         self._path = path
         url = URL.create("sqlite", database=str(path))
         self._engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": 5})
+
+    def __repr__(self) -> str:
+        return brief(self, path=str(self._path))
 
     def recall(self, question: str) -> float | None:
         question = f"{_fingerprint()} {question}"

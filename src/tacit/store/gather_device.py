@@ -22,6 +22,7 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, LargeBinary, MetaData, NullPool, Table, Text, inspect, select
 from sqlalchemy.dialects.sqlite import insert
 
+from tacit.display import brief
 from tacit.errors import BadInput, GatherError
 from tacit.gather.client.reporter import FORGOTTEN_RUN, FORGOTTEN_UPLOAD
 from tacit.store.database import (
@@ -59,6 +60,9 @@ class SqlDeviceStore:
     def __init__(self, path: Path) -> None:
         self._path, self._name = path.resolve(), str(path)
         self._engine = sqlite_engine(self._path, _PRAGMAS, begin="BEGIN IMMEDIATE", poolclass=NullPool)
+
+    def __repr__(self) -> str:
+        return brief(self, path=self._name)
 
     @classmethod
     def open(cls, where: str | Path) -> SqlDeviceStore:

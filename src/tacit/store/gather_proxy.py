@@ -34,6 +34,7 @@ from sqlalchemy import (
 )
 
 from tacit import expect
+from tacit.display import brief
 from tacit.errors import Refused
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.proxy.store import AddOutcome, NewReport, ProxyPhase, StoredJob, StoredProxyRound
@@ -101,6 +102,9 @@ class SqlProxyStore(GatherStore[ProxyPhase]):
 
     The streams read one short transaction after the other: they stay true to a set that no longer changes.
     """
+
+    def __repr__(self) -> str:
+        return brief(self, at=self._database.name)
 
     @classmethod
     def open(cls, where: str | Path) -> SqlProxyStore:

@@ -24,6 +24,7 @@ from sqlalchemy import (
     select,
 )
 
+from tacit.display import brief
 from tacit.errors import Refused
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.server.store import AnsweredJob, ServerPhase, StoredServerRound
@@ -60,6 +61,9 @@ class SqlServerStore(GatherStore[ServerPhase]):
 
     The streams read one short transaction after the other: they stay true to a set that no longer changes.
     """
+
+    def __repr__(self) -> str:
+        return brief(self, at=self._database.name)
 
     @classmethod
     def open(cls, where: str | Path) -> SqlServerStore:

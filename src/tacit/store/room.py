@@ -38,6 +38,7 @@ from tacit.cleanroom.protocol.audit_log import AuditEntry
 from tacit.cleanroom.protocol.tokens import TOKEN_BYTES
 from tacit.cleanroom.room.labels import Records
 from tacit.cleanroom.room.store import StoredAnswer
+from tacit.display import brief
 from tacit.errors import BadInput, RoomError
 from tacit.privacy.ledger.chain import START, ChainHead
 from tacit.store.database import PartyDatabase, StoreKind, locate, select_among
@@ -258,6 +259,9 @@ class SqlRoomStore:
 
     def __init__(self, database: PartyDatabase, witness: RollbackWitness) -> None:
         self._database, self._witness = database, witness
+
+    def __repr__(self) -> str:
+        return brief(self, at=self._database.name)
 
     @classmethod
     def open(cls, where: str | Path, *, witness: str | Path | None = None) -> SqlRoomStore:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.arrays import Floats32
+from tacit.display import brief
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.privacy.calibration import CalibrationMemory
@@ -59,6 +60,9 @@ class Estimator:
         self._model: Model | None = None
         self._plan: Plan | None = None
         self.calibration: CalibrationResult | None = None
+
+    def __repr__(self) -> str:
+        return brief(self, model=self.architecture, method=self.method, fitted=self._model is not None)
 
     def plan(self, examples: Examples, memory: CalibrationMemory | None = None) -> Plan:
         """What `fit` will do and promise, before anything is read that is private."""

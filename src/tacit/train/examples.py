@@ -17,6 +17,7 @@ from tacit.arrays import Ids
 from tacit.data.columns import Columns
 from tacit.data.encoding.vocabulary import VocabularySelection
 from tacit.data.splits import RowSet
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.privacy.allocation import unit_ids
 from tacit.privacy.units import Unit, UnitKind, Window
@@ -78,6 +79,8 @@ class Examples:
     encoder_digest: str = ""
     histories: Mapping[str, EventHistory] = field(default_factory=dict)  # whole columns, by name
     delay: NDArray[np.int64] | None = None  # seconds to conversion, which are protected as the label is
+
+    __repr__ = brief_repr
 
     @classmethod
     def of(cls, columns: Columns, part: str = EVERYTHING) -> Examples:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tacit import expect
+from tacit.display import html_table
 from tacit.privacy.allocation import Allocation
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.mechanisms.memoisation import FlipKey
@@ -110,6 +111,26 @@ class Plan:
     recalibration: Recalibration | None = field(default=None, repr=False, compare=False)
     defaults: tuple[Default, ...] = ()  # what was left to us, and why it was chosen so
     statistic: PlannedStatistic | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        phases = " and ".join(phase.name for phase in self.phases) or "statistic"
+        promised = "nothing promised" if self.statement is None else self.statement.headline
+        return f"Plan({phases}: {self.steps:,} steps, {len(self.examples):,} examples; {promised})"
+
+    def _repr_html_(self) -> str:
+        head, rows = ["phase", "steps", "batch", "rate"], []
+        private = any(isinstance(phase, PrivatePhase) for phase in self.phases)
+        if private:
+            head += ["noise multiplier", "clip norm", "sampling probability"]
+        for phase in self.phases:
+            steps, batch = f"{phase.schedule.steps:,}", f"{phase.learning.batch:,}"
+            row, noise = [phase.name, steps, batch, f"{phase.schedule.rate:.4g}"], ["", "", ""]
+            if isinstance(phase, PrivatePhase):
+                clipping, share = phase.clipping, phase.sampling_probability
+                noise = [f"{clipping.noise_multiplier:.6g}", f"{clipping.clip_norm:g}", f"{share:.4g}"]
+            rows.append([*row, *noise] if private else row)
+        promised = "Nothing is promised." if self.statement is None else f"{self.statement.headline}."
+        return html_table(f"Plan for {len(self.examples):,} examples", head, rows, note=promised)
 
     def check(self, shape: Architecture) -> None:
         """Refuse a model that these phases cannot train, or that reads what the examples do not have."""

@@ -106,10 +106,11 @@ class Run:
         self.plan, self.model, self.examples, self.source = plan, model, examples, source
         self.secret, self.speed = secret, speed
         self.calibrated: CalibrationResult | None = None
-        grouped = [
-            phase for phase in plan.phases if isinstance(phase, PrivatePhase) and phase.groups is not None
-        ]
-        self._groups = {id(phase): int(phase.groups.max()) + 1 for phase in grouped if phase.groups is not None}
+        private = [each for each in plan.phases if isinstance(each, PrivatePhase)]
+        self._groups = {id(each): int(each.groups.max()) + 1 for each in private if each.groups is not None}
+
+    def __repr__(self) -> str:
+        return f"Run({self.plan!r})"
 
     def go(
         self, watch: Callable[[RunProgress], None] | None = None, keeper: CheckpointKeeper | None = None

@@ -19,6 +19,7 @@ from tacit.data.encoding.encoder import Encoder
 from tacit.data.encoding.fingerprints import key_fingerprints
 from tacit.data.encoding.vocabulary import Vocabulary
 from tacit.data.splits import RowSet
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.schema.columns import Kind, Role
 
@@ -84,6 +85,8 @@ class ConversionExamples:
     sequence_sizes: tuple[int, ...]  # values of each part of an action
     shared: bool = False
     encoder: str = ""  # the digest of the encoder that made them
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, by name: whatever is found only while training has cost something."""

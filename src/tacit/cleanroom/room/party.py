@@ -63,6 +63,7 @@ from tacit.cleanroom.room.sums import (
     refuse_closed,
     refuse_stranger,
 )
+from tacit.display import brief
 from tacit.errors import BadInput, RoomError, RoomRefused
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.randomness import Source
@@ -129,6 +130,9 @@ class Room:
         self._log = AuditLog(store, signing_key)
         self._paid: set[str] = set()  # releases that this process has seen paid
         self._open = self._taken_up(agreement, now)
+
+    def __repr__(self) -> str:
+        return brief(self, store=self._store)
 
     @property
     def terms(self) -> Terms:

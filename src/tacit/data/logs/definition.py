@@ -38,6 +38,7 @@ import pyarrow as pa
 from tacit.config import error_prefix, read_toml
 from tacit.data.reading.layout import CellType, Encoding, FileLayout
 from tacit.data.splits import LogSplit
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 
@@ -99,6 +100,8 @@ class Log:
     delay_from: Sequence[str] = ()  # the raw columns that `delay` needs
     public_bins: int = 100_000
     sensitive_bins: int = 50_000
+
+    __repr__ = brief_repr
 
     @property
     def raw_columns(self) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from tacit.data.reading.layout import CellType, FileLayout, found_instead
 from tacit.data.reading.parquet import ParquetParser, is_parquet, parquet_names
 from tacit.data.reading.text import ParsedBlock, TextParser, blocks, first_line
 from tacit.data.synthetic import is_synthetic
+from tacit.display import brief
 from tacit.errors import BadInput
 from tacit.progress import Count, no_count
 from tacit.schema.columns import IDS, Column, Kind, LogSchema, Role
@@ -138,6 +139,9 @@ class LogReader:
         self.columns = self._wanted()
         self.synthetic = all(is_synthetic(table) for table in (self.path, *self.tables.joined))
         self.first_line = 1 if self._parquet or not self._layout.header else 2  # of the rows
+
+    def __repr__(self) -> str:
+        return brief(self, log=self.log.name, path=str(self.path))
 
     def stream(self, work: Callable[[ExampleBlock], Result], progress: Count = no_count) -> Iterator[Result]:
         """The results of `work` on every block, spread over the cores; they come in order, one at a time.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.prices import Rules
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.expect import Choice
 from tacit.kernels.auctions import (
@@ -68,6 +69,8 @@ class Rates:
     click: Floats
     conversion: Floats | None = None
 
+    __repr__ = brief_repr
+
     def of_event(self, bids_for: BidEvents) -> Floats:
         """How likely an impression leads to what the bid is for."""
         if isinstance(bids_for, BidEvent):
@@ -101,6 +104,8 @@ class PublicCandidates:
     bids_for: BidEvents = BidEvent.CLICK
     campaign: Integers | None = None
     names: AuctionNames = AuctionNames()
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         if isinstance(self.bids_for, str):  # a word means an event, and others are refused by their list
@@ -162,6 +167,8 @@ class AuctionBlock:
     private: Rates
     truth: Rates | None = None
     user: Integers | None = None
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         expect_rates(self.public, self.private, "private")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.deliver.auction.blocks import Offers
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.kernels.choices import TopLaws, choose_top, top_pmf
 from tacit.privacy.budget import rounded_up
@@ -196,6 +197,8 @@ class TopChoiceRule:
     epsilon_asked: float | Floats
     kept: int | Integers | None = None
     top: int | Integers = 1
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         epsilon = np.asarray(self.epsilon_asked, dtype=np.float64)

@@ -26,6 +26,7 @@ from tacit.deliver.auction.blocks import (
     PublicCandidates,
     Rates,
 )
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.files import open_parquet, parquet_batches
 from tacit.kernels.auctions import MOST_MICROS
@@ -261,6 +262,8 @@ class AuctionLog:
     path: Path
     names: AuctionLogColumns
     bid_kind: str | None = None
+
+    __repr__ = brief_repr
 
     @property
     def columns(self) -> list[str]:

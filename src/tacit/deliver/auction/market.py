@@ -26,6 +26,7 @@ from tacit.deliver.auction.blocks import EVENT_CODES, AuctionBlock, BidEvent, Bi
 from tacit.deliver.auction.choices import ChoiceRule, TopChoiceRule, expect_fit_to_show, expect_within_budget
 from tacit.deliver.auction.metrics import KINDS, METRICS, REACH, MetricTotals, metric_values
 from tacit.deliver.protocol.prices import BillingEvent, Rules, setter_codes
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.kernels.auctions import ShownCandidates, run_auctions
 from tacit.kernels.choices import expected
@@ -53,6 +54,8 @@ class MarketResults:
     totals: MetricTotals
     most_epsilon: Mapping[str, float]
     measured_only: frozenset[str] = frozenset()
+
+    __repr__ = brief_repr
 
     @property
     def auctions(self) -> int:

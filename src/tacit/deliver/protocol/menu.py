@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.prices import BillingEvent, PriceRule
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.kernels.auctions import MOST_MICROS
 from tacit.schema.contexts.hierarchy import Node, is_coarser
@@ -66,6 +67,8 @@ class Menu:
     ctr_floor: float
     nothing_micros: float | None
     finer: Mapping[Node, Mapping[int, float]] = field(repr=False)
+
+    __repr__ = brief_repr
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from statistics import NormalDist
 
 from tacit import expect
 from tacit.deliver.protocol.cuts import CutBlock
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.schema.contexts.tree import Tree
 
@@ -98,6 +99,8 @@ class MinimumUsers:
     noise: Margin | None = None  # the kind: there is no default, since tails differ
     failure: float = 1e-6
     _place: Mapping[str, int] = field(init=False, repr=False)  # by node; between equal counts
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         expect.whole("at_least", self.at_least, at_least=1)

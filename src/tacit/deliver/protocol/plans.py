@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import expect
 from tacit.arrays import Floats
 from tacit.deliver.protocol.forecasts import ScorePrior, check_public_scores, least_gain, scenarios, top_gains
+from tacit.display import brief
 from tacit.errors import BadInput
 from tacit.privacy.choice.choice import ChoiceLaw, epsilon_min
 from tacit.privacy.choice.optimal_floors import best_floors
@@ -153,6 +154,9 @@ class Planner:
     ) -> None:
         self.prior, self.method = prior, PlanMethod(method)
         self._kept = lru_cache(maxsize=expect.whole("most", most, at_least=1))(self._rounded)
+
+    def __repr__(self) -> str:
+        return brief(self, prior=self.prior, method=str(self.method), kept=self.kept)
 
     def plan(self, public: ArrayLike, epsilon: expect.Number) -> ChoicePlan:
         """The plan for these public scores: a kept one where their rounded ratios were met before."""

@@ -35,6 +35,7 @@ from tacit.deliver.server.selection import (
     smallest_selection,
 )
 from tacit.deliver.server.values import Bid, ContextValues, Payments, expect_bids, most_specific_bid
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY, Pricing, RankedCandidates, rank_and_price
 from tacit.schema.contexts.hierarchy import Levels, Node, is_coarser
@@ -93,6 +94,8 @@ class CandidateServer:
     ctr_floor: float = 0.0
     fewest_requests: float = 10.0
     rules: Rules = field(default_factory=Rules)
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         expect_bids(self.bids, range(self.counts.ads), self.nodes.hierarchy)

@@ -29,6 +29,7 @@ from tacit.deliver.server.estimates import (
     residual,
     variance_after_clipping,
 )
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.counts import Counts, LevelCounts
@@ -266,6 +267,8 @@ class MomentShrinkage:
 
     corrected: bool = True
     spread: Mapping[Levels, float] | None = None
+
+    __repr__ = brief_repr
 
     def fitted(self, counts: Counts) -> MomentShrinkage:
         """The same with the spread of these counts, for questions to others: another day's, say."""

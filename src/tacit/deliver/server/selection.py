@@ -28,6 +28,7 @@ from tacit.deliver.server.values import (
     expect_weight,
     gains_alone,
 )
+from tacit.display import brief
 from tacit.errors import BadInput
 from tacit.expect import Number
 from tacit.kernels.checks import ANY, expect_array, expect_below
@@ -225,6 +226,9 @@ class IncrementalSelection:
         self._weight = values.weight.copy()
         self._row = dict(values.row)
         self._size = len(values.ads)  # rows in use, of which some may be of ads that left
+
+    def __repr__(self) -> str:
+        return brief(self, ads=len(self.ads), contexts=len(self._weight))
 
     @property
     def ads(self) -> Integers:

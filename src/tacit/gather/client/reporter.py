@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.display import brief
 from tacit.errors import BadInput, EntropyMisuse, GatherError, Refused
 from tacit.gather.protocol.credentials import DEVICE_BYTES, TAG_BYTES, PartyRole, report_tag, seal
 from tacit.gather.protocol.credentials import KEY_BYTES as SEALING_KEY_BYTES
@@ -67,6 +68,9 @@ class Reporter:
         self._entropy, self._outbox = entropy, outbox
         self._proxy_key = expect_bytes("proxy_key", proxy_key, SEALING_KEY_BYTES)
         self._server_key = expect_bytes("server_key", server_key, SEALING_KEY_BYTES)
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def upload(self, round: Round, values: NDArray[np.int64]) -> bytes:
         """The bytes to send; those of the first call for as long as the outbox keeps them.
@@ -125,6 +129,9 @@ class MemoryDeviceStore:
     def __init__(self) -> None:
         self._chosen: dict[str, bytes | None] = {}  # None: forgotten
         self._uploads: dict[bytes, bytes | None] = {}
+
+    def __repr__(self) -> str:
+        return brief(self, uploads=len(self._uploads))
 
     def keep_chosen(self, task: str, events: bytes) -> bytes:
         return _expect_remembered(self._chosen.setdefault(task, events), FORGOTTEN_RUN)

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
 from tacit.arrays import Integers
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.gather.estimate.plan import RunPlan
 from tacit.gather.estimate.published_noise import AboveNoise, PublishedNoise, SupportRule
@@ -81,6 +82,8 @@ class GatherTask:
     server_key: bytes
     skew: int = 60
     check: bytes | None = None
+
+    __repr__ = brief_repr
 
     def round(self, run: RunPlan, question: Question | int, *, level: int, opens: int, closes: int) -> Round:
         """Round `level` of the run; times are Unix seconds. Instead of a question, the number of cells if what

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.arrays import Integers
+from tacit.display import brief_repr
 from tacit.errors import BadInput, Refused
 from tacit.gather.protocol.credentials import KEY_BYTES
 from tacit.gather.protocol.encoding import (
@@ -72,6 +73,8 @@ class Round:
     check: bytes  # `check_key_hash` of the key with which the parties check proofs; zeros without bounds
     proxy_key: bytes  # public keys to seal to
     server_key: bytes
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         if len(check_ledger_name("task", self.task)) > LONGEST_TASK:
@@ -242,6 +245,8 @@ class Question:
     nodes: Integers  # (nodes,) ids, rising
     offsets: Integers  # (nodes + 1,) where each node's entries start
     ad: Integers  # (entries,) rising within a node
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         levels = self.levels

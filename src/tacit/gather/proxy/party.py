@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from tacit.display import brief
 from tacit.errors import GatherError, NotYet, Refused, TooFew, Unproven
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
 from tacit.gather.protocol.encoding import Refusal
@@ -92,6 +93,9 @@ class Proxy:
         self._enrolment_secret, self._check_key, self._opening = enrolment_secret, check_key, opening
         self._rounds = KnownRounds(store)
         self._drafts: dict[bytes, JobDraft] = {}  # the job that is on its way, by round
+
+    def __repr__(self) -> str:
+        return brief(self, store=self._store)
 
     def open_round(self, round: Round) -> None:
         """Begin to take reports for a round. Doing it twice is fine."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.display import brief
 from tacit.errors import NotYet, Refused, TooFew
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
 from tacit.gather.protocol.encoding import Refusal
@@ -135,6 +136,9 @@ class Server:
         self._key, self._store, self._ledger = key, store, ledger
         self._check_key, self._opening = check_key, opening
         self._rounds: dict[bytes, tuple[Round, SharingScheme]] = {}
+
+    def __repr__(self) -> str:
+        return brief(self, store=self._store)
 
     def open_round(self, round: Round) -> None:
         """Begin to take jobs for a round. Doing it twice is fine."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from tacit.display import brief
 from tacit.errors import Refused
 from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.proxy import store as proxy_store
@@ -119,6 +120,9 @@ class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.ProxyPhase]):
     def __init__(self) -> None:
         super().__init__(partial(_ProxyRound, phase=proxy_store.ProxyPhase.OPEN))
 
+    def __repr__(self) -> str:
+        return brief(self, rounds=len(self._rounds))
+
     def round(self, digest: bytes) -> proxy_store.StoredProxyRound | None:
         kept = self._rounds.get(digest)
         return None if kept is None else proxy_store.StoredProxyRound(kept.body, kept.phase)
@@ -212,6 +216,9 @@ class MemoryServerStore(_Rounds[_ServerRound, server_store.ServerPhase]):
 
     def __init__(self) -> None:
         super().__init__(partial(_ServerRound, phase=server_store.ServerPhase.OPEN))
+
+    def __repr__(self) -> str:
+        return brief(self, rounds=len(self._rounds))
 
     def round(self, digest: bytes) -> server_store.StoredServerRound | None:
         kept = self._rounds.get(digest)

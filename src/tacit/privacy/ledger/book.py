@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager
 from typing import Any, overload
 
 from tacit import expect
+from tacit.display import html_table
 from tacit.errors import BadInput, TacitError, UnknownLine
-from tacit.notebook import html_table
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.lines import Line, Series, check_ledger_name

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.arrays import Ids
+from tacit.display import brief
 from tacit.errors import BadInput
 from tacit.schema.contexts.attributes import Attribute
 from tacit.schema.contexts.hierarchy import Hierarchy, Levels, Node, is_coarser
@@ -44,6 +45,9 @@ class ContextNodes:
 
     def __init__(self, hierarchy: Hierarchy, row: Ids, levels: Mapping[Levels, _Level]) -> None:
         self.hierarchy, self._row, self._levels = hierarchy, row, dict(levels)
+
+    def __repr__(self) -> str:
+        return brief(self, contexts=len(self._row), levels=len(self._levels))
 
     @classmethod
     def of(

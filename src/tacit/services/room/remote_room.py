@@ -31,6 +31,7 @@ from tacit.cleanroom.protocol.requests import (
     StepRequest,
 )
 from tacit.cleanroom.protocol.terms import Terms
+from tacit.display import brief
 from tacit.errors import AuditBroken, BadInput, RoomError
 from tacit.expect import RECORD_FAULTS
 from tacit.files import parse_json
@@ -82,6 +83,9 @@ class RemoteRoom:
                 ("grpc.enable_retries", 0),  # ours know what may be sent again
             ),
         )
+
+    def __repr__(self) -> str:
+        return brief(self, address=self._address, room=self._room)
 
     def close(self) -> None:
         self._channel.close()

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.arrays import Floats
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.expect import Choice
 from tacit.train.evaluation.intervals import (
@@ -67,6 +68,8 @@ class Outcomes:
     positive: Floats  # (rows,)
     negative: Floats  # (rows,)
     cluster: Clusters
+
+    __repr__ = brief_repr
 
     @classmethod
     def of_labels(cls, label: ArrayLike, *, clusters: ArrayLike | None = None) -> Outcomes:

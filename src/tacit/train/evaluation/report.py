@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit import expect
+from tacit.display import brief, html_table
 from tacit.errors import BadInput
 from tacit.train.evaluation import measures
 from tacit.train.evaluation.intervals import (
@@ -56,6 +57,16 @@ class Evaluation:
     relative_auc_loss_percent: MeasuredValue | None = None
     auc_difference: MeasuredValue | None = None
     log_loss_difference: MeasuredValue | None = None
+
+    def __repr__(self) -> str:
+        figures = {name: float(f"{each.value:.4g}") for name, each in self.figures().items()}
+        return brief(self, rows=self.rows, measured_on=str(self.known), **figures)
+
+    def _repr_html_(self) -> str:
+        level = f"{self.auc_loss.level:.0%}"
+        head = ["", "value", f"{level} from", "to"]
+        note = f"{self.rows:,} rows, measured on {self.known}. Exact figures on private labels are not private."
+        return html_table("Evaluation", head, self.table(), note=note)
 
     @property
     def auc(self) -> MeasuredValue:

@@ -18,6 +18,7 @@ import numpy as np
 from tacit.arrays import Floats32
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.folders import read_manifest
+from tacit.display import brief_repr
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput
 from tacit.files import REPLACEABLE_SUFFIXES, check_writable, place_folder
@@ -55,6 +56,8 @@ class TrainingOutcome:
     seconds: float
     paid: str | None  # in words
     run: str | None  # the name of the run, which its payment and its saved model carry
+
+    __repr__ = brief_repr
 
     def predict(self, examples: Examples) -> Floats32:
         """The expected label: a probability, a count or a value, by the head."""

@@ -21,6 +21,7 @@ import numpy as np
 from tacit.arrays import Floats32
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.folders import read_manifest
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.files import file_digest, place_folder, read_json, record_digest, refuse_bad_record
 from tacit.schema.columns import Role
@@ -51,6 +52,8 @@ class SavedModel:
     settings: Mapping[str, Any] = field(default_factory=dict)
     part: Part = Part.WHOLE
     synthetic: bool = False
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         sizes = encoded_sizes(self.encoder)
