@@ -192,11 +192,11 @@ def _reports(words: str | None) -> list[str]:
 
 def _simulated(as_if: Mapping[str, Any] | None) -> list[str]:
     """Of a study: that it is one, and what the same training would be as a release."""
-    from tacit.commands.train_output import headline
+    from tacit.privacy.statement import PrivacyStatement
 
     if as_if is None:
         return [_filled(SIMULATED_PLAIN)]
-    return [_filled(SIMULATED), "", _filled(AS_IF.format(headline(as_if)))]
+    return [_filled(SIMULATED), "", _filled(AS_IF.format(PrivacyStatement.from_json(as_if).headline))]
 
 
 def _tuning(*, ledger: bool) -> str:

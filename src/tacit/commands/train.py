@@ -138,8 +138,8 @@ def _train(
 ) -> TrainingOutcome:
     """With a line on stderr while it goes."""
     from tacit.commands.output import spinner
-    from tacit.commands.train_output import shown_progress
     from tacit.train.job import progress
+    from tacit.train.job.progress_line import shown_progress
     from tacit.train.job.run import run_training
 
     config, plan = planned.config, planned.plan

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +15,10 @@ if TYPE_CHECKING:
     from tacit.train.job.payment import Payment
     from tacit.train.job.planned_training import PlannedTraining
     from tacit.train.plan import Phase, Plan
-    from tacit.train.steps import RunProgress
 
 NOTHING = "nothing: the model may tell what it learned about single people"
 SIMULATED = "nothing: simulated, not private; the noise comes from a seed that is in the file"
 SIMULATED_PLAIN = "nothing: no noise, no privacy; what is drawn at random comes from a seed that is in the file"
-REFRESH_SECONDS = 0.2
 
 
 def plan_with_spinner(config: TrainingConfig) -> PlannedTraining:
@@ -105,75 +100,8 @@ def promise(plan: Plan, *, simulated: bool) -> str:
     """The statement's headline; of a simulation, also what it would have been."""
     statement = plan.statement
     if simulated:
-        return SIMULATED_PLAIN if statement is None else f"{SIMULATED}. As if {headline(statement.as_json())}"
-    return NOTHING if statement is None else headline(statement.as_json())
-
-
-def headline(statement: Mapping[str, Any]) -> str:
-    epsilon, delta = format_rounded_up(statement["epsilon"]), format_rounded_up(statement["delta"], 3)
-    return f"({epsilon}, {delta})-DP per {statement['unit']}, {statement['relation']} neighbours"
-
-
-@contextmanager
-def shown_progress(plan: Plan) -> Iterator[Callable[[RunProgress], None]]:
-    """A line on stderr, quiet when stderr is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    from tacit.train.job.progress import Spending, phase_name
-
-    visible, spending = sys.stderr.isatty(), Spending.of(plan)
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=12), TextColumn("{task.fields[words]}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True, disable=not visible) as bar:
-        task = bar.add_task("", total=1, words="")
-        pace, last = _Pace(), 0.0
-
-        def watch(progress: RunProgress) -> None:
-            nonlocal last
-            pace.see(progress)
-            ended, now = progress.step == progress.steps, time.monotonic()
-            if not visible or not (ended or now - last >= REFRESH_SECONDS):
-                return
-            last = now
-            epsilon = spending.after(progress.phase, progress.step)
-            words = pace.words(progress, epsilon, last_phase=progress.phase == len(plan.phases) - 1)
-            name = phase_name(plan.phases[progress.phase])
-            description = f"{name} {progress.step:,}/{progress.steps:,}"
-            bar.update(
-                task, total=progress.steps, completed=progress.step, description=description, words=words
-            )
-
-        yield watch
-
-
-class _Pace:
-    """How fast a phase goes, from the first step that was seen of it; and the last loss that there was."""
-
-    def __init__(self) -> None:
-        self._phase = -1
-        self._loss: float | None = None
-        self._since, self._step, self._examples = 0.0, 0, 0.0
-
-    def see(self, progress: RunProgress) -> None:
-        if progress.phase != self._phase:
-            self._phase, self._since = progress.phase, time.monotonic()
-            self._step, self._examples, self._loss = progress.step, progress.examples, None
-        self._loss = self._loss if progress.loss is None else progress.loss
-
-    def words(self, progress: RunProgress, epsilon: float | None, *, last_phase: bool) -> str:
-        seconds = max(time.monotonic() - self._since, 1e-9)
-        words = []
-        if progress.step > self._step:
-            words.append(f"{(progress.examples - self._examples) / seconds:,.0f} examples/s")
-        if epsilon is not None:
-            words.append(f"ε ≤ {format_rounded_up(epsilon, 3)}")
-        if self._loss is not None:
-            words.append(f"loss {self._loss:.4f}")
-        if progress.step > self._step:
-            left = (progress.steps - progress.step) * seconds / (progress.step - self._step)
-            words.append(f"{_clock(left)} left{'' if last_phase else ' of this phase'}")
-        return "  ".join(words)
+        return SIMULATED_PLAIN if statement is None else f"{SIMULATED}. As if {statement.headline}"
+    return NOTHING if statement is None else statement.headline
 
 
 def print_trained(record: dict[str, Any], paid: str | None) -> None:
@@ -238,9 +166,3 @@ def _phase_record(phase: Phase) -> dict[str, Any]:
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f}" if size < 1e8 else f"{size / 1e6:,.0f}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

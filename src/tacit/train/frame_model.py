@@ -39,7 +39,9 @@ from tacit.privacy.units import Unit, UnitKind
 from tacit.schema.columns import LogSchema
 from tacit.train.examples import Examples, count_units
 from tacit.train.frame_examples import frame_encoder, frame_examples, read_rows
+from tacit.train.job import progress_line
 from tacit.train.job.payment import TrainingLedger, release_payment
+from tacit.train.job.progress_line import shown_progress
 from tacit.train.job.training_job import TrainingJob
 from tacit.train.methods import IMPRESSION, TrainingMethod
 from tacit.train.models.architectures import make_architecture
@@ -130,8 +132,9 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
         plan = method.plan(examples, secret=secret, memory=_MEMORY)
         plan.check(shape)
         job = TrainingJob(plan, shape, secret, seed, self.speed or DEFAULT_SPEED)
-        with _paid(plan, ledger, scope, name, simulated=seed is not None):
-            model, self.calibration_ = job.train(None)
+        shown = shown_progress(plan, after_seconds=progress_line.PATIENCE_SECONDS)
+        with _paid(plan, ledger, scope, name, simulated=seed is not None), shown as watch:
+            model, self.calibration_ = job.train(watch)
         statement = plan.statement if seed is None else None
         read = {column.source for column in encoder.columns}
         sources = tuple(name for name in table.column_names if name in read)

@@ -8,5 +8,6 @@ training_job      a plan with its model, where it draws from, what comes of it, 
 run               `run_training`: reserve, train, say what was made, put it in its place, commit
 checkpoints       how a run that died continues, and why that is no second release
 progress          what is shown while it trains
+progress_line     the line that shows it, in a terminal or a notebook
 noisy_evaluation  labels to measure models on, flipped once and paid for once
 """
