@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 MYPY   := $(BIN)/mypy --num-workers 2
 BUILD_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/tacit/kernels/*.cpp src/tacit/kernels/*.h) $(VENV)/.modules
 
-.PHONY: quickstart test check check-slow bench clean FORCE
+.PHONY: quickstart test check check-slow bench lock clean FORCE
 
 quickstart: $(VENV)/.run
 	@echo "living through one made-up day: half a minute, longer on a busy machine"
@@ -65,6 +65,17 @@ $(VENV)/.bench: $(VENV)/.dev
 	@echo "installing into $(VENV), once: the peers that benchmarks compare with, about 100 MB to fetch: a minute or two"
 	$(PIP_INSTALL) --editable ".[bench]"
 	@touch $@
+
+# The digests of every file of every pin, for `pip install --require-hashes`. torch is left out: it comes first, by its
+# exact version, and which build of it serves a machine is the machine's business.
+LOCK = @$(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock"
+
+lock: $(VENV)/.venv
+	@echo "installing uv into $(VENV), about 25 MB to fetch, and asking for the digests of all pins: a minute"
+	$(PIP_INSTALL) uv
+	$(LOCK) --constraint constraints.txt --output-file requirements.lock pyproject.toml
+	$(LOCK) --no-deps --no-emit-package torch --output-file requirements-dev.lock constraints.txt
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
