@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tacit.gather.proxy.party import Proxy, ServerLink, drive
     from tacit.gather.server.party import Server
     from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
+    from tacit.gather.simulate.rounds import PartyStores
+    from tacit.gather.simulate.runs import count_on_devices
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -40,12 +42,14 @@ else:
             "proxy.party": "Proxy ServerLink drive",
             "server.party": "Server",
             "simulate.memory": "MemoryProxyStore MemoryServerStore",
+            "simulate.rounds": "PartyStores",
+            "simulate.runs": "count_on_devices",
         },
     )
 
 __all__ = [
     "AboveNoise", "Contribution", "Contributions", "Event", "GatherTask", "LargestTotals", "MemoryDeviceStore",
-    "MemoryProxyStore", "MemoryServerStore", "Proxy", "Question", "Reporter", "Round", "RunPlan",
-    "SealingKey", "Server", "ServerLink", "TopDownRun", "answer_question", "drive", "gather_counts",
-    "issue_device_key", "plan_run", "public_nodes",
+    "MemoryProxyStore", "MemoryServerStore", "PartyStores", "Proxy", "Question", "Reporter", "Round", "RunPlan",
+    "SealingKey", "Server", "ServerLink", "TopDownRun", "answer_question", "count_on_devices", "drive",
+    "gather_counts", "issue_device_key", "plan_run", "public_nodes",
 ]  # fmt: skip
