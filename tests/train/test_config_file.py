@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tacit.commands.train_examples import EXAMPLES
 from tacit.errors import BadInput
 from tacit.privacy.units import CapChoice, Split, UnitKind, Window
+from tacit.train.config import KEYS, METHODS
 from tacit.train.config_file import load_config, parse_config, read_config
 from tacit.train.labels.mechanism import Bins, Correction
 from tacit.train.labels.randomizers import FlipLabels, LaplaceWithPrior
@@ -124,13 +126,30 @@ def test_the_digest_is_of_what_a_run_depends_on(tmp_path: Path) -> None:
         assert parse_config(changed(HYBRID, path, value), place).digest != digest
 
 
-@pytest.mark.parametrize("method", ["plain", "label-dp", "dp-sgd", "hybrid", "statistic"])
+@pytest.mark.parametrize("method", METHODS)
 def test_printed_examples_are_configurations(tmp_path: Path, method: str) -> None:
     place = tmp_path / "t.toml"
     place.write_text(EXAMPLES[method])
     assert load_config(place).privacy.method == method
     place.write_text("\n".join(line.removeprefix("  ") for line in EXAMPLES["hybrid-short"].splitlines()))
     assert load_config(place).privacy.method == "hybrid"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_example_shows_every_key_that_its_method_reads(method: str) -> None:
+    tables, name = dict.fromkeys(KEYS, ""), ""
+    for line in EXAMPLES[method].splitlines():
+        if header := re.match(r"(?:# )?\[(\w+)\]", line):
+            name = header[1]
+        elif name in tables:
+            tables[name] += f"{line}\n"
+    meant = {
+        f"{table}.{key}" for table, keys in KEYS.items() for key, readers in keys.items() if method in readers
+    }
+    shown = {
+        f"{table}.{key}" for table in KEYS for key in KEYS[table] if re.search(rf"\b{key}\b", tables[table])
+    }
+    assert meant - shown == set()
 
 
 def test_lists_become_layers(tmp_path: Path) -> None:
