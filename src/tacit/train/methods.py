@@ -19,12 +19,12 @@ from tacit.privacy.releases import Composed, Release, SubsampledGaussian
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Cap, CapChoice, Relation, Unit, UnitKind
 from tacit.train.examples import Examples, group_by_unit
-from tacit.train.labels.mechanism import BINARY, LabelMechanism, shares
-from tacit.train.labels.noisy_targets import allocate_labels
+from tacit.train.labels.mechanism import BINARY, LabelMechanism
+from tacit.train.labels.noisy_targets import NoisyLabelling
 from tacit.train.labels.randomizers import FlipLabels
 from tacit.train.labels.windows import RepeatedFlips, ReportingWindows
 from tacit.train.models.model import Part
-from tacit.train.plan import LabelPhase, NoisyLabelling, Phase, Plan, PrivatePhase
+from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
 from tacit.train.recalibration import Recalibration, plan_statistic, record_weights
 from tacit.train.settings import (
     Default,
@@ -113,7 +113,7 @@ class LabelDp:
             reported = replace(self, mechanism=self._reports(self.windows, examples), windows=None)
             return reported.plan(examples, secret=secret, memory=memory)
         labelling = _labelling(self, self.epsilon, examples, secret)
-        release = self.mechanism.release(labelling.allocation, self.epsilon)
+        release = labelling.release
         reads_all = self.part is not Part.TRUNCATED
         statement = PrivacyStatement.of(
             [release],
@@ -219,7 +219,7 @@ class Hybrid:
         beside: list[Release] = []
         if share > 0:
             labelling = _labelling(self, epsilon * expect.exact("k", share), examples, secret)
-            beside.append(self.mechanism.release(labelling.allocation, labelling.epsilon))
+            beside.append(labelling.release)
             course, schedule, said = label_course(self.label_learning, len(labelling.allocation), "labels")
             phases.append(LabelPhase(Part.TRUNCATED, course, schedule, labelling))
             chosen += said
@@ -357,15 +357,10 @@ def _labelling(
         raise BadInput("expected public features to learn from noisy labels, got a log without any")
     if method.cap.choice is CapChoice.RANDOM and secret is None:
         raise BadInput("expected the secret for a random cap, which is drawn once and for all, got none")
-    allocation = allocate_labels(
-        examples, method.unit, method.cap, key=method.key, secret=secret or b"", now=method.now
-    )
-    if isinstance(method.mechanism, RepeatedFlips):
-        method.mechanism.check_shares(allocation, epsilon)
-        if not method.mechanism.count(allocation):
-            raise BadInput("expected a reported label among those that the cap keeps, got none")
-    list(shares(allocation, epsilon))  # refuses an epsilon that tells nothing, before it is paid for
-    return NoisyLabelling(method.mechanism, allocation, epsilon, method.key)
+    return NoisyLabelling.of(
+        examples, method.mechanism, method.unit, method.cap, epsilon,
+        key=method.key, secret=secret or b"", now=method.now,
+    )  # fmt: skip
 
 
 def _charge(

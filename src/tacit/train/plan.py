@@ -10,16 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tacit import expect
 from tacit.display import html_table
-from tacit.privacy.allocation import Allocation
 from tacit.privacy.ledger.guarantee import Guarantee
-from tacit.privacy.mechanisms.memoisation import FlipKey
 from tacit.privacy.releases import Release
 from tacit.privacy.statement import PrivacyStatement
 from tacit.train.examples import Examples, Places
-from tacit.train.labels.mechanism import LabelMechanism
-from tacit.train.labels.windows import RepeatedFlips
+from tacit.train.labels.noisy_targets import NoisyLabelling
 from tacit.train.models.architectures import expect_history, expect_part
 from tacit.train.models.model import Architecture, Part
 from tacit.train.recalibration import Recalibration
@@ -30,23 +26,6 @@ from tacit.train.targets import Head
 
 if TYPE_CHECKING:
     from tacit.train.statistic.method import PlannedStatistic
-
-
-@dataclass(frozen=True)
-class NoisyLabelling:
-    """How the labels of a phase are made noisy, once."""
-
-    mechanism: LabelMechanism
-    allocation: Allocation
-    epsilon: expect.Number
-    key: FlipKey
-
-    @property
-    def count(self) -> int:
-        """How many labels there are to learn from: all that are kept, or those that were reported by now."""
-        if isinstance(self.mechanism, RepeatedFlips):
-            return self.mechanism.count(self.allocation)
-        return len(self.allocation)
 
 
 @dataclass(frozen=True)

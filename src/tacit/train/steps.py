@@ -15,7 +15,7 @@ from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import SubsampledGaussian, leaves
 from tacit.train.examples import Examples, Places
-from tacit.train.labels.noisy_targets import LEAST_RATE, base_rate, labels_for_mechanism
+from tacit.train.labels.noisy_targets import LEAST_RATE, base_rate
 from tacit.train.models.model import Model
 from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
 from tacit.train.recalibration import CalibrationResult, Recalibration, recalibrate
@@ -248,16 +248,8 @@ class Run:
 
     def _targets(self, phase: Phase) -> Targets:
         if isinstance(phase, LabelPhase) and phase.labelling is not None:
-            noisy = phase.labelling
             assert self.secret is not None, "checked when the run was made"
-            targets = noisy.mechanism.targets(
-                labels_for_mechanism(noisy.mechanism, self.examples),
-                self.examples.key("row"),
-                noisy.allocation,
-                noisy.epsilon,
-                key=noisy.key,
-                secret=self.secret,
-            )
+            targets = phase.labelling.targets(self.examples, self.secret)
             return targets if phase.span == 1 else replace(targets, values=targets.values / phase.span)
         return Targets(self.examples.labels.astype(np.float32))
 

@@ -19,12 +19,11 @@ from tacit.privacy.mechanisms.one_hot_laplace import OneHotLaplace
 from tacit.privacy.mechanisms.randomized_response import WHOLE, RandomizedResponse, TopResponse
 from tacit.privacy.units import Cap, Relation
 from tacit.train.labels.mechanism import Bins, Correction, LabelMechanism, LabelPrior
-from tacit.train.labels.noisy_targets import noisy_targets
 from tacit.train.labels.randomizers import FlipLabels, FlipTowardsPrior, LaplaceWithPrior, unbiased
 from tacit.train.labels.values import STEPS, FlipEnds, best_bins
 from tacit.train.targets import Head
 from tests.support.exact_tests import assert_matches_pmf
-from tests.support.label_examples import IMPRESSION, KEY, MECHANISMS, SECRET, examples_of, told
+from tests.support.label_examples import IMPRESSION, KEY, MECHANISMS, SECRET, examples_of, noisy_targets, told
 
 LABEL = Relation.REPLACE_LABEL
 SPEND = Bins((1.0, 10.0, 50.0), (0.0, 5.0, 20.0, 80.0))

@@ -16,10 +16,20 @@ from tacit.privacy.mechanisms.memoisation import FlipKey, flip_labels
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.units import Cap, CapChoice, Relation, Split, Unit, UnitKind, Window
 from tacit.train.labels.mechanism import Bins, Correction, LabelPrior
-from tacit.train.labels.noisy_targets import NoisyTargets, base_rate, noisy_targets
+from tacit.train.labels.noisy_targets import base_rate
 from tacit.train.labels.randomizers import FlipLabels, FlipTowardsPrior, LaplaceWithPrior
 from tacit.train.targets import Head, Targets
-from tests.support.label_examples import IMPRESSION, KEY, MECHANISMS, PUBLIC, SECRET, examples_of, told
+from tests.support.label_examples import (
+    IMPRESSION,
+    KEY,
+    MECHANISMS,
+    PUBLIC,
+    SECRET,
+    NoisyTargets,
+    examples_of,
+    noisy_targets,
+    told,
+)
 
 LABEL = Relation.REPLACE_LABEL
 SPEND = Bins((1.0, 10.0, 50.0), (0.0, 5.0, 20.0, 80.0))
@@ -62,7 +72,7 @@ def test_each_unit_spends_at_most_epsilon_whatever_the_cap(
     assert noisy.targets.keep is not None
     place = {row: at for at, row in enumerate(noisy.targets.rows.tolist())}
     assert len(place) == sum(min(k, len(members)) for members in units.values())
-    assert noisy.kept_share == len(place) / len(data)
+    assert noisy.labelling.count == len(noisy.targets) == len(place)
     for members in units.values():
         kept = [row for row in members if row in place]
         if choice is CapChoice.FIRST:

@@ -21,11 +21,18 @@ from tacit.privacy.releases import leaves
 from tacit.privacy.units import Cap, Relation, Split, Unit, UnitKind, Window
 from tacit.train.examples import Examples
 from tacit.train.labels.mechanism import Correction
-from tacit.train.labels.noisy_targets import NoisyTargets, noisy_targets
 from tacit.train.labels.randomizers import FlipLabels, unbiased
 from tacit.train.labels.windows import RepeatedFlips, RepeatedReports, ReportingWindows
 from tests.support.exact_tests import assert_matches_pmf
-from tests.support.label_examples import IMPRESSION, KEY, PUBLIC, SECRET, examples_of
+from tests.support.label_examples import (
+    IMPRESSION,
+    KEY,
+    PUBLIC,
+    SECRET,
+    NoisyTargets,
+    examples_of,
+    noisy_targets,
+)
 
 LABEL = Relation.REPLACE_LABEL
 DAY = 86_400
@@ -188,7 +195,7 @@ def test_each_row_is_read_from_the_reports_that_it_has() -> None:
         value, keep = both.forward(answers) if row < 3 else early.forward(answers[:1])
         assert noisy.targets.values[row] == value
         assert noisy.targets.keep[row] == np.float32(float(keep))
-    assert noisy.kept_share == 5 / 6
+    assert noisy.labelling.count == len(noisy.targets) == 5
 
 
 def test_raw_takes_the_last_report_and_unbiased_weighs_them() -> None:

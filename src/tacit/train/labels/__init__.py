@@ -1,6 +1,6 @@
 """How labels become noisy targets: once, for every privacy unit, and paid for by one release.
 
-noisy_targets   READ FIRST: examples, a mechanism, a unit and epsilon -> noisy targets and what they cost
+noisy_targets   READ FIRST: examples, a mechanism, a unit and epsilon -> what is released, and noisy targets
 mechanism       what a label mechanism is: classes, corrections, public priors
 randomizers     randomized response, response among the likeliest classes, Laplace noise
 values          counts and amounts: the best bins, or one bit per label

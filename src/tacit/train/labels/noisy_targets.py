@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -25,41 +23,11 @@ LEAST_RATE = 1e-4
 
 
 @dataclass(frozen=True)
-class NoisyTargets:
-    """Targets, what making them gave away, and for whom.
-
-    `kept_share` is the share of examples that have a target; `labels_by_epsilon` says how many of them have
-    which epsilon of their own. Both follow from public keys alone.
-    """
-
-    targets: Targets
-    release: Release
-    unit: Unit
-    cap: Cap
-    epsilon: Fraction
-    kept_share: float
-    labels_by_epsilon: Mapping[Fraction, int]
-
-    @property
-    def base_rate(self) -> float:
-        return base_rate(self.targets)
-
-
-def noisy_targets(
-    examples: Examples,
-    mechanism: LabelMechanism,
-    unit: Unit,
-    cap: Cap,
-    epsilon: expect.Number,
-    *,
-    key: FlipKey,
-    secret: bytes,
-    now: int | None = None,
-) -> NoisyTargets:
-    """The targets of the examples that the cap keeps; their `rows` are places within the examples.
+class NoisyLabelling:
+    """Which labels of the examples are made noisy, how, and at what epsilon: planned from public keys alone.
 
     Guarantee:  the labels of one unit and window are released with at most epsilon in total (`release` is what
-                an accountant reads), however often the same call is repeated.
+                an accountant reads), however often `targets` is called.
     Neighbours: replace label, for one unit and window. Features, unit keys and times are the same in both
                 datasets.
     Assumes:    what `allocate` and the mechanism assume. `key.task` names the log and the label: rows of two
@@ -69,13 +37,52 @@ def noisy_targets(
     Source:     Ghazi et al., Evaluation of Label DP (Randomized Response) Mechanisms on Binary Conversion
                 Models.
     """
-    labels = labels_for_mechanism(mechanism, examples)
-    allocation = allocate_labels(examples, unit, cap, key=key, secret=secret, now=now)
-    counts = {each: int(rows.sum()) for each, rows in shares(allocation, epsilon)}
-    release = mechanism.release(allocation, epsilon)
-    targets = mechanism.targets(labels, examples.key("row"), allocation, epsilon, key=key, secret=secret)
-    kept = len(targets) / len(examples) if len(examples) else 0.0
-    return NoisyTargets(targets, release, unit, cap, expect.positive("epsilon", epsilon), kept, counts)
+
+    mechanism: LabelMechanism
+    allocation: Allocation
+    epsilon: expect.Number
+    key: FlipKey
+
+    @classmethod
+    def of(
+        cls,
+        examples: Examples,
+        mechanism: LabelMechanism,
+        unit: Unit,
+        cap: Cap,
+        epsilon: expect.Number,
+        *,
+        key: FlipKey,
+        secret: bytes,
+        now: int | None = None,
+    ) -> NoisyLabelling:
+        """For the examples that the cap keeps. What would tell nothing is refused, before it is paid for."""
+        allocation = allocate_labels(examples, unit, cap, key=key, secret=secret, now=now)
+        if isinstance(mechanism, RepeatedFlips):
+            mechanism.check_shares(allocation, epsilon)
+            if not mechanism.count(allocation):
+                raise BadInput("expected a reported label among those that the cap keeps, got none")
+        list(shares(allocation, epsilon))  # refuses an epsilon that is too small for a label
+        return cls(mechanism, allocation, epsilon, key)
+
+    @property
+    def count(self) -> int:
+        """How many labels there are to learn from: all that are kept, or those that were reported by now."""
+        if isinstance(self.mechanism, RepeatedFlips):
+            return self.mechanism.count(self.allocation)
+        return len(self.allocation)
+
+    @property
+    def release(self) -> Release:
+        """What making the targets gives away."""
+        return self.mechanism.release(self.allocation, self.epsilon)
+
+    def targets(self, examples: Examples, secret: bytes) -> Targets:
+        """The noisy targets of the examples that it was planned for; `rows` are places within them."""
+        labels = labels_for_mechanism(self.mechanism, examples)
+        return self.mechanism.targets(
+            labels, examples.key("row"), self.allocation, self.epsilon, key=self.key, secret=secret
+        )
 
 
 def labels_for_mechanism(mechanism: LabelMechanism, examples: Examples) -> NDArray[Any]:

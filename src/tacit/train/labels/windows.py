@@ -183,7 +183,7 @@ class RepeatedFlips:
                 how often and as of whatever times the targets are made.
     Neighbours: replace label, for one unit and window: all reports of its labels may change with it. Features,
                 unit keys, times of impressions and the delay shares are the same in both datasets.
-    Assumes:    what `noisy_targets.noisy_targets` assumes. Units of several impressions have closed time
+    Assumes:    what `noisy_targets.NoisyLabelling` assumes. Units of several impressions have closed time
                 windows (open ones are refused), or the log is complete. A conversion that came within a delay
                 is in the log once that delay is over.
     Source:     basic composition: Dwork, Roth 2014, theorem 3.16; the mixture over delays: Chapelle, KDD 2014.
