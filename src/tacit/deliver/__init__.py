@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tacit.deliver.auction.incentives import measure_shading
     from tacit.deliver.auction.logs import AuctionLog, AuctionLogColumns, generated_blocks, logged_blocks
     from tacit.deliver.auction.market import Arm, MarketResults, measure, show_block
-    from tacit.deliver.auction.planned_choices import forecast_block, planned_rule
+    from tacit.deliver.auction.planned_choices import budget_rule, forecast_block, planned_rule
     from tacit.deliver.device.choice import HistoryRates, choose_privately, plan_request, prepare_choice
     from tacit.deliver.device.context import ClickHistory, DeviceContext
     from tacit.deliver.device.local_choice import AdCache, choose_locally
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tacit.deliver.protocol.disclosure import CutMenu, Requirement
     from tacit.deliver.protocol.forecasts import ObservedRatios, Spread
     from tacit.deliver.protocol.menu import Menu
-    from tacit.deliver.protocol.minimum_users import MinimumUsers, discrete_laplace_margin
+    from tacit.deliver.protocol.minimum_users import MinimumUsers, discrete_laplace_margin, normal_margin
     from tacit.deliver.protocol.plans import ChoicePlan, Planner, plan_choice
     from tacit.deliver.protocol.prices import FirstPrice, Rules, SecondPrice
     from tacit.deliver.server.candidates import CandidateServer
@@ -58,7 +58,7 @@ else:
             "auction.incentives": "measure_shading",
             "auction.logs": "AuctionLog AuctionLogColumns generated_blocks logged_blocks",
             "auction.market": "Arm MarketResults measure show_block",
-            "auction.planned_choices": "forecast_block planned_rule",
+            "auction.planned_choices": "budget_rule forecast_block planned_rule",
             "device.choice": "HistoryRates choose_privately plan_request prepare_choice",
             "device.context": "ClickHistory DeviceContext",
             "device.local_choice": "AdCache choose_locally",
@@ -70,7 +70,7 @@ else:
             "protocol.disclosure": "CutMenu Requirement",
             "protocol.forecasts": "ObservedRatios Spread",
             "protocol.menu": "Menu",
-            "protocol.minimum_users": "MinimumUsers discrete_laplace_margin",
+            "protocol.minimum_users": "MinimumUsers discrete_laplace_margin normal_margin",
             "protocol.plans": "ChoicePlan Planner plan_choice",
             "protocol.prices": "FirstPrice Rules SecondPrice",
             "server.candidates": "CandidateServer",
@@ -88,10 +88,10 @@ __all__ = [
     "FirstPrice", "Greedy", "HistoryRates", "IncrementalSelection", "MarketResults", "Menu", "MinimumUsers",
     "MomentShrinkage", "NonPersonalised", "ObservedRatios", "PlannedDevices", "Planner", "PublicCandidates",
     "PublicDevices", "Rates", "Requirement", "Rules", "SecondPrice", "Shrinkage", "SimulationConfig",
-    "Spread", "TopChoiceRule", "Wallet", "build_arms", "candidates_for_load", "choice_table",
+    "Spread", "TopChoiceRule", "Wallet", "budget_rule", "build_arms", "candidates_for_load", "choice_table",
     "choose_for_devices", "choose_locally", "choose_privately", "context_tree", "debias_choices",
     "disclose_block", "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders",
     "forecast_block", "generated_blocks", "load_simulation", "logged_blocks", "make_offers", "measure",
-    "measure_shading", "node_name", "nodes_by_name", "plan_choice", "plan_request", "planned_rule",
-    "prepare_choice", "select_ads", "show_block",
+    "measure_shading", "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_request",
+    "planned_rule", "prepare_choice", "select_ads", "show_block",
 ]  # fmt: skip

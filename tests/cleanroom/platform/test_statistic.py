@@ -159,7 +159,8 @@ def test_asked_once_fitted_kept_and_gated(tmp_path: Path) -> None:
     fitted.remove_adapter("shoes")
     logits = done.head.logits(fitted, here.examples)
     assert auc(truth, logits) > auc(truth, pretrained) + 0.05
-    assert fitted.adapters == ()
+    with pytest.raises(BadInput, match="adapter among none, got"):
+        fitted.adapter("shoes")
     # The head is a function of the released sums: fitting them again gives it again.
     fitted.add_adapter("again", ADVERTISER, 2, seed=2)
     offsets, phi = done.head.phi(fitted, "again", here.examples)
@@ -174,7 +175,8 @@ def test_asked_once_fitted_kept_and_gated(tmp_path: Path) -> None:
     others.advertiser[:] = ADVERTISER + 1
     with pytest.raises(BadInput, match="rows of its advertiser"):
         loaded.logits(fitted, others)
-    assert fitted.adapters == ()
+    with pytest.raises(BadInput, match="adapter among none, got"):
+        fitted.adapter("shoes")
 
 
 def test_a_second_statistic_is_refused_and_a_repeated_one_is_the_same() -> None:

@@ -48,11 +48,8 @@ def ratios(
     error, stated = dict.fromkeys(CHAIN, 0.0), dict.fromkeys(CHAIN, 0.0)
     for seed in range(20):
         counts, truth = drawn(np.random.default_rng(seed), draw, mean, sizes, noise)
-        ready = estimator
-        if isinstance(estimator, MomentShrinkage) and estimator.spread is None:
-            ready = estimator.fitted(counts)  # once, not for every level
         for levels in CHAIN:
-            rate, variance = everything(ready, counts, levels)
+            rate, variance = everything(estimator, counts, levels)
             error[levels] += float(((rate - truth[levels]) ** 2).mean())
             stated[levels] += float(variance.mean())
     return {levels: error[levels] / stated[levels] for levels in CHAIN}

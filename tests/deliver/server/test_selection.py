@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tacit.deliver.server.selection import (
     GUARANTEE,
+    AdSelection,
     IncrementalSelection,
     candidates_for_load,
     coarsest_level,
@@ -44,8 +45,13 @@ def expected_revenue(values: ContextValues, chosen: Iterable[int]) -> float:
     """What a request earns in expectation if the device shows the best of these ads for its exact context."""
     best = np.zeros(len(values.weight))
     for ad in chosen:
-        best = np.maximum(best, values.of_ad(int(ad)))
+        best = np.maximum(best, table(values)[values.row[int(ad)]])
     return float(values.weight @ best)
+
+
+def objective(found: AdSelection) -> float:
+    """Revenue less the price of sending."""
+    return found.revenue - found.price_per_ad * len(found.ads)
 
 
 def table(values: ContextValues) -> NDArray[np.float32]:
@@ -61,7 +67,7 @@ def test_guarantee_and_bound_hold_against_every_set(values: ContextValues, k: in
     found = select_ads(values, k, price)
     assert found.bound is not None
     assert found.bound >= best
-    assert found.objective <= best + CLOSE * abs(best)
+    assert objective(found) <= best + CLOSE * abs(best)
     if not price:
         assert found.revenue >= GUARANTEE * best
         assert found.bound <= best / GUARANTEE * (1 + 1e-9)  # the bound is never worse than the guarantee
@@ -91,7 +97,7 @@ def test_stopping_by_price_is_the_best_of_all_lengths(values: ContextValues, pri
     found = select_ads(values, 9, price)
     lengths = [select_ads(values, k) for k in range(1, 10)]
     every = [0.0] + [one.revenue - price * len(one.ads) for one in lengths]
-    assert math.isclose(found.objective, max(every), rel_tol=1e-9, abs_tol=1e-12)
+    assert math.isclose(objective(found), max(every), rel_tol=1e-9, abs_tol=1e-12)
     assert (found.gains > price).all()
     np.testing.assert_array_equal(found.ads, lengths[-1].ads[: len(found.ads)])
 
@@ -121,10 +127,7 @@ def test_sparse_values_choose_as_dense_ones_do() -> None:
     sparse = ContextValues(dense.weight, sparse_of(table(dense)), dense.ads)
     one, other = select_ads(dense, 10), select_ads(sparse, 10)
     assert math.isclose(one.revenue, other.revenue, rel_tol=CLOSE)
-    assert math.isclose(expected_revenue(sparse, other.ads), other.revenue, rel_tol=CLOSE)
-    assert math.isclose(
-        expected_revenue(sparse, [100, 107]), expected_revenue(dense, [100, 107]), rel_tol=CLOSE
-    )
+    assert math.isclose(expected_revenue(dense, other.ads), other.revenue, rel_tol=CLOSE)
 
 
 def test_uncertified_is_the_same_choice() -> None:
@@ -141,8 +144,6 @@ def test_what_cannot_be_asked() -> None:
             select_ads(values, k)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="price_per_ad"):
         select_ads(values, 1, -1.0)
-    with pytest.raises(BadInput, match="got ad 3"):
-        expected_revenue(values, [3])
     assert expected_revenue(values, []) == 0.0
     assert len(select_ads(values, 50).ads) == 1  # the second ad is a copy: it would add nothing
 
@@ -234,21 +235,9 @@ def change(kept: IncrementalSelection, rng: np.random.Generator, kind: str) -> N
     elif kind == "added":
         new = np.setdiff1d(rng.permutation(5000)[:4].astype(np.int64), ads)
         kept.update(new, rng.integers(0, 3, (len(new), CONTEXTS)).astype(np.float32))
-    elif kind == "removed" and len(ads) > 2:
-        kept.remove(rng.choice(ads, len(ads) // 2, replace=False))
-    elif kind in ("contexts", "many contexts"):
-        some = rng.permutation(CONTEXTS)[: 3 if kind == "contexts" else 20].astype(np.int64)
-        values = rng.random((len(ads), len(some))) ** 4 * rng.choice([1e-3, 1.0, 50.0])
-        kept.update_contexts(some, values.astype(np.float32))
-    elif kind == "weights":
-        some = rng.permutation(CONTEXTS)[:4].astype(np.int64)
-        kept.update_contexts(some, weight=rng.random(4) / CONTEXTS / 2)
-    elif kind == "both":
-        some = rng.permutation(CONTEXTS)[:2].astype(np.int64)
-        kept.update_contexts(some, np.zeros((len(ads), 2), np.float32), np.zeros(2))
 
 
-KINDS = ("ads", "added", "removed", "contexts", "many contexts", "weights", "both")
+KINDS = ("ads", "added")
 
 
 @settings(max_examples=80, deadline=None)
@@ -277,41 +266,19 @@ def test_the_values_held_are_those_that_were_given() -> None:
     expected[2] = row
     kept.update(np.array([7777]), row * 2)
     expected = np.concatenate([expected, row * 2])
-    kept.remove(np.array([ads[0]]))
-    expected = expected[1:]
-    column = rng.random((5, 2)).astype(np.float32)
-    kept.update_contexts(np.array([3, 1]), column, np.array([0.0, 0.25]))
-    expected[:, [3, 1]] = column
-    weight = first.weight.copy()
-    weight[[3, 1]] = (0.0, 0.25)
     held = kept.values()
     np.testing.assert_array_equal(held.values, expected)
-    np.testing.assert_array_equal(held.weight, weight)
-    assert held.ads.tolist() == [*ads[1:], 7777]
+    np.testing.assert_array_equal(held.weight, first.weight)
+    assert held.ads.tolist() == [*ads, 7777]
 
 
-def test_bounds_stay_near_over_many_changes() -> None:
-    """Else choices would be right and slow: after 300 changes no bound is off by a millionth."""
-    rng = np.random.default_rng(2)
-    kept = IncrementalSelection(begun(40, rng))
-    for _ in range(300):
-        change(kept, rng, "contexts" if rng.random() < 0.7 else "weights")
-    alone, bounds = kept.values().first_gains, kept._bounds[: len(kept.ads)]
-    assert (bounds >= alone).all()
-    assert (bounds - alone <= 1e-6 * alone.max()).all()
-
-
-def test_adding_and_removing_keeps_room_in_proportion() -> None:
+def test_adding_keeps_room_in_proportion() -> None:
     rng = np.random.default_rng(3)
     kept = IncrementalSelection(begun(4, rng))
     for ad in range(2000, 2100):
         kept.update(np.array([ad]), rng.random((1, CONTEXTS)).astype(np.float32))
     assert len(kept._values) <= 2 * 104
-    kept.remove(np.arange(2000, 2099))
-    assert kept._size <= 2 * len(kept.ads) + 1
-    assert len(kept.ads) == 5
-    kept.remove(kept.ads)
-    assert len(kept.select(3).ads) == 0
+    assert len(kept.ads) == 104
 
 
 def test_refusals_change_nothing() -> None:
@@ -320,7 +287,6 @@ def test_refusals_change_nothing() -> None:
     before = kept.select(4)
     ads = kept.ads
     good, bad = np.ones((1, CONTEXTS), np.float32), np.full((1, CONTEXTS), np.nan, np.float32)
-    bad_last = np.array([[1], [1], [1], [1], [1], [-1]], np.float32)
     attempts: list[tuple[Callable[[], object], str]] = [
         (lambda: kept.update(np.array([99_999]), bad), "ad 99999: expected values that are finite"),
         (
@@ -329,16 +295,9 @@ def test_refusals_change_nothing() -> None:
         ),
         (lambda: kept.update([7], good), "expected ads as a NumPy array, got list"),  # type: ignore[arg-type]
         (lambda: kept.update(ads[:1], [[1.0]]), "expected values as a NumPy array, got list"),  # type: ignore[arg-type]
-        (lambda: kept.update_contexts([1]), "expected contexts as a NumPy array"),  # type: ignore[arg-type]
         (lambda: kept.update(ads[:1], good[:, 1:]), "expected values as"),
         (lambda: kept.update(ads[:2], good), "expected ads as int64 of 1"),
         (lambda: kept.update(np.array([8, 8]), np.ones((2, CONTEXTS), np.float32)), "got ad 8 twice"),
-        (lambda: kept.remove(np.array([ads[0], 99_999])), "got ad 99999"),
-        (lambda: kept.update_contexts(np.array([CONTEXTS])), "contexts in 0..23"),
-        (lambda: kept.update_contexts(np.array([1, 1])), "different contexts"),
-        (lambda: kept.update_contexts(np.array([1]), bad_last), f"ad {ads[-1]}: expected values that"),
-        (lambda: kept.update_contexts(np.array([1]), weight=np.array([0.9])), "add up to at most 1"),
-        (lambda: kept.update_contexts(np.array([1]), weight=np.array([np.nan])), "probabilities of contexts"),
         (lambda: kept.select(0), "k to be a whole number"),
     ]
     for attempt, message in attempts:
@@ -356,7 +315,6 @@ def test_what_was_given_is_left_alone_and_sparse_values_are_refused() -> None:
     copy = first.values.copy()
     kept = IncrementalSelection(first)
     kept.update(first.ads[:1], np.ones((1, CONTEXTS), np.float32))
-    kept.update_contexts(np.array([0]), weight=np.array([0.0]))
     np.testing.assert_array_equal(first.values, copy)
     assert math.isclose(first.weight.sum(), 0.5)
     with pytest.raises(BadInput, match="dense"):

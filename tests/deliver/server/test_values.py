@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tacit.deliver.server.selection import select_ads
 from tacit.deliver.server.values import Bid, ContextValues, Payments, expect_bids, most_specific_bid
@@ -109,17 +111,22 @@ def test_bids_that_cannot_be_meant_name_ad_and_node() -> None:
         expect_bids([(4, node, 5)], ADS.tolist(), CHAIN)  # type: ignore[list-item]
 
 
+def everywhere(micros: Any, ads: NDArray[np.int64] | None = None) -> Payments:
+    """One payment per ad, whatever the context."""
+    return Payments(np.array(micros), np.arange(len(micros)) if ads is None else ads)
+
+
 def test_payments_that_cannot_be_meant() -> None:
     with pytest.raises(BadInput, match=r"ad 9: expected a payment in .* micros, got -1"):
-        Payments.everywhere([5, -1], ADS)
+        everywhere([5, -1], ADS)
     with pytest.raises(BadInput, match="ad 4 in context 1: expected a payment"):
         Payments(np.array([[1, -3], [0, 0]]), ADS)
     with pytest.raises(BadInput, match="whole micros"):
-        Payments.everywhere(np.array([1.0, 2.0]))
+        everywhere(np.array([1.0, 2.0]))
     with pytest.raises(BadInput, match="got ad 4 twice"):
-        Payments.everywhere([1, 2], np.array([4, 4]))
+        everywhere([1, 2], np.array([4, 4]))
     with pytest.raises(BadInput, match="expected ads as int64 of 2"):
-        Payments.everywhere([1, 2], np.array([4]))
+        everywhere([1, 2], np.array([4]))
 
 
 def test_values_are_payments_times_rates() -> None:
@@ -128,14 +135,14 @@ def test_values_are_payments_times_rates() -> None:
     ads = np.arange(3000, dtype=np.int64)
     by_context = ContextValues.of(rates, np.full(5, 0.2), Payments(micros, ads))
     np.testing.assert_array_equal(by_context.values, (micros * rates.T).astype(np.float32))
-    everywhere = ContextValues.of(rates, np.full(5, 0.2), Payments.everywhere(micros[:, 0]))
-    np.testing.assert_array_equal(everywhere.values, (micros[:, :1] * rates.T).astype(np.float32))
+    same = ContextValues.of(rates, np.full(5, 0.2), everywhere(micros[:, 0]))
+    np.testing.assert_array_equal(same.values, (micros[:, :1] * rates.T).astype(np.float32))
 
 
 def test_below_the_floor_an_ad_is_worth_nothing() -> None:
     """Section 3.2.3's example: the dearer ad is less relevant. The floor itself is allowed."""
     rates = np.array([[0.1, 0.9], [0.2, 0.05]])
-    payment = Payments.everywhere([100_000, 10_000])
+    payment = everywhere([100_000, 10_000])
     chance = np.array([0.5, 0.5])
     assert select_ads(ContextValues.of(rates, chance, payment), 1).ads.tolist() == [0]
     floored = ContextValues.of(rates, chance, payment, ctr_floor=0.2)
@@ -144,15 +151,15 @@ def test_below_the_floor_an_ad_is_worth_nothing() -> None:
     rng = np.random.default_rng(3)
     for floor in (0.0, 0.3, 0.999, 1.0):
         rates = rng.random((7, 40))
-        values = ContextValues.of(rates, np.full(7, 1 / 7), Payments.everywhere(np.full(40, 10)), floor)
+        values = ContextValues.of(rates, np.full(7, 1 / 7), everywhere(np.full(40, 10)), floor)
         assert isinstance(values.values, np.ndarray)
         assert ((values.values > 0) == (floor <= rates.T)).all()
     with pytest.raises(BadInput, match="ctr_floor"):
-        ContextValues.of(rates, np.full(7, 1 / 7), Payments.everywhere(np.full(40, 10)), 1.5)
+        ContextValues.of(rates, np.full(7, 1 / 7), everywhere(np.full(40, 10)), 1.5)
 
 
 def test_what_is_left_out_earns_nothing_and_more_than_all_is_refused() -> None:
-    rates, payment = np.full((2, 1), 0.5), Payments.everywhere([1000])
+    rates, payment = np.full((2, 1), 0.5), everywhere([1000])
     assert select_ads(ContextValues.of(rates, np.array([0.5, 0.5]), payment), 1).revenue == 500
     assert select_ads(ContextValues.of(rates, np.array([0.5, 0.1]), payment), 1).revenue == pytest.approx(300)
     thirds = np.full(3, 1 / 3)
@@ -166,7 +173,7 @@ def test_what_is_left_out_earns_nothing_and_more_than_all_is_refused() -> None:
 
 
 def test_rates_that_cannot_be_meant_name_context_and_ad() -> None:
-    payment, chance = Payments.everywhere([10, 20], ADS), np.array([0.5, 0.5])
+    payment, chance = everywhere([10, 20], ADS), np.array([0.5, 0.5])
     names = [str(CHAIN.at(context, (0, 0))) for context in CONTEXTS[:2]]
     for bad in (np.nan, -0.1, 1.1, np.inf):
         rates = np.array([[0.1, 0.1], [0.1, bad]])

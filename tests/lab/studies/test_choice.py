@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +278,8 @@ def test_a_policy_of_the_study_is_the_rule_of_the_library(display: StudyMarket) 
     policy = BudgetPolicy(10, budget.LADDER, 0.0, Window.days(1))
     offers, prior = make_offers(display.blocks[0].public, Rules()), Spread(0.9)
     forecasts = Forecasts(budget.LADDER)
-    found = budget._by_policy(forecasts, prior, policy, offers).epsilon(offers)
+    shared = budget_rule(prior, policy, budget.REQUESTS, partial(forecasts.of, prior=prior))
+    found = shared.epsilon(offers)
     assert found.tolist() == budget_rule(prior, policy, budget.REQUESTS).epsilon(offers).tolist()
     assert forecasts.evenly(offers, prior, 2.0).epsilon(offers).tolist() == (
         planned_rule(prior, 2.0).epsilon(offers).tolist()

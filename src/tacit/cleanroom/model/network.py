@@ -180,10 +180,6 @@ class ConversionModel(nn.Module):
             if isinstance(module, GatedLinear) and not path.startswith(others)
         }
 
-    @property
-    def adapters(self) -> tuple[str, ...]:
-        return tuple(self._adapters)
-
     def adapter(self, name: str) -> Adapter:
         if name not in self._adapters:
             known = ", ".join(self._adapters) or "none"

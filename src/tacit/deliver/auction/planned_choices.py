@@ -82,10 +82,16 @@ def planned_rule(prior: ScorePrior, epsilon: expect.Number) -> PlannedRule:
     return PlannedRule(_once_a_block(rule))
 
 
-def budget_rule(prior: ScorePrior, policy: BudgetPolicy, requests: int) -> PlannedRule:
+def budget_rule(
+    prior: ScorePrior,
+    policy: BudgetPolicy,
+    requests: int,
+    forecast: Callable[[Offers], BlockForecast] | None = None,
+) -> PlannedRule:
     """A budget spent by the policy: every `requests` auctions of a block are one device's period.
 
-    Auctions beyond the block's last whole period spend nothing.
+    Auctions beyond the block's last whole period spend nothing. Whoever measures several policies hands in one
+    `forecast` by that prior for all of them, whose steps begin with those of each policy's ladder.
 
     Guarantee:  all choices of one period are together LDP with the policy's total, and each with the ladder's
                 last step.
@@ -96,8 +102,9 @@ def budget_rule(prior: ScorePrior, policy: BudgetPolicy, requests: int) -> Plann
     """
 
     def rule(offers: Offers) -> TopChoiceRule:
-        forecast = forecast_block(offers, prior, policy.ladder)
-        return forecast.rule(np.nan_to_num(policy.spend(forecast.gain, requests)))
+        found = forecast_block(offers, prior, policy.ladder) if forecast is None else forecast(offers)
+        spent = policy.spend(found.gain[:, : len(policy.ladder)], requests)
+        return found.rule(np.nan_to_num(spent))
 
     return PlannedRule(_once_a_block(rule))
 

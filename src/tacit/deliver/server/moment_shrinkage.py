@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -269,10 +269,6 @@ class MomentShrinkage:
     spread: Mapping[Levels, float] | None = None
 
     __repr__ = brief_repr
-
-    def fitted(self, counts: Counts) -> MomentShrinkage:
-        """The same with the spread of these counts, for questions to others: another day's, say."""
-        return replace(self, spread=rate_spread(counts, corrected=self.corrected))
 
     def rates(self, counts: Counts, levels: Levels, nodes: Integers, ads: Integers) -> RateEstimate:
         spread = rate_spread(counts, corrected=self.corrected) if self.spread is None else self.spread

@@ -54,14 +54,6 @@ class Payments:
             got = int(self.micros[tuple(at)])
             raise BadInput(f"ad {self.ads[at[0]]}{where}: expected a payment in 0..2^53 micros, got {got}")
 
-    @classmethod
-    def everywhere(cls, micros: Sequence[int] | NDArray[Any], ads: Integers | None = None) -> Payments:
-        """One payment per ad, whatever the context."""
-        whole = np.asarray(micros)
-        if whole.dtype.kind in "iu":
-            whole = whole.astype(np.int64)
-        return cls(whole, np.arange(len(whole), dtype=np.int64) if ads is None else ads)
-
     def rows(self, first: int, end: int) -> Integers:
         """(ads, contexts or 1) of some of the ads, to be multiplied by rates."""
         part = self.micros[first:end]
@@ -192,19 +184,6 @@ class ContextValues:
     def row(self) -> dict[int, int]:
         """Where each ad is."""
         return {int(ad): place for place, ad in enumerate(self.ads)}
-
-    def of_ad(self, ad: int) -> NDArray[np.float32] | Floats:
-        """(contexts,) what one ad is worth."""
-        if ad not in self.row:
-            raise BadInput(f"expected ads among those given, got ad {ad}")
-        at = self.row[ad]
-        if not isinstance(self.values, SparseValues):
-            own_row: NDArray[np.float32] = self.values[at]
-            return own_row
-        own = slice(self.values.offsets[at], self.values.offsets[at + 1])
-        dense = np.zeros(self.values.contexts)
-        dense[self.values.context[own]] = self.values.value[own]
-        return dense
 
 
 def gains_alone(values: Values, weight: Floats, ads: Integers) -> Floats:

@@ -7,16 +7,16 @@ from functools import partial
 
 import numpy as np
 
-from tacit.deliver.auction.blocks import Offers, make_offers
+from tacit.deliver.auction.blocks import make_offers
 from tacit.deliver.auction.choices import (
     GREEDY,
     NON_PERSONALISED,
     Greedy,
     NonPersonalised,
     PlannedRule,
-    TopChoiceRule,
 )
 from tacit.deliver.auction.market import Arm, MarketResults, measure
+from tacit.deliver.auction.planned_choices import budget_rule
 from tacit.deliver.device.wallet import BudgetPolicy
 from tacit.deliver.protocol.forecasts import Spread
 from tacit.deliver.protocol.prices import Rules
@@ -122,20 +122,14 @@ def _measure_market(market: StudyMarket) -> MarketResults:
         policy = BudgetPolicy.learn(
             gains[:, : len(steps)], total=total, ladder=steps, requests=REQUESTS, window=Window.days(1)
         )
-        by_policy = partial(_by_policy, forecasts, prior, policy)
         evenly = partial(forecasts.evenly, prior=prior, epsilon=total / REQUESTS)
-        arms[_arm(POLICY, total)] = Arm(PlannedRule(by_policy))
+        arms[_arm(POLICY, total)] = Arm(
+            budget_rule(prior, policy, REQUESTS, partial(forecasts.of, prior=prior))
+        )
         arms[_arm(EVEN, total)] = Arm(PlannedRule(evenly))
     for each in PUBLISHED:
         arms[each.at(JUDGED / REQUESTS)] = Arm(each.make(market, JUDGED / REQUESTS))
     return measure(measuring.blocks, arms)
-
-
-def _by_policy(forecasts: Forecasts, prior: Spread, policy: BudgetPolicy, offers: Offers) -> TopChoiceRule:
-    """As `auction.planned_choices.budget_rule`, by forecasts that all totals share: a quarter of the time."""
-    found = forecasts.of(offers, prior)
-    spent = policy.spend(found.gain[:, : len(policy.ladder)], REQUESTS)
-    return found.rule(np.nan_to_num(spent))  # beyond the last whole period nothing is spent
 
 
 def judge(kept: ResultFiles) -> list[Finding]:
