@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "deliver": MATHS,
     "bill": MATHS,
     "store": MATHS | STAGES,
-    "pages": frozenset({"errors", "expect"}),
+    "pages": frozenset({"errors"}),
     "town": MATHS | STAGES,
     "pipeline": MATHS | STAGES | {"town"},
     "services": WHOLE,
