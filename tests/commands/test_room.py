@@ -307,7 +307,7 @@ def test_train_then_status(served: Path, capsys: pytest.CaptureFixture[str]) -> 
     out, err = capsys.readouterr()
     assert "saved" in out
     assert "epsilon 3" in out
-    assert re.search(r"step (\d+)/\1, sent .* KB|MB, .* examples a second, epsilon 3 paid, 0 left", err)
+    assert re.search(r"step (\d+)/\1, sent .* KB|MB, .* examples per second, epsilon 3 paid, 0 left", err)
 
     after = json.loads(tacit(capsys, "status", settings, "--json"))
     assert (after["remaining"]["epsilon_left"], after["remaining"]["epsilon_spent"]) == ("0", "3")

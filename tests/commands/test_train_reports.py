@@ -108,7 +108,7 @@ def test_predictions_come_close_to_what_was_spent(
     assert record["statement"]["relation"] == "replace-label"
     (mechanism,) = record["statement"]["mechanisms"]
     assert mechanism.startswith("randomized response on ")
-    assert classes is None or mechanism == f"randomized response on {classes} classes, ε = 4 a label"
+    assert classes is None or mechanism == f"randomized response on {classes} classes, ε = 4 per label"
     (paid,) = reservations(place).values()
     assert paid.amount.budget == Budget.of(4, 0)
     assert str(paid.state) == "committed"
@@ -351,7 +351,7 @@ def test_early_reports_teach_final_rates(week: Path, capsys: Told, correction: s
     assert record["phases"][0]["noisy_labels"] == {"labels": record["examples"], "epsilon": 6}
     statement = record["statement"]
     assert 6 <= statement["epsilon"] < 6 * (1 + 1e-12)
-    assert statement["mechanisms"] == ["; ".join(["randomized response on 2 classes, ε = 3 a label"] * 2)]
+    assert statement["mechanisms"] == ["; ".join(["randomized response on 2 classes, ε = 3 per label"] * 2)]
     (paid,) = reservations(week).values()
     assert paid.amount.budget == Budget.of(6, 0)
     assert str(paid.state) == "committed"
@@ -422,7 +422,7 @@ def test_a_page_says_when_labels_are_reported(week: Path, capsys: Told) -> None:
     assert f"reports   {words}\n" in capsys.readouterr().out
     page = explained(capsys, week / "model")
     assert f"Reports: {words}." in page
-    assert page.count("randomized response on 2 classes, ε = 3 a label") == 2
+    assert page.count("randomized response on 2 classes, ε = 3 per label") == 2
 
 
 def test_a_plan_warns_of_reports_that_are_too_few(week: Path, capsys: Told) -> None:

@@ -105,7 +105,7 @@ def test_counts_and_groups_are_told() -> None:
     release = Grouped(Composed((LABELS,), 4), 3)
     statement = PrivacyStatement.of([release], unit=Unit(UnitKind.USER), relation=Relation.REPLACE_LABEL)
     (told,) = statement.mechanisms
-    assert told == "4 times: randomized response on 2 classes, ε = 2 a label, for units of up to 3 records"
+    assert told == "4 times: randomized response on 2 classes, ε = 2 per label, for units of up to 3 records"
     assert statement.epsilon == pytest.approx(24)
 
 

@@ -211,7 +211,7 @@ def test_it_prints_by_role_with_everything_that_was_chosen() -> None:
         "visits (days cut at UTC-5)",
         "  public and publisher  shop        category, domain of 2, optional",
         "  public                hour        hour of when",
-        "  sensitive             age         whole, 2 buckets a doubling, 0 to 120",
+        "  sensitive             age         whole, 2 buckets per doubling, 0 to 120",
         "  label                 bought      flag",
         "  left-out              price_paid  real: an outcome",
     ]

@@ -124,8 +124,8 @@ def test_labels_that_are_reported_twice_promise_all_reports() -> None:
     assert plan.charge is not None
     assert 6 <= plan.statement.epsilon < 6 * (1 + 1e-12)
     assert [leaf.release.words for release in plan.releases for leaf in leaves(release)] == [
-        "randomized response on 2 classes, ε = 2 a label",
-        "randomized response on 2 classes, ε = 4 a label",
+        "randomized response on 2 classes, ε = 2 per label",
+        "randomized response on 2 classes, ε = 4 per label",
     ]
     early = replace(method, as_of=2 * 3_600).plan(examples)  # an hour's rows have their first report
     assert early.releases == plan.releases

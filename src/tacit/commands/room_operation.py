@@ -92,7 +92,7 @@ def _show_outcome(record: dict[str, Any], outcome: RunOutcome, settings: Platfor
             shown = "not to be told from the noise" if figure is None else _interval(figure.as_json())
             rows.append((f"{name} {when}, on rows not trained on", shown))
     rows.append(
-        ("promise", f"epsilon {outcome.statement.epsilon:g}, delta {outcome.statement.delta:g} a record")
+        ("promise", f"epsilon {outcome.statement.epsilon:g}, delta {outcome.statement.delta:g} per record")
     )
     rows.append(
         (
@@ -168,7 +168,7 @@ def progress_line(now: TrainingProgress) -> str:
     loss = "" if now.loss is None else f", loss {now.loss.value:.4f}"
     return (
         f"step {now.step}/{now.steps}, sent {show_bytes(now.bytes_sent)}, received "
-        f"{show_bytes(now.bytes_received)}, {now.examples_a_second:,.0f} examples a second, "
+        f"{show_bytes(now.bytes_received)}, {now.examples_a_second:,.0f} examples per second, "
         f"epsilon {spent:g} paid, {left:g} left{loss}"
     )
 

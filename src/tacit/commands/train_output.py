@@ -127,9 +127,9 @@ def phase_words(phase: Phase, examples: int) -> str:
         kept, count = "", examples
         if phase.labelling is not None:
             epsilon, count = format_rounded_up(float(phase.labelling.epsilon)), phase.labelling.count
-            kept = f"; {count:,} labels, made noisy once at ε = {epsilon} a unit"
+            kept = f"; {count:,} labels, made noisy once at ε = {epsilon} per unit"
             if isinstance(phase.labelling.mechanism, RepeatedFlips):
-                kept = f"; {count:,} labels with a report by then, all reports at ε = {epsilon} a unit"
+                kept = f"; {count:,} labels with a report by then, all reports at ε = {epsilon} per unit"
         return f"{steps} of {_batch_words(learning.batch, count, 'examples')}, {how}{kept}"
     of, count = ("examples", examples) if phase.groups is None else ("units", int(phase.groups.max()) + 1)
     clipping, average = phase.clipping, "" if learning.batch >= count else " on average"

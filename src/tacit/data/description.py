@@ -221,7 +221,7 @@ def _figures(reader: LogReader, so_far: _SoFar) -> Iterator[tuple[str, float]]:
     if "auction" in so_far.units:
         sizes = so_far.units.sizes("auction")
         yield "auctions", len(sizes)
-        yield "candidates an auction, mean", sizes.mean
+        yield "candidates per auction, mean", sizes.mean
         yield "auctions of ten or more candidates, share", sizes.share_from(10)
     for percent, seconds in zip(DELAYS, _percentiles(so_far.units, DELAYS), strict=False):
         yield f"delay in hours, {percent}%", seconds / 3600
@@ -276,8 +276,8 @@ def _of_all_rows(reader: LogReader, progress: Count, most_held: int) -> Iterator
         if user is not None:
             sizes = users.sizes("user")
             yield "users of all rows", len(sizes)
-            yield "rows a user, mean", sizes.mean
-            yield "rows a user, median", sizes.quantile(0.5)
+            yield "rows per user, mean", sizes.mean
+            yield "rows per user, median", sizes.quantile(0.5)
             yield "users with exactly one row, share", sizes.share_from(1, 1)
     for name, count in counts.items():
         yield name, count / max(1, again.rows_read)

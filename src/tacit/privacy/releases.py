@@ -50,7 +50,7 @@ class FlippedLabels(Release):
 
     @property
     def words(self) -> str:
-        return f"randomized response on {self.classes} classes, ε = {format_rounded_up(self.epsilon)} a label"
+        return f"randomized response on {self.classes} classes, ε = {format_rounded_up(self.epsilon)} per label"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class SplitLabels(Release):
     @property
     def words(self) -> str:
         each = format_rounded_up(float(self.epsilon))
-        return f"up to {self.most} labels a unit, flipped at ε = {each} divided by their number"
+        return f"up to {self.most} labels per unit, flipped at ε = {each} divided by their number"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class NoisyLabels(Release):
 
     @property
     def words(self) -> str:
-        each = "a label" if self.most == 1 else f"for up to {self.most} labels of a unit together"
+        each = "per label" if self.most == 1 else f"for up to {self.most} labels of a unit together"
         return f"{self.manner}, ε = {format_rounded_up(float(self.epsilon))} {each}"
 
 
@@ -236,7 +236,7 @@ class SelectedPartitions(Release):
 
     @property
     def words(self) -> str:
-        return f"partition selection over at most {self.partitions} values a unit"
+        return f"partition selection over at most {self.partitions} values per unit"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@
 >>> print(schema)
 clicks
   public     site     category
-  sensitive  age      whole, 1 bucket a doubling
+  sensitive  age      whole, 1 bucket per doubling
   label      bought   flag
   user       visitor  category
 """
@@ -164,7 +164,7 @@ class Column:
         words = str(self.kind)
         if self.is_feature and self.kind in NUMERIC:
             plural = "" if self.buckets_per_doubling == 1 else "s"
-            words += f", {self.buckets_per_doubling} bucket{plural} a doubling"
+            words += f", {self.buckets_per_doubling} bucket{plural} per doubling"
         if self.source != self.name:
             words += f" of {self.source}"
         if self.is_feature and self.vocabulary != self.name:

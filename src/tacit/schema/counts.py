@@ -76,7 +76,7 @@ class LevelCounts:
             raise BadInput(f"level {self.levels}: expected exact counts >= 0, got a negative one")
         most = self.total[self.entry_node] if self.shown is None else self.shown
         if (self.clicks > most).any():
-            raise BadInput(f"level {self.levels}: expected at most a click an impression, got more")
+            raise BadInput(f"level {self.levels}: expected at most one click per impression, got more")
 
     @cached_property
     def entry_node(self) -> Integers:
@@ -197,7 +197,7 @@ def _column(expected: str, values: ArrayLike, kinds: str) -> NDArray[Any]:
     try:
         found = np.asarray(values)
     except ValueError:
-        raise BadInput(f"expected {expected}, one a row, got lists of different lengths") from None
+        raise BadInput(f"expected {expected}, one per row, got lists of different lengths") from None
     if found.dtype.kind not in kinds and found.size:
         got = "text" if found.dtype.kind in "US" else found.dtype
         raise BadInput(f"expected {expected}, got {got}")

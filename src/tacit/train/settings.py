@@ -297,7 +297,7 @@ def label_course(learning: Learning, examples: int, table: str) -> tuple[Course,
     batch = learning.batch
     if batch is None:
         batch = _within(-(-examples // BATCHES_PER_EPOCH), min(FEWEST_IN_BATCH, max(1, examples)), MOST_BATCH)
-        say("batch", batch, f"{examples:,} examples make about {max(1, examples // batch):,} steps an epoch")
+        say("batch", batch, f"{examples:,} examples make about {max(1, examples // batch):,} steps per epoch")
     held_out, refit, epochs = 0, False, learning.epochs
     if epochs is None:
         held_out, epochs = min(examples // HELD_OUT, MOST_HELD_OUT), MOST_EPOCHS

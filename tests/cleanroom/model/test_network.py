@@ -280,7 +280,7 @@ def test_examples_of_another_encoder_or_shape_are_refused(log: Path) -> None:
         getattr(broken, name)[3] = 100
         with pytest.raises(BadInput, match=problem):
             broken.check_fit(small)
-    with pytest.raises(BadInput, match="2 numbers a row"):
+    with pytest.raises(BadInput, match="2 numbers per row"):
         some_rows(ModelSettings(**{**SMALL, "numbers": 1}), 5).check_fit(small)
     with pytest.raises(BadInput, match="task among conversion, cart"):
         rows.labels("engaged")

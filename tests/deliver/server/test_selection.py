@@ -208,7 +208,7 @@ def test_candidates_follow_the_load() -> None:
     assert candidates_for_load(0.3, 1, 0.1, 10) == 3  # as written, not as doubles have it
     assert candidates_for_load(10, 0, 5, 7) == 7
     assert candidates_for_load(200, 1, 100, 9) == 2
-    with pytest.raises(BadInput, match="room for one ad a request, 200000 bytes a second, got 199999"):
+    with pytest.raises(BadInput, match="room for one ad per request, 200000 bytes per second, got 199999"):
         candidates_for_load(199_999, 100, 2_000, 20)
     for arguments in ((-1, 1, 1, 1), (1, -1, 1, 1), (1, 1, 0, 1), (1, 1, 1, 0), (math.nan, 1, 1, 1)):
         with pytest.raises(BadInput):

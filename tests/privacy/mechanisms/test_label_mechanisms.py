@@ -288,7 +288,7 @@ def test_noisy_labels_speak_of_labels_and_of_one_unit() -> None:
         epsilon(Grouped(noisy(1, 3), 2), delta=1e-6, relation=LABEL)
     with pytest.raises(BadInput, match="expected epsilon > 0"):
         noisy(0)
-    assert noisy(1).words == "some noise, ε = 1 a label"
+    assert noisy(1).words == "some noise, ε = 1 per label"
     assert noisy(2, 3).words == "some noise, ε = 2 for up to 3 labels of a unit together"
 
 

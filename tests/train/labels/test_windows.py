@@ -214,8 +214,8 @@ def test_all_reports_are_paid_for_together_whenever_they_are_read() -> None:
     for now in (10 * DAY, 30 * DAY, 90 * DAY):
         release = as_of(now).release
         assert [leaf.release.words for leaf in leaves(release)] == [
-            "randomized response on 2 classes, ε = 0.5 a label",
-            "randomized response on 2 classes, ε = 1.5 a label",
+            "randomized response on 2 classes, ε = 0.5 per label",
+            "randomized response on 2 classes, ε = 1.5 per label",
         ]
         assert pure_epsilon(release, relation=LABEL) == pytest.approx(2)
 

@@ -36,7 +36,7 @@ UNITS = [
 
 
 def small_log(seed: int, rows: int = 14) -> tuple[NDArray[np.int32], dict[str, NDArray[np.int64]]]:
-    """Few values, so that rows of a unit share many cells; at most six rows a user."""
+    """Few values, so that rows of a unit share many cells; at most six rows per user."""
     draw = np.random.default_rng(seed)
     ids = draw.integers(0, 3, (rows, 3)).astype(np.int32)
     keys = {name: draw.integers(0, 2, rows) for name in ("publisher", "advertiser")}

@@ -171,7 +171,7 @@ class ConversionExamples:
         if len(self) and (self.lengths.min() < 0 or self.lengths.max() > self.sequences.shape[1]):
             raise BadInput("expected lengths within the positions, got one outside")
         if self.numbers.shape[1] != settings.numbers:
-            raise BadInput(f"expected {settings.numbers} numbers a row, got {self.numbers.shape[1]}")
+            raise BadInput(f"expected {settings.numbers} numbers per row, got {self.numbers.shape[1]}")
 
     def of_advertiser(self, advertiser: int) -> ConversionExamples:
         return self.select(self.advertiser == advertiser)

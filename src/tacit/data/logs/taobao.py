@@ -117,6 +117,6 @@ LOG = Log(
         PublishedFigure("positive rate", 0.0514),
         PublishedFigure("users", 1_141_729),
         PublishedFigure("examples a user, mean", 26_557_961 / 1_141_729),
-        PublishedFigure("candidates an auction, mean", 4),
+        PublishedFigure("candidates per auction, mean", 4),
     ),
 )

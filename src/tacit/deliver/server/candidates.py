@@ -113,7 +113,7 @@ class CandidateServer:
     ) -> CandidateAnswer:
         """At most k ads for a node, by greedy choice over the contexts below it (see `select_ads`).
 
-        With `revenue_at_least`, in micros a request, only as many as earn that (see `smallest_selection`);
+        With `revenue_at_least`, in micros per request, only as many as earn that (see `smallest_selection`);
         refused where k do not. `most_finer_rates` bounds what is sent beside the ads: of the rates below, those
         that matter most.
         `without` names children that would have been disclosed by themselves: the answer is for the rest.
@@ -121,7 +121,7 @@ class CandidateServer:
         return self._answers(node, k, price_per_ad, most_finer_rates, without, revenue_at_least)
 
     def coarsest(self, k: int, revenue_at_least: float) -> LevelSelection[Levels]:
-        """The coarsest level at which k ads earn this many micros a request, if everybody discloses at it.
+        """The coarsest level at which k ads earn this many micros per request, if everybody discloses at it.
 
         Nodes count as often as they were counted; those that no ad wants earn nothing. Refused where no level
         earns so much.
@@ -196,7 +196,7 @@ class CandidateServer:
         else:
             selection = smallest_selection(values, revenue_at_least)
             if len(selection.ads) > expect.whole("k", k, at_least=1):
-                needed = f"{len(selection.ads)} ads, which earn {revenue_at_least:.9g} micros a request"
+                needed = f"{len(selection.ads)} ads, which earn {revenue_at_least:.9g} micros per request"
                 raise BadInput(f"node {node}: expected room for {needed}, got k = {k}")
         if not len(selection.ads):
             raise BadInput(f"node {node}: expected an ad that earns more than it costs to send, got none")

@@ -91,7 +91,7 @@ def smallest_selection(values: ContextValues, revenue_at_least: float) -> AdSele
     if found.revenue < wanted * (1 - ROUND_UP):
         raise BadInput(
             "expected revenue_at_least to be at most what all ads together earn, "
-            f"{found.revenue:.9g} micros a request, got {wanted:.9g}"
+            f"{found.revenue:.9g} micros per request, got {wanted:.9g}"
         )
     return found
 
@@ -142,8 +142,8 @@ def coarsest_level(
             return found
         best = max(best, found.revenue)
     raise BadInput(
-        f"expected revenue_at_least that some level reaches with {k} ads, at most {best:.9g} micros a request, "
-        f"got {wanted:.9g}"
+        f"expected revenue_at_least that some level reaches with {k} ads, at most {best:.9g} micros per "
+        f"request, got {wanted:.9g}"
     )
 
 
@@ -194,7 +194,7 @@ def candidates_for_load(
     fits = free // needed
     if fits < 1:
         raise BadInput(
-            f"expected room for one ad a request, {float(needed):.9g} bytes a second, got {float(free):.9g}"
+            f"expected room for one ad per request, {float(needed):.9g} bytes per second, got {float(free):.9g}"
         )
     return min(int(fits), most)
 

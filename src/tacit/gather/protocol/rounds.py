@@ -342,7 +342,7 @@ class Question:
 
 def _column(data: bytes) -> NDArray[Any]:
     if len(data) % 8:
-        refuse_malformed("expected columns of 8 bytes an entry")
+        refuse_malformed("expected columns of 8 bytes per entry")
     return np.frombuffer(data, "<i8").astype(np.int64)
 
 

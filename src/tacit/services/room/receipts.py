@@ -92,7 +92,9 @@ class ReceiptFile:
             with refuse_bad_record(self._path, "receipts"):
                 found = [KeptReceipt.from_json(parse_json(line)) for line in lines[:-1] if line]
         except TacitError:
-            raise BadInput(f"{self._path}: expected receipts of a room, one a line, got another text") from None
+            raise BadInput(
+                f"{self._path}: expected receipts of a room, one per line, got another text"
+            ) from None
         for each in found:
             self._check(each.receipt)
         return found

@@ -183,7 +183,7 @@ def _facts(found: DayComparison) -> Facts:
             (
                 f"ε ≤ {most_spent(found):g}",
                 "a device's choices in a day",
-                f"{_hidden(found)[0]:.2g} a report, shuffled; {_hidden(found)[1]:.2g} at worst",
+                f"{_hidden(found)[0]:.2g} per report, shuffled; {_hidden(found)[1]:.2g} at worst",
             ),
         ]
     )
@@ -200,20 +200,20 @@ def _table(found: DayComparison) -> Table:
 
 def _stages(found: DayComparison) -> Flow:
     town, privacy = found.town, found.privacy
-    impression = f"ε {float(privacy.labels):g} + {float(privacy.hybrid):g} an impression"
+    impression = f"ε {float(privacy.labels):g} + {float(privacy.hybrid):g} per impression"
     return Flow(
         [
             (
                 "Gather",
                 f"{town.people:,} devices, a proxy and a server",
-                f"ε {float(privacy.counts):g} a device",
+                f"ε {float(privacy.counts):g} per device",
             ),
             ("Train", f"two click models, {town.logged:,} impressions", impression),
-            ("Clean room", f"an adapter for {SHY}", f"ε {float(privacy.room):g} a purchase"),
+            ("Clean room", f"an adapter for {SHY}", f"ε {float(privacy.room):g} per purchase"),
             (
                 "Deliver",
                 f"{CANDIDATES} candidates; the device chooses",
-                f"ε {float(privacy.choice):g} a choice",
+                f"ε {float(privacy.choice):g} per choice",
             ),
             ("Bill", "shuffled impressions, clicks as they are", "clicks: no ε"),
         ]
@@ -258,7 +258,7 @@ def _day(found: DayComparison) -> str:
 
 def _frontier_words(found: DayComparison) -> str:
     return (
-        f"The day used ε = {float(found.privacy.choice):g} a choice. The same models and menus at other ε; "
+        f"The day used ε = {float(found.privacy.choice):g} per choice. The same models and menus at other ε; "
         "where a request has nothing to win, nothing is spent."
     )
 
@@ -275,8 +275,8 @@ def _learnt_words(found: DayComparison) -> str:
 def _charged_words(found: DayComparison) -> str:
     total = sum(found.tacit.served.charges.by_campaign.values())
     return (
-        f"Whole micros, a line a click; the lines of tacit's day add up to {total:,} micros exactly. Prices "
-        "are second prices of public scores: none depends on what only a device knows."
+        f"Whole micros, one line per click; the lines of tacit's day add up to {total:,} micros exactly. "
+        "Prices are second prices of public scores: none depends on what only a device knows."
     )
 
 
