@@ -97,7 +97,7 @@ _REFUSED = Table(
 )
 
 
-class SqlProxyStore(GatherStore[ProxyPhase]):
+class SqlProxyStore(GatherStore[ProxyPhase, StoredProxyRound]):
     """A `ProxyStore`. Every method is one transaction, on disk when it returns; any thread may call.
 
     The streams read one short transaction after the other: they stay true to a set that no longer changes.
@@ -109,14 +109,7 @@ class SqlProxyStore(GatherStore[ProxyPhase]):
     @classmethod
     def open(cls, where: str | Path) -> SqlProxyStore:
         """The store at a path or URL; a new one where there is nothing."""
-        return cls(open_party_database(where, KIND, TABLES, PAGE_BYTES), TABLES, ProxyPhase)
-
-    def round(self, digest: bytes) -> StoredProxyRound | None:
-        known = self._known(digest)
-        return None if known is None else StoredProxyRound(*known)
-
-    def rounds(self) -> list[StoredProxyRound]:
-        return [StoredProxyRound(*known) for known in self._all_known()]
+        return cls(open_party_database(where, KIND, TABLES, PAGE_BYTES), TABLES, ProxyPhase, StoredProxyRound)
 
     def add_reports(self, reports: Sequence[NewReport]) -> list[AddOutcome]:
         places: dict[bytes, list[int]] = {}

@@ -56,7 +56,7 @@ _REPORTS = Table(
 )
 
 
-class SqlServerStore(GatherStore[ServerPhase]):
+class SqlServerStore(GatherStore[ServerPhase, StoredServerRound]):
     """A `ServerStore`. Every method is one transaction, on disk when it returns; any thread may call.
 
     The streams read one short transaction after the other: they stay true to a set that no longer changes.
@@ -68,14 +68,7 @@ class SqlServerStore(GatherStore[ServerPhase]):
     @classmethod
     def open(cls, where: str | Path) -> SqlServerStore:
         """The store at a path or URL; a new one where there is nothing."""
-        return cls(open_party_database(where, KIND, TABLES, PAGE_BYTES), TABLES, ServerPhase)
-
-    def round(self, digest: bytes) -> StoredServerRound | None:
-        known = self._known(digest)
-        return None if known is None else StoredServerRound(*known)
-
-    def rounds(self) -> list[StoredServerRound]:
-        return [StoredServerRound(*known) for known in self._all_known()]
+        return cls(open_party_database(where, KIND, TABLES, PAGE_BYTES), TABLES, ServerPhase, StoredServerRound)
 
     def job(self, digest: bytes, number: int) -> AnsweredJob | None:
         with self._database.reading() as connection:

@@ -6,7 +6,7 @@ version 1   rounds, reports, jobs (and the proxy's uploads and refusals)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -49,6 +49,7 @@ FINAL_PHASES = frozenset({"released", "too-few", "stopped"})
 RowNumber = BigInteger().with_variant(Integer, "sqlite")
 
 SomePhase = TypeVar("SomePhase", bound=Choice)
+SomeRound = TypeVar("SomeRound")
 StoredRow = Any  # of SQLAlchemy, whose own type knows no column names
 
 
@@ -100,11 +101,32 @@ def define_tables(party: str, other: str, phases: type[Choice], *job_columns: Co
     return PartyTables(party, other, metadata, version, rounds, jobs)
 
 
-class GatherStore(ABC, Generic[SomePhase]):
+class GatherStore(ABC, Generic[SomePhase, SomeRound]):
     """Rounds with their phases, and the streams over finished jobs: what both parties' stores do alike."""
 
-    def __init__(self, database: PartyDatabase, tables: PartyTables, phases: type[SomePhase]) -> None:
+    def __init__(
+        self,
+        database: PartyDatabase,
+        tables: PartyTables,
+        phases: type[SomePhase],
+        stored_round: Callable[[bytes, SomePhase], SomeRound],
+    ) -> None:
         self._database, self._tables, self._phases = database, tables, phases
+        self._stored_round = stored_round
+
+    def round(self, digest: bytes) -> SomeRound | None:
+        rounds = self._tables.rounds
+        with self._database.reading() as connection:
+            query = select(rounds.c.body, rounds.c.phase).where(rounds.c.digest == digest)
+            row = connection.execute(query).first()
+            return None if row is None else self._stored_round(row.body, self._phases(row.phase))
+
+    def rounds(self) -> list[SomeRound]:
+        rounds = self._tables.rounds
+        with self._database.reading() as connection:
+            query = select(rounds.c.body, rounds.c.phase).order_by(rounds.c.number)
+            found = connection.execute(query).all()
+            return [self._stored_round(row.body, self._phases(row.phase)) for row in found]
 
     def open_round(self, digest: bytes, task: str, level: int, body: bytes) -> None:
         rounds, named = self._tables.rounds, (digest, task, level, body)
@@ -181,19 +203,6 @@ class GatherStore(ABC, Generic[SomePhase]):
         if row is None:
             raise Refused(Refusal.UNKNOWN_ROUND)
         return row
-
-    def _known(self, digest: bytes) -> tuple[bytes, SomePhase] | None:
-        rounds = self._tables.rounds
-        with self._database.reading() as connection:
-            query = select(rounds.c.body, rounds.c.phase).where(rounds.c.digest == digest)
-            row = connection.execute(query).first()
-            return None if row is None else (row.body, self._phases(row.phase))
-
-    def _all_known(self) -> list[tuple[bytes, SomePhase]]:
-        rounds = self._tables.rounds
-        with self._database.reading() as connection:
-            query = select(rounds.c.body, rounds.c.phase).order_by(rounds.c.number)
-            return [(row.body, self._phases(row.phase)) for row in connection.execute(query)]
 
     def _keep_first(
         self, digest: bytes, ids_hash: bytes, kept: bytes, *, before: SomePhase, after: SomePhase

@@ -156,6 +156,8 @@ def test_bad_mechanisms_are_refused() -> None:
         (lambda: FlipLabels(SPEND, Correction.FORWARD), "expected labels of 0 or 1 for forward"),
         (lambda: FlipLabels(correction=Correction.POSTERIOR), "it needs a prior"),
         (lambda: FlipTowardsPrior(prior, correction=Correction.FORWARD), "expected raw or posterior"),
+        (lambda: FlipTowardsPrior(2), "expected prior to be a LabelPrior, got 2"),  # type: ignore[arg-type]
+        (lambda: LaplaceWithPrior(2), "expected prior to be a LabelPrior, got 2"),  # type: ignore[arg-type]
         (lambda: FlipTowardsPrior(prior, SPEND), "expected a prior over 4 classes, got 2"),
         (lambda: LaplaceWithPrior(prior, SPEND), "expected a prior over 4 classes, got 2"),
         (lambda: LabelPrior(np.array([0.5, 0.6])), "probabilities that sum to 1"),

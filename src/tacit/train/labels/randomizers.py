@@ -108,6 +108,34 @@ def unbiased(response: RandomizedResponse, values: Sequence[float]) -> tuple[Fra
     return tuple((value - response.lie * sum(exact)) / gain for value in exact)
 
 
+ToldByRow = Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Fraction], NDArray[np.float64]]
+"""From the classes, ids and prior's groups of some rows, and the epsilon of each, to their targets."""
+
+
+def _check_prior(prior: LabelPrior, classes: Classes) -> None:
+    if not isinstance(prior, LabelPrior):
+        raise BadInput(f"expected prior to be a LabelPrior, got {prior!r}")
+    prior.check_classes(len(classes.values))
+
+
+def _targets_by_share(
+    prior: LabelPrior,
+    classes: Classes,
+    labels: ArrayLike,
+    records: ArrayLike,
+    allocation: Allocation,
+    epsilon: expect.Number,
+    told: ToldByRow,
+) -> Targets:
+    """The targets of the rows that the cap keeps, each told at its own share of epsilon."""
+    truth, ids = classes.of(labels)[allocation.kept], np.asarray(records)[allocation.kept]
+    group = prior.groups_of(allocation.kept, examples=len(np.asarray(records)))
+    values = np.empty(len(allocation), np.float32)
+    for each, rows in shares(allocation, epsilon):
+        values[rows] = told(truth[rows], ids[rows], group[rows], each)
+    return Targets(values, None, allocation.kept.astype(np.int64), classes.head)
+
+
 @dataclass(frozen=True)
 class FlipTowardsPrior:
     """Randomized response among the k likeliest classes of each row's prior, with the most telling k.
@@ -130,7 +158,7 @@ class FlipTowardsPrior:
     correction: Correction = Correction.POSTERIOR
 
     def __post_init__(self) -> None:
-        self.prior.check_classes(len(self.classes.values))
+        _check_prior(self.prior, self.classes)
         object.__setattr__(self, "correction", Correction(self.correction))
         if self.correction not in (Correction.RAW, Correction.POSTERIOR):
             raise BadInput(f"expected raw or posterior correction of flips by a prior, got {self.correction}")
@@ -148,12 +176,8 @@ class FlipTowardsPrior:
         key: FlipKey,
         secret: bytes,
     ) -> Targets:
-        truth, ids = self.classes.of(labels)[allocation.kept], np.asarray(records)[allocation.kept]
-        group = self.prior.groups_of(allocation.kept, examples=len(np.asarray(records)))
-        values, key = np.empty(len(allocation), np.float32), key_of_classes(self.classes, key)
-        for each, rows in shares(allocation, epsilon):
-            values[rows] = self._told(truth[rows], ids[rows], group[rows], each, key, secret)
-        return Targets(values, None, allocation.kept.astype(np.int64), self.classes.head)
+        told = partial(self._told, key=key_of_classes(self.classes, key), secret=secret)
+        return _targets_by_share(self.prior, self.classes, labels, records, allocation, epsilon, told)
 
     def _told(
         self,
@@ -216,7 +240,7 @@ class LaplaceWithPrior:
     classes: Classes = BINARY
 
     def __post_init__(self) -> None:
-        self.prior.check_classes(len(self.classes.values))
+        _check_prior(self.prior, self.classes)
 
     def release(self, allocation: Allocation, epsilon: expect.Number) -> Release:
         return pure_release(allocation, epsilon, ONE_HOT_LAPLACE)
@@ -231,14 +255,22 @@ class LaplaceWithPrior:
         key: FlipKey,
         secret: bytes,
     ) -> Targets:
-        truth, ids = self.classes.of(labels)[allocation.kept], np.asarray(records)[allocation.kept]
-        group = self.prior.groups_of(allocation.kept, examples=len(np.asarray(records)))
-        values, key = np.empty(len(allocation), np.float32), key_of_classes(self.classes, key)
-        for each, rows in shares(allocation, epsilon):
-            noise = OneHotLaplace.for_epsilon(each, len(self.classes.values))
-            reports = _reports(truth[rows], ids[rows], noise, key, secret)
-            values[rows] = self._means(noise.log_likelihoods(reports), group[rows])
-        return Targets(values, None, allocation.kept.astype(np.int64), self.classes.head)
+        told = partial(self._told, key=key_of_classes(self.classes, key), secret=secret)
+        return _targets_by_share(self.prior, self.classes, labels, records, allocation, epsilon, told)
+
+    def _told(
+        self,
+        truth: NDArray[np.int64],
+        ids: NDArray[np.int64],
+        group: NDArray[np.int64],
+        epsilon: Fraction,
+        key: FlipKey,
+        secret: bytes,
+    ) -> NDArray[np.float64]:
+        """The target of each row, where every label has this epsilon."""
+        noise = OneHotLaplace.for_epsilon(epsilon, len(self.classes.values))
+        reports = _reports(truth, ids, noise, key, secret)
+        return self._means(noise.log_likelihoods(reports), group)
 
     def _means(self, log_likelihoods: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[np.float64]:
         with np.errstate(divide="ignore"):  # what cannot be has no chance afterwards either
