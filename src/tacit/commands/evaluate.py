@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 ABOUT = """\
 Measure a model on a part of a prepared log: AUC loss, log loss and calibration, each with its 95% interval (by
-user, where the log has users), and against a baseline on the same rows. Of a model of counts or amounts: mean
-squared error, variance explained and calibration, with the true labels.
+user, where the log has users), and against a baseline on the same rows. For a model that
+predicts counts or amounts: mean squared error, variance explained and calibration, with the true labels.
 
 With the true labels the figures are exact. On private labels an exact figure is itself a release: keep it to
 those who may see the labels. Of a model that reads sensitive features it is a release about these as well, also
@@ -274,7 +274,7 @@ def _true_outcomes(examples: Examples) -> Outcomes:
 
 
 def _measure_values(examples: Examples, predicted: Any, other: Any) -> ValueEvaluation:
-    """Of counts or amounts."""
+    """The figures of a model that predicts counts or amounts, beside those of a baseline."""
     from tacit.train.evaluation.report import evaluate_values
 
     assert examples.label is not None

@@ -43,7 +43,8 @@ examples:
   tacit gather simulate --devices 5000 --noise users --epsilon 2 --json
   tacit gather simulate --devices 5000 --silent 0.05 --totals-only
 
-exit code 0: exactly the bad uploads were refused, and the sum was released; 1: not so."""
+exit code 0: exactly the bad uploads were refused, and the sum was released; 1: another upload was
+refused, a bad one was taken, or nothing was released."""
 
 
 LARGEST_EPSILON = 50.0  # beyond it there is next to no noise
@@ -65,7 +66,13 @@ def add_parser(commands: Subparsers) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    simulate.add_argument("--devices", type=int, default=2_000, metavar="N", help="(default: %(default)s)")
+    simulate.add_argument(
+        "--devices",
+        type=int,
+        default=2_000,
+        metavar="N",
+        help="devices that there are (default: %(default)s)",
+    )
     simulate.add_argument(
         "--counts", type=int, default=1_000, metavar="K", help="counts in each report (default: %(default)s)"
     )
@@ -112,7 +119,13 @@ def add_parser(commands: Subparsers) -> None:
     simulate.add_argument(
         "--store", type=Path, metavar="FOLDER", help="keep the parties' state on disk here (default: in memory)"
     )
-    simulate.add_argument("--processes", type=int, default=2, metavar="N", help="(default: %(default)s)")
+    simulate.add_argument(
+        "--processes",
+        type=int,
+        default=2,
+        metavar="N",
+        help="that make uploads side by side (default: %(default)s)",
+    )
     simulate.add_argument(
         "--seed", type=int, default=1, help="of who counts, is away and cheats (default: %(default)s)"
     )

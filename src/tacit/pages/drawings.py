@@ -33,7 +33,7 @@ def _mixed(colour: str, other: str, share: float) -> str:
 
 
 def contrast(one: str, other: str) -> float:
-    """From 1 to 21, by WCAG 2."""
+    """The contrast ratio of two colours, from 1 to 21, by WCAG 2."""
     lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 

@@ -28,8 +28,11 @@ NOBODY = 10**12
 
 @dataclass(frozen=True, eq=False)
 class AttackWorld:
-    """Both parties know record i by the number i. Where there are several tasks, all labels of a record are the
-    same coin: an attack may look at any of them, and all of them are protected together."""
+    """Records and their secret labels, some of them fair coins: what an attack is to guess.
+
+    Both parties know record i by the number i. Where there are several tasks, all labels of a record are the
+    same coin: an attack may look at any of them, and all of them are protected together.
+    """
 
     labels: Labels  # (records, tasks)
     challenge: Records  # the records whose labels are fair coins; the others are 0

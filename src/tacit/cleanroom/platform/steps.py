@@ -66,7 +66,7 @@ class Optimizer(Choice):
 
 @dataclass(eq=False)
 class AdapterDescent:
-    """Values that go downhill. `steps` counts the steps that the moments have seen."""
+    """Gradient descent of an adapter's values, by the sums that a room answers with, `steps` of it so far."""
 
     optimizer: Optimizer
     values: Floats32  # (parameters,)

@@ -65,7 +65,7 @@ def uniforms(shape: tuple[int, ...], words: WordSource) -> Floats32:
 
 
 class Precision(Protocol):
-    """Writes and reads matrices. `row_bytes` is what one row of `width` numbers takes."""
+    """A number format for matrices on the wire. `row_bytes` is what one row of `width` numbers takes."""
 
     def write(self, values: Floats32, words: WordSource) -> bytes: ...
     def read(self, reader: Reader, rows: int, width: int) -> Floats32: ...
@@ -73,7 +73,7 @@ class Precision(Protocol):
 
 
 class Fp32:
-    """Bit for bit."""
+    """Single precision, bit for bit."""
 
     def write(self, values: Floats32, words: WordSource) -> bytes:  # noqa: ARG002 (nothing is rounded)
         expect_sendable("derivatives", values)

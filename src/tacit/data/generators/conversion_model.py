@@ -105,7 +105,7 @@ SHARED, OWN = 2_001, 2_002  # places among the seed's streams
 
 
 class AdvertiserShift(expect.Choice):
-    """What sets an advertiser apart; see the module."""
+    """How conversions of one advertiser differ from all others': the two worlds of the module's docstring."""
 
     VALUE = "value"
     LOWRANK = "lowrank"

@@ -209,7 +209,7 @@ class _PlacedRun:
     keeper: Checkpoints
 
     def refuse_lost(self) -> None:
-        """A model that was made, and is not to be found, may be anywhere."""
+        """BadInput where this run has made its model and it is not to be found: it may be anywhere."""
         keeper, payment = self.keeper, self.payment
         if not keeper.made or saved_run(keeper.staged) == keeper.run:
             return

@@ -94,15 +94,18 @@ LOOK_EVERY = 16
 
 
 class PendingNoise:
-    """Start 0 is the last time that all rows were up to date; start j > 0 is step j after it, when a row that
-    was read got its gradient but not that step's noise."""
+    """The law of the noise that rows are owed which nobody has read, by the start from which each waits.
+
+    Start 0 is the last time that all rows were up to date; start j > 0 is step j after it, when a row that was
+    read got its gradient but not that step's noise.
+    """
 
     def __init__(self, noise_stddev: float, momentum: float) -> None:
         self.noise_stddev, self.momentum = noise_stddev, momentum
         self.begin()
 
     def begin(self) -> None:
-        """All rows are up to date."""
+        """Begin to count anew: all rows are up to date, and none is owed noise."""
         self.steps = 0
         size = MOST_STARTS + 1
         self._decay, self._drift = np.ones(size), np.zeros(size)  # the first column of P

@@ -158,13 +158,13 @@ class NoiseMonitor:
         self._steps, self._law = 0, None
 
     def close(self) -> None:
-        """Weights may leave now: stop unless what was added since the last tests is right, too."""
+        """Test what was added since the last tests, before weights leave: SelfCheckFailed if it is wrong."""
         self._weights.close()
         self._velocity.close()
 
     @property
     def waits(self) -> bool:
-        """Whether rows are owed anything."""
+        """Whether steps have passed whose noise rows are still owed."""
         return self._steps > 0
 
     @property
