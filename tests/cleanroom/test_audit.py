@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.audit import CATALOGUES
 from tacit.cleanroom import audit
 from tacit.cleanroom.attacks.defended_room import Protection
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.cleanroom.protocol.requests import StatisticRequest
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.store import _Transaction
-from tacit.commands.audit import CATALOGUES
 from tacit.entropy import Simulation
 from tacit.privacy.audit.case import AuditCase
 

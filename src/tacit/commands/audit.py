@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +21,6 @@ EPILOG = """\
 exit code 0: every claim holds, and every weakening was caught that must be (a share of .95 where outputs can be
 enumerated, of .9 where not); 1: a violation, or an audit without that power.
 An honest mechanism is accused with probability at most 1e-9 per case."""
-
-
-CATALOGUES = (
-    "tacit.privacy.audit.catalogue",
-    "tacit.privacy.choice.audit",
-    "tacit.privacy.choice.audit_floors",
-    "tacit.train.labels.audit",
-    "tacit.train.statistic.audit",
-    "tacit.train.audit",
-    "tacit.torch.audit",
-    "tacit.gather.audit",
-    "tacit.cleanroom.audit",
-)
-"""Modules with a `cases()`; a part that brings mechanisms adds its own here."""
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -101,12 +86,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _all_cases_shown() -> list[AuditCase]:
+    from tacit.audit import all_cases
+
     with spinner("working out what each mechanism claims"):
         return all_cases()
-
-
-def all_cases() -> list[AuditCase]:
-    return [case for name in CATALOGUES for case in importlib.import_module(name).cases()]
 
 
 def _words(verdict: AuditVerdict) -> str:
