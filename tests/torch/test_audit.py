@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tacit.commands.audit import CATALOGUES
+from tacit.audit import CATALOGUES
 from tacit.entropy import Simulation
 from tacit.privacy.audit.case import WHOLE, AuditCase
 from tacit.torch import audit, gradients

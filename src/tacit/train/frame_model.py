@@ -44,7 +44,7 @@ from tacit.train.job.payment import TrainingLedger, release_payment
 from tacit.train.job.progress_line import shown_progress
 from tacit.train.job.training_job import TrainingJob
 from tacit.train.methods import IMPRESSION, TrainingMethod
-from tacit.train.models.architectures import make_architecture
+from tacit.train.models.architectures import Mlp, make_architecture
 from tacit.train.models.model import Architecture
 from tacit.train.models.saving import NO_PROMISE, SavedModel, save
 from tacit.train.plan import Plan
@@ -52,6 +52,8 @@ from tacit.train.row_scorer import RowScorer
 from tacit.train.settings import Default, Speed
 from tacit.train.steps import DEFAULT_SPEED
 
+SMALL_NETWORK = Mlp(dim=8, public_layers=(64,), common_layers=(64, 32))
+"""What "mlp" means for a frame: the published widths of `Mlp()` are made for tables of a million rows."""
 ESTIMATOR = "estimator"  # the key of a saved model's settings under which what is asked of a frame stands
 SEARCHES = frozenset({"_fit_and_score", "_fit_and_predict"})  # of sklearn.model_selection
 SIMULATED = "No privacy promised: the noise came from a seed (random_state), which makes it a simulation."
@@ -271,6 +273,8 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
         return IMPRESSION if self._unit_column is None else Unit(UnitKind.USER)
 
     def _make_shape(self) -> Architecture:
+        if self.model == Mlp.name:
+            return SMALL_NETWORK
         return make_architecture(self.model, {}) if isinstance(self.model, str) else self.model
 
     def _make_method(self, examples: Examples) -> TrainingMethod:

@@ -1,4 +1,4 @@
-"""What the README says of our results is what the recorded tables say."""
+"""What the README and the page of findings say of our results is what the recorded tables say."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tacit_lab.studies.claims import (
 from tests.support.repository import ROOT
 
 README = (ROOT / "README.md").read_text()
+FINDINGS = (ROOT / "docs" / "findings.md").read_text()
 ROW = re.compile(r"^\| ([RSLCMT]\d+) \|.*\| ([^|]+) \|$", re.MULTILINE)
 
 
@@ -46,17 +47,17 @@ def test_no_claim_is_left_untested(claims: list[ClaimVerdict]) -> None:
     assert [each.claim.id for each in claims if each.kind == NOT_TESTED] == []
 
 
-def test_the_readme_counts_verdicts_as_they_are(claims: list[ClaimVerdict]) -> None:
-    words = " ".join(README.split())
+def test_the_page_counts_verdicts_as_they_are(claims: list[ClaimVerdict]) -> None:
+    words = " ".join(FINDINGS.split())
     published = [each for each in claims if not each.claim.ours]
     ours = [each for each in claims if each.claim.ours]
     assert f"{len(published)} published: {tally(published)}" in words
     assert f"{len(ours)} of ours: {tally(ours)}" in words
 
 
-def test_the_readme_s_verdicts_are_those_of_the_tables(claims: list[ClaimVerdict]) -> None:
-    """Each by its id: the README shortens a claim, never a verdict."""
-    told = dict(ROW.findall(README))
+def test_the_page_s_verdicts_are_those_of_the_tables(claims: list[ClaimVerdict]) -> None:
+    """Each by its id: the page shortens a claim, never a verdict."""
+    told = dict(ROW.findall(FINDINGS))
     found = {each.claim.id: each.verdict.split(" (")[0] for each in claims}
     assert len(told) >= 12
     assert told == {name: found[name] for name in told}

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 import tacit.entropy
+from tacit import audit
 from tacit.cleanroom import audit as rooms
 from tacit.cli import main
-from tacit.commands import audit
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, SelfCheckFailed
 from tacit.gather.protocol.noise import ServerNoise
