@@ -21,6 +21,7 @@ ZERO_CHARACTER = re.compile(rb"\\u0000|\\U00000000")
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     """The file's own words; `what` says what was looked for, and the caller where."""
+    path = expect.path("path", path)
     try:
         with Path(path).open("rb") as file:
             return parse_toml(file.read(MOST_TOML_BYTES + 1))

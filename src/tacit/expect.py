@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from numbers import Integral, Rational, Real
+from pathlib import Path
 from typing import Any, Self
 
 from tacit.errors import BadInput
@@ -97,6 +98,46 @@ def whole(name: str, value: Any, *, at_least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < at_least:
         raise BadInput(f"expected {name} to be a whole number >= {at_least}, got {value!r}")
     return int(value)
+
+
+def kind(name: str, value: Any, *kinds: type) -> None:
+    """Refuse a value of another kind than these, by the argument's name."""
+    if not isinstance(value, kinds):
+        raise BadInput(f"expected {name} to be {_a(kinds)}, got {_got(value)}")
+
+
+def path(name: str, value: Any) -> Path:
+    """A path, or its spelling."""
+    if not isinstance(value, str | Path) or not str(value):
+        raise BadInput(f"expected {name} to be a path, got {_got(value)}")
+    return Path(value)
+
+
+def several(name: str, value: Any, *kinds: type) -> tuple[Any, ...]:
+    """The items of a list or the like, not of a text; each of these kinds, where some are named."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise BadInput(f"expected {name} to be a list, got {_got(value)}")
+    items = tuple(value)
+    for item in items if kinds else ():
+        kind(f"each of {name}", item, *kinds)
+    return items
+
+
+def having(name: str, value: Any, part: str, what: str) -> None:
+    """Refuse what lacks the method or attribute that it is needed for: `what` says what would have it."""
+    if not hasattr(value, part):
+        raise BadInput(f"expected {name} to be {what}, got {_got(value)}")
+
+
+def _a(kinds: tuple[type, ...]) -> str:
+    names = [f"{'an' if each.__name__[0] in 'AEIOUaeiou' else 'a'} {each.__name__}" for each in kinds]
+    return " or ".join("None" if name == "a NoneType" else name for name in names)
+
+
+def _got(value: object) -> str:
+    """The value where it is small and plain, else its kind: nobody's data belongs into a refusal."""
+    plain = value is None or isinstance(value, bool | int | float | str)
+    return repr(value) if plain and len(repr(value)) <= 40 else f"a value of type {type(value).__name__}"
 
 
 def nearest(word: str, words: Collection[str]) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from tacit import files
+from tacit import expect, files
 from tacit.bill.charges import charge
 from tacit.schema.impressions import DUE_ON, Impressions, price_rule_words, price_setter_words
 
@@ -59,6 +59,7 @@ def write_charges(impressions: Iterable[Impressions], file: Path, auction_type: 
     `file` ends in .parquet or .csv, and is for its owner alone. Impressions name their auctions, by ids of
     `auction_type`.
     """
+    expect.kind("auction_type", auction_type, pa.DataType)
     building, schema = draft_of(file), _schema(auction_type)
     owed: dict[int, int] = {}
     times: Counter[int] = Counter()
@@ -112,6 +113,7 @@ def _table(shown: Impressions, schema: pa.Schema) -> pa.Table:
 
 def draft_of(file: Path) -> Path:
     """Where a file is written before it takes its place."""
+    file = expect.path("file", file)
     return file.with_name(f".{file.name}")
 
 

@@ -46,6 +46,7 @@ class Columns:
     """An encoded log: arrays by name, all with the same number of rows (flat parts of sequences apart)."""
 
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+        expect.kind("manifest", manifest, Mapping)
         self.folder, self.manifest = folder, manifest
         self.rows: int = manifest["rows"]
 
@@ -54,6 +55,7 @@ class Columns:
 
     @classmethod
     def open(cls, folder: str | Path) -> Columns:
+        folder = expect.path("folder", folder)
         place = Path(folder) / MANIFEST
         manifest = read_manifest(Path(folder), MANIFEST, what="a prepared log", version=VERSION)
         lacking = [key for key in NEEDED if key not in manifest]

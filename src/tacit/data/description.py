@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.data.encoding.fingerprints import (
     Fingerprints,
     column_fingerprints,
@@ -106,6 +107,7 @@ def describe(reader: LogReader, progress: Count = no_count, *, most_held: int = 
     The log's delays are read too. All figures are exact. Memory does not grow with the file: at most
     `most_held` values of fields are held, and as many of units and delays; the others wait in temporary files.
     """
+    expect.kind("reader", reader, LogReader)
     with open_tallies(most_held) as fields_so_far, open_tallies(most_held) as units_so_far:
         so_far = _SoFar(fields_so_far, units_so_far)
         for block in reader.stream(lambda examples: _block(reader, examples), progress):

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.data.columns import Columns, ColumnsWriter
 from tacit.data.encoding.encoder import Encoder, encoding_record
 from tacit.data.encoding.fingerprints import key_fingerprints
@@ -72,6 +73,7 @@ class PreparedLog:
 
 def hashing_encoder(log: Log, public_bins: int | None = None, sensitive_bins: int | None = None) -> Encoder:
     """An encoder of hashed bins, which needs no look at the data."""
+    expect.kind("log", log, Log)
     public = Hashing(log.public_bins if public_bins is None else public_bins)
     return Encoder.of(
         log.schema, public, Hashing(log.sensitive_bins if sensitive_bins is None else sensitive_bins)
@@ -124,6 +126,8 @@ def prepare(
 ) -> PreparedLog:
     """Encode every example of the file, in the file's order, into `out`. Seconds to conversion are kept where a
     column has that role, or the reader was told to read what they are computed from (`with_delay_columns`)."""
+    expect.kind("reader", reader, LogReader)
+    expect.kind("encoder", encoder, Encoder)
     log, chosen = reader.log, split or reader.log.split
     check_split(chosen, log)
     check_encoder(encoder, log)

@@ -67,6 +67,7 @@ class LogSplit:
     __repr__ = brief_repr
 
     def __init__(self, way: Way | str, shares: Mapping[str, expect.Number], seed: int = 0) -> None:
+        expect.kind("shares", shares, Mapping)
         exact = {name: expect.probability(f"share {name}", share, one=True) for name, share in shares.items()}
         if sum(exact.values()) != 1:
             raise BadInput(f"expected shares that add up to 1, got {float(sum(exact.values()))!r}")
@@ -132,6 +133,7 @@ class LogSplit:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> LogSplit:
+        expect.kind("record", record, Mapping)
         if not isinstance(record["shares"], Mapping):
             raise BadInput("expected a split's shares by the names of its parts, got others")
         return cls(record["way"], record["shares"], record["seed"])

@@ -97,6 +97,7 @@ class LogDestination:
     @classmethod
     def at(cls, out: Path, format: Format | str | None = None, **options: Any) -> LogDestination:
         """A destination with the format by its name: anything but a text file's ending is Parquet."""
+        out = expect.path("out", out)
         named = Format.PUBLISHED if out.name.endswith(TEXT_ENDINGS) else Format.PARQUET
         if named is Format.PARQUET and out.suffix in (".gz", ".bz2", ".zst", ".zip"):
             raise BadInput(f"expected a name ending in .parquet or {', '.join(TEXT_ENDINGS)}, got {out.name}")
@@ -126,6 +127,7 @@ def write_log(
     progress: Count = no_count,
 ) -> None:
     """Write `rows` rows of a world, block by block. A world with side tables becomes a folder."""
+    expect.kind("destination", destination, LogDestination)
     rows = expect.whole("rows", rows, at_least=1)
     destination.check()
     files = _Files(destination, layout, {"log": world.name, "rows": rows, **settings})

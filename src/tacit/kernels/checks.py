@@ -16,6 +16,8 @@ ANY = -1
 def expect_array(
     name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...], *, writable: bool = False
 ) -> None:
+    if not isinstance(array, np.ndarray):
+        raise BadInput(f"expected {name} as an array of {np.dtype(dtype)}, got {type(array).__name__}")
     if (
         array.dtype != dtype
         or array.ndim != len(shape)

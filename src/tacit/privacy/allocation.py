@@ -83,6 +83,8 @@ def allocate(
     Source:     units and caps: Ghazi et al., Evaluation of Label DP (Randomized Response) Mechanisms on Binary
                 Conversion Models; the sum over a unit is basic composition.
     """
+    expect.kind("unit", unit, Unit)
+    expect.kind("cap", cap, Cap)
     needed = unit.kind.key_columns + (("time",) if _reads_time(unit, cap) else ())
     rows = _row_count(columns)
     _expect_public(unit, needed, columns, public)

@@ -64,6 +64,7 @@ def noise_multiplier(
                 realised batch size (see `releases.SubsampledGaussian`).
     Source:     `accounting.accountant`.
     """
+    beside = expect.several("beside", beside, Release)
 
     relation, group = Relation.named("relation", relation), Unit.of(unit).records(records)
     SubsampledGaussian(1.0, sampling_probability, steps)  # refused before anything is computed
@@ -189,6 +190,7 @@ def _rounded_up(noise: float) -> float:
 def _remembered(memory: CalibrationMemory | None, question: str, compute: Callable[[], float]) -> float:
     if memory is None:
         return compute()
+    expect.having("memory", memory, "recall", "a CalibrationMemory")
     known = memory.recall(question)
     if known is None:
         known = compute()

@@ -268,6 +268,7 @@ class ShuffledChoice(Release):
     mechanism: tuple[tuple[Fraction, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "mechanism", expect.several("mechanism", self.mechanism))
         object.__setattr__(self, "epsilon", expect.positive("epsilon", self.epsilon))
         expect.whole("cohort", self.cohort, at_least=1)
         object.__setattr__(self, "mechanism", tuple(tuple(row) for row in self.mechanism))
@@ -303,6 +304,7 @@ class Composed(Release):
     count: int = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", expect.several("parts", self.parts, Release))
         object.__setattr__(self, "parts", tuple(self.parts))
         if not self.parts:
             raise BadInput("expected at least one release to compose, got none")

@@ -73,6 +73,7 @@ class PrivacyStatement:
         Assumes:    the releases are all that left, and each is what it says.
         Source:     `accounting.accountant`; with delta = 0, basic composition of pure epsilons.
         """
+        releases = expect.several("releases", releases, Release)
         if not isinstance(unit, Unit):
             raise BadInput(f"expected unit to be a Unit, got {unit!r}")
         if not releases:
@@ -136,6 +137,7 @@ class PrivacyStatement:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> PrivacyStatement:
         """The statement that `as_json` stored, such as the one beside a saved model."""
+        expect.kind("record", record, Mapping)
         for name in ("mechanisms", "not_protected"):
             if not all(isinstance(words, str) for words in record[name]):
                 raise BadInput(f"expected {name} of a statement as texts, got others")

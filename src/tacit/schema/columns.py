@@ -208,6 +208,7 @@ class LogSchema:
     utc_offset_hours: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", expect.several("columns", self.columns, Column))
         object.__setattr__(self, "columns", tuple(self.columns))
         offset = expect.integer("utc_offset_hours", self.utc_offset_hours)
         if not -14 <= offset <= 14:

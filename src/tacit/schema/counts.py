@@ -110,6 +110,8 @@ class Counts:
     __repr__ = brief_repr
 
     def __post_init__(self) -> None:
+        expect.several("levels", self.levels)
+        expect.kind("by_level", self.by_level, Mapping)
         if not self.levels or set(self.levels) != set(self.by_level):
             raise BadInput(f"expected counts for the levels {self.levels}, got {tuple(self.by_level)}")
         place = {levels: i for i, levels in enumerate(self.levels)}
@@ -161,6 +163,7 @@ class Counts:
 
         Where some levels are left out, a level's parents are the next coarser ones that are there.
         """
+        expect.kind("nodes", nodes, ContextNodes)
         ads = expect.whole("ads", ads, at_least=1)
         ad_of_row = _column("ads as whole numbers", ad, "iu").astype(np.int64)
         asked = nodes.levels if levels is None else tuple(levels)

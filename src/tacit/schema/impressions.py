@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.arrays import Integers
 from tacit.display import brief_repr
 from tacit.errors import BadInput
@@ -48,6 +49,7 @@ class Impressions:
     __repr__ = brief_repr
 
     def __post_init__(self) -> None:
+        expect.kind("campaign", self.campaign, np.ndarray)
         shape = (len(self.campaign),)
         for name in WHOLES:
             column = getattr(self, name)

@@ -22,6 +22,7 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, LargeBinary, MetaData, NullPool, Table, Text, inspect, select
 from sqlalchemy.dialects.sqlite import insert
 
+from tacit import expect
 from tacit.display import brief
 from tacit.errors import BadInput, GatherError
 from tacit.gather.client.reporter import FORGOTTEN_RUN, FORGOTTEN_UPLOAD
@@ -58,6 +59,7 @@ class SqlDeviceStore:
     """
 
     def __init__(self, path: Path) -> None:
+        path = expect.path("path", path)
         self._path, self._name = path.resolve(), str(path)
         self._engine = sqlite_engine(self._path, _PRAGMAS, begin="BEGIN IMMEDIATE", poolclass=NullPool)
 

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
+from tacit import expect
 from tacit.entropy import draw_token
 from tacit.errors import BadInput, LedgerConflict, LedgerCorrupt, LedgerError, LedgerRolledBack
 from tacit.privacy.budget import Budget
@@ -50,6 +51,7 @@ class LedgerStore(LedgerBook):
     """A durable ledger. Each method holds the ledger alone and returns after all is on disk and witnessed."""
 
     def __init__(self, database: LedgerDatabase, witness: RollbackWitness) -> None:
+        expect.kind("witness", witness, RollbackWitness)
         self._database, self._witness, self._kept = database, witness, CheckedFile(witness.path)
         self._made_here: set[str] = set()
         self._kept_at: int | None = None  # the entry up to which all was checked when it was last kept
@@ -386,7 +388,7 @@ def _store_at(kind: type[LedgerStore], where: str | Path, witness: str | Path | 
         if not isinstance(database, SqliteLedgerFile):
             raise BadInput("expected a path for the witness of a PostgreSQL ledger (--witness), got none")
         witness = f"{database.path}.witness"
-    return kind(database, RollbackWitness(Path(witness)))
+    return kind(database, RollbackWitness(expect.path("witness", witness)))
 
 
 def _expect_record(record: Record | None) -> Record:

@@ -34,6 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 
+from tacit import expect
 from tacit.cleanroom.protocol.audit_log import AuditEntry
 from tacit.cleanroom.protocol.tokens import TOKEN_BYTES
 from tacit.cleanroom.room.labels import Records
@@ -266,6 +267,7 @@ class SqlRoomStore:
     @classmethod
     def open(cls, where: str | Path, *, witness: str | Path | None = None) -> SqlRoomStore:
         """The store in this file; a new one where there is nothing. Its witness is beside it by default."""
+        witness = None if witness is None else expect.path("witness", witness)
         if not isinstance(locate(where, KIND), Path):
             raise BadInput("expected the path of a room store, got the URL of a server")
         database = PartyDatabase(where, KIND, PAGE_BYTES)

@@ -70,6 +70,7 @@ LEAST_EPSILON, MOST_EPSILON = Fraction(1, 10_000), 1000  # beyond them accountin
 
 def load_config(path: str | Path) -> TrainingConfig:
     """The training that a TOML file describes."""
+    path = expect.path("path", path)
     place = Path(path)
     with error_prefix(str(path)):
         record = read_config(place)

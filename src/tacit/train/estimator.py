@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.arrays import Floats32
 from tacit.display import brief
 from tacit.entropy import Entropy
@@ -55,6 +56,8 @@ class Estimator:
         speed: Speed = DEFAULT_SPEED,
     ) -> None:
         self.architecture, self.method, self.speed, self.simulated = model, method, speed, simulated
+        if source is not None:
+            expect.having("source", source, "bytes", "an Entropy or a Simulation")
         self.source: Source = source or Entropy()
         self.secret = secret or self.source.bytes(SECRET_BYTES)
         self._model: Model | None = None

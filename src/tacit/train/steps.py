@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.arrays import Floats32
 from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.randomness import Source
@@ -87,6 +88,8 @@ class Run:
         speed: Speed = DEFAULT_SPEED,
         simulated: bool = False,
     ) -> None:
+        expect.kind("plan", plan, Plan)
+        expect.having("source", source, "fit_for_release", "an Entropy")
         if not simulated and not source.fit_for_release:
             raise EntropyMisuse(
                 "expected the cryptographic stream for a training that may leave, got a simulation; "
@@ -97,9 +100,7 @@ class Run:
         if plan.needs_secret and secret is None:
             raise BadInput("expected a secret of 32 bytes to key the flips of labels, got none")
         if plan.examples is not examples:
-            raise BadInput(
-                "expected the examples that the plan was made for, got others: their units may differ"
-            )
+            raise BadInput("expected the examples that the plan was made for, got others: units may differ")
         plan.check(model.architecture)
         if model.sizes != examples.sizes:
             raise BadInput(f"expected examples of the model's sizes {model.sizes}, got {examples.sizes}")
@@ -126,8 +127,7 @@ class Run:
             mark, descent = keeper.restore(self.model, self._descent)
         for index, phase in enumerate(self.plan.phases[mark.phase :], start=mark.phase):
             done = mark.step if index == mark.phase else 0
-            if descent is None:
-                descent = self._descent(index)
+            descent = self._descent(index) if descent is None else descent
             targets = self._targets(phase)
             if index == 0 and done == 0:
                 self._start(phase, targets)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.arrays import Ids
 from tacit.data.encoding.fingerprints import column_fingerprints
 from tacit.data.encoding.vocabulary import Hashing, Side, Vocabulary, VocabularySelection
@@ -57,6 +58,7 @@ class Encoder:
     selection: VocabularySelection | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", expect.several("columns", self.columns, Column))
         for column in self.columns:
             side = self.side(column)
             if isinstance(side, Vocabulary) and column.vocabulary not in side.fields:
@@ -74,6 +76,7 @@ class Encoder:
     def of(
         cls, schema: LogSchema, public: Side, sensitive: Side, selection: VocabularySelection | None = None
     ) -> Encoder:
+        expect.kind("schema", schema, LogSchema)
         features = tuple(column for column in schema.columns if column.is_feature)
         if not features:
             raise BadInput(f"log {schema.name}: expected at least one feature, got none")
@@ -133,6 +136,7 @@ class Encoder:
 
     @classmethod
     def load(cls, folder: Path) -> Encoder:
+        folder = expect.path("folder", folder)
         place = folder / MANIFEST
         record = read_manifest(folder, MANIFEST, what="an encoder", version=VERSION)
         with refuse_bad_record(place, "an encoder"):

@@ -93,6 +93,7 @@ def world(name: str, seed: int, *, rows: int | None = None, rare_signal: float |
     how many will be drawn, for two logs whose figures depend on it: attribution fills its 30.9 days with them,
     and Taobao has as many people as make the published 23 rows each. Without it both run on as they are.
     """
+    expect.kind("name", name, str)
     if name not in MAKERS:
         raise BadInput(f"expected a log named {', '.join(MAKERS)}, got {name!r}")
     if rare_signal is not None and name not in WITH_RARE_SIGNAL:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.arrays import Flags
 from tacit.data.logs.definition import Log, LogTables
 from tacit.data.reading.bad_rows import DEFAULT_LIMIT, BadRow, BadRows
@@ -124,6 +125,8 @@ class LogReader:
     """A log file, opened and its layout recognised; `stream` reads it."""
 
     def __init__(self, log: Log, path: str | Path, *, bad_rows_limit: int = DEFAULT_LIMIT) -> None:
+        expect.kind("log", log, Log)
+        path = expect.path("path", path)
         self.log = log
         if not Path(path).exists():
             raise BadInput(f"{log.name}: expected a file or folder at {path}, got nothing there")

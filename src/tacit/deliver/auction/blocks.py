@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.prices import Rules
 from tacit.display import brief_repr
@@ -171,6 +172,8 @@ class AuctionBlock:
     __repr__ = brief_repr
 
     def __post_init__(self) -> None:
+        expect.kind("public", self.public, PublicCandidates)
+        expect.kind("private", self.private, Rates)
         expect_rates(self.public, self.private, "private")
         if self.truth is not None:
             expect_rates(self.public, self.truth, "true")
@@ -245,6 +248,8 @@ class Offers:
 
 def make_offers(public: PublicCandidates, rules: Rules) -> Offers:
     """Rank, price and cut each auction of a block. Nothing private comes in, so no price depends on it."""
+    expect.kind("public", public, PublicCandidates)
+    expect.kind("rules", rules, Rules)
     ranked = rank_and_price(public.offsets, public.bid_micros, public.event_rate, rules.pricing)
     return Offers(
         ranked.offsets, ranked.rows, ranked.scores, ranked.prices, ranked.setters, rules, public.names

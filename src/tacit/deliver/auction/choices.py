@@ -23,6 +23,7 @@ from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.kernels.choices import TopLaws, choose_top, top_pmf
 from tacit.privacy.budget import rounded_up
+from tacit.privacy.choice.choice import as_numbers
 from tacit.privacy.choice.top_choice import TopChoice
 from tacit.privacy.randomness import WordSource
 
@@ -201,11 +202,11 @@ class TopChoiceRule:
     __repr__ = brief_repr
 
     def __post_init__(self) -> None:
-        epsilon = np.asarray(self.epsilon_asked, dtype=np.float64)
+        epsilon = as_numbers("epsilon_asked", self.epsilon_asked)
         if not np.all(np.isfinite(epsilon)) or np.any(epsilon < 0):
             raise BadInput("expected epsilon >= 0 and finite, got another")
         for name, sizes in (("kept", self.kept), ("top", self.top)):
-            if sizes is not None and np.any(np.asarray(sizes) < 1):
+            if sizes is not None and np.any(as_numbers(name, sizes) < 1):
                 raise BadInput(f"expected {name} >= 1, got less")
 
     def epsilon(self, offers: Offers) -> Floats:

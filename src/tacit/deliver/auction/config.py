@@ -105,6 +105,7 @@ class SimulationConfig:
 
 def load_simulation(path: str | Path) -> SimulationConfig:
     """The simulation that a TOML file describes; paths in it are relative to its folder."""
+    path = expect.path("path", path)
     place = Path(path)
     with error_prefix(str(path)):
         return parse_simulation(read_toml(place, "a simulation's configuration"), place.resolve().parent)
@@ -122,6 +123,7 @@ def parse_simulation(record: Mapping[str, Any], folder: Path) -> SimulationConfi
 
 def build_arms(config: SimulationConfig) -> dict[str, Arm]:
     """The two ends, and every choice that was asked for, all under the same public rules."""
+    expect.kind("config", config, SimulationConfig)
     ends = {NON_PERSONALISED: Arm(NonPersonalised(), config.rules), GREEDY: Arm(Greedy(), config.rules)}
     asked = {
         each.name: Arm(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.deliver.device.choice import PrivateChoice, device_scores, planner_for
 from tacit.deliver.device.wallet import BudgetPolicy, Wallets
@@ -103,6 +104,7 @@ def choose_for_devices(
                 drawn, and one choice is drawn per visit. Menus, visits and prior are public.
     Source:     `choose_privately`, visit by visit; one word per visit, drawn whether it is read or not.
     """
+    expect.having("source", source, "fit_for_release", "an Entropy")
     if not simulated and not source.fit_for_release:
         raise EntropyMisuse(
             "expected the cryptographic stream for choices, got a simulation; say simulated=True for a study"

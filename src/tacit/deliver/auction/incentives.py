@@ -56,6 +56,9 @@ def measure_shading(block: AuctionBlock, arm: Arm, factors: Sequence[float] = FA
 
     An auction of a candidates is run a times for each factor, so keep blocks small where a is large.
     """
+    expect.kind("block", block, AuctionBlock)
+    expect.kind("arm", arm, Arm)
+    factors = expect.several("factors", factors)
     asked = {float(expect.positive("every factor", factor)) for factor in factors}
     tried = tuple(sorted(asked | {1.0}))
     copies = _one_bidder_each(block)

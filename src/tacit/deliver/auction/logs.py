@@ -107,6 +107,9 @@ class AuctionLogColumns:
     schema: LogSchema | None = None
 
     def __post_init__(self) -> None:
+        for use in (*PRICED_BY, "private_click", "private_conversion", "true_click", "user"):
+            expect.kind(use, getattr(self, use), str, type(None))
+        expect.kind("schema", self.schema, LogSchema, type(None))
         hidden = {self.private_click, self.private_conversion, self.true_click, self.user, *self.private}
         for use, own_role in PRICED_BY.items():
             name = getattr(self, use)

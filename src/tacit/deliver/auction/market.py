@@ -122,6 +122,8 @@ def measure(
     more of a device is refused before anything is counted from it: of a user's auctions in the block together,
     or of each auction alone where the block names no users. Every block starts with `epsilon_left` again.
     """
+    expect.kind("arms", arms, Mapping)
+    expect.kind("blocks", blocks, Iterable)
     if not arms:
         raise BadInput("expected at least one arm, got none")
     totals, most = MetricTotals(len(METRICS) * len(arms)), dict.fromkeys(arms, 0.0)
@@ -161,6 +163,8 @@ def show_block(
 
     `epsilon_left` is as in `choose_block`.
     """
+    expect.kind("block", block, AuctionBlock)
+    expect.kind("arm", arm, Arm)
     laws = arm.choice.laws_by_size(block.public.largest + 1) if isinstance(arm.choice, TopChoiceRule) else None
     if laws is None or epsilon_left is not None:
         offers, chosen = choose_block(block, arm, words, epsilon_left=epsilon_left)

@@ -75,6 +75,8 @@ def expect_answer(menu: Menu, context: DeviceContext) -> None:
 
     Both nodes are public. To refuse by whether the device is in the node would answer whatever a server asks.
     """
+    expect.kind("menu", menu, Menu)
+    expect.kind("context", context, DeviceContext)
     if menu.node != context.disclosed:
         raise BadInput(f"expected ads for the node that was asked for, {context.disclosed}, got {menu.node}")
 
@@ -99,6 +101,8 @@ def plan_request(
                 earlier public requests of the same ad tech left, so it tells nothing more.
     Source:     `Wallet`, `ChoicePlan`.
     """
+    expect.kind("policy", policy, BudgetPolicy)
+    expect.kind("planner", planner, Planner)
     policy.expect_own(wallet)
     worth = forecast_gains(public, planner.prior, policy.ladder)
     epsilon = policy.epsilon(worth, min(wallet.left(now), wallet.most_per_request))
@@ -205,6 +209,7 @@ def choose_privately(
     before. With one ad and no floor it is shown as it came, at epsilon 0: the server personalises alone. With
     the root disclosed the device does.
     """
+    expect.having("source", source, "fit_for_release", "an Entropy")
     if not simulated and not source.fit_for_release:
         raise EntropyMisuse(
             "expected the cryptographic stream for a choice, got a simulation; say simulated=True for a study"
@@ -257,7 +262,9 @@ def choose(
         if source is not None:
             raise BadInput("expected a random_state or a source, got both")
         source = Simulation(f"choose {expect.integer('random_state', random_state)}")
-    words = (source or Entropy()).words
+    if source is not None:
+        expect.having("source", source, "words", "an Entropy or a Simulation")
+    words = (Entropy() if source is None else source).words
     rows, scores = np.atleast_2d(known), np.atleast_2d(own)
     order = np.argsort(-rows, axis=1, kind="stable")  # of equal ones the first: the order is public
     ranked, private_ranked = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)

@@ -32,12 +32,15 @@ class DeviceContext:
     disclosed: Node
 
     def __post_init__(self) -> None:
+        expect.several("path", self.path, Node)
+        expect.kind("disclosed", self.disclosed, Node)
         if self._by_levels.get(self.disclosed.levels) != self.disclosed:
             raise BadInput("expected to disclose a node of the device's own context, got another")
 
     @classmethod
     def of(cls, hierarchy: Hierarchy, context: Sequence[Any], levels: Levels) -> DeviceContext:
         """Disclose the context at these levels."""
+        expect.having("hierarchy", hierarchy, "path", "a hierarchy of contexts")
         return cls(hierarchy.path(context), hierarchy.at(context, levels))
 
     def at(self, levels: Levels) -> Node:
@@ -104,6 +107,7 @@ class ClickHistory:
     _seen: Mapping[Node, _Seen] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", expect.several("levels", self.levels))
         object.__setattr__(self, "levels", tuple(tuple(each) for each in self.levels))
         expect.whole("most", self.most, at_least=1)
         object.__setattr__(self, "strength", float(expect.positive("strength", self.strength)))

@@ -144,6 +144,7 @@ def choose_locally(
         raise BadInput("expected ads that were sent, or a cache, got neither")
     if cache is not None and now is None:
         raise BadInput("expected now, in seconds, beside a cache, got None")
+    expect.at_least_zero("ctr_floor", ctr_floor)
     floor = check_floor(ctr_floor)
     found, score = UnreportedChoice(None, cached=False), -np.inf
     if menu is not None:

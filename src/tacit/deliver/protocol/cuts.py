@@ -131,6 +131,7 @@ def finest_cut(tree: Tree, safe: Callable[[str], bool]) -> Cut | None:
                 safe ancestor of each leaf": there, a disclosed v also says "below no safe child of v", and what
                 is then left possible need not be safe.
     """
+    expect.kind("tree", tree, Tree)
     split: dict[str, bool] = {}
     served: dict[str, bool] = {}  # has a cut of its own
     for node in reversed(tree.nodes):  # children before parents
@@ -188,6 +189,7 @@ def finest_cut_with_remainders(
     Source:     ours, beyond Hardt and Nath, CCS 2012. Not the finest of all such cuts: a child that cannot be
                 cut goes into the rest whole, safe grandchildren and all.
     """
+    expect.kind("tree", tree, Tree)
     leaves: dict[str, float] = {}
     kept: dict[str, tuple[str, ...]] = {}
     served: dict[str, bool] = {}
@@ -235,6 +237,7 @@ def node_name(node: Node) -> str:
 
     Values are quoted, or a value that reads like two could make two nodes one.
     """
+    expect.kind("node", node, Node)
     return f"{Node(node.levels, tuple(map(_quoted, node.values)), node.names)} {node.levels}"
 
 
@@ -243,6 +246,7 @@ def context_tree(nodes: ContextNodes) -> Tree:
 
     Which contexts there are becomes public with it: take them from a public list, not from people's logs.
     """
+    expect.kind("nodes", nodes, ContextNodes)
     chain = sorted(nodes.levels, key=sum)
     for finer, coarser in pairwise(chain):
         if not is_coarser(coarser, finer):
@@ -277,6 +281,7 @@ class Disclosure(NamedTuple):
 
 def nodes_by_name(nodes: ContextNodes) -> dict[str, Node]:
     """Every node of the tree that `context_tree` makes, by the name that it has there."""
+    expect.kind("nodes", nodes, ContextNodes)
     every = (nodes.name(levels, at) for levels in nodes.levels for at in range(nodes.count(levels)))
     return {node_name(node): node for node in every}
 
@@ -286,6 +291,7 @@ def disclose_block(block: CutBlock, by_name: Mapping[str, Node]) -> Disclosure:
 
     The device's `DeviceContext` discloses the same node.
     """
+    expect.kind("block", block, CutBlock)
     for name in (block.node, *block.without):
         if name not in by_name:
             raise BadInput(f"node {name!r}: expected a node of the tree of contexts, got another")

@@ -72,6 +72,7 @@ class Requirement:
     def __init__(self, min_descendants: int, ratio: expect.Number, sensitive: Iterable[str] = ()) -> None:
         if isinstance(sensitive, str):
             raise BadInput("expected sensitive to be several leaves, got one text")
+        sensitive = expect.several("sensitive", sensitive)
         least = expect.whole("min_descendants", min_descendants, at_least=1)
         object.__setattr__(self, "min_descendants", least)
         object.__setattr__(self, "ratio", expect.at_least_zero("ratio", ratio))
@@ -133,6 +134,7 @@ class CutMenu:
     entries: tuple[CutMenuEntry, ...]
 
     def __post_init__(self) -> None:
+        expect.several("entries", self.entries, CutMenuEntry)
         if not self.entries:
             raise BadInput("expected a menu of at least one cut, got none")
         names = [entry.name for entry in self.entries]
@@ -151,6 +153,7 @@ class CutMenu:
 
         A profile that no cut can serve is refused by its name.
         """
+        expect.kind("profiles", profiles, Mapping)
         found: list[CutMenuEntry] = []
         for name, requirement in profiles.items():
             cut = finest_cut_with_remainders(tree, requirement.on(tree))

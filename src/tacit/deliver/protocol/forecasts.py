@@ -200,6 +200,7 @@ def forecast_gains(public: ArrayLike, prior: ScorePrior, epsilons: Sequence[floa
 
 def check_ladder(epsilons: Sequence[float]) -> tuple[float, ...]:
     """Epsilons to choose from: positive, rising."""
+    epsilons = expect.several("epsilons of the ladder", epsilons)
     ladder = tuple(float(expect.positive("every epsilon of the ladder", one)) for one in epsilons)
     if not ladder or any(low >= high for low, high in pairwise(ladder)):
         raise BadInput("expected a rising ladder of epsilons, got another")

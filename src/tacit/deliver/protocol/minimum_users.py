@@ -36,6 +36,9 @@ def discrete_laplace_margin(noise_sd: float, counts: int, probability: float) ->
     One count reaches t with probability at most exp(-t / scale) / (1 + exp(-1 / scale)), with equality at whole
     t > 0; for several this is a Chernoff bound.
     """
+    expect.positive("noise_sd", noise_sd)
+    expect.whole("counts", counts, at_least=1)
+    expect.probability("probability", probability)
     if counts == 1:
         scale = 0.5 / math.asinh(1 / (math.sqrt(2) * noise_sd))
         return max(0.0, -scale * math.log(probability * (1 + math.exp(-1 / scale))))
@@ -103,6 +106,7 @@ class MinimumUsers:
     __repr__ = brief_repr
 
     def __post_init__(self) -> None:
+        expect.kind("tree", self.tree, Tree)
         expect.whole("at_least", self.at_least, at_least=1)
         object.__setattr__(self, "noise_sd", float(expect.at_least_zero("noise_sd", self.noise_sd)))
         object.__setattr__(self, "failure", float(expect.probability("failure", self.failure)))

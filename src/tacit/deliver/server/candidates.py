@@ -98,6 +98,8 @@ class CandidateServer:
     __repr__ = brief_repr
 
     def __post_init__(self) -> None:
+        expect.kind("counts", self.counts, Counts)
+        expect.kind("nodes", self.nodes, ContextNodes)
         expect_bids(self.bids, range(self.counts.ads), self.nodes.hierarchy)
         expect.probability("ctr_floor", self.ctr_floor, zero=True, one=True)
         expect.at_least_zero("fewest_requests", self.fewest_requests)

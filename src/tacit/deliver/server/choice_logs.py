@@ -45,6 +45,8 @@ def choice_table(columns: Mapping[str, ArrayLike], *, schema: LogSchema | None =
     Assumes:    columns hold what their names say, and those that are public in the schema are public.
     Source:     post-processing: Dwork, McSherry, Nissim, Smith 2006.
     """
+    expect.kind("columns", columns, Mapping)
+    expect.kind("schema", schema, LogSchema, type(None))
     declared = () if schema is None else schema.columns
     public = {column.name for column in declared if Role.PUBLIC in column.roles <= PUBLIC_ROLES}
     if "chosen" not in columns:
@@ -99,6 +101,9 @@ def debias_choices(
     shown with chance h if it is favoured, else l, so (shown - l) / (h - l) has the mean 1 or 0; variances add
     up.
     """
+    arrays = {"offsets": offsets, "candidate": candidate, "chosen": chosen, "kept": kept, "top": top}
+    for name, column in {**arrays, "epsilon": epsilon}.items():
+        expect.kind(name, column, np.ndarray)
     requests = len(offsets) - 1
     for name, column in (("chosen", chosen), ("kept", kept), ("top", top), ("epsilon", epsilon)):
         if column.shape != (requests,):

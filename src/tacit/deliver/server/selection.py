@@ -64,6 +64,7 @@ def select_ads(
     longer list of the same greedy order is better: gains only fall (section 3.3.2). `certify` adds a bound on
     what any k ads could reach, for a third more time, or half where all values are alike.
     """
+    expect.kind("values", values, ContextValues)
     k = expect.whole("k", k, at_least=1)
     price = float(expect.at_least_zero("price_per_ad", price_per_ad))
     known = values.first_gains
@@ -207,6 +208,7 @@ class IncrementalSelection:
     """
 
     def __init__(self, values: ContextValues) -> None:
+        expect.kind("values", values, ContextValues)
         self._values = dense_values(values).copy()  # (room for ads, contexts)
         self._bounds = values.first_gains.copy()
         self._ads = values.ads.copy()

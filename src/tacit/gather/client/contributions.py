@@ -93,6 +93,7 @@ class Contributions:
                     runs gives each its own `task`.
         Source:     what is used was kept before, and the first that was kept is used, also by a rival process.
         """
+        expect.having("memory", memory, "find_chosen", "what a device remembers by")
         kept = memory.find_chosen(check_ledger_name("task", task))
         if kept is None:
             kept = memory.keep_chosen(task, cls.choose(events, most, entropy).to_bytes())
@@ -110,6 +111,8 @@ class Contributions:
         A second choice for the same run would let more than `most` events into what it releases, and its noise
         would not cover them: `once` makes none.
         """
+        expect.having("events", events, "__len__", "a list of events")
+        expect.having("entropy", entropy, "uniform_below", "an Entropy")
         places = list(range(len(events)))
         kept = min(expect.whole("most", most, at_least=1), len(places))
         for i in range(kept):
@@ -162,6 +165,7 @@ def answer_question(
     Source:     an event counts in one total and in one of clicks and no-clicks. The counts of either kind add
                 up to at most m, none above r; a sum of squares is greatest where counts are most unequal.
     """
+    expect.kind("question", question, Question)
     most = expect.whole("each", each, at_least=1)
     counts = np.zeros(question.cells, np.int64)
     totals, clicks, no_clicks = counts[question.totals], counts[question.clicks], counts[question.no_clicks]

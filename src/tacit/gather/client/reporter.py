@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.display import brief
 from tacit.errors import BadInput, EntropyMisuse, GatherError, Refused
 from tacit.gather.protocol.credentials import DEVICE_BYTES, TAG_BYTES, PartyRole, report_tag, seal
@@ -58,6 +59,7 @@ class Reporter:
         server_key: bytes,
         simulated: bool = False,
     ) -> None:
+        expect.having("entropy", entropy, "fit_for_release", "an Entropy")
         if not simulated and not entropy.fit_for_release:
             raise EntropyMisuse(
                 "expected the cryptographic stream for reports that leave a device, got a simulation; "

@@ -191,6 +191,7 @@ def plan_run(
     default. A delta of 1 / parties or more, which would allow to publish somebody's counts whole, is refused
     unless `large_delta` asks for it.
     """
+    expect.kind("contribution", contribution, Contribution)
     asked = _RunRequest(contribution, levels, parties, epsilon, delta, silent, large_delta)
     adding = {NoiseBy(by)} if by is not None else {NoiseBy.SERVERS} if silent is None else set(NoiseBy)
     allowed = _CHOICES if law is None else tuple(way for way in _ALL_CHOICES if way[1] is CountNoiseLaw(law))

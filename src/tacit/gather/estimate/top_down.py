@@ -50,6 +50,7 @@ def public_nodes(
     Assumes:    the values were listed without looking at private data.
     Source:     declared keys, as in Chrome's Aggregation Service.
     """
+    expect.having("hierarchy", hierarchy, "attributes", "a hierarchy of contexts")
     names = [attribute.name for attribute in hierarchy.attributes]
     if set(values) != set(names):
         raise BadInput(f"expected public values for {', '.join(names)}, got {', '.join(values) or 'none'}")
@@ -178,6 +179,8 @@ class TopDownRun:
 
     def _check_ads(self) -> None:
         expect.whole("ads", self.ads, at_least=0)
+        expect.kind("plan", self.plan, RunPlan)
+        expect.kind("nodes", self.nodes, ContextNodes)
         if self.ads and self.plan.contribution.totals_only:
             raise BadInput(
                 f"expected ads=0 with a plan for totals only, got {self.ads}: clicks would count an event a "

@@ -42,6 +42,7 @@ class SealingKey:
     """A party's private key. It is read once; printing it shows its public half."""
 
     def __init__(self, private: X25519PrivateKey) -> None:
+        expect.kind("private", private, X25519PrivateKey)
         self._private = private
         self.public = private.public_key().public_bytes_raw()
 
@@ -95,6 +96,7 @@ _REPORT = b"tacit gather report 1 "
 
 def issue_device_key(enrolment_secret: bytes, device: bytes) -> bytes:
     """The key of one device, handed to it once when it enrols; 32 bytes."""
+    expect.kind("enrolment_secret", enrolment_secret, bytes)
     if len(enrolment_secret) < SHORTEST_SECRET:
         raise BadInput(f"expected an enrolment secret of at least {SHORTEST_SECRET} bytes, got fewer")
     return hmac.digest(enrolment_secret, _ENROLMENT + expect_bytes("device", device, DEVICE_BYTES), "sha256")

@@ -277,6 +277,7 @@ def expect_kept(promise: Promise, noise: RoundNoise) -> None:
                 `undominated_exchanges`).
     Source:     PLD of the exact laws (`accounting.accountant`), over the changes of all levels.
     """
+    expect.kind("promise", promise, Promise)
     if (missing := promise_shortfall(promise, noise)) is not None:
         raise BadInput(missing)
 

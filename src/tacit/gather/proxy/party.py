@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from tacit import expect
 from tacit.display import brief
 from tacit.errors import GatherError, NotYet, Refused, TooFew, Unproven
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
@@ -260,6 +261,7 @@ def drive(proxy: Proxy, link: ServerLink, digest: bytes, now: int, *, most: int 
 
     Every message is sent again until it is answered, and the server answers a repeated one as it did before.
     """
+    expect.kind("proxy", proxy, Proxy)
     if (phase := proxy.phase(digest)) in (ProxyPhase.RELEASED, ProxyPhase.STOPPED):
         return phase
     _send_jobs(proxy, link, digest, most)

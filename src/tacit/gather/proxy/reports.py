@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.errors import Refused, Unproven
 from tacit.gather.protocol import credentials
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
@@ -39,6 +40,7 @@ class KnownRounds:
     """Rounds by digest. What is not known yet is looked for in the store, so a restart forgets none."""
 
     def __init__(self, store: ProxyStore) -> None:
+        expect.having("store", store, "rounds", "a ProxyStore")
         self._store = store
         self._by_digest: dict[bytes, KnownRound] = {}
         self.largest_upload = 0

@@ -59,6 +59,17 @@ def check_scores(scores: ArrayLike, candidates: int, *, axes: int | None = None)
     return doubles
 
 
+def as_numbers(name: str, values: ArrayLike) -> Floats:
+    """A number, or an array of them, as doubles; texts and other things are refused."""
+    try:
+        given = np.asarray(values)
+    except ValueError:
+        raise BadInput(f"expected {name} to be numbers, got lists of several lengths") from None
+    if given.dtype.kind not in "fiu":
+        raise BadInput(f"expected {name} to be numbers, got dtype {given.dtype}")
+    return given.astype(np.float64)
+
+
 def choose_by_weights(weights: NDArray[np.uint64], word: NDArray[np.uint64]) -> NDArray[np.int64]:
     """The block that each word falls in, where row i is cut into blocks of weights[i], which sum to 2^64."""
     ends = np.cumsum(weights[:, :-1], axis=1, dtype=np.uint64)  # (n, blocks - 1): the last end is 2^64

@@ -15,7 +15,7 @@ from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down, log_rounded_up, rounded_up
-from tacit.privacy.choice.choice import check_scores, choose_by_weights, private_ranking
+from tacit.privacy.choice.choice import as_numbers, check_scores, choose_by_weights, private_ranking
 from tacit.privacy.randomness import WordSource
 
 WORD_BITS = 64
@@ -43,6 +43,8 @@ class Floors:
     bits: int = WORD_BITS
 
     def __post_init__(self) -> None:
+        expect.several("numerators", self.numerators)
+        expect.several("caps", self.caps)
         if self.bits not in (32, 64):
             raise BadInput(f"expected bits to be 32 or 64, got {self.bits!r}")
         if not self.numerators or len(self.numerators) != len(self.caps):
@@ -65,6 +67,7 @@ class Floors:
         >>> Floors.for_epsilon(1, [half // 2, half // 2]).weights([0.3, 0.7])[1] / 2**64
         0.6795704571147613
         """
+        numerators = expect.several("numerators", numerators)
         odds = exp_rounded_down(expect.positive("epsilon", epsilon))
         whole = [expect.whole(f"numerators[{i}]", n, at_least=0) for i, n in enumerate(numerators)]
         return cls(tuple(whole), tuple(_cap(n, odds) for n in whole), bits)
@@ -187,7 +190,7 @@ def _cap(floor: int, odds: Fraction) -> int:
 
 
 def _fractions(shares: ArrayLike) -> list[Fraction]:
-    array = np.asarray(shares, dtype=np.float64)
+    array = as_numbers("shares", shares)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all() or (array < 0).any():
         raise BadInput(f"expected a vector of floors >= 0, got shape {array.shape} or a value outside")
     return [Fraction(share) for share in array.tolist()]

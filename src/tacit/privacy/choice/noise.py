@@ -21,6 +21,7 @@ from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from tacit import expect
 from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.expect import Choice
@@ -213,6 +214,7 @@ _LAWS = {
 
 def ragged_pmf(noise: Noise, signals: Floats, offsets: NDArray[np.int64]) -> Floats:
     """The law of each request, in the places of its signals; request i has offsets[i] to offsets[i + 1]."""
+    expect.kind("signals", signals, np.ndarray)
     given = check_scores(signals, len(signals), axes=1)
     law = np.empty_like(given)
     for places in places_by_size(offsets, len(given)):  # (requests of one size, that size)

@@ -125,6 +125,7 @@ FARTHEST_SIGNAL = 1e6
 
 def log_extremes(noise: Noise, rule: ScoreRule, rate: float) -> tuple[Floats, Floats]:
     """ln of the smallest and of the largest chance that each candidate can have, whatever the private data."""
+    expect.having("rule", rule, "low", "a rule of scores")
     low, high = rule.low, rule.high
     # Candidates with the same range have the same extremes: look at one of each kind.
     kinds, first, kind = np.unique(np.stack([low, high]), axis=1, return_index=True, return_inverse=True)

@@ -90,6 +90,7 @@ class Clipped:
     bound: float
 
     def __post_init__(self) -> None:
+        expect.several("public", self.public)
         expect.positive("bound", self.bound)
         if not len(self.public):
             raise BadInput("expected at least one public score, got none")

@@ -20,7 +20,7 @@ from tacit import expect
 from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.privacy.budget import log_rounded_up
-from tacit.privacy.choice.choice import check_draws, check_scores, private_ranking
+from tacit.privacy.choice.choice import as_numbers, check_draws, check_scores, private_ranking
 from tacit.privacy.choice.slates import all_slates, expect_slots, favoured_weights, unrank_sets
 from tacit.privacy.choice.top_choice import TopPlan, best_exchangeable_plan
 from tacit.privacy.mechanisms.randomized_response import WHOLE
@@ -139,7 +139,7 @@ def overlap_counts(candidates: int, slots: int, top: int) -> dict[int, int]:
 
 def best_overlap(means: ArrayLike, slots: int, epsilon: expect.Number) -> tuple[int, int, float]:
     """The best (top, needed) and its expected sum, from the expected ordered scores, the largest first."""
-    ordered = np.asarray(means, dtype=np.float64)
+    ordered = as_numbers("means", means)
     if ordered.ndim != 1 or not np.isfinite(ordered).all():
         raise BadInput(f"expected a vector of finite means, got shape {ordered.shape}")
     candidates = len(ordered)

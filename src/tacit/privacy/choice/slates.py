@@ -123,6 +123,7 @@ class PeeledSlates:
     responses: tuple[RandomizedResponse, ...]
 
     def __post_init__(self) -> None:
+        expect.several("responses", self.responses, RandomizedResponse)
         expect_slots(self.candidates, self.slots)
         for taken, response in enumerate(self.responses):
             if response.classes != self.candidates - taken:

@@ -18,7 +18,13 @@ from tacit import expect
 from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down, log_rounded_up
-from tacit.privacy.choice.choice import check_draws, check_scores, choose_by_weights, private_ranking
+from tacit.privacy.choice.choice import (
+    as_numbers,
+    check_draws,
+    check_scores,
+    choose_by_weights,
+    private_ranking,
+)
 from tacit.privacy.mechanisms.randomized_response import WHOLE
 from tacit.privacy.randomness import WordSource
 
@@ -205,7 +211,7 @@ def best_exchangeable_plan(means: ArrayLike, epsilon: expect.Number) -> TopPlan:
 
     It favours the k-th best while its expected score is above the value reached without it.
     """
-    ordered = np.asarray(means, dtype=np.float64)
+    ordered = as_numbers("means", means)
     if ordered.ndim != 1 or not ordered.size or not np.isfinite(ordered).all() or (np.diff(ordered) > 0).any():
         raise BadInput(
             f"expected finite means from the largest down, got shape {ordered.shape} or another order"

@@ -57,6 +57,8 @@ def convert(
                 kept in closed form. The relations: a release that never reads the sensitive features has the
                 same law on two datasets that differ in them alone.
     """
+    expect.kind("guarantee", guarantee, Guarantee)
+    expect.kind("unit", unit, Unit)
     relation = Relation(relation)
     widened = replace(guarantee, budget=_for_unit(guarantee, unit, relation, group_size), unit=unit)
     if guarantee.relation == relation:

@@ -140,6 +140,7 @@ def _checked_tokens(tokens: NDArray[np.uint8], secret: bytes) -> NDArray[np.uint
 
 
 def _checked_ids(records: ArrayLike, secret: bytes) -> NDArray[np.uint64]:
+    expect.kind("secret", secret, bytes, bytearray)
     if len(secret) != SECRET_BYTES:
         raise BadInput(f"expected a secret of {SECRET_BYTES} bytes, got {len(secret)}")
     ids = np.asarray(records)

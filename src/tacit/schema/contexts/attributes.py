@@ -107,6 +107,7 @@ class SetOf:
     most: int
 
     def __post_init__(self) -> None:
+        expect.having("of", self.of, "tree", "an attribute with a tree")
         object.__setattr__(self, "most", expect.whole(f"{self.name}: most", self.most, at_least=1))
         for node in self.of.tree.nodes:
             if BETWEEN in node or node == NONE:

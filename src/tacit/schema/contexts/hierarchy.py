@@ -215,6 +215,7 @@ def _root(attributes: tuple[Attribute, ...]) -> Levels:
 
 
 def _distinct(attributes: Iterable[Attribute]) -> tuple[Attribute, ...]:
+    attributes = expect.several("attributes", attributes)
     attributes = tuple(attributes)
     if not attributes:
         raise BadInput("expected at least one attribute, got none")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.arrays import Ids
 from tacit.display import brief
 from tacit.errors import BadInput
@@ -44,6 +45,7 @@ class ContextNodes:
     """
 
     def __init__(self, hierarchy: Hierarchy, row: Ids, levels: Mapping[Levels, _Level]) -> None:
+        expect.kind("levels", levels, Mapping)
         self.hierarchy, self._row, self._levels = hierarchy, row, dict(levels)
 
     def __repr__(self) -> str:
@@ -57,6 +59,7 @@ class ContextNodes:
         levels: Iterable[Levels] | None = None,
     ) -> ContextNodes:
         """`columns` has the rows' exact values by the attributes' names; by default all levels are kept."""
+        expect.having("hierarchy", hierarchy, "levels", "a hierarchy of contexts")
         known = hierarchy.levels()
         asked = known if levels is None else tuple(tuple(each) for each in levels)
         for each in asked:

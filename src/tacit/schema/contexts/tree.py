@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tacit import expect
 from tacit.errors import BadInput
 
 MOST_NAMED = 12  # nodes of a cycle, in a refusal
@@ -34,6 +35,7 @@ class Tree:
     _depth: dict[str, int] = field(init=False, compare=False, repr=False)
 
     def __init__(self, pairs: Iterable[tuple[str, str | None]]) -> None:
+        pairs = expect.several("pairs", pairs, tuple, list)
         parent = _checked(tuple(pairs))
         root = _only_root(parent)
         children: dict[str, list[str]] = {node: [] for node in parent}
@@ -60,11 +62,13 @@ class Tree:
     @classmethod
     def of(cls, parent: Mapping[str, str | None]) -> Tree:
         """The tree in which `parent[node]` is above node; exactly one node has None."""
+        expect.kind("parent", parent, Mapping)
         return cls(parent.items())
 
     @classmethod
     def of_paths(cls, paths: Iterable[str], separator: str = ">") -> Tree:
         """The tree of paths such as "Food>Coffee", from the top down, below a root that has no name but `*`."""
+        paths = expect.several("paths", paths, str)
         above: dict[str, str] = {}
         for path in paths:
             node = ANYTHING

@@ -25,6 +25,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit import expect
 from tacit.arrays import Floats
 from tacit.display import brief_repr
 from tacit.errors import BadInput
@@ -249,6 +250,7 @@ def _freedom(outcomes: Outcomes, as_positive: Floats, as_negative: Floats) -> fl
 
 def _pairs(outcomes: Outcomes, score: ArrayLike) -> tuple[Floats, Floats, float]:
     """For each row the positives above it and the negatives below it, itself left out; and all pairs."""
+    expect.kind("outcomes", outcomes, Outcomes)
     scores = number_column("score", score, rows=len(outcomes))
     a, b = outcomes.positive, outcomes.negative
     _, place = np.unique(scores, return_inverse=True)
@@ -285,6 +287,7 @@ def log_loss(outcomes: Outcomes, probability: ArrayLike, level: float = LEVEL) -
 
 def calibration_ratio(outcomes: Outcomes, probability: ArrayLike, level: float = LEVEL) -> MeasuredValue:
     """Sum predicted over sum observed: above 1, the model promises more than happens."""
+    expect.kind("outcomes", outcomes, Outcomes)
     predicted = probability_column("probability", probability, rows=len(outcomes))
     weight = outcomes.positive + outcomes.negative
     promised, happened = outcomes.mean_of(weight * predicted), outcomes.mean_of(outcomes.positive)
@@ -330,6 +333,7 @@ def _auc_loss(outcomes: Outcomes, score: ArrayLike) -> InfluenceEstimate:
 
 
 def _log_loss(outcomes: Outcomes, probability: ArrayLike) -> InfluenceEstimate:
+    expect.kind("outcomes", outcomes, Outcomes)
     predicted = np.clip(probability_column("probability", probability, rows=len(outcomes)), CLIP, 1 - CLIP)
     losses: Floats = -outcomes.positive * np.log(predicted) - outcomes.negative * np.log1p(-predicted)
     return outcomes.mean_of(losses)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
+from tacit import expect
 from tacit.errors import BadInput
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.guarantee import Guarantee
@@ -277,6 +278,7 @@ def release_payment(
     """A payment for one release, under a key of its own: what it costs on a line of this scope, or on one per
     time window. `relation` is that of the line, where it is wider than the cost's; `labels` are those that are
     flipped for this release, as in the Hybrid."""
+    expect.kind("cost", cost, Guarantee)
     series = Series(scope, cost.unit, relation or cost.relation)
     if cost.unit.window is None:
         return Payment(ledger, (Request(key, series.line(None), cost, purpose),), labels=labels)

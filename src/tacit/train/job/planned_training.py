@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tacit import expect
 from tacit.config import error_prefix
 from tacit.data.columns import Columns
 from tacit.entropy import Entropy, Simulation
@@ -128,6 +129,7 @@ def plan_training(
 
     `now`, in seconds, refuses time windows that are still open; `memory` remembers calibrations.
     """
+    expect.kind("config", config, TrainingConfig)
     columns = Columns.open(config.data)
     examples = Examples.of(columns, config.part)
     if examples.label is None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
+from tacit import expect
 from tacit.entropy import draw_token
 from tacit.errors import BadInput, ReservationTaken, SelfCheckFailed, TacitError
 from tacit.files import explain_os_error
@@ -75,6 +76,7 @@ def run_training(
     changed would show which ones did. With `handle_signals` the first SIGINT or SIGTERM ends a run that has a
     destination after its step, with a checkpoint, and the second at once.
     """
+    expect.kind("plan", plan, Plan)
     plan.check(architecture)
     if seed is None and plan.charge is not None and payment is None and not plan.examples.synthetic:
         raise BadInput("expected a payment for a release on data that is not made up, got none")

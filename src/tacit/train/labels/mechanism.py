@@ -71,6 +71,8 @@ class Bins:
     head: Head = Head.SQUARED
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "edges", expect.several("edges", self.edges))
+        object.__setattr__(self, "values", expect.several("values", self.values))
         for name in ("edges", "values"):
             numbers = tuple(float(number) for number in getattr(self, name))
             if not all(math.isfinite(number) for number in numbers):

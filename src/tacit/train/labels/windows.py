@@ -126,6 +126,7 @@ class ReportingWindows:
     base_rate: Fraction = Fraction(1, 20)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "delays", expect.several("delays", self.delays))
         delays = tuple(expect.whole("delay", delay, at_least=0) for delay in self.delays)
         object.__setattr__(self, "delays", delays)
         if not 1 <= len(delays) <= MOST_REPORTS or any(a >= b for a, b in pairwise(delays)):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.arrays import Floats32
 from tacit.errors import BadInput
 from tacit.files import place_file
@@ -46,6 +47,7 @@ def export_onnx(
     saved: SavedModel, path: str | Path, *, part: Part | None = None, overwrite: bool = False
 ) -> None:
     """Write the model, or its truncated part alone, as an ONNX file."""
+    expect.kind("saved", saved, SavedModel)
     shape = saved.model.architecture
     check_exportable(shape, 0)  # how large it is, one knows when the graph is there
     from onnx import TensorProto, checker, helper

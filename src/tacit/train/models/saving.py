@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit import expect
 from tacit.arrays import Floats32
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.folders import read_manifest
@@ -74,6 +75,7 @@ class SavedModel:
 
 def encoded_sizes(encoder: Encoder) -> Sizes:
     """The sizes of a model that reads what this encoder gives."""
+    expect.kind("encoder", encoder, Encoder)
     return Sizes(
         public_fields=len(encoder.fields(Role.PUBLIC)),
         sensitive_fields=len(encoder.fields(Role.SENSITIVE)),
@@ -84,6 +86,8 @@ def encoded_sizes(encoder: Encoder) -> Sizes:
 
 def save(folder: str | Path, saved: SavedModel, overwrite: bool = False) -> None:
     """Write the model into a new folder, or in place of another model."""
+    folder = expect.path("folder", folder)
+    expect.kind("saved", saved, SavedModel)
     from safetensors.numpy import save_file
 
     statement = _plain("a statement", _statement_json(saved.statement))
@@ -99,6 +103,7 @@ def save(folder: str | Path, saved: SavedModel, overwrite: bool = False) -> None
 
 def load(folder: str | Path) -> SavedModel:
     """The model as it was saved; anything torn or changed is refused."""
+    folder = expect.path("folder", folder)
     place = Path(folder)
     record = read_manifest(place, MANIFEST, what="a saved model", version=VERSION)
     if record.get("digest") != record_digest(record):
