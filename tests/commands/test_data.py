@@ -196,16 +196,16 @@ def test_of_two_selections_at_once_one_is_made(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The second begins while the first one draws; the ledger has what the first one made."""
-    honest = vocabulary.sensitive_vocabulary
+    honest, drawn = vocabulary.sensitive_vocabulary, "tacit.data.encoding.learned_encoding.sensitive_vocabulary"
     codes: list[int] = []
     command = ["data", "prepare", "criteo-display", display, "--ledger", ledger, *SELECT, "--select-key", "one"]
 
     def drawing(*arguments: Any) -> Any:
-        monkeypatch.setattr(vocabulary, "sensitive_vocabulary", honest)
+        monkeypatch.setattr(drawn, honest)
         codes.append(main([*command, "--out", str(tmp_path / "second")]))
         return honest(*arguments)
 
-    monkeypatch.setattr(vocabulary, "sensitive_vocabulary", drawing)
+    monkeypatch.setattr(drawn, drawing)
     assert main([*command, "--out", str(tmp_path / "first")]) == 0
     assert codes == [2]
     assert "a selection was begun under it" in capsys.readouterr().err

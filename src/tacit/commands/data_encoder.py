@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tacit.commands.output import progress_bar
-from tacit.errors import BadInput, ReservationTaken, TacitError
+from tacit.errors import BadInput, ReservationTaken
 
 if TYPE_CHECKING:
     from tacit.data.encoding.encoder import Encoder
-    from tacit.data.encoding.vocabulary import VocabularySelection
+    from tacit.data.encoding.learned_encoding import SelectionPayment
     from tacit.data.logs.definition import Log
     from tacit.data.splits import LogSplit
     from tacit.data.value_counts import ValueTally
-    from tacit.store.ledger import Attempt
 
 PART_NAMES = {2: ("train", "test"), 3: ("train", "validation", "test")}
 
@@ -38,8 +37,9 @@ def choose_split(args: argparse.Namespace, log: Log) -> LogSplit:
 def choose_encoder(args: argparse.Namespace, log: Log, path: str) -> Iterator[Encoder]:
     """The encoder. One that is selected privately is paid for before, and settled once it is there."""
     from tacit.data.encoding.encoder import Encoder
-    from tacit.data.encoding.vocabulary import public_vocabulary, sensitive_vocabulary
+    from tacit.data.encoding.learned_encoding import LearnedEncoding
     from tacit.data.preparation import hashing_encoder
+    from tacit.data.reading.reader import LogReader
     from tacit.entropy import Entropy
 
     learned = args.vocabulary is not None or args.sensitive_vocabulary
@@ -49,33 +49,26 @@ def choose_encoder(args: argparse.Namespace, log: Log, path: str) -> Iterator[En
             raise BadInput("expected --encoder alone, got it with options that would make another one")
         yield Encoder.load(args.encoder)
         return
-    if not learned:
+    if not args.sensitive_vocabulary:
         _refuse_payment(args)
+    if not learned:
         yield hashing_encoder(log, args.public_bins, args.sensitive_bins)
         return
     if args.vocabulary is not None and args.public_bins is not None:
         raise BadInput("expected --public-bins or --vocabulary, got both")
     if args.sensitive_vocabulary and args.sensitive_bins is not None:
         raise BadInput("expected --sensitive-bins or --sensitive-vocabulary, got both")
-    if not args.sensitive_vocabulary:
-        _refuse_payment(args)
-    # Counting stays inside, so it comes first: what it refuses has cost nothing.
-    hashed = hashing_encoder(log, args.public_bins, args.sensitive_bins)
-    selection = _selection(args, log)
-    tallies = _tallies(args, log, path, selection)
-    public = hashed.public
-    if args.vocabulary is not None:
-        public = public_vocabulary(log.schema, tallies, args.vocabulary)
-    if not args.sensitive_vocabulary:
-        yield Encoder.of(log.schema, public, hashed.sensitive)
-    elif selection is None:
-        yield Encoder.of(log.schema, public, sensitive_vocabulary(log.schema, {}, None, Entropy()))
-    else:
-        with _paid(args, selection) as attempt:
-            sensitive = sensitive_vocabulary(log.schema, tallies, selection, Entropy())
-            selected = Encoder.of(log.schema, public, sensitive, selection)
-            attempt.name_release(selected.digest)
-            yield selected
+    payment = _payment(args, log) if args.sensitive_vocabulary else None
+    asked = LearnedEncoding(
+        log, args.vocabulary, args.sensitive_vocabulary, payment, args.public_bins, args.sensitive_bins
+    )
+    tallies: Mapping[str, ValueTally] = {}
+    if asked.columns:  # counting stays inside, so it comes first: what it refuses has cost nothing
+        reader = LogReader(log, path, bad_rows_limit=args.max_bad_rows)
+        with progress_bar("counting values", reader.bytes) as progress:
+            tallies = asked.count(reader, progress)
+    with _explain_taken(payment), asked.encoder(tallies, Entropy()) as encoder:
+        yield encoder
 
 
 def _refuse_payment(args: argparse.Namespace) -> None:
@@ -85,30 +78,13 @@ def _refuse_payment(args: argparse.Namespace) -> None:
             raise BadInput(f"expected --sensitive-vocabulary with --{name}, got no vocabulary to select")
 
 
-def _tallies(
-    args: argparse.Namespace, log: Log, path: str, selection: VocabularySelection | None
-) -> dict[str, ValueTally]:
-    from tacit.data.encoding.vocabulary import columns_to_select, count_column_values
-    from tacit.data.reading.reader import LogReader
-    from tacit.schema.columns import Role
-
-    columns = [
-        *(log.schema.columns_with(Role.PUBLIC) if args.vocabulary is not None else ()),
-        *(columns_to_select(log.schema) if selection is not None else ()),
-    ]
-    if not columns:
-        return {}
-    reader = LogReader(log, path, bad_rows_limit=args.max_bad_rows)
-    with progress_bar("counting values", reader.bytes) as progress:
-        return count_column_values(reader, columns, progress)
-
-
-def _selection(args: argparse.Namespace, log: Log) -> VocabularySelection | None:
-    from tacit.data.encoding.vocabulary import VocabularySelection, columns_to_select
+def _payment(args: argparse.Namespace, log: Log) -> SelectionPayment | None:
+    """Who pays for the selection; None where all values of sensitive fields are known anyway."""
+    from tacit.data.encoding.learned_encoding import SelectionPayment
+    from tacit.data.encoding.vocabulary import columns_to_select
     from tacit.privacy.budget import Budget
+    from tacit.store.ledger import LedgerStore
 
-    if not args.sensitive_vocabulary:
-        return None
     undecided = columns_to_select(log.schema)
     if not undecided:
         return None
@@ -119,45 +95,26 @@ def _selection(args: argparse.Namespace, log: Log) -> VocabularySelection | None
                 "for a private selection of its values, got neither"
             )
     budget = Budget.of(args.select_epsilon, args.select_delta)
-    return VocabularySelection.for_budget(budget, len(undecided), args.select_threshold)
-
-
-@contextmanager
-def _paid(args: argparse.Namespace, selection: VocabularySelection) -> Iterator[Attempt]:
-    """Reserve, and commit once what was selected is on disk. If that fails it stays reserved."""
-    from tacit.privacy.budget import Budget
-    from tacit.privacy.ledger.guarantee import Guarantee
-    from tacit.privacy.ledger.lines import Line
-    from tacit.privacy.units import Relation, Unit, UnitKind
-    from tacit.store.ledger import LedgerStore, Request
-
-    unit = Unit(UnitKind.IMPRESSION)
-    line = Line(args.scope, unit, Relation.REPLACE_ONE)
-    budget = Budget.of(args.select_epsilon, args.select_delta)
-    promise = Guarantee(budget, unit, Relation.REPLACE_ONE, sensitive_features=True)
     ledger = LedgerStore.open_existing(args.ledger, witness=args.witness)
-    key = f"{args.scope}/vocabulary/{args.select_key or args.out.name}"
-    request = Request(key, line, promise, f"select {selection.fields} fields' sensitive values")
-    stays = f"the selection stays reserved in the ledger as {key}; see tacit ledger settle --help"
-    with _explain_taken(key), ledger.once(request) as attempt:
-        try:
-            yield attempt
-        except (TacitError, OSError) as problem:
-            raise BadInput(f"{problem} ({stays})") from None
-        except KeyboardInterrupt:
-            print(f"tacit data: {stays}", file=sys.stderr)
-            raise
+    return SelectionPayment(ledger, args.scope, args.select_key or args.out.name, budget, args.select_threshold)
 
 
 @contextmanager
-def _explain_taken(key: str) -> Iterator[None]:
-    """A selection that was begun before is refused with what to do instead."""
+def _explain_taken(payment: SelectionPayment | None) -> Iterator[None]:
+    """A selection that was begun before is refused with what to do instead; one that was interrupted says how
+    the ledger stands."""
     try:
         yield
+    except KeyboardInterrupt as interrupt:
+        for note in getattr(interrupt, "__notes__", ()):
+            print(f"tacit data: {note}", file=sys.stderr)
+        raise
     except ReservationTaken:
+        if payment is None:
+            raise
         raise BadInput(
-            f"expected a key that the ledger does not know, got {key}: a selection was begun under it, and "
-            "drawing it again would be another release. Use --encoder with the columns it made, or name "
+            f"expected a key that the ledger does not know, got {payment.key}: a selection was begun under it, "
+            "and drawing it again would be another release. Use --encoder with the columns it made, or name "
             "another --select-key"
         ) from None
 

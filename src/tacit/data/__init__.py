@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tacit.data.columns import Columns
     from tacit.data.description import LogDescription, describe
     from tacit.data.encoding.encoder import Encoder
+    from tacit.data.encoding.learned_encoding import LearnedEncoding, SelectionPayment
     from tacit.data.generators.markets import Market
     from tacit.data.generators.worlds import world
     from tacit.data.logs.definition import Log, find_log, load_log
@@ -36,6 +37,7 @@ else:
             "columns": "Columns",
             "description": "LogDescription describe",
             "encoding.encoder": "Encoder",
+            "encoding.learned_encoding": "LearnedEncoding SelectionPayment",
             "generators.markets": "Market",
             "generators.worlds": "world",
             "logs.definition": "Log find_log load_log",
@@ -47,7 +49,7 @@ else:
     )
 
 __all__ = [
-    "Columns", "Encoder", "Log", "LogDescription", "LogDestination", "LogReader", "LogSplit", "Market",
-    "PreparedLog", "RowSet", "describe", "find_log", "hashing_encoder", "is_synthetic", "load_log", "prepare",
-    "world", "write_log",
+    "Columns", "Encoder", "LearnedEncoding", "Log", "LogDescription", "LogDestination", "LogReader",
+    "LogSplit", "Market", "PreparedLog", "RowSet", "SelectionPayment", "describe", "find_log",
+    "hashing_encoder", "is_synthetic", "load_log", "prepare", "world", "write_log",
 ]  # fmt: skip
