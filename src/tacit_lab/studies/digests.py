@@ -153,6 +153,7 @@ COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "config", "fil
 
 APART = {
     "arrays": "names types",
+    "display": "shows objects to people",
     "errors": "says what was refused; a run that was refused leaves nothing",
     "progress": "says how far the work is",
     "store": "remembers calibrations by the code of privacy and its libraries, and computes none",
