@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -15,7 +16,8 @@ import pytest
 
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.encoding.vocabulary import Hashing
-from tacit.data.frames import FrameRoles, encode_rows, name_columns, read_frame
+from tacit.data.frame_roles import FrameRoles, name_columns
+from tacit.data.frames import encode_rows, read_frame
 from tacit.errors import BadInput
 from tacit.schema.columns import Kind, Role
 
@@ -70,17 +72,50 @@ def test_numbers_are_one_value_however_they_are_spelled() -> None:
 
 
 @pytest.mark.parametrize("name", ["code", "code_id", "amount"])
-@pytest.mark.parametrize("other", [0.5, 3, -1e300, 2.0**60, None])
+@pytest.mark.parametrize("other", [0.5, 3, -1e6, Decimal("2.50"), None])
 def test_one_row_s_value_changes_no_other_row_s_features(name: str, other: float | None) -> None:
     """The neighbours of DP-SGD differ in one row: another value there leaves the ids of all others as they are,
     also where it makes fractions of a column of whole numbers."""
     roles = FrameRoles(public=(), sensitive=(name,), categories=("code",) if name == "code" else ())
-    for others in ([17, 3, 0], [17.0, 3.0, 0.25]):
-        tables = [read_frame(pd.DataFrame({name: [*others, each]})) for each in (4, other)]
+    exact = [Decimal("17"), Decimal("3"), Decimal("0")]
+    for others in ([17, 3, 0], [17.0, 3.0, 0.25], exact):
+        columns = [pd.DataFrame({name: [*others, each]}, dtype=None) for each in (4, other)]
+        tables = [read_frame(each) for each in columns]
         made = [Encoder.of(roles.schema(table, "label"), Hashing(1), Hashing(2**20)) for table in tables]
         assert made[0] == made[1]
         ids = [encode_rows(made[0], table)[1][:3].tolist() for table in tables]
         assert ids[0] == ids[1]
+
+
+def test_a_value_in_one_column_of_rows_leaves_the_others_as_they_are() -> None:
+    rows = [[i % 3, i % 5] for i in range(20)]
+    changed = [*rows[:5], [2, 2.5], *rows[6:]]
+    roles = FrameRoles(public=("x0",), sensitive=("x1",))
+    schemas = [roles.schema(read_frame(each), "label") for each in (rows, changed)]
+    assert schemas[0] == schemas[1]
+
+
+def test_numbers_that_fractions_cannot_tell_apart_are_refused_as_categories() -> None:
+    """pandas makes fractions of 64-bit ids where one is missing: others would be read as their neighbours."""
+    roles = FrameRoles(public=(), sensitive=("user_id",))
+    table = read_frame(pd.DataFrame({"user_id": [2**55 + 1, 2**55 + 2, None]}))
+    encoder = Encoder.of(roles.schema(table, "label"), Hashing(1), Hashing(2**20))
+    with pytest.raises(BadInput, match="column user_id: expected texts or whole numbers, got double"):
+        encode_rows(encoder, table)
+
+
+def test_a_sensitive_column_of_missing_values_alone_is_refused() -> None:
+    with pytest.raises(BadInput, match="column z: expected values of some type, got missing ones alone"):
+        FrameRoles(sensitive=("z",), public=()).schema(read_frame({"z": [None, None]}), "label")
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["a", "b"]), pl.String])
+def test_polars_categories(kind: Any) -> None:
+    table = read_frame(pl.DataFrame({"site": pl.Series(["a", "b", None, "a"], dtype=kind)}))
+    schema = FrameRoles(public=("site",), sensitive=()).schema(table, "label")
+    encoder = Encoder.of(schema, Hashing(2**16), Hashing(1))
+    expected = encode_rows(encoder, read_frame(pl.DataFrame({"site": ["a", "b", None, "a"]})))[0]
+    np.testing.assert_array_equal(encode_rows(encoder, table)[0], expected)
 
 
 def test_an_array_has_columns_by_place() -> None:

@@ -22,10 +22,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tacit.cli import main
 from tacit.data.columns import Columns
-from tacit.errors import BadInput, BudgetExceeded, ReservationTaken
+from tacit.errors import BadInput, BudgetExceeded, ReservationTaken, UnknownLine
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Amount, Line
 from tacit.privacy.units import Relation, Unit, UnitKind
+from tacit.schema.columns import Column, Kind, LogSchema, Role
 from tacit.store.ledger import LedgerStore
 from tacit.train.classifier import Classifier, Regressor, load
 from tacit.train.examples import Examples
@@ -34,6 +35,7 @@ from tacit.train.methods import LabelDp
 from tacit.train.models import saving
 from tacit.train.models.architectures import Mlp
 from tacit.train.models.factorization_machine import FactorizationMachine
+from tacit.train.models.model import Part
 from tests.support.training_logs import LABELS, called_synthetic, prepared, written
 
 # Public features and noisy labels: no accounting by PLD, and so the quickest to fit.
@@ -242,7 +244,8 @@ def test_a_fit_is_paid_for_once(clicks: pd.DataFrame, tmp_path: Path) -> None:
     account = ledger.account(line)
     assert account is not None
     assert model.statement_ is not None
-    assert account.spent == Amount.spending(model.statement_.budget)
+    assert account.spent == Amount.spending(Budget.of(2, "1e-6"))  # as asked, never less than stated
+    assert model.statement_.epsilon <= 2
     before = model.predict_proba(small)
     with pytest.raises(ReservationTaken):
         model.fit(small, "clicked", ledger=ledger, scope="shop", name="clicks/1")
@@ -363,3 +366,75 @@ def test_tacit_explain_says_of_a_saved_frame_model_what_it_promises(
     back = load(tmp_path / "model")
     assert back.explain() == model.explain()
     assert (back.statement_ is None) == (model.statement_ is None)
+
+
+def test_a_whole_budget_pays_for_its_epsilon(clicks: pd.DataFrame, tmp_path: Path) -> None:
+    ledger = LedgerStore.open(tmp_path / "ledger.sqlite")
+    line = Line("shop", Unit(UnitKind.IMPRESSION), Relation.REPLACE_LABEL)
+    ledger.grant(line, Budget.of(2, 0))
+    model = Classifier("logistic", method="label-dp", epsilon=2, **ROLES)
+    model.fit(clicks.head(200), "clicked", ledger=ledger, scope="shop", name="a")
+    assert ledger.account(line).spent == Amount.spending(Budget.of(2, 0))  # type: ignore[union-attr]
+
+
+def test_noisy_labels_and_features_that_a_line_protects(clicks: pd.DataFrame, tmp_path: Path) -> None:
+    """A model of flips that reads sensitive features tells of these."""
+    ledger = LedgerStore.open(tmp_path / "ledger.sqlite")
+    for relation in (Relation.REPLACE_LABEL, Relation.REPLACE_ONE):
+        ledger.grant(Line("shop", Unit(UnitKind.IMPRESSION), relation), Budget.of(9, "1e-5"))
+    model = Classifier("logistic", method=LabelDp(2, part=Part.WHOLE), **ROLES)
+    with pytest.raises(BadInput, match="expected a model that reads public features alone"):
+        model.fit(clicks.head(200), "clicked", ledger=ledger, scope="shop", name="a")
+    assert ledger.reservation("a") is None
+
+
+def test_a_schema_and_a_unit_or_a_label_that_disagree(visits: pd.DataFrame) -> None:
+    columns = (
+        Column("site", {Role.PUBLIC}),
+        Column("hour", {Role.USER}),
+        Column("clicked", {Role.LABEL}, Kind.FLAG),
+    )
+    schema = LogSchema("visits", columns)
+    with pytest.raises(BadInput, match="unit: expected the schema's users, got 'visitor' and a"):
+        Classifier("logistic", schema=schema, unit="visitor").fit(visits, "clicked")
+    with pytest.raises(BadInput, match="y: expected 'clicked', the label of the schema, got 'age'"):
+        Classifier("logistic", schema=schema).fit(visits, "age")
+
+
+def test_a_fit_that_is_refused_leaves_the_model_as_it_was(clicks: pd.DataFrame, tmp_path: Path) -> None:
+    model = Classifier("logistic", method="label-dp", **ROLES).fit(clicks.head(300), "clicked")
+    before = model.predict(clicks)
+    ledger = LedgerStore.open(tmp_path / "ledger.sqlite")
+    renamed = clicks.head(300).assign(clicked=np.where(clicks.head(300).clicked == "yes", "B", "A"))
+    with pytest.raises(UnknownLine):
+        model.fit(renamed, "clicked", ledger=ledger, scope="shop", name="a")
+    np.testing.assert_array_equal(model.predict(clicks), before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"speed": "fast"}, "speed: expected a Speed or None, got 'fast'"),
+        ({"model": 3}, "model: expected a word or an architecture of tacit.train, got 3"),
+        ({"method": 3}, "method: expected a word or a method of tacit.train, got 3"),
+        ({"bins": 0}, "expected bins"),
+        ({"schema": 3, "public": None, "sensitive": None}, "schema: expected the path of a log's TOML file"),
+        ({"method": LabelDp(2), "unit": "hour"}, "unit: expected it within the method that was made by hand"),
+    ],
+)
+def test_what_a_ledger_is_never_asked_for(
+    clicks: pd.DataFrame, tmp_path: Path, settings: Any, said: str
+) -> None:
+    ledger = LedgerStore.open(tmp_path / "ledger.sqlite")
+    ledger.grant(Line("shop", Unit(UnitKind.IMPRESSION), Relation.REPLACE_ONE), Budget.of(9, "1e-4"))
+    model = Classifier("logistic", **ROLES).set_params(**settings)
+    with pytest.raises(BadInput) as refusal:
+        model.fit(clicks.head(200), "clicked", ledger=ledger, scope="shop", name="a")
+    assert said in str(refusal.value)
+    assert ledger.reservation("a") is None
+
+
+def test_a_loaded_model_knows_how_it_was_asked_for(fitted: Classifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    back = load(tmp_path / "model")
+    assert back.get_params() == fitted.get_params()

@@ -10,7 +10,7 @@ splits          which rows train, validate and test
 description     statistics of a log beside the published ones
 value_counts    exact counts of values in bounded memory
 synthetic       generated logs on disk, marked so that `is_synthetic` tells them
-frames          frames of pandas, Polars, Arrow, DuckDB and NumPy: their rows encoded, roles of their columns
+frames          frames of pandas, Polars, Arrow, DuckDB, NumPy as encoded rows; frame_roles: what columns are
 folders         manifests and arrays on disk, checked before use
 """
 

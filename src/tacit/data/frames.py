@@ -1,15 +1,14 @@
-"""Frames of any library as Arrow tables, the roles of their columns, and their encoded rows.
+"""Frames of any library as Arrow tables, and their encoded rows.
 
-`read_frame` takes what pandas, Polars, DuckDB, Arrow and NumPy give, dictionaries and lists of rows.
-`FrameRoles` says which columns are public, which the guarantee protects and which names people, and makes the
-schema of a log of them. Kinds of sensitive columns follow from their types alone: no value is looked at.
+`read_frame` takes what pandas, Polars, DuckDB, Arrow and NumPy give, dictionaries and lists of rows. No value
+of one row decides how another row's are read.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tacit import expect
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.reading.layout import epoch_seconds
 from tacit.errors import BadInput
-from tacit.schema.columns import Column, Kind, LogSchema, Role
+from tacit.schema.columns import Column, Kind
 
 ROWS_AT_ONCE = 2**18
-PEOPLE = "user|visitor|person|people|customer|member|viewer|household|device|cookie"
-NAMES_PEOPLE = re.compile(rf"(^|_)({PEOPLE})s?(_?id)?$")
-NAMES_THINGS = re.compile(r"(^id$|_id$|[a-z]Id$|_code$|^zip$|postcode)")
 TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 MOST_NAMED = 12
-FEW_VALUES = 256
+NUMBERS = (int, float, Decimal, np.number)
+MOST_EXACT = 2.0**53
 
 
 def read_frame(frame: Any, what: str = "X") -> pa.Table:
@@ -64,8 +60,8 @@ def read_frame(frame: Any, what: str = "X") -> pa.Table:
         if len(frame) and all(isinstance(row, Mapping) for row in frame):
             keys = dict.fromkeys(name for row in frame for name in row)
             return _from_columns({name: [row.get(name) for row in frame] for name in keys})
-        return _from_array(_array(frame, what), what)
-    if hasattr(frame, "__array__"):
+        return _from_rows(frame, what)
+    if hasattr(frame, "__array__") and not hasattr(frame, "name"):  # a pandas or Polars series is one column
         return _from_array(_array(frame, what), what)
     raise BadInput(
         f"expected {what} to be a frame of pandas, Polars, Arrow or DuckDB, an array or rows, got "
@@ -86,138 +82,12 @@ def has_names(frame: Any) -> bool:
     return hasattr(frame, "__arrow_c_stream__")
 
 
-@dataclass(frozen=True)
-class FrameRoles:
-    """Which columns of a frame are public, which are protected, and which one names the privacy unit.
-
-    None stands for what was not said. Columns that are not named are sensitive, which is the safe guess; where
-    only sensitive ones are named the others are public, and where both are named the others are left out.
-    `guess` says in words what was guessed. `categories` are columns of numbers whose values have no order.
-    """
-
-    public: tuple[str, ...] | None = None
-    sensitive: tuple[str, ...] | None = None
-    unit: str | None = None
-    categories: tuple[str, ...] = ()
-
-    def schema(self, table: pa.Table, label: str) -> LogSchema:
-        """The schema of the frame's columns; `label` is the name of the label, in the frame or beside it."""
-        self._check(table.column_names, label)
-        columns = [Column(label, {Role.LABEL}, Kind.REAL)]
-        for name in table.column_names:
-            if name == label:
-                continue
-            role = self._role(name)
-            roles = {role} if role is not None else set()
-            if name == self.unit:
-                columns.append(Column(name, roles | {Role.USER}, Kind.CATEGORY))
-            elif role is None:
-                columns.append(Column(name, {Role.LEFT_OUT}, why="named neither public nor sensitive"))
-            else:
-                columns += self._features(name, role, table.column(name))
-        return LogSchema("frame", tuple(columns))
-
-    def guess(self, names: Iterable[str], label: str, *, unit_said: bool = False) -> str:
-        """What was guessed, as a line that says how to confirm or change it; empty where nothing was."""
-        rest = [name for name in names if name not in (label, self.unit)]
-        unnamed = [name for name in rest if name not in (*(self.public or ()), *(self.sensitive or ()))]
-        guesses = []
-        if self.public is None and self.sensitive is None:
-            said = "taken as sensitive, for no roles were given: say sensitive=[...] and public=[...]"
-            guesses.append(f"{_listed(rest)}: {said}")
-        elif self.public is None and unnamed:
-            said = "taken as public, for only sensitive columns were named: say public=[...]"
-            guesses.append(f"{_listed(unnamed)}: {said}")
-        people = [name for name in rest if NAMES_PEOPLE.search(name.lower())]
-        if self.unit is None and people and not unit_said:
-            said = f"it looks like names of people: unit={people[0]!r} would promise per person, not per row"
-            guesses.append(f"{people[0]}: {said}")
-        return ". ".join(guesses)
-
-    def _role(self, name: str) -> Role | None:
-        if self.public is not None and name in self.public:
-            return Role.PUBLIC
-        if self.sensitive is not None and name in self.sensitive:
-            return Role.SENSITIVE
-        if name == self.unit or (self.public is not None and self.sensitive is not None):
-            return None
-        return Role.PUBLIC if self.sensitive is not None else Role.SENSITIVE
-
-    def _features(self, name: str, role: Role, values: pa.ChunkedArray) -> list[Column]:
-        kind = values.type
-        if pa.types.is_temporal(kind) and not pa.types.is_time(kind) and not pa.types.is_duration(kind):
-            return [
-                Column(f"{name} hour", {role}, Kind.HOUR, source=name),
-                Column(f"{name} weekday", {role}, Kind.WEEKDAY, source=name),
-            ]
-        chosen = self._kind(name, kind)
-        whole = pa.types.is_integer(kind) and chosen is Kind.REAL
-        if whole and role is Role.PUBLIC and count_values(values) <= FEW_VALUES:
-            chosen = Kind.CATEGORY  # an hour, a slot: a value of its own each; anybody may count public values
-        return [Column(name, {role}, chosen)]
-
-    def _kind(self, name: str, kind: pa.DataType) -> Kind:
-        if pa.types.is_dictionary(kind) or name in self.categories or pa.types.is_null(kind):
-            return Kind.CATEGORY
-        if any(is_text(kind) for is_text in (*TEXTS, *BYTES)):
-            return Kind.CATEGORY
-        if pa.types.is_boolean(kind):
-            return Kind.FLAG
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            # Whole numbers too: a single missing value, or a fraction, makes fractions of all of them.
-            return Kind.CATEGORY if NAMES_THINGS.search(name) else Kind.REAL
-        raise BadInput(f"column {name}: expected texts, numbers, flags or times, got {kind}")
-
-    def _check(self, names: Sequence[str], label: str) -> None:
-        said = {"public": self.public or (), "sensitive": self.sensitive or (), "categories": self.categories}
-        for role, listed in said.items():
-            for name in listed:
-                if name not in names:
-                    near = expect.nearest(name, names)
-                    raise BadInput(f"{role}: expected columns of the frame, got {name!r}{near}")
-                if [*listed].count(name) > 1:
-                    raise BadInput(f"{role}: expected each column once, got {name!r} twice")
-                if name == label:
-                    raise BadInput(f"{role}: expected features, got {name!r}, which is the label")
-        both = [name for name in said["public"] if name in said["sensitive"]]
-        if both:
-            raise BadInput(f"column {both[0]}: expected one role, got public and sensitive")
-        if self.unit is not None and self.unit not in names:
-            raise BadInput(
-                f"unit: expected a column of the frame, got {self.unit!r}{expect.nearest(self.unit, [*names])}"
-            )
-        if self.unit is not None and self.unit in (label, *said["sensitive"]):
-            raise BadInput(
-                f"unit: expected a column that names people, got {self.unit!r}, which is the label or sensitive"
-            )
-
-
-def name_columns(key: str, given: Any, names: Sequence[str]) -> tuple[str, ...] | None:
-    """Columns by name, or by place where they have none; one alone may stand without a list."""
-    if given is None:
-        return None
-    each = [given] if isinstance(given, str | int) and not isinstance(given, bool) else given
-    if not isinstance(each, Iterable) or isinstance(each, Mapping):
-        raise BadInput(f"{key}: expected a list of column names, got {given!r}")
-    return tuple(_name_of(key, one, names) for one in each)
-
-
-def _name_of(key: str, given: Any, names: Sequence[str]) -> str:
-    if isinstance(given, int | np.integer) and not isinstance(given, bool) and f"{given}" not in names:
-        if not 0 <= int(given) < len(names):
-            raise BadInput(f"{key}: expected columns of the frame, got {given} of {len(names)}")
-        return names[int(given)]
-    if not isinstance(given, str | int | np.integer):
-        raise BadInput(f"{key}: expected a list of column names, got {given!r} in it")
-    return str(given)
-
-
 def typed_rows(columns: Sequence[Column], table: pa.Table) -> Iterator[pa.RecordBatch]:
     """The sources of these columns in the types that an encoder reads, some rows at a time."""
     wanted = {column.source: column for column in columns}
     absent = [source for source in wanted if source not in table.column_names]
     if absent:
-        raise BadInput(f"expected a column {absent[0]!r}, got {_listed(table.column_names)}")
+        raise BadInput(f"expected a column {absent[0]!r}, got {list_names(table.column_names)}")
     chosen = table.select([*wanted])
     for start in range(0, max(1, len(chosen)), ROWS_AT_ONCE):
         part = chosen.slice(start, ROWS_AT_ONCE)
@@ -241,7 +111,7 @@ def count_values(values: pa.ChunkedArray) -> int:
 def key_column(table: pa.Table, column: Column, kind: Kind) -> pa.Array:
     """A column of keys or times, read as this kind; every row must have one."""
     if column.source not in table.column_names:
-        raise BadInput(f"expected a column {column.source!r}, got {_listed(table.column_names)}")
+        raise BadInput(f"expected a column {column.source!r}, got {list_names(table.column_names)}")
     array = _typed(column.source, kind, _whole(table.column(column.source)))
     if array.null_count:
         raise BadInput(f"column {column.source}: expected a value in every row, got a row without")
@@ -282,7 +152,9 @@ def _category(array: pa.Array) -> pa.Array:
         return array.cast(pa.int64())
     if pa.types.is_floating(kind):
         array = pc.if_else(pc.is_nan(array), None, array.cast(pa.float64()))
-        whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(pc.abs(array), 2.0**53))
+        if pc.any(pc.greater_equal(pc.abs(array), MOST_EXACT)).as_py():
+            raise pa.ArrowInvalid("numbers that fractions cannot tell apart")
+        whole = pc.equal(pc.floor(array), array)
         digits = pc.if_else(whole, array, None).cast(pa.int64()).cast(pa.string())
         array = pc.if_else(pc.fill_null(whole, False), digits, array.cast(pa.string()))
     elif not any(is_bytes(kind) for is_bytes in BYTES):
@@ -300,7 +172,11 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    if not pa.types.is_dictionary(array.type):
+        return array
+    if pa.types.is_string_view(array.type.value_type):  # which Arrow cannot take from
+        array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.string()))
+    return array.dictionary_decode()
 
 
 def _is_column(value: Any) -> bool:
@@ -324,11 +200,35 @@ def _from_columns(columns: Mapping[Any, Any]) -> pa.Table:
 
 
 def _column(values: Any) -> pa.Array:
+    """A column in the type that it declares. Lists and objects declare none: their numbers are fractions, all
+    of them, so that no single value decides how others are read."""
+    if isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object":
+        each = [None if _is_missing(value) else value for value in values]
+        numbers = all(
+            isinstance(value, NUMBERS) and not isinstance(value, bool) for value in each if value is not None
+        )
+        if numbers and any(value is not None for value in each):
+            return pa.array([None if value is None else float(value) for value in each], pa.float64())
+        return pa.array(each, from_pandas=True)
     if hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__"):
         return pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values)
-    if isinstance(values, np.ndarray) and values.dtype == object:
-        return pa.array(values.tolist(), from_pandas=True)
     return pa.array(values, from_pandas=True)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, and what pandas has for them."""
+    return (
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float) and value != value)
+    )
+
+
+def _from_rows(rows: Sequence[Any], what: str) -> pa.Table:
+    """Rows as lists: columns are read one by one, so that a text in one does not make texts of all."""
+    if not len(rows) or not all(isinstance(row, list | tuple) and len(row) == len(rows[0]) for row in rows):
+        return _from_array(_array(rows, what), what)
+    return _from_columns({f"x{place}": list(values) for place, values in enumerate(zip(*rows, strict=True))})
 
 
 def _array(values: Any, what: str) -> NDArray[Any]:
@@ -358,13 +258,13 @@ def _named(table: pa.Table, what: str) -> pa.Table:
 
 
 def _unique(names: list[Any], what: str) -> list[Any]:
-    texts = [*map(str, names)]
-    twice = [name for name in texts if texts.count(name) > 1]
+    twice = [name for name, count in Counter(map(str, names)).items() if count > 1]
     if twice:
         raise BadInput(f"expected every column of {what} once, got {twice[0]!r} twice")
     return names
 
 
-def _listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
+    """The first of them, for a line of an error."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"{', '.join(map(str, names[:MOST_NAMED])) or 'no columns'}{more}"

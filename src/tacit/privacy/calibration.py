@@ -28,6 +28,19 @@ class CalibrationMemory(Protocol):
     def keep(self, question: str, answer: float) -> None: ...
 
 
+class ProcessMemory:
+    """Calibrations that are forgotten with the process."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, float] = {}
+
+    def recall(self, question: str) -> float | None:
+        return self._known.get(question)
+
+    def keep(self, question: str, answer: float) -> None:
+        self._known[question] = answer
+
+
 def epsilon(
     release: Release, *, delta: expect.Number, relation: Relation, memory: CalibrationMemory | None = None
 ) -> float:

@@ -236,6 +236,10 @@ class PrivateRun:
             self.scheduler.load_state_dict(state["scheduler"])
         self.name, self.steps = state["name"], state["steps"]
 
+    def __repr__(self) -> str:
+        simulated = ", simulated" if self.simulated else ""
+        return f"PrivateRun({self.steps:,} of {self.plan.steps:,} steps{simulated})"
+
     def __str__(self) -> str:
         simulated = "\n  simulated: nothing is promised" if self.simulated else ""
         return f"{self.plan}\n  {self._gradients.words}{simulated}"

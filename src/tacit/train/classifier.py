@@ -100,8 +100,11 @@ class Classifier(ClassifierMixin, FrameModel):  # type: ignore[misc]
         tags.non_deterministic = self.random_state is None
         return tags
 
-    def _read_targets(self, labels: NDArray[Any]) -> NDArray[Any]:
-        check_classification_targets(labels)
+    def _read_targets(self, labels: NDArray[Any]) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+        try:
+            check_classification_targets(labels)
+        except ValueError as problem:
+            raise BadInput(f"{problem}") from None
         classes, found = np.unique(labels, return_inverse=True)
         if len(classes) > 2:
             raise BadInput(
@@ -110,11 +113,12 @@ class Classifier(ClassifierMixin, FrameModel):  # type: ignore[misc]
             )
         if len(classes) < 2:
             raise BadInput(f"expected two classes in y, got one class: {classes.tolist()[0]!r}")
-        self.classes_ = classes
-        return found.astype(np.uint8)
+        return found.astype(np.uint8), {"classes": classes}
 
     def _make_method(self, examples: Examples) -> TrainingMethod:
         if not isinstance(self.method, str):
+            if self.unit is not None:
+                raise BadInput("unit: expected it within the method that was made by hand, got it beside one")
             return self.method
         if self.method not in METHODS:
             near = expect.nearest(self.method, METHODS)
@@ -134,9 +138,6 @@ class Classifier(ClassifierMixin, FrameModel):  # type: ignore[misc]
 
     def _make_shape(self) -> Architecture:
         return FieldFactors() if self.method == "statistic" else super()._make_shape()
-
-    def _own_record(self) -> dict[str, Any]:
-        return {"classes": self.classes_.tolist()}
 
 
 class Regressor(RegressorMixin, FrameModel):  # type: ignore[misc]
@@ -183,9 +184,11 @@ class Regressor(RegressorMixin, FrameModel):  # type: ignore[misc]
         tags.non_deterministic = self.random_state is None
         return tags
 
-    def _read_targets(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def _read_targets(self, labels: NDArray[Any]) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+        if labels.dtype.kind not in "biufO":
+            raise BadInput(f"expected numbers in y, got {labels.dtype}")
         try:
-            return labels.astype(np.float64)
+            return labels.astype(np.float64), {}
         except (TypeError, ValueError):
             raise BadInput(f"expected numbers in y, got {labels.dtype}") from None
 
@@ -217,6 +220,7 @@ def load(folder: str | Path) -> Classifier | Regressor:
         else:
             schema = LogSchema("frame", tuple(Column(**each) for each in record["columns"]))
             sources, classes = tuple(map(str, record["sources"])), record.get("classes", [])
+            estimator.set_params(**record.get("parameters", {}))
         statement = None if saved.statement is None else PrivacyStatement.from_json(saved.statement)
     estimator._keep(FittedModel(saved, statement, schema, sources))
     if isinstance(estimator, Classifier):

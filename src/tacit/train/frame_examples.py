@@ -88,8 +88,8 @@ def frame_encoder(schema: LogSchema, table: pa.Table, bins: int | None) -> Encod
     How many values a sensitive column has is not looked at: numbers and times have as many as there are
     buckets, and categories at most one per row. With `bins`, both sides are hashed into so many.
     """
-    public: Side = Hashing(bins) if bins else _public_values(schema, table)
-    return Encoder.of(schema, public, Hashing(bins or _sensitive_bins(schema, len(table))))
+    public: Side = _public_values(schema, table) if bins is None else Hashing(bins)
+    return Encoder.of(schema, public, Hashing(_sensitive_bins(schema, len(table)) if bins is None else bins))
 
 
 def frame_examples(table: pa.Table, schema: LogSchema, encoder: Encoder, target: NDArray[Any]) -> Examples:

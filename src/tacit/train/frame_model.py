@@ -21,26 +21,28 @@ from sklearn.utils.validation import check_is_fitted
 
 from tacit import expect
 from tacit.arrays import Floats32
-from tacit.data.frames import (
-    FrameRoles,
-    encode_rows,
-    has_names,
-    name_columns,
-    read_frame,
-)
+from tacit.data.frame_roles import FrameRoles, name_columns
+from tacit.data.frames import encode_rows, has_names, read_frame
 from tacit.data.logs.definition import load_log
 from tacit.data.splits import RowSet
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput
+from tacit.privacy.calibration import ProcessMemory
+from tacit.privacy.ledger.guarantee import Guarantee
 from tacit.privacy.ledger.requests import Request
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Unit, UnitKind
-from tacit.schema.columns import LogSchema
+from tacit.schema.columns import LogSchema, Role
 from tacit.train.examples import Examples, count_units
 from tacit.train.frame_examples import frame_encoder, frame_examples, read_rows
 from tacit.train.job import progress_line
-from tacit.train.job.payment import TrainingLedger, release_payment
+from tacit.train.job.payment import (
+    TrainingLedger,
+    charge_as_aimed,
+    refuse_reading_protected,
+    release_payment,
+)
 from tacit.train.job.progress_line import shown_progress
 from tacit.train.job.training_job import TrainingJob
 from tacit.train.methods import IMPRESSION, TrainingMethod
@@ -124,23 +126,27 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
         """
         table, label, labels = read_rows(X, y)
         schema = self._find_schema(table, label)
-        target = self._read_targets(labels)
+        target, own = self._read_targets(labels)
         encoder = frame_encoder(schema, table, self.bins)
         examples = frame_examples(table, schema, encoder, target)
         seed = None if self.random_state is None else expect.integer("random_state", self.random_state)
         secret = (Entropy() if seed is None else Simulation(f"secret {seed}")).bytes(SECRET_BYTES)
         shape, method = self._make_shape(), self._make_method(examples)
+        speed = DEFAULT_SPEED if self.speed is None else self.speed
+        _expect_parts(shape, method, speed, self.model, self.method)
         _warn_of_search()
         plan = method.plan(examples, secret=secret, memory=_MEMORY)
         plan.check(shape)
-        job = TrainingJob(plan, shape, secret, seed, self.speed or DEFAULT_SPEED)
+        job = TrainingJob(plan, shape, secret, seed, speed)
         shown = shown_progress(plan, after_seconds=progress_line.PATIENCE_SECONDS)
-        with _paid(plan, ledger, scope, name, simulated=seed is not None), shown as watch:
-            model, self.calibration_ = job.train(watch)
+        charge = self._find_charge(plan)
+        with _paid(plan, charge, ledger, scope, name, simulated=seed is not None), shown as watch:
+            model, calibration = job.train(watch)
         statement = plan.statement if seed is None else None
         read = {column.source for column in encoder.columns}
         sources = tuple(name for name in table.column_names if name in read)
-        record = {"kind": type(self).__name__, "sources": sources, "columns": _column_records(schema)}
+        record: dict[str, Any] = {"kind": type(self).__name__, "sources": sources}
+        record |= {"columns": _column_records(schema), "parameters": _plain_only(self.get_params())}
         saved = SavedModel(
             model=model,
             head=plan.head,
@@ -148,12 +154,12 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
             statement=None if statement is None else statement.as_json(),
             method=self._method_name + (" (simulated, not private)" if seed is not None else ""),
             settings={
-                ESTIMATOR: record | self._own_record(),
+                ESTIMATOR: record | {key: value.tolist() for key, value in own.items()},
                 "log": "a frame",
                 "examples": len(examples),
                 "units": None if plan.statement is None else count_units(examples, plan.statement.unit),
                 "steps": plan.steps,
-                "calibrated": None if self.calibration_ is None else self.calibration_.as_json(),
+                "calibrated": None if calibration is None else calibration.as_json(),
                 "simulated": seed,
                 "as_if": None if seed is None or plan.statement is None else plan.statement.as_json(),
                 "ledger": None if name is None else {"keys": [name], "scope": scope},
@@ -161,6 +167,9 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
             part=plan.part,
         )
         self._keep(FittedModel(saved, statement, schema, sources, plan.defaults))
+        self.calibration_ = calibration
+        for key, value in own.items():
+            setattr(self, f"{key}_", value)
         if not has_names(X):
             del self.feature_names_in_
         return self
@@ -180,6 +189,8 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
 
     def score_row(self, row: Mapping[str, Any]) -> float:
         """What is expected of one row, a dictionary by column: for a server, in some tens of microseconds."""
+        if not isinstance(row, Mapping):
+            raise BadInput(f"expected a row as a dictionary by column, got {type(row).__name__}")
         if self._scorer is None:
             check_is_fitted(self, "fitted_")
             self._scorer = RowScorer(self.fitted_.saved)
@@ -243,7 +254,7 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
             beside = [key for key, value in given.items() if value is not None]
             if beside:
                 raise BadInput(f"{beside[0]}: expected roles from the schema alone, got a list beside it")
-            return self.schema if isinstance(self.schema, LogSchema) else load_log(Path(self.schema)).schema
+            return self._given_schema(label, named=label in names)
         roles = FrameRoles(
             name_columns("public", self.public, names),
             name_columns("sensitive", self.sensitive, names),
@@ -255,6 +266,26 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
         if guessed:
             warnings.warn(guessed, RolesGuessed, stacklevel=3)
         return schema
+
+    def _given_schema(self, label: str, *, named: bool) -> LogSchema:
+        schema = self.schema
+        if not isinstance(schema, str | Path | LogSchema):
+            raise BadInput(f"schema: expected the path of a log's TOML file or a LogSchema, got {schema!r}")
+        if not isinstance(schema, LogSchema):
+            schema = load_log(Path(schema)).schema
+        if named and schema.label.source != label:
+            raise BadInput(f"y: expected {schema.label.source!r}, the label of the schema, got {label!r}")
+        people = schema.only_column_with(Role.USER)
+        if self._unit_column is not None and (people is None or people.source != self._unit_column):
+            known = "without one" if people is None else f"of {people.source!r}"
+            raise BadInput(f"unit: expected the schema's users, got {self.unit!r} and a schema {known}")
+        return schema
+
+    def _find_charge(self, plan: Plan) -> Guarantee | None:
+        """What a ledger is asked for: the epsilon that was aimed for, where no more was needed."""
+        if plan.charge is None or not isinstance(self.method, str):
+            return plan.charge
+        return charge_as_aimed(plan.charge, self.epsilon)
 
     @property
     def _method_name(self) -> str:
@@ -280,16 +311,20 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
     def _make_method(self, examples: Examples) -> TrainingMethod:
         raise NotImplementedError
 
-    def _read_targets(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def _read_targets(self, labels: NDArray[Any]) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+        """What is learned, and what is known after it, by the names of attributes without their underscore."""
         raise NotImplementedError
-
-    def _own_record(self) -> dict[str, Any]:
-        return {}
 
 
 @contextmanager
 def _paid(
-    plan: Plan, ledger: PayingLedger | None, scope: str | None, name: str | None, *, simulated: bool
+    plan: Plan,
+    charge: Guarantee | None,
+    ledger: PayingLedger | None,
+    scope: str | None,
+    name: str | None,
+    *,
+    simulated: bool,
 ) -> Iterator[None]:
     """A training within its payment: reserved before, made and spent afterwards."""
     if ledger is None:
@@ -297,31 +332,36 @@ def _paid(
             raise BadInput("expected a ledger to pay from, got a scope or a name without one")
         yield
         return
-    if simulated or plan.charge is None:
+    if not hasattr(ledger, "once"):
+        raise BadInput(f"ledger: expected one, as tacit.open_ledger gives, got {type(ledger).__name__}")
+    if simulated or charge is None:
         raise BadInput("expected a private fit to pay for, got a simulation (random_state) or method plain")
     if not scope or not name:
-        raise BadInput(
-            "expected a scope, the name of the data, and a name of the release, got a ledger without"
-        )
-    payment = release_payment(ledger, plan.charge, plan.examples, scope=scope, key=name, purpose="fit a model")
+        raise BadInput("expected a scope, the data's name, and a name of the release, got a ledger alone")
+    refuse_reading_protected(ledger, scope, charge)
+    payment = release_payment(ledger, charge, plan.examples, scope=scope, key=name, purpose="fit a model")
     with ledger.once(*payment.requests):
         yield
 
 
-class _Calibrations:
-    """Calibrations of this process: a search asks for the same one again and again."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, float] = {}
-
-    def recall(self, question: str) -> float | None:
-        return self._known.get(question)
-
-    def keep(self, question: str, answer: float) -> None:
-        self._known[question] = answer
+def _expect_parts(shape: object, method: object, speed: object, *given: object) -> None:
+    """Of the right kinds, before anything is paid for."""
+    if not hasattr(shape, "build"):
+        raise BadInput(f"model: expected a word or an architecture of tacit.train, got {given[0]!r}")
+    if not hasattr(method, "plan"):
+        raise BadInput(f"method: expected a word or a method of tacit.train, got {given[1]!r}")
+    if not isinstance(speed, Speed):
+        raise BadInput(f"speed: expected a Speed or None, got {speed!r}")
 
 
-_MEMORY = _Calibrations()
+def _plain_only(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that JSON holds as they are."""
+    plain = (str, int, float, type(None))
+    lists = {key: each if isinstance(each, list) else [each] for key, each in values.items()}
+    return {key: values[key] for key, each in lists.items() if all(isinstance(one, plain) for one in each)}
+
+
+_MEMORY = ProcessMemory()  # a search asks for the same calibration again and again
 
 
 def _column_records(schema: LogSchema) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+from tacit import expect
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.encoding.vocabulary import (
     Hashing,
@@ -97,6 +98,7 @@ class LearnedEncoding:
     sensitive_bins: int | None = None
 
     def __post_init__(self) -> None:
+        expect.kind("log", self.log, Log)
         if self.least_public is not None and self.public_bins is not None:
             raise BadInput("expected least_public or public_bins, got both")
         if self.sensitive and self.sensitive_bins is not None:

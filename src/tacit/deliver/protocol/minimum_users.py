@@ -26,6 +26,9 @@ Margin = Callable[[float, int, float], float]  # (noise_sd, counts, probability)
 
 def normal_margin(noise_sd: float, counts: int, probability: float) -> float:
     """The exact quantile of normal noise."""
+    expect.positive("noise_sd", noise_sd)
+    expect.whole("counts", counts, at_least=1)
+    expect.probability("probability", probability)
     return -NormalDist().inv_cdf(probability) * noise_sd * math.sqrt(counts)
 
 

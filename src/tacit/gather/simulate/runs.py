@@ -160,6 +160,11 @@ def count_on_devices(
     The promise is that of `run`, as far as `source` is an `Entropy`: with a seed it is a study, and none.
     `progress` hears how many reports of how many were made; a run may end earlier, where nothing has support.
     """
+    expect.kind("nodes", nodes, ContextNodes)
+    expect.kind("run", run, RunPlan)
+    expect.kind("books", books, PartyStores)
+    expect.having("source", source, "fit_for_release", "an Entropy or a Simulation")
+    expect.several("events", events)
     keys, simulated = SimulationKeys.draw(source), not source.fit_for_release
     proxy = Proxy(
         keys.proxy,

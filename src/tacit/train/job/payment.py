@@ -313,6 +313,13 @@ def label_payment(
     return replace(paid, drawn_once=True, attempt=labels.attempt)
 
 
+def refuse_reading_protected(ledger: TrainingLedger, scope: str, charge: Guarantee) -> None:
+    """BadInput where a model of noisy labels reads sensitive features that a line of the scope protects."""
+    if charge.sensitive_features and charge.relation is Relation.REPLACE_LABEL:
+        for line in _protecting_features(ledger, scope):
+            _refuse_sensitive(line)
+
+
 def _protecting_features(ledger: TrainingLedger, scope: str) -> list[str]:
     """The scope's lines whose promise covers more than labels."""
     return sorted(
@@ -336,7 +343,12 @@ def charge_as_asked(charge: Guarantee, privacy: PrivacySettings) -> Guarantee:
     takes one amount only.
     """
     assert privacy.epsilon is not None
-    aim = Fraction(privacy.epsilon)
+    return charge_as_aimed(charge, privacy.epsilon)
+
+
+def charge_as_aimed(charge: Guarantee, epsilon: expect.Number) -> Guarantee:
+    """The charge with this epsilon, where it is no more than that but for the last digits."""
+    aim = expect.exact("epsilon", epsilon)
     if charge.budget.epsilon > aim * (1 + _LAST_PLACES):
         return charge
     return replace(charge, budget=Budget.of(aim, charge.budget.delta))
