@@ -265,6 +265,74 @@ def test_a_run_gets_no_more_steps_than_were_planned() -> None:
         begun.load_state_dict(state)
 
 
+def scheduled(run: PrivateRun, kind: Any = torch.optim.lr_scheduler.ExponentialLR, **named: Any) -> PrivateRun:
+    run.scheduler = kind(run.optimizer, **(named or {"gamma": 0.9}))
+    return run
+
+
+def test_a_state_of_something_else_is_refused_before_anything_is_taken_up() -> None:
+    ledger = MemoryLedger()
+    ledger.grant(LINE, Budget.of(99, "1e-4"))
+    pays: dict[str, Any] = {"ledger": ledger, "name": "clicks/net-1", "line": LINE, "seed": None}
+    state = kept(train(scheduled(make_run(**pays)), most=6))
+    lr = torch.optim.lr_scheduler
+    others: list[tuple[PrivateRun, dict[str, Any], str]] = [
+        (make_run(**pays), {}, "expected a state of a run without a scheduler, got one with a scheduler"),
+        (scheduled(make_run(**pays)), {"scheduler": None}, "with the scheduler ExponentialLR, got none"),
+        (
+            scheduled(make_run(**pays), lr.CosineAnnealingLR, T_max=5),
+            {},
+            "with the scheduler CosineAnnealingLR, got another",
+        ),
+        (
+            scheduled(make_run(Bare(), per_example="functional", **pays)),
+            {},
+            r"a state of the same module, 0\.bias",
+        ),
+        (
+            scheduled(make_run(optimizer=torch.optim.Adam, **pays)),
+            {},
+            "a state of the same optimizer, Adam with the same groups of parameters, got another",
+        ),
+        (scheduled(make_run(**pays)), {"steps": 2.5}, "expected a state with its steps, got float for it"),
+    ]
+    for run, change, words in others:
+        before = weights(run)
+        with pytest.raises(BadInput, match=words):
+            run.load_state_dict({**state, **change})
+        assert run.steps == 0
+        assert all(torch.equal(before[name], each) for name, each in weights(run).items())
+    good = scheduled(make_run(**pays))
+    good.load_state_dict(state)  # nobody has taken it up
+    assert good.steps == 6
+
+
+@pytest.mark.parametrize("given", [3, None, {"version": 1}, {"version": 1, "plan": 3}])
+def test_what_is_no_state_is_refused_in_one_line(given: Any) -> None:
+    with pytest.raises(BadInput, match=r"^expected (the state of a run|a state with its plan), got .*$"):
+        make_run().load_state_dict(given)
+
+
+def test_a_run_whose_state_is_loaded_by_half_never_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the trained weights would get all planned steps once more, for one payment."""
+    ledger = MemoryLedger()
+    ledger.grant(LINE, Budget.of(99, "1e-4"))
+    pays: dict[str, Any] = {"ledger": ledger, "name": "clicks/net-1", "line": LINE, "seed": None}
+    state = kept(train(make_run(**pays), most=9))
+    run = make_run(**pays)
+
+    def fails(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.optimizer, "load_state_dict", fails)
+    with pytest.raises(KeyboardInterrupt):
+        run.load_state_dict(state)
+    assert run.steps == 9
+    for attempt in (lambda: next(run.batches()), run.state_dict, run.finish):
+        with pytest.raises(SelfCheckFailed, match="got one that was stopped: nothing leaves"):
+            attempt()
+
+
 def test_a_state_is_of_whole_steps() -> None:
     run = make_run(max_physical_batch=7)
     batches = run.batches()

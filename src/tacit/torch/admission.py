@@ -3,10 +3,12 @@ that names it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.errors import BadInput
 from tacit.torch.layers import MakePass, rule_for
@@ -145,3 +147,47 @@ def admit_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.P
             )
     if moved - {id(each) for each in parameters.values()}:
         raise BadInput("expected an optimizer of the module's parameters alone, got one with others")
+
+
+def admit_state(
+    state: Mapping[str, Any],
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+) -> None:
+    """BadInput unless what was kept is of this module, optimizer and scheduler: nothing is loaded by half."""
+    own, kept = _shapes(module.state_dict()), _shapes(state["module"])
+    for name in sorted(own.keys() | kept.keys()):
+        if own.get(name) != kept.get(name):
+            raise BadInput(
+                f"expected a state of the same module, {name} of {own.get(name, 'nothing')}, got "
+                f"{kept.get(name, 'nothing')}"
+            )
+    found = state.get("scheduler")
+    if scheduler is None:
+        if found is not None:
+            raise BadInput("expected a state of a run without a scheduler, got one with a scheduler")
+    elif not isinstance(found, Mapping) or found.keys() != scheduler.state_dict().keys():
+        got = "none" if found is None else "another"
+        raise BadInput(f"expected a state with the scheduler {type(scheduler).__name__}, got {got}")
+    if _groups(state["optimizer"]) != _groups(optimizer.state_dict()):
+        raise BadInput(
+            f"expected a state of the same optimizer, {type(optimizer).__name__} with the same groups of "
+            f"parameters, got another"
+        )
+
+
+def _shapes(state: Mapping[str, Any]) -> dict[str, str]:
+    """Of each entry its kind, and its shape if it has one."""
+    return {
+        name: f"shape {tuple(each.shape)}" if isinstance(each, Tensor) else type(each).__name__
+        for name, each in state.items()
+    }
+
+
+def _groups(state: Mapping[str, Any]) -> list[tuple[list[str], int]] | None:
+    """Of each group the names of its settings and how many parameters it has; None if there are none."""
+    try:
+        return [(sorted(group), len(group["params"])) for group in state["param_groups"]]
+    except (KeyError, TypeError):
+        return None

@@ -4,7 +4,7 @@ alone."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -21,6 +21,13 @@ from tacit.privacy.ledger.rules import Reservation
 from tacit.privacy.releases import SubsampledGaussian
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation, Unit, UnitKind
+
+VERSION = 1
+KEPT = {
+    "plan": Mapping, "simulated": bool, "steps": int, "name": str, "token": str, "module": Mapping,
+    "optimizer": Mapping,
+}  # fmt: skip
+"""What a state of a run has of each name, and of what kind."""
 
 SIMULATED = "anything at all: this was a simulation, and whoever knows its seed can take the noise away"
 
@@ -133,6 +140,26 @@ class ModulePlan:
 @cache
 def _accounted(release: SubsampledGaussian, delta: float, relation: Relation) -> float:
     return accountant.epsilon(release, delta=delta, relation=relation)
+
+
+def check_kept(state: object, plan: ModulePlan, *, simulated: bool, paid: bool) -> None:
+    """BadInput unless this is what a run of the same plan has kept, whole."""
+    if not isinstance(state, Mapping):
+        raise BadInput(f"expected the state of a run, got {type(state).__name__}")
+    if state.get("version") != VERSION:
+        raise BadInput(f"expected a state of version {VERSION}, got {state.get('version')!r}")
+    for key, kind in KEPT.items():
+        if not isinstance(state.get(key), kind):
+            raise BadInput(f"expected a state with its {key}, got {type(state.get(key)).__name__} for it")
+    own, kept = {**plan.as_json(), "simulated": simulated}, {**state["plan"], "simulated": state["simulated"]}
+    for key, value in own.items():
+        if kept.get(key) != value:
+            raise BadInput(f"expected a state of the same plan, {key} = {value}, got {key} = {kept.get(key)}")
+    if not 0 <= state["steps"] <= plan.steps:
+        raise BadInput(f"expected at most {plan.steps} steps, which were planned, got {state['steps']}")
+    if bool(state["token"]) != paid:
+        words = "that was paid for, got one without a payment" if paid else "without a ledger, got a paid one"
+        raise BadInput(f"expected a state of a run {words}")
 
 
 class RunLedger(Protocol):

@@ -20,15 +20,14 @@ from tacit.privacy.ledger.lines import Line
 from tacit.privacy.randomness import Source
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation, Unit, UnitKind
-from tacit.torch.admission import admit_module, admit_optimizer
+from tacit.torch.admission import admit_module, admit_optimizer, admit_state
 from tacit.torch.gradients import BookkeptGradients, FunctionalGradients, GradientSums, LossFunction, PerExample
-from tacit.torch.plan import ModulePlan, RunLedger, RunPayment
+from tacit.torch.plan import VERSION, ModulePlan, RunLedger, RunPayment, check_kept
 from tacit.torch.records import RecordReader, WaitingBatch, admit_loader
 from tacit.train.examples import Places
 from tacit.train.sgd.draws import poisson_sample
 from tacit.train.sgd.monitor import ReleaseMonitor, SamplingMonitor
 
-VERSION = 1
 FIRST_LOOKS, LATER_LOOKS, LOOKED_AT = 2, 64, 16
 """In the first steps and in one of so many later ones, drawn, so many records come by themselves, and torch
 makes one record's gradient and their sums again. Few of them: it takes two more passes, and keeps their
@@ -208,33 +207,23 @@ class PrivateRun:
         """
         if self.steps or self._token:
             raise BadInput("expected a run that has not begun, got one that has")
-        if state.get("version") != VERSION:
-            raise BadInput(f"expected a state of version {VERSION}, got {state.get('version')!r}")
-        own = {**self.plan.as_json(), "simulated": self.simulated}
-        kept = {**state["plan"], "simulated": state["simulated"]}
-        for key, value in own.items():
-            if kept.get(key) != value:
-                raise BadInput(
-                    f"expected a state of the same plan, {key} = {value}, got {key} = {kept.get(key)}"
-                )
-        if not 0 <= state["steps"] <= self.plan.steps:
-            raise BadInput(
-                f"expected at most {self.plan.steps} steps, which were planned, got {state['steps']}"
-            )
-        if bool(state["token"]) != (self._payment is not None):
-            paid = "that was paid for, got one without a payment"
-            raise BadInput(
-                f"expected a state of a run {paid if self._payment else 'without a ledger, got a paid one'}"
-            )
+        self._refuse_stopped()
+        check_kept(state, self.plan, simulated=self.simulated, paid=self._payment is not None)
+        admit_state(state, self.module, self.optimizer, self.scheduler)
         if self._payment is not None:
             token = draw_token()
             self._payment.claim(token, after=[state["token"]])
             self._token = token
-        self.module.load_state_dict(state["module"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
+        # What comes may be the weights of so many steps, whole or not: never are they those of a run at 0.
         self.name, self.steps = state["name"], state["steps"]
+        try:
+            self.module.load_state_dict(state["module"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            if self.scheduler is not None:
+                self.scheduler.load_state_dict(state["scheduler"])
+        except BaseException:
+            self._stopped = True
+            raise
 
     def __repr__(self) -> str:
         simulated = ", simulated" if self.simulated else ""
