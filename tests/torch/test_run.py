@@ -854,6 +854,69 @@ def test_the_function_is_to_use_the_module_that_it_is_given() -> None:
         run.step(lambda _, batch: losses(run.module, batch))
 
 
+def repeated(rows: list[Batch]) -> list[Tensor]:
+    """Every record ten times."""
+    return [torch.stack([row[part] for row in rows for _ in range(10)]) for part in (0, 1)]
+
+
+def test_a_record_is_one_row_of_a_batch() -> None:
+    """Or each of its rows would be clipped by itself, and it would move weights by ten clip norms."""
+    run = make_run(loader=DataLoader(records(), batch_size=40, collate_fn=repeated), per_example="functional")
+    before = weights(run)
+    with pytest.raises(BadInput, match=r"^batch\[0\]: expected one row per record of the sample, got another"):
+        train(run, by=lambda *_: functional_losses)
+    assert all(torch.equal(before[name], each) for name, each in weights(run).items())
+    run = make_run(loader=DataLoader(records(), batch_size=40, collate_fn=repeated))
+    with pytest.raises(BadInput, match="expected one row per example in the first dimension, got another"):
+        train(run, by=lambda *each: losses(*each).view(-1, 10).sum(dim=1))
+
+
+def some_rows(rows: list[Batch], kind: str) -> Any:
+    values, labels = (torch.stack(part) for part in zip(*rows, strict=True))
+    if kind == "shared":
+        return {"values": values, "label": labels, "scale": torch.tensor(2.0)}
+    if kind == "words":
+        return {"values": values, "label": ["yes" if each else "no" for each in labels]}
+    return ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("shared", r"^batch\['scale'\]: expected one row per record of the sample, got another"),
+        ("words", r"^batch\['label'\]\[0\]: expected a tensor with .*, got str$"),
+        ("nothing", r"^expected a batch of tensors, got none in it$"),
+    ],
+)
+def test_the_functional_way_takes_rows_of_tensors(kind: str, words: str) -> None:
+    loader = DataLoader(records(), batch_size=40, collate_fn=lambda rows: some_rows(rows, kind))
+    with pytest.raises(BadInput, match=words):
+        next(make_run(loader=loader, per_example="functional").batches())
+
+
+def test_gradients_that_are_all_zero_are_a_step_of_noise() -> None:
+    run = make_run(per_example="functional", epochs=0.2)
+    for _ in run.batches():
+        run.step(lambda module, batch: (module(batch[0]) - 9).relu())
+    assert run.finished
+    noise = train(make_run(epochs=0.2), by=lambda module, batch: 0 * losses(module, batch))
+    for name, each in weights(noise).items():
+        torch.testing.assert_close(weights(run)[name], each, rtol=1e-5, atol=1e-6)
+
+
+def test_losses_are_real_numbers() -> None:
+    with pytest.raises(BadInput, match=r"^expected losses that are real numbers, got torch\.complex64$"):
+        train(make_run(), by=lambda *each: losses(*each) * 1j)
+    run = make_run(per_example="functional")
+    next(run.batches())
+    with pytest.raises(BadInput, match=r"^expected losses that are real numbers, got torch\.complex64$"):
+        run.step(lambda *each: losses(*each) * 1j)
+    run = make_run(per_example="functional")
+    next(run.batches())
+    with pytest.raises(BadInput, match=r"^expected a tensor of losses, got float$"):
+        run.step(lambda *_: 3.0)  # type: ignore[arg-type]
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """So that sums come out the same to the last bit."""

@@ -108,8 +108,10 @@ class BookkeptGradients:
     def words(self) -> str:
         return f"norms by book-keeping in one backward pass, {len(self._layers)} layers"
 
-    def begin(self) -> None:
-        """A batch is handed out: its forward pass is to be noted."""
+    def begin(self, batch: Any, count: int) -> None:
+        """A batch is handed out: its forward pass is to be noted. That it has one row per record is asked of
+        every layer when the pass is over, and of the losses."""
+        del batch, count
         self._book.begin()
 
     def close(self) -> None:
@@ -196,8 +198,23 @@ class FunctionalGradients:
         how = "torch.func.vmap(grad)" if self._together else "torch.func.grad, one by one"
         return f"every example's gradient made by {how}"
 
-    def begin(self) -> None:
-        """Nothing is noted: the forward pass is made here."""
+    def begin(self, batch: Any, count: int) -> None:
+        """Nothing is noted: the forward pass is made here, one row of everything per record. BadInput where a
+        batch has other rows, which would be clipped each by itself."""
+        leaves, _ = trees.tree_flatten_with_path(batch)
+        if not leaves:
+            raise BadInput("expected a batch of tensors, got none in it")
+        for path, each in leaves:
+            where = f"batch{trees.keystr(path)}"
+            if not isinstance(each, Tensor):
+                raise BadInput(
+                    f'{where}: expected a tensor with per_example="functional", got {type(each).__name__}'
+                )
+            if each.ndim == 0 or len(each) != count:  # how many there are is secret
+                raise BadInput(
+                    f"{where}: expected one row per record of the sample, got another number of rows: does "
+                    "collate_fn repeat, drop or share records?"
+                )
 
     def close(self) -> None:
         """Nothing was changed in the module."""
@@ -223,11 +240,6 @@ class FunctionalGradients:
             each = self._gradients(losses, _rows(batch, slice(first, first + self._most)))
             squares = [part.flatten(1).square().sum(dim=1).double() for part in each.values()]
             norms, weights = _clipped(torch.stack(squares).sum(dim=0), monitor)
-            if not norms.any():
-                raise BadInput(
-                    "expected losses of the module that the function is given, got some that do not follow "
-                    "from it"
-                )
             monitor.check_clipped(*_arrays(torch.ones_like(norms), norms, weights))
             for name, part in each.items():
                 sums.named[name] += torch.tensordot(weights.to(part.dtype), part, dims=1)
@@ -239,12 +251,25 @@ class FunctionalGradients:
         fixed |= dict(module.named_buffers())
 
         def alone(now: dict[str, Tensor], example: Any) -> Tensor:
+            called = False
+
             def bound(*args: Any, **kwargs: Any) -> Any:
+                nonlocal called
+                called = True
                 return functional_call(module, {**now, **fixed}, args, kwargs)
 
             loss = loss_of(bound, trees.tree_map(lambda each: each.unsqueeze(0), example))
+            if not isinstance(loss, Tensor):
+                raise BadInput(f"expected a tensor of losses, got {type(loss).__name__}")
             if loss.numel() != 1:
                 raise BadInput(f"expected one loss per example, got {loss.numel()} for one")
+            if not loss.is_floating_point():
+                raise BadInput(f"expected losses that are real numbers, got {loss.dtype}")
+            if not called:
+                raise BadInput(
+                    "expected losses of the module that the function is given, got some that do not follow "
+                    "from it"
+                )
             return loss.sum()
 
         if self._together:
@@ -278,6 +303,8 @@ def _refuse_losses(losses: object, count: int) -> Tensor:
         elif losses.ndim > 1:
             got = f"{losses.ndim} dimensions: add up what belongs to one example"
         raise BadInput(f'expected one loss per example (reduction="none"), got {got}')
+    if not losses.is_floating_point():
+        raise BadInput(f"expected losses that are real numbers, got {losses.dtype}")
     if losses.grad_fn is None:
         raise BadInput("expected losses that follow from the module, got some without a gradient")
     return losses

@@ -125,8 +125,8 @@ class PrivateRun:
         while self.steps < self.plan.steps:
             pieces, look = self._drawn()
             for index, piece in enumerate(pieces):
-                self._gradients.begin()
                 batch, last = self._reader.read(piece), index + 1 == len(pieces)
+                self._gradients.begin(batch, len(piece))
                 self._waiting = WaitingBatch(batch, len(piece), last, look if index == 0 else None)
                 yield batch
                 if self._turn is not turn:
