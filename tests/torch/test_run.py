@@ -556,6 +556,91 @@ def test_nobody_else_steps_the_optimizer() -> None:
     run.optimizer.step()  # the module is theirs again
 
 
+def frozen_network() -> nn.Sequential:
+    module = network()
+    module[0].requires_grad_(False)
+    return module
+
+
+def run_of_all(module: nn.Module, kind: Any = torch.optim.SGD, **settings: Any) -> PrivateRun:
+    """By an optimizer that holds what is frozen, too."""
+    optimizer = kind(module.parameters(), lr=0.5)
+    loader = DataLoader(records(), batch_size=40)
+    defaults: dict[str, Any] = {"noise_multiplier": 1.0, "delta": 1e-5, "epochs": 1, "seed": 7}
+    return tacit.torch.private(module, optimizer, loader, **{**defaults, **settings})
+
+
+@pytest.mark.parametrize("way", ["before", "between"])
+def test_a_gradient_of_before_moves_nothing_that_is_frozen(way: str) -> None:
+    module = network()
+    losses(module, tuple(records().tensors)).sum().backward()  # type: ignore[no-untyped-call, arg-type]
+    held = module.get_parameter("0.weight")
+    stale = torch.ones_like(held)
+    module[0].requires_grad_(False)
+    run = run_of_all(module)
+    before = held.detach().clone()
+    for batch in run.batches():
+        if way == "between":
+            held.grad = stale
+        run.step(losses(module, batch))
+    assert torch.equal(before, held)
+    assert held.grad is None
+
+
+@pytest.mark.parametrize(("layer", "trains"), [(0, True), (2, False)])
+def test_what_is_frozen_stays_frozen_and_what_is_trained_trained(layer: int, trains: bool) -> None:
+    module = frozen_network()
+    run = train(run_of_all(module), most=2)
+    module[layer].requires_grad_(trains)
+    before = weights(run)
+    expect_stopped(run, rf"^{layer}\.(weight|bias): expected parameters that stay trained or frozen")
+    assert all(torch.equal(before[name], each) for name, each in weights(run).items())
+
+
+def test_what_is_frozen_stays_so_within_a_step() -> None:
+    module = frozen_network()
+    run = run_of_all(module)
+    found = losses(module, next(run.batches()))
+    module[0].requires_grad_(True)
+    with pytest.raises(SelfCheckFailed, match=r"^0\.(weight|bias): expected parameters that stay trained"):
+        run.step(found)
+
+
+def test_an_optimizer_gets_no_more_parameters() -> None:
+    run = make_run()
+    other = nn.Linear(2, 1)
+    train(run, most=2)
+    run.optimizer.add_param_group({"params": list(other.parameters())})
+    before, outside = weights(run), other.weight.detach().clone()
+    other.weight.grad = torch.ones(1, 2)
+    expect_stopped(
+        run, "expected an optimizer with the parameters that the run was made for, got another group"
+    )
+    assert all(torch.equal(before[name], each) for name, each in weights(run).items())
+    assert torch.equal(outside, other.weight)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RMSprop, torch.optim.Adagrad])
+def test_an_optimizer_has_not_stepped_without_noise(kind: Any) -> None:
+    def used() -> tuple[nn.Module, Any]:
+        module = network()
+        optimizer = kind(module.parameters(), lr=0.1)
+        losses(module, tuple(records().tensors)).sum().backward()  # type: ignore[no-untyped-call, arg-type]
+        optimizer.step()
+        return module, optimizer
+
+    module, optimizer = used()
+    words = rf"^expected an optimizer that has not stepped yet, got {kind.__name__} with .*: make a new one$"
+    settings: dict[str, Any] = {"noise_multiplier": 1.0, "delta": 1e-5, "epochs": 1, "seed": 7}
+    with pytest.raises(BadInput, match=words):
+        tacit.torch.private(module, optimizer, DataLoader(records(), batch_size=40), **settings)
+    run = run_of_all(network(), kind)
+    run.optimizer.load_state_dict(optimizer.state_dict())
+    with pytest.raises(BadInput, match=words):
+        train(run)
+    train(run_of_all(network(), kind))
+
+
 def test_batches_are_handed_out_once() -> None:
     run = make_run(max_physical_batch=9)
     first = run.batches()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tacit.errors import BadInput
+from tacit.errors import BadInput, SelfCheckFailed
 from tacit.torch.layers import MakePass, rule_for
 
 FUNCTIONAL = 'per_example="functional"'
@@ -147,6 +147,57 @@ def admit_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.P
             )
     if moved - {id(each) for each in parameters.values()}:
         raise BadInput("expected an optimizer of the module's parameters alone, got one with others")
+    refuse_used(optimizer)
+
+
+def refuse_used(optimizer: torch.optim.Optimizer) -> None:
+    """What an optimizer remembers of earlier steps would move the weights, and nobody has added noise to it."""
+    for state in optimizer.state.values():
+        if state and float(state.get("step", 1)) != 0:  # Adagrad has zeros from the start
+            raise BadInput(
+                f"expected an optimizer that has not stepped yet, got {type(optimizer).__name__} with a state "
+                f"of earlier steps: make a new one"
+            )
+
+
+class HeldParameters:
+    """Which parameters a run trains and which it leaves alone, as they were when it was made: it is stopped
+    where they are others, since their gradients would be un-noised."""
+
+    def __init__(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter]
+    ) -> None:
+        self._module, self._optimizer = module, optimizer
+        self._trained = {id(each) for each in trained.values()}
+        self._named, self._moved = self._named_now(), self._moved_now()
+
+    def check(self) -> None:
+        """SelfCheckFailed unless all is as it was; what is not trained has no gradient afterwards."""
+        now = self._named_now()
+        for name in self._named.keys() | now.keys():
+            if now.get(name) != self._named.get(name):
+                raise SelfCheckFailed(
+                    f"{name}: expected parameters that stay trained or frozen as the run was made, got others; "
+                    "it was stopped and nothing leaves"
+                )
+        if self._moved_now() != self._moved:
+            raise SelfCheckFailed(
+                "expected an optimizer with the parameters that the run was made for, got another group of "
+                "them: the run was stopped and nothing leaves"
+            )
+        for group in self._optimizer.param_groups:
+            for each in group["params"]:
+                if id(each) not in self._trained:
+                    each.grad = None  # a gradient of earlier steps, which nobody has clipped
+
+    def _named_now(self) -> dict[str, tuple[int, bool]]:
+        return {
+            name: (id(each), each.requires_grad)
+            for name, each in self._module.named_parameters(remove_duplicate=False)
+        }
+
+    def _moved_now(self) -> list[int]:
+        return sorted(id(each) for group in self._optimizer.param_groups for each in group["params"])
 
 
 def admit_state(

@@ -20,7 +20,7 @@ from tacit.privacy.ledger.lines import Line
 from tacit.privacy.randomness import Source
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation, Unit, UnitKind
-from tacit.torch.admission import admit_module, admit_optimizer, admit_state
+from tacit.torch.admission import HeldParameters, admit_module, admit_optimizer, admit_state, refuse_used
 from tacit.torch.gradients import BookkeptGradients, FunctionalGradients, GradientSums, LossFunction, PerExample
 from tacit.torch.plan import VERSION, ModulePlan, RunLedger, RunPayment, check_kept
 from tacit.torch.records import RecordReader, WaitingBatch, admit_loader
@@ -76,6 +76,7 @@ class PrivateRun:
         admit_optimizer(optimizer, parameters)
         self.module, self.optimizer, self.plan, self.scheduler = module, optimizer, plan, scheduler
         self.simulated, self.steps, self.name = simulated, 0, draw_token()
+        self._held = HeldParameters(module, optimizer, parameters)
         self._reader = RecordReader(loader, most_at_once)
         self._draws, self._source = draws, draws("the checks")
         self._monitor = ReleaseMonitor(plan.noise_multiplier, plan.clip_norm, plan.batch)
@@ -120,6 +121,8 @@ class PrivateRun:
         answered by one `step`. A sample that is too large, or of which some records are looked at, comes in
         pieces; an empty one is a step of noise alone."""
         self._refuse_stopped()
+        if self.steps == 0:
+            refuse_used(self.optimizer)
         self._pay()
         self._turn = turn = object()
         while self.steps < self.plan.steps:
@@ -153,6 +156,7 @@ class PrivateRun:
         # If this is interrupted the sample is given up: what was added of it may not be added again.
         self._waiting, self._turn = None, object()
         with self._stopping_on_alarm():
+            self._held.check()
             self._gradients.add(losses, waiting.batch, waiting.count, self._sums, self._monitor, waiting.look)
         self._turn = turn
         if waiting.last:
@@ -240,6 +244,7 @@ class PrivateRun:
         self._between, self._waiting = False, None
         places = poisson_sample(self.plan.records, self.plan.sampling_probability, self._source.words)
         with self._stopping_on_alarm():
+            self._held.check()
             self._samples.begin(self.steps)
             self._samples.check_sample(places)
         looks = self.steps < FIRST_LOOKS or self._source.uniform_below(LATER_LOOKS) == 0
@@ -256,6 +261,7 @@ class PrivateRun:
         whatever comes of it."""
         step, self.steps, self._between = self.steps, self.steps + 1, False
         with self._stopping_on_alarm():
+            self._held.check()
             self._sums.add_noise(self._source, self._noise_stddev, step)
         self._moving = True
         try:
