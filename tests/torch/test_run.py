@@ -724,6 +724,48 @@ def test_a_step_that_was_left_is_drawn_again() -> None:
         torch.testing.assert_close(weights(run)[name], each, rtol=0, atol=0)
 
 
+def pick_sample(run: PrivateRun, is_liked: Any) -> list[set[int]]:
+    """All samples that a caller sees for one step who leaves those that he does not like, 20 times."""
+    samples: list[set[int]] = []
+    while True:
+        samples.append(set())
+        for values, places in run.batches():
+            samples[-1] |= set(places.tolist())
+            last = run._waiting is not None and run._waiting.last
+            if last and not is_liked(samples[-1]) and len(samples) < 20:
+                break
+            if run.step(losses(run.module, (values, places.float() % 2))):
+                return samples
+
+
+@pytest.mark.parametrize("most", [None, 17])
+@pytest.mark.parametrize("least", [0, 4])
+def test_nobody_chooses_who_is_in_a_sample(least: int, most: int | None) -> None:
+    """Whether he wants none of the first 20 records or at least 4 of them, 2 join a step on average."""
+    loader = DataLoader(TensorDataset(records().tensors[0], torch.arange(RECORDS)), batch_size=40)
+    run = make_run(loader=loader, epochs=6, seed=None, max_physical_batch=most)
+    joined = 0
+    for _ in range(run.plan.steps):
+        samples = pick_sample(
+            run, lambda seen: len([each for each in seen if each < 20]) in range(least, 5 * least + 1)
+        )
+        assert all(each == samples[0] for each in samples)
+        joined += len([each for each in samples[-1] if each < 20])
+    run.finish()
+    assert run.steps == 60
+    assert 60 < joined < 180, "120, give or take 10"
+
+
+def test_a_sample_that_was_left_does_not_go_into_a_state_and_is_not_drawn_again_by_one() -> None:
+    state = kept(make_run(seed=None))
+    run = make_run(seed=None)
+    next(run.batches())
+    with pytest.raises(BadInput, match="expected a run between two steps"):
+        run.state_dict()
+    with pytest.raises(BadInput, match="expected a run that has not begun, got one that has"):
+        run.load_state_dict(state)
+
+
 def double_run(**settings: Any) -> PrivateRun:
     values, labels = records().tensors
     loader = DataLoader(TensorDataset(values.double(), labels.double()), batch_size=40)

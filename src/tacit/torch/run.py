@@ -92,7 +92,8 @@ class PrivateRun:
         self._payment, self._token = payment, ""
         self._noise_stddev = plan.release.noise_stddev(plan.clip_norm) / plan.batch
         self._waiting: WaitingBatch | None = None
-        self._between, self._stopped, self._finished, self._over = False, False, False, ""
+        self._sample: tuple[list[Places], int | None] | None = None  # drawn, and not moved by yet
+        self._stopped, self._finished, self._over = False, False, ""
         self._turn, self._moving = object(), False
         earlier = _LATEST.get(optimizer)
         if earlier is not None and (other := earlier()) is not None:
@@ -119,7 +120,8 @@ class PrivateRun:
     def batches(self) -> Iterator[Any]:
         """Batches as the loader's own would be, of Poisson samples, until all steps are taken; each is to be
         answered by one `step`. A sample that is too large, or of which some records are looked at, comes in
-        pieces; an empty one is a step of noise alone."""
+        pieces; an empty one is a step of noise alone. A sample that was left comes again, whole: nobody gets
+        another for the same step."""
         self._refuse_stopped()
         if self.steps == 0:
             refuse_used(self.optimizer)
@@ -185,7 +187,7 @@ class PrivateRun:
         """All that a run needs to go on from here, weights and optimizer included, and nothing random: to be
         kept by `torch.save`, for its owner's eyes alone."""
         self._refuse_stopped()
-        if self._between:
+        if self._sample is not None:
             raise BadInput("expected a run between two steps, got one with a part of a sample taken in")
         with self._stopping_on_alarm():
             self._sums.close()
@@ -209,7 +211,7 @@ class PrivateRun:
         What a ledger holds is taken up here, once: keep a state of this run soon, since the old one cannot be
         taken up again.
         """
-        if self.steps or self._token:
+        if self.steps or self._token or self._sample is not None:
             raise BadInput("expected a run that has not begun, got one that has")
         self._refuse_stopped()
         check_kept(state, self.plan, simulated=self.simulated, paid=self._payment is not None)
@@ -238,18 +240,25 @@ class PrivateRun:
         return f"{self.plan}\n  {self._gradients.words}{simulated}"
 
     def _drawn(self) -> tuple[list[Places], int | None]:
-        """The next step's sample in pieces, and which record of the first one is looked at, if any."""
-        self._source = self._draws(f"step {self.steps}")
+        """The next step's sample in pieces, and which record of the first one is looked at, if any; the last
+        one, if it was left."""
         self._sums.clear()
-        self._between, self._waiting = False, None
-        places = poisson_sample(self.plan.records, self.plan.sampling_probability, self._source.words)
+        self._waiting = None
+        if self._sample is not None:
+            return self._sample
+        self._source = self._draws(f"step {self.steps}")
+        self._sample = self._pieces(
+            poisson_sample(self.plan.records, self.plan.sampling_probability, self._source.words)
+        )
+        return self._sample
+
+    def _pieces(self, places: Places) -> tuple[list[Places], int | None]:
         with self._stopping_on_alarm():
             self._held.check()
             self._samples.begin(self.steps)
             self._samples.check_sample(places)
         looks = self.steps < FIRST_LOOKS or self._source.uniform_below(LATER_LOOKS) == 0
-        self._between = len(places) > 0
-        if not looks or not self._between:
+        if not looks or not len(places):
             return self._reader.pieces(places), None
         first, anyone = self._source.uniform_below(len(places)), self._source.uniform_below(2**32)
         some, rest = np.split(np.roll(places, -first), [LOOKED_AT])
@@ -259,7 +268,7 @@ class PrivateRun:
     def _move(self) -> None:
         """Noise on the sum, whatever it has of gradients, and a step of the optimizer; it counts from here on,
         whatever comes of it."""
-        step, self.steps, self._between = self.steps, self.steps + 1, False
+        step, self.steps, self._sample = self.steps, self.steps + 1, None
         with self._stopping_on_alarm():
             self._held.check()
             self._sums.add_noise(self._source, self._noise_stddev, step)
