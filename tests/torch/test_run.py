@@ -900,6 +900,55 @@ def test_a_sampler_that_reads_more_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     expect_stopped(make_run(epochs=40), "sampling: expected")
 
 
+class Averaging(nn.Module):
+    """Keeps an average of what it reads, in a buffer or in a state of its own."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.inner, self.seen = way, network(), 0.0
+        self.register_buffer("average", torch.full((FEATURES,), math.nan if way == "never" else 0.0))
+
+    def get_extra_state(self) -> dict[str, float]:
+        return {"seen": self.seen}
+
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        self.seen = state["seen"]
+
+    def forward(self, values: Tensor) -> Tensor:
+        if self.way == "in place":
+            self.get_buffer("average").mul_(0.9).add_(values.detach().mean(dim=0), alpha=0.1)
+        elif self.way == "anew":
+            self.average = values.detach().mean(dim=0)
+        elif self.way == "extra":
+            self.seen = float(values.sum())
+        return self.inner(values)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("way", "name"), [("in place", "average"), ("anew", "average"), ("extra", "_extra_state")]
+)
+def test_a_buffer_that_is_made_of_records_stops_the_run(way: str, name: str) -> None:
+    run = make_run(Averaging(way))
+    before = weights(run)
+    expect_stopped(run, f"^{name}: expected a buffer that stays as it was, got another")
+    assert all(torch.equal(before[name], each) for name, each in weights(run).items())
+
+
+@pytest.mark.parametrize("leave", [PrivateRun.state_dict, PrivateRun.finish])
+def test_a_buffer_that_is_changed_after_a_step_does_not_leave(leave: Any) -> None:
+    run = train(make_run(Averaging("never")), most=3)
+    run.module.get_buffer("average").fill_(1.0)
+    with pytest.raises(SelfCheckFailed, match=r"^average: expected a buffer that stays as it was"):
+        leave(run)
+
+
+def test_buffers_that_stay_are_kept_and_go_on() -> None:
+    state = kept(train(make_run(Averaging("never")), most=3))
+    run = make_run(Averaging("never"))
+    run.load_state_dict(state)
+    assert train(run).finished
+
+
 # --- the functional way ---------------------------------------------------------------------------------------
 
 

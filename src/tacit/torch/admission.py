@@ -3,6 +3,8 @@ that names it."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -147,17 +149,6 @@ def admit_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.P
             )
     if moved - {id(each) for each in parameters.values()}:
         raise BadInput("expected an optimizer of the module's parameters alone, got one with others")
-    refuse_used(optimizer)
-
-
-def refuse_used(optimizer: torch.optim.Optimizer) -> None:
-    """What an optimizer remembers of earlier steps would move the weights, and nobody has added noise to it."""
-    for state in optimizer.state.values():
-        if state and float(state.get("step", 1)) != 0:  # Adagrad has zeros from the start
-            raise BadInput(
-                f"expected an optimizer that has not stepped yet, got {type(optimizer).__name__} with a state "
-                f"of earlier steps: make a new one"
-            )
 
 
 class HeldParameters:
@@ -170,6 +161,16 @@ class HeldParameters:
         self._module, self._optimizer = module, optimizer
         self._trained = {id(each) for each in trained.values()}
         self._named, self._moved = self._named_now(), self._moved_now()
+        self.refuse_earlier_steps()
+
+    def refuse_earlier_steps(self) -> None:
+        """BadInput where the optimizer remembers steps: these would move the weights, and have no noise."""
+        for state in self._optimizer.state.values():
+            if state and float(state.get("step", 1)) != 0:  # Adagrad has zeros from the start
+                raise BadInput(
+                    "expected an optimizer that has not stepped yet, got "
+                    f"{type(self._optimizer).__name__} with a state of earlier steps: make a new one"
+                )
 
     def check(self) -> None:
         """SelfCheckFailed unless all is as it was; what is not trained has no gradient afterwards."""
@@ -198,6 +199,40 @@ class HeldParameters:
 
     def _moved_now(self) -> list[int]:
         return sorted(id(each) for group in self._optimizer.param_groups for each in group["params"])
+
+
+class HeldBuffers:
+    """What a module's `state_dict` has besides parameters, as it was when the run began: it gets no noise, so a
+    run in which it changes is stopped."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._kept = {name: copy.deepcopy(each) for name, each in self._now().items()}
+
+    def check(self) -> None:
+        """SelfCheckFailed, by its name, where something is no longer what it was."""
+        now = self._now()
+        for name in sorted(self._kept.keys() | now.keys()):
+            if name not in now or name not in self._kept or not _is_same(self._kept[name], now[name]):
+                raise SelfCheckFailed(
+                    f"{name}: expected a buffer that stays as it was, got another: what it keeps of records "
+                    "would leave without noise; the run was stopped and nothing leaves"
+                )
+
+    def _now(self) -> dict[str, Any]:
+        found = self._module.state_dict(keep_vars=True)
+        return {
+            name: each.detach() if isinstance(each, Tensor) else each
+            for name, each in found.items()
+            if not isinstance(each, nn.Parameter)
+        }
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        same = one.shape == other.shape and one.dtype == other.dtype
+        return same and bool(torch.eq(one, other).logical_or(one.isnan() & other.isnan()).all())
+    return pickle.dumps(one) == pickle.dumps(other)  # a module's extra state, of any kind
 
 
 def admit_state(

@@ -20,7 +20,7 @@ from tacit.privacy.ledger.lines import Line
 from tacit.privacy.randomness import Source
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation, Unit, UnitKind
-from tacit.torch.admission import HeldParameters, admit_module, admit_optimizer, admit_state, refuse_used
+from tacit.torch.admission import HeldBuffers, HeldParameters, admit_module, admit_optimizer, admit_state
 from tacit.torch.gradients import BookkeptGradients, FunctionalGradients, GradientSums, LossFunction, PerExample
 from tacit.torch.plan import VERSION, ModulePlan, RunLedger, RunPayment, check_kept
 from tacit.torch.records import RecordReader, WaitingBatch, admit_loader
@@ -50,8 +50,7 @@ class PrivateRun:
     Neighbours: the plan's relation, for one record of the loader's dataset.
     Assumes:    a record's loss follows from that record and the weights alone; nothing else that is seen
                 (losses, metrics, sizes of batches, when a run was ended) follows from records; of a run and
-                what was kept of it, one continues. Buffers that a module changes in its forward pass are not
-                noised: those of BatchNorm are refused, a module's own are not known.
+                what was kept of it, one continues.
     Source:     Abadi et al. 2016 (arXiv 1607.00133), algorithm 1; norms by book-keeping: Bu et al. 2023
                 (arXiv 2210.00038); the monitor's tests: `train.sgd.monitor`.
     """
@@ -77,6 +76,7 @@ class PrivateRun:
         self.module, self.optimizer, self.plan, self.scheduler = module, optimizer, plan, scheduler
         self.simulated, self.steps, self.name = simulated, 0, draw_token()
         self._held = HeldParameters(module, optimizer, parameters)
+        self._buffers: HeldBuffers | None = None  # from the first batch on
         self._reader = RecordReader(loader, most_at_once)
         self._draws, self._source = draws, draws("the checks")
         self._monitor = ReleaseMonitor(plan.noise_multiplier, plan.clip_norm, plan.batch)
@@ -124,8 +124,9 @@ class PrivateRun:
         another for the same step."""
         self._refuse_stopped()
         if self.steps == 0:
-            refuse_used(self.optimizer)
+            self._held.refuse_earlier_steps()
         self._pay()
+        self._buffers = self._buffers or HeldBuffers(self.module)
         self._turn = turn = object()
         while self.steps < self.plan.steps:
             pieces, look = self._drawn()
@@ -175,6 +176,7 @@ class PrivateRun:
             return
         self._refuse_stopped()
         with self._stopping_on_alarm():
+            self._check_held()
             self._samples.close()
             self._sums.close()
         self._waiting = None
@@ -190,6 +192,7 @@ class PrivateRun:
         if self._sample is not None:
             raise BadInput("expected a run between two steps, got one with a part of a sample taken in")
         with self._stopping_on_alarm():
+            self._check_held()
             self._sums.close()
         return {
             "version": VERSION,
@@ -270,7 +273,7 @@ class PrivateRun:
         whatever comes of it."""
         step, self.steps, self._sample = self.steps, self.steps + 1, None
         with self._stopping_on_alarm():
-            self._held.check()
+            self._check_held()
             self._sums.add_noise(self._source, self._noise_stddev, step)
         self._moving = True
         try:
@@ -280,6 +283,11 @@ class PrivateRun:
             self._moving = False
         if self.scheduler is not None:
             self.scheduler.step()
+
+    def _check_held(self) -> None:
+        self._held.check()
+        if self._buffers is not None:
+            self._buffers.check()
 
     def _pay(self) -> None:
         if self._payment is not None and not self._token:
