@@ -78,6 +78,7 @@ def test_a_run_learns_and_says_what_it_promises() -> None:
     assert run.steps == run.plan.steps == 100
     assert run.finished
     statement = run.statement
+    assert statement is not None
     assert (statement.unit, statement.relation) == (Unit(UnitKind.IMPRESSION), Relation.REPLACE_ONE)
     assert 7.9 < statement.epsilon <= 8
     assert run.epsilon_spent == statement.epsilon
@@ -93,9 +94,15 @@ def test_a_run_learns_and_says_what_it_promises() -> None:
 
 @pytest.mark.parametrize(("relation", "unit"), [("add-remove", "impression"), ("replace-one", "user")])
 def test_relation_and_unit_are_named(relation: str, unit: str) -> None:
-    statement = make_run(relation=relation, unit=unit).statement
+    statement = make_run(relation=relation, unit=unit, seed=None).statement
+    assert statement is not None
     assert (str(statement.relation), str(statement.unit)) == (relation, unit)
-    assert "simulation" in statement.not_protected[-1]
+
+
+def test_a_simulation_states_nothing() -> None:
+    run = make_run(seed=7)
+    assert run.statement is None
+    assert str(run).splitlines()[-1] == "  simulated: nothing is promised"
 
 
 def test_a_step_is_the_clipped_sum_with_noise_over_the_expected_batch() -> None:

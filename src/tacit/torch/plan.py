@@ -29,8 +29,6 @@ KEPT = {
 }  # fmt: skip
 """What a state of a run has of each name, and of what kind."""
 
-SIMULATED = "anything at all: this was a simulation, and whoever knows its seed can take the noise away"
-
 
 @dataclass(frozen=True)
 class ModulePlan:
@@ -102,14 +100,8 @@ class ModulePlan:
             return 0.0
         return _accounted(self.release_after(steps), self.delta, self.relation)
 
-    def statement(self, *, simulated: bool = False) -> PrivacyStatement:
-        return PrivacyStatement.of(
-            [self.release],
-            unit=self.unit,
-            relation=self.relation,
-            delta=self.delta,
-            also_not_protected=[SIMULATED] if simulated else [],
-        )
+    def statement(self) -> PrivacyStatement:
+        return PrivacyStatement.of([self.release], unit=self.unit, relation=self.relation, delta=self.delta)
 
     def cost(self) -> Guarantee:
         """What a ledger is asked for: the epsilon that was aimed for, which is the same on every machine."""

@@ -102,9 +102,9 @@ class PrivateRun:
         _LATEST[optimizer] = weakref.ref(self)
 
     @property
-    def statement(self) -> PrivacyStatement:
-        """What the whole plan promises."""
-        return self.plan.statement(simulated=self.simulated)
+    def statement(self) -> PrivacyStatement | None:
+        """What the whole plan promises; None for a simulation, which promises nothing."""
+        return None if self.simulated else self.plan.statement()
 
     @property
     def epsilon_spent(self) -> float:
