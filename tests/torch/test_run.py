@@ -524,11 +524,41 @@ def test_losses_are_one_per_example() -> None:
         ({"max_physical_batch": 0}, "expected max_physical_batch to be a whole number >= 1, got 0"),
         ({"per_example": "guess"}, "expected per_example to be one of book-keeping, functional, got 'guess'"),
         ({"unit": "click"}, "got 'click'"),
+        (
+            {"noise_multiplier": None, "epsilon": 1e9},
+            r"^epsilon: expected 0\.0001 to 1000, got .*: nothing would",
+        ),
+        ({"noise_multiplier": None, "epsilon": -1}, "expected epsilon > 0, got -1"),
+        ({"ledger": "ledger.sqlite", "seed": None}, "^expected a ledger such as LedgerStore, got str"),
+        ({"ledger": MemoryLedger(), "name": "n", "line": "clicks", "seed": None}, "expected line to be a Line"),
+        ({"scheduler": "cosine"}, "^expected a torch scheduler of learning rates, got str"),
     ],
 )
 def test_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         make_run(**settings)
+
+
+def test_a_scheduler_counts_the_steps_of_this_optimizer() -> None:
+    def refused(make: Any, words: str) -> None:
+        module = network()
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+        with pytest.raises(BadInput, match=words):
+            tacit.torch.private(
+                module, optimizer, DataLoader(records(), batch_size=40), noise_multiplier=1, delta=1e-5,
+                epochs=1, scheduler=make(optimizer), seed=1,
+            )  # fmt: skip
+
+    lr = torch.optim.lr_scheduler
+    refused(
+        lr.ReduceLROnPlateau,
+        r"^expected a scheduler that counts steps, got ReduceLROnPlateau, which asks for a metric of records$",
+    )
+    other = torch.optim.SGD(network().parameters(), lr=1)
+    refused(
+        lambda _: lr.ExponentialLR(other, 0.9),
+        r"^expected a scheduler of the run's optimizer, got a ExponentialLR of another one$",
+    )
 
 
 def test_evaluation_is_not_taken_for_training() -> None:

@@ -133,8 +133,11 @@ def _refuse_parameter(name: str, parameter: nn.Parameter) -> None:
         raise BadInput(f"{name}: expected a parameter on the CPU, got {parameter.device}")
 
 
-def admit_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.Parameter]) -> None:
-    """BadInput unless this moves exactly the trained parameters, by the gradients that it finds in them."""
+def admit_optimizer(
+    optimizer: torch.optim.Optimizer, parameters: dict[str, nn.Parameter], scheduler: object = None
+) -> None:
+    """BadInput unless this moves exactly the trained parameters, by the gradients that it finds in them, at
+    rates that follow from the number of steps alone."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise BadInput(f"expected a torch optimizer, got {type(optimizer).__name__}")
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -149,6 +152,17 @@ def admit_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.P
             )
     if moved - {id(each) for each in parameters.values()}:
         raise BadInput("expected an optimizer of the module's parameters alone, got one with others")
+    if scheduler is None:
+        return
+    kind = type(scheduler).__name__
+    if not isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler):
+        raise BadInput(f"expected a torch scheduler of learning rates, got {kind}")
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise BadInput(
+            f"expected a scheduler that counts steps, got {kind}, which asks for a metric of records"
+        )
+    if getattr(scheduler, "optimizer", None) is not optimizer:
+        raise BadInput(f"expected a scheduler of the run's optimizer, got a {kind} of another one")
 
 
 class HeldParameters:

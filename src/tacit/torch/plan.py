@@ -21,6 +21,7 @@ from tacit.privacy.ledger.rules import Reservation
 from tacit.privacy.releases import SubsampledGaussian
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation, Unit, UnitKind
+from tacit.train.config_file import check_epsilon
 
 VERSION = 1
 KEPT = {
@@ -75,10 +76,11 @@ class ModulePlan:
         unit = unit if isinstance(unit, Unit) else Unit(UnitKind(unit))
         relation, share = Relation(relation), min(1.0, batch / records)
         if epsilon is not None:
+            asked = check_epsilon("epsilon", epsilon)
             noise_multiplier = calibration.noise_multiplier(
                 epsilon=epsilon, delta=delta, relation=relation, sampling_probability=share, steps=steps
             )
-            epsilon = float(epsilon)
+            epsilon = float(asked)
         assert noise_multiplier is not None
         noise = SubsampledGaussian(noise_multiplier, share, steps).noise_multiplier
         return cls(records, batch, steps, clip_norm, noise, delta, unit, relation, epsilon)
@@ -174,6 +176,26 @@ class RunPayment:
     ledger: RunLedger
     key: str
     line: Line
+
+    @classmethod
+    def of(
+        cls, ledger: RunLedger | None, name: str | None, line: Line | None, *, simulated: bool
+    ) -> RunPayment | None:
+        """Who pays, said whole or not at all."""
+        if ledger is None:
+            if name is not None or line is not None:
+                raise BadInput("expected a ledger to pay with, got a name or a line alone")
+            return None
+        for verb in ("reserve", "claim", "make", "commit"):
+            if not callable(getattr(ledger, verb, None)):
+                raise BadInput(f"expected a ledger such as LedgerStore, got {type(ledger).__name__}")
+        if name is None or line is None:
+            raise BadInput("expected a name and a line to pay from with a ledger, got none")
+        expect.kind("name", name, str)
+        expect.kind("line", line, Line)
+        if simulated:
+            raise BadInput("expected no ledger for a simulation, got one: nothing is released")
+        return cls(ledger, name, line)
 
     def reserve(self, plan: ModulePlan, run: str) -> None:
         """Set aside for this run alone: what another one reserved under the same name is refused."""

@@ -72,7 +72,7 @@ class PrivateRun:
         functional = per_example is PerExample.FUNCTIONAL
         layers = admit_module(module, functional=functional)
         parameters = {name: each for name, each in module.named_parameters() if each.requires_grad}
-        admit_optimizer(optimizer, parameters)
+        admit_optimizer(optimizer, parameters, scheduler)
         self.module, self.optimizer, self.plan, self.scheduler = module, optimizer, plan, scheduler
         self.simulated, self.steps, self.name = simulated, 0, draw_token()
         self._held = HeldParameters(module, optimizer, parameters)
@@ -374,15 +374,7 @@ def private(
         clip_norm=max_grad_norm, epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta, unit=unit,
         relation=relation,
     )  # fmt: skip
-    payment = None
-    if ledger is not None:
-        if name is None or line is None:
-            raise BadInput("expected a name and a line to pay from with a ledger, got none")
-        if seed is not None:
-            raise BadInput("expected no ledger for a simulation, got one: nothing is released")
-        payment = RunPayment(ledger, name, line)
-    elif name is not None or line is not None:
-        raise BadInput("expected a ledger to pay with, got a name or a line alone")
+    payment = RunPayment.of(ledger, name, line, simulated=seed is not None)
     entropy = Entropy()
 
     def draws(what: str) -> Source:
