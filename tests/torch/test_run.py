@@ -925,6 +925,20 @@ def test_losses_that_follow_from_other_records_are_found() -> None:
         train(make_run(), by=mixed)
 
 
+def test_records_that_are_mixed_before_the_forward_pass_are_not_found_and_the_run_says_so() -> None:
+    """A limit, which whoever mends it may write anew: nothing flows back through labels."""
+
+    def weighed(module: nn.Module, batch: Batch) -> Tensor:
+        return losses(module, batch) / (0.1 + batch[1].mean())
+
+    assert train(make_run(), by=weighed).finished
+    page = Path(__file__).parents[2] / "docs" / "own_torch_model.md"
+    for words in (str(PrivateRun.__doc__), page.read_text(encoding="utf-8")):
+        assert "labels.mean()" in words
+        assert re.search(r"NOT detected in general|in general nobody finds out", words)
+        assert "losses that follow from\nother records of the batch are met too" not in words
+
+
 def test_gradients_that_are_no_numbers_stop_the_run() -> None:
     with pytest.raises(SelfCheckFailed, match="expected finite gradient norms, got others"):
         train(make_run(), by=lambda module, batch: losses(module, (batch[0] * math.inf, batch[1])))

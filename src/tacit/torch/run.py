@@ -48,9 +48,11 @@ class PrivateRun:
                 drawn here, gradients scaled to the clip norm by their exact norms, noise on every trained
                 weight, divided by the expected batch.
     Neighbours: the plan's relation, for one record of the loader's dataset.
-    Assumes:    a record's loss follows from that record and the weights alone; nothing else that is seen
-                (losses, metrics, sizes of batches, when a run was ended) follows from records; of a run and
-                what was kept of it, one continues.
+    Assumes:    a record's row and its loss follow from that record and the weights alone: a loss, a collate_fn
+                or a layer that mixes records (batch means, standardisation, `labels.mean()`) must not be used,
+                and is NOT detected in general. Nothing else that is seen (losses, metrics, sizes of batches,
+                when a run was ended or taken up again) follows from records; of a run and what was kept of it,
+                one continues.
     Source:     Abadi et al. 2016 (arXiv 1607.00133), algorithm 1; norms by book-keeping: Bu et al. 2023
                 (arXiv 2210.00038); the monitor's tests: `train.sgd.monitor`.
     """
