@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -280,3 +281,13 @@ def test_the_last_entry_is_checked_before_another_follows(place: Place) -> None:
     place.sql("UPDATE ledger_entries SET contents = replace(contents, '1000000000', '9000000000')")
     with pytest.raises(LedgerCorrupt, match="entry 1"):
         pay(store, "model-1")
+
+
+@pytest.mark.parametrize("where", [None, 3, object()], ids=["None", "3", "object"])
+def test_a_ledger_is_opened_by_a_path_or_a_url(
+    where: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="expected where to be a path, got"):
+        LedgerStore.open(where)
+    assert not list(tmp_path.iterdir())

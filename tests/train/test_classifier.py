@@ -42,7 +42,7 @@ from tests.support.training_logs import LABELS, called_synthetic, prepared, writ
 QUICK: Any = {"method": "label-dp", "sensitive": []}
 
 
-@parametrize_with_checks([Classifier("logistic", **QUICK), Regressor("logistic", sensitive=[])])  # type: ignore[untyped-decorator]
+@parametrize_with_checks([Classifier("logistic", **QUICK), Regressor("logistic", sensitive=[], low=-9, high=9)])  # type: ignore[untyped-decorator]
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -268,6 +268,19 @@ def test_values_within_a_range(clicks: pd.DataFrame) -> None:
         np.testing.assert_allclose(found, [4, 1], atol=0.5)  # six standard errors of a flipped end
         assert model.statement_ is not None
         assert model.statement_.delta == 0
+
+
+def test_the_range_of_values_is_asked_for(clicks: pd.DataFrame) -> None:
+    with pytest.raises(BadInput, match="high: expected the largest value that labels may have"):
+        Regressor("logistic", public=["site"]).fit(clicks[["site", "hour"]], "hour")
+
+
+def test_a_missing_value_of_pandas_scores_as_in_a_batch(fitted: Classifier) -> None:
+    row = {"site": "a", "hour": 3, "age": pd.NA, "spent": 1.5}
+    expected = fitted.predict_proba([row])[0, 1]
+    assert [fitted.score_row(row) for _ in range(2)] == [pytest.approx(expected, rel=1e-5)] * 2
+    with pytest.raises(BadInput, match="expected X as rows and columns, got a Series"):
+        fitted.predict_proba(pd.Series([1, 2]))
 
 
 def test_a_method_and_a_model_of_the_library(clicks: pd.DataFrame) -> None:

@@ -38,6 +38,8 @@ def read_frame(frame: Any, what: str = "X") -> pa.Table:
         raise BadInput(
             f"Sparse data is not supported: expected {what} as a dense array or a frame, got a sparse one"
         )
+    if hasattr(frame, "to_numpy") and hasattr(frame, "name") and not hasattr(frame, "columns"):
+        raise BadInput(f"expected {what} as rows and columns, got a {type(frame).__name__}")
     if isinstance(frame, pa.Table):
         return _named(frame, what)
     if isinstance(frame, pa.RecordBatch):
@@ -61,7 +63,7 @@ def read_frame(frame: Any, what: str = "X") -> pa.Table:
             keys = dict.fromkeys(name for row in frame for name in row)
             return _from_columns({name: [row.get(name) for row in frame] for name in keys})
         return _from_rows(frame, what)
-    if hasattr(frame, "__array__") and not hasattr(frame, "name"):  # a pandas or Polars series is one column
+    if hasattr(frame, "__array__"):
         return _from_array(_array(frame, what), what)
     raise BadInput(
         f"expected {what} to be a frame of pandas, Polars, Arrow or DuckDB, an array or rows, got "
@@ -203,7 +205,7 @@ def _column(values: Any) -> pa.Array:
     """A column in the type that it declares. Lists and objects declare none: their numbers are fractions, all
     of them, so that no single value decides how others are read."""
     if isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object":
-        each = [None if _is_missing(value) else value for value in values]
+        each = [None if is_missing(value) else value for value in values]
         numbers = all(
             isinstance(value, NUMBERS) and not isinstance(value, bool) for value in each if value is not None
         )
@@ -215,7 +217,7 @@ def _column(values: Any) -> pa.Array:
     return pa.array(values, from_pandas=True)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """None, NaN, and what pandas has for them."""
     return (
         value is None

@@ -383,7 +383,7 @@ def open_ledger(where: str | Path, *, witness: str | Path | None = None) -> Ledg
 
 
 def _store_at(kind: type[LedgerStore], where: str | Path, witness: str | Path | None) -> LedgerStore:
-    database = ledger_database(where)
+    database = ledger_database(where if isinstance(where, str) else expect.path("where", where))
     if witness is None:
         if not isinstance(database, SqliteLedgerFile):
             raise BadInput("expected a path for the witness of a PostgreSQL ledger (--witness), got none")

@@ -155,7 +155,7 @@ class Regressor(RegressorMixin, FrameModel):  # type: ignore[misc]
         model: str | Architecture = "fm",
         *,
         low: float = 0.0,
-        high: float = 1.0,
+        high: float | None = None,
         count: bool = False,
         epsilon: expect.Number = 1.0,
         public: Any = None,
@@ -197,6 +197,8 @@ class Regressor(RegressorMixin, FrameModel):  # type: ignore[misc]
         unit, epsilon = self._find_unit(), expect.positive("epsilon", self.epsilon)
         cap = Cap(expect.whole("cap", self.cap, at_least=1), CapChoice.RANDOM, Split.BY_COUNT)
         head = Head.POISSON if self.count else Head.SQUARED
+        if self.high is None:
+            raise BadInput("high: expected the largest value that labels may have, which is public, got none")
         return LabelDp(epsilon, unit, cap, FlipEnds(self.low, self.high, head))
 
 

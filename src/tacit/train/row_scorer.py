@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tacit import expect
-from tacit.data.frames import encode_rows, read_frame, typed_rows
+from tacit.data.frames import encode_rows, is_missing, read_frame, typed_rows
 from tacit.data.splits import RowSet
 from tacit.errors import BadInput
 from tacit.schema.columns import Column, Role
@@ -72,7 +72,7 @@ class RowScorer:
         batch = next(typed_rows([column], table))
         found = int(self._encoder.encode_column(column, batch.column(0))[0]) + self._starts[place]
         known = self._ids[place]
-        if value == value and isinstance(value, str | int | float | bytes | None):  # a NaN is not found again
+        if not is_missing(value) and isinstance(value, str | int | float | bytes):  # a NaN is not found again
             if len(known) >= MOST_REMEMBERED:
                 known.clear()
             known[value] = found
