@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 import stat
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
@@ -84,6 +86,17 @@ def test_the_name_is_read_back_and_what_has_none_is_refused() -> None:
     for wrong in (b"", b"nonsense", authority.own.certificate, authority.room("shop").private_key):
         with pytest.raises(BadInput, match=r"tls\.certificate: expected a"):
             name_on_certificate("tls.certificate", wrong)
+
+
+def test_a_serial_number_below_one_is_refused_without_a_warning() -> None:
+    """The library takes one with a warning for now: a damaged file must be refused in one line."""
+    whole = read(CertificateAuthority("trial", now=NOW).room("shop").certificate)
+    encoded = bytearray(whole.public_bytes(serialization.Encoding.DER))
+    place = encoded.index(b"\xa0\x03\x02\x01\x02\x02") + 7  # version 3, then the number's length
+    encoded[place] |= 0x80
+    damaged = ssl.DER_cert_to_PEM_cert(bytes(encoded)).encode()
+    with pytest.raises(BadInput, match="expected a party's certificate in PEM, got another text"):
+        name_on_certificate("tls.certificate", damaged)
 
 
 def test_every_private_file_is_its_owners_alone(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +28,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tacit import expect
@@ -135,10 +139,22 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
 
 
+@contextmanager
+def _refusing_doubtful() -> Iterator[None]:
+    """What the library takes with a warning for now, such as a serial number below 1, is refused here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CryptographyDeprecationWarning)
+        try:
+            yield
+        except CryptographyDeprecationWarning as doubt:
+            raise ValueError(str(doubt)) from None
+
+
 def name_on_certificate(key: str, certificate: bytes) -> str:
     """The party's name that a certificate holds; refuses what is none, or names nobody."""
     try:
-        read = x509.load_pem_x509_certificate(certificate)
+        with _refusing_doubtful():
+            read = x509.load_pem_x509_certificate(certificate)
         common = [str(each.value) for each in read.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except CERTIFICATE_FAULTS:
@@ -171,7 +187,8 @@ def _private_key(pem: bytes) -> object:
 
 def _certificates(key: str, pem: bytes) -> list[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificates(pem)
+        with _refusing_doubtful():
+            return x509.load_pem_x509_certificates(pem)
     except CERTIFICATE_FAULTS:
         raise BadInput(f"{key}: expected a certificate in PEM, got another text") from None
 
