@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class FittedModel:
     defaults: tuple[Default, ...] = ()  # what was left to us, and why it was chosen so
 
 
-class FrameModel(BaseEstimator):  # type: ignore[misc]
+class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
     """A private model of frames. `fit` plans, trains, and keeps the model with its statement."""
 
     model: str | Architecture
@@ -308,12 +309,13 @@ class FrameModel(BaseEstimator):  # type: ignore[misc]
             return SMALL_NETWORK
         return make_architecture(self.model, {}) if isinstance(self.model, str) else self.model
 
+    @abstractmethod
     def _make_method(self, examples: Examples) -> TrainingMethod:
-        raise NotImplementedError
+        """How the examples are learned from, and what that promises."""
 
+    @abstractmethod
     def _read_targets(self, labels: NDArray[Any]) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
         """What is learned, and what is known after it, by the names of attributes without their underscore."""
-        raise NotImplementedError
 
 
 @contextmanager

@@ -176,10 +176,10 @@ class FlipTowardsPrior:
         key: FlipKey,
         secret: bytes,
     ) -> Targets:
-        told = partial(self._told, key=key_of_classes(self.classes, key), secret=secret)
+        told = partial(self._row_targets, key=key_of_classes(self.classes, key), secret=secret)
         return _targets_by_share(self.prior, self.classes, labels, records, allocation, epsilon, told)
 
-    def _told(
+    def _row_targets(
         self,
         truth: NDArray[np.int64],
         ids: NDArray[np.int64],
@@ -255,10 +255,10 @@ class LaplaceWithPrior:
         key: FlipKey,
         secret: bytes,
     ) -> Targets:
-        told = partial(self._told, key=key_of_classes(self.classes, key), secret=secret)
+        told = partial(self._row_targets, key=key_of_classes(self.classes, key), secret=secret)
         return _targets_by_share(self.prior, self.classes, labels, records, allocation, epsilon, told)
 
-    def _told(
+    def _row_targets(
         self,
         truth: NDArray[np.int64],
         ids: NDArray[np.int64],
