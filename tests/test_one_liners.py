@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.deliver.protocol.forecasts import Spread
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.plans import plan_choice
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, RelationMismatch, UnknownRelease

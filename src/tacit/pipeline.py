@@ -32,7 +32,7 @@ from tacit.data.generators import town as places
 from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Moments, Town
 from tacit.deliver.auction.devices import Devices, ExactDevices, PlannedDevices, Visits, choose_for_devices
 from tacit.deliver.device.wallet import BudgetPolicy
-from tacit.deliver.protocol.forecasts import Spread
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.menu import BYTES_AN_AD, Menu
 from tacit.deliver.protocol.plans import Planner
 from tacit.deliver.server.candidates import CandidateServer

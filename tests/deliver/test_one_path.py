@@ -32,7 +32,8 @@ from tacit.deliver.device.choice import (
 )
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet, Wallets
-from tacit.deliver.protocol.forecasts import Spread, forecast_gains
+from tacit.deliver.protocol.factor_laws import Spread
+from tacit.deliver.protocol.forecasts import forecast_gains
 from tacit.deliver.protocol.menu import NOTHING, Menu
 from tacit.deliver.protocol.plans import Planner
 from tacit.deliver.protocol.prices import FirstPrice, Rules

@@ -54,7 +54,7 @@ an example:
   gamma = 1.0                       # sent to the device: public scores >= best x (1 - gamma)
 
   [[choice]]
-  mechanism = "trunc"               # planned: private best m of public best k; spread = 0.3 is its prior
+  mechanism = "trunc"               # planned: private best m of public best k; spread = 1.0 is its prior
   epsilon = [1, 5]
 
   [[choice]]

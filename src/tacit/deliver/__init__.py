@@ -36,14 +36,23 @@ if TYPE_CHECKING:
         nodes_by_name,
     )
     from tacit.deliver.protocol.disclosure import CutMenu, Requirement
-    from tacit.deliver.protocol.forecasts import ObservedRatios, Spread
+    from tacit.deliver.protocol.factor_laws import FewLiked, HeavyTails, ObservedRatios, SomeKnown, Spread
     from tacit.deliver.protocol.menu import Menu
     from tacit.deliver.protocol.minimum_users import MinimumUsers, discrete_laplace_margin, normal_margin
     from tacit.deliver.protocol.plans import ChoicePlan, Planner, plan_choice
     from tacit.deliver.protocol.prices import FirstPrice, Rules, SecondPrice
+    from tacit.deliver.protocol.priors import (
+        ContextRatios,
+        Favourite,
+        LearntPrior,
+        Mixture,
+        prior_as_json,
+        read_prior,
+    )
     from tacit.deliver.server.candidates import CandidateServer
     from tacit.deliver.server.choice_logs import choice_table, debias_choices
     from tacit.deliver.server.moment_shrinkage import MomentShrinkage
+    from tacit.deliver.server.prior_evidence import PriorEvidence, ReportedRanks
     from tacit.deliver.server.selection import IncrementalSelection, candidates_for_load, select_ads
     from tacit.deliver.server.shrinkage import BackOff, Shrinkage
     from tacit.deliver.server.values import Bid
@@ -68,14 +77,16 @@ else:
                 " nodes_by_name"
             ),
             "protocol.disclosure": "CutMenu Requirement",
-            "protocol.forecasts": "ObservedRatios Spread",
+            "protocol.factor_laws": "FewLiked HeavyTails ObservedRatios SomeKnown Spread",
             "protocol.menu": "Menu",
             "protocol.minimum_users": "MinimumUsers discrete_laplace_margin normal_margin",
             "protocol.plans": "ChoicePlan Planner plan_choice",
             "protocol.prices": "FirstPrice Rules SecondPrice",
+            "protocol.priors": "ContextRatios Favourite LearntPrior Mixture prior_as_json read_prior",
             "server.candidates": "CandidateServer",
             "server.choice_logs": "choice_table debias_choices",
             "server.moment_shrinkage": "MomentShrinkage",
+            "server.prior_evidence": "PriorEvidence ReportedRanks",
             "server.selection": "IncrementalSelection candidates_for_load select_ads",
             "server.shrinkage": "BackOff Shrinkage",
             "server.values": "Bid",
@@ -84,14 +95,16 @@ else:
 
 __all__ = [
     "AdCache", "Arm", "AuctionBlock", "AuctionLog", "AuctionLogColumns", "BackOff", "Bid", "BudgetPolicy",
-    "CandidateServer", "ChoicePlan", "ClickHistory", "CutBlock", "CutMenu", "DeviceContext", "ExactDevices",
-    "FirstPrice", "Greedy", "HistoryRates", "IncrementalSelection", "MarketResults", "Menu", "MinimumUsers",
-    "MomentShrinkage", "NonPersonalised", "ObservedRatios", "PlannedDevices", "Planner", "PublicCandidates",
-    "PublicDevices", "Rates", "Requirement", "Rules", "SecondPrice", "Shrinkage", "SimulationConfig",
-    "Spread", "TopChoiceRule", "Wallet", "budget_rule", "build_arms", "candidates_for_load", "choice_table",
-    "choose_for_devices", "choose_locally", "choose_privately", "context_tree", "debias_choices",
-    "disclose_block", "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders",
-    "forecast_block", "generated_blocks", "load_simulation", "logged_blocks", "make_offers", "measure",
-    "measure_shading", "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_request",
-    "planned_rule", "prepare_choice", "select_ads", "show_block",
+    "CandidateServer", "ChoicePlan", "ClickHistory", "ContextRatios", "CutBlock", "CutMenu",
+    "DeviceContext", "ExactDevices", "Favourite", "FewLiked", "FirstPrice", "Greedy", "HeavyTails",
+    "HistoryRates", "IncrementalSelection", "LearntPrior", "MarketResults", "Menu", "MinimumUsers",
+    "Mixture", "MomentShrinkage", "NonPersonalised", "ObservedRatios", "PlannedDevices", "Planner",
+    "PriorEvidence", "PublicCandidates", "PublicDevices", "Rates", "ReportedRanks", "Requirement",
+    "Rules", "SecondPrice", "Shrinkage", "SimulationConfig", "SomeKnown", "Spread", "TopChoiceRule",
+    "Wallet", "budget_rule", "build_arms", "candidates_for_load", "choice_table", "choose_for_devices",
+    "choose_locally", "choose_privately", "context_tree", "debias_choices", "disclose_block",
+    "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders", "forecast_block",
+    "generated_blocks", "load_simulation", "logged_blocks", "make_offers", "measure", "measure_shading",
+    "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_request", "planned_rule",
+    "prepare_choice", "prior_as_json", "read_prior", "select_ads", "show_block",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 
 from tacit.deliver.auction.choices import TopChoiceRule
 from tacit.deliver.auction.metrics import REACH
-from tacit.deliver.protocol.forecasts import SCENARIOS, Spread
+from tacit.deliver.protocol.factor_laws import SCENARIOS, Spread
 from tacit.deliver.protocol.plans import Planner, plan_choice
 from tacit.entropy import Entropy
 from tacit.kernels.choices import TopLaws, choose_by_pmf, choose_top, expected, flip_pmf

@@ -24,7 +24,7 @@ from tacit.deliver.auction.market import Arm, measure, private_scores
 from tacit.deliver.auction.metrics import METRICS
 from tacit.deliver.auction.noisy_choices import NoisyMaxRule
 from tacit.deliver.auction.planned_choices import planned_rule
-from tacit.deliver.protocol.forecasts import Spread
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.prices import PRICES, BillingEvent, FirstPrice, PriceRule, Rules, SecondPrice
 from tacit.privacy.choice.noise import Noise
 from tacit.schema.impressions import DUE_ON, price_rule_words
@@ -70,7 +70,7 @@ def test_a_planned_choice_has_the_spread_that_was_asked() -> None:
 
     for spread in (0.3, 0.9):
         assert law(f"spread = {spread}") == planned_rule(Spread(spread), 3).pmf(offers, scores).tolist()
-    assert law() == law("spread = 0.3") != law("spread = 0.9")
+    assert law() == law("spread = 1.0") != law("spread = 0.3")
 
 
 def test_every_mechanism_has_its_own_maker_and_no_other_is_made() -> None:

@@ -16,7 +16,8 @@ from tacit.deliver.auction.logs import generated_blocks
 from tacit.deliver.auction.market import Arm, measure
 from tacit.deliver.auction.planned_choices import budget_rule, forecast_block, planned_rule
 from tacit.deliver.device.wallet import BudgetPolicy
-from tacit.deliver.protocol.forecasts import Spread, forecast_gains, top_gains
+from tacit.deliver.protocol.factor_laws import Spread
+from tacit.deliver.protocol.forecasts import forecast_gains, top_gains
 from tacit.deliver.protocol.plans import plan_choice
 from tacit.deliver.protocol.prices import Rules
 from tacit.errors import BadInput

@@ -14,7 +14,8 @@ from tacit.deliver.device.choice import HistoryRates, choose_privately, device_s
 from tacit.deliver.device.context import ClickHistory
 from tacit.deliver.device.local_choice import AdCache, CachedAd, choose_locally
 from tacit.deliver.device.wallet import BudgetPolicy
-from tacit.deliver.protocol.forecasts import Spread, scenarios
+from tacit.deliver.protocol.factor_laws import Spread
+from tacit.deliver.protocol.forecasts import scenarios
 from tacit.deliver.protocol.menu import NOTHING, Menu
 from tacit.deliver.protocol.plans import Planner, plan_choice
 from tacit.entropy import Simulation

@@ -20,7 +20,7 @@ from tacit.deliver.device.choice import (
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.local_choice import AdCache, CachedAd, choose_locally
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet
-from tacit.deliver.protocol.forecasts import Spread
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.menu import NOTHING
 from tacit.deliver.protocol.plans import Planner
 from tacit.errors import BadInput

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tacit.deliver.device.choice import plan_request
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet
-from tacit.deliver.protocol.forecasts import Spread
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.plans import Planner
 from tacit.errors import BadInput, BudgetExceeded
 from tacit.privacy.units import Window

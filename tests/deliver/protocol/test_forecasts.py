@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tacit.deliver.protocol.forecasts import SCENARIOS, ObservedRatios, Spread, factors, scenarios
+from tacit.deliver.protocol.factor_laws import SCENARIOS, ObservedRatios, Spread, factors
+from tacit.deliver.protocol.forecasts import scenarios
 from tacit.errors import BadInput
 from tacit.privacy.releases import LocalChoice
 from tacit.privacy.statement import PrivacyStatement

@@ -14,15 +14,8 @@ from scipy.special import ndtr
 from tacit.data.generators.markets import Market
 from tacit.deliver.auction.blocks import make_offers
 from tacit.deliver.auction.logs import generated_blocks
-from tacit.deliver.protocol.forecasts import (
-    ObservedRatios,
-    Spread,
-    factors,
-    forecast_gains,
-    least_gain,
-    scenarios,
-    top_gains,
-)
+from tacit.deliver.protocol.factor_laws import ObservedRatios, Spread, factors
+from tacit.deliver.protocol.forecasts import forecast_gains, least_gain, scenarios, top_gains
 from tacit.deliver.protocol.plans import STEPS, Planner, plan_choice
 from tacit.deliver.protocol.prices import Rules
 from tacit.entropy import Simulation
@@ -157,12 +150,19 @@ def search_like_gains(prior: Spread, epsilon: float) -> list[float]:
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
-def test_the_default_prior_is_on_the_safe_side_where_devices_know_least(epsilon: float) -> None:
-    """A request planned by the default gains; twice its spread is too much, and loses on some."""
-    gains = search_like_gains(Spread(), epsilon)
+def test_a_prior_on_the_low_side_gains_where_devices_know_least(epsilon: float) -> None:
+    """Every request planned by less than the true spread gains; with twice of it some lose."""
+    gains = search_like_gains(Spread(0.3), epsilon)
     assert len(gains) > 15
     assert min(gains) > 0
     assert min(search_like_gains(Spread(0.6), epsilon)) < 0
+
+
+def test_without_a_prior_the_default_is_used_and_says_what_it_assumes() -> None:
+    public = [3.0, 2.5, 2.4, 0.3]
+    assert plan_choice(public, epsilon=3).prior == Spread(1.0) == Spread()
+    assert plan_choice(public, epsilon=3).law == plan_choice(public, Spread(1.0), 3).law
+    assert str(Spread()) == "factors lognormal with sigma 1"
 
 
 def test_scenarios_err_by_less_than_what_is_worth_spending_on() -> None:

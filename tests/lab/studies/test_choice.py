@@ -29,7 +29,7 @@ from tacit.deliver.auction.market import Arm, MarketResults, measure, private_sc
 from tacit.deliver.auction.metrics import metric_values
 from tacit.deliver.auction.planned_choices import budget_rule, forecast_block, planned_rule
 from tacit.deliver.device.wallet import BudgetPolicy
-from tacit.deliver.protocol.forecasts import Spread
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.prices import BillingEvent, Rules, SecondPrice
 from tacit.entropy import Simulation
 from tacit.errors import BadInput

@@ -26,7 +26,7 @@ from tacit.deliver.auction.logs import MICROS, AuctionLog, AuctionLogColumns
 from tacit.deliver.auction.market import Arm
 from tacit.deliver.auction.noisy_choices import NoisyMaxRule
 from tacit.deliver.auction.planned_choices import planned_rule
-from tacit.deliver.protocol.forecasts import LOW_SPREAD, Spread
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.prices import PRICES, BillingEvent, Rules, SecondPrice
 from tacit.errors import BadInput
 from tacit.privacy.choice.noise import Noise
@@ -136,7 +136,7 @@ def build_arms(config: SimulationConfig) -> dict[str, Arm]:
 
 
 def _trunc(chooser: Chooser) -> ChoiceRule:
-    return planned_rule(Spread(chooser.settings.get("spread", LOW_SPREAD)), chooser.epsilon)
+    return planned_rule(Spread(chooser.settings.get("spread", Spread.sigma)), chooser.epsilon)
 
 
 def _rr(chooser: Chooser) -> ChoiceRule:

@@ -12,7 +12,9 @@ from tacit.arrays import Floats, Integers
 from tacit.deliver.auction.blocks import Offers
 from tacit.deliver.auction.choices import PlannedRule, TopChoiceRule
 from tacit.deliver.device.wallet import BudgetPolicy
-from tacit.deliver.protocol.forecasts import AT_ONCE, SCENARIOS, ScorePrior, check_ladder, least_gain, top_gains
+from tacit.deliver.protocol.factor_laws import SCENARIOS
+from tacit.deliver.protocol.forecasts import AT_ONCE, check_ladder, least_gain, top_gains
+from tacit.deliver.protocol.priors import ScorePrior
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY
 

@@ -20,9 +20,11 @@ from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet
-from tacit.deliver.protocol.forecasts import ScorePrior, Spread, forecast_gains
+from tacit.deliver.protocol.factor_laws import SCENARIOS
+from tacit.deliver.protocol.forecasts import forecast_gains
 from tacit.deliver.protocol.menu import NOTHING, Menu
 from tacit.deliver.protocol.plans import ChoicePlan, Planner
+from tacit.deliver.protocol.priors import ScorePrior
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.randomness import Source, WordSource
@@ -235,10 +237,10 @@ def choose(
     """Choose one ad by private scores: its index. Of rows of scores, one ad each: an array of indices.
 
     `public` scores are what everybody may know of each ad, such as bid x rate (at least 0, in any order);
-    `private` ones are the device's own, on the same scale. How is planned from the public scores alone, for
-    little that only the device knows (`Spread()`); where nothing can be won, the public best is chosen and
-    nothing is spent. Noise is cryptographic; `random_state` makes it a simulation, which promises nothing, and
-    so does a `source` that is one.
+    `private` ones are the device's own, on the same scale. How is planned from the public scores alone, by the
+    default guess of how far private ones differ from them (`Spread()`); where nothing can be won, the public
+    best is chosen and nothing is spent. Noise is cryptographic; `random_state` makes it a simulation, which
+    promises nothing, and so does a `source` that is one.
 
     Guarantee:  the index is pure epsilon-DP: whatever it is, other private scores would have led to it at least
                 e^-epsilon times as likely. Each row is a choice of its own.
@@ -272,12 +274,12 @@ def choose(
     rank = np.empty(len(rows), np.int64)
     for each, public_scores in enumerate(alike):  # one plan for all requests with these public scores
         some = request.reshape(-1) == each
-        rank[some] = _LITTLE_KNOWN.plan(public_scores, epsilon).choose(private_ranked[some], words)
+        rank[some] = _BY_DEFAULT.plan(public_scores, epsilon).choose(private_ranked[some], words)
     chosen = np.take_along_axis(order, rank[:, None], 1)[:, 0]
     return int(chosen[0]) if known.ndim == 1 else chosen
 
 
-_LITTLE_KNOWN = Planner(Spread())
+_BY_DEFAULT = Planner()
 
 
 def _request_scores(name: str, scores: ArrayLike) -> Floats:
@@ -296,9 +298,13 @@ def _request_scores(name: str, scores: ArrayLike) -> Floats:
 
 
 def planner_for(menu: Menu, planner: Planner) -> Planner:
-    """The planner that knows for sure what nothing is worth, where it is a candidate of the menu."""
+    """The planner for one menu: by the prior that stands there, unless the planner has one of its own; and
+    sure of what nothing is worth, where that is a candidate."""
     nothing = menu.nothing_rank
-    return planner if nothing is None else _sure_of_nothing(planner, nothing)
+    if not planner.by_menu and nothing is None:
+        return planner
+    prior = menu.prior if planner.by_menu else planner.prior
+    return _planner_of(planner, prior, nothing)  # type: ignore[arg-type]  # hashable, which protocols cannot say
 
 
 @dataclass(frozen=True)
@@ -308,10 +314,14 @@ class _CertainAt:
     ads: ScorePrior
     place: int
 
-    def strata(self, candidates: int) -> Floats:
-        return np.insert(self.ads.strata(candidates - 1), self.place, 1.0, axis=1)
+    def scores(self, public: Floats, count: int = SCENARIOS) -> Floats:
+        others = self.ads.scores(np.delete(public, self.place, axis=1), count)
+        return np.insert(others, self.place, public[:, self.place, None], axis=0)
+
+    def deviation(self, candidates: int) -> float:
+        return self.ads.deviation(candidates - 1) * float(np.sqrt(1 - 1 / candidates))
 
 
 @lru_cache(maxsize=256)
-def _sure_of_nothing(planner: Planner, place: int) -> Planner:
-    return Planner(_CertainAt(planner.prior, place), planner.method)
+def _planner_of(planner: Planner, prior: ScorePrior, nothing: int | None) -> Planner:
+    return Planner(prior if nothing is None else _CertainAt(prior, nothing), planner.method)

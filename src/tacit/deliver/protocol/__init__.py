@@ -5,6 +5,8 @@ disclosure     privacy settings, and a public menu of cuts
 minimum_users  cuts whose every block has enough users
 menu           the ads that are sent for a disclosed context, ranked and priced
 prices         price rules
+factor_laws    laws of a factor between private and public scores
+priors         the same and other laws, mixtures, what was learnt; written in menus
 forecasts      what a private choice gains at each epsilon
 plans          the law for one request, and what it spends
 """

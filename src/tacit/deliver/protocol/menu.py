@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -23,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.prices import BillingEvent, PriceRule
+from tacit.deliver.protocol.priors import DEFAULT_PRIOR, ScorePrior, prior_as_json
 from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.kernels.auctions import MOST_MICROS
@@ -52,6 +54,7 @@ class Menu:
     ctr_floor       a rate below which nothing is better than an ad; 0 for no floor
     nothing_micros  what showing nothing is worth where it is a candidate, in micros per impression
     finer           rates at nodes below, of some ads: where the advertiser does not want a node, send 0
+    prior           how far devices' scores may be from the public ones: what choices are planned by
 
     Everything is checked here and at once, finer rates of all nodes included. A refusal that came only on
     devices whose own node has a bad rate would tell the server where they are.
@@ -67,6 +70,7 @@ class Menu:
     ctr_floor: float
     nothing_micros: float | None
     finer: Mapping[Node, Mapping[int, float]] = field(repr=False)
+    prior: ScorePrior = field(repr=False)
 
     __repr__ = brief_repr
 
@@ -83,6 +87,7 @@ class Menu:
         ctr_floor: float = 0.0,
         nothing_micros: float | None = None,
         finer: Mapping[Node, Mapping[int, float]] | None = None,
+        prior: ScorePrior = DEFAULT_PRIOR,
     ) -> None:
         if not isinstance(price, PriceRule):
             raise BadInput(f"node {node}: expected a price rule of public data, got {type(price).__name__}")
@@ -98,7 +103,9 @@ class Menu:
             "ctr_floor": check_floor(ctr_floor),
             "nothing_micros": nothing_micros,
             "finer": dict(finer or {}),
+            "prior": prior,
         }
+        prior_as_json(prior)  # what cannot be written could not be sent
         for key, value in values.items():
             object.__setattr__(self, key, value)
         _ = self._tables  # read now, so that a bad entry is refused now
@@ -188,7 +195,8 @@ class Menu:
         """About what this takes on the wire, with `creative_bytes` to show each ad; rates as 32 bits."""
         each = BYTES_AN_AD + expect.whole("creative_bytes", creative_bytes, at_least=0)
         finer = sum(_bytes_of(node) + BYTES_A_FINER_RATE * len(table) for node, table in self.finer.items())
-        return _bytes_of(self.node) + each * len(self) + finer
+        written = 0 if self.prior is DEFAULT_PRIOR else len(json.dumps(prior_as_json(self.prior)))
+        return _bytes_of(self.node) + each * len(self) + finer + written
 
     def _expect_worth_of_nothing(self) -> None:
         if self.ctr_floor and self.nothing_micros is None:

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import expect
 from tacit.arrays import Floats
-from tacit.deliver.protocol.forecasts import ScorePrior, check_public_scores, least_gain, scenarios, top_gains
+from tacit.deliver.protocol.forecasts import check_public_scores, least_gain, scenarios, top_gains
+from tacit.deliver.protocol.priors import DEFAULT_PRIOR, ScorePrior, check_prior
 from tacit.display import brief
-from tacit.errors import BadInput
 from tacit.privacy.choice.choice import ChoiceLaw, epsilon_min
 from tacit.privacy.choice.optimal_floors import best_floors
 from tacit.privacy.choice.top_choice import TopChoice
@@ -87,9 +87,12 @@ class ChoicePlan:
 
 
 def plan_choice(
-    public: ArrayLike, prior: ScorePrior, epsilon: expect.Number, method: PlanMethod | str = PlanMethod.TRUNC
+    public: ArrayLike,
+    prior: ScorePrior | None = None,
+    epsilon: expect.Number = 2,
+    method: PlanMethod | str = PlanMethod.TRUNC,
 ) -> ChoicePlan:
-    """Plan one request from its public scores, best first.
+    """Plan one request from its public scores, best first; without a prior by the default, `Spread()`.
 
     >>> from tacit.deliver import Spread
     >>> plan = plan_choice([3.0, 2.5, 2.4, 0.3], Spread(0.3), epsilon=3)
@@ -98,8 +101,7 @@ def plan_choice(
     >>> plan_choice([3.0, 1.0], Spread(0.3), epsilon=1).epsilon_spent
     0.0
     """
-    if not hasattr(prior, "strata"):
-        raise BadInput(f"expected a prior of the private scores, such as Spread(), got {prior!r}")
+    prior = DEFAULT_PRIOR if prior is None else check_prior(prior)
     scores, method = check_public_scores(public), PlanMethod(method)
     asked = expect.positive("epsilon", epsilon)
     spent = float(asked)
@@ -143,6 +145,9 @@ def _written(epsilon: float) -> Fraction:
 class Planner:
     """Plans with one prior and method, and remembers the last `most` of them.
 
+    Without a prior of its own it plans by the one that stands in each menu (`by_menu`), and by the default
+    where there is no menu.
+
     Rounding is harmless. To privacy: the key and the plan are functions of public data, and a law keeps its
     epsilon whatever it was planned on. To the forecast: with rivals rounded down, a law's expected gain is at
     least what was forecast, since what it reaches only rises with any score; and at most 1/256 of the public
@@ -150,9 +155,11 @@ class Planner:
     """
 
     def __init__(
-        self, prior: ScorePrior, method: PlanMethod | str = PlanMethod.TRUNC, *, most: int = 4096
+        self, prior: ScorePrior | None = None, method: PlanMethod | str = PlanMethod.TRUNC, *, most: int = 4096
     ) -> None:
-        self.prior, self.method = prior, PlanMethod(method)
+        self.by_menu = prior is None
+        self.prior = DEFAULT_PRIOR if prior is None else check_prior(prior)
+        self.method = PlanMethod(method)
         self._kept = lru_cache(maxsize=expect.whole("most", most, at_least=1))(self._rounded)
 
     def __repr__(self) -> str:

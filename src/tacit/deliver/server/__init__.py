@@ -2,6 +2,7 @@
 
 estimates, shrinkage, moment_shrinkage   click rates from exact or noisy counts
 values, selection, candidates            what ads pay and are worth, which k to send, the answer and its prices
+prior_evidence                           which prior the reports of choices speak for
 choice_logs                              what may be exported of choices, and counts from them
 
 Source: Hardt and Nath, Privacy-aware personalization for mobile advertising, CCS 2012, sections 3.2 and 3.3.

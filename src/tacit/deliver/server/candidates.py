@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,7 @@ from tacit.deliver.protocol.menu import (
     least_bid,
 )
 from tacit.deliver.protocol.prices import Rules, setter_codes
+from tacit.deliver.protocol.priors import DEFAULT_PRIOR, ContextRatios, ScorePrior
 from tacit.deliver.server.estimates import RateEstimator
 from tacit.deliver.server.selection import (
     AdSelection,
@@ -78,6 +79,7 @@ class CandidateServer:
                      there (with noise: and four deviations more); an exact point where one person was once is
                      nobody's business
     rules            how menus are priced
+    prior            what menus say of how far devices' scores are from the public ones: one for all, or by node
 
     Guarantee:  none of its own: whoever answers has learnt what was disclosed, and nothing else of the person.
     Neighbours: two contexts that disclose the same get the same answer.
@@ -94,6 +96,7 @@ class CandidateServer:
     ctr_floor: float = 0.0
     fewest_requests: float = 10.0
     rules: Rules = field(default_factory=Rules)
+    prior: ScorePrior | Callable[[Node], ScorePrior] = DEFAULT_PRIOR
 
     __repr__ = brief_repr
 
@@ -175,7 +178,29 @@ class CandidateServer:
         found = self._finer(node, without, chosen, public, micros) if most else ()
         for each in sorted(found, reverse=True)[:most]:
             finer.setdefault(each.node, {})[each.ad] = each.rate
-        return price_menu(node, chosen, micros, public, self.rules, finer=finer, ctr_floor=self.ctr_floor)
+        prior = self.prior(node) if callable(self.prior) else self.prior
+        more: dict[str, Any] = {"finer": finer, "ctr_floor": self.ctr_floor, "prior": prior}
+        return price_menu(node, chosen, micros, public, self.rules, **more)
+
+    def plan_below(self, menu: Menu, without: tuple[Node, ...] = ()) -> Menu:
+        """The same menu with the released rates of the contexts below its node as prior, in place of a guess.
+
+        Contexts that are too rare to be named count as the node itself. What a device knows beyond its context
+        (its own clicks) this prior does not know of: where that is much, mix it with another.
+        """
+        levels, contexts, chance = self._contexts(menu.node, without)
+        level = self.counts.at(levels)
+        common = level.total[contexts] >= self.fewest_requests + DEVIATIONS * level.noise_sd
+        if levels == menu.node.levels or not common.any():
+            raise BadInput(f"node {menu.node}: expected statistics of contexts below it to plan by, got none")
+        ads = np.array([ad for ad in menu.ads if ad != NOTHING], np.int64)
+        rates = self._rates(levels, contexts[common], ads)
+        public = np.array([menu.rates[menu.place[ad]] for ad in ads.tolist()])
+        ratios = np.where(public > 0, rates / np.where(public > 0, public, 1.0), 1.0)
+        weights = chance[common]
+        if weights.sum() < 1:
+            ratios, weights = np.vstack([ratios, np.ones(len(ads))]), np.r_[weights, 1 - weights.sum()]
+        return replace(menu, prior=ContextRatios(tuple(map(tuple, ratios.tolist())), tuple(weights.tolist())))
 
     @cached_property
     def _answers(self) -> Callable[..., CandidateAnswer]:
@@ -296,6 +321,7 @@ def price_menu(
     *,
     finer: Mapping[Node, Mapping[int, float]] | None = None,
     ctr_floor: float = 0.0,
+    prior: ScorePrior = DEFAULT_PRIOR,
 ) -> Menu:
     """The menu for a node: ads ranked by bid x public rate, ties in the order given, each priced by its rank.
 
@@ -331,6 +357,7 @@ def price_menu(
         ctr_floor=floor,
         nothing_micros=worth,
         finer=finer,
+        prior=prior,
     )
 
 

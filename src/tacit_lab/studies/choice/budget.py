@@ -18,7 +18,7 @@ from tacit.deliver.auction.choices import (
 from tacit.deliver.auction.market import Arm, MarketResults, measure
 from tacit.deliver.auction.planned_choices import budget_rule
 from tacit.deliver.device.wallet import BudgetPolicy
-from tacit.deliver.protocol.forecasts import Spread
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.prices import Rules
 from tacit.privacy.units import Window
 from tacit_lab.studies.choice.contestants import CLIPPED, RR, SCALED, Forecasts

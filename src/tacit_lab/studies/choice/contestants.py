@@ -25,7 +25,7 @@ from tacit.deliver.auction.choices import (
 from tacit.deliver.auction.market import Arm, MarketResults, measure
 from tacit.deliver.auction.noisy_choices import NoisyMaxRule
 from tacit.deliver.auction.planned_choices import BlockForecast, forecast_block
-from tacit.deliver.protocol.forecasts import Spread
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.prices import Rules
 from tacit.kernels.auctions import EMPTY
 from tacit.privacy.choice.noise import Noise

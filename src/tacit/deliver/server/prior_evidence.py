@@ -1,0 +1,276 @@
+"""What reports of private choices say about the prior: a posterior over laws, for nothing.
+
+A report is the public rank of what a device chose by a law that its menu names. Under a law of private scores
+each rank has a chance, the mean of the choice's exact pmf over that law's scenarios. Reports are private
+already, so that what the server makes of them costs nothing more.
+
+The laws that are compared come from five families (`LAWS`). A most likely spread within one family would be a
+trap: ranks say who wins, not by how much, and where the family is wrong the fit can fall so low that nothing is
+asked any more, and nothing learnt. So the whole posterior is used, and the default keeps half of the scenarios.
+
+    evidence = PriorEvidence().learn([ReportedRanks(menu.public_scores, plan.law, counts)])
+    menu = replace(menu, prior=evidence.prior())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tacit import expect
+from tacit.arrays import Floats, Integers
+from tacit.deliver.protocol.factor_laws import FewLiked, HeavyTails, SomeKnown, Spread
+from tacit.deliver.protocol.forecasts import check_public_scores
+from tacit.deliver.protocol.priors import DEFAULT_PRIOR, Favourite, LearntPrior, Mixture, ScorePrior
+from tacit.display import brief
+from tacit.errors import BadInput
+from tacit.privacy.choice.choice import ChoiceLaw, private_ranking
+from tacit.privacy.choice.slate_response import TopSlates
+from tacit.privacy.choice.slates import PrivateSlate, all_slates
+from tacit.privacy.choice.top_choice import TopChoice
+from tacit.privacy.mechanisms.randomized_response import WHOLE
+
+VERSION = 1
+"""Of the laws that are compared: evidence about others cannot be added up with this."""
+
+FAMILIES: tuple[tuple[ScorePrior, ...], ...] = (
+    tuple(Spread(s) for s in (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.25, 1.5, 1.8, 2.2)),
+    tuple(HeavyTails(s) for s in (0.1, 0.2, 0.35, 0.5, 0.65, 0.8)),
+    tuple(FewLiked(p, times) for p in (0.03, 0.1, 0.25, 0.5) for times in (3.0, 10.0, 30.0)),
+    tuple(SomeKnown(p, sigma) for p in (0.1, 0.25, 0.5) for sigma in (0.6, 1.2, 2.0)),
+    tuple(Favourite(p, strength) for p in (0.1, 0.2, 0.35, 0.5, 0.75, 1.0) for strength in (0.3, 1.0)),
+)
+LAWS: tuple[ScorePrior, ...] = tuple(law for family in FAMILIES for law in family)
+_FAMILY_SIZE = np.array([len(family) for family in FAMILIES for _ in family], np.float64)
+
+DEFAULT_SHARE = 0.5  # of the scenarios, whatever was learnt
+HORIZON = 20_000  # reports: evidence is kept of about so many of the last ones
+SHRINKAGE = 200  # reports of other groups that a group starts with
+LEAST_WEIGHT = 1 / 64  # of the posterior; what has less is left out of menus
+LEARNING_SCENARIOS = 512
+SLATE_SCENARIOS = 64  # a slate's law is worked out one scenario at a time
+LEAST_CHANCE = 1e-12
+ALL = ""
+"""The group of those who form none."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReportedRanks:
+    """How often each candidate of one menu was reported, all chosen by one law.
+
+    public  the menu's public scores, best first
+    law     of the choice (`plan.law`), or of a slate; its exact pmf is what is learnt by
+    counts  by public rank; for slates by their numbers in `all_slates`
+    group   of contexts that learn together
+    """
+
+    public: Floats
+    law: ChoiceLaw | PrivateSlate
+    counts: Integers
+    group: str
+
+    def __init__(
+        self, public: ArrayLike, law: ChoiceLaw | PrivateSlate, counts: ArrayLike, group: str = ALL
+    ) -> None:
+        scores = check_public_scores(public)
+        if not hasattr(law, "pmf") or not hasattr(law, "candidates"):
+            raise BadInput(f"expected the law that was chosen by, with its pmf, got {type(law).__name__}")
+        if law.candidates != len(scores):
+            raise BadInput(
+                f"expected a law of the menu's {len(scores)} candidates, got one of {law.candidates}"
+            )
+        given = np.asarray(counts)
+        slots = getattr(law, "slots", None)
+        outcomes = len(scores) if slots is None else len(all_slates(law.candidates, slots))
+        if given.shape != (outcomes,) or given.dtype.kind not in "iu":
+            raise BadInput(
+                f"expected a whole count for each of {outcomes} ranks of the menu, got {given.dtype} of shape "
+                f"{given.shape}"
+            )
+        if (given < 0).any():
+            raise BadInput("expected counts >= 0, got one below")
+        if isinstance(law, TopChoice) and given[law.kept :].any():
+            rank = law.kept + int(np.flatnonzero(given[law.kept :])[0])
+            raise BadInput(f"expected reports of the {law.kept} candidates that the law keeps, got rank {rank}")
+        expect.kind("group", group, str)
+        for name, value in (
+            ("public", scores), ("law", law), ("counts", given.astype(np.int64)), ("group", group)
+        ):  # fmt: skip
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return brief(self, group=self.group, candidates=len(self.public), reports=int(self.counts.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class GroupEvidence:
+    """Log-likelihoods of `LAWS`, up to a constant, by reports that count as `reports`."""
+
+    log_likelihood: Floats
+    reports: float
+
+
+@dataclass(frozen=True, eq=False)
+class PriorEvidence:
+    """What all reports so far say about the prior, by group of contexts. A value: learning makes another.
+
+    Guarantee:  computing it releases nothing: it is post-processing of reports that were paid for on their
+                devices, of public menus and of public laws.
+    Neighbours: those of each report's own choice.
+    Assumes:    reports were made by the laws that they are handed in with. A device that lies moves the
+                log-likelihood of one law against another by at most its law's epsilon per report, and
+                `horizon` bounds how many reports count at all; half of the scenarios stay the default's.
+    Source:     post-processing (Dwork, Roth 2014, proposition 2.1); other groups' evidence by a power prior
+                (Ibrahim, Chen 2000); the mixture with the default is ours.
+
+    horizon  older evidence fades as new comes in, so that about this many reports count: tastes drift
+    """
+
+    groups: Mapping[str, GroupEvidence] = field(default_factory=dict)
+    horizon: int = HORIZON
+
+    def __post_init__(self) -> None:
+        expect.whole("horizon", self.horizon, at_least=1)
+
+    def __repr__(self) -> str:
+        return brief(self, groups=len(self.groups), reports=round(self.reports), horizon=self.horizon)
+
+    @property
+    def reports(self) -> float:
+        """How many reports count, of all groups together."""
+        return sum(each.reports for each in self.groups.values())
+
+    def learn(self, reported: Iterable[ReportedRanks]) -> PriorEvidence:
+        """The evidence after these reports. All are looked at before one counts."""
+        several = list(reported)
+        for each in several:
+            if not isinstance(each, ReportedRanks):
+                raise BadInput(f"expected reported ranks, got {type(each).__name__}")
+        groups = dict(self.groups)
+        for each in several:
+            number = int(each.counts.sum())
+            if not number or not each.law.epsilon:  # a law that reads nothing private tells nothing
+                continue
+            added = log_chances(each.law, each.public) @ each.counts
+            before = groups.get(each.group, GroupEvidence(np.zeros(len(LAWS)), 0.0))
+            total, known = before.reports + number, before.log_likelihood + (added - added.max())
+            fades = min(1.0, self.horizon / total)
+            groups[each.group] = GroupEvidence(fades * (known - known.max()), fades * total)
+        return PriorEvidence(groups, self.horizon)
+
+    def forget(self, share: float) -> PriorEvidence:
+        """The evidence with this share of it taken away: where tastes are known to have changed, say."""
+        left = 1 - float(expect.probability("share", share, zero=True, one=True))
+        groups = {
+            name: GroupEvidence(left * each.log_likelihood, left * each.reports)
+            for name, each in self.groups.items()
+        }
+        return PriorEvidence(groups, self.horizon)
+
+    def posterior(self, group: str = ALL) -> Floats:
+        """The weight of each of `LAWS` for a group: its own reports, and those of others as a few."""
+        own = self.groups.get(group, GroupEvidence(np.zeros(len(LAWS)), 0.0))
+        others = [each for name, each in self.groups.items() if name != group]
+        elsewhere = sum(each.reports for each in others)
+        known = own.log_likelihood.copy()
+        if elsewhere:
+            known += min(1.0, SHRINKAGE / elsewhere) * np.sum([each.log_likelihood for each in others], axis=0)
+        weights = np.exp(known - known.max()) / _FAMILY_SIZE
+        found: Floats = weights / weights.sum()
+        return found
+
+    def prior(self, group: str = ALL) -> LearntPrior:
+        """What to plan by: half the default, half what the posterior holds likely; for a menu."""
+        own = self.groups.get(group)
+        if not self.reports:
+            return LearntPrior(Mixture(((1.0, DEFAULT_PRIOR),)), group, 0.0)
+        weights = self.posterior(group)
+        likely = np.flatnonzero(weights >= min(LEAST_WEIGHT, weights.max()))
+        likely = likely[np.argsort(-weights[likely], kind="stable")]
+        held = weights[likely] / weights[likely].sum()
+        learnt = (
+            ((1 - DEFAULT_SHARE) * round(float(weight), 4), LAWS[at])
+            for weight, at in zip(held, likely.tolist(), strict=True)
+        )
+        reports = 0.0 if own is None else own.reports
+        return LearntPrior(Mixture(((DEFAULT_SHARE, DEFAULT_PRIOR), *learnt)), group, round(reports, 1))
+
+    def as_json(self) -> dict[str, Any]:
+        """To be kept: `of_json` reads it back."""
+        groups = {
+            name: {"reports": each.reports, "log_likelihood": each.log_likelihood.tolist()}
+            for name, each in self.groups.items()
+        }
+        return {"version": VERSION, "horizon": self.horizon, "groups": groups}
+
+    @classmethod
+    def of_json(cls, record: Mapping[str, Any]) -> PriorEvidence:
+        """Evidence that was kept; of another version it is refused, since it speaks of other laws."""
+        if not isinstance(record, Mapping) or record.get("version") != VERSION:
+            version = record.get("version") if isinstance(record, Mapping) else record
+            raise BadInput(f"evidence: expected version {VERSION}, got {version!r}")
+        groups = {}
+        try:
+            for name, kept in record["groups"].items():
+                known, reports = np.asarray(kept["log_likelihood"], np.float64), float(kept["reports"])
+                if known.shape != (len(LAWS),) or not np.isfinite(known).all() or not 0 <= reports < np.inf:
+                    raise BadInput(
+                        f"evidence: expected {len(LAWS)} finite figures for group {name!r}, got others"
+                    )
+                groups[str(name)] = GroupEvidence(known, reports)
+            return cls(groups, record["horizon"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise BadInput("evidence: expected its groups and horizon, got others") from None
+
+
+def log_chances(law: ChoiceLaw | PrivateSlate, public: Floats) -> Floats:
+    """ln of how likely each outcome is under each of `LAWS`, (laws, outcomes), by the law's exact pmf."""
+    return np.log(np.maximum(outcome_chances(law, public), LEAST_CHANCE))
+
+
+def outcome_chances(law: ChoiceLaw | PrivateSlate, public: Floats) -> Floats:
+    """How likely each public rank, or each slate, is reported under each of `LAWS`, (laws, outcomes)."""
+    count = SLATE_SCENARIOS if _is_slate(law) else LEARNING_SCENARIOS
+    kept = law.kept if isinstance(law, TopChoice) else law.candidates
+    drawn = np.stack([prior.scores(public[None], count)[:kept, 0].T for prior in LAWS])  # (laws, count, kept)
+    if isinstance(law, TopChoice):
+        # Only who is among the private best counts.
+        low, high = law.low_weight / WHOLE, law.high_weight / WHOLE
+        chances = np.zeros((len(LAWS), law.candidates))
+        chances[:, :kept] = low + (high - low) * _favoured(drawn, law.top)
+        return chances
+    if _is_slate(law):
+        return np.stack([_slate_chances(law, scores) for scores in drawn])  # type: ignore[arg-type]
+    flat = law.pmf(drawn.reshape(-1, kept))
+    return np.asarray(flat.reshape(len(LAWS), count, kept).mean(axis=1))
+
+
+def _favoured(scores: Floats, top: int) -> Floats:
+    """How often each candidate is among the best `top`: (laws, candidates), of (laws, draws, candidates)."""
+    laws, draws, size = scores.shape
+    best = scores.argmax(axis=2)[:, :, None] if top == 1 else private_ranking(scores)[:, :, :top]
+    codes = np.arange(laws)[:, None, None] * size + best
+    counts = np.bincount(codes.ravel(), minlength=laws * size).reshape(laws, size)
+    shares: Floats = counts / draws
+    return shares
+
+
+def _slate_chances(law: PrivateSlate, scores: Floats) -> Floats:
+    """The mean pmf over scenarios (scenarios, candidates)."""
+    if isinstance(law, TopSlates):  # looks at sums of scores
+        return np.asarray(np.mean([law.pmf(each) for each in scores], axis=0))
+    # The others look at the private ranking alone: one pmf, of slates of ranks, does for all rankings.
+    slates = all_slates(law.candidates, law.slots)
+    by_rank = law.pmf(np.arange(law.candidates, 0.0, -1.0))
+    ranks = np.argsort(private_ranking(scores), axis=1)  # (scenarios, candidates)
+    ranked = np.sort(ranks[:, slates], axis=2)  # (scenarios, slates, slots)
+    base = law.candidates ** np.arange(law.slots - 1, -1, -1)
+    return np.asarray(by_rank[np.searchsorted(slates @ base, ranked @ base)].mean(axis=0))
+
+
+def _is_slate(law: object) -> bool:
+    return hasattr(law, "slots")
