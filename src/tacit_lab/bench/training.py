@@ -98,7 +98,7 @@ def adam(scale: TrainingScale, folder: Path) -> list[Measurement]:
     ours = partial(our_step, work, FM, scale.batch, optimizer=Adam())
     contestants = {"plain": Contestant(ours()), "private": Contestant(ours(clipping=CLIPPING))}
     if _is_installed("torch"):
-        from tacit_lab.bench import training_peers as peers
+        from tacit_lab.bench import training_torch as peers
 
         batches = ready_batches(work, scale.batch)
         step = peers.torch_step(peers.TorchFm(work.examples.sizes, DIM), batches, peers.adam)
@@ -171,7 +171,7 @@ def _peers(model: str, scale: TrainingScale, work: TrainingWorkload) -> dict[str
     """Stock torch and Opacus on this model, as far as they are installed."""
     if not _is_installed("torch"):
         return {}
-    from tacit_lab.bench import training_peers as peers
+    from tacit_lab.bench import training_torch as peers
 
     sizes = work.examples.sizes
     batch = scale.batch if model == "fm" else scale.mlp_batch

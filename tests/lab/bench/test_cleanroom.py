@@ -23,8 +23,8 @@ from tacit.data.generators.worlds import GeneratedRows
 from tacit.privacy.randomness import WordSource
 from tacit.services.room.operation import open_room
 from tacit.services.room.settings import load_room_settings
-from tacit_lab.bench import cleanroom, cleanroom_costs, cleanroom_runs
-from tacit_lab.bench.cleanroom import PARTS
+from tacit_lab.bench import cleanroom, cleanroom_costs
+from tacit_lab.bench.cleanroom import PARTS, PartyFiles, cases, draw_examples, quality
 from tacit_lab.bench.cleanroom_costs import (
     bytes_an_example,
     platform_work,
@@ -33,7 +33,6 @@ from tacit_lab.bench.cleanroom_costs import (
     sizes,
     step_growth,
 )
-from tacit_lab.bench.cleanroom_runs import PartyFiles, cases, draw_examples, quality
 from tacit_lab.bench.cleanroom_workload import TASK, CleanroomScale, StepWork, make_model
 from tacit_lab.bench.measurement import (
     Item,
@@ -183,7 +182,7 @@ def test_a_run_over_the_network_is_beside_what_both_sides_compute(
     monkeypatch: pytest.MonkeyPatch, network: bool
 ) -> None:
     if not network:
-        monkeypatch.setattr(cleanroom_runs, "serve_room", held)
+        monkeypatch.setattr(cleanroom, "serve_room", held)
     large, small = cases(TOY)
     assert (large.bar, small.bar) == (2.0, None)
     found = by_name(large.measure(TOY.served_turns))

@@ -233,7 +233,7 @@ def network_and_peer(work: TrainingWorkload) -> tuple[Model, Any, dict[str, Any]
     """Ours, torch's with the same weights, and torch's layers by our names."""
     import torch
 
-    from tacit_lab.bench.training_peers import TorchMlp
+    from tacit_lab.bench.training_torch import TorchMlp
 
     sizes = work.examples.sizes
     model = Mlp(4, public_layers=(6,), common_layers=(6, 6), start=0.5).build(sizes, Simulation(1).normal)
@@ -252,7 +252,7 @@ def network_and_peer(work: TrainingWorkload) -> tuple[Model, Any, dict[str, Any]
 def machine_and_peer(work: TrainingWorkload) -> tuple[Model, Any]:
     import torch
 
-    from tacit_lab.bench.training_peers import TorchFm
+    from tacit_lab.bench.training_torch import TorchFm
 
     model = FactorizationMachine(4, start=0.5).build(work.examples.sizes, Simulation(1).normal)
     peer = TorchFm(work.examples.sizes, 4)
@@ -281,7 +281,7 @@ def test_ready_batches_hold_examples_with_their_labels() -> None:
 def take_torchs_step(peer: Any, work: TrainingWorkload) -> None:
     import torch
 
-    from tacit_lab.bench.training_peers import torch_step
+    from tacit_lab.bench.training_torch import torch_step
 
     torch_step(peer, fixed_batch(work), lambda module: torch.optim.SGD(module.parameters(), lr=0.5))()
 
@@ -316,7 +316,7 @@ def test_torchs_network_takes_the_same_step_as_ours() -> None:
 @pytest.mark.parametrize("kind", ["machine", "network"])
 def test_opacus_finds_the_same_norms(kind: str) -> None:
     """Rows that an example repeats included: there are only a few rows here."""
-    from tacit_lab.bench.training_peers import opacus_step
+    from tacit_lab.bench.training_torch import opacus_step
 
     work = TrainingWorkload.of(small_examples(40))
     model, peer = machine_and_peer(work) if kind == "machine" else network_and_peer(work)[:2]
@@ -331,7 +331,7 @@ def test_opacus_finds_the_same_norms(kind: str) -> None:
 
 @needs_opacus
 def test_opacus_adds_noise_to_every_row() -> None:
-    from tacit_lab.bench.training_peers import TorchFm, opacus_step
+    from tacit_lab.bench.training_torch import TorchFm, opacus_step
 
     work = TrainingWorkload.of(small_examples(40, rows=50))
     peer = TorchFm(work.examples.sizes, 4)

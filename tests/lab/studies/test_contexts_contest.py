@@ -20,7 +20,7 @@ from tacit_lab.studies.contexts.contest import (
 )
 from tacit_lab.studies.contexts.trial import LAST, Trace, VisitsTrial
 from tacit_lab.studies.digests import spell_out
-from tacit_lab.studies.gather import away, bounds, private_rates
+from tacit_lab.studies.gather.private_rates import AWAY_ARMS, BOUNDS_ARMS, EPSILON_ARMS
 from tacit_lab.studies.study import StudyRequest, StudyScale
 
 
@@ -107,7 +107,8 @@ def test_work_is_shared_out_evenly(traces: int, processes: int, sizes: list[int]
 
 def test_studies_share_what_they_have_in_common() -> None:
     """Arms are spelled alike wherever they are the same."""
-    gathering = [spell_out(arm) for study in (private_rates, away, bounds) for arm in study.ARMS.values()]
+    by_study = (EPSILON_ARMS, AWAY_ARMS, BOUNDS_ARMS)
+    gathering = [spell_out(arm) for of_study in by_study for arm in of_study.values()]
     assert len(gathering) - len(set(gathering)) == 5  # exact and ours three times, the published noise twice
     assert (
         spell_out(ServingArm(LAST)) == spell_out(ServingArm(LAST, ads=10)) != spell_out(ServingArm(LAST, ads=5))

@@ -18,7 +18,7 @@ from tacit_lab.studies.contexts import (
     private_choice,
     shrinkage,
 )
-from tacit_lab.studies.gather import away, bounds, noise, private_rates
+from tacit_lab.studies.gather import noise, private_rates
 from tacit_lab.studies.gather.setting import difference_name, share_name
 from tacit_lab.studies.results import ResultFiles
 from tacit_lab.studies.study import Finding
@@ -208,13 +208,13 @@ def test_one_instance_below_the_guarantee_is_enough() -> None:
 
 
 def of_rates(lost: Interval, share: Interval, gained: Interval) -> list[bool | None]:
-    rows = figures(statistics=list(private_rates.ARMS), requests=["all"], precision=[0.3, 0.6])
+    rows = figures(statistics=list(private_rates.EPSILON_ARMS), requests=["all"], precision=[0.3, 0.6])
     names = private_rates
     rows.append(bootstrap.contrast_row(difference_name(names.PAPER_1, names.EXACT, 0.6), measured(*lost)))
     rows.append(bootstrap.contrast_row(difference_name(names.OURS_1, names.PAPER_1), measured(*gained)))
     for half, whole in ((names.PAPER_HALF, names.PAPER_1), (names.OURS_HALF, names.OURS_1)):
         rows.append(bootstrap.contrast_row(share_name(half, whole), measured(*share)))
-    return [each.holds for each in names.judge(kept(rows))]
+    return [each.holds for each in names.judge_epsilon(kept(rows))]
 
 
 def test_private_rates_are_judged_by_their_contrasts() -> None:
@@ -225,13 +225,12 @@ def test_private_rates_are_judged_by_their_contrasts() -> None:
 
 def test_people_away_are_judged_by_what_is_kept() -> None:
     def verdicts(share: Interval, gained: Interval) -> list[bool | None]:
-        rows = figures(statistics=list(away.ARMS), requests=["all"], precision=[0.3])
-        for arm in (away.paper_arm, away.our_arm):
+        rows = figures(statistics=list(private_rates.AWAY_ARMS), requests=["all"], precision=[0.3])
+        for arm in (private_rates.paper_arm, private_rates.our_arm):
             rows.append(bootstrap.contrast_row(share_name(arm("0.75"), arm("0")), measured(*share)))
-        rows.append(
-            bootstrap.contrast_row(difference_name(away.SERVERS, away.our_arm("0.75")), measured(*gained))
-        )
-        return [each.holds for each in away.judge(kept(rows))]
+        apart = difference_name(private_rates.SERVERS, private_rates.our_arm("0.75"))
+        rows.append(bootstrap.contrast_row(apart, measured(*gained)))
+        return [each.holds for each in private_rates.judge_away(kept(rows))]
 
     assert verdicts((0.97, 0.92, 1.0), UP) == [True, True]
     assert verdicts((0.5, 0.4, 0.6), DOWN) == [False, False]
@@ -239,10 +238,10 @@ def test_people_away_are_judged_by_what_is_kept() -> None:
 
 
 def test_each_bound_has_a_contrast_of_its_own() -> None:
-    rows = figures(statistics=list(bounds.ARMS), requests=["all"], precision=[0.3])
-    for ends, two in zip((UP, DOWN, EITHER, NOTHING), bounds.COMPARED.values(), strict=True):
+    rows = figures(statistics=list(private_rates.BOUNDS_ARMS), requests=["all"], precision=[0.3])
+    for ends, two in zip((UP, DOWN, EITHER, NOTHING), private_rates.COMPARED.values(), strict=True):
         rows.append(bootstrap.contrast_row(difference_name(*two), measured(*ends)))
-    found = bounds.judge(kept(rows))
+    found = private_rates.judge_bounds(kept(rows))
     assert [(each.claim.id, each.holds) for each in found] == [
         ("T15", True),
         ("T16", False),

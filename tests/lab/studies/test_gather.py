@@ -23,15 +23,18 @@ from tacit.train.evaluation.intervals import MeasuredValue
 from tacit_lab.studies.claims import RECORDED
 from tacit_lab.studies.contexts.trial import EXACT, LAST, VisitsTrial, read_trace
 from tacit_lab.studies.digests import spell_out
-from tacit_lab.studies.gather import away, bounds, noise, private_rates
-from tacit_lab.studies.gather.gathered_trial import (
+from tacit_lab.studies.gather import noise, private_rates
+from tacit_lab.studies.gather.setting import (
+    ONE_LEVEL,
     REACH_KM,
     GatheredTrial,
+    OurNoise,
+    PaperNoise,
     PublicBids,
     count_devices,
     gather_trial,
+    nearly_all_kept,
 )
-from tacit_lab.studies.gather.setting import ONE_LEVEL, OurNoise, PaperNoise, nearly_all_kept
 from tacit_lab.studies.registry import load_study
 from tacit_lab.studies.results import ResultFiles
 from tacit_lab.studies.study import StudyRequest, StudyScale
@@ -200,13 +203,14 @@ def test_the_seeds_of_recorded_noise_are_spelled_as_they_were() -> None:
     nothing, one_level = "NoneType None", "tuple [int 3, int 2, int 1]"
     paper = "tacit.studies.gather.setting.PaperNoise(epsilon=str '0.5', away=Fraction Fraction(0, 1))"
     shrinkage = "tacit.deliver.estimates.moments.MomentShrinkage(corrected=bool True, spread=NoneType None)"
-    assert spell_out(private_rates.ARMS[private_rates.PAPER_HALF]) == spelled(paper, one_level, nothing)
-    assert spell_out(away.ARMS[away.SERVERS]) == spelled(
+    assert spell_out(private_rates.EPSILON_ARMS[private_rates.PAPER_HALF]) == spelled(paper, one_level, nothing)
+    assert spell_out(private_rates.AWAY_ARMS[private_rates.SERVERS]) == spelled(
         ours.format(levels=1, by="SERVERS"), one_level, nothing
     )
-    assert spell_out(bounds.ARMS[bounds.SHRUNK]) == spelled(
+    assert spell_out(private_rates.BOUNDS_ARMS[private_rates.SHRUNK]) == spelled(
         ours.format(levels=2, by="USERS"), f"tuple [int 4, int 2, int 2], {one_level}", shrinkage
     )
-    arms = (arm for study in (private_rates, away, bounds) for arm in study.ARMS.values())
+    by_study = (private_rates.EPSILON_ARMS, private_rates.AWAY_ARMS, private_rates.BOUNDS_ARMS)
+    arms = (arm for of_study in by_study for arm in of_study.values())
     whole = hashlib.sha256("\n".join(map(spell_out, arms)).encode()).hexdigest()
     assert whole == "58b0a441e1641d28de6eef16dc1e686cf6994e061423ba8b356bd7b2a004ed95"

@@ -13,7 +13,7 @@ from tacit.train.examples import Examples
 from tacit.train.labels.mechanism import Correction
 from tacit.train.methods import LabelDp, Plain
 from tacit_lab.studies.label_dp import loss_over_epsilon, setting, units
-from tacit_lab.studies.label_dp.arms import LabelDpArm, LabelDpMeasurements
+from tacit_lab.studies.label_dp.setting import LabelDpArm, LabelDpMeasurements
 from tacit_lab.studies.plotting import Bars
 from tacit_lab.studies.registry import STUDIES, load_study
 from tacit_lab.studies.results import ResultFiles, StudySettings, write_result

@@ -1,10 +1,9 @@
 """Figures 7 and 8 of Hardt and Nath (CCS 2012): what gathering statistics from people's devices costs.
 
-setting            traces, plans of noise, arms, coverage at a precision
-gathered_trial     a trial whose server knows only what a private run released; public bids
-private_rates      Figure 7(a): precision and coverage over epsilon
-away               Figure 7(b): people who may leave their noise out; and noise by servers
-bounds             ours: levels, bounds and shrinkage
+setting            traces, plans of noise, arms, coverage at a precision; a trial whose server knows only what a
+                   private run released, and public bids
+private_rates      Figure 7: precision and coverage over epsilon (a); people who may leave their noise out, and
+                   noise by servers (b); ours: levels, bounds and shrinkage
 noise              what is left of noise that people round
 phases             protocols as phases that need people to stay, by closed form and by simulation
 phases_verdicts    what Figure 8's table says of each protocol, and the verdicts on it

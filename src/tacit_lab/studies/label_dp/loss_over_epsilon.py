@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from tacit.privacy.units import Split, UnitKind
 from tacit.train.labels.mechanism import Correction
 from tacit_lab.studies.label_dp import setting
-from tacit_lab.studies.label_dp.arms import (
+from tacit_lab.studies.label_dp.setting import (
     LabelDpArm,
     LabelDpMeasurements,
     loss_line,

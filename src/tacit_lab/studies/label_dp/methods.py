@@ -18,8 +18,15 @@ from tacit.arrays import Floats
 from tacit.privacy.units import Split, Unit, UnitKind
 from tacit_lab.studies import report
 from tacit_lab.studies.label_dp import setting
-from tacit_lab.studies.label_dp.arms import FIGURES, PERCENT, RELATION, Y_LABEL, LabelDpArm, LabelDpMeasurements
-from tacit_lab.studies.label_dp.arms import loss_line as flipped_line
+from tacit_lab.studies.label_dp.setting import (
+    FIGURES,
+    PERCENT,
+    RELATION,
+    Y_LABEL,
+    LabelDpArm,
+    LabelDpMeasurements,
+)
+from tacit_lab.studies.label_dp.setting import loss_line as flipped_line
 from tacit_lab.studies.logs import ReadyLog, StudyLog
 from tacit_lab.studies.plotting import Panel
 from tacit_lab.studies.report import mean_line

@@ -1,5 +1,8 @@
 """What the label-DP studies share: the log, the models, how they learn, and how much work a scale is.
 
+An arm is a way to train on flipped labels, as a value; arms are measured over the same seeds, and written to
+the files that a study leaves.
+
 Learning was tuned on made-up logs of seeds 901 and 902, which no study reports: for the model without
 privacy first, then for noisy labels (user and impression, epsilon 1 to 16), which came out with the same
 settings. What mattered most is Adam's epsilon: where it is large, rows of rare values take small steps, and
@@ -8,13 +11,24 @@ their noise is not learnt (AUC loss without privacy .246 against .262 with the u
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tacit.arrays import Floats
+from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind
+from tacit.train.labels.mechanism import Correction
+from tacit_lab.studies import report
 from tacit_lab.studies.logs import Hashed, StudyLog, is_made_up, published_file
-from tacit_lab.studies.study import StudyRequest, StudyScale
+from tacit_lab.studies.plotting import Mechanism, Panel, Series
+from tacit_lab.studies.runs import Record, TrainingTask, mean, run_tasks, words
+from tacit_lab.studies.study import StudyOutcome, StudyRequest, StudyScale
 
 if TYPE_CHECKING:
+    from tacit.train.methods import TrainingMethod
     from tacit.train.models.model import Architecture
     from tacit.train.settings import Learning
 
@@ -73,3 +87,194 @@ def learning(name: str) -> Learning:
 
     epochs, rate, penalty = (4, 0.02, 1e-4) if name == FM else (2, 0.01, 1e-3)
     return Learning(epochs, 4096, rate, Decay.COSINE, Adam(epsilon=2e-4), penalty)
+
+
+FIGURES = ("auc_loss", "log_loss", "calibration_ratio")
+PERCENT = "relative_auc_loss_percent"  # against the same model without privacy, at the same seed
+
+
+@dataclass(frozen=True)
+class LabelDpArm:
+    """Randomized response for a unit with a cap, at an epsilon; epsilon None is training without privacy."""
+
+    unit: UnitKind = UnitKind.IMPRESSION
+    epsilon: float | None = None
+    cap: int = 1
+    split: Split = Split.BY_COUNT
+    choice: CapChoice = CapChoice.FIRST
+    correction: Correction = Correction.FORWARD
+    model: str = FM
+
+    def __post_init__(self) -> None:
+        if self.cap == 1:  # one row has all of epsilon, however it is shared
+            object.__setattr__(self, "split", Split.BY_CAP)
+
+    @property
+    def method(self) -> TrainingMethod:
+        from tacit.train.labels.randomizers import FlipLabels
+        from tacit.train.methods import LabelDp, Plain
+
+        course = learning(self.model)
+        if self.epsilon is None:
+            return Plain(course)
+        cap = Cap(self.cap, self.choice, self.split)
+        return LabelDp(self.epsilon, Unit(self.unit), cap, FlipLabels(correction=self.correction), course)
+
+    def training(self, asked: StudyRequest, seed: int) -> TrainingTask:
+        return TrainingTask(study_log(asked, seed), architecture(self.model), self.method, seed)
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What a table says of it."""
+        return {
+            "model": self.model,
+            "unit": str(self.unit),
+            "epsilon": self.epsilon,
+            "cap": self.cap,
+            "split": str(self.split),
+            "choice": str(self.choice),
+            "correction": str(self.correction),
+        }
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> LabelDpArm:
+        """The arm that a row of a table is of."""
+        return cls(
+            UnitKind(row["unit"]),
+            row["epsilon"],
+            row["cap"],
+            Split(row["split"]),
+            CapChoice(row["choice"]),
+            Correction(row["correction"]),
+            row["model"],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LabelDpMeasurements:
+    """A record for each arm and seed, in their order, and for the arms' models without privacy too."""
+
+    arms: tuple[LabelDpArm, ...]
+    seeds: tuple[int, ...]
+    by_arm: Mapping[LabelDpArm, Sequence[Record]]
+
+    @classmethod
+    def of(cls, asked: StudyRequest, arms: Iterable[LabelDpArm]) -> LabelDpMeasurements:
+        """Do what is not done yet."""
+        wanted = tuple(dict.fromkeys(arms))
+        every = [*(LabelDpArm(model=model) for model in dict.fromkeys(arm.model for arm in wanted)), *wanted]
+        seeds = tuple(range(1, asked.seeds + 1))
+        tasks = [arm.training(asked, seed) for seed in seeds for arm in every]
+        found = run_tasks(tasks, asked.cache, processes=asked.processes, progress=asked.progress)
+        return cls(wanted, seeds, {arm: found[place :: len(every)] for place, arm in enumerate(every)})
+
+    @classmethod
+    def read(cls, rows: Iterable[Mapping[str, Any]]) -> LabelDpMeasurements:
+        """From the rows that `rows` gave."""
+        found: dict[LabelDpArm, dict[int, Record]] = {}
+        for row in rows:
+            found.setdefault(LabelDpArm.of_row(row), {})[row["seed"]] = dict(row)
+        seeds = tuple(sorted({seed for by_seed in found.values() for seed in by_seed}))
+        by_arm = {arm: [by_seed[seed] for seed in seeds] for arm, by_seed in found.items()}
+        return cls(tuple(arm for arm in by_arm if arm.epsilon is not None), seeds, by_arm)
+
+    def mean(self, arm: LabelDpArm, figure: str) -> float:
+        return float(np.mean([record[figure] for record in self.by_arm[arm]]))
+
+    def percent(self, arm: LabelDpArm) -> Floats:
+        """By seed: 100 (AUC loss / that of the same model without privacy - 1), both on the same rows."""
+        plain = self.by_arm[LabelDpArm(model=arm.model)]
+        pairs = zip(self.by_arm[arm], plain, strict=True)
+        return np.array([100 * (record["auc_loss"] / without["auc_loss"] - 1) for record, without in pairs])
+
+    def best(self, arms: Iterable[LabelDpArm]) -> LabelDpArm:
+        """The one with the least mean over the seeds; of equals the first."""
+        return min(arms, key=lambda arm: float(self.percent(arm).mean()))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each arm and seed, those without privacy first."""
+        found = []
+        for arm in sorted(self.by_arm, key=lambda arm: arm.epsilon is not None):
+            for seed, record, percent in zip(self.seeds, self.by_arm[arm], self.percent(arm), strict=True):
+                figures = {name: record[name] for name in FIGURES}
+                found.append({**arm.labels, "seed": seed, PERCENT: float(percent), **figures})
+        return found
+
+
+RELATION = "replace label"
+Y_LABEL = "AUC loss against non-private, %"
+HEADER = (
+    "model", "unit", "epsilon", "cap", "split", "choice", "correction", "AUC loss against non-private, %",
+    "predicted / observed", "log loss",
+)  # fmt: skip
+
+
+def loss_line(name: str, measured: LabelDpMeasurements, arms: Sequence[LabelDpArm]) -> Series:
+    """One line over epsilon; the band is the interval over seeds."""
+    found = [mean(measured.percent(arm)) for arm in arms]
+    return Series(
+        name,
+        [float(arm.epsilon or 0) for arm in arms],
+        [each.value for each in found],
+        [each.low for each in found],
+        [each.high for each in found],
+        Mechanism.RR,
+    )
+
+
+def published_series(epsilon: float, *percents: float) -> Series:
+    """Figures that the paper prints."""
+    at = [epsilon] * len(percents)
+    return Series("published", at, percents, mechanism=Mechanism.RR, published=True)
+
+
+def write_outcome(
+    name: str,
+    asked: StudyRequest,
+    measured: LabelDpMeasurements,
+    *,
+    began: float,
+    unit: str,
+    panels: Sequence[Panel] = (),
+    draw: Callable[[Path, str], object] | None = None,
+    shown: Sequence[LabelDpArm] | None = None,
+    share_y: bool = True,
+) -> StudyOutcome:
+    """Write the study's files; `shown` are the arms that people see in a table, all of them if None."""
+    ticks = sorted({float(x) for panel in panels for each in panel.series for x in each.columns[0]})
+    models = dict.fromkeys(arm.model for arm in measured.arms)
+    return report.write_outcome(
+        name,
+        asked,
+        unit=unit,
+        relation=RELATION,
+        began=began,
+        data=data_words(asked),
+        parameters={
+            "rows": ROWS[asked.scale],
+            "bins": BINS[asked.scale],
+            "learning": {model: repr(learning(model)) for model in models},
+        },
+        table=measured.rows(),
+        columns=HEADER,
+        rows=[_row(measured, arm) for arm in (measured.arms if shown is None else shown)],
+        panels=panels,
+        axes=report.Axes("epsilon", Y_LABEL, ticks, share_y),
+        draw=draw,
+        used=log_files(asked),
+    )
+
+
+def _row(measured: LabelDpMeasurements, arm: LabelDpArm) -> tuple[str, ...]:
+    return (
+        arm.model,
+        str(arm.unit),
+        "none" if arm.epsilon is None else f"{arm.epsilon:g}",
+        str(arm.cap),
+        str(arm.split),
+        str(arm.choice),
+        str(arm.correction),
+        words(mean(measured.percent(arm))),
+        f"{measured.mean(arm, 'calibration_ratio'):.3f}",
+        f"{measured.mean(arm, 'log_loss'):.4f}",
+    )

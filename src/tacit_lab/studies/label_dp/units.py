@@ -20,7 +20,13 @@ import numpy as np
 from tacit.privacy.units import CapChoice, Split, UnitKind
 from tacit.train.evaluation.intervals import mean_difference_over_seeds
 from tacit_lab.studies.label_dp import setting
-from tacit_lab.studies.label_dp.arms import Y_LABEL, LabelDpArm, LabelDpMeasurements, loss_line, write_outcome
+from tacit_lab.studies.label_dp.setting import (
+    Y_LABEL,
+    LabelDpArm,
+    LabelDpMeasurements,
+    loss_line,
+    write_outcome,
+)
 from tacit_lab.studies.logs import ReadyLog, StudyLog
 from tacit_lab.studies.plotting import Bars, Panel, bar_figure
 from tacit_lab.studies.results import ResultFiles, StudySettings, write_result
