@@ -141,12 +141,12 @@ STUDIES = {
     "gather-bounds": "gather.private_rates:BOUNDS_STUDY",
     "gather-noise": "gather.noise",
     "gather-phases": "gather.phases_study",
-    "cleanroom-ranks": "cleanroom.ranks",
+    "cleanroom-ranks": "cleanroom.sizes:RANKS_STUDY",
     "cleanroom-labels": "cleanroom.labels:LABELS_STUDY",
     "cleanroom-debiasing": "cleanroom.labels:DEBIASING_STUDY",
-    "cleanroom-codecs": "cleanroom.codecs",
+    "cleanroom-codecs": "cleanroom.sizes:CODECS_STUDY",
     "cleanroom-attacks": "cleanroom.attacks",
-    "cleanroom-modes": "cleanroom.modes",
+    "cleanroom-modes": "cleanroom.labels:MODES_STUDY",
 }
 
 

@@ -19,7 +19,7 @@ from tacit.cleanroom.attacks.unsafe_targets import PublishedProtocol
 from tacit.cleanroom.protocol.encoding import Refusal
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
-from tacit_lab.studies.cleanroom import attacks, codecs, labels, modes, ranks
+from tacit_lab.studies.cleanroom import attacks, labels, sizes
 from tacit_lab.studies.cleanroom.setting import ALL, LOWRANK, NONE, VALUE, TuningArm
 from tacit_lab.studies.cleanroom.tuning import TuningMeasurements
 from tacit_lab.studies.registry import load_study
@@ -63,7 +63,7 @@ def judged(folder: Path, judging: Study, rows: Sequence[Mapping[str, Any]]) -> d
 
 
 def name(found: Finding) -> str:
-    return f"{found.claim.id} {found.where}" if found.claim is codecs.T26 else found.claim.id
+    return f"{found.claim.id} {found.where}" if found.claim is sizes.T26 else found.claim.id
 
 
 def of_ranks(kept: float | Sequence[float]) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def of_ranks(kept: float | Sequence[float]) -> list[dict[str, Any]]:
     for world in (VALUE, LOWRANK):
         figures[TuningArm(NONE, world=world)] = {"auc": 0.8}
         figures[TuningArm(ALL, world=world)] = {"auc": 0.84}
-        for rank in ranks.RANKS:
+        for rank in sizes.RANKS:
             figures[TuningArm(rank, world=world)] = {"auc": [0.8 + 0.04 * share for share in shares]}
     return table(figures)
 
@@ -93,16 +93,16 @@ def of_ranks(kept: float | Sequence[float]) -> list[dict[str, Any]]:
 def test_adapters_are_judged_by_the_share_of_the_gain(
     kept: float | Sequence[float], about_95: bool | None, most: bool | None, tmp_path: Path
 ) -> None:
-    found = judged(tmp_path, ranks.STUDY, of_ranks(kept))
+    found = judged(tmp_path, sizes.RANKS_STUDY, of_ranks(kept))
     assert found == {"C1": about_95, "T19": about_95, "C2": most, "C8": True}
-    whys = {each.claim.id: each.why for each in ranks.STUDY.findings(tmp_path)}
+    whys = {each.claim.id: each.why for each in sizes.RANKS_STUDY.findings(tmp_path)}
     assert whys == {"C1": "", "T19": "", "C2": "", "C8": "by construction: only a bug could fail it"}
 
 
 def test_one_changed_prediction_of_another_advertiser_fails(tmp_path: Path) -> None:
     rows = of_ranks(0.95)
     rows[-1]["others_changed"] = 1
-    assert judged(tmp_path, ranks.STUDY, rows)["C8"] is False
+    assert judged(tmp_path, sizes.RANKS_STUDY, rows)["C8"] is False
 
 
 def of_labels(raw: Sequence[float], ratios: Sequence[float], forward: float = 1.0) -> list[dict[str, Any]]:
@@ -171,11 +171,11 @@ def test_de_biasing_is_judged_by_how_far_off_it_is(forward: Any, holds: bool | N
 def of_codecs(lost: Mapping[str, Any], fewer: Mapping[int, float] | None = None) -> list[dict[str, Any]]:
     """AUC lost by codec, and how many times fewer bytes int8 takes than dense 8-bit, by rank."""
     figures: dict[TuningArm, dict[str, Any]] = {TuningArm(NONE): {"auc": 0.78}}
-    for rank in (codecs.RANK, codecs.PAPERS_RANK):
-        for codec in (*codecs.DENSE, *codecs.FACTORED):
+    for rank in (sizes.CODEC_RANK, sizes.PAPERS_RANK):
+        for codec in (*sizes.DENSE, *sizes.FACTORED):
             percent = lost.get(codec, 0.0)
             by_seed = [percent] * len(SEEDS) if isinstance(percent, float) else percent
-            figures[codecs.codec_arm(codec, rank)] = {
+            figures[sizes.codec_arm(codec, rank)] = {
                 "auc": [
                     0.8 * (1 - each / 100 + 1e-8 * seed) for each, seed in zip(by_seed, SEEDS, strict=True)
                 ],
@@ -185,27 +185,28 @@ def of_codecs(lost: Mapping[str, Any], fewer: Mapping[int, float] | None = None)
 
 
 def test_codecs_are_judged_by_what_they_cost(tmp_path: Path) -> None:
-    published = judged(tmp_path, codecs.STUDY, of_codecs({"qsgd-8": 0.61, "bf16-dense": 0.67}))
+    published = judged(tmp_path, sizes.CODECS_STUDY, of_codecs({"qsgd-8": 0.61, "bf16-dense": 0.67}))
     assert published == {"C6": True, "T21": True, "T26 rank 8": True, "T26 rank 32": True}
-    less = judged(tmp_path, codecs.STUDY, of_codecs({"qsgd-8": 0.06, "int8": 0.2}))
+    less = judged(tmp_path, sizes.CODECS_STUDY, of_codecs({"qsgd-8": 0.06, "int8": 0.2}))
     assert set(less.values()) == {False}
-    spread = judged(tmp_path, codecs.STUDY, of_codecs({"int8": (0.0, 0.05, 0.15)}))
+    spread = judged(tmp_path, sizes.CODECS_STUDY, of_codecs({"int8": (0.0, 0.05, 0.15)}))
     assert spread == {"C6": False, "T21": None, "T26 rank 8": None, "T26 rank 32": None}
-    rough = judged(tmp_path, codecs.STUDY, of_codecs({"qsgd-8": (0.0, 0.5, 1.0), "bf16-dense": 0.67}))
+    rough = judged(tmp_path, sizes.CODECS_STUDY, of_codecs({"qsgd-8": (0.0, 0.5, 1.0), "bf16-dense": 0.67}))
     assert rough["C6"] is None, "the interval spans its bars"
 
 
 def test_factors_are_judged_by_their_bytes_rank_by_rank(tmp_path: Path) -> None:
-    found = judged(tmp_path, codecs.STUDY, of_codecs({}, {8: 4.9, 32: 10.1}))
+    found = judged(tmp_path, sizes.CODECS_STUDY, of_codecs({}, {8: 4.9, 32: 10.1}))
     assert (found["T26 rank 8"], found["T26 rank 32"]) == (False, True)
 
 
 def of_modes(gained: Mapping[str, Any]) -> list[dict[str, Any]]:
     figures: dict[TuningArm, dict[str, Any]] = {TuningArm(NONE): {"auc": 0.78}, TuningArm(): {"auc": 0.8}}
-    for mode, (arm, _) in modes.LINES.items():
+    for mode, (arm, _) in labels.MODE_LINES.items():
         for epsilon in (1.0, 3.0, 5.0):
             figures[replace(arm, epsilon=epsilon)] = {"auc": gained.get(mode, 0.79)}
-    figures[replace(modes.LINES["one noisy statistic"][0], epsilon=5.0)] = {"auc": 0.7}  # beyond the claim
+    beyond = replace(labels.MODE_LINES["one noisy statistic"][0], epsilon=5.0)  # what is claimed
+    figures[beyond] = {"auc": 0.7}
     return table(figures)
 
 
@@ -214,14 +215,14 @@ def of_modes(gained: Mapping[str, Any]) -> list[dict[str, Any]]:
 )
 def test_modes_are_judged_seed_by_seed(auc: Any, holds: bool | None, tmp_path: Path) -> None:
     gained = {"one noisy statistic": auc, "noised, projected": auc}
-    assert judged(tmp_path, modes.STUDY, of_modes(gained)) == {"T22": holds, "T23": holds}
+    assert judged(tmp_path, labels.MODES_STUDY, of_modes(gained)) == {"T22": holds, "T23": holds}
 
 
 def test_nothing_that_was_run_decides_nothing(tmp_path: Path) -> None:
     rows = [row for row in of_ranks(0.95) if row["tuned"] in (ALL, NONE)]
-    assert ranks._judge_untouched(measurements(rows)).holds is None
+    assert sizes._judge_untouched(measurements(rows)).holds is None
     rows = [row for row in of_modes({}) if not row["project"]]
-    found = judged(tmp_path, modes.STUDY, rows)
+    found = judged(tmp_path, labels.MODES_STUDY, rows)
     assert found["T23"] is None
     assert attacks._judge_published([], 1.0).holds is None
     assert attacks._ours([]).holds is None

@@ -2,9 +2,9 @@
 
 setting   what they share: the log, how the model learns, what an arm is, the pre-trained model
 tuning    ways to tune it for the advertiser that does not share, measured over seeds; the files
-ranks     table 1: adapters of several ranks beside tuning everything (C1, C2, C8, T19)
-labels    tables 2 and A1: label DP with and without de-biasing (C3, C4, C5, T20)
-codecs    table 2: what compressing derivatives costs (C6, T21, T26)
+sizes     tables 1 and 2: adapters of several ranks beside tuning everything (C1, C2, C8, T19); what compressing
+          derivatives costs (C6, T21, T26)
+labels    tables 2 and A1: label DP with and without de-biasing (C3, C4, C5, T20); the four modes side by side,
+          over epsilon (T22, T23)
 attacks   whether sums over large batches reveal labels (C7, T24)
-modes     the four modes side by side, over epsilon (T22, T23)
 """
