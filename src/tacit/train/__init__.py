@@ -12,7 +12,7 @@ estimator       the same for encoded examples
 config          a training as frozen values; config_file: the same from one TOML file
 models/         two towers each, with a truncated form; saving, ONNX
 labels/         how labels become noisy targets, once
-sgd/            sampling, clipping, noise, updates, and the checks of a private run
+sgd/            sampling, clipping, noise, optimizers, and the checks of a private run
 statistic/      one noisy statistic instead of noisy labels
 evaluation/     measures with intervals
 job/            a training from configuration to saved model: plan, pay, run, place, commit

@@ -24,9 +24,8 @@ from tacit.train.settings import PrivateLearning, Speed
 from tacit.train.sgd import descent
 from tacit.train.sgd.descent import Clipping, GradientDescent, NoiseForm
 from tacit.train.sgd.draws import PendingNoise, TrainingNoise, poisson_sample
-from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
+from tacit.train.sgd.optimizers import Adam, DenseTable, Optimizer, RmsProp, Sgd, Yogi
 from tacit.train.sgd.self_checks import expect_moved
-from tacit.train.sgd.updates import DenseTable
 from tacit.train.steps import Run
 from tests.support.training_examples import MODEL, learnable
 

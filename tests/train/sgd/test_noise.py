@@ -17,10 +17,9 @@ from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Part
 from tacit.train.sgd import draws as noises
 from tacit.train.sgd.descent import Clipping, DescentSettings, GradientDescent, NoiseForm
-from tacit.train.sgd.draws import PendingNoise, TrainingNoise, noise_blocks
+from tacit.train.sgd.draws import PendingNoise, TrainingNoise, add_noise, noise_blocks
 from tacit.train.sgd.monitor import OwedNoise, ReleaseMonitor
 from tacit.train.sgd.optimizers import Schedule, Sgd
-from tacit.train.sgd.updates import add_noise
 from tests.support.training_examples import small_examples, true_targets
 
 ALPHA = 1e-9

@@ -59,8 +59,7 @@ from tacit.train.examples import Examples, group_by_unit
 from tacit.train.labels.windows import RepeatedFlips
 from tacit.train.models.model import Model, named_weights
 from tacit.train.plan import Plan, PrivatePhase
-from tacit.train.sgd.descent import GradientDescent
-from tacit.train.sgd.updates import TableUpdate
+from tacit.train.sgd.descent import GradientDescent, TableUpdate
 from tacit.train.steps import Mark
 
 VERSION = 2

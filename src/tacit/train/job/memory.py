@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tacit.train.plan import LabelPhase, Phase, Plan
 from tacit.train.settings import Speed
 from tacit.train.sgd.descent import most_at_once
 from tacit.train.sgd.draws import BLOCK
-from tacit.train.sgd.optimizers import Adam, Optimizer, RmsProp, Sgd, Yogi
+from tacit.train.sgd.optimizers import MOMENTS, Sgd
 from tacit.train.statistic.release import StatisticPlan
 
 WORD, FLOAT, ID = 8, 4, 4
@@ -80,15 +80,16 @@ def _phase(model: Model, examples: Examples, phase: Phase, speed: Speed) -> dict
     private = not isinstance(phase, LabelPhase)
     by_row = isinstance(learning.optimizer, Sgd) and not learning.penalty
     accumulators = bookkeeping = moments = 0
+    kept = len(MOMENTS[type(learning.optimizer)])
     for name in model.trained_rows(phase.part):
         table = model.tables[name]
         accumulators += table.size * FLOAT
         bookkeeping += 4 * len(table) * ID if by_row else 0  # when each row was last read, and which ones are
         bookkeeping += table.size * FLOAT if learning.held_out else 0  # the best weights so far, or fresh ones
-        moments += _moments(learning.optimizer) * table.size * FLOAT
+        moments += kept * table.size * FLOAT
     for name in model.trained_dense(phase.part):
         size = model.dense[name].size * FLOAT
-        accumulators, moments = accumulators + size, moments + _moments(learning.optimizer) * size
+        accumulators, moments = accumulators + size, moments + kept * size
     read, at_once = min(learning.batch, len(examples)), speed.microbatch
     each, together = _per_example(model, examples.sizes), 0
     if not isinstance(phase, LabelPhase) and phase.groups is not None:
@@ -105,17 +106,6 @@ def _phase(model: Model, examples: Examples, phase: Phase, speed: Speed) -> dict
         "batch": batch,
         "labels": _labels(phase, len(examples)),
     }
-
-
-def _moments(optimizer: Optimizer) -> int:
-    match optimizer:
-        case Sgd():
-            return 0
-        case RmsProp():
-            return 1
-        case Adam() | Yogi():
-            return 2
-    assert_never(optimizer)
 
 
 def _per_example(model: Model, sizes: Sizes) -> int:

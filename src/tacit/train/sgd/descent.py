@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.arrays import Floats32
+from tacit.arrays import Floats32, Ids
 from tacit.errors import BadInput, SelfCheckFailed
 from tacit.expect import Choice
 from tacit.privacy.randomness import Source
@@ -17,11 +18,10 @@ from tacit.privacy.releases import SubsampledGaussian
 from tacit.train.examples import Examples, Places
 from tacit.train.models.factorization_machine import FmModel
 from tacit.train.models.model import ForwardPass, GradientSums, Model, Part, TableIds
-from tacit.train.sgd.draws import TrainingNoise
+from tacit.train.sgd.draws import SparseTable, TrainingNoise
 from tacit.train.sgd.monitor import NoiseMonitor, ReleaseMonitor
-from tacit.train.sgd.optimizers import Optimizer, Sgd, optimizer_name
+from tacit.train.sgd.optimizers import DenseTable, Optimizer, Sgd, optimizer_name
 from tacit.train.sgd.self_checks import RowProbe, check_clipping
-from tacit.train.sgd.updates import DenseTable, SparseTable, TableUpdate
 from tacit.train.targets import Targets
 
 MICROBATCH = 16384
@@ -86,6 +86,35 @@ class DescentSettings:
         if self.noise_form is NoiseForm.LAZY and not linear:
             what = "a penalty" if self.penalty else optimizer_name(self.optimizer)
             raise BadInput(f"expected dense noise with {what}, got lazy: it is exact for SGD alone")
+
+
+class TableUpdate(Protocol):
+    """How a step changes one table (rows, width), or a dense parameter as a table of width 1.
+
+    It owns the accumulator that the model adds its (already clipped and averaged) gradients to, and everything
+    an optimizer remembers. A step is: `prepare` the rows that a microbatch reads, let the model accumulate,
+    `finish`.
+    """
+
+    accumulator: Floats32
+    pulls: Floats32 | None  # the second part of a gradient, where it may come in two (`model.GradientSums`)
+
+    def prepare(self, ids: Ids) -> None:
+        """Bring the rows that these ids read up to date, before the model looks at them."""
+        ...
+
+    def finish(self, rate: float) -> None:
+        """Take the step: what was accumulated, plus noise."""
+        ...
+
+    def settle(self) -> None:
+        """Pay all noise that rows are still owed. Nothing may look at the weights from outside before this."""
+        ...
+
+    @property
+    def memory(self) -> dict[str, Floats32]:
+        """What a checkpoint must keep besides the weights, once settled."""
+        ...
 
 
 class GradientDescent:

@@ -1,7 +1,7 @@
-"""What a step draws: the examples that it reads, and Gaussian noise.
+"""What a step draws: the examples that it reads, and Gaussian noise, which table rows may be owed.
 
 Examples are a Poisson sample where the accountant assumes one, shuffled epochs elsewhere. Noise is added block
-by block, or owed to table rows until they are next read.
+by block, or owed to table rows until they are next read (`SparseTable`).
 
 A row that no example reads in a step still gets that step's noise. Instead of drawing it then, it is drawn when
 the row is read: the sum of what it is owed is Gaussian, and one draw replaces all. With momentum the noise of a
@@ -25,11 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.arrays import Floats32
-from tacit.errors import SelfCheckFailed
+from tacit.arrays import Floats32, Ids
+from tacit.errors import BadInput, SelfCheckFailed
+from tacit.kernels import training as kernels
 from tacit.privacy.randomness import Source, UniformBelow, WordSource
 from tacit.train.examples import Places
-from tacit.train.sgd.monitor import BEGINNING, EVERY_STEP, is_looked_at
+from tacit.train.sgd.monitor import BEGINNING, EVERY_STEP, NoiseMonitor, is_looked_at
 
 
 def poisson_sample(records: int, sampling_probability: float, words: WordSource) -> Places:
@@ -193,3 +194,110 @@ class TrainingNoise:
     def add_to(self, array: Floats32, factor: float = 1.0) -> None:
         """array += factor * noise, for a flat array, in place."""
         self._source.add_normal(array, self.stddev * factor)
+
+
+def add_noise(
+    noise: TrainingNoise, monitor: NoiseMonitor, array: Floats32, factor: float = 1.0, *, look: bool
+) -> None:
+    """array += factor * noise, for a flat array, in place; with a look at how far some of it moved."""
+    before = monitor.before_adding(array) if look else None
+    noise.add_to(array, factor)
+    if before is not None:
+        monitor.check_added(array, before, factor)
+
+
+class SparseTable:
+    """SGD that touches only the rows that a step reads; noise waits until a row is read again (`lazy`), or is
+    added to the whole table (dense, without momentum), or there is none."""
+
+    def __init__(
+        self,
+        weights: Floats32,
+        rows: slice,
+        momentum: float,
+        noise: TrainingNoise | None,
+        monitor: NoiseMonitor | None = None,
+        *,
+        lazy: bool,
+    ) -> None:
+        if noise is not None and not lazy and momentum:
+            raise BadInput("expected lazy noise for row-wise SGD with momentum, got dense noise")
+        if (noise is None) != (monitor is None):
+            raise BadInput("expected noise and its monitor, got one without the other")
+        self.accumulator = np.zeros_like(weights)
+        self.pulls: Floats32 | None = np.zeros(len(weights), np.float32)
+        self._weights, self._rows, self._momentum = weights, rows, momentum
+        self._noise, self._monitor = noise, monitor
+        self._waits = momentum > 0 or (noise is not None and lazy)
+        stddev = noise.stddev if noise is not None and lazy else 0.0
+        self._pending = PendingNoise(stddev, momentum)
+        self._stamps = np.full(len(weights), -1, np.int32)
+        self._since = np.zeros(len(weights) if self._waits else 0, np.int32)
+        self._read = np.empty(2 * len(weights), np.int32)  # each microbatch is offered room for every row
+        self._reads, self._step = 0, 0
+
+    def prepare(self, ids: Ids) -> None:
+        first = self._reads
+        self._reads += kernels.touch(ids, self._stamps, self._step, self._read[first:])
+        if self._waits:
+            self._catch_up(self._read[first : self._reads])
+
+    def finish(self, rate: float) -> None:
+        read = self._read[: self._reads]
+        keep = 1.0 if self._momentum else 0.0  # a velocity slows down when its row is next brought up to date
+        kernels.apply_rows(self._weights, self.accumulator, read, rate, keep, self.pulls)
+        if self._waits:
+            self._pending.advance(rate)
+            if self._monitor is not None:
+                self._monitor.step(rate)
+            if self._pending.full:
+                self.settle()
+        elif self._noise is not None and self._monitor is not None:
+            weights = self._weights[self._rows].reshape(-1)
+            for block, look in noise_blocks(len(weights), 4 * BLOCK, self._step, self._monitor.below):
+                add_noise(self._noise, self._monitor, weights[block], rate, look=look)
+        self._reads, self._step = 0, self._step + 1
+
+    def settle(self) -> None:
+        if not self._waits or self._pending.steps == 0:
+            return
+        self._catch_up(range(self._rows.start, self._rows.stop), next_step=False)
+        self._pending.begin()
+        if self._monitor is not None:
+            self._monitor.clear_owed()
+        self._since[:] = 0
+
+    @property
+    def memory(self) -> dict[str, Floats32]:
+        return {"velocity": self.accumulator} if self._momentum else {}
+
+    def _catch_up(self, rows: Ids | range, *, next_step: bool = True) -> None:
+        """Pay what these rows are owed; before the next step also decay their velocity, which it will add
+        to."""
+        pending, width = self._pending, self._weights.shape[1]
+        keep = self._momentum if next_step else 1.0
+        velocity = self.accumulator if self._momentum else None
+        factors = pending.factors if self._momentum else pending.weight_factors
+        if self._momentum:
+            factors[:, 0] *= keep
+        decay, drift = (pending.decay * keep).astype(np.float32), pending.drift.astype(np.float32)
+        owed = kernels.never_closer_to_zero(factors)
+        monitor = self._monitor if self._monitor is not None and self._monitor.waits else None
+        if monitor is not None and next_step and not is_looked_at(self._step, monitor.below):
+            monitor = None
+        if monitor is not None:
+            monitor.check_factors(owed, keep)
+        now = pending.steps + 1  # the step to come, from which these rows will wait next
+        at_once = max(1, BLOCK // (width * (2 if self._momentum else 1)))
+        for first in range(0, len(rows), at_once):
+            some = rows[first : first + at_once]
+            normals = None
+            if self._noise is not None:
+                shape = (2, len(some), width) if self._momentum else (len(some), width)
+                normals = self._noise.draw_unit(math.prod(shape)).reshape(shape)
+            before = None
+            if monitor is not None:
+                before = monitor.before_paying(some, self._since, self._weights, velocity)
+            kernels.catch_up(self._weights, velocity, some, self._since, 0, now, decay, drift, owed, normals)
+            if monitor is not None and before is not None:
+                monitor.check_paid(before, self._weights, velocity, keep)
