@@ -13,8 +13,8 @@ from tacit_lab.studies.logs import KnownDomain
 from tacit_lab.studies.results import ResultFiles
 from tacit_lab.studies.runs import Runs
 from tacit_lab.studies.semi_sensitive import accounting, clipping, loss_over_epsilon, split, vocabulary
-from tacit_lab.studies.semi_sensitive.frontier import DP_SGD, FROZEN, HYBRID, NON_PRIVATE, RR, TRUNCATED
 from tacit_lab.studies.semi_sensitive.frontier_verdicts import S1, FrontierJudge
+from tacit_lab.studies.semi_sensitive.recipe import DP_SGD, FROZEN, HYBRID, NON_PRIVATE, RR, TRUNCATED
 from tacit_lab.studies.study import Finding
 
 BASE, APART = 0.2, (-0.001, 0.0, 0.001)  # a loss, and how seeds differ in it

@@ -21,6 +21,9 @@ from tacit_lab.studies.runs import LabelledTask, Runs, TrainingTask, mean, words
 from tacit_lab.studies.semi_sensitive.recipe import (
     DISPLAY,
     DISPLAY_LOG,
+    DP_SGD,
+    HYBRID,
+    NON_PRIVATE,
     PAPER,
     RELATION,
     SEEDS,
@@ -34,7 +37,7 @@ from tacit_lab.studies.study import Claim, Finding, Study, StudyOutcome, StudyRe
 from tacit_lab.studies.verdicts import below, every, signed_gap
 
 MEASURES = {"auc_loss": "AUC loss", "log_loss": "Log loss"}
-BASE = {"method": "non-private"}
+BASE = {"method": NON_PRIVATE}
 S12 = Claim("S12", "appendix A", "log loss wants a larger clip norm than AUC")
 SAME_NORM = "one norm of the grid is best for both"
 T28 = Claim(
@@ -129,8 +132,8 @@ NORMS = {
     StudyScale.FULL: (1.0, 2.0, 5.0, 10.0, 20.0, 40.0),
 }
 METHODS: dict[str, tuple[Mechanism, Callable[[Recipe], TrainingMethod]]] = {
-    "DP-SGD": (Mechanism.DP_SGD, lambda recipe: recipe.dp_sgd(EPSILON)),
-    "Hybrid": (Mechanism.HYBRID, lambda recipe: recipe.hybrid(EPSILON)),
+    DP_SGD: (Mechanism.DP_SGD, lambda recipe: recipe.dp_sgd(EPSILON)),
+    HYBRID: (Mechanism.HYBRID, lambda recipe: recipe.hybrid(EPSILON)),
 }
 
 

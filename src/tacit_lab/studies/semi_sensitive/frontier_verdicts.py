@@ -6,7 +6,7 @@ import numpy as np
 
 from tacit.arrays import Floats
 from tacit_lab.studies.runs import Runs, mean
-from tacit_lab.studies.semi_sensitive.frontier import DP_SGD, FROZEN, HYBRID, RR, TRUNCATED, increase
+from tacit_lab.studies.semi_sensitive.recipe import DP_SGD, FROZEN, HYBRID, NON_PRIVATE, RR, TRUNCATED
 from tacit_lab.studies.study import Claim, Finding
 from tacit_lab.studies.verdicts import ENOUGH_SEEDS, at_most, below, between, every, no_better, say, signed_gap
 
@@ -47,7 +47,8 @@ class FrontierJudge:
         self.epsilons: list[int] = sorted(found - {None})
 
     def percent(self, method: str, epsilon: int | None = None) -> Floats:
-        return increase(self._runs, "auc_loss", world=self._world, method=method, epsilon=epsilon)
+        base = {"world": self._world, "method": NON_PRIVATE}
+        return self._runs.percent_over("auc_loss", base, world=self._world, method=method, epsilon=epsilon)
 
     def finding(self, claim: Claim, rule: str, seen: str, holds: bool | None, why: str = "") -> Finding:
         return Finding(claim, rule, seen, holds, self._where, why)

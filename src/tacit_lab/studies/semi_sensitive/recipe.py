@@ -24,6 +24,9 @@ from tacit_lab.studies.study import StudyRequest, StudyScale
 PAPER = (
     "Chua et al., Training Differentially Private Ad Prediction Models With Semi-Sensitive Features, AdKDD 2024"
 )
+# As tables name the methods of a recipe.
+RR, DP_SGD, HYBRID, FROZEN = "RR", "DP-SGD", "Hybrid", "Hybrid, frozen"
+NON_PRIVATE, TRUNCATED = "non-private", "public features only"
 UNIT, RELATION = "impression", "replace one (sensitive features and label)"
 DELTA = "1e-6"
 EPSILONS = {StudyScale.TOY: (12,), StudyScale.SMALL: (1, 4, 8, 12), StudyScale.FULL: (1, 4, 8, 12)}
