@@ -16,9 +16,8 @@ from tacit.data.columns import Columns
 from tacit.errors import BadInput
 from tacit.store.ledger import LedgerStore
 from tacit.train.evaluation import measures
-from tacit.train.evaluation.measures import LEAST_STANDARD_ERRORS, Outcomes, auc
+from tacit.train.evaluation.measures import auc
 from tacit.train.examples import Examples
-from tacit.train.job.noisy_evaluation import even_classes_error
 from tacit.train.job.payment import Payment
 from tacit.train.models.model import Part
 from tacit.train.models.saving import load, save
@@ -374,27 +373,6 @@ def test_noisy_labels_are_refused_before_they_are_paid_for(
     assert "[run]" not in said, "which is for tacit train"
     assert state(place) == []
     assert not (place / "flips.secret").exists()
-
-
-@pytest.mark.parametrize("rows", [2, 6, 10, 12, 40, 124])
-def test_only_what_no_reports_could_tell_is_refused_for_its_flips(rows: int) -> None:
-    """By trying all reports that there are: how many of them are 1 is all that counts."""
-
-    def tells(positives: int, keep: float) -> bool:
-        reports = np.arange(rows) < positives
-        try:
-            Outcomes.of_flipped(reports.astype(float), keep)
-        except BadInput:
-            return False
-        return True
-
-    refusals = set()
-    for epsilon in np.geomspace(0.05, 9, 25):
-        keep = 1 / (1 + np.exp(-epsilon))
-        refused = LEAST_STANDARD_ERRORS * even_classes_error([(rows, keep)], rows) >= 1 / 2
-        assert refused != any(tells(positives, keep) for positives in range(rows + 1))
-        refusals.add(refused)
-    assert refusals == ({True} if rows <= 10 else {True, False})
 
 
 def test_two_rows_of_one_user_have_no_interval(place: Path, capsys: Told) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tacit.train.evaluation.report import Evaluation, evaluate
     from tacit.train.examples import Examples, Sizes
     from tacit.train.frame_model import RolesGuessed, TuningSpends
+    from tacit.train.job.model_evaluation import FlipSettings, ModelEvaluation, ModelsOnRows, evaluate_model
     from tacit.train.job.payment import TrainingLedger, release_payment
     from tacit.train.job.planned_training import plan_training
     from tacit.train.job.run import run_training
@@ -61,6 +62,7 @@ else:
             "evaluation.report": "Evaluation evaluate",
             "examples": "Examples Sizes",
             "frame_model": "RolesGuessed TuningSpends",
+            "job.model_evaluation": "FlipSettings ModelEvaluation ModelsOnRows evaluate_model",
             "job.payment": "TrainingLedger release_payment",
             "job.planned_training": "plan_training",
             "job.run": "run_training",
@@ -85,10 +87,11 @@ else:
 
 __all__ = [
     "Adam", "Bins", "Classifier", "Din", "DpSgd", "Estimator", "Evaluation", "Examples",
-    "FactorizationMachine", "FlipEnds", "FlipLabels", "FlipTowardsPrior", "Fnn", "Hybrid", "LabelDp",
-    "LaplaceWithPrior", "Learning", "LogisticRegression", "Mlp", "NoisyStatistic", "Outcomes", "Part",
-    "Plain", "Plan", "PrivateLearning", "Regressor", "ReportingWindows", "RmsProp", "RolesGuessed", "Run",
-    "SavedModel", "Sgd", "Sizes", "StatisticMethod", "TrainingLedger", "TrainingOutcome", "TuningSpends",
-    "Yogi", "auc", "auc_value", "best_bins", "calibration_ratio", "evaluate", "export_onnx",
-    "load_config", "log_loss", "plan_training", "release_payment", "run_training",
+    "FactorizationMachine", "FlipEnds", "FlipLabels", "FlipSettings", "FlipTowardsPrior", "Fnn", "Hybrid",
+    "LabelDp", "LaplaceWithPrior", "Learning", "LogisticRegression", "Mlp", "ModelEvaluation", "ModelsOnRows",
+    "NoisyStatistic", "Outcomes", "Part", "Plain", "Plan", "PrivateLearning", "Regressor", "ReportingWindows",
+    "RmsProp", "RolesGuessed", "Run", "SavedModel", "Sgd", "Sizes", "StatisticMethod", "TrainingLedger",
+    "TrainingOutcome", "TuningSpends", "Yogi", "auc", "auc_value", "best_bins", "calibration_ratio",
+    "evaluate", "evaluate_model", "export_onnx", "load_config", "log_loss", "plan_training",
+    "release_payment", "run_training",
 ]  # fmt: skip

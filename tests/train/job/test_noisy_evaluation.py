@@ -16,8 +16,9 @@ from tacit.privacy.ledger.rules import ReservationState
 from tacit.privacy.mechanisms.memoisation import FlipKey
 from tacit.privacy.units import Cap, Relation, Unit, UnitKind
 from tacit.train.config import PrivacySettings
+from tacit.train.evaluation.measures import LEAST_STANDARD_ERRORS, Outcomes
 from tacit.train.job.label_flips import LabelFlipRelease
-from tacit.train.job.noisy_evaluation import RESPONSE, plan_flips
+from tacit.train.job.noisy_evaluation import RESPONSE, even_classes_error, plan_flips
 from tests.support.training_examples import SECRET, learnable
 
 IMPRESSION = Unit(UnitKind.IMPRESSION)
@@ -69,3 +70,24 @@ def test_features_that_a_line_protects_are_not_measured_through(noisy: LabelFlip
     assert ledger.reservation(noisy.key) is None
     with pytest.raises(BadInput, match="protects the others, got one that reads age"):
         plan_flips(examples, noisy, SENSITIVE, now=0, relation=Relation.REPLACE_ONE)
+
+
+@pytest.mark.parametrize("rows", [2, 6, 10, 12, 40, 124])
+def test_only_what_no_reports_could_tell_is_refused_for_its_flips(rows: int) -> None:
+    """By trying all reports that there are: how many of them are 1 is all that counts."""
+
+    def tells(positives: int, keep: float) -> bool:
+        reports = np.arange(rows) < positives
+        try:
+            Outcomes.of_flipped(reports.astype(float), keep)
+        except BadInput:
+            return False
+        return True
+
+    refusals = set()
+    for epsilon in np.geomspace(0.05, 9, 25):
+        keep = 1 / (1 + np.exp(-epsilon))
+        refused = LEAST_STANDARD_ERRORS * even_classes_error([(rows, keep)], rows) >= 1 / 2
+        assert refused != any(tells(positives, keep) for positives in range(rows + 1))
+        refusals.add(refused)
+    assert refusals == ({True} if rows <= 10 else {True, False})

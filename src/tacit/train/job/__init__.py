@@ -1,4 +1,4 @@
-"""One training from a configuration to a saved model: plan, pay, run, place, commit.
+"""One training from a configuration to a saved model: plan, pay, run, place, commit; and how good it is.
 
 planned_training  data, method and plan of a configuration, from public quantities alone
 memory            how much memory it will take
@@ -9,5 +9,6 @@ run               `run_training`: reserve, train, say what was made, put it in i
 checkpoints       how a run that died continues, and why that is no second release
 progress          what is shown while it trains
 progress_line     the line that shows it, in a terminal or a notebook
+model_evaluation  `evaluate_model`: a saved model measured on a prepared log, as `tacit evaluate` does it
 noisy_evaluation  labels to measure models on, flipped once and paid for once
 """

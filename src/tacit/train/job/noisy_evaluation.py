@@ -80,7 +80,7 @@ class LabelFlips:
             raise BadInput(
                 f"expected flips that leave room for an interval, got {len(self.allocation):,} of them, whose "
                 f"standard error in the share of positives is about {error:.3g}: take more rows, or a larger "
-                "--epsilon; nothing was spent"
+                "epsilon; nothing was spent"
             )
 
     def refuse_sensitive(self, line: str) -> None:
@@ -90,7 +90,7 @@ class LabelFlips:
                 raise BadInput(
                     f"{place}: expected a model that reads public features alone, since line {line} protects "
                     f"the others, got one that reads {', '.join(columns)}: of these figures are exact, flips "
-                    "or not; --labels true measures it for those who may see them"
+                    "or not; measure it with the true labels, for those who may see them"
                 )
 
     @property
@@ -165,7 +165,7 @@ def plan_flips(
     noisy: LabelFlipRelease,
     reads: Mapping[str, tuple[str, ...]],
     *,
-    now: int,
+    now: int | None,
     relation: Relation | None = None,
 ) -> LabelFlips:
     """Which labels would be flipped, how and for whom. Whatever can be refused without a ledger is refused

@@ -27,7 +27,7 @@ from tacit.errors import BadInput
 from tacit.files import file_digest, place_folder, read_json, record_digest, refuse_bad_record
 from tacit.schema.columns import Role
 from tacit.train.examples import Examples, Sizes
-from tacit.train.models.architectures import architecture_settings, make_architecture
+from tacit.train.models.architectures import architecture_settings, make_architecture, sensitive_columns
 from tacit.train.models.model import Model, Part, named_weights, predict
 from tacit.train.targets import Head
 
@@ -65,6 +65,11 @@ class SavedModel:
     def simulated(self) -> bool:
         """Whether its noise came from a seed: then nothing is promised, whatever the method."""
         return self.settings.get("simulated") is not None
+
+    @property
+    def sensitive_columns(self) -> tuple[str, ...]:
+        """The sensitive columns that its predictions depend on."""
+        return sensitive_columns(self.model.architecture, self.part, self.encoder)
 
     def predict(self, examples: Examples) -> Floats32:
         """Predictions for examples that the same encoder made."""
