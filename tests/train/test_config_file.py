@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tacit.commands.train_examples import EXAMPLES
 from tacit.errors import BadInput
 from tacit.privacy.units import CapChoice, Split, UnitKind, Window
 from tacit.train.config import KEYS, METHODS
+from tacit.train.config_examples import EXAMPLES
 from tacit.train.config_file import load_config, parse_config, read_config
 from tacit.train.labels.mechanism import Bins, Correction
 from tacit.train.labels.randomizers import FlipLabels, LaplaceWithPrior

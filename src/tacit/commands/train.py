@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json
-from tacit.commands.train_examples import EXAMPLES
 from tacit.errors import BadInput
+from tacit.train.config_examples import EXAMPLES
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -76,9 +78,9 @@ def run(args: argparse.Namespace) -> int:
     if args.config is None:
         raise BadInput("expected a configuration file, got none; --example dp-sgd prints one")
     from tacit.commands.ledger import Asker, grant_command, open_paying_ledger, suggest_grant
-    from tacit.commands.train_output import plan_record, plan_with_spinner, print_plan, print_trained
     from tacit.train.config_file import load_config
     from tacit.train.job.payment import payment_for, training_cost
+    from tacit.train.job.plan_summary import plan_lines, plan_record
     from tacit.train.job.planned_training import NO_PAYMENT
     from tacit.train.job.run import TrainingInterrupted
 
@@ -93,8 +95,7 @@ def run(args: argparse.Namespace) -> int:
     payment = payment_for(planned, ledger)
     record = plan_record(planned, payment)
     if not args.json:
-        print_plan(planned, payment)
-        sys.stdout.flush()
+        print("\n".join(plan_lines(planned, payment)), flush=True)
     if args.dry_run:
         with suggest_grant(how_to_grant):
             room = None if payment is None else payment.check()
@@ -116,8 +117,20 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(record)
     else:
-        print_trained(record, done.paid)
+        _print_trained(record, done.paid)
     return 0
+
+
+def plan_with_spinner(config: TrainingConfig) -> PlannedTraining:
+    """Planned as of now, with calibrations that were computed before on this machine."""
+    from tacit.commands.output import spinner
+    from tacit.store.calibration_cache import CalibrationCache, default_cache_path
+    from tacit.train.job.planned_training import plan_training
+
+    what = "tables" if config.privacy.method == "statistic" else "allocation"
+    with spinner(f"planning: {what} and noise"):
+        memory = CalibrationCache(Path(default_cache_path()))
+        return plan_training(config, now=int(time.time()), memory=memory)
 
 
 def _check_places(config: TrainingConfig, *, resume: bool, overwrite: bool) -> None:
@@ -159,3 +172,13 @@ def _train(
             watch=watch,
             handle_signals=True,
         )
+
+
+def _print_trained(record: dict[str, Any], paid: str | None) -> None:
+    steps = f", {record['steps']:,} steps" if record["steps"] else ""
+    print(f"{record['out']}: trained in {record['seconds']:.1f} s{steps}")
+    if paid is not None:
+        print(f"  ledger    {paid}, and committed: {', '.join(record['ledger']['keys'][:3])}")
+    if record["onnx"]:
+        print(f"  onnx      {record['onnx']}")
+    print(f"  tacit explain {record['out']} says what is promised; tacit evaluate measures it")

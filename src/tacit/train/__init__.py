@@ -9,7 +9,10 @@ steps           trains as a plan says, step by step: `Run`
 recalibration   predictions corrected after DP-SGD, by one noisy statistic
 classifier      private models of frames, as estimators of scikit-learn: frame_model, frame_examples, row_scorer
 estimator       the same for encoded examples
-config          a training as frozen values; config_file: the same from one TOML file
+explanation     what a model, a training or a log promises, in plain words: the page of `tacit explain`
+promise_words   the words of a training that promises nothing
+config          a training as frozen values; config_file: the same from one TOML file;
+                config_examples: complete files, one per method
 models/         two towers each, with a truncated form; saving, ONNX
 labels/         how labels become noisy targets, once
 sgd/            sampling, clipping, noise, optimizers, and the checks of a private run
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from tacit.train.evaluation.measures import Outcomes, auc, auc_value, calibration_ratio, log_loss
     from tacit.train.evaluation.report import Evaluation, evaluate
     from tacit.train.examples import Examples, Sizes
+    from tacit.train.explanation import Explanation, explain_log, explain_model, explain_training
     from tacit.train.frame_model import RolesGuessed, TuningSpends
     from tacit.train.job.model_evaluation import FlipSettings, ModelEvaluation, ModelsOnRows, evaluate_model
     from tacit.train.job.payment import TrainingLedger, release_payment
@@ -61,6 +65,7 @@ else:
             "evaluation.measures": "Outcomes auc auc_value calibration_ratio log_loss",
             "evaluation.report": "Evaluation evaluate",
             "examples": "Examples Sizes",
+            "explanation": "Explanation explain_log explain_model explain_training",
             "frame_model": "RolesGuessed TuningSpends",
             "job.model_evaluation": "FlipSettings ModelEvaluation ModelsOnRows evaluate_model",
             "job.payment": "TrainingLedger release_payment",
@@ -86,12 +91,12 @@ else:
     )
 
 __all__ = [
-    "Adam", "Bins", "Classifier", "Din", "DpSgd", "Estimator", "Evaluation", "Examples",
+    "Adam", "Bins", "Classifier", "Din", "DpSgd", "Estimator", "Evaluation", "Examples", "Explanation",
     "FactorizationMachine", "FlipEnds", "FlipLabels", "FlipSettings", "FlipTowardsPrior", "Fnn", "Hybrid",
     "LabelDp", "LaplaceWithPrior", "Learning", "LogisticRegression", "Mlp", "ModelEvaluation", "ModelsOnRows",
     "NoisyStatistic", "Outcomes", "Part", "Plain", "Plan", "PrivateLearning", "Regressor", "ReportingWindows",
     "RmsProp", "RolesGuessed", "Run", "SavedModel", "Sgd", "Sizes", "StatisticMethod", "TrainingLedger",
     "TrainingOutcome", "TuningSpends", "Yogi", "auc", "auc_value", "best_bins", "calibration_ratio",
-    "evaluate", "evaluate_model", "export_onnx", "load_config", "log_loss", "plan_training",
-    "release_payment", "run_training",
+    "evaluate", "evaluate_model", "explain_log", "explain_model", "explain_training", "export_onnx",
+    "load_config", "log_loss", "plan_training", "release_payment", "run_training",
 ]  # fmt: skip

@@ -49,8 +49,9 @@ from tacit.train.job.training_job import TrainingJob
 from tacit.train.methods import IMPRESSION, TrainingMethod
 from tacit.train.models.architectures import Mlp, make_architecture
 from tacit.train.models.model import Architecture
-from tacit.train.models.saving import NO_PROMISE, SavedModel, save
+from tacit.train.models.saving import SavedModel, save
 from tacit.train.plan import Plan
+from tacit.train.promise_words import NO_PROMISE, SEEDED_NOISE
 from tacit.train.row_scorer import RowScorer
 from tacit.train.settings import Default, Speed
 from tacit.train.steps import DEFAULT_SPEED
@@ -59,7 +60,6 @@ SMALL_NETWORK = Mlp(dim=8, public_layers=(64,), common_layers=(64, 32))
 """What "mlp" means for a frame: the published widths of `Mlp()` are made for tables of a million rows."""
 ESTIMATOR = "estimator"  # the key of a saved model's settings under which what is asked of a frame stands
 SEARCHES = frozenset({"_fit_and_score", "_fit_and_predict"})  # of sklearn.model_selection
-SIMULATED = "No privacy promised: the noise came from a seed (random_state), which makes it a simulation."
 
 
 class RolesGuessed(UserWarning):
@@ -178,7 +178,7 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
     def explain(self) -> str:
         """What is promised, to whom, and what is not, as a page that people can read."""
         check_is_fitted(self, "fitted_")
-        words = SIMULATED if self.fitted_.saved.simulated else NO_PROMISE
+        words = SEEDED_NOISE if self.fitted_.saved.simulated else NO_PROMISE
         if self.statement_ is not None:
             words = self.statement_.as_text("This model")
         return f"{words}\n\nColumns of the {self.fitted_.schema}"

@@ -1,6 +1,7 @@
 """One training from a configuration to a saved model: plan, pay, run, place, commit; and how good it is.
 
 planned_training  data, method and plan of a configuration, from public quantities alone
+plan_summary      what it will do and promise, for machines and as `tacit train` prints it
 memory            how much memory it will take
 payment           who pays: what a training costs, asked of any ledger that keeps to `TrainingLedger`
 label_flips       the secret that keys flips of labels, what was flipped with it, and its name in the ledger

@@ -23,7 +23,8 @@ from tacit.files import place_file
 from tacit.train.models.architectures import Mlp
 from tacit.train.models.factorization_machine import BIAS, TABLE, FactorizationMachine, LogisticRegression
 from tacit.train.models.model import Architecture, Model, Part
-from tacit.train.models.saving import NO_PROMISE, SavedModel
+from tacit.train.models.saving import SavedModel
+from tacit.train.promise_words import NO_PROMISE
 from tacit.train.targets import MOST_SCORE, Head
 
 OPSET = 17

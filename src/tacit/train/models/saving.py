@@ -29,11 +29,11 @@ from tacit.schema.columns import Role
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.architectures import architecture_settings, make_architecture, sensitive_columns
 from tacit.train.models.model import Model, Part, named_weights, predict
+from tacit.train.promise_words import NO_PROMISE
 from tacit.train.targets import Head
 
 VERSION = 1
 MANIFEST, WEIGHTS, STATEMENT = "model.json", "weights.safetensors", "statement.json"
-NO_PROMISE = "no privacy promised: this model may tell what it learned about single people"
 
 
 @dataclass(frozen=True, eq=False)

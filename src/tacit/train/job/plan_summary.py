@@ -1,41 +1,27 @@
-"""What `tacit train` says: the plan before it begins, one line while it goes, and what came of it."""
+"""What a planned training will do and promise, before it begins: a record, and the lines of `tacit train`."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tacit.commands.output import spinner
 from tacit.privacy.budget import format_rounded_up
-
-if TYPE_CHECKING:
-    from tacit.train.config import TrainingConfig
-    from tacit.train.job.payment import Payment
-    from tacit.train.job.planned_training import PlannedTraining
-    from tacit.train.plan import Phase, Plan
-
-NOTHING = "nothing: the model may tell what it learned about single people"
-SIMULATED = "nothing: simulated, not private; the noise comes from a seed that is in the file"
-SIMULATED_PLAIN = "nothing: no noise, no privacy; what is drawn at random comes from a seed that is in the file"
-
-
-def plan_with_spinner(config: TrainingConfig) -> PlannedTraining:
-    """Planned as of now, with calibrations that were computed before on this machine."""
-    from tacit.store.calibration_cache import CalibrationCache, default_cache_path
-    from tacit.train.job.planned_training import plan_training
-
-    what = "tables" if config.privacy.method == "statistic" else "allocation"
-    with spinner(f"planning: {what} and noise"):
-        memory = CalibrationCache(Path(default_cache_path()))
-        return plan_training(config, now=int(time.time()), memory=memory)
+from tacit.train.job.payment import Payment
+from tacit.train.job.planned_training import (
+    PlannedTraining,
+    calibration_warning,
+    delta_warning,
+    few_warning,
+)
+from tacit.train.job.progress import phase_name
+from tacit.train.labels.windows import RepeatedFlips
+from tacit.train.plan import LabelPhase, Phase, Plan
+from tacit.train.promise_words import NO_PROMISE_LINE, SIMULATED_LINE, SIMULATED_PLAIN_LINE
+from tacit.train.sgd.optimizers import optimizer_name
 
 
 def plan_record(planned: PlannedTraining, payment: Payment | None) -> dict[str, Any]:
     """What is known before anything happens, for machines."""
-    from tacit.train.job.planned_training import calibration_warning, delta_warning, few_warning
-
     config, plan = planned.config, planned.plan
     statement = None if plan.statement is None or planned.simulated else plan.statement.as_json()
     return {
@@ -62,64 +48,47 @@ def plan_record(planned: PlannedTraining, payment: Payment | None) -> dict[str, 
     }
 
 
-def print_plan(planned: PlannedTraining, payment: Payment | None) -> None:
-    from tacit.train.job.progress import phase_name
-
+def plan_lines(planned: PlannedTraining, payment: Payment | None) -> list[str]:
+    """The same for people, as `tacit train` prints it: what it reads, each phase, the promise, who pays."""
     config, plan = planned.config, planned.plan
     kind = "synthetic examples" if planned.examples.synthetic else "examples"
     memory = planned.memory
     parts = ", ".join(
         f"{name} {_megabytes(size)}" for name, size in memory.as_json().items() if name != "total" and size
     )
-    print(
+    lines = [
         f"{config.model.name} by {config.privacy.method}: {len(planned.examples):,} {kind} of {config.data} "
-        f"({config.part})"
-    )
-    print(f"  memory    about {_megabytes(memory.total)} MB: {parts}")
+        f"({config.part})",
+        f"  memory    about {_megabytes(memory.total)} MB: {parts}",
+    ]
     if config.privacy.method == "hybrid" and len(plan.phases) == 1:
         left_out = "noisy labels" if phase_name(plan.phases[0]) == "dp-sgd" else "DP-SGD"
-        print(f"  note      k leaves nothing to {left_out}")
-    for phase in plan.phases:
-        print(f"  {phase_name(phase):<9} {phase_words(phase, len(planned.examples))}")
+        lines.append(f"  note      k leaves nothing to {left_out}")
+    lines += [f"  {phase_name(phase):<9} {phase_words(phase, len(planned.examples))}" for phase in plan.phases]
     if config.labels.words is not None:
-        print(f"  reports   {config.labels.words}")
+        lines.append(f"  reports   {config.labels.words}")
     if plan.statistic is not None:
-        print(f"  statistic {plan.statistic.plan.words}")
-    for default in plan.defaults:
-        print(f"  default   {default.words}")
-    print(f"  promise   {promise(plan, simulated=planned.simulated)}")
-    for warning in planned.warnings:
-        print(f"  warning   {warning}")
+        lines.append(f"  statistic {plan.statistic.plan.words}")
+    lines += [f"  default   {default.words}" for default in plan.defaults]
+    lines.append(f"  promise   {promise_line(plan, simulated=planned.simulated)}")
+    lines += [f"  warning   {warning}" for warning in planned.warnings]
     if payment is not None:
         request = payment.requests[0]
-        lines = "" if len(payment.requests) == 1 else f" and {len(payment.requests) - 1} more windows"
-        print(f"  ledger    {request.line}{lines}, as {request.key}")
+        more = "" if len(payment.requests) == 1 else f" and {len(payment.requests) - 1} more windows"
+        lines.append(f"  ledger    {request.line}{more}, as {request.key}")
+    return lines
 
 
-def promise(plan: Plan, *, simulated: bool) -> str:
+def promise_line(plan: Plan, *, simulated: bool) -> str:
     """The statement's headline; of a simulation, also what it would have been."""
     statement = plan.statement
     if simulated:
-        return SIMULATED_PLAIN if statement is None else f"{SIMULATED}. As if {statement.headline}"
-    return NOTHING if statement is None else statement.headline
-
-
-def print_trained(record: dict[str, Any], paid: str | None) -> None:
-    steps = f", {record['steps']:,} steps" if record["steps"] else ""
-    print(f"{record['out']}: trained in {record['seconds']:.1f} s{steps}")
-    if paid is not None:
-        print(f"  ledger    {paid}, and committed: {', '.join(record['ledger']['keys'][:3])}")
-    if record["onnx"]:
-        print(f"  onnx      {record['onnx']}")
-    print(f"  tacit explain {record['out']} says what is promised; tacit evaluate measures it")
+        return SIMULATED_PLAIN_LINE if statement is None else f"{SIMULATED_LINE}. As if {statement.headline}"
+    return NO_PROMISE_LINE if statement is None else statement.headline
 
 
 def phase_words(phase: Phase, examples: int) -> str:
     """What a phase does, in one line; `examples` is how many there are in all."""
-    from tacit.train.labels.windows import RepeatedFlips
-    from tacit.train.plan import LabelPhase
-    from tacit.train.sgd.optimizers import optimizer_name
-
     learning, schedule = phase.learning, phase.schedule
     how = f"{optimizer_name(learning.optimizer)}, rate {schedule.rate:.4g} {schedule.decay}"
     steps = f"{schedule.steps:,} step{'' if schedule.steps == 1 else 's'}"
@@ -148,9 +117,6 @@ def _batch_words(batch: int, count: int, what: str) -> str:
 
 
 def _phase_record(phase: Phase) -> dict[str, Any]:
-    from tacit.train.job.progress import phase_name
-    from tacit.train.plan import LabelPhase
-
     record: dict[str, Any] = {"name": phase_name(phase), "part": str(phase.part), "steps": phase.schedule.steps}
     if isinstance(phase, LabelPhase):
         noisy = phase.labelling

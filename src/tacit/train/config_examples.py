@@ -1,4 +1,4 @@
-"""Complete configurations for `tacit train --example`, one per method, with every key that it reads.
+"""Complete training configurations, one per method, with every key that it reads, for `tacit train --example`.
 
 Keys of `[model]` alone are not all here: they are the fields of the model that is named.
 """
