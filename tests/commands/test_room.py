@@ -29,10 +29,11 @@ from tacit.data.encoding.fingerprints import key_fingerprints
 from tacit.entropy import Entropy
 from tacit.errors import BadInput, RoomRefused
 from tacit.services.room import trial
-from tacit.services.room.operation import hand_back_run, inspect_room, lock_store, open_room
-from tacit.services.room.receipts import read_agreement
+from tacit.services.room.agreement_file import read_agreement
+from tacit.services.room.operation import hand_back_run, lock_store, open_room
 from tacit.services.room.remote_room import RemoteRoom
 from tacit.services.room.settings import load_room_settings
+from tacit.services.room.status import inspect_room
 from tacit.services.settings import read_secret_file
 from tacit.store.room import SqlRoomStore
 from tests.support.room_network import NOW, listening

@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tacit.commands import room_operation, room_setup
 from tacit.commands.output import Subparsers, add_action, add_json_flag, print_json, print_table, track_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tacit.cleanroom.attacks.defended_room import Protection
+    from tacit.cleanroom.attacks.report import AttackReport
     from tacit.cleanroom.attacks.suite import AttackResult
 
 ABOUT = """\
@@ -249,39 +248,23 @@ def run_attack(args: argparse.Namespace) -> int:
     import time
 
     from tacit import expect
-    from tacit.cleanroom.attacks.suite import attacks, run_attack
+    from tacit.cleanroom.attacks.report import attack_room
+    from tacit.cleanroom.attacks.suite import attacks
     from tacit.entropy import Entropy, Simulation
     from tacit.privacy.randomness import Source
 
     if args.seed is not None:
         expect.whole("--seed", args.seed, at_least=0)
-    protection = _protection(args)
-    terms = protection.example_terms()  # refused here, before anything is run
 
     def source(name: str) -> Source:
         return Entropy() if args.seed is None else Simulation(f"{args.seed} {name}")
 
-    found = [
-        run_attack(attack, protection, source)
-        for attack in track_progress(attacks(time.thread_time), "attacking")
-    ]
-    records = [record for each in found for record in _records(each)] + [_power(found, protection)]
-    failed = [record["name"] for record in records if not record["holds"]]
+    report = attack_room(track_progress(attacks(time.thread_time), "attacking"), _protection(args), source)
     if args.json:
-        print_json(records)
-        return 1 if failed else 0
-    _print_attacks(found, f"mode {terms.mode}, epsilon {args.epsilon}")
-    power = records[-1]
-    print(
-        f"these terms allow an advantage of at most {found[0].allowed:.3f}, and give {power['bar']:.3f} "
-        f"to whoever reads them best; the best attack ({power['attack']}) came to {power['advantage']:.3f}"
-    )
-    print("an advantage is a point estimate; its lower bound (at least) is what is held to what is allowed")
-    if failed:
-        print(f"{len(failed)} of {len(records)} do not hold: {', '.join(failed)}")
+        print_json(report.checks)
     else:
-        print(f"all {len(found)} attacks work where nothing protects; none gets more here than the terms allow")
-    return 1 if failed else 0
+        _print_attacks(report, args.epsilon)
+    return 1 if report.failed else 0
 
 
 def _protection(args: argparse.Namespace) -> Protection:
@@ -297,47 +280,8 @@ def _protection(args: argparse.Namespace) -> Protection:
     )
 
 
-def _records(each: AttackResult) -> list[dict[str, Any]]:
-    attack, outcome = each.attack, each.outcome
-    return [
-        {
-            "name": f"{attack.name}, against {attack.unsafe}",
-            "value": each.success,
-            "bar": attack.bar,
-            "holds": each.works,
-            "measured": attack.measured,
-        },
-        {
-            "name": f"{attack.name}, against our room",
-            "value": outcome.at_least(),
-            "bar": each.allowed,
-            "holds": each.withstood,
-            "measured": "advantage, at least",
-            "advantage": outcome.advantage,
-            "right": outcome.right,
-            "said": outcome.said,
-            "asked": outcome.asked,
-        },
-    ]
-
-
-def _power(found: Sequence[AttackResult], protection: Protection) -> dict[str, Any]:
-    """The attacks are as good as attacks can be, as far as can be told: else they would prove little."""
-    from tacit.cleanroom.attacks.suite import mechanism_advantage, strongest_attack
-
-    reached, given = strongest_attack(found), mechanism_advantage(protection.example_terms())
-    return {
-        "name": "the best attack may well get all that the terms give away",
-        "value": reached.outcome.at_most(),
-        "bar": given,
-        "holds": reached.outcome.at_most() >= given,
-        "measured": "advantage, at most",
-        "advantage": reached.outcome.advantage,
-        "attack": reached.attack.name,
-    }
-
-
-def _print_attacks(found: Sequence[AttackResult], title: str) -> None:
+def _print_attacks(report: AttackReport, epsilon: str) -> None:
+    found, failed, power = report.results, report.failed, report.checks[-1]
     rows = [
         (
             each.attack.name,
@@ -348,16 +292,26 @@ def _print_attacks(found: Sequence[AttackResult], title: str) -> None:
             f"{each.outcome.advantage:.3f}",
             f"{max(0.0, each.outcome.at_least()):.3f}",
             f"{each.allowed:.3f}",
-            _words(each),
+            _verdict(each),
         )
         for each in found
     ]
     numbers = ("reached", "right", "advantage", "at least", "allowed")
     columns = ("attack", "works against", "measured", *numbers, "our room")
-    print_table(f"attacks on labels; our room: {title}", columns, rows, numbers=numbers)
+    title = f"attacks on labels; our room: mode {report.terms.mode}, epsilon {epsilon}"
+    print_table(title, columns, rows, numbers=numbers)
+    print(
+        f"these terms allow an advantage of at most {found[0].allowed:.3f}, and give {power['bar']:.3f} "
+        f"to whoever reads them best; the best attack ({power['attack']}) came to {power['advantage']:.3f}"
+    )
+    print("an advantage is a point estimate; its lower bound (at least) is what is held to what is allowed")
+    if failed:
+        print(f"{len(failed)} of {len(report.checks)} do not hold: {', '.join(failed)}")
+    else:
+        print(f"all {len(found)} attacks work where nothing protects; none gets more here than the terms allow")
 
 
-def _words(each: AttackResult) -> str:
+def _verdict(each: AttackResult) -> str:
     if not each.works:
         return "the attack does not work"
     return "withstands" if each.withstood else "GIVES AWAY TOO MUCH"

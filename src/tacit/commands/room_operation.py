@@ -15,17 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import extra_installed, print_json, print_table
 from tacit.commands.room_setup import show_term
-from tacit.errors import AuditBroken
-from tacit.files import hold_lock
+from tacit.errors import BadInput
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tacit.cleanroom.platform.training import TrainingProgress, TrainingWatch
-    from tacit.cleanroom.protocol.answers import RemainingBudget
-    from tacit.cleanroom.protocol.terms import Terms
-    from tacit.services.room.platform_run import RunOutcome
-    from tacit.services.room.settings import PlatformSettings
+    from tacit.services.room.platform_run import CheckedRun
 
 
 def run_serve(args: argparse.Namespace) -> int:
@@ -45,38 +39,24 @@ def run_train(args: argparse.Namespace) -> int:
 
     found = settings.load_platform_settings(args.settings)
     with extra_installed():
-        from tacit.services.room import platform_run, remote_room
+        from tacit.services.room import platform_run
 
         ready = platform_run.prepare_run(found)
     if (why := ready.terms.why_closed(int(time.time()))) is not None:
         print(f"the agreement is not open: {why}; its room refuses to start", file=sys.stderr, flush=True)
     if args.dry_run:
         return _show_cost(platform_run.estimate_cost(ready, found).as_json(), args)
-    taken = f"expected a folder that no other run is using, got {found.folder}: wait for it, or name another"
-    lock = hold_lock(found.folder / ".running", "run.folder", taken, make_folder=True)
-    with lock, _watch_run() as (watch, waiting):
-        with remote_room.open_link(found, ready.terms, waiting, patience=found.patience.at_first) as link:
-            remote_room.check_description(link, ready.terms)
-        with remote_room.open_link(found, ready.terms, waiting) as link:
-            platform_run.exchange_points(link, found, ready.terms)
-            outcome = platform_run.train(ready, link, found, watch)
-            left = remote_room.check_description(link, ready.terms).remaining
-            audit = remote_room.check_audit_log(link, found)
-    record = {
-        "run": found.run,
-        "adapter": str(found.out),
-        **outcome.as_json(),
-        "epsilon_left": float(left.epsilon_left),
-        "audit": audit,
-    }
+    with _watch_run() as (watch, waiting):
+        done = platform_run.train_through_room(ready, found, watch, waiting)
     if args.json:
-        print_json(record)
+        print_json(done.as_json())
     else:
-        _show_outcome(record, outcome, found)
+        _show_outcome(done)
     return 0
 
 
-def _show_outcome(record: dict[str, Any], outcome: RunOutcome, settings: PlatformSettings) -> None:
+def _show_outcome(done: CheckedRun) -> None:
+    outcome, audit = done.outcome, done.audit
     rows = [
         ("mode", outcome.mode.words),
         ("steps", f"{outcome.steps:,}"),
@@ -94,14 +74,9 @@ def _show_outcome(record: dict[str, Any], outcome: RunOutcome, settings: Platfor
     rows.append(
         ("promise", f"epsilon {outcome.statement.epsilon:g}, delta {outcome.statement.delta:g} per record")
     )
-    rows.append(
-        (
-            "audit log",
-            f"{record['audit']['entries']} entries hold, {record['audit']['receipts']} receipts found",
-        )
-    )
-    print_table(f"Run {settings.run}", ("", "value"), rows)
-    print(f"saved {settings.out}")
+    rows.append(("audit log", f"{audit['entries']} entries hold, {audit['receipts']} receipts found"))
+    print_table(f"Run {done.run}", ("", "value"), rows)
+    print(f"saved {done.adapter}")
 
 
 def _interval(figure: dict[str, Any]) -> str:
@@ -178,8 +153,14 @@ def run_runs(args: argparse.Namespace) -> int:
     from tacit.services.room.operation import hand_back_run, held_runs
     from tacit.services.room.settings import load_room_settings
 
-    settings = load_room_settings(args.settings)
-    given = None if args.hand_back is None else hand_back_run(settings, args.hand_back, int(time.time()))
+    settings, given = load_room_settings(args.settings), None
+    if args.hand_back is not None:
+        if args.hand_back not in held_runs(settings):
+            raise BadInput(
+                f"--hand-back: expected a run that began here, got {args.hand_back!r}; without it, all are "
+                "listed"
+            )
+        given = hand_back_run(settings, args.hand_back, int(time.time()))
     found = held_runs(settings)
     if args.json:
         print_json({"runs": {name: vars(each) for name, each in found.items()}, "handed_back": given})
@@ -205,45 +186,16 @@ HOLDS, BROKEN = 0, 1
 
 
 def run_status(args: argparse.Namespace) -> int:
-    from tacit.cleanroom.protocol.modes import UNDER_THESE, Signer, budget_summary
-    from tacit.services.room import settings
+    with extra_installed():
+        from tacit.services.room.status import read_status
 
-    role = settings.settings_role(args.settings)
-    terms, remaining, audit = (_of_platform if role is Signer.PLATFORM else _of_room)(args.settings)
-    statement, now = terms.statement(), int(time.time())
-    record = {
-        "role": str(role),
-        "terms": terms.as_json(),
-        "digest": terms.digest,
-        "open": terms.is_open(now),
-        "closed": terms.why_closed(now),
-        "remaining": None if remaining is None else remaining.as_json(),
-        "audit": audit,
-        "statement": statement.as_json(),
-    }
+    status = read_status(args.settings, _say_once())
+    record = status.as_json(int(time.time()))
     if args.json:
         print_json(record)
     else:
-        so_far = "" if remaining is None else f"{budget_summary(terms, remaining)}\n\n"
-        _show_status(record, f"{so_far}{statement.as_text(UNDER_THESE)}")
-    return HOLDS if audit["holds"] else BROKEN
-
-
-def _of_platform(path: Path) -> tuple[Terms, RemainingBudget | None, dict[str, Any]]:
-    from tacit.services.room import settings
-
-    with extra_installed():
-        from tacit.services.room import remote_room
-
-    found = settings.load_platform_settings(path)
-    terms = remote_room.terms_in_force(found)
-    with remote_room.open_link(found, terms, _say_once(), patience=found.patience.at_first) as link:
-        remaining = remote_room.check_description(link, terms).remaining
-        try:
-            audit = remote_room.check_audit_log(link, found)
-        except AuditBroken as broken:
-            audit = {"holds": False, "broken": str(broken)}
-    return terms, remaining, audit
+        _show_status(record, status.as_text())
+    return HOLDS if status.holds else BROKEN
 
 
 def _say_once() -> Callable[[str], None]:
@@ -255,13 +207,6 @@ def _say_once() -> Callable[[str], None]:
             print(line, file=sys.stderr, flush=True)
 
     return say
-
-
-def _of_room(path: Path) -> tuple[Terms, RemainingBudget | None, dict[str, Any]]:
-    from tacit.services.room import settings
-    from tacit.services.room.operation import inspect_room
-
-    return inspect_room(settings.load_room_settings(path))
 
 
 def _show_status(record: dict[str, Any], page: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import extra_installed, print_json, print_table
@@ -16,11 +15,6 @@ from tacit.errors import BadInput
 
 if TYPE_CHECKING:
     from tacit.cleanroom.protocol.agreement import Agreement
-    from tacit.cleanroom.protocol.modes import Signer
-    from tacit.cleanroom.protocol.signatures import PrivateKey
-    from tacit.privacy.budget import Budget
-
-    Possible = tuple[Budget, Budget]
 
 
 def run_keys(args: argparse.Namespace) -> int:
@@ -57,144 +51,63 @@ def run_keys(args: argparse.Namespace) -> int:
 
 def run_agree(args: argparse.Namespace) -> int:
     from tacit.cleanroom.protocol.agreement import Agreement
-
-    before = Agreement.from_bytes(_read(args.file)) if args.file.exists() else None
-    if before is not None:
-        before.verify(proposal=True)
-    if args.key is None and args.terms is None:
-        if before is None:
-            raise BadInput(f"expected an agreement at {args.file}, or --terms to propose one, got neither")
-        return _show_agreement(before, before, args)
-    role, key = _signer(args)
-    after = _sign(before, args, role, key)
-    if not args.dry_run:
-        from tacit.files import write_atomically
-
-        write_atomically(args.file, after.to_bytes(), mode=0o644)
-    return _show_agreement(before, after, args)
-
-
-def _signer(args: argparse.Namespace) -> tuple[Signer, PrivateKey]:
-    from tacit.cleanroom.protocol import signatures
-    from tacit.cleanroom.protocol.modes import Signer
-    from tacit.services.settings import read_secret_file
-
-    if args.key is None or args.role is None:
-        raise BadInput("expected --role and --key to sign, got only one of them, or none")
-    return Signer(args.role), signatures.private_key(read_secret_file("--key", args.key))
-
-
-def _sign(before: Agreement | None, args: argparse.Namespace, role: Signer, key: PrivateKey) -> Agreement:
-    from tacit.cleanroom.protocol.agreement import Agreement
-
-    if args.terms is None:
-        if before is None:
-            raise BadInput(f"expected an agreement at {args.file}, or --terms to propose one, got neither")
-        if role not in before.waits_for:
-            raise BadInput(
-                f"expected an agreement that waits for the {role}'s signature, got one that does not"
-            )
-        return before.sign(role, key)
-    terms = _terms(args)
-    if before is None:
-        return Agreement.propose(terms).sign(role, key)
-    if len(before.steps) == 1 and before.waits_for:  # nothing is in force yet: another first proposal
-        return Agreement.propose(terms).sign(role, key)
-    return before.amend(terms, role, key)
-
-
-def _terms(args: argparse.Namespace) -> Any:
-    from tacit.cleanroom.protocol.terms import terms_from_toml
-    from tacit.config import error_prefix, parse_toml
-
-    text = _read(args.terms).decode(errors="replace")
-    parties = args.parties if args.parties is not None else args.key.parent / "parties.toml"
-    try:
-        given = parse_toml(text.encode())
-    except BadInput:
-        given = {}  # said properly below
-    if args.parties is not None or (parties.exists() and "platform_key" not in given):
-        text = _read(parties).decode(errors="replace") + text
-    with error_prefix(str(args.terms)):
-        return terms_from_toml(text)
-
-
-def _read(path: Path) -> bytes:
+    from tacit.files import write_atomically
     from tacit.services.settings import check_readable
 
-    check_readable("file", path)
-    return path.read_bytes()
-
-
-def _show_agreement(before: Agreement | None, after: Agreement, args: argparse.Namespace) -> int:
-    from tacit.cleanroom.protocol.agreement import loosened_fields
-    from tacit.cleanroom.protocol.modes import UNDER_THESE
-    from tacit.cleanroom.room.payment import possible_budgets
-
-    last, waits = after.steps[-1], after.waits_for
-    settled = after.steps[-2].terms if len(after.steps) > 1 else None
-    looser = () if settled is None else loosened_fields(settled, last.terms)
-    changed = [] if settled is None else [
-        key for key, value in last.terms.as_json().items() if settled.as_json()[key] != value
-    ]  # fmt: skip
-    statement = last.terms.statement()
-    total = possible_budgets(after.steps[:-1]), possible_budgets(after.steps)
-    record = {
-        "file": str(args.file),
-        "written": before is not after and not args.dry_run,
-        "step": last.serial,
-        "in_force": not waits,
-        "waits_for": [str(role) for role in waits],
-        "changed": changed,
-        "looser_in": list(looser),
-        "total_before": _amounts(total[0][1]),  # at most: what has left is in the room's ledger, not here
-        "total": _amounts(total[1][1]),
-        "total_if_nothing_left": _amounts(total[1][0]),
-        "terms": last.terms.as_json(),
-        "digest": last.terms.digest,
-        "statement": statement.as_json(),
-    }
-    if args.json:
-        print_json(record)
-        return 0
-    rows = [
-        (key, show_term(key, value), "allows more" if key in looser else "changed" if key in changed else "")
-        for key, value in last.terms.as_json().items()
-    ]
-    print_table(f"Agreement {last.terms.name}, step {last.serial}", ("term", "value", ""), rows)
-    print(f"What leaves the room: {last.terms.mode.words}.\n")
-    print(statement.as_text(UNDER_THESE))
-    print()
-    if looser:
-        print(f"Allows more than before in: {', '.join(looser)}. Only both together can do that.")
-    elif settled is not None:
-        print("Allows no more than before in any field: one signature is enough.")
-    print(_of_the_total(*total, is_first=settled is None, waits=bool(waits)))
-    state = "is in force" if not waits else f"waits for the signature of the {' and the '.join(waits)}"
-    print(f"{args.file}: step {last.serial} {state}" + ("; nothing was written" if args.dry_run else ""))
+    before = None
+    if args.file.exists():
+        check_readable("file", args.file)
+        before = Agreement.from_bytes(args.file.read_bytes())
+        before.verify(proposal=True)
+    if before is None and args.terms is None and (args.key is None or args.role is not None):
+        raise BadInput(f"expected an agreement at {args.file}, or --terms to propose one, got neither")
+    after = before
+    if args.key is not None or args.terms is not None:
+        after = _sign(before, args)
+        if not args.dry_run:
+            write_atomically(args.file, after.to_bytes(), mode=0o644)
+    assert after is not None, "one of both"
+    _show_agreement(after, args, written=before is not after and not args.dry_run)
     return 0
 
 
-def _of_the_total(before: Possible, after: Possible, *, is_first: bool, waits: bool) -> str:
-    """What may be released in all: fresh draws add to what has left, which only the room's ledger knows."""
-    what = "All that may ever be released about one record's labels"
-    when = "once it is signed" if waits else "with this step"
-    if is_first:
-        return f"{what}, {when}: {_shown_total(after)}."
-    if before == after:
-        return f"{what} stays {_shown_total(after)}."
-    return f"{what}: {_shown_total(before)} before; {when}, {_shown_total(after)}."
+def _sign(before: Agreement | None, args: argparse.Namespace) -> Agreement:
+    from tacit.cleanroom.protocol import signatures
+    from tacit.cleanroom.protocol.modes import Signer
+    from tacit.services.room.agreement_file import propose_terms, read_terms, sign_waiting
+    from tacit.services.settings import PARTIES_FILE, read_secret_file
+
+    if args.key is None or args.role is None:
+        raise BadInput("expected --role and --key to sign, got only one of them, or none")
+    role, key = Signer(args.role), signatures.private_key(read_secret_file("--key", args.key))
+    if args.terms is None:
+        assert before is not None, "checked before"
+        return sign_waiting(before, role, key)
+    parties = args.parties if args.parties is not None else args.key.parent / PARTIES_FILE
+    return propose_terms(
+        before, read_terms(args.terms, parties, parties_needed=args.parties is not None), role, key
+    )
 
 
-def _shown_total(total: Possible) -> str:
-    least, most = total
-    if least == most:
-        return str(most)
-    return f"{least} if nothing has left under earlier terms, else at most {most}"
+def _show_agreement(agreement: Agreement, args: argparse.Namespace, *, written: bool) -> None:
+    from tacit.cleanroom.protocol.modes import UNDER_THESE
+    from tacit.services.room.agreement_file import AgreementSummary
 
-
-def _amounts(budget: Budget) -> dict[str, str]:
-    return {"epsilon": str(budget.epsilon), "delta": str(budget.delta)}
+    told = AgreementSummary(agreement)
+    if args.json:
+        print_json({"file": str(args.file), "written": written, **told.as_json()})
+        return
+    terms, step = told.last.terms, told.last.serial
+    marks = {**dict.fromkeys(told.changed, "changed"), **dict.fromkeys(told.looser, "allows more")}
+    rows = [(key, show_term(key, value), marks.get(key, "")) for key, value in terms.as_json().items()]
+    print_table(f"Agreement {terms.name}, step {step}", ("term", "value", ""), rows)
+    print(f"What leaves the room: {terms.mode.words}.\n")
+    print(terms.statement().as_text(UNDER_THESE))
+    print()
+    if told.change_words is not None:
+        print(told.change_words)
+    print(told.total_words)
+    print(f"{args.file}: step {step} {told.state_words}" + ("; nothing was written" if args.dry_run else ""))
 
 
 def show_term(key: str, value: Any) -> str:

@@ -28,8 +28,8 @@ from tacit.cleanroom.protocol.signatures import private_key
 from tacit.cli import main
 from tacit.entropy import Entropy
 from tacit.services.room import platform_run, trial
+from tacit.services.room.agreement_file import read_agreement
 from tacit.services.room.operation import open_room
-from tacit.services.room.receipts import read_agreement
 from tacit.services.room.remote_room import terms_in_force
 from tacit.services.room.settings import load_platform_settings, load_room_settings
 from tacit.services.settings import read_secret_file

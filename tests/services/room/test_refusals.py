@@ -25,9 +25,9 @@ from tacit.cli import main
 from tacit.entropy import Entropy
 from tacit.errors import AuditBroken, BadInput, RoomError, RoomRefused
 from tacit.services.room import operation, trial
+from tacit.services.room.agreement_file import read_agreement
 from tacit.services.room.keys import CertificateAuthority, check_key_pair
 from tacit.services.room.operation import open_room
-from tacit.services.room.receipts import read_agreement
 from tacit.services.room.remote_room import RemoteRoom
 from tacit.services.room.service import error_from_status
 from tacit.services.room.settings import LinkPatience, load_platform_settings, load_room_settings

@@ -6,5 +6,6 @@
 `defended_room`      our own room, in process, through the slabs and codecs that really travel
 `published_attacks`  attacks on published protocols
 `careless_attacks`   attacks on careless rooms
-`suite`              every attack, what it must reach, and both columns for `tacit room attack`
+`suite`              every attack, what it must reach, and what is left of it in our room
+`report`             all of them on one room, and which checks do not hold, for `tacit room attack`
 """

@@ -5,7 +5,9 @@
     service        the room's methods as gRPC handlers: deadlines, limits, refusals as statuses
     operation      from room.toml to a room that listens until it is asked to end; its store, for its operator
     remote_room    RemoteRoom: the platform's link to a room, which counts bytes and tries again
-    receipts       the agreement's file, and the receipts that a platform keeps
+    status         how it stands: terms, what is left, whether the audit log holds; for either party
+    agreement_file the agreement as a file: read, proposed, signed, amended, and told in plain words
+    receipts       the receipts that a platform keeps
     platform_run   a platform's run through a room, by the agreement's mode
     trial          everything for a trial on one machine, made up data included
 

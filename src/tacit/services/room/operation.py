@@ -13,11 +13,9 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Any
 
 import grpc
 
-from tacit.cleanroom.protocol.answers import RemainingBudget
 from tacit.cleanroom.protocol.audit_log import verify_log
 from tacit.cleanroom.protocol.signatures import private_key
 from tacit.cleanroom.protocol.terms import Terms
@@ -25,16 +23,16 @@ from tacit.cleanroom.protocol.tokens import token_key
 from tacit.cleanroom.room import quotas
 from tacit.cleanroom.room.labels import LabelTable, read_labels
 from tacit.cleanroom.room.party import Room
-from tacit.cleanroom.room.payment import budget_line, release_name
+from tacit.cleanroom.room.payment import release_name
 from tacit.cleanroom.room.quotas import RunQuota
 from tacit.cleanroom.room.store import AuditLog
 from tacit.config import blame_key
 from tacit.entropy import Entropy
-from tacit.errors import AuditBroken, BadInput, TacitError
+from tacit.errors import BadInput, TacitError
 from tacit.files import hold_lock
 from tacit.privacy.ledger.chain import START, ChainHead
 from tacit.services.log import configure_logging
-from tacit.services.room.receipts import read_agreement
+from tacit.services.room.agreement_file import read_agreement
 from tacit.services.room.service import LOG, SERVER_OPTIONS, RoomParty, RoomService
 from tacit.services.room.settings import RoomPace, RoomSettings, TlsIdentity
 from tacit.store.ledger import LedgerStore
@@ -56,17 +54,17 @@ def held_runs(settings: RoomSettings) -> dict[str, RunQuota]:
     release = release_name(read_agreement("agreement.file", settings.agreement).in_force)
     if not settings.store.exists():
         return {}
-    with _open_store(settings) as store, store.reading() as view:
+    with open_store(settings) as store, store.reading() as view:
         return quotas.run_quotas(view, release)
 
 
 def hand_back_run(settings: RoomSettings, run: str, now: int) -> int:
     """Free what a run has set aside and not used, and write it to the audit log; the room may be running."""
     release = release_name(read_agreement("agreement.file", settings.agreement).in_force)
-    unknown = BadInput(f"--hand-back: expected a run that began here, got {run!r}; without it, all are listed")
+    unknown = BadInput(f"run: expected one that began here, got {run!r}")
     if not settings.store.exists():
         raise unknown
-    with _open_store(settings) as store, store.transaction() as transaction:
+    with open_store(settings) as store, store.transaction() as transaction:
         if run not in quotas.run_quotas(transaction, release):
             raise unknown
         given = quotas.return_quota(transaction, release, run)
@@ -75,30 +73,9 @@ def hand_back_run(settings: RoomSettings, run: str, now: int) -> int:
     return given
 
 
-def _open_store(settings: RoomSettings) -> AbstractContextManager[SqlRoomStore]:
+def open_store(settings: RoomSettings) -> AbstractContextManager[SqlRoomStore]:
+    """The room's store, closed at the end; the room may be running on it."""
     return closing(SqlRoomStore.open(settings.store, witness=settings.room_witness))
-
-
-def inspect_room(settings: RoomSettings) -> tuple[Terms, RemainingBudget | None, dict[str, Any]]:
-    """The terms in force, what is left (None: it never opened), and whether its audit log holds in itself."""
-    terms = read_agreement("agreement.file", settings.agreement).in_force
-    if not settings.store.exists():
-        return terms, None, {"entries": 0, "receipts": 0, "holds": True}
-    try:
-        with _open_store(settings) as store:
-            audit: dict[str, Any] = {"entries": verify_stored_log(store).sequence, "receipts": 0, "holds": True}
-    except AuditBroken as broken:
-        audit = {"holds": False, "broken": str(broken)}
-    ledger = LedgerStore.open(settings.ledger, witness=settings.ledger_witness)
-    account = ledger.account(budget_line(terms))
-    if account is None:
-        return terms, None, audit
-    left, used = account.remaining.budget, account.used.budget
-    return (
-        terms,
-        RemainingBudget(left.epsilon, left.delta, used.epsilon, used.delta, terms.releases_per_record),
-        audit,
-    )
 
 
 def clock() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from tacit.cleanroom.platform.released_labels import train_on_released
 from tacit.cleanroom.platform.statistic import DIRECTIONS, FieldCells, field_values, fit_statistic
 from tacit.cleanroom.platform.steps import AdapterPlan
 from tacit.cleanroom.platform.training import TrainingWatch, train_adapter
+from tacit.cleanroom.protocol.answers import RemainingBudget
 from tacit.cleanroom.protocol.modes import Join, Mode
 from tacit.cleanroom.protocol.requests import RoomLink
 from tacit.cleanroom.protocol.terms import Terms
@@ -37,8 +39,15 @@ from tacit.cleanroom.protocol.tokens import POINT_BYTES, PointMask, answer_point
 from tacit.config import error_prefix
 from tacit.data.columns import Columns
 from tacit.errors import BadInput, RoomError
+from tacit.files import hold_lock
 from tacit.privacy.statement import PrivacyStatement
-from tacit.services.room.remote_room import RemoteRoom, terms_in_force
+from tacit.services.room.remote_room import (
+    RemoteRoom,
+    check_audit_log,
+    check_description,
+    open_link,
+    terms_in_force,
+)
 from tacit.services.room.settings import PlatformSettings
 
 
@@ -158,6 +167,46 @@ class RunOutcome:
             "after": self.after and self.after.as_json(),
             "statement": self.statement.as_json(),
         }
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """A run that ended, what it left of the budget, and the room's audit log, checked against all receipts."""
+
+    run: str
+    adapter: Path
+    outcome: RunOutcome
+    remaining: RemainingBudget
+    audit: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "adapter": str(self.adapter),
+            **self.outcome.as_json(),
+            "epsilon_left": float(self.remaining.epsilon_left),
+            "audit": self.audit,
+        }
+
+
+def train_through_room(
+    ready: PreparedRun,
+    settings: PlatformSettings,
+    watch: TrainingWatch,
+    waiting: Callable[[str], None] = lambda _: None,
+) -> CheckedRun:
+    """The whole run: the room is asked for its terms, records are joined, the adapter trained and saved, and
+    the room's log read. One run at a time uses `run.folder`; `waiting` hears why a room is not reached yet."""
+    taken = f"expected a folder that no other run is using, got {settings.folder}: wait for it, or name another"
+    with hold_lock(settings.folder / ".running", "run.folder", taken, make_folder=True):
+        with open_link(settings, ready.terms, waiting, patience=settings.patience.at_first) as link:
+            check_description(link, ready.terms)
+        with open_link(settings, ready.terms, waiting) as link:
+            exchange_points(link, settings, ready.terms)
+            outcome = train(ready, link, settings, watch)
+            left = check_description(link, ready.terms).remaining
+            audit = check_audit_log(link, settings)
+    return CheckedRun(settings.run, settings.out, outcome, left, audit)
 
 
 def train(ready: PreparedRun, link: RemoteRoom, settings: PlatformSettings, watch: TrainingWatch) -> RunOutcome:

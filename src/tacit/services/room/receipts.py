@@ -1,4 +1,4 @@
-"""The agreement as a file, and the file of receipts that a platform keeps."""
+"""The file of receipts that a platform keeps of its room."""
 
 from __future__ import annotations
 
@@ -10,23 +10,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tacit import files
-from tacit.cleanroom.protocol.agreement import Agreement
 from tacit.cleanroom.protocol.answers import AuditReceipt
 from tacit.cleanroom.protocol.audit_log import AuditEntry, check_receipt
 from tacit.errors import AuditBroken, BadInput, TacitError
 from tacit.files import parse_json, refuse_bad_record
-from tacit.services.settings import check_readable
-
-
-def read_agreement(key: str, path: Path) -> Agreement:
-    """An agreement whose signatures hold; a proposal at its end may wait."""
-    check_readable(key, path)
-    try:
-        agreement = Agreement.from_bytes(path.read_bytes())
-        agreement.verify(proposal=True)
-    except TacitError as refusal:
-        raise BadInput(f"{key}: {path}: {refusal}") from None
-    return agreement
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ from tacit.display import brief
 from tacit.errors import AuditBroken, BadInput, RoomError
 from tacit.expect import RECORD_FAULTS
 from tacit.files import parse_json
-from tacit.services.room.receipts import KeptReceipt, ReceiptFile, read_agreement
+from tacit.services.room.agreement_file import read_agreement
+from tacit.services.room.receipts import KeptReceipt, ReceiptFile
 from tacit.services.room.service import END, SERVICE, TRY_AGAIN, error_from_status, split_chunks
 from tacit.services.room.settings import LinkPatience, PlatformSettings, TlsIdentity
 
