@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +11,8 @@ from tacit.commands.output import Subparsers, add_json_flag, print_json, print_t
 from tacit.errors import BadInput
 
 if TYPE_CHECKING:
-    from tacit.gather.estimate.plan import NoiseOption, RunPlan
     from tacit.gather.protocol.rounds import Round
-    from tacit.gather.simulate.rounds import PartyStores, RoundOutcome
+    from tacit.gather.simulate.rounds import RoundOutcome
 
 TOP = """\
 Statistics from people's devices: the proxy sees masked vectors, the server sees seeds of masks, and what they
@@ -135,15 +132,9 @@ def add_parser(commands: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tacit.entropy import Entropy
-    from tacit.gather.estimate.plan import CountNoiseLaw, NoiseBy, noise_options
-    from tacit.gather.simulate.population import (
-        Population,
-        SimulationKeys,
-        misbehaviour_shares,
-        plan_for_population,
-        round_for_population,
-    )
-    from tacit.gather.simulate.rounds import SimulatedRound
+    from tacit.gather.estimate.plan import CountNoiseLaw, NoiseBy, noise_lines, noise_record
+    from tacit.gather.simulate.population import Population, plan_simulation
+    from tacit.gather.simulate.rounds import PartyStores, SimulatedRound
 
     by = None if args.noise is None else NoiseBy(args.noise)
     if args.proof and by is NoiseBy.USERS:
@@ -156,79 +147,29 @@ def run(args: argparse.Namespace) -> int:
     if not 0 < args.epsilon <= LARGEST_EPSILON:
         raise BadInput(f"expected --epsilon above 0 and at most {LARGEST_EPSILON:g}, got {args.epsilon:g}")
     honest = Population(args.devices, args.counts, away=args.away, seed=args.seed, totals_only=args.totals_only)
-    silent = args.malicious if args.silent is None and by is NoiseBy.USERS else args.silent
-    law = None if args.law is None else CountNoiseLaw(args.law)
-    run = plan_for_population(honest, epsilon=args.epsilon, by=by, law=law, silent=silent, proof=args.proof)
-    population = replace(
-        honest, misbehaving=misbehaviour_shares(args.malicious, noise_by_users=run.by is NoiseBy.USERS)
-    )
-    others = noise_options(
-        contribution=run.contribution,
-        levels=1,
-        parties=args.devices,
-        epsilon=args.epsilon,
-        silent=silent,
-    )
-    keys = SimulationKeys.draw(Entropy())
-    round = round_for_population(population, keys, run, proof=args.proof, smallest_batch=args.smallest_batch)
+    planned = plan_simulation(
+        honest, Entropy(), epsilon=args.epsilon, malicious=args.malicious, by=by,
+        law=None if args.law is None else CountNoiseLaw(args.law), silent=args.silent, proof=args.proof,
+        smallest_batch=args.smallest_batch,
+    )  # fmt: skip
     began = time.perf_counter()
-    world = SimulatedRound(round, population, keys, _books(round, args.store), clock=time.process_time)
+    if args.store is None:
+        stores = PartyStores.in_memory(planned.round)
+    else:
+        from tacit.store.gather_simulation import stores_in_folder
+
+        stores = stores_in_folder(args.store, planned.round)
+    world = SimulatedRound(planned.round, planned.population, planned.keys, stores, clock=time.process_time)
     with progress_bar("counting", args.devices) as progress:
         found = world.run(processes=args.processes, progress=progress)
     wall = time.perf_counter() - began
-    fine = found.as_foreseen and found.released is not None
+    noise = planned.run, planned.options
     if args.json:
-        print_json({**found.as_json(), "seconds": wall, **_promise(round), **noise_record(run, others)})
+        print_json({**found.as_json(), "seconds": wall, **_promise(planned.round), **noise_record(*noise)})
     else:
-        _print(found, round, wall)
-        print("\n".join(noise_lines(run, others)))
-    return 0 if fine else 1
-
-
-def _books(round: Round, folder: Path | None) -> PartyStores:
-    from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
-    from tacit.gather.simulate.rounds import PartyStores
-    from tacit.memory_ledger import MemoryLedger
-
-    if folder is None:
-        ledgers = MemoryLedger(), MemoryLedger()
-        for ledger in ledgers:
-            ledger.grant(round.line, round.cost)
-        return PartyStores(MemoryProxyStore(), MemoryServerStore(), *ledgers)
-
-    from tacit.store.gather_proxy import SqlProxyStore
-    from tacit.store.gather_server import SqlServerStore
-    from tacit.store.ledger import LedgerStore
-
-    if folder.exists() and any(folder.iterdir()):
-        raise BadInput(f"expected an empty folder, got {folder}")
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = LedgerStore.open(folder / "proxy-ledger.sqlite"), LedgerStore.open(folder / "server-ledger.sqlite")
-    for each in kept:
-        each.grant(round.line, round.cost)
-    return PartyStores(
-        SqlProxyStore.open(folder / "proxy.sqlite"), SqlServerStore.open(folder / "server.sqlite"), *kept
-    )
-
-
-def noise_record(run: RunPlan, options: Iterable[NoiseOption]) -> dict[str, Any]:
-    """Which noise a run has, and what every law would have cost: all public, for a command's record."""
-    return {
-        "noise": {"by": str(run.by), "law": str(run.law)},
-        "noise_options": [each.as_json() for each in options],
-    }
-
-
-def noise_lines(run: RunPlan, options: Iterable[NoiseOption]) -> list[str]:
-    """The same in words, the run's own noise first."""
-    own = (run.by, run.law)
-    lines = [f"noise: {run.options[0]}, if every device answers"]
-    lines += [
-        f"  or: {each}" + (f"; it assumes {each.assumes}" if each.assumes else "")
-        for each in options
-        if (each.by, each.law) != own
-    ]
-    return lines
+        _print(found, planned.round, wall)
+        print("\n".join(noise_lines(*noise)))
+    return 0 if found.as_foreseen and found.released is not None else 1
 
 
 def _promise(round: Round) -> dict[str, Any]:

@@ -9,24 +9,18 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit import expect
-from tacit.commands.gather import noise_lines, noise_record
 from tacit.commands.output import extra_installed, print_json, print_table
 from tacit.errors import BadInput, GatherError, NotYet, TooFew
 
 if TYPE_CHECKING:
     from tacit.gather.protocol.messages import RoundResult
-    from tacit.gather.protocol.rounds import Round
     from tacit.services.http_clients import HttpOperator
     from tacit.services.round_file import PlannedRound
     from tacit.services.settings import Parties, PartySettings
-    from tacit.store.gather_proxy import SqlProxyStore
-    from tacit.store.gather_server import SqlServerStore
 
 COLUMNS = ("task", "level", "phase", "closes", "waiting", "accepted", "smallest_batch", "needs", "digest")
 NUMBERS = ("level", "waiting", "accepted", "smallest_batch")
@@ -35,11 +29,12 @@ NUMBERS = ("level", "waiting", "accepted", "smallest_batch")
 def run_status(args: argparse.Namespace) -> int:
     with extra_installed():
         from tacit.services import settings
+        from tacit.services.round_status import round_statuses
         from tacit.services.signatures import Party
 
     path: Path = args.settings if args.settings is not None else settings.settings_path(Party.PROXY, None)
     found = settings.load_either_settings(path)
-    rounds = _rounds(found)
+    rounds = [each.as_json() for each in round_statuses(found)]
     if args.json:
         print_json(rounds)
         return 0
@@ -58,60 +53,15 @@ def show_utc(seconds: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
-def _rounds(settings: PartySettings) -> list[dict[str, Any]]:
-    from tacit.gather.protocol.rounds import Round
-    from tacit.services.signatures import Party
-    from tacit.store.gather_proxy import SqlProxyStore
-    from tacit.store.gather_server import SqlServerStore
-
-    kind: type[SqlProxyStore | SqlServerStore] = (
-        SqlProxyStore if settings.party is Party.PROXY else SqlServerStore
-    )
-    store = kind.open(settings.gathered)
-    found = []
-    for stored in store.rounds():
-        round, phase = Round.from_bytes(stored.body), str(stored.phase)
-        is_open = phase in ("open", "closed", "agreed")
-        found.append(
-            {
-                "task": round.task,
-                "level": round.level,
-                "phase": phase,
-                "closes": round.closes,
-                "waiting": store.waiting_count(round.digest) if isinstance(store, SqlProxyStore) else None,
-                "accepted": store.accepted_count(round.digest),
-                "smallest_batch": round.smallest_batch,
-                "needs": _needs(settings, round) if is_open else None,
-                "digest": round.digest.hex(),
-            }
-        )
-    store.close()
-    return found
-
-
-def _needs(settings: PartySettings, round: Round) -> str | None:
-    """What keeps the round from its release, as far as this party's ledger can tell."""
-    from tacit.gather.protocol.credentials import PartyRole
-    from tacit.services.problems import NotGranted
-    from tacit.services.rounds import expect_granted
-    from tacit.store.ledger import LedgerStore
-
-    ledger = LedgerStore.open(settings.ledger, witness=settings.witness)
-    try:
-        expect_granted(ledger, round, PartyRole(str(settings.party)))
-    except NotGranted as missing:
-        return f"a grant of epsilon {missing.epsilon}, delta {missing.delta} on scope {missing.scope}"
-    return None
-
-
 SHOWN_AT_MOST = 1_000
 
 
 def run_open(args: argparse.Namespace) -> int:
     with extra_installed():
+        from tacit.gather.estimate.plan import noise_lines
         from tacit.gather.protocol.rounds import check_key_hash
         from tacit.services import round_file
-        from tacit.services.launch import clock, derive_check_key
+        from tacit.services.launch import clock, derive_check_key, open_operator
 
     settings, parties = _server(args)
     check = check_key_hash(derive_check_key(settings))
@@ -120,9 +70,9 @@ def run_open(args: argparse.Namespace) -> int:
         asked = round_file.keep_round(asked, args.round)
         if asked.round.closes <= clock():
             raise BadInput(f"{args.round}: expected a round that is still to close, got one that has closed")
-        with _operator(settings, parties) as operator:
+        with open_operator(settings, parties) as operator:
             _open(operator, asked, settings)
-    told = _round_record(asked)
+    told = asked.as_json()
     if args.json:
         print_json({**told, "opened": not args.dry_run})
         return 0
@@ -157,28 +107,12 @@ def _open(operator: HttpOperator, asked: PlannedRound, settings: PartySettings) 
         ) from None
 
 
-def _round_record(asked: PlannedRound) -> dict[str, Any]:
-    round = asked.round
-    return {
-        "task": round.task,
-        "level": round.level,
-        "digest": round.digest.hex(),
-        "opens": round.opens,
-        "closes": round.closes,
-        "cells": round.cells,
-        "epsilon": float(round.promise.epsilon),
-        "delta": float(round.promise.delta),
-        "levels": round.promise.levels,
-        "noise_sd": asked.plan.published_sd(round.parties),
-        **noise_record(asked.plan, asked.options),
-        "cost": {"epsilon": float(round.cost.epsilon), "delta": float(round.cost.delta)},
-        "scope": round.scope,
-    }
-
-
 def run_result(args: argparse.Namespace) -> int:
+    with extra_installed():
+        from tacit.services.launch import open_operator
+
     settings, parties = _server(args)
-    with _operator(settings, parties) as operator:
+    with open_operator(settings, parties) as operator:
         digest = _digest(operator, args.name, args.level)
         try:
             result = operator.result(digest)
@@ -253,19 +187,3 @@ def parties_beside(settings: Path, given: Path | None) -> Path:
     from tacit.services.settings import PARTIES_FILE
 
     return settings.parent / PARTIES_FILE if given is None else given
-
-
-@contextmanager
-def _operator(settings: PartySettings, parties: Parties) -> Iterator[HttpOperator]:
-    """Calls to the server as its operator; what fails on the way is said in one line."""
-    from tacit.services.http_clients import ClocksDiffer, LinkFailed, OtherPartyFailed, open_client
-    from tacit.services.launch import operator_client
-
-    try:
-        with open_client(parties.server.trust, settings.pace.timeout_seconds) as client:
-            yield operator_client(settings, client, parties.server.url)
-    except (ClocksDiffer, OtherPartyFailed) as problem:
-        raise GatherError(str(problem)) from None
-    except LinkFailed as problem:
-        where = parties.server.url
-        raise GatherError(f"expected an answer from the server at {where}, got none: {problem}") from None

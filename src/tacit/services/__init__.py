@@ -7,7 +7,8 @@ proxy                             the proxy's app; proxy_intake takes uploads, p
 server                            the server's app: the proxy's jobs in, results out
 http_clients                      a device uses `HttpUploads`, an operator `HttpOperator` (or `tacit serve
                                   open`), a proxy `HttpLink`
-rounds, round_file                rounds as the parties announce them, and as an operator writes one down
+rounds, round_file, round_status  rounds as the parties announce them, as an operator writes one down, and
+                                  how far each is at a party
 endpoints, signatures, problems   bounded and signed requests; errors as problem documents
 connections, connection_limits    a deadline per step, and who is closed when there are too many
 background, log                   health checks, retention; one line per error, without private values

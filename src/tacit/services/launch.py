@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 
 from tacit.config import blame_key
 from tacit.entropy import Entropy
-from tacit.errors import BadInput
+from tacit.errors import BadInput, GatherError
 from tacit.files import hold_lock
 from tacit.gather.protocol.credentials import SealingKey
 from tacit.gather.proxy.party import Proxy
@@ -30,11 +30,20 @@ from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
 from tacit.services.background import HealthCheck, has_free_disk
 from tacit.services.connections import http_protocol, parting_places, reserve_places
-from tacit.services.http_clients import HttpLink, HttpOperator, HttpRounds, SignedClient, open_client
+from tacit.services.http_clients import (
+    ClocksDiffer,
+    HttpLink,
+    HttpOperator,
+    HttpRounds,
+    LinkFailed,
+    OtherPartyFailed,
+    SignedClient,
+    open_client,
+)
 from tacit.services.log import configure_logging
 from tacit.services.problems import LOG
 from tacit.services.rounds import QuestionFiles
-from tacit.services.settings import ListenSettings, PartySettings, ServicePace
+from tacit.services.settings import ListenSettings, Parties, PartySettings, ServicePace
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate, derive_key
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore
@@ -140,6 +149,19 @@ def operator_client(settings: PartySettings, client: httpx.Client, url: str) -> 
     """Calls of the operator of the server with these settings, which is reached at `url`."""
     exchange = ExchangeKeys.between(settings.secrets["operator"], caller=Party.OPERATOR, called=Party.SERVER)
     return HttpOperator(SignedClient(client, url, exchange, entropy=Entropy(), clock=clock))
+
+
+@contextlib.contextmanager
+def open_operator(settings: PartySettings, parties: Parties) -> Iterator[HttpOperator]:
+    """Calls to the server as its operator; what fails on the way is a GatherError of one line."""
+    server = parties.server
+    try:
+        with open_client(server.trust, settings.pace.timeout_seconds) as client:
+            yield operator_client(settings, client, server.url)
+    except (ClocksDiffer, OtherPartyFailed) as problem:
+        raise GatherError(str(problem)) from None
+    except LinkFailed as problem:
+        raise GatherError(f"expected an answer from the server at {server.url}, got none: {problem}") from None
 
 
 def derive_check_key(settings: PartySettings) -> bytes:

@@ -34,7 +34,15 @@ from tacit import expect
 from tacit.config import ConfigTable, error_prefix, read_toml
 from tacit.errors import BadInput, Refused
 from tacit.files import write_once
-from tacit.gather.estimate.plan import CountNoiseLaw, NoiseBy, NoiseOption, RunPlan, noise_options, plan_run
+from tacit.gather.estimate.plan import (
+    CountNoiseLaw,
+    NoiseBy,
+    NoiseOption,
+    RunPlan,
+    noise_options,
+    noise_record,
+    plan_run,
+)
 from tacit.gather.estimate.top_down import GatherTask
 from tacit.gather.protocol.promises import Contribution
 from tacit.gather.protocol.rounds import MOST_CELLS, Question, Round
@@ -58,6 +66,25 @@ class PlannedRound:
     @property
     def round(self) -> Round:
         return self.announced.round
+
+    def as_json(self) -> dict[str, Any]:
+        """What is asked and promised, at what cost, and every law that its noise could have had."""
+        round = self.round
+        return {
+            "task": round.task,
+            "level": round.level,
+            "digest": round.digest.hex(),
+            "opens": round.opens,
+            "closes": round.closes,
+            "cells": round.cells,
+            "epsilon": float(round.promise.epsilon),
+            "delta": float(round.promise.delta),
+            "levels": round.promise.levels,
+            "noise_sd": self.plan.published_sd(round.parties),
+            **noise_record(self.plan, self.options),
+            "cost": {"epsilon": float(round.cost.epsilon), "delta": float(round.cost.delta)},
+            "scope": round.scope,
+        }
 
 
 def read_round_file(path: Path, parties: Parties, *, check: bytes, now: int) -> PlannedRound:

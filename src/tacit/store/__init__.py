@@ -7,6 +7,7 @@
 `gather_device`      what a device must not forget
 `gather_proxy`, `gather_server`, `room`   the state of each party, made to last
 `gather_tables`      what the stores of proxy and server have alike
+`gather_simulation`  both parties of a simulated round, in one folder
 `calibration_cache`  accounted numbers across runs; losing it costs seconds, nothing else
 """
 

@@ -31,7 +31,6 @@ from tacit.gather.protocol.sharing import sharing_scheme
 from tacit.gather.protocol.uploads import Upload, upload_size
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
-from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
 from tacit.gather.simulate.population import Population, SimulationKeys, round_for_population
 from tacit.gather.simulate.rounds import PartyStores, RoundOutcome, SimulatedRound
 from tacit.memory_ledger import MemoryLedger
@@ -308,17 +307,8 @@ def whole_round(scale: GatherScale, progress: SuiteProgress) -> list[Measurement
     """Devices by the thousand from the first upload to the release, in memory, none extrapolated."""
     keys, population = SimulationKeys.draw(Entropy()), Population(scale.round_devices, scale.cells)
     round = round_for_population(population, keys, epsilon=1.0)
-    ledgers = MemoryLedger(), MemoryLedger()
-    for ledger in ledgers:
-        ledger.grant(round.line, round.cost)
     began = time.perf_counter()
-    world = SimulatedRound(
-        round,
-        population,
-        keys,
-        PartyStores(MemoryProxyStore(), MemoryServerStore(), *ledgers),
-        clock=time.process_time,
-    )
+    world = SimulatedRound(round, population, keys, PartyStores.in_memory(round), clock=time.process_time)
     found = _finish_round(world, population, scale.processes, progress)
     seconds = time.perf_counter() - began
     assert found.accepted == scale.round_devices

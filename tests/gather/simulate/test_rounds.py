@@ -22,7 +22,6 @@ from tacit.gather.protocol.encoding import Refusal
 from tacit.gather.protocol.noise import ServerNoise
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.protocol.uploads import Upload, upload_size
-from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
 from tacit.gather.simulate.population import (
     MISBEHAVIOURS,
     SHIFT,
@@ -32,15 +31,13 @@ from tacit.gather.simulate.population import (
     expected_refusal,
     misbehaviour_shares,
     plan_for_population,
+    plan_simulation,
     round_for_population,
 )
 from tacit.gather.simulate.rounds import PartyStores, RoundOutcome, SimulatedRound
 from tacit.gather.simulate.uploads import UploadSettings, make_upload_blocks, make_uploads
-from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.noise.distributions import DiscreteLaplace
-from tacit.store.gather_proxy import SqlProxyStore
-from tacit.store.gather_server import SqlServerStore
-from tacit.store.ledger import LedgerStore
+from tacit.store.gather_simulation import stores_in_folder
 
 ALPHA = 1e-9
 SILENCE = ServerNoise(DiscreteLaplace(Fraction(1, 50)))  # not 0 with probability 4e-22 a draw: sums are exact
@@ -48,24 +45,9 @@ KEYS = SimulationKeys.draw(Simulation(7))
 PLANNED = [round_for_population(Population(10, 6), KEYS, epsilon=1.0, proof=proof) for proof in (False, True)]
 
 
-def in_memory(round: Round) -> PartyStores:
-    ledgers = MemoryLedger(), MemoryLedger()
-    for ledger in ledgers:
-        ledger.grant(round.line, round.cost)
-    return PartyStores(MemoryProxyStore(), MemoryServerStore(), *ledgers)
-
-
-def on_disk(round: Round, folder: Path) -> PartyStores:
-    ledgers = [LedgerStore.open(folder / f"{party}-ledger.sqlite") for party in ("proxy", "server")]
-    for ledger in ledgers:
-        ledger.grant(round.line, round.cost)
-    return PartyStores(
-        SqlProxyStore.open(folder / "proxy.sqlite"), SqlServerStore.open(folder / "server.sqlite"), *ledgers
-    )
-
-
 def world(population: Population, round: Round, books: PartyStores | None = None) -> SimulatedRound:
-    return SimulatedRound(round, population, KEYS, books or in_memory(round), clock=time.process_time)
+    stores = books or PartyStores.in_memory(round)
+    return SimulatedRound(round, population, KEYS, stores, clock=time.process_time)
 
 
 def silent_round(population: Population, *, proof: bool = False, smallest_batch: int = 1) -> Round:
@@ -93,7 +75,7 @@ MIXED = Population(200, 12, away=0.2, misbehaving=misbehaviour_shares(0.5, noise
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
 def test_a_round_with_cheats_of_every_kind_is_exact(proof: bool, durable: bool, tmp_path: Path) -> None:
     round = silent_round(MIXED, proof=proof)
-    found = world(MIXED, round, on_disk(round, tmp_path) if durable else None).run()
+    found = world(MIXED, round, stores_in_folder(tmp_path, round) if durable else None).run()
     assert found.as_foreseen
     assert len(found.refused) == 6 + proof
     assert_exact(found)
@@ -250,7 +232,9 @@ def test_who_was_there_and_what_was_sent_is_counted_as_it_is(monkeypatch: pytest
     population = Population(90, 6, away=0.3, at_a_time=20)
     round = silent_round(population)
     ticks = iter(range(10**9))
-    found_world = SimulatedRound(round, population, KEYS, in_memory(round), clock=lambda: float(next(ticks)))
+    found_world = SimulatedRound(
+        round, population, KEYS, PartyStores.in_memory(round), clock=lambda: float(next(ticks))
+    )
     to_server, from_server = [], []
     for name in ("job", "agree", "share"):
         real = getattr(found_world.server, name)
@@ -377,3 +361,16 @@ def _no_workers_are_left() -> Iterator[None]:
 
     yield
     assert not multiprocessing.active_children()
+
+
+def test_a_planned_simulation_says_nothing_of_silence_unless_devices_add_noise() -> None:
+    honest = Population(200, 6)
+    by_servers = plan_simulation(honest, Simulation("keys"), epsilon=1.0, malicious=0.1)
+    assert by_servers.run.by is NoiseBy.SERVERS
+    assert Behaviour.NO_NOISE not in by_servers.population.misbehaving
+    assert not any("as was stated" in each.assumes for each in by_servers.options)
+    by_users = plan_simulation(honest, Simulation("keys"), epsilon=1.0, malicious=0.1, by=NoiseBy.USERS)
+    assert Behaviour.NO_NOISE in by_users.population.misbehaving
+    assert any("at most 0.1 of the devices" in each.assumes for each in by_users.options)
+    with pytest.raises(BadInput, match="by: expected servers with proof, got users"):
+        plan_simulation(honest, Simulation("keys"), epsilon=1.0, by=NoiseBy.USERS, proof=True)

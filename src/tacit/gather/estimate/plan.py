@@ -220,6 +220,26 @@ def noise_options(
     return tuple(option for option, _ in asked.plans(_CHOICES, named=False))
 
 
+def noise_record(run: RunPlan, options: Iterable[NoiseOption]) -> dict[str, Any]:
+    """Which noise a run has, and what every law would have cost: all public, for machines."""
+    return {
+        "noise": {"by": str(run.by), "law": str(run.law)},
+        "noise_options": [each.as_json() for each in options],
+    }
+
+
+def noise_lines(run: RunPlan, options: Iterable[NoiseOption]) -> list[str]:
+    """The same in words, the run's own noise first."""
+    own = (run.by, run.law)
+    lines = [f"noise: {run.options[0]}, if every device answers"]
+    lines += [
+        f"  or: {each}" + (f"; it assumes {each.assumes}" if each.assumes else "")
+        for each in options
+        if (each.by, each.law) != own
+    ]
+    return lines
+
+
 @dataclass(frozen=True)
 class _RunRequest:
     """What a run is to keep, before its law is chosen."""

@@ -6,7 +6,7 @@ Devices come in blocks, each drawn from a seed of its own, so that any process c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from tacit import expect
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
-from tacit.gather.estimate.plan import CountNoiseLaw, NoiseBy, RunPlan, plan_run
+from tacit.gather.estimate.plan import (
+    CountNoiseLaw,
+    NoiseBy,
+    NoiseOption,
+    RunPlan,
+    noise_options,
+    plan_run,
+)
 from tacit.gather.estimate.top_down import GatherTask
 from tacit.gather.protocol.credentials import DEVICE_BYTES, KEY_BYTES, SealingKey
 from tacit.gather.protocol.encoding import Refusal
@@ -233,3 +240,43 @@ def round_for_population(
     )
     found = plan_for_population(population, epsilon=epsilon, proof=proof) if run is None else run
     return shared.round(found, population.cells, level=0, opens=OPENS, closes=CLOSES)
+
+
+@dataclass(frozen=True)
+class PlannedSimulation:
+    """One round over devices of which some cheat, with its noise, and the laws that it could have had."""
+
+    population: Population
+    keys: SimulationKeys
+    run: RunPlan
+    options: tuple[NoiseOption, ...]  # every law, the least noise first
+    round: Round
+
+
+def plan_simulation(
+    honest: Population,
+    entropy: Source,
+    *,
+    epsilon: float,
+    malicious: float = 0.0,
+    by: NoiseBy | None = None,
+    law: CountNoiseLaw | None = None,
+    silent: float | None = None,
+    proof: bool = False,
+    smallest_batch: int = 1,
+) -> PlannedSimulation:
+    """A share `malicious` of the devices cheats, as many in each way that is open to them.
+
+    Where devices add noise and nothing is said of how many may leave it out, those that cheat may.
+    """
+    if proof and by is NoiseBy.USERS:
+        raise BadInput("by: expected servers with proof, got users: a proof covers counts without noise")
+    stated = malicious if silent is None and by is NoiseBy.USERS else silent
+    run = plan_for_population(honest, epsilon=epsilon, by=by, law=law, silent=stated, proof=proof)
+    shares = misbehaviour_shares(malicious, noise_by_users=run.by is NoiseBy.USERS)
+    population, keys = replace(honest, misbehaving=shares), SimulationKeys.draw(entropy)
+    options = noise_options(
+        contribution=run.contribution, levels=1, parties=honest.devices, epsilon=epsilon, silent=stated
+    )
+    round = round_for_population(population, keys, run, proof=proof, smallest_batch=smallest_batch)
+    return PlannedSimulation(population, keys, run, options, round)

@@ -22,6 +22,7 @@ from tacit.gather.proxy.party import Proxy, drive
 from tacit.gather.proxy.store import ProxyStore
 from tacit.gather.server.party import Server
 from tacit.gather.server.store import ServerStore
+from tacit.gather.simulate.memory import MemoryProxyStore, MemoryServerStore
 from tacit.gather.simulate.population import (
     MISBEHAVIOURS,
     SHIFT,
@@ -31,6 +32,7 @@ from tacit.gather.simulate.population import (
     expected_refusal,
 )
 from tacit.gather.simulate.uploads import BlockUploads, Clock, UploadSettings, make_upload_blocks
+from tacit.memory_ledger import MemoryLedger
 from tacit.progress import Count, no_count
 
 
@@ -136,6 +138,14 @@ class PartyStores:
     server_store: ServerStore
     proxy_ledger: PartyLedger
     server_ledger: PartyLedger
+
+    @classmethod
+    def in_memory(cls, round: Round) -> PartyStores:
+        """Gone with the process; both ledgers have room for this round."""
+        ledgers = MemoryLedger(), MemoryLedger()
+        for ledger in ledgers:
+            ledger.grant(round.line, round.cost)
+        return cls(MemoryProxyStore(), MemoryServerStore(), *ledgers)
 
 
 @dataclass

@@ -37,8 +37,8 @@ def read_agreement(key: str, path: Path) -> Agreement:
 
 
 def read_terms(path: Path, parties: Path, *, parties_needed: bool = False) -> Terms:
-    """Terms as a TOML file says them; names and public keys that they lack come from the file `parties`, which
-    is read if it is there, or in any case if it is needed."""
+    """Terms as a TOML file says them (`terms_from_toml`); names and public keys that they lack come from the
+    file `parties`, which is read if it is there, or in any case if it is needed."""
     text = _read_text(path)
     try:
         given = parse_toml(text.encode())
