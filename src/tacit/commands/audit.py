@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, spinner, track_progress
 
 if TYPE_CHECKING:
-    from tacit.privacy.audit.case import AuditCase, AuditVerdict
+    from tacit.privacy.audit.case import AuditCase
 
 ABOUT = """\
 Check every mechanism against what it claims. Where the outputs can be enumerated the worst epsilon is computed
@@ -48,10 +47,10 @@ def run(args: argparse.Namespace) -> int:
 
     trials = TRIALS if args.trials is None else expect.whole("--trials", args.trials, at_least=1)
     source = Entropy() if args.seed is None else Simulation(args.seed)
-    verdicts = [case.verdict(source, trials) for case in track_progress(_all_cases_shown(), "auditing")]
+    verdicts = [case.verdict(source, trials) for case in track_progress(_load_cases(), "auditing")]
     failed = [verdict for verdict in verdicts if not verdict.holds]
     if args.json:
-        print_json([_record(verdict) for verdict in verdicts])
+        print_json([verdict.as_json() for verdict in verdicts])
         return 1 if failed else 0
     print_table(
         "claims against what the mechanisms do",
@@ -62,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
                 str(verdict.case.relation),
                 f"{verdict.case.claimed:.4f}",
                 f"{verdict.case.delta:g}",
-                f"{'=' if verdict.case.method == 'exact' else '≥'} {_shown(verdict.bound)}",
+                f"{'=' if verdict.case.method == 'exact' else '≥'} {_bound_words(verdict.bound)}",
                 "-" if verdict.caught_at is None else f"{float(verdict.caught_at):g}",
-                "-" if verdict.twin_bound is None else _shown(verdict.twin_bound),
-                _words(verdict),
+                "-" if verdict.twin_bound is None else _bound_words(verdict.twin_bound),
+                verdict.words,
             )
             for verdict in verdicts
         ],
@@ -85,44 +84,13 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _all_cases_shown() -> list[AuditCase]:
+def _load_cases() -> list[AuditCase]:
     from tacit.audit import all_cases
 
     with spinner("working out what each mechanism claims"):
         return all_cases()
 
 
-def _words(verdict: AuditVerdict) -> str:
-    if not verdict.is_kept:
-        return "VIOLATED"
-    if not verdict.twin_caught:
-        return "no power: twin missed"
-    return "holds" if verdict.sees else "no power: less noise missed"
-
-
-def _record(verdict: AuditVerdict) -> dict[str, Any]:
-    case = verdict.case
-    return {
-        "name": case.name,
-        "value": _finite(verdict.bound),
-        "bar": case.claimed,
-        "stated": _finite(case.stated),
-        "holds": verdict.holds,
-        "relation": case.relation,
-        "delta": case.delta,
-        "method": case.method,
-        "caught_at": None if verdict.caught_at is None else float(verdict.caught_at),
-        "caught_value": _finite(verdict.weak_bound),
-        "twin_value": None if verdict.twin_bound is None else _finite(verdict.twin_bound),
-        "twin_caught": None if verdict.twin_bound is None else verdict.twin_caught,
-    }
-
-
-def _shown(bound: float) -> str:
+def _bound_words(bound: float) -> str:
     """A bound on an epsilon; one below 0, of too few draws, says no more than 0 does."""
     return f"{max(0.0, bound):.4f}"
-
-
-def _finite(number: float) -> float | None:
-    """JSON has no infinity."""
-    return number if math.isfinite(number) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import math
-from typing import Any
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, track_progress
 from tacit_lab.bench.measurement import ON_REQUEST, SUITES, USUAL, Measurement
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         measurements += suite.run(track_progress, *samples)
     missed = [m for m in measurements if m.holds is False]
     if args.json:
-        print_json([_record(m) for m in measurements])
+        print_json([m.as_json() for m in measurements])
         return 1 if missed else 0
     notes = list(dict.fromkeys(m.settings for m in measurements if m.settings))
     print_table(
@@ -74,14 +73,3 @@ def run(args: argparse.Namespace) -> int:
     for number, note in enumerate(notes, start=1):
         print(f"{number:>3}  {note}")
     return 1 if missed else 0
-
-
-def _record(measurement: Measurement) -> dict[str, Any]:
-    return {
-        "name": measurement.name,
-        "value": None if math.isnan(measurement.value) else measurement.value,
-        "bar": measurement.bar,
-        "holds": measurement.holds,
-        "unit": measurement.unit,
-        "settings": measurement.settings,
-    }

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json
 from tacit.errors import BadInput
@@ -15,7 +15,7 @@ from tacit_lab.studies import registry
 from tacit_lab.studies.registry import OURS, PAPERS, paper_of_claim
 
 if TYPE_CHECKING:
-    from tacit_lab.studies.claims import ClaimVerdict, StudyResult
+    from tacit_lab.studies.claims import ClaimVerdict
 
 WIDTH = 100
 ABOUT = """\
@@ -71,54 +71,13 @@ def run(args: argparse.Namespace) -> int:
         )
     reads = [read_result(registry.load_study(name), folder) for name in registry.STUDIES]
     for stale in (each for each in reads if each.stale):
-        print(f"tacit claims: {_stale(stale)}", file=sys.stderr)
-    chosen = [each for each in judge_claims(reads) if args.paper in (None, _paper_name(each))]
+        print(f"tacit claims: {stale.stale_words}", file=sys.stderr)
+    chosen = [each for each in judge_claims(reads) if args.paper in (None, each.paper_name)]
     if args.json:
-        print_json([record for each in chosen for record in _records(each)])
+        print_json([record for each in chosen for record in each.as_json()])
     else:
         print("\n".join(_listing(chosen)))
     return 0
-
-
-def _stale(read: StudyResult) -> str:
-    return (
-        f"{read.study.name}: its table is not what this version reads ({read.stale}); "
-        f"run {read.command} --out DIR again"
-    )
-
-
-def _paper_name(judged: ClaimVerdict) -> str:
-    paper = paper_of_claim(judged.claim)
-    return paper.name if paper else OURS
-
-
-def _records(judged: ClaimVerdict) -> list[dict[str, Any]]:
-    """One for each finding; one that says how to make some where there is none."""
-    claim = judged.claim
-    about = {
-        "name": claim.id,
-        "finding": claim.words,
-        "paper": _paper_name(judged),
-        "place": claim.place,
-        "published": claim.published,
-        "claim_verdict": judged.verdict,
-    }
-    if not judged.heard:
-        could = judged.silent[0]
-        nothing = dict.fromkeys(("value", "bar", "holds", "data"))
-        told = {"verdict": judged.verdict, "where": "", "study": could.study.name, "command": could.command}
-        return [{**about, **nothing, **told}]
-    return [
-        {
-            **about,
-            **each.finding.as_json(),
-            "verdict": each.finding.verdict,
-            "data": each.data,
-            "study": each.read.study.name,
-            "command": each.read.command,
-        }
-        for each in judged.heard
-    ]
 
 
 def _listing(chosen: Sequence[ClaimVerdict]) -> Iterator[str]:
@@ -127,10 +86,10 @@ def _listing(chosen: Sequence[ClaimVerdict]) -> Iterator[str]:
     for paper in (*PAPERS, None):
         group = [each for each in chosen if paper_of_claim(each.claim) is paper]
         if group:
-            yield from _wrapped(paper.cited if paper else "Beyond the papers, and what each is held against")
+            yield from _wrap(paper.cited if paper else "Beyond the papers, and what each is held against")
             yield ""
             for each in group:
-                yield from _told(each)
+                yield from _claim_lines(each)
                 yield ""
     published = [each for each in chosen if not each.claim.ours]
     ours = [each for each in chosen if each.claim.ours]
@@ -140,23 +99,23 @@ def _listing(chosen: Sequence[ClaimVerdict]) -> Iterator[str]:
         yield f"{len(ours)} of ours: {tally(ours)}"
 
 
-def _told(judged: ClaimVerdict) -> Iterator[str]:
+def _claim_lines(judged: ClaimVerdict) -> Iterator[str]:
     """Id, verdict and words; then what was published; then each rule with its findings; then the data."""
     claim = judged.claim
-    yield from _wrapped(f"{claim.id:<4} {judged.verdict:<10}  {claim.words}", deeper=5)
+    yield from _wrap(f"{claim.id:<4} {judged.verdict:<10}  {claim.words}", deeper=5)
     where = f"against: {claim.place}" if claim.ours else f"published: {claim.published} ({claim.place})"
-    yield from _wrapped(where, indent=5)
+    yield from _wrap(where, indent=5)
     for rule, found in judged.by_rule:
-        yield from _wrapped(f"rule: {rule}", indent=5, deeper=2)
+        yield from _wrap(f"rule: {rule}", indent=5, deeper=2)
         for each in found:
-            yield from _wrapped(f"{judged.mark(each)}: {each.words}", indent=5, deeper=2)
+            yield from _wrap(f"{judged.mark(each)}: {each.words}", indent=5, deeper=2)
     for data in dict.fromkeys(f"data: {each.data} [{each.read.study.name}]" for each in judged.heard):
-        yield from _wrapped(data, indent=5, deeper=2)
+        yield from _wrap(data, indent=5, deeper=2)
     for read in judged.missing:
-        yield from _wrapped(f"{'more' if judged.heard else 'to test it'}: {read.command}", indent=5, deeper=2)
+        yield from _wrap(f"{'more' if judged.heard else 'to test it'}: {read.command}", indent=5, deeper=2)
 
 
-def _wrapped(text: str, *, indent: int = 0, deeper: int = 0) -> list[str]:
+def _wrap(text: str, *, indent: int = 0, deeper: int = 0) -> list[str]:
     return textwrap.wrap(
         text,
         WIDTH,

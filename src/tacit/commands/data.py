@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tacit.data.description import LogDescription
     from tacit.data.logs.definition import Log
     from tacit.data.preparation import PreparedLog
-    from tacit.schema.columns import Column
 
 ROWS_TO_DESCRIBE = 100_000
 PREPARE = """\
@@ -146,13 +145,13 @@ def run_list(args: argparse.Namespace) -> int:
     if args.name is None:
         logs = [find_log(name) for name in LOG_NAMES]
         if args.json:
-            print_json([log_summary(log) for log in logs])
+            print_json([log.as_json() for log in logs])
         else:
             print_table("Logs", ("name", "what it is"), [(log.name, log.title) for log in logs])
         return 0
     log = find_log(args.name)
     if args.json:
-        print_json({**log_summary(log), "columns": [column_record(column) for column in log.schema.columns]})
+        print_json({**log.as_json(), "columns": [column.as_json() for column in log.schema.columns]})
     else:
         print(f"{log.title}\n{log.about}\n\n{log.schema}\n\nsplit: {log.split}")
     return 0
@@ -161,11 +160,14 @@ def run_list(args: argparse.Namespace) -> int:
 def run_describe(args: argparse.Namespace) -> int:
     from tacit.data.description import describe, with_delay_columns
     from tacit.data.reading.reader import LogReader
+    from tacit.data.synthetic import write_made_up
 
     log, path = _log_and_path(args, path_needed=False)
     with tempfile.TemporaryDirectory() as folder:
         if path is None:
-            path = _made_up(args.name, args.rows, args.seed, Path(folder))
+            path = Path(folder) / "log"
+            with progress_bar("making up rows", args.rows) as progress:
+                write_made_up(args.name, args.rows, args.seed, path, progress)
         reader = LogReader(with_delay_columns(log), path, bad_rows_limit=args.max_bad_rows)
         with progress_bar("describing", reader.bytes) as progress:
             description = describe(reader, progress)
@@ -246,46 +248,20 @@ def _add_overwrite(parser: argparse.ArgumentParser) -> None:
 def _log_and_path(args: argparse.Namespace, *, path_needed: bool) -> tuple[Log, Any]:
     from tacit.data.logs import definition
     from tacit.data.logs.definition import find_log
+    from tacit.data.reading.layout import Encoding
     from tacit.errors import BadInput
 
     if args.schema is not None:
         if args.path is not None:
             raise BadInput(f"expected one path with --schema, got {args.name} and {args.path}")
-        return _encoded(definition.load_log(args.schema), args.encoding), args.name
-    log = find_log(args.name)
-    if args.path is None and path_needed:
-        raise BadInput(f"expected the path of the file after {args.name}, got none")
-    return _encoded(log, args.encoding), args.path
-
-
-def _encoded(log: Log, encoding: str | None) -> Log:
-    """The log, whose text files are in this encoding."""
-    from dataclasses import replace
-
-    from tacit.data.reading.layout import Encoding
-
-    if encoding is None:
-        return log
-    chosen = Encoding.named("--encoding", encoding)
-    return replace(log, layouts=tuple(replace(layout, encoding=chosen) for layout in log.layouts))
-
-
-def _made_up(name: str, rows: int, seed: int, folder: Path) -> Path:
-    from tacit.data.generators.worlds import world
-    from tacit.data.logs.definition import find_log
-    from tacit.data.synthetic import LogDestination, write_log
-
-    out = folder / "log"
-    with progress_bar("making up rows", rows) as progress:
-        write_log(
-            world(name, seed, rows=rows),
-            rows,
-            find_log(name).layouts[0],
-            LogDestination.at(out),
-            {"seed": seed},
-            progress,
-        )
-    return out
+        log, path = definition.load_log(args.schema), args.name
+    else:
+        log, path = find_log(args.name), args.path
+        if path is None and path_needed:
+            raise BadInput(f"expected the path of the file after {args.name}, got none")
+    if args.encoding is not None:
+        log = log.with_encoding(Encoding.named("--encoding", args.encoding))
+    return log, path
 
 
 def print_description(description: LogDescription) -> None:
@@ -344,20 +320,6 @@ def print_prepared(prepared: PreparedLog) -> None:
             print(f"    line {row['line']}{column}: {row['problem']}")
         if bad["count"] > len(bad["first"]):
             print(f"    and {bad['count'] - len(bad['first']):,} more")
-
-
-def log_summary(log: Log) -> dict[str, Any]:
-    return {"name": log.name, "title": log.title, "about": log.about}
-
-
-def column_record(column: Column) -> dict[str, Any]:
-    return {
-        "name": column.name,
-        "roles": sorted(column.roles),
-        "kind": str(column.kind),
-        "source": column.source,
-        "why": column.why,
-    }
 
 
 def _show_number(value: float | None) -> str:

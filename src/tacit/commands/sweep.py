@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, progress_bar
 from tacit.files import check_folder
 
 if TYPE_CHECKING:
-    from tacit.privacy.ledger.guarantee import Guarantee
     from tacit_lab.studies.sweep.frontier import BestPoint, TriedPoint
-    from tacit_lab.studies.sweep.grid import Sweep
+    from tacit_lab.studies.sweep.report import SweepReport
 
 NUMBERS = ("epsilon", "AUC loss", "log loss", "predicted / observed", "among")
 
@@ -77,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from tacit_lab.studies.sweep.frontier import composed_cost
     from tacit_lab.studies.sweep.grid import parse_sweep
     from tacit_lab.studies.sweep.outcome import run_sweep
+    from tacit_lab.studies.sweep.report import SweepReport
 
     place = Path(args.config)
     jobs, engine = expect.whole("--jobs", args.jobs, at_least=1), engines.Engine(args.engine)
@@ -98,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(told.as_json())
     else:
-        told.print()
+        _print(told)
     return 1 if done.refused else 0
 
 
@@ -119,72 +118,21 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         yield told
 
 
-@dataclass(frozen=True, eq=False)
-class SweepReport:
-    """The best for each epsilon, what was refused (setting and problem, in words), and what all of it costs."""
+def _print(report: SweepReport) -> None:
+    from tacit_lab.studies.sweep.frontier import FEWEST_SEEDS
 
-    sweep: Sweep
-    tried: Sequence[TriedPoint]
-    refused: Sequence[tuple[str, str]]
-    costs: Sequence[Guarantee]
-    synthetic: bool
-    files: Sequence[Path]
-
-    @property
-    def runs(self) -> int:
-        return len(self.sweep.points) * self.sweep.seeds
-
-    @property
-    def note(self) -> str:
-        """What choosing among runs costs, and how far the best may be trusted."""
-        chosen = "The best were chosen on the rows and seeds that are shown: expect a little worse elsewhere."
-        if not self.synthetic:
-            chosen += " Seeds are known and figures are exact: nothing is promised to the people in these data."
-        if not self.costs:
-            return chosen
-        total = "; ".join(str(cost) for cost in self.costs)
-        return (
-            f"{chosen} Tuning on people's data spends budget: these {self.runs} runs, made as releases, would "
-            f"cost {total} in all, whichever model is used in the end."
-        )
-
-    def print(self) -> None:
-        from tacit_lab.studies.sweep.frontier import FEWEST_SEEDS, best_points
-
-        seeds = f"{self.sweep.seeds} seed{'' if self.sweep.seeds == 1 else 's'}"
-        without = "" if self.tried[0].has_interval else f"; {seeds}: no interval (from {FEWEST_SEEDS} on)"
-        print_table(
-            f"the best of {len(self.tried)} settings, {seeds} each{without}",
-            ("unit", "epsilon", "method", "model", "settings", *NUMBERS[1:]),
-            [_row(each) for each in best_points(self.tried)],
-            numbers=NUMBERS,
-        )
-        for settings, problem in self.refused:
-            print(f"refused: {settings}: {problem}")
-        print(self.note)
-        print(f"Written: {', '.join(str(path) for path in self.files)}")
-
-    def as_json(self) -> dict[str, Any]:
-        from tacit_lab.studies.sweep.frontier import best_points
-
-        return {
-            "frontier": [each.as_json() for each in best_points(self.tried)],
-            "runs": self.runs,
-            "refused": [{"settings": settings, "problem": problem} for settings, problem in self.refused],
-            "composed": [
-                {
-                    "unit": str(cost.unit),
-                    "relation": str(cost.relation),
-                    "epsilon": float(cost.budget.epsilon),
-                    "delta": float(cost.budget.delta),
-                }
-                for cost in self.costs
-            ],
-            "simulated": True,
-            "synthetic": self.synthetic,
-            "note": self.note,
-            "files": [str(path) for path in self.files],
-        }
+    seeds = f"{report.sweep.seeds} seed{'' if report.sweep.seeds == 1 else 's'}"
+    without = "" if report.tried[0].has_interval else f"; {seeds}: no interval (from {FEWEST_SEEDS} on)"
+    print_table(
+        f"the best of {len(report.tried)} settings, {seeds} each{without}",
+        ("unit", "epsilon", "method", "model", "settings", *NUMBERS[1:]),
+        [_row(each) for each in report.best],
+        numbers=NUMBERS,
+    )
+    for settings, problem in report.refused:
+        print(f"refused: {settings}: {problem}")
+    print(report.note)
+    print(f"Written: {', '.join(str(path) for path in report.files)}")
 
 
 def _row(best: BestPoint) -> tuple[str, ...]:

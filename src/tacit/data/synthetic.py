@@ -24,6 +24,8 @@ from pyarrow import csv as arrow_csv
 
 from tacit import expect
 from tacit.data.generators.worlds import LogWorld
+from tacit.data.generators.worlds import world as make_world
+from tacit.data.logs.definition import find_log
 from tacit.data.reading.layout import FileLayout
 from tacit.data.reading.parquet import is_parquet
 from tacit.errors import BadInput
@@ -116,6 +118,12 @@ class LogDestination:
             raise BadInput(
                 f"expected a log to overwrite, got the folder {self.out}, which holds something else"
             )
+
+
+def write_made_up(name: str, rows: int, seed: int, out: Path, progress: Count = no_count) -> None:
+    """Write rows of the generator of a published log, in its layout."""
+    made, layout = make_world(name, seed, rows=rows), find_log(name).layouts[0]
+    write_log(made, rows, layout, LogDestination.at(out), {"seed": seed}, progress)
 
 
 def write_log(

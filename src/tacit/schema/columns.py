@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tacit import expect
 from tacit.errors import BadInput
@@ -176,6 +177,16 @@ class Column:
         if self.optional:
             words += ", optional"
         return words
+
+    def as_json(self) -> dict[str, Any]:
+        """What it is and why: all that anybody may know of a log's column."""
+        return {
+            "name": self.name,
+            "roles": sorted(self.roles),
+            "kind": str(self.kind),
+            "source": self.source,
+            "why": self.why,
+        }
 
     def _check(self) -> None:
         if self.buckets_per_doubling > MOST_BUCKETS_PER_DOUBLING:

@@ -147,7 +147,10 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
         read = {column.source for column in encoder.columns}
         sources = tuple(name for name in table.column_names if name in read)
         record: dict[str, Any] = {"kind": type(self).__name__, "sources": sources}
-        record |= {"columns": _column_records(schema), "parameters": _plain_only(self.get_params())}
+        record |= {
+            "columns": [each.as_json() for each in schema.columns],
+            "parameters": _plain_only(self.get_params()),
+        }
         saved = SavedModel(
             model=model,
             head=plan.head,
@@ -364,19 +367,6 @@ def _plain_only(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _MEMORY = ProcessMemory()  # a search asks for the same calibration again and again
-
-
-def _column_records(schema: LogSchema) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": each.name,
-            "roles": sorted(each.roles),
-            "kind": str(each.kind),
-            "source": each.source,
-            "why": each.why,
-        }
-        for each in schema.columns
-    ]
 
 
 def _warn_of_search() -> None:

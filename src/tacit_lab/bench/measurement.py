@@ -7,13 +7,14 @@ machine slows all of them alike; what counts is the processor's time. `take_turn
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 USUAL = ("noise", "accounting", "shuffling", "data", "training", "choice", "deliver", "gather", "cleanroom")
 ON_REQUEST = ("defaults",)
@@ -46,6 +47,17 @@ class Measurement:
         if self.bar is None:
             return None
         return self.value >= self.bar if self.at_least else self.value <= self.bar
+
+    def as_json(self) -> dict[str, Any]:
+        """With None for what could not be measured."""
+        return {
+            "name": self.name,
+            "value": None if math.isnan(self.value) else self.value,
+            "bar": self.bar,
+            "holds": self.holds,
+            "unit": self.unit,
+            "settings": self.settings,
+        }
 
 
 def process_kilobytes(field: str) -> int:

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tacit.errors import BadInput
+from tacit_lab.studies.registry import OURS, paper_of_claim
 from tacit_lab.studies.results import ResultFiles
 from tacit_lab.studies.study import Claim, Finding, Study
 
@@ -38,6 +40,14 @@ class StudyResult:
         """What makes it, or makes it again as it was."""
         plain = f"tacit reproduce {self.study.name}"
         return plain if self.kept is None else str(self.kept.settings.get("command", plain))
+
+    @property
+    def stale_words(self) -> str:
+        """Why it cannot be read, and what to do."""
+        return (
+            f"{self.study.name}: its table is not what this version reads ({self.stale}); "
+            f"run {self.command} --out DIR again"
+        )
 
 
 def read_result(study: Study, folder: Path) -> StudyResult:
@@ -85,6 +95,40 @@ class ClaimVerdict:
     claim: Claim
     heard: Sequence[Evidence]
     silent: Sequence[StudyResult]
+
+    @property
+    def paper_name(self) -> str:
+        """The paper's, or that of what is ours."""
+        paper = paper_of_claim(self.claim)
+        return paper.name if paper else OURS
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """One record for each finding; one that says how to make some where there is none."""
+        claim = self.claim
+        about = {
+            "name": claim.id,
+            "finding": claim.words,
+            "paper": self.paper_name,
+            "place": claim.place,
+            "published": claim.published,
+            "claim_verdict": self.verdict,
+        }
+        if not self.heard:
+            could = self.silent[0]
+            nothing = dict.fromkeys(("value", "bar", "holds", "data"))
+            how = {"verdict": self.verdict, "where": "", "study": could.study.name, "command": could.command}
+            return [{**about, **nothing, **how}]
+        return [
+            {
+                **about,
+                **each.finding.as_json(),
+                "verdict": each.finding.verdict,
+                "data": each.data,
+                "study": each.read.study.name,
+                "command": each.read.command,
+            }
+            for each in self.heard
+        ]
 
     @property
     def missing(self) -> list[StudyResult]:

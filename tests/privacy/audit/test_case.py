@@ -20,7 +20,7 @@ import tacit.entropy
 from tacit import audit
 from tacit.cleanroom import audit as rooms
 from tacit.cli import main
-from tacit.commands.audit import _shown
+from tacit.commands.audit import _bound_words
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, SelfCheckFailed
 from tacit.gather.protocol.noise import ServerNoise
@@ -389,4 +389,4 @@ def test_more_draws_come_closer() -> None:
 
 
 def test_a_bound_that_tells_nothing_is_shown_as_nothing() -> None:
-    assert [_shown(bound) for bound in (-math.inf, -4.3425, 1.0986)] == ["0.0000", "0.0000", "1.0986"]
+    assert [_bound_words(bound) for bound in (-math.inf, -4.3425, 1.0986)] == ["0.0000", "0.0000", "1.0986"]

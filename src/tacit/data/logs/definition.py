@@ -129,6 +129,14 @@ class Log:
             return CellType.ID
         return raw
 
+    def with_encoding(self, encoding: Encoding) -> Log:
+        """The same log, whose text files are in this encoding."""
+        return replace(self, layouts=tuple(replace(each, encoding=encoding) for each in self.layouts))
+
+    def as_json(self) -> dict[str, Any]:
+        """What it is, in a few words."""
+        return {"name": self.name, "title": self.title, "about": self.about}
+
     def published_figure(self, name: str) -> float | None:
         return next((figure.value for figure in self.published if figure.name == name), None)
 

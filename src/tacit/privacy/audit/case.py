@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -225,6 +226,36 @@ class AuditVerdict:
     @property
     def holds(self) -> bool:
         return self.is_kept and self.twin_caught and self.sees
+
+    @property
+    def words(self) -> str:
+        if not self.is_kept:
+            return "VIOLATED"
+        if not self.twin_caught:
+            return "no power: twin missed"
+        return "holds" if self.sees else "no power: less noise missed"
+
+    def as_json(self) -> dict[str, Any]:
+        """With None for what is infinite, which JSON has no word for."""
+        case, twin = self.case, self.twin_bound
+        return {
+            "name": case.name,
+            "value": _finite_only(self.bound),
+            "bar": case.claimed,
+            "stated": _finite_only(case.stated),
+            "holds": self.holds,
+            "relation": case.relation,
+            "delta": case.delta,
+            "method": case.method,
+            "caught_at": None if self.caught_at is None else float(self.caught_at),
+            "caught_value": _finite_only(self.weak_bound),
+            "twin_value": None if twin is None else _finite_only(twin),
+            "twin_caught": None if twin is None else self.twin_caught,
+        }
+
+
+def _finite_only(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def claimed_epsilon(release: Release, relation: Relation, delta: float) -> float:
