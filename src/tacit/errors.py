@@ -74,7 +74,7 @@ class GatherError(TacitError):
 class _WithReason(TacitError):
     """Carries a reason of a closed list, whose words begin the message."""
 
-    reason: Any  # a Refusal of the package that refuses, from where nothing may be imported here
+    reason: Any  # a MessageVerdict or a RoomRefusal, of packages from where nothing may be imported here
 
     def __init__(self, reason: Any, detail: str = "") -> None:
         self.reason, self.detail = reason, detail

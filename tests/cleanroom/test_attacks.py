@@ -30,7 +30,7 @@ from tacit.cleanroom.attacks.probes import StepQuestion, matrix_derivatives
 from tacit.cleanroom.attacks.suite import Attack
 from tacit.cleanroom.attacks.unsafe_targets import PublishedProtocol, fresh_flip_room
 from tacit.cleanroom.protocol.derivatives import Derivatives
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Mode, NoiseLaw
 from tacit.cleanroom.room import payment, sums
 from tacit.cleanroom.room.labels import has_repeats
@@ -170,7 +170,7 @@ class TestNoised:
             assert not np.isnan(probes.read_slopes(room, world.records, run=run)).any()
         with pytest.raises(RoomRefused) as refused:
             room.aggregate(probes.unit_vector_question(record_tokens(world.records), run="third"))
-        assert refused.value.reason is Refusal.RECORD_EXHAUSTED
+        assert refused.value.reason is RoomRefusal.RECORD_EXHAUSTED
 
     def test_one_step_asked_again_is_the_same_bytes(self) -> None:
         world = AttackWorld.coins(512, Simulation("same"))
@@ -201,7 +201,7 @@ class TestHostileNumbers:
         assert np.float32(value).tobytes() in b"".join(room._slabs(asked))
         with pytest.raises(RoomRefused) as refused:
             room.aggregate(asked)
-        assert refused.value.reason is Refusal.NOT_FINITE
+        assert refused.value.reason is RoomRefusal.NOT_FINITE
 
     def test_after_a_refusal_the_room_goes_on(self) -> None:
         world = AttackWorld.coins(256, Simulation("goes on"))
@@ -224,7 +224,7 @@ class TestTightening:
         assert room.terms.epsilon < 3
         with pytest.raises(RoomRefused) as refused:
             room.aggregate(asked)
-        assert refused.value.reason is Refusal.BUDGET
+        assert refused.value.reason is RoomRefusal.BUDGET
 
     def test_it_does_not_spend_what_the_room_gave_up(self) -> None:
         world = AttackWorld.coins(256, Simulation("given up"))
@@ -234,7 +234,7 @@ class TestTightening:
         room.tighten()
         with pytest.raises(RoomRefused) as refused:
             room.aggregate(probes.unit_vector_question(record_tokens(world.records)))
-        assert refused.value.reason is Refusal.BUDGET
+        assert refused.value.reason is RoomRefusal.BUDGET
 
     def test_before_the_first_release_it_is_free(self) -> None:
         world = AttackWorld.coins(256, Simulation("before"))

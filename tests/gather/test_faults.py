@@ -12,7 +12,7 @@ import pytest
 from tacit.entropy import Simulation
 from tacit.errors import GatherError, NotYet, TooFew
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.proxy.party import Proxy, drive
 from tacit.gather.proxy.store import ProxyPhase
 from tacit.gather.server.party import Server
@@ -170,7 +170,7 @@ class Troubled:
 
     # What happens.
 
-    def take(self, upload: bytes) -> Refusal | None:
+    def take(self, upload: bytes) -> MessageVerdict | None:
         try:
             return self.proxy.take([upload], self.now)[0]
         except Crash:
@@ -258,7 +258,7 @@ def short_run(deaths: dict[int, str]) -> tuple[Troubled, int]:
     acknowledged: set[int] = set()
     for device in range(4):
         for _ in range(4):
-            if world.take(UPLOADS[device]) is Refusal.ACCEPTED:
+            if world.take(UPLOADS[device]) is MessageVerdict.ACCEPTED:
                 acknowledged.add(device)
                 break
     world.now = AFTER
@@ -312,12 +312,12 @@ def troubled_run(seed: int) -> ProxyPhase:
             device = dice.uniform_below(1 + dice.uniform_below(len(UPLOADS)))
             answer = world.take(UPLOADS[device])
             tried.add(device)
-            assert answer in (None, Refusal.ACCEPTED, Refusal.TOO_LATE)
-            if answer is Refusal.ACCEPTED:
+            assert answer in (None, MessageVerdict.ACCEPTED, MessageVerdict.TOO_LATE)
+            if answer is MessageVerdict.ACCEPTED:
                 acknowledged.add(device)
         elif action == 4:
-            assert world.take(BAD_SEAL) in (None, Refusal.ACCEPTED, Refusal.TOO_LATE)
-            assert world.take(FORGED) in (Refusal.FORGED, Refusal.TOO_LATE)
+            assert world.take(BAD_SEAL) in (None, MessageVerdict.ACCEPTED, MessageVerdict.TOO_LATE)
+            assert world.take(FORGED) in (MessageVerdict.FORGED, MessageVerdict.TOO_LATE)
         elif action == 5:
             world.restart_proxy() if happens(2) else world.restart_server()
         else:

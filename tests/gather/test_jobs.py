@@ -10,7 +10,7 @@ import pytest
 from tacit.entropy import Simulation
 from tacit.errors import GatherError, NotYet
 from tacit.gather.protocol.credentials import SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.messages import MOST_ENTRIES, Job, JobReply
 from tacit.gather.protocol.sharing import open_parts
 from tacit.gather.proxy.party import drive
@@ -46,7 +46,7 @@ def test_a_job_again_has_the_same_answer_and_other_content_is_a_conflict(world: 
     reply = world.job(job.to_bytes())
     world.restart()
     assert world.job(job.to_bytes()) == reply
-    assert refusal(world.job, Job(world.digest, 0, entries(world, 2)).to_bytes()) is Refusal.CONFLICT
+    assert refusal(world.job, Job(world.digest, 0, entries(world, 2)).to_bytes()) is MessageVerdict.CONFLICT
     assert world.server_store.accepted_count(world.digest) == 2
 
 
@@ -74,20 +74,20 @@ def test_an_id_that_another_job_decided_meanwhile_is_not_counted_twice(world: Wo
 
     world = World(a_round(), server_store=Late())
     job = Job(world.digest, 1, entries(world, 0, 1))
-    assert refusal(world.job, job.to_bytes()) is Refusal.REPLAYED
-    assert verdicts(world, job) == [Refusal.REPLAYED] * 2  # the retry
+    assert refusal(world.job, job.to_bytes()) is MessageVerdict.REPLAYED
+    assert verdicts(world, job) == [MessageVerdict.REPLAYED] * 2  # the retry
     assert world.server_store.accepted_count(world.digest) == 2
 
 
 def test_jobs_too_early_and_jobs_of_the_wrong_sizes(world: World) -> None:
     job = Job(world.digest, 0, entries(world, 0))
-    assert refusal(world.server.job, job.to_bytes(), OPENS - SKEW - 1) is Refusal.TOO_EARLY
-    assert verdicts(world, job, OPENS - SKEW) == [Refusal.ACCEPTED]
+    assert refusal(world.server.job, job.to_bytes(), OPENS - SKEW - 1) is MessageVerdict.TOO_EARLY
+    assert verdicts(world, job, OPENS - SKEW) == [MessageVerdict.ACCEPTED]
     long = tuple(replace(each, sealed=each.sealed + b".") for each in entries(world, 1))
     told = tuple(replace(each, message=b"proof") for each in entries(world, 1))
     for bent in (long, told):
-        assert refusal(world.job, Job(world.digest, 1, bent).to_bytes()) is Refusal.MALFORMED
-    assert refusal(world.job, job.to_bytes()[:-1]) is Refusal.MALFORMED
+        assert refusal(world.job, Job(world.digest, 1, bent).to_bytes()) is MessageVerdict.MALFORMED
+    assert refusal(world.job, job.to_bytes()[:-1]) is MessageVerdict.MALFORMED
 
 
 def test_after_the_agreement_no_new_job_and_old_ones_as_before(world: World) -> None:
@@ -99,7 +99,7 @@ def test_after_the_agreement_no_new_job_and_old_ones_as_before(world: World) -> 
     world.now = AFTER
     world.agree(world.proxy.agreement(world.digest, AFTER).to_bytes())
     world.server._opening = None  # type: ignore[assignment]  # neither answer takes any opening
-    assert refusal(world.job, Job(world.digest, 1, entries(world, 8)).to_bytes()) is Refusal.CLOSED
+    assert refusal(world.job, Job(world.digest, 1, entries(world, 8)).to_bytes()) is MessageVerdict.CLOSED
     assert world.job(job.to_bytes()) == reply
 
 
@@ -114,7 +114,7 @@ def test_a_job_kept_while_the_parties_agree_stops_the_release() -> None:
 
     raced = World(a_round(), server_store=Late())
     raced.report(ROWS)
-    assert refusal(raced.drive) is Refusal.CONFLICT
+    assert refusal(raced.drive) is MessageVerdict.CONFLICT
     with pytest.raises(NotYet):
         raced.server.result(raced.digest, AFTER)
     assert states(raced)[1] is None
@@ -126,7 +126,7 @@ def test_answers_to_other_jobs(world: World) -> None:
     assert job is not None
     good = JobReply.from_bytes(world.job(job.to_bytes()))
     for bent in (replace(good, job_hash=bytes(32)), replace(good, verdicts=b"\0" * 3, messages=(b"",) * 3)):
-        assert refusal(world.proxy.take_reply, bent.to_bytes()) is Refusal.CONFLICT
+        assert refusal(world.proxy.take_reply, bent.to_bytes()) is MessageVerdict.CONFLICT
     world.proxy.take_reply(replace(good, number=5).to_bytes())  # of a job that is not waiting
     assert world.proxy.accepted_set(world.digest).count == 0
     world.proxy.take_reply(good.to_bytes())
@@ -162,7 +162,7 @@ def test_no_more_reports_than_parties() -> None:
     world.report([*ROWS, *ROWS])
     assert world.drive(DURING, most=3) is ProxyPhase.OPEN
     assert world.proxy.accepted_set(world.digest).count == 5
-    assert verdicts(world, Job(world.digest, 7, entries(world, 20, 21))) == [Refusal.CLOSED] * 2
+    assert verdicts(world, Job(world.digest, 7, entries(world, 20, 21))) == [MessageVerdict.CLOSED] * 2
     assert world.drive() is ProxyPhase.RELEASED
     expect_exact(world, [*ROWS, ROWS[0]])
 
@@ -177,10 +177,10 @@ def test_each_party_refuses_a_set_of_more_reports_than_parties() -> None:
     world.proxy_store._rounds[world.digest].accepted += extra
     crowded = world.proxy.accepted_set(world.digest)
     assert crowded.count == 7
-    assert refusal(world.server.agree, crowded.to_bytes(), AFTER) is Refusal.CONFLICT
+    assert refusal(world.server.agree, crowded.to_bytes(), AFTER) is MessageVerdict.CONFLICT
     assert world.server.phase(world.digest) is ServerPhase.OPEN
-    assert refusal(world.proxy.agreement, world.digest, AFTER) is Refusal.CONFLICT
-    assert refusal(world.proxy.noisy_share, world.digest, crowded) is Refusal.CONFLICT
+    assert refusal(world.proxy.agreement, world.digest, AFTER) is MessageVerdict.CONFLICT
+    assert refusal(world.proxy.noisy_share, world.digest, crowded) is MessageVerdict.CONFLICT
 
 
 def test_a_job_that_another_process_finished_is_not_sent_again(world: World) -> None:

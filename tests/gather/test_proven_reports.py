@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import Refused, Unproven
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import Group
 from tacit.gather.protocol.messages import JobReply
 from tacit.gather.protocol.promises import CountBounds
@@ -77,11 +77,15 @@ def test_proven_reports_are_summed_as_others(world: World) -> None:
 def test_what_is_not_proven_is_out_of_range_and_the_others_are_summed(world: World) -> None:
     world.report(ROWS)
     unopenable = world.upload(21, ROWS[0], server_key=PROXY_KEY.public)
-    assert world.proxy.take([unproven(world, 20), unopenable], DURING) == [Refusal.ACCEPTED] * 2
+    assert world.proxy.take([unproven(world, 20), unopenable], DURING) == [MessageVerdict.ACCEPTED] * 2
     job = world.proxy.next_job(world.digest)
     assert job is not None
     reply = JobReply.from_bytes(world.job(job.to_bytes()))
-    assert [Refusal(code).name for code in reply.verdicts] == [*["ACCEPTED"] * 4, "OUT_OF_RANGE", "UNOPENABLE"]
+    assert [MessageVerdict(code).name for code in reply.verdicts] == [
+        *["ACCEPTED"] * 4,
+        "OUT_OF_RANGE",
+        "UNOPENABLE",
+    ]
     assert world.drive() is ProxyPhase.RELEASED
     expect_exact(world, ROWS)
 
@@ -94,7 +98,7 @@ def test_a_server_that_accepts_what_is_not_proven_gets_nothing(world: World) -> 
     for _ in range(2):  # for good: a server that is honest from now on gets nothing either
         assert world.drive() is ProxyPhase.STOPPED
         assert world.proxy.next_job(world.digest) is None
-        assert world.proxy.take([world.upload(30, ROWS[0])], DURING) == [Refusal.TOO_LATE]
+        assert world.proxy.take([world.upload(30, ROWS[0])], DURING) == [MessageVerdict.TOO_LATE]
         with pytest.raises(Unproven, match="stopped"):
             world.proxy.agreement(world.digest, AFTER)
         with pytest.raises(Unproven, match="stopped"):
@@ -113,7 +117,7 @@ def test_a_proxy_cannot_vouch_for_a_report(world: World) -> None:
     honest, cheat = job.entries
     vouched = replace(job, entries=(honest, replace(cheat, message=honest.message)))
     reply = JobReply.from_bytes(world.job(vouched.to_bytes()))
-    assert [Refusal(code).name for code in reply.verdicts] == ["ACCEPTED", "OUT_OF_RANGE"]
+    assert [MessageVerdict(code).name for code in reply.verdicts] == ["ACCEPTED", "OUT_OF_RANGE"]
     assert world.server_store.accepted_count(world.digest) == 1
 
 
@@ -123,14 +127,14 @@ def test_messages_of_another_size_are_refused(world: World) -> None:
     assert job is not None
     reply = JobReply.from_bytes(world.job(job.to_bytes()))
     cut = replace(reply, messages=tuple(each[:-1] for each in reply.messages))
-    assert refusal(world.proxy.take_reply, cut.to_bytes()) is Refusal.MALFORMED
+    assert refusal(world.proxy.take_reply, cut.to_bytes()) is MessageVerdict.MALFORMED
     assert world.proxy.accepted_set(world.digest).count == 0
 
 
 def test_a_round_is_only_opened_with_its_check_key(world: World) -> None:
     other = replace(PROVEN, task="other", check=check_key_hash(bytes(32)))
     for party in (world.proxy, world.server):
-        assert refusal(party.open_round, other) is Refusal.CONFLICT
+        assert refusal(party.open_round, other) is MessageVerdict.CONFLICT
     assert world.proxy_store.round(other.digest) is world.server_store.round(other.digest) is None
 
 
@@ -143,8 +147,8 @@ def test_a_check_key_that_changed_while_a_job_was_on_its_way_gives_no_second_mes
     world.restart()
     with pytest.raises(Refused, match="finish or abandon open rounds") as refused:
         world.proxy.next_job(world.digest)
-    assert refused.value.reason is Refusal.CONFLICT
-    assert refusal(world.job, first.to_bytes()) is Refusal.CONFLICT  # nor does the server judge
+    assert refused.value.reason is MessageVerdict.CONFLICT
+    assert refusal(world.job, first.to_bytes()) is MessageVerdict.CONFLICT  # nor does the server judge
     assert world.server_store.job(world.digest, 0) is None
     world.check_key = CHECK
     world.restart()

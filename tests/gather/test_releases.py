@@ -15,7 +15,7 @@ import pytest
 from tacit.entropy import Simulation
 from tacit.errors import BudgetExceeded, NotYet, SelfCheckFailed, TooFew
 from tacit.gather.protocol.credentials import PartyRole
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import Group
 from tacit.gather.protocol.messages import Job, NoisyShare, ReportSet, ShareReceipt
 from tacit.gather.protocol.noise import UserNoise
@@ -82,9 +82,9 @@ def test_a_round_that_a_wrong_clock_closed_is_opened_again_by_a_right_one(world:
     world.drive(DURING)
     world.server_now = DURING
     assert world.drive(AFTER) is ProxyPhase.CLOSED  # by the proxy's clock, which is ahead
-    assert world.proxy.take([world.upload(8, ROWS[0])], DURING) == [Refusal.TOO_LATE]
+    assert world.proxy.take([world.upload(8, ROWS[0])], DURING) == [MessageVerdict.TOO_LATE]
     assert world.drive(DURING) is ProxyPhase.OPEN
-    assert world.proxy.take([world.upload(8, ROWS[0])], DURING) == [Refusal.ACCEPTED]
+    assert world.proxy.take([world.upload(8, ROWS[0])], DURING) == [MessageVerdict.ACCEPTED]
     world.server_now = None
     assert world.drive(AFTER) is ProxyPhase.RELEASED
     assert world.server.result(world.digest, AFTER).count == 4
@@ -99,7 +99,7 @@ def test_what_the_server_agreed_to_is_not_opened_again(world: World) -> None:
     world.server.agree(world.proxy.agreement(world.digest, AFTER).to_bytes(), AFTER)
     assert world.proxy.phase(world.digest) is ProxyPhase.CLOSED
     assert world.drive(DURING) is ProxyPhase.RELEASED
-    assert world.proxy.take([world.upload(9, ROWS[0])], DURING) == [Refusal.TOO_LATE]
+    assert world.proxy.take([world.upload(9, ROWS[0])], DURING) == [MessageVerdict.TOO_LATE]
 
 
 def test_a_share_is_not_given_for_a_round_that_is_still_open(world: World) -> None:
@@ -122,8 +122,8 @@ def test_too_few_is_final_and_not_the_same_as_not_yet(world: World) -> None:
         with pytest.raises(TooFew):
             world.proxy.noisy_share(world.digest, world.proxy.agreement(world.digest, AFTER))
         world.restart()
-    assert world.proxy.take([world.upload(8, ROWS[0])], DURING) == [Refusal.TOO_LATE]
-    assert refusal(world.job, Job(world.digest, 5, entries(world, 8)).to_bytes()) is Refusal.CLOSED
+    assert world.proxy.take([world.upload(8, ROWS[0])], DURING) == [MessageVerdict.TOO_LATE]
+    assert refusal(world.job, Job(world.digest, 5, entries(world, 8)).to_bytes()) is MessageVerdict.CLOSED
     assert world.drive() is ProxyPhase.TOO_FEW
     assert states(world) == (None, None)
     assert not world.proxy_key.drawn
@@ -136,7 +136,7 @@ def test_the_smallest_batch_counts_aggregated_reports(world: World) -> None:
         world.upload(5, ROWS[0], server_key=PROXY_KEY.public),
         world.upload(6, ROWS[0], proxy_key=bytes(31) + b"\t"),
     ]
-    assert world.proxy.take(bad, DURING) == [Refusal.ACCEPTED] * 2
+    assert world.proxy.take(bad, DURING) == [MessageVerdict.ACCEPTED] * 2
     assert world.drive() is ProxyPhase.TOO_FEW
     with pytest.raises(TooFew) as few:
         world.server.result(world.digest, AFTER)
@@ -173,8 +173,8 @@ def test_each_party_checks_that_the_sets_are_the_same(world: World) -> None:
     world.drive(DURING)
     mine = world.proxy.agreement(world.digest, AFTER)
     for other in (replace(mine, count=5), replace(mine, ids_hash=bytes(32))):
-        assert refusal(world.server.agree, other.to_bytes(), AFTER) is Refusal.CONFLICT
-        assert refusal(world.proxy.noisy_share, world.digest, other) is Refusal.CONFLICT
+        assert refusal(world.server.agree, other.to_bytes(), AFTER) is MessageVerdict.CONFLICT
+        assert refusal(world.proxy.noisy_share, world.digest, other) is MessageVerdict.CONFLICT
     assert world.server.phase(world.digest) is ServerPhase.OPEN
     assert states(world) == (None, None)
 
@@ -183,7 +183,7 @@ def test_overlapping_sets_are_not_released(world: World) -> None:
     """The server was handed a report that is in no job of the proxy's own."""
     world.report(ROWS)
     world.job(Job(world.digest, 50, entries(world, 30)).to_bytes())
-    assert refusal(world.drive) is Refusal.CONFLICT
+    assert refusal(world.drive) is MessageVerdict.CONFLICT
     assert world.proxy.phase(world.digest) is ProxyPhase.CLOSED
     assert states(world) == (None, None)
     with pytest.raises(NotYet):
@@ -199,9 +199,9 @@ def test_shares_that_were_not_agreed_on(world: World) -> None:
         world.server.share(good.to_bytes(), AFTER)
     world.server.agree(mine.to_bytes(), AFTER)
     short, other = replace(good, share=bytes(16)), replace(good, ids_hash=bytes(32))
-    assert refusal(world.server.share, short.to_bytes(), AFTER) is Refusal.MALFORMED
-    assert refusal(world.server.share, other.to_bytes(), AFTER) is Refusal.CONFLICT
-    assert refusal(world.server.share, good.to_bytes()[:-1], AFTER) is Refusal.MALFORMED
+    assert refusal(world.server.share, short.to_bytes(), AFTER) is MessageVerdict.MALFORMED
+    assert refusal(world.server.share, other.to_bytes(), AFTER) is MessageVerdict.CONFLICT
+    assert refusal(world.server.share, good.to_bytes()[:-1], AFTER) is MessageVerdict.MALFORMED
     assert states(world)[1] is None
 
 
@@ -210,10 +210,10 @@ def test_receipts_for_something_else(world: World) -> None:
     world.drive(DURING)
     mine = world.proxy.agreement(world.digest, AFTER)
     receipt = ShareReceipt(world.digest, mine.ids_hash, accepted=True)
-    assert refusal(world.proxy.take_receipt, receipt) is Refusal.CONFLICT  # nothing was sent
+    assert refusal(world.proxy.take_receipt, receipt) is MessageVerdict.CONFLICT  # nothing was sent
     world.proxy.noisy_share(world.digest, mine)
     for bent in (replace(receipt, ids_hash=bytes(32)), replace(receipt, accepted=False)):
-        assert refusal(world.proxy.take_receipt, bent) is Refusal.CONFLICT
+        assert refusal(world.proxy.take_receipt, bent) is MessageVerdict.CONFLICT
     assert world.proxy.phase(world.digest) is ProxyPhase.AGREED
     world.proxy.take_receipt(receipt)
     world.proxy.take_receipt(receipt)

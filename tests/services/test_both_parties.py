@@ -14,7 +14,7 @@ import pytest
 
 from tacit.errors import BadInput, NotYet, Refused, TooFew
 from tacit.gather.protocol.credentials import SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.rounds import Question
 from tacit.gather.protocol.uploads import upload_size
 from tacit.gather.proxy.store import ProxyPhase
@@ -153,11 +153,11 @@ def test_what_devices_are_refused_and_how(world: World) -> None:
         assert response.headers["content-type"] == "application/problem+json"
     assert world.proxy_store.waiting_count(world.round.digest) == 0
     world.device(1).report(world.round, counts_of(1))
-    assert reason(lambda: world.device(1).report(world.round, counts_of(2))) is Refusal.DUPLICATE
+    assert reason(lambda: world.device(1).report(world.round, counts_of(2))) is MessageVerdict.DUPLICATE
     world.now = OPENS - SKEW - 1
-    assert reason(lambda: world.device(2).report(world.round, counts_of(2))) is Refusal.TOO_EARLY
+    assert reason(lambda: world.device(2).report(world.round, counts_of(2))) is MessageVerdict.TOO_EARLY
     world.now = CLOSES + SKEW
-    assert reason(lambda: world.device(2).report(world.round, counts_of(2))) is Refusal.TOO_LATE
+    assert reason(lambda: world.device(2).report(world.round, counts_of(2))) is MessageVerdict.TOO_LATE
     assert world.client.get(f"{PROXY_URL}/nowhere").json()["status"] == 404
     assert world.client.delete(f"{PROXY_URL}/rounds").status_code == 405
 
@@ -260,7 +260,7 @@ def test_opening_a_round_needs_both_parties_and_can_be_asked_again(world: World)
     world.open()
     assert [each.round for each in world.device(1).rounds()] == [world.round]
     other = AnnouncedRound(world.a_round(smallest_batch=6))
-    assert reason(lambda: world.open(other)) is Refusal.CONFLICT
+    assert reason(lambda: world.open(other)) is MessageVerdict.CONFLICT
 
 
 def test_logs_and_answers_hold_nothing_private(world: World, caplog: pytest.LogCaptureFixture) -> None:

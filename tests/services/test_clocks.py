@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import Refused
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.proxy.store import ProxyPhase
 from tacit.services.http_clients import LinkFailed
 from tacit.services.rounds import AnnouncedRound
@@ -48,7 +48,7 @@ def test_a_proxy_that_was_a_day_ahead_takes_reports_again(world: World, early: i
     asked = len(world.network.asked)
     world.proxy_now = OPENS + DAY
     world.start_proxy()
-    assert reason(lambda: world.device(7).report(world.round, counts_of(7))) is Refusal.TOO_LATE
+    assert reason(lambda: world.device(7).report(world.round, counts_of(7))) is MessageVerdict.TOO_LATE
     world.wait_until(lambda: "POST server.test/agreements" in world.network.asked[asked:])
     world.proxy_now = None
     world.start_proxy()
@@ -67,7 +67,7 @@ def test_a_proxy_that_jumps_while_it_runs_goes_on_when_it_is_set_right(world: Wo
     for jump in (DAY, -DAY):
         world.proxy_now = world.now + jump
         refusal = reason(lambda: world.device(7).report(world.round, counts_of(7)))
-        assert refusal is (Refusal.TOO_LATE if jump > 0 else Refusal.TOO_EARLY)
+        assert refusal is (MessageVerdict.TOO_LATE if jump > 0 else MessageVerdict.TOO_EARLY)
         world.proxy_now = None
         world.wait_until(lambda: world.proxy_store.rounds()[0].phase is ProxyPhase.OPEN)
         for number in (1, 2, 3) if jump > 0 else (4, 5, 6):
@@ -96,7 +96,7 @@ def test_a_round_that_the_server_agreed_to_stays_closed(world: World) -> None:
     world.now = CLOSES + SKEW
     world.wait_until(lambda: len(lost) >= 2)
     world.now = OPENS + 10
-    assert reason(lambda: world.device(8).report(world.round, counts_of(8))) is Refusal.TOO_LATE
+    assert reason(lambda: world.device(8).report(world.round, counts_of(8))) is MessageVerdict.TOO_LATE
     world.network.meddle = honest
     world.wait_until(lambda: world.proxy_store.rounds()[0].phase is ProxyPhase.RELEASED)
     assert fetch_result(world.client, SERVER_URL, world.round.digest).count == 6

@@ -16,7 +16,7 @@ from tacit.errors import GatherError
 from tacit.gather.client.reporter import MemoryDeviceStore, Reporter
 from tacit.gather.protocol import credentials
 from tacit.gather.protocol.credentials import SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
@@ -69,7 +69,7 @@ class Lossy:
             proxy.open_round(round)
             self.server.open_round(round)
             uploads = [self._upload(round, number, keys) for number in range(DEVICES)]
-            assert proxy.take(uploads, OPENS) == [Refusal.ACCEPTED] * DEVICES
+            assert proxy.take(uploads, OPENS) == [MessageVerdict.ACCEPTED] * DEVICES
         self.live, self.reach = UnsettledRounds(self.store, not_before=0), LinkState()
         self.driver = RoundDriver(
             proxy, self.store, self.live, self, reach=self.reach, clock=lambda: AFTER,

@@ -19,7 +19,7 @@ from tacit.entropy import Entropy, Simulation
 from tacit.errors import NotYet, Refused
 from tacit.gather.client.reporter import MemoryDeviceStore, Reporter
 from tacit.gather.protocol import credentials
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.messages import RoundResult
 from tacit.gather.protocol.noise import ServerNoise
 from tacit.gather.protocol.promises import Promise
@@ -67,7 +67,7 @@ class Device:
 
     def __init__(self, parties: Parties, client: httpx.Client, number: int) -> None:
         self.number, self.outbox = number, MemoryDeviceStore()
-        self.accepted, self.refusals = set[str](), set[Refusal]()
+        self.accepted, self.refusals = set[str](), set[MessageVerdict]()
         self.name = Simulation(f"device {number}").bytes(16)
         key = credentials.issue_device_key(parties.settings(Party.PROXY).secrets["enrolment"], self.name)
         public = PublicKeys(*(key.public for key in parties.public()))

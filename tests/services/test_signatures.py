@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tacit.errors import BadInput, Refused
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.services.signatures import (
     DIGEST,
     NONCE,
@@ -39,7 +39,7 @@ def refused(
 ) -> None:
     with pytest.raises(Refused) as caught:
         gate.admit(method, path, given, now)
-    assert caught.value.reason is Refusal.UNAUTHENTICATED
+    assert caught.value.reason is MessageVerdict.UNAUTHENTICATED
 
 
 def test_a_request_is_let_in_once() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import GatherError
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.services import http_clients
 from tacit.services.http_clients import HttpLink, LinkFailed
 from tacit.services.rounds import AnnouncedRound
@@ -60,7 +60,7 @@ def test_wrong_secrets_open_nothing(world: World) -> None:
     with pytest.raises(LinkFailed):  # the operator's secret is no proxy's
         HttpLink(world.calls(Party.PROXY, Party.SERVER, OPERATOR)).job(b"")
     assert world.server_store.rounds() == []
-    assert reason(lambda: HttpLink(world.calls(Party.PROXY, Party.SERVER)).job(b"")) is Refusal.MALFORMED
+    assert reason(lambda: HttpLink(world.calls(Party.PROXY, Party.SERVER)).job(b"")) is MessageVerdict.MALFORMED
 
 
 def test_a_request_that_was_changed_or_repeated_is_refused(world: World) -> None:
@@ -75,9 +75,9 @@ def test_a_request_that_was_changed_or_repeated_is_refused(world: World) -> None
         return answer
 
     world.network.meddle = changing
-    assert reason(lambda: link.job(b"as it was")) is Refusal.UNAUTHENTICATED
+    assert reason(lambda: link.job(b"as it was")) is MessageVerdict.UNAUTHENTICATED
     world.network.meddle = repeating
-    assert reason(lambda: link.job(b"as it was")) is Refusal.MALFORMED
+    assert reason(lambda: link.job(b"as it was")) is MessageVerdict.MALFORMED
     assert seen == [401]
     world.network.meddle = lambda request, send: send(request)
     real, world.now = world.now, world.now

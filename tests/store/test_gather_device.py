@@ -18,7 +18,7 @@ from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, GatherError, Refused
 from tacit.gather.client.contributions import ChosenEvents, Contributions, Event
 from tacit.gather.client.reporter import MemoryDeviceStore, Outbox
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.store.gather_device import SqlDeviceStore
 
 Device = MemoryDeviceStore | SqlDeviceStore
@@ -78,7 +78,7 @@ def test_another_bound_for_a_run_that_is_kept_is_refused(opened: Callable[[], De
     for most in (1, 3):
         with pytest.raises(Refused, match=f"expected most=2, .*, got {most}$") as refusal:
             Contributions.once("clicks", shown(1, 2, 3), most, Entropy(), opened())
-        assert refusal.value.reason is Refusal.CONFLICT
+        assert refusal.value.reason is MessageVerdict.CONFLICT
     assert Contributions.once("clicks", [], 2, Entropy(), opened()) == first
 
 
@@ -90,7 +90,7 @@ def test_what_can_not_be_meant_keeps_nothing(opened: Callable[[], Device]) -> No
     opened().keep_chosen("torn", b"no events at all")
     with pytest.raises(Refused) as refusal:
         Contributions.once("torn", shown(1), 2, Entropy(), opened())
-    assert refusal.value.reason is Refusal.MALFORMED
+    assert refusal.value.reason is MessageVerdict.MALFORMED
 
 
 def test_a_rival_that_was_faster_is_followed(opened: Callable[[], Device]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import BadInput, Refused
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.proxy.store import AddOutcome, ProxyPhase, ProxyStore, StoredProxyRound
 from tacit.gather.server import store as server_store
 from tacit.gather.server.store import AnsweredJob, ServerStore
@@ -43,11 +43,11 @@ def server(stores: Stores) -> ServerStore:
     return store
 
 
-def refused(call: Callable[[], object]) -> Refusal:
+def refused(call: Callable[[], object]) -> MessageVerdict:
     with pytest.raises(Refused) as refusal:
         call()
     reason = refusal.value.reason
-    assert isinstance(reason, Refusal)
+    assert isinstance(reason, MessageVerdict)
     return reason
 
 
@@ -64,7 +64,7 @@ def test_a_round_is_opened_once(stores: Stores, party: str) -> None:
     for _ in range(2):
         store.open_round(DIGEST, "clicks", 0, b"body")
     store.open_round(OTHER, "clicks", 1, b"other body")
-    assert refused(lambda: store.open_round(word("third"), "clicks", 0, b"another")) is Refusal.CONFLICT
+    assert refused(lambda: store.open_round(word("third"), "clicks", 0, b"another")) is MessageVerdict.CONFLICT
     assert store.round(word("third")) is None
     for again in (store, getattr(stores, party)()):
         assert again.round(DIGEST).body == b"body"
@@ -99,14 +99,17 @@ def test_a_round_that_is_not_there(stores: Stores, party: str) -> None:
             lambda: store.keep_result(DIGEST, b"hash", b"result"),
             lambda: store.result(DIGEST),
         ]
-    assert {refused(call) for call in calls} == {Refusal.UNKNOWN_ROUND}
+    assert {refused(call) for call in calls} == {MessageVerdict.UNKNOWN_ROUND}
     assert store.round(DIGEST) is None
     assert store.rounds() == []
 
 
 def test_phases_go_where_they_may(proxy: ProxyStore, stores: Stores) -> None:
     agreed = frozenset({ProxyPhase.AGREED})
-    assert refused(lambda: proxy.set_phase(DIGEST, ProxyPhase.RELEASED, only_from=agreed)) is Refusal.CONFLICT
+    assert (
+        refused(lambda: proxy.set_phase(DIGEST, ProxyPhase.RELEASED, only_from=agreed))
+        is MessageVerdict.CONFLICT
+    )
     assert proxy.round(DIGEST) == StoredProxyRound(b"body", ProxyPhase.OPEN)
     proxy.set_phase(DIGEST, ProxyPhase.CLOSED, only_from=frozenset({ProxyPhase.OPEN}))
     proxy.set_phase(DIGEST, ProxyPhase.CLOSED, only_from=frozenset())
@@ -129,13 +132,13 @@ def test_reports_are_found_in_any_phase_and_nothing_is_kept_by_it(proxy: ProxySt
 
 def test_the_first_share_wins(proxy: ProxyStore, stores: Stores) -> None:
     keep = proxy.keep_share
-    assert refused(lambda: keep(DIGEST, b"hash", b"share")) is Refusal.CONFLICT
+    assert refused(lambda: keep(DIGEST, b"hash", b"share")) is MessageVerdict.CONFLICT
     assert proxy.share(DIGEST) is None
     proxy.set_phase(DIGEST, ProxyPhase.CLOSED, only_from=frozenset({ProxyPhase.OPEN}))
     assert keep(DIGEST, b"hash", b"share") == b"share"
     assert proxy.round(DIGEST) == StoredProxyRound(b"body", ProxyPhase.AGREED)
     assert keep(DIGEST, b"hash", b"another draw") == b"share"
-    assert refused(lambda: keep(DIGEST, b"another set", b"share")) is Refusal.CONFLICT
+    assert refused(lambda: keep(DIGEST, b"another set", b"share")) is MessageVerdict.CONFLICT
     proxy.set_phase(DIGEST, ProxyPhase.RELEASED, only_from=frozenset({ProxyPhase.AGREED}))
     assert keep(DIGEST, b"hash", b"another draw") == b"share"
     again = stores.proxy()
@@ -147,12 +150,12 @@ def test_the_first_share_wins(proxy: ProxyStore, stores: Stores) -> None:
 
 def test_the_first_result_wins(server: ServerStore, stores: Stores) -> None:
     keep = server.keep_result
-    assert refused(lambda: keep(DIGEST, b"hash", b"result")) is Refusal.CONFLICT
+    assert refused(lambda: keep(DIGEST, b"hash", b"result")) is MessageVerdict.CONFLICT
     server.set_phase(DIGEST, ServerPhase.AGREED, only_from=frozenset({ServerPhase.OPEN}))
     assert server.result(DIGEST) is None
     assert keep(DIGEST, b"hash", b"result") == b"result"
     assert keep(DIGEST, b"hash", b"another draw") == b"result"
-    assert refused(lambda: keep(DIGEST, b"another set", b"result")) is Refusal.CONFLICT
+    assert refused(lambda: keep(DIGEST, b"another set", b"result")) is MessageVerdict.CONFLICT
     again = stores.server()
     assert again.result(DIGEST) == b"result"
     assert again.round(DIGEST) == server_store.StoredServerRound(b"body", ServerPhase.RELEASED)
@@ -244,15 +247,15 @@ def test_jobs_take_reports_in_order_and_give_them_back_unchanged(proxy: ProxySto
 
 def test_a_job_is_finished_once(proxy: ProxyStore) -> None:
     proxy.add_reports(reports(1, 2))
-    assert refused(lambda: finish(proxy, 0, [0, 0])) is Refusal.CONFLICT
+    assert refused(lambda: finish(proxy, 0, [0, 0])) is MessageVerdict.CONFLICT
     proxy.begin_job(DIGEST, 9)
-    assert refused(lambda: finish(proxy, 0, [0])) is Refusal.CONFLICT
-    assert refused(lambda: finish(proxy, 1, [0, 0])) is Refusal.CONFLICT
+    assert refused(lambda: finish(proxy, 0, [0])) is MessageVerdict.CONFLICT
+    assert refused(lambda: finish(proxy, 1, [0, 0])) is MessageVerdict.CONFLICT
     assert proxy.waiting_count(DIGEST) == 2
     for _ in range(2):
         finish(proxy, 0, [0, 10], b"total")
-    assert refused(lambda: finish(proxy, 0, [0, 0], b"total")) is Refusal.CONFLICT
-    assert refused(lambda: finish(proxy, 0, [0, 10], b"other")) is Refusal.CONFLICT
+    assert refused(lambda: finish(proxy, 0, [0, 0], b"total")) is MessageVerdict.CONFLICT
+    assert refused(lambda: finish(proxy, 0, [0, 10], b"other")) is MessageVerdict.CONFLICT
     assert list(proxy.accepted_ids(DIGEST)) == [word(1)]
     assert list(proxy.totals(DIGEST)) == [b"total"]
 
@@ -297,7 +300,7 @@ def test_an_answer_is_kept_once(server: ServerStore, stores: Stores) -> None:
 def test_a_replayed_id_keeps_nothing_of_its_job(server: ServerStore) -> None:
     server.keep_job(DIGEST, *a_job(0, [1, 2], [0, 10]))
     for replayed in (1, 2):  # accepted or refused
-        assert refused(lambda: server.keep_job(DIGEST, *a_job(1, [3, replayed, 4]))) is Refusal.REPLAYED  # noqa: B023
+        assert refused(lambda: server.keep_job(DIGEST, *a_job(1, [3, replayed, 4]))) is MessageVerdict.REPLAYED  # noqa: B023
     assert server.job(DIGEST, 1) is None
     assert server.seen_ids(DIGEST, [word(3), word(4)]) == set()
     assert (server.accepted_count(DIGEST), list(server.totals(DIGEST))) == (1, [b"total 0"])
@@ -311,7 +314,7 @@ def test_after_the_agreement_no_job_is_added(server: ServerStore) -> None:
     kept = server.keep_job(DIGEST, *a_job(0, [1]))
     server.set_phase(DIGEST, ServerPhase.AGREED, only_from=frozenset({ServerPhase.OPEN}))
     assert server.keep_job(DIGEST, *a_job(0, [1])) == kept
-    assert refused(lambda: server.keep_job(DIGEST, *a_job(1, [2]))) is Refusal.CLOSED
+    assert refused(lambda: server.keep_job(DIGEST, *a_job(1, [2]))) is MessageVerdict.CLOSED
     assert list(server.accepted_ids(DIGEST)) == [word(1)]
 
 

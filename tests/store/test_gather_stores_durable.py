@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tacit.errors import GatherError, Refused
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.proxy.store import AddOutcome, NewReport, ProxyPhase, StoredProxyRound
 from tacit.gather.server import store as server_store
 from tacit.gather.server.store import ServerPhase
@@ -293,7 +293,7 @@ def test_a_round_that_has_ended_can_be_forgotten(stores: Stores, monkeypatch: py
         store.set_phase(DIGEST, phase, only_from=OPEN)
         with pytest.raises(Refused, match="only a round that has ended") as refusal:
             store.forget(DIGEST)
-        assert refusal.value.reason is Refusal.CONFLICT
+        assert refusal.value.reason is MessageVerdict.CONFLICT
     store.keep_share(DIGEST, b"hash", b"share")
     store.set_phase(DIGEST, ProxyPhase.RELEASED, only_from=frozenset({ProxyPhase.AGREED}))
     for _ in range(2):

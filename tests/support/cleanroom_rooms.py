@@ -12,7 +12,7 @@ from tacit.cleanroom.protocol.agreement import Agreement
 from tacit.cleanroom.protocol.answers import BeginAnswer
 from tacit.cleanroom.protocol.codecs import codec_named
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss
 from tacit.cleanroom.protocol.modes import Mode, Signer
@@ -216,7 +216,7 @@ def for_labels(
     return LabelsRequest(**{**known, **changes}), slabs
 
 
-def refused(reason: Refusal) -> Any:
+def refused(reason: RoomRefusal) -> Any:
     return pytest.raises(RoomRefused, match=reason.words)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tacit.entropy import Simulation
 from tacit.errors import Refused
 from tacit.gather.protocol.credentials import PartyRole, SealingKey, issue_device_key, report_tag, seal
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import Group
 from tacit.gather.protocol.messages import Job, JobEntry, JobReply, ReportSet
 from tacit.gather.protocol.noise import ServerNoise
@@ -200,11 +200,11 @@ class World:
         return self.now if self.server_now is None else self.server_now
 
 
-def refusal(call: Any, *arguments: Any) -> Refusal:
+def refusal(call: Any, *arguments: Any) -> MessageVerdict:
     """Why the call is refused."""
     with pytest.raises(Refused) as refused:
         call(*arguments)
-    return Refusal(refused.value.reason)
+    return MessageVerdict(refused.value.reason)
 
 
 def entries(world: World, *devices: int, **bent: Any) -> tuple[JobEntry, ...]:
@@ -213,9 +213,11 @@ def entries(world: World, *devices: int, **bent: Any) -> tuple[JobEntry, ...]:
     return tuple(JobEntry(each.report_id, each.sealed_server) for each in uploads)
 
 
-def verdicts(world: World, job: Job, now: int = DURING) -> list[Refusal]:
+def verdicts(world: World, job: Job, now: int = DURING) -> list[MessageVerdict]:
     """What the server says of each report of a job."""
-    return [Refusal(code) for code in JobReply.from_bytes(world.server.job(job.to_bytes(), now)).verdicts]
+    return [
+        MessageVerdict(code) for code in JobReply.from_bytes(world.server.job(job.to_bytes(), now)).verdicts
+    ]
 
 
 def states(world: World) -> tuple[ReservationState | None, ReservationState | None]:

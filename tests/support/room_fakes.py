@@ -19,7 +19,7 @@ from tacit.cleanroom.protocol.answers import (
     StepAnswer,
 )
 from tacit.cleanroom.protocol.audit_log import AuditEntry, next_entry
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss
 from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
@@ -56,7 +56,7 @@ class Echo:
         with self._lock:
             self.calls += 1
         if peer != TERMS.platform:
-            raise RoomRefused(Refusal.FOREIGN)
+            raise RoomRefused(RoomRefusal.FOREIGN)
         self._before(self.calls)
 
     def describe(self, *, peer: str, now: int) -> RoomDescription:

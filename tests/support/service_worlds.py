@@ -25,7 +25,7 @@ from tacit.errors import Refused
 from tacit.gather.client.reporter import MemoryDeviceStore, Reporter
 from tacit.gather.protocol import credentials
 from tacit.gather.protocol.credentials import SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import Group
 from tacit.gather.protocol.messages import RoundResult
 from tacit.gather.protocol.noise import ServerNoise
@@ -292,10 +292,10 @@ def counts_of(number: int, cells: int = CELLS) -> NDArray[np.int64]:
     return (np.arange(cells, dtype=np.int64) * number) % 10
 
 
-def reason(work: Callable[[], Any]) -> Refusal:
+def reason(work: Callable[[], Any]) -> MessageVerdict:
     with pytest.raises(Refused) as caught:
         work()
-    found: Refusal = caught.value.reason
+    found: MessageVerdict = caught.value.reason
     return found
 
 

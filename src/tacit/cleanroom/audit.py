@@ -18,7 +18,7 @@ from tacit.arrays import Floats
 from tacit.cleanroom.attacks.defended_room import DefendedRoom, Protection
 from tacit.cleanroom.attacks.game import AttackWorld, record_tokens
 from tacit.cleanroom.attacks.probes import read_slopes
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Mode, NoiseLaw, terms_release
 from tacit.cleanroom.protocol.requests import Purpose
 from tacit.cleanroom.protocol.terms import MOST_EPSILON
@@ -98,7 +98,7 @@ def cases() -> list[AuditCase]:
 def by_step(room: DefendedRoom, world: AttackWorld, time: int) -> Floats:
     said = -read_slopes(room, world.records, codec="bf16", run=f"step-{time}")
     if np.isnan(said).any():
-        raise RoomRefused(Refusal.RECORD_EXHAUSTED)
+        raise RoomRefused(RoomRefusal.RECORD_EXHAUSTED)
     return said
 
 

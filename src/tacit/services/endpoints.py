@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from tacit.errors import Refused
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.services.problems import ServiceBusy, problem_from_error
 from tacit.services.signatures import SIGNATURE, RequestGate, WrongTime
 
@@ -100,11 +100,11 @@ async def read_body(request: Request, most: int, held: QuotaUse | None = None) -
     """
     claimed = request.headers.get("content-length", "")
     if claimed and not (claimed.isdecimal() and len(claimed) < 16 and int(claimed) <= most):
-        raise Refused(Refusal.OVERSIZED)
+        raise Refused(MessageVerdict.OVERSIZED)
     body = bytearray()
     async for chunk in request.stream():
         if len(body) + len(chunk) > most:
-            raise Refused(Refusal.OVERSIZED)
+            raise Refused(MessageVerdict.OVERSIZED)
         if held is not None:
             held.add(len(chunk))
         body += chunk
@@ -127,7 +127,7 @@ def signed_endpoint(
         try:
             body = await read_body(request, MOST_MESSAGE_BYTES)
             if not hmac.compare_digest(hashlib.sha256(body).hexdigest(), digest):
-                raise Refused(Refusal.UNAUTHENTICATED)
+                raise Refused(MessageVerdict.UNAUTHENTICATED)
             response = await decide(request, body)
         except Exception as error:  # whatever it was, the caller must know that it comes from us
             response = problem_from_error(error)
@@ -150,7 +150,7 @@ def bytes_from_path(request: Request, name: str, size: int) -> bytes:
     except ValueError:
         found = b""
     if len(found) != size or found.hex() != spelled:
-        raise Refused(Refusal.UNKNOWN_ROUND)
+        raise Refused(MessageVerdict.UNKNOWN_ROUND)
     return found
 
 

@@ -33,7 +33,7 @@ from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, GatherError, NotYet, Refused, TacitError, TooFew
 from tacit.expect import RECORD_FAULTS
 from tacit.files import parse_json
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.messages import RoundResult
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.protocol.uploads import Upload
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 MSGPACK = "application/msgpack"
 MOST_TITLE = 300
-REFUSALS = {refusal_name(each): each for each in Refusal}
+REFUSALS = {refusal_name(each): each for each in MessageVerdict}
 
 
 class LinkFailed(ConnectionError):

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit.errors import BudgetExceeded, NotYet, Refused, TacitError, TooFew, UnknownLine
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.services.log import error_line
 from tacit.services.signatures import WrongTime
 
@@ -22,24 +22,24 @@ LOG = logging.getLogger("tacit.services")
 MEDIA = "application/problem+json"
 
 STATUS = {
-    Refusal.MALFORMED: 400,
-    Refusal.OVERSIZED: 413,
-    Refusal.UNKNOWN_ROUND: 404,
-    Refusal.TOO_EARLY: 409,
-    Refusal.TOO_LATE: 410,
-    Refusal.FORGED: 403,
-    Refusal.DUPLICATE: 409,
-    Refusal.REPLAYED: 409,
-    Refusal.UNOPENABLE: 422,
-    Refusal.OUT_OF_RANGE: 422,
-    Refusal.CLOSED: 410,
-    Refusal.CONFLICT: 409,
-    Refusal.UNAUTHENTICATED: 401,
-    Refusal.PROMISE_NOT_KEPT: 409,
+    MessageVerdict.MALFORMED: 400,
+    MessageVerdict.OVERSIZED: 413,
+    MessageVerdict.UNKNOWN_ROUND: 404,
+    MessageVerdict.TOO_EARLY: 409,
+    MessageVerdict.TOO_LATE: 410,
+    MessageVerdict.FORGED: 403,
+    MessageVerdict.DUPLICATE: 409,
+    MessageVerdict.REPLAYED: 409,
+    MessageVerdict.UNOPENABLE: 422,
+    MessageVerdict.OUT_OF_RANGE: 422,
+    MessageVerdict.CLOSED: 410,
+    MessageVerdict.CONFLICT: 409,
+    MessageVerdict.UNAUTHENTICATED: 401,
+    MessageVerdict.PROMISE_NOT_KEPT: 409,
 }
 
 # Refused before the body was read: the connection ends with the answer, so that it never is.
-UNREAD = frozenset({Refusal.OVERSIZED, Refusal.UNKNOWN_ROUND, Refusal.UNAUTHENTICATED})
+UNREAD = frozenset({MessageVerdict.OVERSIZED, MessageVerdict.UNKNOWN_ROUND, MessageVerdict.UNAUTHENTICATED})
 
 
 class ServiceBusy(TacitError):
@@ -67,7 +67,7 @@ class OtherPartyUnreachable(TacitError):
     """What was asked needs the other party, which does not answer now; its words say why."""
 
 
-def refusal_name(refusal: Refusal) -> str:
+def refusal_name(refusal: MessageVerdict) -> str:
     """The refusal as it is written in a problem: TOO_LATE is "too-late"."""
     return refusal.name.lower().replace("_", "-")
 

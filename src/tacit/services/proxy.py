@@ -27,7 +27,7 @@ from starlette.routing import Route
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import Refused
 from tacit.gather.protocol.credentials import PartyRole
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.proxy.party import Proxy, ServerLink
 from tacit.gather.proxy.store import ProxyStore
 from tacit.services.background import (
@@ -138,6 +138,6 @@ async def _put(intake: Intake, request: Request) -> Response:
         body = await read_body(request, known.layout.size, held)
         report = intake.report_in(body, known, report_id)  # what comes from no enrolled device never waits
         refusal = await intake.batcher.submit(report)
-    if refusal is not Refusal.ACCEPTED:
+    if refusal is not MessageVerdict.ACCEPTED:
         raise Refused(refusal)
     return Response(status_code=201)

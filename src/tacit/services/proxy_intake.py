@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from tacit.errors import Refused
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.protocol.uploads import upload_digest
 from tacit.gather.proxy.party import Proxy
@@ -152,7 +152,7 @@ class Intake:
         self._enrolment_secret, self._clock = enrolment_secret, clock
         self._recent: LruCache[bytes, KnownRound] = LruCache(MOST_KNOWN)
         self._listed: tuple[int, bytes] | None = None  # the second at which the list was made
-        self.batcher: Batcher[NewReport, Refusal] = Batcher(
+        self.batcher: Batcher[NewReport, MessageVerdict] = Batcher(
             self._take, wait_seconds=pace.commit_wait_ms / 1000, most=pace.commit_most
         )
 
@@ -167,7 +167,7 @@ class Intake:
     def stored_round(self, digest: bytes) -> StoredProxyRound:
         found = self._store.round(digest)
         if found is None:
-            raise Refused(Refusal.UNKNOWN_ROUND)
+            raise Refused(MessageVerdict.UNKNOWN_ROUND)
         return found
 
     def cached_round(self, digest: bytes) -> KnownRound | None:
@@ -196,21 +196,21 @@ class Intake:
         """The report of an enrolled device, or Refused: all that needs neither a store nor the time."""
         round = known.round
         if upload_digest(upload) != round.digest:
-            raise Refused(Refusal.MALFORMED, "expected the upload that its path names")
+            raise Refused(MessageVerdict.MALFORMED, "expected the upload that its path names")
         report = admit_upload(upload, _OneRound(known), self._enrolment_secret, round.opens)
         if report.report_id != report_id:
-            raise Refused(Refusal.MALFORMED, "expected the upload that its path names")
+            raise Refused(MessageVerdict.MALFORMED, "expected the upload that its path names")
         return report
 
-    def _take(self, reports: Sequence[NewReport]) -> Sequence[Refusal]:
+    def _take(self, reports: Sequence[NewReport]) -> Sequence[MessageVerdict]:
         now = self._clock()
         answers = self._proxy.take([each.upload for each in reports], now)
-        late = [place for place, answer in enumerate(answers) if answer is Refusal.TOO_LATE]
+        late = [place for place, answer in enumerate(answers) if answer is MessageVerdict.TOO_LATE]
         for place, answer in zip(late, self._too_late([reports[place] for place in late]), strict=True):
             answers[place] = answer
         return answers
 
-    def _too_late(self, reports: Sequence[NewReport]) -> Sequence[Refusal]:
+    def _too_late(self, reports: Sequence[NewReport]) -> Sequence[MessageVerdict]:
         """Whether they came in time once before: a device whose answer got lost is told of its report.
 
         Nothing is changed by it: the round is over by the clock, which may be wrong.
@@ -226,5 +226,5 @@ class _OneRound(KnownRounds):
 
     def of(self, digest: bytes) -> KnownRound:
         if digest != self._known.round.digest:
-            raise Refused(Refusal.UNKNOWN_ROUND)
+            raise Refused(MessageVerdict.UNKNOWN_ROUND)
         return self._known

@@ -16,7 +16,7 @@ import msgpack
 from tacit.errors import Refused
 from tacit.files import write_atomically
 from tacit.gather.protocol.credentials import PartyRole
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.releases import expect_first_round_paid, round_ledger_key
 from tacit.gather.protocol.rounds import Question, Round
 from tacit.privacy.ledger.lines import NOTHING, Amount, Line
@@ -37,7 +37,7 @@ class AnnouncedRound:
     def __post_init__(self) -> None:
         if self.round.question == NO_QUESTION:
             if self.question:
-                raise Refused(Refusal.MALFORMED, "expected no question for a round without one")
+                raise Refused(MessageVerdict.MALFORMED, "expected no question for a round without one")
             return
         Question.of_round(self.round, self.question)
 
@@ -61,7 +61,7 @@ def pack_rounds(rounds: Iterable[tuple[bytes, bytes]]) -> bytes:
 def unpack_rounds(data: bytes) -> list[AnnouncedRound]:
     found = _unpack(data)
     if not isinstance(found, list) or len(found) > MOST_ANNOUNCED:
-        raise Refused(Refusal.MALFORMED, "expected a list of rounds")
+        raise Refused(MessageVerdict.MALFORMED, "expected a list of rounds")
     return [_read_round(each) for each in found]
 
 
@@ -69,12 +69,12 @@ def _unpack(data: bytes) -> Any:
     try:
         return msgpack.unpackb(data, max_str_len=0, max_bin_len=len(data), max_map_len=0, max_ext_len=0)
     except (ValueError, TypeError, OverflowError, RecursionError):  # what msgpack says of bytes it cannot read
-        raise Refused(Refusal.MALFORMED, "expected msgpack") from None
+        raise Refused(MessageVerdict.MALFORMED, "expected msgpack") from None
 
 
 def _read_round(found: Any) -> AnnouncedRound:
     if not isinstance(found, list) or len(found) != 2 or not all(type(part) is bytes for part in found):
-        raise Refused(Refusal.MALFORMED, "expected a round and its question")
+        raise Refused(MessageVerdict.MALFORMED, "expected a round and its question")
     return AnnouncedRound(Round.from_bytes(found[0]), found[1])
 
 

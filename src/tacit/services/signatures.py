@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit import expect
 from tacit.errors import BadInput, Refused
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 
 SECRET_BYTES = 32
 NONCE_BYTES = 16
@@ -93,7 +93,7 @@ class WrongTime(Refused):
 
     def __init__(self, nonce: str, now: int) -> None:
         self.nonce, self.now = nonce, now
-        super().__init__(Refusal.UNAUTHENTICATED)
+        super().__init__(MessageVerdict.UNAUTHENTICATED)
 
 
 class RequestGate:
@@ -120,9 +120,9 @@ class RequestGate:
         expected = _signature(self.exchange.requests, method, path, time, nonce, digest)
         # The signature comes first: a caller without the key learns nothing, and fills no memory here.
         if not hmac.compare_digest(expected.encode(), headers.get(SIGNATURE, "").encode()):
-            raise Refused(Refusal.UNAUTHENTICATED)
+            raise Refused(MessageVerdict.UNAUTHENTICATED)
         if len(nonce) != 2 * NONCE_BYTES or not time.isdecimal():
-            raise Refused(Refusal.UNAUTHENTICATED)
+            raise Refused(MessageVerdict.UNAUTHENTICATED)
         signed = int(time)
         if now < self._latest - self._tolerance:
             self._began = self._latest = now
@@ -130,10 +130,10 @@ class RequestGate:
         if abs(now - signed) > self._tolerance:
             raise WrongTime(nonce, now)
         if signed < max(self._began, self._latest - self._tolerance):
-            raise Refused(Refusal.UNAUTHENTICATED)
+            raise Refused(MessageVerdict.UNAUTHENTICATED)
         self._forget()
         if nonce in self._seen or len(self._seen) >= MOST_NONCES:
-            raise Refused(Refusal.UNAUTHENTICATED)
+            raise Refused(MessageVerdict.UNAUTHENTICATED)
         self._seen.add(nonce)
         heapq.heappush(self._expiring, (signed + self._tolerance, nonce))
         return nonce, digest

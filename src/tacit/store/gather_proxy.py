@@ -36,7 +36,7 @@ from sqlalchemy import (
 from tacit import expect
 from tacit.display import brief
 from tacit.errors import Refused
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.proxy.store import AddOutcome, NewReport, ProxyPhase, StoredJob, StoredProxyRound
 from tacit.store.database import append_many, insert_many, party_kind, select_among
 from tacit.store.gather_tables import (
@@ -164,8 +164,8 @@ class SqlProxyStore(GatherStore[ProxyPhase, StoredProxyRound]):
             if job is not None and job.total is not None and (job.verdicts, job.total) == (verdicts, total):
                 return
             if job is None or job.total is not None or len(verdicts) != job.reports:
-                raise Refused(Refusal.CONFLICT)
-            accepted = verdicts.count(int(Refusal.ACCEPTED))
+                raise Refused(MessageVerdict.CONFLICT)
+            accepted = verdicts.count(int(MessageVerdict.ACCEPTED))
             if accepted < len(verdicts):
                 _refuse(connection, job, verdicts)
             values = {"accepted": accepted, "verdicts": verdicts, "total": total}
@@ -319,6 +319,8 @@ def _refuse(connection: Connection, job: StoredRow, verdicts: bytes) -> None:
     between = _REPORTS.c.number.between(job.first, job.last)
     numbers = connection.execute(select(_REPORTS.c.number).where(between).order_by(_REPORTS.c.number)).scalars()
     refused = [
-        (number, code) for number, code in zip(numbers, verdicts, strict=True) if code != Refusal.ACCEPTED
+        (number, code)
+        for number, code in zip(numbers, verdicts, strict=True)
+        if code != MessageVerdict.ACCEPTED
     ]
     insert_many(connection, _REFUSED, refused)

@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from tacit.display import brief
 from tacit.errors import Refused
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.server.store import AnsweredJob, ServerPhase, StoredServerRound
 from tacit.store.database import insert_many, party_kind, select_among
 from tacit.store.gather_tables import FORGET_AT_ONCE, GatherStore, define_tables, open_party_database
@@ -99,12 +99,12 @@ class SqlServerStore(GatherStore[ServerPhase, StoredServerRound]):
             if first is not None:
                 return AnsweredJob(first.job_hash, first.reply)
             if row.phase != ServerPhase.OPEN:
-                raise Refused(Refusal.CLOSED)
+                raise Refused(MessageVerdict.CLOSED)
             decided = [(row.number, each, code) for each, code in zip(ids, verdicts, strict=True)]
             if decided and insert_many(connection, _REPORTS, decided) < len(decided):
-                raise Refused(Refusal.REPLAYED)  # and the transaction is undone
+                raise Refused(MessageVerdict.REPLAYED)  # and the transaction is undone
             values = {"job_hash": job_hash, "reply": reply, "total": total}
-            accepted = verdicts.count(int(Refusal.ACCEPTED))
+            accepted = verdicts.count(int(MessageVerdict.ACCEPTED))
             connection.execute(
                 insert(_JOBS).values(round=row.number, number=number, accepted=accepted, **values)
             )
@@ -114,7 +114,7 @@ class SqlServerStore(GatherStore[ServerPhase, StoredServerRound]):
         self, connection: Connection, round_number: int, last: bytes, most: int
     ) -> Sequence[bytes]:
         later = (_REPORTS.c.round == round_number) & (_REPORTS.c.report_id > last)
-        accepted = later & (_REPORTS.c.code == int(Refusal.ACCEPTED))
+        accepted = later & (_REPORTS.c.code == int(MessageVerdict.ACCEPTED))
         query = select(_REPORTS.c.report_id).where(accepted).order_by(_REPORTS.c.report_id)
         return connection.execute(query.limit(most)).scalars().all()
 

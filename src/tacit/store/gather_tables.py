@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from tacit.errors import GatherError, Refused
 from tacit.expect import Choice
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.store.database import PartyDatabase, StoreKind
 
 VERSION = 1
@@ -139,7 +139,7 @@ class GatherStore(ABC, Generic[SomePhase, SomeRound]):
                 number = 0 if last is None else last + 1
                 connection.execute(insert(rounds).values(number=number, phase=self._phases("open"), **values))
             elif any((row.digest, row.task, row.level, row.body) != named for row in found):
-                raise Refused(Refusal.CONFLICT)
+                raise Refused(MessageVerdict.CONFLICT)
 
     def set_phase(self, digest: bytes, phase: SomePhase, *, only_from: frozenset[SomePhase]) -> None:
         with self._database.writing() as connection:
@@ -147,7 +147,7 @@ class GatherStore(ABC, Generic[SomePhase, SomeRound]):
             if row.phase == phase:
                 return
             if row.phase not in only_from:
-                raise Refused(Refusal.CONFLICT)
+                raise Refused(MessageVerdict.CONFLICT)
             self._change(connection, row, phase=str(phase))
 
     def accepted_count(self, digest: bytes) -> int:
@@ -201,7 +201,7 @@ class GatherStore(ABC, Generic[SomePhase, SomeRound]):
     def _row(self, connection: Connection, digest: bytes) -> StoredRow:
         row = self._find(connection, digest)
         if row is None:
-            raise Refused(Refusal.UNKNOWN_ROUND)
+            raise Refused(MessageVerdict.UNKNOWN_ROUND)
         return row
 
     def _keep_first(
@@ -216,11 +216,11 @@ class GatherStore(ABC, Generic[SomePhase, SomeRound]):
             ).one()
             if stored.kept is None:
                 if row.phase != before:
-                    raise Refused(Refusal.CONFLICT)
+                    raise Refused(MessageVerdict.CONFLICT)
                 self._change(connection, row, ids_hash=ids_hash, kept=kept, phase=str(after))
                 return kept
             if stored.ids_hash != ids_hash:
-                raise Refused(Refusal.CONFLICT)
+                raise Refused(MessageVerdict.CONFLICT)
             return bytes(stored.kept)
 
     def _kept(self, digest: bytes) -> bytes | None:
@@ -237,7 +237,7 @@ class GatherStore(ABC, Generic[SomePhase, SomeRound]):
         with self._database.reading() as connection:
             row = self._row(connection, digest)
             if row.phase not in FINAL_PHASES:
-                raise Refused(Refusal.CONFLICT, "only a round that has ended can be forgotten")
+                raise Refused(MessageVerdict.CONFLICT, "only a round that has ended can be forgotten")
             return int(row.number)
 
     def _change(self, connection: Connection, row: StoredRow, **values: Any) -> None:

@@ -24,7 +24,7 @@ from typing import TypeVar
 from tacit.entropy import Entropy
 from tacit.gather.client.reporter import MemoryDeviceStore, Reporter
 from tacit.gather.protocol.credentials import SEAL_OVERHEAD, PartyRole, issue_device_key
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.messages import JobReply
 from tacit.gather.protocol.rounds import Round, report_binding
 from tacit.gather.protocol.sharing import sharing_scheme
@@ -119,14 +119,14 @@ class GatherSetup:
         )
         reply = time_work("server", lambda: self.server.job(body, self.round.opens))
         time_work("proxy", lambda: self.proxy.take_reply(reply))
-        assert set(JobReply.from_bytes(reply).verdicts) == {Refusal.ACCEPTED}
+        assert set(JobReply.from_bytes(reply).verdicts) == {MessageVerdict.ACCEPTED}
         return {
             name: UnitCost(each.processor / len(data), each.wall / len(data)) for name, each in cost.items()
         }
 
     def _to_job(self, data: list[bytes]) -> bytes:
         answers = self.proxy.take(data, self.round.opens)
-        assert set(answers) == {Refusal.ACCEPTED}
+        assert set(answers) == {MessageVerdict.ACCEPTED}
         job = self.proxy.next_job(self.round.digest, most=self._at_a_time)
         assert job is not None
         return job.to_bytes()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tacit.cleanroom.protocol import signatures
 from tacit.cleanroom.protocol.agreement import ALLOWS_MORE, Agreement, AgreementStep, loosened_fields
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Signer
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.entropy import Simulation
@@ -141,7 +141,7 @@ def test_tightening_twice_is_tightening() -> None:
 def refusal(agreement: Agreement) -> str:
     with pytest.raises(RoomRefused) as caught:
         agreement.verify()
-    assert caught.value.reason is Refusal.NOT_SIGNED
+    assert caught.value.reason is RoomRefusal.NOT_SIGNED
     return str(caught.value)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tacit.arrays import Floats32
 from tacit.cleanroom.protocol.codecs import CODECS, codec_named
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import MOST_VALUE, Refusal
+from tacit.cleanroom.protocol.encoding import MOST_VALUE, RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.precisions import Int8
 from tacit.entropy import Simulation
@@ -213,7 +213,7 @@ def test_dense_sequences_hide_the_pairs_of_sequences_alone(name: str) -> None:
         assert strict.size(block, 1.0) == (free.size(block, 1.0) if not is_dense else free.size(block, 1e9))
     with pytest.raises(RoomRefused) as refused:
         strict.decode(few, 11, free.encode(drawn(few, 11), words()))
-    assert refused.value.reason is Refusal.NOT_AGREED
+    assert refused.value.reason is RoomRefusal.NOT_AGREED
     with pytest.raises(RoomRefused):
         CODECS[f"{name}-dense"].decode(PLAIN, 11, free.encode(drawn(PLAIN, 11), words()))
 
@@ -310,10 +310,10 @@ def test_what_is_not_finite_is_not_even_sent(name: str, bad: float) -> None:
         CODECS[name].encode(BlockDerivatives.of_dense(PLAIN, dense), words())
 
 
-def refused(name: str, data: bytes, block: ParameterBlock = FLAT, examples: int = 1) -> Refusal:
+def refused(name: str, data: bytes, block: ParameterBlock = FLAT, examples: int = 1) -> RoomRefusal:
     with pytest.raises(RoomRefused) as caught:
         CODECS[name].decode(block, examples, data)
-    reason: Refusal = caught.value.reason
+    reason: RoomRefusal = caught.value.reason
     return reason
 
 
@@ -326,26 +326,26 @@ def test_numbers_that_are_not_finite_are_refused_in_every_precision(bad: float) 
     spoiled = ones.copy()
     spoiled[3] = bad
     zeros = bytes(5)
-    assert refused("fp32-dense", b"\x01" + spoiled.tobytes()) is Refusal.NOT_FINITE
-    assert refused("fp32", b"\x01" + spoiled.tobytes()) is Refusal.NOT_FINITE
-    assert refused("fp32", b"\x00" + ones[:1].tobytes() + spoiled.tobytes()) is Refusal.NOT_FINITE
+    assert refused("fp32-dense", b"\x01" + spoiled.tobytes()) is RoomRefusal.NOT_FINITE
+    assert refused("fp32", b"\x01" + spoiled.tobytes()) is RoomRefusal.NOT_FINITE
+    assert refused("fp32", b"\x00" + ones[:1].tobytes() + spoiled.tobytes()) is RoomRefusal.NOT_FINITE
     upper = (spoiled.view("<u4") >> 16).astype("<u2")
     if abs(bad) != abs(BEYOND[-1]):  # that one's upper half is 2^32 itself, which is accepted
-        assert refused("bf16", b"\x01" + upper.tobytes()) is Refusal.NOT_FINITE
+        assert refused("bf16", b"\x01" + upper.tobytes()) is RoomRefusal.NOT_FINITE
     scale = np.array([bad], "<f4").tobytes()
     for name, data in [("int8", b"\x01" + scale + zeros), ("qsgd-8", scale + zeros)]:
         assert refused(name, data) in (
-            (Refusal.NOT_FINITE, Refusal.MALFORMED) if bad < 0 else (Refusal.NOT_FINITE,)
+            (RoomRefusal.NOT_FINITE, RoomRefusal.MALFORMED) if bad < 0 else (RoomRefusal.NOT_FINITE,)
         )
-    assert refused("top-10", scale + bytes(4)) is Refusal.NOT_FINITE
-    assert refused("powersgd-1", ones[:1].tobytes() + spoiled.tobytes()) is Refusal.NOT_FINITE
+    assert refused("top-10", scale + bytes(4)) is RoomRefusal.NOT_FINITE
+    assert refused("powersgd-1", ones[:1].tobytes() + spoiled.tobytes()) is RoomRefusal.NOT_FINITE
 
 
 def test_the_largest_scale_is_that_of_the_largest_number() -> None:
     most = np.float32(MOST_VALUE / 127)
     beyond = np.nextafter(most, np.float32(np.inf)).astype("<f4").tobytes()
     for name, form in [("int8", b"\x01"), ("qsgd-8", b"")]:
-        assert refused(name, form + beyond + bytes(5)) is Refusal.NOT_FINITE
+        assert refused(name, form + beyond + bytes(5)) is RoomRefusal.NOT_FINITE
         back = CODECS[name].decode(FLAT, 1, form + most.astype("<f4").tobytes() + bytes([127] * 5))
         assert np.all(back.dense <= MOST_VALUE)
 
@@ -353,23 +353,23 @@ def test_the_largest_scale_is_that_of_the_largest_number() -> None:
 def test_strange_scales_levels_forms_and_places_are_refused() -> None:
     one, zeros = np.ones(1, "<f4").tobytes(), bytes(5)
     CODECS["int8"].decode(FLAT, 1, b"\x01" + one + b"\x81\x7f\x00\x01\xff")  # -127 and 127 are good
-    assert refused("int8", b"\x01" + one + b"\x80" + bytes(4)) is Refusal.MALFORMED  # -128
+    assert refused("int8", b"\x01" + one + b"\x80" + bytes(4)) is RoomRefusal.MALFORMED  # -128
     for scale in (-1.0, -0.0):
         data = np.array([scale], "<f4").tobytes() + zeros
-        assert refused("int8", b"\x01" + data) is Refusal.MALFORMED
-        assert refused("qsgd-8", data) is Refusal.MALFORMED
-    assert refused("int8", b"\x03" + one + zeros) is Refusal.MALFORMED  # no such form
-    assert refused("fp32", b"") is Refusal.MALFORMED
-    assert refused("fp32", b"\x01" + bytes(21)) is Refusal.MALFORMED  # one byte more
-    assert refused("fp32", b"\x01" + bytes(20), examples=0) is Refusal.WRONG_SHAPE
+        assert refused("int8", b"\x01" + data) is RoomRefusal.MALFORMED
+        assert refused("qsgd-8", data) is RoomRefusal.MALFORMED
+    assert refused("int8", b"\x03" + one + zeros) is RoomRefusal.MALFORMED  # no such form
+    assert refused("fp32", b"") is RoomRefusal.MALFORMED
+    assert refused("fp32", b"\x01" + bytes(21)) is RoomRefusal.MALFORMED  # one byte more
+    assert refused("fp32", b"\x01" + bytes(20), examples=0) is RoomRefusal.WRONG_SHAPE
     wide = ParameterBlock("wide", 1, 20)  # two places
     for places in ([3, 3], [5, 4], [0, 20], [2**32 - 1, 1]):
         data = np.ones(2, "<f4").tobytes() + np.array(places, "<u4").tobytes()
-        assert refused("top-10", data, wide) is Refusal.MALFORMED
+        assert refused("top-10", data, wide) is RoomRefusal.MALFORMED
     for bits in (0b00, 0b11, 0b101):  # none dense, all dense, a bit beyond the examples
-        assert refused("fp32", b"\x02" + bytes([bits]) + bytes(44), examples=2) is Refusal.MALFORMED
+        assert refused("fp32", b"\x02" + bytes([bits]) + bytes(44), examples=2) is RoomRefusal.MALFORMED
     too_many = b"\x00" + np.array([8], "<u2").tobytes() + bytes(4 * 8 * 14)
-    assert refused("fp32", too_many, SEQUENCE) is Refusal.WRONG_SHAPE
+    assert refused("fp32", too_many, SEQUENCE) is RoomRefusal.WRONG_SHAPE
     with pytest.raises(RoomRefused):
         codec_named("zip")
 

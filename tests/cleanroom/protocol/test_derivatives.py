@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.layout import MOST_BLOCKS, ParameterBlock, ParameterLayout
 from tacit.errors import BadInput, RoomRefused
 
@@ -226,4 +226,4 @@ def test_layout_through_json() -> None:
 def test_strange_layouts_are_refused(value: Any) -> None:
     with pytest.raises(RoomRefused) as refused:
         ParameterLayout.from_json(value)
-    assert refused.value.reason is Refusal.MALFORMED
+    assert refused.value.reason is RoomRefusal.MALFORMED

@@ -24,7 +24,7 @@ from tacit.cleanroom.protocol.answers import (
     StatisticAnswer,
     StepAnswer,
 )
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss
 from tacit.cleanroom.protocol.requests import (
@@ -126,7 +126,7 @@ def test_strange_values_are_refused(key: str, value: Any) -> None:
         if key in told:
             with pytest.raises(RoomRefused) as refused:
                 type(request).from_bytes(encoding.canonical_json({**told, key: value}))
-            assert refused.value.reason is Refusal.MALFORMED
+            assert refused.value.reason is RoomRefusal.MALFORMED
 
 
 def test_strange_spellings_are_refused() -> None:
@@ -146,12 +146,12 @@ def test_strange_spellings_are_refused() -> None:
     for data in strange:
         with pytest.raises(RoomRefused) as refused:
             LabelsRequest.from_bytes(data)
-        assert refused.value.reason is Refusal.MALFORMED
+        assert refused.value.reason is RoomRefusal.MALFORMED
         with pytest.raises(RoomRefused):
             RoomDescription.from_bytes(data)
     with pytest.raises(RoomRefused) as refused:
         LabelsRequest.from_bytes(b" " * (2**20 + 1))
-    assert refused.value.reason is Refusal.OVERSIZED
+    assert refused.value.reason is RoomRefusal.OVERSIZED
 
 
 @settings(max_examples=150)
@@ -217,43 +217,43 @@ def test_strange_answers_are_refused(answer: Any, request_: Any) -> None:
     values, told = b"".join(rest), json.loads(head)
     read = type(answer).from_chunks
 
-    def refuses(chunks: Iterable[bytes], reason: Refusal) -> None:
+    def refuses(chunks: Iterable[bytes], reason: RoomRefusal) -> None:
         with pytest.raises(RoomRefused) as refused:
             read(chunks, request_)
         assert refused.value.reason is reason
 
-    refuses([], Refusal.MALFORMED)
-    refuses([head], Refusal.WRONG_SHAPE)
-    refuses([head, values[:-1]], Refusal.WRONG_SHAPE)
-    refuses([head, values, b"\x00"], Refusal.WRONG_SHAPE)
-    refuses([head + b" ", values], Refusal.MALFORMED)
-    refuses([b" " * 5000, values], Refusal.OVERSIZED)
+    refuses([], RoomRefusal.MALFORMED)
+    refuses([head], RoomRefusal.WRONG_SHAPE)
+    refuses([head, values[:-1]], RoomRefusal.WRONG_SHAPE)
+    refuses([head, values, b"\x00"], RoomRefusal.WRONG_SHAPE)
+    refuses([head + b" ", values], RoomRefusal.MALFORMED)
+    refuses([b" " * 5000, values], RoomRefusal.OVERSIZED)
 
     def spoil(**what: Any) -> bytes:
         return encoding.canonical_json({**told, **what})
 
-    refuses([spoil(kind="other"), values], Refusal.MALFORMED)
-    refuses([spoil(more=1), values], Refusal.MALFORMED)
+    refuses([spoil(kind="other"), values], RoomRefusal.MALFORMED)
+    refuses([spoil(more=1), values], RoomRefusal.MALFORMED)
     for receipt in (None, {}, {**told["receipt"], "sequence": -1}, {**told["receipt"], "hash": "x"},
                     {**told["receipt"], "signature": "0" * 127}, {**told["receipt"], "signature": "z" * 128},
                     {**told["receipt"], "signature": "AB" * 64}):  # fmt: skip
-        refuses([spoil(receipt=receipt), values], Refusal.MALFORMED)
+        refuses([spoil(receipt=receipt), values], RoomRefusal.MALFORMED)
     if "noise_stddev" in told:
         for noise in (-1.0, "1", None, True):
-            refuses([spoil(noise_stddev=noise), values], Refusal.MALFORMED)
+            refuses([spoil(noise_stddev=noise), values], RoomRefusal.MALFORMED)
         nan = np.full(1, np.nan, "<f4" if isinstance(answer, StepAnswer) else "<f8").tobytes()
-        refuses([head, nan + values[len(nan) :]], Refusal.NOT_FINITE)
+        refuses([head, nan + values[len(nan) :]], RoomRefusal.NOT_FINITE)
     else:
-        refuses([head, b"\x02" + values[1:]], Refusal.MALFORMED)  # a label that is neither 0 nor 1
+        refuses([head, b"\x02" + values[1:]], RoomRefusal.MALFORMED)  # a label that is neither 0 nor 1
     if "rows" in told:
-        refuses([spoil(rows=told["rows"] + 1), values], Refusal.WRONG_SHAPE)
+        refuses([spoil(rows=told["rows"] + 1), values], RoomRefusal.WRONG_SHAPE)
 
     def endless() -> Iterable[bytes]:
         yield head
         while True:
             yield bytes(CHUNK_BYTES)
 
-    refuses(endless(), Refusal.WRONG_SHAPE)
+    refuses(endless(), RoomRefusal.WRONG_SHAPE)
 
 
 def test_what_a_run_has_set_aside_comes_back() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tacit.cleanroom.protocol.codecs import CODECS, codec_named
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, Refusal
+from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
 from tacit.cleanroom.protocol.slabs import (
@@ -72,7 +72,7 @@ GOOD_STATISTIC = encode_statistic_slab(drawn_statistic())
 GOOD_TOKENS = encode_token_slab(TokenSlab(3, drawn(LAYOUT, 4).tokens))
 
 
-def decode_all(data: bytes) -> list[Refusal]:
+def decode_all(data: bytes) -> list[RoomRefusal]:
     """Why each of the three readers refuses these bytes; nothing but a refusal may come."""
     reasons = []
     for decode in (
@@ -142,16 +142,16 @@ def test_cuts_and_extra_bytes_are_refused() -> None:
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
-        ((b"tcrM", 1, 1, 0, 0, 4), Refusal.MALFORMED),
-        ((b"tcrm", 2, 1, 0, 0, 4), Refusal.MALFORMED),
-        ((b"tcrm", 1, 9, 0, 0, 4), Refusal.MALFORMED),
-        ((b"tcrm", 1, 1, 1, 0, 4), Refusal.MALFORMED),
-        ((b"tcrm", 1, 1, 0, 0, 0), Refusal.WRONG_SHAPE),
-        ((b"tcrm", 1, 1, 0, 0, 3), Refusal.WRONG_SHAPE),
-        ((b"tcrm", 1, 1, 0, 0, 2**32 - 1), Refusal.WRONG_SHAPE),
+        ((b"tcrM", 1, 1, 0, 0, 4), RoomRefusal.MALFORMED),
+        ((b"tcrm", 2, 1, 0, 0, 4), RoomRefusal.MALFORMED),
+        ((b"tcrm", 1, 9, 0, 0, 4), RoomRefusal.MALFORMED),
+        ((b"tcrm", 1, 1, 1, 0, 4), RoomRefusal.MALFORMED),
+        ((b"tcrm", 1, 1, 0, 0, 0), RoomRefusal.WRONG_SHAPE),
+        ((b"tcrm", 1, 1, 0, 0, 3), RoomRefusal.WRONG_SHAPE),
+        ((b"tcrm", 1, 1, 0, 0, 2**32 - 1), RoomRefusal.WRONG_SHAPE),
     ],
 )
-def test_wrong_headers_are_refused(head: tuple[Any, ...], reason: Refusal) -> None:
+def test_wrong_headers_are_refused(head: tuple[Any, ...], reason: RoomRefusal) -> None:
     with pytest.raises(RoomRefused) as refused:
         decode_slab(HEAD.pack(*head) + GOOD[HEAD.size :], LAYOUT, CODEC, 16)
     assert refused.value.reason is reason
@@ -180,7 +180,7 @@ def test_large_claims_and_messages_take_no_memory() -> None:
                 decode_slab(claim, huge, codec_named(name), 16)
     for claim in claims:
         assert len(decode_all(claim)) == 3
-    assert set(decode_all(oversized)) == {Refusal.OVERSIZED}
+    assert set(decode_all(oversized)) == {RoomRefusal.OVERSIZED}
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200_000
@@ -210,11 +210,11 @@ def test_numbers_that_are_not_finite_are_refused(bad: float) -> None:
     spoiled = GOOD[:place] + struct.pack("<f", bad) + GOOD[place + 4 :]
     with pytest.raises(RoomRefused) as refused:
         decode_slab(spoiled, LAYOUT, CODEC, 16)
-    assert refused.value.reason is Refusal.NOT_FINITE
+    assert refused.value.reason is RoomRefusal.NOT_FINITE
     spoiled = GOOD_STATISTIC[:-4] + struct.pack("<f", bad)
     with pytest.raises(RoomRefused) as refused:
         decode_statistic_slab(spoiled, REQUEST, 16)
-    assert refused.value.reason is Refusal.NOT_FINITE
+    assert refused.value.reason is RoomRefusal.NOT_FINITE
     slab.logits[1] = bad
     with pytest.raises(BadInput, match="logits"):
         encode_slab(slab, LAYOUT, CODEC, Simulation(1).words)
@@ -222,10 +222,15 @@ def test_numbers_that_are_not_finite_are_refused(bad: float) -> None:
 
 @pytest.mark.parametrize(
     ("cells", "reason"),
-    [([0, 0, 1], Refusal.MALFORMED), ([8, 1, 8], Refusal.MALFORMED), ([0, 1, 9], Refusal.WRONG_SHAPE),
-     ([-1, 1, 2], Refusal.WRONG_SHAPE), ([2**31 - 1, 1, 2], Refusal.WRONG_SHAPE)],
-)  # fmt: skip
-def test_repeated_and_unknown_cells_are_refused(cells: list[int], reason: Refusal) -> None:
+    [
+        ([0, 0, 1], RoomRefusal.MALFORMED),
+        ([8, 1, 8], RoomRefusal.MALFORMED),
+        ([0, 1, 9], RoomRefusal.WRONG_SHAPE),
+        ([-1, 1, 2], RoomRefusal.WRONG_SHAPE),
+        ([2**31 - 1, 1, 2], RoomRefusal.WRONG_SHAPE),
+    ],
+)
+def test_repeated_and_unknown_cells_are_refused(cells: list[int], reason: RoomRefusal) -> None:
     # A cell named twice would move the sums by more than the release is noised for.
     slab = drawn_statistic()
     slab.cells[4] = cells

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.tokens import (
     CURVE_A,
     PRIME,
@@ -210,7 +210,7 @@ def test_points_of_low_order_are_refused() -> None:
         assert ladder(8, u)[1] == 0 or ladder(4, u)[1] == 0  # on the curve, or on its twist
         with pytest.raises(RoomRefused) as caught:
             ROOM.mask_again(point_of(u))
-        assert caught.value.reason is Refusal.MALFORMED
+        assert caught.value.reason is RoomRefusal.MALFORMED
 
 
 @pytest.mark.parametrize("u", [PRIME, PRIME + 1, PRIME + 18, 2**255, 2**255 + 9, 2**256 - 1])
@@ -230,7 +230,7 @@ def test_other_shapes_are_refused() -> None:
     for wrong in (np.zeros((2, 31), np.uint8), np.zeros(32, np.uint8), np.zeros((2, 32), np.int64), b"x" * 32):
         with pytest.raises(RoomRefused) as caught:
             ROOM.mask_again(wrong)  # type: ignore[arg-type]
-        assert caught.value.reason is Refusal.WRONG_SHAPE
+        assert caught.value.reason is RoomRefusal.WRONG_SHAPE
 
 
 def test_two_tokens_of_one_record_have_one_identity() -> None:
@@ -306,14 +306,14 @@ def test_repeated_and_missing_points_are_refused() -> None:
     twice = answered[[0, 1, 2, 3, 0]]
     with pytest.raises(RoomRefused) as caught:
         match_points(made.places, twice, 5)
-    assert caught.value.reason is Refusal.REPEATED_RECORD
+    assert caught.value.reason is RoomRefusal.REPEATED_RECORD
     with pytest.raises(RoomRefused) as caught:
         answer_points(PLATFORM, made.points[[0, 1, 2, 3, 0]], 5)
-    assert caught.value.reason is Refusal.REPEATED_RECORD
+    assert caught.value.reason is RoomRefusal.REPEATED_RECORD
     for wrong in (answered[:4], np.concatenate([answered, answered[:1]])):
         with pytest.raises(RoomRefused) as caught:
             match_points(made.places, wrong, 5)
-        assert caught.value.reason is Refusal.WRONG_SHAPE
+        assert caught.value.reason is RoomRefusal.WRONG_SHAPE
 
 
 def test_whatever_a_platform_returns_each_label_has_one_name() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tacit.cleanroom.protocol.agreement import Agreement, AgreementStep
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Mode, Signer, budget_summary, statement_after
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.payment import budget_line, release_name
@@ -46,7 +46,7 @@ def test_a_room_opens_only_with_terms_that_both_signed() -> None:
     one = Agreement.propose(terms()).sign(Signer.PLATFORM, PLATFORM_KEY)
     parts = some_parts()
     del parts["signing_key"]
-    with refused(Refusal.NOT_SIGNED):
+    with refused(RoomRefusal.NOT_SIGNED):
         Room(one, some_table(), signing_key=ROOM_KEY, **parts)
     with pytest.raises(BadInput, match="signing key"):
         Room(signed(terms()), some_table(), signing_key=PLATFORM_KEY, **parts)
@@ -61,7 +61,7 @@ def test_an_older_agreement_than_the_one_kept_is_refused() -> None:
     first = signed(terms())
     tightened = first.amend(terms(smallest_batch=100), Signer.ROOM, ROOM_KEY)
     Room(tightened, some_table(), **parts)
-    with refused(Refusal.CONFLICT):
+    with refused(RoomRefusal.CONFLICT):
         Room(first, some_table(), **parts)
     assert Room(tightened, some_table(), **parts).terms.smallest_batch == 100
 
@@ -73,9 +73,9 @@ def test_a_stripped_signature_does_not_undo_a_tightening() -> None:
     room = Room(tightened, some_table(), **parts)
     stripped = Agreement((*tightened.steps[:-1], replace(tightened.steps[-1], signatures={})))
     for other in (stripped, stripped.amend(terms(smallest_batch=5), Signer.PLATFORM, PLATFORM_KEY)):
-        with refused(Refusal.CONFLICT):
+        with refused(RoomRefusal.CONFLICT):
             room.amend(other, now=NOW)
-        with refused(Refusal.CONFLICT):
+        with refused(RoomRefusal.CONFLICT):
             Room(Agreement.from_bytes(other.to_bytes()), some_table(), **parts)
     assert room.terms.epsilon == 1
 
@@ -87,7 +87,7 @@ def test_another_name_is_another_agreement() -> None:
         both(first, terms(name="autumn", smallest_batch=100))
     step = AgreementStep(1, first.steps[0].digest, terms(name="autumn"))
     forced = Agreement((*first.steps, step)).sign(Signer.PLATFORM, PLATFORM_KEY).sign(Signer.ROOM, ROOM_KEY)
-    with refused(Refusal.NOT_SIGNED):
+    with refused(RoomRefusal.NOT_SIGNED):
         Room(forced, some_table(), **some_parts())
 
 
@@ -110,9 +110,9 @@ def test_another_store_pays_again() -> None:
     ledger, stores = MemoryLedger(), [MemoryRoomStore(), MemoryRoomStore()]
     rooms = [a_room(noised_terms(), ledger=ledger, store=store) for store in stores]
     step(rooms[0])
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(rooms[1])
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(a_room(noised_terms(), ledger=ledger))  # the store was lost
     step(a_room(noised_terms(), ledger=ledger, store=stores[0]), first=32, number=1)  # a restart pays nothing
     ledger.grant(budget_line(noised_terms()), noised_terms().budget + noised_terms().budget)
@@ -147,7 +147,7 @@ def test_the_first_release_is_charged_once_and_no_refusal_is() -> None:
         assert account is not None
         return account.used.budget.epsilon
 
-    with refused(Refusal.TOO_SMALL_BATCH):
+    with refused(RoomRefusal.TOO_SMALL_BATCH):
         step(room, rows=3)
     assert spent() == 0
     assert room.describe(peer=PLATFORM, now=NOW).remaining.epsilon_left == 3
@@ -205,7 +205,7 @@ def test_tightened_terms_after_a_release_are_not_paid_until_both_renew() -> None
     step(room)
     room.amend(agreement.amend(terms(epsilon=2), Signer.ROOM, ROOM_KEY), now=NOW)
     before = state_but_for_the_log(store)
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(room)
     assert state_but_for_the_log(store) == before
     again = both(agreement.amend(terms(epsilon=2), Signer.ROOM, ROOM_KEY), terms(epsilon=2, label_version=1))
@@ -244,9 +244,9 @@ def test_terms_that_are_no_longer_in_force_are_refused() -> None:
     room = a_room()
     request, slabs = honest_step(room.terms)
     room.amend(signed(terms()).amend(terms(smallest_batch=5), Signer.ROOM, ROOM_KEY), now=NOW)
-    with refused(Refusal.UNKNOWN_AGREEMENT):
+    with refused(RoomRefusal.UNKNOWN_AGREEMENT):
         room.step(request, slabs, peer=PLATFORM, now=NOW)
-    with refused(Refusal.CONFLICT):
+    with refused(RoomRefusal.CONFLICT):
         room.amend(signed(terms(smallest_batch=6)), now=NOW)
 
 
@@ -262,7 +262,7 @@ def test_a_call_under_way_when_other_terms_come_into_force_is_refused() -> None:
             room.amend(tightened, now=NOW)
             yield slabs[-1]
 
-        with refused(Refusal.UNKNOWN_AGREEMENT):
+        with refused(RoomRefusal.UNKNOWN_AGREEMENT):
             room.step(request, amending(room, tightened, slabs), peer=PLATFORM, now=NOW)
         assert {"counts": {}, "answered": {}}.items() <= state_but_for_the_log(store).items()
         assert room.describe(peer=PLATFORM, now=NOW).remaining.epsilon_spent == 0

@@ -13,7 +13,7 @@ from scipy.stats import kstest
 from tacit.cleanroom.protocol import derivatives as norms
 from tacit.cleanroom.protocol.codecs import codec_named
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.modes import Mode, NoiseLaw
 from tacit.cleanroom.protocol.requests import Purpose
@@ -183,7 +183,7 @@ def test_sequences_that_take_too_long_for_laplace_are_refused_with_the_limit() -
     found = {"sequence": BlockDerivatives.of_factors(block, pairs)}
     with pytest.raises(RoomRefused, match=str(MOST_WRITTEN)) as refused:
         clip_factors(found, 1.0, NoiseLaw.LAPLACE)
-    assert refused.value.reason is Refusal.OVERSIZED
+    assert refused.value.reason is RoomRefusal.OVERSIZED
     assert clip_factors(found, 1.0, NoiseLaw.GAUSSIAN).tolist() == [1.0] * 129
 
 
@@ -383,5 +383,5 @@ def test_a_step_that_rounds_too_much_is_refused_before_a_label_is_read(agreed: T
     assert 2**12 <= accepted < 2**22
     request, arriving = sent_in_threes(factored(SEQUENCES, ordinary), some_logits(ROWS), agreed, SEQUENCES)
     arriving.slabs = 2**45  # as if so many had come
-    with pytest.raises(RoomRefused, match=Refusal.OVERSIZED.words):
+    with pytest.raises(RoomRefused, match=RoomRefusal.OVERSIZED.words):
         StepQuery(request, arriving, agreed).compute(lambda _: pytest.fail("a label was read"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.cleanroom.protocol.audit_log import check_receipt, verify_log
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Signer
 from tacit.cleanroom.room import quotas, sums
 from tacit.cleanroom.room.labels import LabelTable
@@ -49,10 +49,10 @@ def test_a_record_is_released_k_times_and_then_no_more() -> None:
         step(room, number=number)
     before = state_but_for_the_log(store)
     for changes in ({"number": 3}, {"number": 0, "run": "another"}, {"number": 3, "first": 31}):
-        with refused(Refusal.RECORD_EXHAUSTED):
+        with refused(RoomRefusal.RECORD_EXHAUSTED):
             step(room, **changes)
     request, slabs = a_metric(room.terms, some_tokens(8), np.zeros(8, np.int32), number=7)
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         room.statistic(request, slabs, peer=PLATFORM, now=NOW)
     assert state_but_for_the_log(store) == before
     step(room, number=3, first=32)  # other records have theirs
@@ -61,7 +61,7 @@ def test_a_record_is_released_k_times_and_then_no_more() -> None:
 def test_records_without_labels_are_counted_like_all_others() -> None:
     room = a_room(noised_terms(), table=some_table(4))
     step(room, first=4, rows=8)
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         step(room, first=11, rows=8, number=1)
 
 
@@ -86,7 +86,7 @@ def test_the_same_run_and_number_with_other_content_is_a_conflict() -> None:
     flipped_byte[60] ^= 1  # another token
     others = [(request, [slabs[0], bytes(flipped_byte), *slabs[2:]]), honest_step(room.terms, codec="bf16")]
     for asked, sent in others:
-        with refused(Refusal.CONFLICT):
+        with refused(RoomRefusal.CONFLICT):
             room.step(asked, sent, peer=PLATFORM, now=NOW)
     assert state_but_for_the_log(store) == before
 
@@ -161,7 +161,7 @@ def test_a_changed_table_under_the_same_version_is_refused_and_costs_nothing() -
             agreement = agreement.amend(agreed, Signer.ROOM, ROOM_KEY)
         room = Room(agreement, changed, **some_parts(store=store, ledger=ledger))
         before = state_but_for_the_log(store)
-        with refused(Refusal.LABELS_CHANGED):
+        with refused(RoomRefusal.LABELS_CHANGED):
             step(room)
         assert state_but_for_the_log(store) == before
     renewed = both(
@@ -182,11 +182,11 @@ def test_tasks_in_another_order_and_tasks_that_are_not_agreed_are_the_same_label
     fewer = turned.amend(replace(agreed, tasks=("b",), epsilon=Fraction(3, 2)), Signer.ROOM, ROOM_KEY)
     narrow = LabelTable.of(table.records, table.labels[:, 1:], ("b",))
     room = Room(fewer, narrow, **parts)
-    with refused(Refusal.BUDGET):  # and not as changed: fewer tasks are other draws
+    with refused(RoomRefusal.BUDGET):  # and not as changed: fewer tasks are other draws
         step(room)
     swapped = LabelTable.of(table.records, table.labels[:, ::-1], ("a", "b"))
     renewed = both(fewer, replace(agreed, epsilon=Fraction(4)))
-    with refused(Refusal.LABELS_CHANGED):
+    with refused(RoomRefusal.LABELS_CHANGED):
         step(Room(renewed, swapped, **parts))
     step(Room(renewed, table, **parts))
 
@@ -195,7 +195,7 @@ def test_another_secret_under_the_same_version_is_refused() -> None:
     """It would flip every label afresh."""
     store, ledger = MemoryRoomStore(), MemoryLedger()
     step(a_room(store=store, ledger=ledger))
-    with refused(Refusal.LABELS_CHANGED):
+    with refused(RoomRefusal.LABELS_CHANGED):
         step(a_room(store=store, ledger=ledger, secret=SECRET[::-1]))
 
 
@@ -205,7 +205,7 @@ def test_another_secret_under_the_same_version_is_refused() -> None:
 def test_the_log_holds_together_and_every_answer_has_a_signed_receipt_in_it() -> None:
     room = a_room()
     receipts = [step(room, number=number).receipt for number in range(3)]
-    with refused(Refusal.FOREIGN):
+    with refused(RoomRefusal.FOREIGN):
         room.step(*honest_step(room.terms), peer="somebody", now=NOW)
     receipts.append(room.describe(peer=PLATFORM, now=NOW).head)
     for receipt in receipts:
@@ -218,7 +218,7 @@ def test_the_log_holds_together_and_every_answer_has_a_signed_receipt_in_it() ->
     assert [entry.sequence for entry in room.audit(3, peer=PLATFORM)] == [4, 5]
     expected = {"kind", "at", "peer", "request", "rows", "task", "mode", "charged", "counted", "answer"}
     assert set(entries[1].event) == expected
-    with refused(Refusal.FOREIGN):
+    with refused(RoomRefusal.FOREIGN):
         room.audit(0, peer="somebody")
 
 
@@ -228,7 +228,7 @@ def test_refusals_do_not_flood_the_log() -> None:
 
     def knock(times: int, now: int) -> None:
         for _ in range(times):
-            with refused(Refusal.FOREIGN):
+            with refused(RoomRefusal.FOREIGN):
                 room.step(request, slabs, peer="somebody\n" * 1000, now=now)
 
     knock(REFUSALS_A_MINUTE + 20, NOW)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, Refusal
+from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.requests import StepRequest
 from tacit.cleanroom.room import sums
@@ -74,74 +74,74 @@ def with_bytes(slab: bytes, pattern: bytes, times: int = 1) -> bytes:
 
 NAN, INFINITY, HUGE = (np.float32(each).tobytes() for each in (np.nan, np.inf, 3e38))
 
-HOSTILE: dict[str, tuple[Refusal, Hostile]] = {
-    "a foreign peer": (Refusal.FOREIGN, lambda room: sent(room, honest(room), peer="evil.example")),
-    "too early": (Refusal.NOT_YET_VALID, lambda room: sent(room, honest(room), now=-1)),
-    "too late": (Refusal.EXPIRED, lambda room: sent(room, honest(room), now=2 * NOW)),
+HOSTILE: dict[str, tuple[RoomRefusal, Hostile]] = {
+    "a foreign peer": (RoomRefusal.FOREIGN, lambda room: sent(room, honest(room), peer="evil.example")),
+    "too early": (RoomRefusal.NOT_YET_VALID, lambda room: sent(room, honest(room), now=-1)),
+    "too late": (RoomRefusal.EXPIRED, lambda room: sent(room, honest(room), now=2 * NOW)),
     "other terms": (
-        Refusal.UNKNOWN_AGREEMENT,
+        RoomRefusal.UNKNOWN_AGREEMENT,
         lambda room: sent(room, honest(room), step_request(terms(epsilon=5), ROWS)),
     ),
     "an unknown task": (
-        Refusal.UNKNOWN_TASK,
+        RoomRefusal.UNKNOWN_TASK,
         lambda room: sent(room, honest(room), step_request(room.terms, ROWS, task="purchase")),
     ),
     "a codec that was not agreed": (
-        Refusal.NOT_AGREED,
+        RoomRefusal.NOT_AGREED,
         lambda room: sent(room, honest(room), step_request(room.terms, ROWS, codec="top-10")),
     ),
-    "a small batch": (Refusal.TOO_SMALL_BATCH, lambda room: sent(room, [], step_request(room.terms, 3))),
-    "too many rows": (Refusal.OVERSIZED, lambda room: sent(room, [], step_request(room.terms, 2**22 + 1))),
+    "a small batch": (RoomRefusal.TOO_SMALL_BATCH, lambda room: sent(room, [], step_request(room.terms, 3))),
+    "too many rows": (RoomRefusal.OVERSIZED, lambda room: sent(room, [], step_request(room.terms, 2**22 + 1))),
     "too many parameters": (
-        Refusal.OVERSIZED,
+        RoomRefusal.OVERSIZED,
         lambda room: sent(
             room,
             [],
             step_request(room.terms, ROWS, layout=ParameterLayout((ParameterBlock("large", 2**13, 2**13),))),
         ),
     ),
-    "no slabs": (Refusal.WRONG_SHAPE, lambda room: sent(room, [])),
-    "a slab short": (Refusal.WRONG_SHAPE, lambda room: sent(room, honest(room)[:-1])),
-    "a slab twice": (Refusal.WRONG_SHAPE, lambda room: sent(room, [*honest(room), honest(room)[-1]])),
-    "slabs out of order": (Refusal.WRONG_SHAPE, lambda room: sent(room, honest(room)[::-1])),
+    "no slabs": (RoomRefusal.WRONG_SHAPE, lambda room: sent(room, [])),
+    "a slab short": (RoomRefusal.WRONG_SHAPE, lambda room: sent(room, honest(room)[:-1])),
+    "a slab twice": (RoomRefusal.WRONG_SHAPE, lambda room: sent(room, [*honest(room), honest(room)[-1]])),
+    "slabs out of order": (RoomRefusal.WRONG_SHAPE, lambda room: sent(room, honest(room)[::-1])),
     "fewer rows announced": (
-        Refusal.WRONG_SHAPE,
+        RoomRefusal.WRONG_SHAPE,
         lambda room: sent(room, honest(room), step_request(room.terms, ROWS - 1)),
     ),
     "more rows announced": (
-        Refusal.WRONG_SHAPE,
+        RoomRefusal.WRONG_SHAPE,
         lambda room: sent(room, honest(room), step_request(room.terms, ROWS + 1)),
     ),
-    "a record twice": (Refusal.REPEATED_RECORD, lambda room: sent(room, repeated_tokens(room))),
+    "a record twice": (RoomRefusal.REPEATED_RECORD, lambda room: sent(room, repeated_tokens(room))),
     "no number": (
-        Refusal.NOT_FINITE,
+        RoomRefusal.NOT_FINITE,
         lambda room: sent(room, [*honest(room)[:-1], with_bytes(honest(room)[-1], NAN)]),
     ),
     "an infinity": (
-        Refusal.NOT_FINITE,
+        RoomRefusal.NOT_FINITE,
         lambda room: sent(room, [*honest(room)[:-1], with_bytes(honest(room)[-1], INFINITY)]),
     ),
     "a number that overflows": (
-        Refusal.NOT_FINITE,
+        RoomRefusal.NOT_FINITE,
         lambda room: sent(room, [*honest(room)[:-1], with_bytes(honest(room)[-1], HUGE)]),
     ),
-    "an oversized slab": (Refusal.OVERSIZED, lambda room: sent(room, [bytes(MOST_MESSAGE_BYTES + 1)])),
-    "half a slab": (Refusal.MALFORMED, lambda room: sent(room, [honest(room)[0][:-40]])),
-    "nothing in a slab": (Refusal.MALFORMED, lambda room: sent(room, [b""])),
+    "an oversized slab": (RoomRefusal.OVERSIZED, lambda room: sent(room, [bytes(MOST_MESSAGE_BYTES + 1)])),
+    "half a slab": (RoomRefusal.MALFORMED, lambda room: sent(room, [honest(room)[0][:-40]])),
+    "nothing in a slab": (RoomRefusal.MALFORMED, lambda room: sent(room, [b""])),
     "another layout": (
-        Refusal.MALFORMED,
+        RoomRefusal.MALFORMED,
         lambda room: sent(
             room, honest(room), step_request(room.terms, ROWS, layout=ParameterLayout(LAYOUT.blocks[:2]))
         ),
     ),
     "a metric of too few": (
-        Refusal.TOO_SMALL_BATCH,
+        RoomRefusal.TOO_SMALL_BATCH,
         lambda room: room.statistic(
             *a_metric(room.terms, some_tokens(3), np.zeros(3, np.int32)), peer=PLATFORM, now=NOW
         ),
     ),
     "labels where sums were agreed": (
-        Refusal.NOT_AGREED,
+        RoomRefusal.NOT_AGREED,
         lambda room: room.labels(*for_labels(room.terms, some_tokens(8)), peer=PLATFORM, now=NOW),
     ),
 }
@@ -255,7 +255,7 @@ def test_no_label_is_read_of_a_record_that_has_no_release_left(monkeypatch: pyte
     request = step_request(room.terms, ROWS, number=1)
     slabs = step_slabs(request, spent_last, some_derivatives(ROWS), some_logits(ROWS))
     looked_up = lookups(monkeypatch)
-    with pytest.raises(RoomRefused, match=Refusal.RECORD_EXHAUSTED.words):
+    with pytest.raises(RoomRefused, match=RoomRefusal.RECORD_EXHAUSTED.words):
         sent(room, slabs, request)
     assert looked_up == [7]  # the first slab's, which have theirs
 
@@ -266,14 +266,14 @@ def test_no_label_is_read_for_other_content_under_a_known_number(monkeypatch: py
     sent(room, slabs)
     never_read(monkeypatch)
     other = other_logits(room)
-    with pytest.raises(RoomRefused, match=Refusal.CONFLICT.words):
+    with pytest.raises(RoomRefused, match=RoomRefusal.CONFLICT.words):
         sent(room, [other[0], *slabs[1:]])
     request, metric = a_metric(room.terms, some_tokens(8), np.zeros(8, np.int32), run="metric")
     monkeypatch.undo()
     room.statistic(request, metric, peer=PLATFORM, now=NOW)
     never_read(monkeypatch)
     request, metric = a_metric(room.terms, some_tokens(8), np.ones(8, np.int32), run="metric")
-    with pytest.raises(RoomRefused, match=Refusal.CONFLICT.words):
+    with pytest.raises(RoomRefused, match=RoomRefusal.CONFLICT.words):
         room.statistic(request, metric, peer=PLATFORM, now=NOW)
 
 
@@ -283,7 +283,7 @@ def test_a_conflict_in_the_last_slab_is_found_before_any_labels(monkeypatch: pyt
     answer = sent(room, slabs)
     other = other_logits(room)
     looked_up = lookups(monkeypatch)
-    with pytest.raises(RoomRefused, match=Refusal.CONFLICT.words):
+    with pytest.raises(RoomRefused, match=RoomRefusal.CONFLICT.words):
         sent(room, [*slabs[:-1], other[-1]])
     assert np.array_equal(sent(room, slabs).sum, answer.sum)
     assert looked_up == []
@@ -296,7 +296,7 @@ def test_no_label_is_read_that_the_budget_does_not_pay_for(mode: str, monkeypatc
     sent(first, honest(first))
     never_read(monkeypatch)
     second = a_room(MODES[mode], ledger=ledger)
-    with pytest.raises(RoomRefused, match=Refusal.BUDGET.words):
+    with pytest.raises(RoomRefused, match=RoomRefusal.BUDGET.words):
         sent(second, honest(second))
 
 

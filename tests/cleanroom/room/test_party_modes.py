@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.losses import Loss
 from tacit.cleanroom.protocol.modes import Join, Mode, Signer
 from tacit.cleanroom.protocol.terms import Terms
@@ -51,7 +51,7 @@ BY_MODE = {
 }
 
 
-def refused(reason: Refusal) -> Any:
+def refused(reason: RoomRefusal) -> Any:
     return pytest.raises(RoomRefused, match=reason.words)
 
 
@@ -84,20 +84,20 @@ def test_each_mode_answers_what_it_is_for(mode: Mode, kind: str) -> None:
     if kind in allowed[mode]:
         ask(room, kind)
     else:
-        with refused(Refusal.NOT_AGREED):
+        with refused(RoomRefusal.NOT_AGREED):
             ask(room, kind)
 
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_metrics_that_are_switched_off_are_refused(mode: Mode) -> None:
     agreed = Terms.from_json({**BY_MODE[mode].as_json(), "metrics": False})
-    with refused(Refusal.NOT_AGREED):
+    with refused(RoomRefusal.NOT_AGREED):
         ask(a_room(agreed), "metric")
 
 
 def test_noised_sums_take_the_raw_loss_only() -> None:
     for loss in (Loss.FORWARD, Loss.UNBIASED):
-        with refused(Refusal.NOT_AGREED):
+        with refused(RoomRefusal.NOT_AGREED):
             ask(a_room(BY_MODE[Mode.NOISED]), "step", loss=loss)
 
 
@@ -122,9 +122,9 @@ def test_a_statistic_is_released_once_for_each_record() -> None:
     first = ask(room, "statistic")
     assert np.array_equal(ask(room, "statistic").sums, first.sums)
     for changes in ({"number": 1}, {"run": "another"}):
-        with refused(Refusal.RECORD_EXHAUSTED):
+        with refused(RoomRefusal.RECORD_EXHAUSTED):
             ask(room, "statistic", **changes)
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         ask(room, "metric")
 
 
@@ -133,7 +133,7 @@ def test_a_metric_on_true_labels_takes_one_of_the_releases() -> None:
     metric = ask(room, "metric")
     assert metric.noise_stddev == pytest.approx(room.terms.noise_multiplier)
     ask(room, "step")
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         ask(room, "step", number=1)
 
 
@@ -141,7 +141,7 @@ def test_releases_are_counted_over_all_tasks_together() -> None:
     agreed = noised_terms(tasks=("conversion", "cart"))
     room = a_room(agreed, some_table(tasks=agreed.tasks))
     ask(room, "step", task="conversion")
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         ask(room, "step", task="cart", number=1)
 
 
@@ -174,7 +174,7 @@ def test_labels_are_found_by_points_and_by_nobody_before_the_exchange() -> None:
     store, ledger = MemoryRoomStore(), MemoryLedger()
     room = a_room(agreed, table, store=store, ledger=ledger)
     named = points(mask, some_tokens(16))  # the last four have no label
-    with refused(Refusal.NOT_AGREED):
+    with refused(RoomRefusal.NOT_AGREED):
         room.labels(*for_labels(agreed, named), peer=PLATFORM, now=NOW)
     exchanged(room, mask)
     expected = table.look_up(some_tokens(16), "conversion")
@@ -189,13 +189,13 @@ def test_points_are_exchanged_once() -> None:
     room = a_room(psi_terms(), some_table(12))
     exchanged(room, PointMask.new(Simulation("platform")))
     exchanged(room, PointMask.new(Simulation("platform")))  # the same again: a retry
-    with refused(Refusal.CONFLICT):
+    with refused(RoomRefusal.CONFLICT):
         exchanged(room, PointMask.new(Simulation("another")))
-    with refused(Refusal.WRONG_SHAPE):
+    with refused(RoomRefusal.WRONG_SHAPE):
         room.exchange(b"short", peer=PLATFORM, now=NOW)
-    with refused(Refusal.NOT_AGREED):
+    with refused(RoomRefusal.NOT_AGREED):
         a_room().exchange(None, peer=PLATFORM, now=NOW)
-    with refused(Refusal.FOREIGN):
+    with refused(RoomRefusal.FOREIGN):
         room.exchange(None, peer="somebody", now=NOW)
 
 
@@ -203,7 +203,7 @@ def test_labels_are_fixed_from_the_moment_that_points_leave() -> None:
     store, ledger, table = MemoryRoomStore(), MemoryLedger(), some_table(12)
     a_room(psi_terms(), table, store=store, ledger=ledger).exchange(None, peer=PLATFORM, now=NOW)
     changed = LabelTable.of(table.records, 1 - table.labels, table.tasks)
-    with refused(Refusal.LABELS_CHANGED):
+    with refused(RoomRefusal.LABELS_CHANGED):
         a_room(psi_terms(), changed, store=store, ledger=ledger).exchange(None, peer=PLATFORM, now=NOW)
 
 
@@ -243,10 +243,10 @@ def test_two_spellings_of_one_record_are_one_record() -> None:
         slabs = step_slabs(request, tokens, derivatives, some_logits(len(tokens)))
         room.step(request, slabs, peer=PLATFORM, now=NOW)
 
-    with refused(Refusal.REPEATED_RECORD):
+    with refused(RoomRefusal.REPEATED_RECORD):
         step(np.concatenate([named, spelled[None]]), 0)
     step(named, 0)
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         step(np.concatenate([spelled[None], points(mask, some_tokens(20)[10:14])]), 1)
 
 

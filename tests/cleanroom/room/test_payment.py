@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.cleanroom.protocol.agreement import Agreement, loosened_fields
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Mode, Signer
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.active_terms import activate_terms, adopt_agreement, store_identity
@@ -137,7 +137,7 @@ def test_a_later_end_does_not_pay_for_draws_that_a_tightening_made_fresh() -> No
     room = a_room(of(3))
     step(room)
     room.amend(longer, now=NOW)
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(room)
     assert agreed_budget(both(longer, of(3)), paid(of(3))) == Budget.of(3)
     renewed = both(longer, of("2.999", expires=3 * NOW, label_version=1))
@@ -227,7 +227,7 @@ def test_the_platform_cannot_spend_what_the_room_gave_up(ledger: Any) -> None:
         epsilon -= HAIR
         agreement = by(Signer.PLATFORM, agreement, of(epsilon, mode=Mode.RELEASE))
         room.amend(agreement, now=NOW)
-        with refused(Refusal.BUDGET):
+        with refused(RoomRefusal.BUDGET):
             labels(room)
     remaining = room.describe(peer=PLATFORM, now=NOW).remaining
     assert (remaining.epsilon_spent, remaining.epsilon_left) == (Fraction(1, 2), Fraction(0))
@@ -254,11 +254,11 @@ def test_a_limit_below_what_was_used_pays_for_nothing_and_stops_nobody(ledger: A
     charge_release(charged, ledger, "another", "labels")
     store = MemoryRoomStore()
     room = a_room(of(2), ledger=ledger, store=store)
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(room)
     assert ledger.account(budget_line(charged)).remaining.budget == Budget.NOTHING
     room.amend(by(Signer.ROOM, signed(of(2)), of(1)), now=NOW)
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(room)
     assert ledger.account(budget_line(charged)).limit.budget == Budget.of(3)
 
@@ -268,14 +268,14 @@ def test_a_new_store_pays_for_nothing_until_both_agree_on_more(ledger: Any) -> N
     first, second = some_parts(ledger=ledger), some_parts(ledger=ledger)
     step(Room(agreement, some_table(), **first))
     room = Room(agreement, some_table(), **second)  # the first one's store was lost
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(room)
     agreement = both(agreement, of(1, expires=3 * NOW))  # a later end: no fresh draws
     room.amend(agreement, now=NOW)
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(room)
     room.amend(by(Signer.PLATFORM, agreement, of(1 - HAIR, expires=3 * NOW)), now=NOW)
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(room)
     agreement = both(by(Signer.PLATFORM, agreement, of(1 - HAIR, expires=3 * NOW)), of(2, label_version=1))
     Room(agreement, some_table(), **second)
@@ -295,7 +295,7 @@ def test_a_release_that_was_reserved_and_never_left_is_no_budget_for_others(tmp_
     room.amend(agreement, now=NOW)
     step(room)
     room.amend(by(Signer.PLATFORM, agreement, of("0.4")), now=NOW)
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(room)
 
 
@@ -333,7 +333,7 @@ def test_a_settled_reservation_is_refused_before_a_label_is_read(
     ledger.reserve(release_ledger_key(terms(), name), budget_line(terms()), terms().budget, "a crash")
     ledger.abort(release_ledger_key(terms(), name), certain=True)
     monkeypatch.setattr(LabelTable, "look_up", lambda *_: pytest.fail("a label was read"))
-    with refused(Refusal.BUDGET):
+    with refused(RoomRefusal.BUDGET):
         step(room)
 
 
@@ -347,7 +347,7 @@ def test_a_call_under_way_while_its_release_is_replaced_is_not_paid() -> None:
         room.amend(tightened, now=NOW)
         yield slabs[-1]
 
-    with refused(Refusal.UNKNOWN_AGREEMENT):
+    with refused(RoomRefusal.UNKNOWN_AGREEMENT):
         room.step(request, amending(), peer=PLATFORM, now=NOW)
     step(room)
     remaining = room.describe(peer=PLATFORM, now=NOW).remaining

@@ -12,7 +12,7 @@ import pytest
 
 from tacit.cleanroom.platform.steps import AdapterPlan
 from tacit.cleanroom.platform.training import AdapterRunSummary, train_adapter
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.cleanroom.room import quotas
 from tacit.cleanroom.room.party import Room
@@ -108,11 +108,11 @@ def test_what_a_run_has_set_aside_nobody_else_uses(store: RoomStore) -> None:
     room = a_room(noised_terms(releases_per_record=3), store=store)
     begin(room, "first", releases=2)
     step(room, run="other", number=0)  # one was left for everybody
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         step(room, run="other", number=1)
     for number in range(2):
         step(room, run="first", number=number)
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         step(room, run="first", number=2)
 
 
@@ -120,7 +120,7 @@ def test_a_run_that_would_not_fit_is_refused_whole_and_nothing_changes(store: Ro
     room = a_room(noised_terms(releases_per_record=3), store=store)
     begin(room, "first", releases=2)
     before = _state(store)
-    with refused(Refusal.RECORD_EXHAUSTED) as said:
+    with refused(RoomRefusal.RECORD_EXHAUSTED) as said:
         begin(room, "second", releases=2)
     assert "run second needs 2 releases of each record, 1 of 3 are left; first holds 2" in str(said.value)
     assert _state(store) == before
@@ -138,10 +138,10 @@ def test_a_run_is_begun_once_with_one_content(store: RoomStore) -> None:
         assert begin(room, "first", releases=2).releases == 2
     others: list[dict[str, Any]] = [{"releases": 3}, {"tokens": some_tokens(16)}, {"training": "ab" * 32}]
     for other in others:
-        with refused(Refusal.CONFLICT):
+        with refused(RoomRefusal.CONFLICT):
             begin(room, "first", **{"releases": 2, **other})
     step(room, run="other")
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         step(room, run="first", first=32)  # records that it did not name: of these it has set nothing aside
 
 
@@ -152,16 +152,16 @@ def test_what_is_handed_back_is_free_again_and_never_more(store: RoomStore) -> N
     step(room, run="first", number=0)
     assert hand_back(room, store, "first") == 2 * 32
     assert hand_back(room, store, "first") == 0
-    with refused(Refusal.RECORD_EXHAUSTED) as said:
+    with refused(RoomRefusal.RECORD_EXHAUSTED) as said:
         step(room, run="first", number=1)
     assert "handed back" in str(said.value)
     begin(room, "first", releases=3)  # its two that are left
     step(room, run="first", number=1)
     assert hand_back(room, store, "first") == 32
     step(room, run="other", number=0)
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         begin(room, "first", releases=3)
-    with refused(Refusal.RECORD_EXHAUSTED):
+    with refused(RoomRefusal.RECORD_EXHAUSTED):
         step(room, run="other", number=1)
 
 
@@ -200,12 +200,12 @@ def test_a_store_that_hands_back_what_was_used_is_caught(monkeypatch: pytest.Mon
 
 def test_what_begin_refuses(store: RoomStore) -> None:
     room = a_room(noised_terms(releases_per_record=3), store=store)
-    with refused(Refusal.NOT_AGREED):
+    with refused(RoomRefusal.NOT_AGREED):
         begin(room, "first", releases=4)
-    with refused(Refusal.FOREIGN):
+    with refused(RoomRefusal.FOREIGN):
         begin(room, "first", releases=1, peer="somebody")
-    with refused(Refusal.REPEATED_RECORD):
+    with refused(RoomRefusal.REPEATED_RECORD):
         begin(room, "first", releases=1, tokens=np.repeat(some_tokens(16), 2, axis=0))
     flips = a_room()
-    with refused(Refusal.NOT_AGREED):  # nothing is counted there, so there is nothing to set aside
+    with refused(RoomRefusal.NOT_AGREED):  # nothing is counted there, so there is nothing to set aside
         begin(flips, "first", releases=1)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tacit.cleanroom.protocol.audit_log import next_entry, verify_log
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.cleanroom.room.payment import budget_line, release_ledger_key, release_name
 from tacit.cleanroom.room.store import MemoryRoomStore, StoredAnswer
@@ -229,7 +229,7 @@ def test_a_store_of_the_version_before_goes_on(tmp_path: Path) -> None:
     assert np.array_equal(again.step(*honest_step(agreed), peer=PLATFORM, now=NOW).sum, before.sum)
     begin(again, "run", releases=1)
     again.step(*honest_step(agreed, number=1), peer=PLATFORM, now=NOW)
-    with pytest.raises(RoomRefused, match=Refusal.RECORD_EXHAUSTED.words):
+    with pytest.raises(RoomRefused, match=RoomRefusal.RECORD_EXHAUSTED.words):
         begin(again, "other", releases=1)
 
 
@@ -302,7 +302,7 @@ def test_a_release_that_dies_anywhere_is_counted_at_most_once_and_can_be_had_aga
     account = LedgerStore.open_existing(tmp_path / "ledger.sqlite").account(budget_line(AGREED))
     assert account is not None
     assert account.used.budget == AGREED.budget
-    with pytest.raises(RoomRefused, match=Refusal.RECORD_EXHAUSTED.words):
+    with pytest.raises(RoomRefused, match=RoomRefusal.RECORD_EXHAUSTED.words):
         release(room, number=1)
     entries = room.audit(0, peer=PLATFORM)
     verify_log(entries)
@@ -455,7 +455,7 @@ def test_threads_that_share_a_room_are_not_taken_for_copies(kind: str, tmp_path:
     with ThreadPoolExecutor(4) as threads:
         answers = list(threads.map(lambda each: room.step(*each, peer=PLATFORM, now=NOW), asked))
     assert len({answer.sum.tobytes() for answer in answers}) == 40
-    with pytest.raises(RoomRefused, match=Refusal.RECORD_EXHAUSTED.words):
+    with pytest.raises(RoomRefused, match=RoomRefusal.RECORD_EXHAUSTED.words):
         room.step(*honest_step(agreed, 8, number=40), peer=PLATFORM, now=NOW)
 
 
@@ -550,5 +550,5 @@ def test_a_copy_flips_no_other_labels(tmp_path: Path) -> None:
     again = same.labels(*for_labels(agreed, some_tokens(64)), peer=PLATFORM, now=NOW)
     assert np.array_equal(first.labels, again.labels)
     other = room_at(changed, tmp_path, agreed, some_table(seed="others"))
-    with pytest.raises(RoomRefused, match=Refusal.LABELS_CHANGED.words):
+    with pytest.raises(RoomRefused, match=RoomRefusal.LABELS_CHANGED.words):
         other.labels(*for_labels(agreed, some_tokens(64)), peer=PLATFORM, now=NOW)

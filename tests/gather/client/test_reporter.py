@@ -21,7 +21,7 @@ from tacit.gather.client.contributions import Contributions, Event, answer_quest
 from tacit.gather.client.reporter import MemoryDeviceStore, Outbox, Reporter
 from tacit.gather.protocol import credentials
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import Group
 from tacit.gather.protocol.noise import ServerNoise, UserNoise
 from tacit.gather.protocol.promises import CountBounds
@@ -296,7 +296,7 @@ def test_a_device_seals_to_no_other_parties_than_those_it_knows(party: str) -> N
     reporter = a_reporter(outbox)
     with pytest.raises(Refused) as refusal:
         reporter.upload(stolen, values)
-    assert refusal.value.reason is Refusal.UNAUTHENTICATED
+    assert refusal.value.reason is MessageVerdict.UNAUTHENTICATED
     assert outbox.find(stolen.digest) is None
     assert opened(round, reporter.upload(round, values)).tolist() == values.tolist()
     with pytest.raises(BadInput, match="server_key"):
@@ -315,7 +315,7 @@ def test_a_device_answers_no_round_whose_noise_does_not_keep_its_promise() -> No
     ):
         with pytest.raises(Refused, match="keeps") as refusal:
             a_reporter(outbox).upload(bare, np.zeros(13, np.int64))
-        assert refusal.value.reason is Refusal.PROMISE_NOT_KEPT
+        assert refusal.value.reason is MessageVerdict.PROMISE_NOT_KEPT
         assert outbox.find(bare.digest) is None
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tacit.errors import BadInput, GatherError, NotYet, Refused, TacitError, TooFew
 from tacit.gather.protocol import credentials
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
-from tacit.gather.protocol.encoding import MessageKind, Refusal, encode_message
+from tacit.gather.protocol.encoding import MessageKind, MessageVerdict, encode_message
 from tacit.gather.protocol.groups import Group, mask
 from tacit.gather.protocol.messages import (
     MOST_ENTRIES,
@@ -46,7 +46,7 @@ def read_or_refuse(kind: type, data: bytes) -> bool:
     else:
         assert found.to_bytes() == data
         return True
-    assert reason is Refusal.MALFORMED
+    assert reason is MessageVerdict.MALFORMED
     return False
 
 
@@ -255,7 +255,7 @@ def test_jobs_have_the_sizes_of_their_round() -> None:
     for entry in (JobEntry(bytes(16), bytes(81)), JobEntry(bytes(16), bytes(80), b"m")):
         with pytest.raises(Refused) as refusal:
             Job(round.digest, 0, (entry,)).expect_sizes(round)
-        assert refusal.value.reason is Refusal.MALFORMED
+        assert refusal.value.reason is MessageVerdict.MALFORMED
 
 
 def test_parts_of_no_possible_size_are_refused() -> None:
@@ -312,11 +312,11 @@ def test_a_result_holds_finite_numbers() -> None:
 
 
 def test_refusals_say_why_and_can_be_sent_home() -> None:
-    assert all(refusal.words for refusal in Refusal)
-    assert [int(refusal) for refusal in Refusal] == list(range(15))
-    refused = Refused(Refusal.FORGED)
-    assert str(refused) == Refusal.FORGED.words
-    assert str(Refused(Refusal.MALFORMED, "expected X")).endswith(": expected X")
+    assert all(refusal.words for refusal in MessageVerdict)
+    assert [int(refusal) for refusal in MessageVerdict] == list(range(15))
+    refused = Refused(MessageVerdict.FORGED)
+    assert str(refused) == MessageVerdict.FORGED.words
+    assert str(Refused(MessageVerdict.MALFORMED, "expected X")).endswith(": expected X")
     for error in (refused, TooFew(3, 10), NotYet("the round is open")):
         assert isinstance(error, GatherError)
         assert isinstance(error, TacitError)

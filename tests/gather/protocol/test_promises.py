@@ -13,7 +13,7 @@ import pytest
 from tacit.errors import BadInput, Refused
 from tacit.gather.protocol import promises
 from tacit.gather.protocol.credentials import PartyRole
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.noise import RoundNoise, ServerNoise, UserNoise
 from tacit.gather.protocol.promises import Promise, expect_kept, promise_from_plain, promise_shortfall
 from tacit.gather.protocol.releases import content_hash, draw_party_noise, noise_words
@@ -101,7 +101,7 @@ def test_an_answer_is_computed_once_whether_yes_or_no(monkeypatch: pytest.Monkey
     for _ in range(3):
         kept, broken = (Round.from_bytes(each.to_bytes()) for each in rounds)
         kept.expect_promise_kept()
-        assert refusal(broken.expect_promise_kept) is Refusal.PROMISE_NOT_KEPT
+        assert refusal(broken.expect_promise_kept) is MessageVerdict.PROMISE_NOT_KEPT
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_a_promise_is_read_as_it_was_written_and_its_costs_add_up() -> None:
 def test_no_party_opens_a_round_whose_noise_does_not_keep_its_promise(bare: Round) -> None:
     world = World(a_round())
     for party in (world.proxy, world.server):
-        assert refusal(party.open_round, bare) is Refusal.PROMISE_NOT_KEPT
+        assert refusal(party.open_round, bare) is MessageVerdict.PROMISE_NOT_KEPT
     assert world.proxy_store.round(bare.digest) is world.server_store.round(bare.digest) is None
-    assert refusal(world.proxy.phase, bare.digest) is Refusal.UNKNOWN_ROUND
+    assert refusal(world.proxy.phase, bare.digest) is MessageVerdict.UNKNOWN_ROUND
 
 
 # Later rounds are paid for by the first.
@@ -176,7 +176,7 @@ def next_level(first: World, **changes: Any) -> World:
 def expect_unpaid(world: World, words: str) -> None:
     with pytest.raises(Refused, match=words) as refused:
         world.drive()
-    assert refused.value.reason is Refusal.PROMISE_NOT_KEPT
+    assert refused.value.reason is MessageVerdict.PROMISE_NOT_KEPT
     assert states(world) == (None, None)
     assert not world.proxy_key.drawn
     assert world.proxy_store.share(world.digest) is None

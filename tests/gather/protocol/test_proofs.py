@@ -17,7 +17,7 @@ from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.gather.protocol import proofs as proving
 from tacit.gather.protocol.credentials import PartyRole
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import mask
 from tacit.gather.protocol.promises import CountBounds
 from tacit.gather.protocol.proofs import FIELD, ProvenSharing
@@ -352,7 +352,7 @@ def test_batches_are_judged_one_by_one() -> None:
     proxy = form.prepare(PartyRole.PROXY, [each[0] for each in parts], [BINDING] * 5, KEY)
     server = form.prepare(PartyRole.SERVER, [each[1] for each in parts], [BINDING] * 5, KEY)
     assert form.valid(proxy.messages, server.messages).tolist() == [True, False, True, False, True]
-    assert proxy.refused.tolist() == [0, 0, 0, Refusal.MALFORMED, 0]
+    assert proxy.refused.tolist() == [0, 0, 0, MessageVerdict.MALFORMED, 0]
     assert not form.valid(proxy.messages, server.messages[1:] + server.messages[:1]).any()
     none = form.prepare(PartyRole.PROXY, [], [], KEY)
     assert none.shares.shape == (0, form.cells)
@@ -373,7 +373,7 @@ def test_malformed_parts_are_refused_and_leave_nothing(form: ProvenSharing) -> N
         (PartyRole.SERVER, proxy),
     ]:
         prepared = form.prepare(role, [plain], [BINDING], KEY)
-        assert prepared.refused.tolist() == [Refusal.MALFORMED]
+        assert prepared.refused.tolist() == [MessageVerdict.MALFORMED]
         assert not prepared.shares.any()
         assert prepared.messages == [bytes(form.message_bytes)]
 

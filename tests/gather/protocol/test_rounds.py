@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import BadInput, Refused
-from tacit.gather.protocol.encoding import Refusal, fraction_text, parse_fraction
+from tacit.gather.protocol.encoding import MessageVerdict, fraction_text, parse_fraction
 from tacit.gather.protocol.groups import Group
 from tacit.gather.protocol.noise import ServerNoise, UserNoise
 from tacit.gather.protocol.promises import CountBounds, Promise, promise_from_plain
@@ -76,7 +76,7 @@ def test_a_fraction_has_one_spelling() -> None:
     unreduced[15][3] = "12/2"
     with pytest.raises(Refused) as refusal:
         Round.from_bytes(msgpack.packb(unreduced))
-    assert refusal.value.reason is Refusal.MALFORMED
+    assert refusal.value.reason is MessageVerdict.MALFORMED
     with pytest.raises(BadInput, match="at most 1024"):
         fraction_text(Fraction(1, 10**1200))
 
@@ -158,7 +158,7 @@ def test_a_round_of_odd_parts_is_refused(place: int, value: Any) -> None:
     plain[place] = value
     with pytest.raises(Refused) as refusal:
         Round.from_bytes(msgpack.packb(plain))
-    assert refusal.value.reason is Refusal.MALFORMED
+    assert refusal.value.reason is MessageVerdict.MALFORMED
 
 
 def test_a_round_names_its_line_and_its_entry() -> None:
@@ -225,7 +225,7 @@ def test_a_question_of_odd_columns_or_too_many_cells_is_refused() -> None:
     plain[3] = plain[3][:-1]
     with pytest.raises(Refused) as refusal:
         Question.from_bytes(msgpack.packb(plain))
-    assert refusal.value.reason is Refusal.MALFORMED
+    assert refusal.value.reason is MessageVerdict.MALFORMED
     nodes = MOST_CELLS + 1
     with pytest.raises(BadInput, match="cells"):
         Question((0,), np.arange(nodes), np.zeros(nodes + 1, np.int64), np.zeros(0, np.int64))
@@ -237,7 +237,7 @@ def test_a_device_answers_the_question_that_the_round_names() -> None:
     for round, question in ((a_round(), another), (a_round(cells=12), QUESTION)):
         with pytest.raises(Refused) as refusal:
             Question.of_round(round, question.to_bytes())
-        assert refusal.value.reason is Refusal.CONFLICT
+        assert refusal.value.reason is MessageVerdict.CONFLICT
 
 
 def test_a_promise_for_totals_alone_is_spelled_out_and_takes_no_question_about_ads() -> None:
@@ -254,7 +254,7 @@ def test_a_promise_for_totals_alone_is_spelled_out_and_takes_no_question_about_a
     assert Question.of_round(asked, totals.to_bytes()).entries == 0
     with pytest.raises(Refused, match="totals alone") as refusal:
         Question.of_round(replace(both, promise=alone), QUESTION.to_bytes())
-    assert refusal.value.reason is Refusal.CONFLICT
+    assert refusal.value.reason is MessageVerdict.CONFLICT
 
 
 @pytest.mark.parametrize(

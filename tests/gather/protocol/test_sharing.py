@@ -20,7 +20,7 @@ from scipy.stats import binomtest
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, Refused
 from tacit.gather.protocol.credentials import SEAL_OVERHEAD, PartyRole, SealingKey, seal
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import FIELD_PRIME, Group, Residues, mask
 from tacit.gather.protocol.sharing import MaskedSharing, sharing_scheme
 from tests.support.exact_tests import ALPHA, assert_matches_pmf
@@ -123,7 +123,7 @@ def test_bytes_that_are_no_elements_are_refused(group: Group) -> None:
     for data in bad:
         with pytest.raises(Refused) as refusal:
             group.from_bytes(data, 3)
-        assert refusal.value.reason is Refusal.MALFORMED
+        assert refusal.value.reason is MessageVerdict.MALFORMED
 
 
 def test_uniform_elements_skip_what_the_field_lacks() -> None:
@@ -273,7 +273,7 @@ def test_parts_of_other_sizes_are_refused_and_leave_no_trace(group: Group) -> No
         if role is PartyRole.PROXY and group is Group.FIELD64:
             bad.append(b"\xff" * 16)
         prepared = form.prepare(role, [*bad, good], [binding] * (len(bad) + 1), b"")
-        assert prepared.refused.tolist() == [Refusal.MALFORMED] * len(bad) + [Refusal.ACCEPTED]
+        assert prepared.refused.tolist() == [MessageVerdict.MALFORMED] * len(bad) + [MessageVerdict.ACCEPTED]
         assert not prepared.shares[:-1].any()
         assert prepared.shares[-1].any()
     assert form.prepare(PartyRole.PROXY, [], [], b"").shares.shape == (0, 2)
@@ -309,7 +309,7 @@ def test_only_the_right_party_opens_for_the_right_report() -> None:
     for key, data, role, bound in tries:
         with pytest.raises(Refused) as refusal:
             key.open(data, role=role, binding=bound)
-        assert refusal.value.reason is Refusal.UNOPENABLE
+        assert refusal.value.reason is MessageVerdict.UNOPENABLE
 
 
 def test_keys_are_read_and_hidden() -> None:

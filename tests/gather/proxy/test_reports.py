@@ -10,7 +10,7 @@ import pytest
 from tacit.entropy import Simulation
 from tacit.errors import NotYet
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import FIELD_PRIME, Group
 from tacit.gather.protocol.messages import Job, ReportSet
 from tacit.gather.protocol.rounds import Round, report_binding
@@ -45,9 +45,9 @@ def world() -> World:
 
 def test_a_report_is_taken_and_its_retry_too(world: World) -> None:
     upload = world.upload(0, ROWS[0])
-    assert world.proxy.take([upload, upload], DURING) == [Refusal.ACCEPTED] * 2
+    assert world.proxy.take([upload, upload], DURING) == [MessageVerdict.ACCEPTED] * 2
     world.restart()
-    assert world.proxy.take([upload], DURING) == [Refusal.ACCEPTED]
+    assert world.proxy.take([upload], DURING) == [MessageVerdict.ACCEPTED]
     assert world.proxy_store.waiting_count(world.digest) == 1
 
 
@@ -56,54 +56,56 @@ def test_a_round_that_another_process_opened_is_found_in_the_store(world: World)
     later = a_round(level=1)
     other.proxy.open_round(later)
     upload = an_upload(later, 0, ROWS[0], SOURCE).to_bytes()
-    assert world.proxy.take([upload], DURING) == [Refusal.ACCEPTED]
+    assert world.proxy.take([upload], DURING) == [MessageVerdict.ACCEPTED]
 
 
 def test_too_long_is_refused_before_it_is_parsed(world: World) -> None:
     upload = world.upload(0, ROWS[0])
-    assert world.proxy.take([upload + b".", b"\0" * (len(upload) + 1)], DURING) == [Refusal.OVERSIZED] * 2
-    assert world.proxy.take([b"\0" * len(upload)], DURING) == [Refusal.MALFORMED]
+    assert (
+        world.proxy.take([upload + b".", b"\0" * (len(upload) + 1)], DURING) == [MessageVerdict.OVERSIZED] * 2
+    )
+    assert world.proxy.take([b"\0" * len(upload)], DURING) == [MessageVerdict.MALFORMED]
 
 
 def test_too_long_for_its_own_round_though_not_for_another(world: World) -> None:
     world.proxy.open_round(a_round(task="wide", cells=30))
     long = an_upload(world.round, 0, ROWS[0], SOURCE, plains=(bytes(25), bytes(32))).to_bytes()
-    assert world.proxy.take([long], DURING) == [Refusal.OVERSIZED]
+    assert world.proxy.take([long], DURING) == [MessageVerdict.OVERSIZED]
 
 
 def test_cut_and_bent_uploads_are_malformed(world: World) -> None:
     upload = world.upload(0, ROWS[0])
     cut = [upload[:length] for length in range(len(upload))]
-    assert set(world.proxy.take(cut, DURING)) == {Refusal.MALFORMED}
+    assert set(world.proxy.take(cut, DURING)) == {MessageVerdict.MALFORMED}
     # As long as a good one in all, but the parts have other sizes.
     shifted = an_upload(world.round, 0, ROWS[0], SOURCE, plains=(bytes(23), bytes(33))).to_bytes()
     assert len(shifted) == len(upload)
-    assert world.proxy.take([shifted], DURING) == [Refusal.MALFORMED]
+    assert world.proxy.take([shifted], DURING) == [MessageVerdict.MALFORMED]
     assert world.proxy_store.waiting_count(world.digest) == 0
 
 
 def test_unknown_rounds(world: World) -> None:
     other = an_upload(a_round(level=1), 0, ROWS[0], SOURCE).to_bytes()
-    assert world.proxy.take([other], DURING) == [Refusal.UNKNOWN_ROUND]
+    assert world.proxy.take([other], DURING) == [MessageVerdict.UNKNOWN_ROUND]
     for call in (world.proxy.phase, world.proxy.next_job, world.proxy.accepted_set, world.server.phase):
-        assert refusal(call, bytes(32)) is Refusal.UNKNOWN_ROUND
-    assert refusal(world.proxy.agreement, bytes(32), AFTER) is Refusal.UNKNOWN_ROUND
-    assert refusal(world.server.result, bytes(32), AFTER) is Refusal.UNKNOWN_ROUND
-    assert refusal(world.agree, ReportSet(bytes(32), 0, bytes(32)).to_bytes()) is Refusal.UNKNOWN_ROUND
+        assert refusal(call, bytes(32)) is MessageVerdict.UNKNOWN_ROUND
+    assert refusal(world.proxy.agreement, bytes(32), AFTER) is MessageVerdict.UNKNOWN_ROUND
+    assert refusal(world.server.result, bytes(32), AFTER) is MessageVerdict.UNKNOWN_ROUND
+    assert refusal(world.agree, ReportSet(bytes(32), 0, bytes(32)).to_bytes()) is MessageVerdict.UNKNOWN_ROUND
     job = Job(bytes(32), 0, entries(world, 0))
-    assert refusal(world.job, job.to_bytes()) is Refusal.UNKNOWN_ROUND
+    assert refusal(world.job, job.to_bytes()) is MessageVerdict.UNKNOWN_ROUND
 
 
 @pytest.mark.parametrize(
     ("now", "answer"),
     [
-        (OPENS - SKEW - 1, Refusal.TOO_EARLY),
-        (OPENS - SKEW, Refusal.ACCEPTED),
-        (CLOSES + SKEW - 1, Refusal.ACCEPTED),
-        (CLOSES + SKEW, Refusal.TOO_LATE),
+        (OPENS - SKEW - 1, MessageVerdict.TOO_EARLY),
+        (OPENS - SKEW, MessageVerdict.ACCEPTED),
+        (CLOSES + SKEW - 1, MessageVerdict.ACCEPTED),
+        (CLOSES + SKEW, MessageVerdict.TOO_LATE),
     ],
 )
-def test_clocks_may_differ_by_the_skew_and_no_more(world: World, now: int, answer: Refusal) -> None:
+def test_clocks_may_differ_by_the_skew_and_no_more(world: World, now: int, answer: MessageVerdict) -> None:
     assert world.proxy.take([world.upload(0, ROWS[0])], now) == [answer]
 
 
@@ -119,26 +121,26 @@ def test_forged_reports(world: World) -> None:
         world.upload(0, ROWS[0], sealed_proxy=bytes(24 + 48)),
         world.upload(0, ROWS[0], sealed_server=bytes(32 + 48)),
     ]
-    assert world.proxy.take(bent, DURING) == [Refusal.FORGED] * len(bent)
+    assert world.proxy.take(bent, DURING) == [MessageVerdict.FORGED] * len(bent)
     assert world.proxy_store.waiting_count(world.digest) == 0
 
 
 def test_a_device_reports_once_and_an_id_names_one_report(world: World) -> None:
     first, second = world.upload(0, ROWS[0]), world.upload(0, ROWS[1], report=77)
     same_id = world.upload(1, ROWS[1], report=1000)
-    answers = [Refusal.ACCEPTED, Refusal.DUPLICATE, Refusal.REPLAYED]
+    answers = [MessageVerdict.ACCEPTED, MessageVerdict.DUPLICATE, MessageVerdict.REPLAYED]
     assert world.proxy.take([first, second, same_id], DURING) == answers
     world.restart()
     assert world.proxy.take([second, same_id], DURING) == answers[1:]
     again = world.upload(0, ROWS[0])  # the same device and id, made anew: not the same bytes
-    assert world.proxy.take([again], DURING) == [Refusal.DUPLICATE]
+    assert world.proxy.take([again], DURING) == [MessageVerdict.DUPLICATE]
 
 
 def test_the_cheapest_check_speaks_first(world: World) -> None:
     early_and_forged = world.upload(0, ROWS[0], tag=bytes(32))
-    assert world.proxy.take([early_and_forged], OPENS - SKEW - 1) == [Refusal.TOO_EARLY]
+    assert world.proxy.take([early_and_forged], OPENS - SKEW - 1) == [MessageVerdict.TOO_EARLY]
     world.report(ROWS[:1])
-    assert world.proxy.take([early_and_forged], DURING) == [Refusal.FORGED]  # before it asks the store
+    assert world.proxy.take([early_and_forged], DURING) == [MessageVerdict.FORGED]  # before it asks the store
 
 
 def test_a_closed_round_stays_closed_when_the_clock_goes_back(world: World) -> None:
@@ -146,7 +148,7 @@ def test_a_closed_round_stays_closed_when_the_clock_goes_back(world: World) -> N
     with pytest.raises(NotYet):
         world.proxy.agreement(world.digest, AFTER)
     assert world.proxy.phase(world.digest) is ProxyPhase.CLOSED
-    assert world.proxy.take([world.upload(9, ROWS[0])], DURING) == [Refusal.TOO_LATE]
+    assert world.proxy.take([world.upload(9, ROWS[0])], DURING) == [MessageVerdict.TOO_LATE]
 
 
 def test_replays_after_collection_change_nothing(world: World) -> None:
@@ -154,8 +156,8 @@ def test_replays_after_collection_change_nothing(world: World) -> None:
     world.proxy.take(uploads, DURING)
     assert world.drive() is ProxyPhase.RELEASED
     before = world.server.result(world.digest, AFTER)
-    assert world.proxy.take(uploads, AFTER) == [Refusal.TOO_LATE] * 4
-    assert world.proxy.take(uploads, DURING) == [Refusal.ACCEPTED] * 4  # known ones; nothing waits
+    assert world.proxy.take(uploads, AFTER) == [MessageVerdict.TOO_LATE] * 4
+    assert world.proxy.take(uploads, DURING) == [MessageVerdict.ACCEPTED] * 4  # known ones; nothing waits
     assert world.drive() is ProxyPhase.RELEASED
     assert world.server.result(world.digest, AFTER).to_bytes() == before.to_bytes()
     assert world.proxy.accepted_set(world.digest).count == 4
@@ -180,13 +182,13 @@ def bent_parts(round: Round, party: str) -> list[dict[str, Any]]:
 def test_what_does_not_open_is_refused_by_whom_it_was_for(world: World, party: str, kind: int) -> None:
     bent = bent_parts(world.round, party)[kind]
     good = [world.upload(each, row) for each, row in enumerate(ROWS) if each > 0]
-    assert world.proxy.take([world.upload(0, ROWS[0], **bent), *good], DURING) == [Refusal.ACCEPTED] * 4
+    assert world.proxy.take([world.upload(0, ROWS[0], **bent), *good], DURING) == [MessageVerdict.ACCEPTED] * 4
     job = world.proxy.next_job(world.digest)
     assert job is not None
     sent = [entry.report_id for entry in job.entries]
     assert (name(1000) in sent) == (party == "server")  # the proxy sends nothing that it cannot open
     if party == "server":
-        assert verdicts(world, job) == [Refusal.UNOPENABLE] + [Refusal.ACCEPTED] * 3
+        assert verdicts(world, job) == [MessageVerdict.UNOPENABLE] + [MessageVerdict.ACCEPTED] * 3
     assert world.drive() is ProxyPhase.RELEASED
     expect_exact(world, ROWS[1:])
 
@@ -204,8 +206,8 @@ def test_a_part_that_opens_and_cannot_be_read_is_never_sent() -> None:
 
 def test_rounds_for_other_keys_or_with_other_terms_are_not_opened(world: World) -> None:
     key = SealingKey.generate().public
-    assert refusal(world.proxy.open_round, a_round(task="x", proxy_key=key)) is Refusal.UNOPENABLE
-    assert refusal(world.server.open_round, a_round(task="x", server_key=key)) is Refusal.UNOPENABLE
+    assert refusal(world.proxy.open_round, a_round(task="x", proxy_key=key)) is MessageVerdict.UNOPENABLE
+    assert refusal(world.server.open_round, a_round(task="x", server_key=key)) is MessageVerdict.UNOPENABLE
     for party in (world.proxy, world.server):
         party.open_round(world.round)
-        assert refusal(party.open_round, a_round(smallest_batch=1)) is Refusal.CONFLICT
+        assert refusal(party.open_round, a_round(smallest_batch=1)) is MessageVerdict.CONFLICT

@@ -18,7 +18,7 @@ from tacit.errors import BadInput
 from tacit.gather.estimate.plan import CountNoiseLaw, NoiseBy
 from tacit.gather.estimate.published_noise import PublishedNoise
 from tacit.gather.protocol import credentials
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.noise import ServerNoise
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.protocol.uploads import Upload, upload_size
@@ -109,7 +109,7 @@ def test_each_cheat_has_its_answer(behaviour: Behaviour, proof: bool) -> None:
     cheats = sum(population.block(0).behaves(row) is behaviour for row in range(30))
     assert 5 < cheats < 25
     reason = expected_refusal(behaviour, proof=proof)
-    assert dict(found.refused) == ({} if reason is Refusal.ACCEPTED else {reason: cheats})
+    assert dict(found.refused) == ({} if reason is MessageVerdict.ACCEPTED else {reason: cheats})
     assert_exact(found)
 
 

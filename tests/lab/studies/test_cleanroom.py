@@ -16,7 +16,7 @@ from tacit.cleanroom.attacks.game import AttackWorld
 from tacit.cleanroom.attacks.probes import Logits, Tokens
 from tacit.cleanroom.attacks.probes import StepQuestion as AskedStep
 from tacit.cleanroom.attacks.unsafe_targets import PublishedProtocol
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.entropy import Simulation
 from tacit.errors import RoomRefused
 from tacit_lab.studies.cleanroom import attacks, labels, sizes
@@ -281,7 +281,7 @@ class Refusing(PublishedProtocol):
 
     def _refused(self, tokens: Tokens) -> Floats:
         self.rows.add(len(tokens))
-        raise RoomRefused(Refusal.NOT_AGREED, "no")
+        raise RoomRefused(RoomRefusal.NOT_AGREED, "no")
 
 
 @pytest.mark.parametrize("size", [0.1, 1.0])

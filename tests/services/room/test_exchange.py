@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tacit.cleanroom.in_process import room_in_process
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.entropy import Simulation
 from tacit.services.room.service import RoomParty, RoomService
 from tacit.services.room.settings import RoomPace
@@ -53,25 +53,25 @@ def exchanged(room: RoomParty, certificate: dict[str, list[bytes]], now: int = 5
 
 def test_nothing_of_a_stranger_is_read() -> None:
     call = exchanged(Echo(), {})
-    assert (call.told, call.read_so_far) == (Refusal.FOREIGN, 0)
+    assert (call.told, call.read_so_far) == (RoomRefusal.FOREIGN, 0)
 
 
 def test_of_the_platform_no_more_than_an_answer_has() -> None:
     call = exchanged(Echo(), PLATFORM)
-    assert call.told == Refusal.OVERSIZED
+    assert call.told == RoomRefusal.OVERSIZED
     assert call.read_so_far <= 2 + 1 + 1  # two megabytes, the one too many, and one that was on its way
 
 
 @pytest.mark.parametrize(
     ("agreed", "now", "reason"),
     [
-        ({}, 5, Refusal.NOT_AGREED),  # records are joined by tokens
-        ({"join": "psi", "most_ids": 300}, 9, Refusal.EXPIRED),
-        ({"join": "psi", "most_ids": 300, "begins": 7}, 5, Refusal.NOT_YET_VALID),
+        ({}, 5, RoomRefusal.NOT_AGREED),  # records are joined by tokens
+        ({"join": "psi", "most_ids": 300}, 9, RoomRefusal.EXPIRED),
+        ({"join": "psi", "most_ids": 300, "begins": 7}, 5, RoomRefusal.NOT_YET_VALID),
     ],
 )
 def test_of_a_closed_room_or_one_without_exchange_nothing(
-    agreed: dict[str, Any], now: int, reason: Refusal
+    agreed: dict[str, Any], now: int, reason: RoomRefusal
 ) -> None:
     tokens, labels = np.arange(16, dtype=np.uint8)[None], np.ones((1, 1), np.uint8)
     held = room_in_process(tokens, labels, source=Simulation("held"), now=4, **agreed)

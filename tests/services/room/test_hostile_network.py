@@ -13,7 +13,7 @@ from threading import Event
 import grpc
 import pytest
 
-from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, Refusal
+from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, RoomRefusal
 from tacit.errors import RoomError, RoomRefused
 from tacit.services.room.keys import CertificateAuthority
 from tacit.services.room.settings import RoomPace, TlsIdentity
@@ -82,7 +82,7 @@ def test_the_right_authority_and_another_name(authority: CertificateAuthority, a
     other = identities(authority, platform=name)["platform"]
     with remote(address, other) as link, pytest.raises(RoomRefused) as refused:
         link.step(a_request(), [b"x"])
-    assert refused.value.reason is Refusal.FOREIGN
+    assert refused.value.reason is RoomRefusal.FOREIGN
 
 
 def test_the_rooms_own_certificate_is_no_clients(
@@ -136,7 +136,7 @@ def test_an_oversized_message_is_refused_before_it_is_sent(
 ) -> None:
     with remote(address, parties["platform"]) as link, pytest.raises(RoomRefused) as refused:
         link.step(a_request(), [bytes(MOST_MESSAGE_BYTES + 1)])
-    assert refused.value.reason is Refusal.OVERSIZED
+    assert refused.value.reason is RoomRefusal.OVERSIZED
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_garbage_for_a_request(
         call = made.stream_stream(f"/tacit.Room/{method}")
         code, said = status(lambda: list(call(iter(stream), timeout=5)))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert Refusal.MALFORMED in said
+    assert RoomRefusal.MALFORMED in said
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_garbage_for_the_audit(parties: dict[str, TlsIdentity], address: str, st
     with channel(address, parties["platform"]) as made:
         code, said = status(lambda: list(made.stream_stream("/tacit.Room/Audit")(iter(stream), timeout=5)))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert Refusal.MALFORMED in said
+    assert RoomRefusal.MALFORMED in said
 
 
 def test_an_unknown_method(parties: dict[str, TlsIdentity], address: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.cleanroom.protocol.audit_log import verify_log
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.room.party import Room
 from tacit.errors import RoomRefused
 from tacit.services.room.keys import CertificateAuthority
@@ -45,7 +45,7 @@ def link(room: Room, parties: dict[str, TlsIdentity]) -> Iterator[RemoteRoom]:
         assert (head.sequence, head.hash) == (opened.describe().head.sequence, opened.describe().head.hash)
 
 
-def refused(link: RemoteRoom, sent: tuple, reason: Refusal) -> None:  # type: ignore[type-arg]
+def refused(link: RemoteRoom, sent: tuple, reason: RoomRefusal) -> None:  # type: ignore[type-arg]
     with pytest.raises(RoomRefused) as refusal:
         link.step(*sent)
     assert refusal.value.reason is reason
@@ -57,7 +57,7 @@ def test_the_same_step_again_gives_the_same_answer_and_counts_once(link: RemoteR
         again = link.step(*honest_step(AGREED))
         np.testing.assert_array_equal(again.sum, first.sum)
     link.step(*honest_step(AGREED, number=1))  # the second of two releases is still there
-    refused(link, honest_step(AGREED, number=2), Refusal.RECORD_EXHAUSTED)
+    refused(link, honest_step(AGREED, number=2), RoomRefusal.RECORD_EXHAUSTED)
     np.testing.assert_array_equal(link.step(*honest_step(AGREED)).sum, first.sum)
 
 
@@ -66,17 +66,17 @@ def test_bytes_of_another_run_are_a_release_of_their_own_until_there_is_none_lef
     answers = [link.step(*honest_step(AGREED, run=name)).sum for name in ("first", "second")]
     assert not np.array_equal(answers[0], answers[1])
     for name in ("third", "fourth"):
-        refused(link, honest_step(AGREED, run=name), Refusal.RECORD_EXHAUSTED)
+        refused(link, honest_step(AGREED, run=name), RoomRefusal.RECORD_EXHAUSTED)
 
 
 def test_other_bytes_under_a_name_that_was_used(link: RemoteRoom) -> None:
     link.step(*honest_step(AGREED))
-    refused(link, honest_step(AGREED, first=8), Refusal.CONFLICT)
+    refused(link, honest_step(AGREED, first=8), RoomRefusal.CONFLICT)
 
 
 def test_bytes_of_another_agreement(link: RemoteRoom) -> None:
-    refused(link, honest_step(terms()), Refusal.UNKNOWN_AGREEMENT)
-    refused(link, honest_step(replace(AGREED, epsilon=Fraction(4))), Refusal.UNKNOWN_AGREEMENT)
+    refused(link, honest_step(terms()), RoomRefusal.UNKNOWN_AGREEMENT)
+    refused(link, honest_step(replace(AGREED, epsilon=Fraction(4))), RoomRefusal.UNKNOWN_AGREEMENT)
 
 
 def test_slabs_of_one_request_under_another(link: RemoteRoom) -> None:

@@ -18,7 +18,7 @@ import pytest
 from tacit.cleanroom.platform.steps import AdapterPlan
 from tacit.cleanroom.protocol.answers import StepAnswer
 from tacit.cleanroom.protocol.audit_log import answer_hash, sign_receipt, verify_log
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.cleanroom.protocol.requests import LabelsRequest, Purpose, StatisticRequest
 from tacit.cleanroom.protocol.signatures import new_key, public_key
@@ -136,10 +136,10 @@ def test_refusals_come_back_as_themselves(parties: dict[str, TlsIdentity]) -> No
     class Refusing(Echo):
         def step(self, request, slabs, *, peer, now):  # type: ignore[no-untyped-def]
             del slabs, peer, now
-            raise RoomRefused(list(Refusal)[request.number], "as agreed, not ε")
+            raise RoomRefused(list(RoomRefusal)[request.number], "as agreed, not ε")
 
     with listening(Refusing(), parties["room"]) as place, remote(place, parties["platform"]) as link:
-        for number, reason in enumerate(Refusal):
+        for number, reason in enumerate(RoomRefusal):
             with pytest.raises(RoomRefused) as refused:
                 link.step(a_request(number=number), [bytes(2**20)] * 50)
             assert (refused.value.reason, refused.value.detail) == (reason, "as agreed, not ε")

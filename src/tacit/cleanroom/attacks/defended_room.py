@@ -29,7 +29,7 @@ from tacit.cleanroom.attacks.probes import (
 from tacit.cleanroom.in_process import USUAL_DELTA, room_in_process
 from tacit.cleanroom.protocol.agreement import Agreement
 from tacit.cleanroom.protocol.codecs import codec_named
-from tacit.cleanroom.protocol.encoding import MOST_SENT, Refusal
+from tacit.cleanroom.protocol.encoding import MOST_SENT, RoomRefusal
 from tacit.cleanroom.protocol.losses import Loss, slopes
 from tacit.cleanroom.protocol.modes import Mode, NoiseLaw, Signer
 from tacit.cleanroom.protocol.requests import LabelsRequest, Purpose, StatisticRequest, StepRequest
@@ -177,11 +177,11 @@ class DefendedRoom:
     def _from_statistic(self, asked: StepQuestion) -> Floats:
         """sum_i (p_i - y_i) d_i where only sum_i y_i phi_i is given, |phi_i| <= 1: features d_i / most |d|."""
         if asked.loss is not Loss.RAW:
-            raise RoomRefused(Refusal.NOT_AGREED, "a statistic is of labels")
+            raise RoomRefused(RoomRefusal.NOT_AGREED, "a statistic is of labels")
         written = [asked.derivatives[block.name].as_dense() for block in asked.layout.blocks]
         matrix = np.concatenate(written, axis=1)
         if not np.isfinite(matrix).all():
-            raise RoomRefused(Refusal.NOT_FINITE)
+            raise RoomRefused(RoomRefusal.NOT_FINITE)
         most = float(np.linalg.norm(matrix.astype(np.float64), axis=1).max())
         features = (matrix / (most or 1.0)).astype(np.float32)
         request = StatisticRequest(

@@ -19,7 +19,7 @@ from tacit.arrays import Floats
 from tacit.cleanroom.attacks.careless_attacks import AMENDMENT_SLACK
 from tacit.cleanroom.attacks.game import AttackWorld, Labels, Records, record_tokens
 from tacit.cleanroom.attacks.probes import Logits, StepQuestion, Tokens
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.losses import Loss, losses, slopes
 from tacit.cleanroom.protocol.modes import gaussian_multiplier
 from tacit.cleanroom.room.labels import LabelTable
@@ -70,7 +70,7 @@ class PublishedProtocol:
         return total.astype(np.float32).astype(np.float64)  # an answer has the precision of a gradient
 
     def sample_gradients(self, tokens: Tokens, logits: Logits, directions: Floats) -> Floats:  # noqa: ARG002
-        raise RoomRefused(Refusal.NOT_AGREED, "only sums over a batch are answered")
+        raise RoomRefused(RoomRefusal.NOT_AGREED, "only sums over a batch are answered")
 
     def log_loss(self, tokens: Tokens, logits: Logits) -> float:
         return float(losses(logits, self._reads(tokens, 0), Loss.RAW, None).sum())
@@ -118,7 +118,7 @@ class StaleBudgetRoom(PublishedProtocol):
     def _flipped(self, named: Tokens, task: int) -> Labels:
         if self._tightened not in self._paid:
             if self._left < self._epsilon:
-                raise RoomRefused(Refusal.BUDGET)
+                raise RoomRefused(RoomRefusal.BUDGET)
             self._left -= self._epsilon
             self._paid.add(self._tightened)
         key = FlipKey(f"task-{task}", self._tightened)
@@ -167,7 +167,7 @@ class StrangerRefusingRoom(PublishedProtocol):
 
     def aggregate(self, asked: StepQuestion) -> Floats:
         if not self._reads(asked.tokens[:1], asked.task).all():
-            raise RoomRefused(Refusal.UNKNOWN_TASK, "a record is not in the table")
+            raise RoomRefused(RoomRefusal.UNKNOWN_TASK, "a record is not in the table")
         return super().aggregate(asked)
 
 

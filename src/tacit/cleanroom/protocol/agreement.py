@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tacit.cleanroom.protocol import signatures as signing
-from tacit.cleanroom.protocol.encoding import Refusal, canonical_json, read_canonical_json
+from tacit.cleanroom.protocol.encoding import RoomRefusal, canonical_json, read_canonical_json
 from tacit.cleanroom.protocol.modes import Signer
 from tacit.cleanroom.protocol.signatures import PrivateKey, is_signed
 from tacit.cleanroom.protocol.terms import Terms
@@ -141,7 +141,7 @@ class Agreement:
         if not missing_signatures(self._before(last), last):
             return last.terms
         if len(self.steps) == 1:
-            raise RoomRefused(Refusal.NOT_SIGNED, _waits_for(last, missing_signatures(None, last)))
+            raise RoomRefused(RoomRefusal.NOT_SIGNED, _waits_for(last, missing_signatures(None, last)))
         return self.steps[-2].terms
 
     @property
@@ -157,21 +157,25 @@ class Agreement:
     def verify(self, *, proposal: bool = False) -> None:
         """Refuse a history that is torn, reordered or not signed; `proposal`: its last step may wait."""
         if not 1 <= len(self.steps) <= MOST_STEPS:
-            raise RoomRefused(Refusal.NOT_SIGNED, f"expected 1 to {MOST_STEPS} steps, got {len(self.steps)}")
+            raise RoomRefused(
+                RoomRefusal.NOT_SIGNED, f"expected 1 to {MOST_STEPS} steps, got {len(self.steps)}"
+            )
         before, keys_of = START, self.steps[0].terms
         for place, step in enumerate(self.steps):
             if (step.serial, step.before) != (place, before):
-                raise RoomRefused(Refusal.NOT_SIGNED, f"step {place} does not follow the one before it")
+                raise RoomRefused(RoomRefusal.NOT_SIGNED, f"step {place} does not follow the one before it")
             if step.terms.name != self.steps[0].terms.name:  # budgets are kept by it
                 raise RoomRefused(
-                    Refusal.NOT_SIGNED, f"step {place} has another name: that is another agreement"
+                    RoomRefusal.NOT_SIGNED, f"step {place} has another name: that is another agreement"
                 )
             for role in step.signatures:
                 if not step.is_signed_by(role, keys_of.key_of(role)):
-                    raise RoomRefused(Refusal.NOT_SIGNED, f"the {role}'s signature on step {place} is false")
+                    raise RoomRefused(
+                        RoomRefusal.NOT_SIGNED, f"the {role}'s signature on step {place} is false"
+                    )
             lacking = missing_signatures(self._before(step), step)
             if lacking and not (proposal and place == len(self.steps) - 1):
-                raise RoomRefused(Refusal.NOT_SIGNED, _waits_for(step, lacking))
+                raise RoomRefused(RoomRefusal.NOT_SIGNED, _waits_for(step, lacking))
             before, keys_of = step.digest, step.terms
 
     def sign(self, role: Signer, key: PrivateKey) -> Agreement:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol import encoding
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.requests import LabelsRequest, StatisticRequest, StepRequest
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.errors import BadInput, RoomRefused
@@ -47,7 +47,9 @@ class AuditReceipt:
         told = encoding.check_keys(value, ("sequence", "hash", "signature"))
         spelled = told["signature"]
         if not isinstance(spelled, str) or len(spelled) != 2 * SIGNATURE_BYTES:
-            raise RoomRefused(Refusal.MALFORMED, f"expected signature to be {2 * SIGNATURE_BYTES} hex digits")
+            raise RoomRefused(
+                RoomRefusal.MALFORMED, f"expected signature to be {2 * SIGNATURE_BYTES} hex digits"
+            )
         return encoding.build_or_refuse(lambda: cls(told["sequence"], told["hash"], _from_hex(spelled)))
 
 
@@ -76,7 +78,7 @@ class StepAnswer:
         keys = ("rows", "noise_stddev", "receipt")
         told, values = _read_chunks("step", chunks, keys, request.layout.parameters, "<f4")
         if told["rows"] != request.rows:
-            raise RoomRefused(Refusal.WRONG_SHAPE, f"expected an answer about {request.rows} rows")
+            raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected an answer about {request.rows} rows")
         receipt = AuditReceipt.from_json(told["receipt"])
         return encoding.build_or_refuse(
             lambda: cls(values.astype(np.float32), told["rows"], told["noise_stddev"], receipt)
@@ -145,7 +147,7 @@ class BeginAnswer:
     def from_bytes(cls, data: bytes | memoryview) -> BeginAnswer:
         told = encoding.read_message(data, ("kind", "releases", "receipt"), most=MOST_HEADER_BYTES)
         if told["kind"] != "begun":
-            raise RoomRefused(Refusal.MALFORMED, "expected an answer of kind begun")
+            raise RoomRefused(RoomRefusal.MALFORMED, "expected an answer of kind begun")
         releases = encoding.build_or_refuse(
             lambda: encoding.check_whole("releases", told["releases"], at_least=1)
         )
@@ -230,17 +232,17 @@ def _read_chunks(
     given = iter(chunks)
     told = encoding.read_message(next(given, b""), (*keys, "kind"), most=MOST_HEADER_BYTES)
     if told["kind"] != kind:
-        raise RoomRefused(Refusal.MALFORMED, f"expected an answer of kind {kind}")
+        raise RoomRefused(RoomRefusal.MALFORMED, f"expected an answer of kind {kind}")
     expected, data = count * np.dtype(dtype).itemsize, bytearray()
     for chunk in given:
         if len(data) + len(chunk) > expected:
-            raise RoomRefused(Refusal.WRONG_SHAPE, f"expected {expected} bytes of numbers, got more")
+            raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected {expected} bytes of numbers, got more")
         data += chunk
     if len(data) != expected:
-        raise RoomRefused(Refusal.WRONG_SHAPE, f"expected {expected} bytes of numbers, got {len(data)}")
+        raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected {expected} bytes of numbers, got {len(data)}")
     values = np.frombuffer(data, dtype)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise RoomRefused(Refusal.NOT_FINITE, "expected finite numbers in an answer")
+        raise RoomRefused(RoomRefusal.NOT_FINITE, "expected finite numbers in an answer")
     return told, values
 
 
@@ -248,7 +250,7 @@ def _amount(key: str, spelled: Any) -> Fraction:
     # Only digits: Fraction itself also reads 1e999999999, and would work at it for hours.
     if isinstance(spelled, str) and _DIGITS.fullmatch(spelled) and str(amount := Fraction(spelled)) == spelled:
         return amount
-    raise RoomRefused(Refusal.MALFORMED, f"expected {key} as a fraction >= 0 in lowest terms")
+    raise RoomRefused(RoomRefusal.MALFORMED, f"expected {key} as a fraction >= 0 in lowest terms")
 
 
 def _from_hex(spelled: str) -> bytes:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.arrays import Floats32
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import Reader, Refusal, expect_sendable, refuse_out_of_range
+from tacit.cleanroom.protocol.encoding import Reader, RoomRefusal, expect_sendable, refuse_out_of_range
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.precisions import Fp32, read_levels, read_scales, round_rows, scales_for, uniforms
 from tacit.errors import RoomRefused
@@ -107,7 +107,7 @@ class TopShare:
         places = reader.take(examples * kept, "<u4").astype(np.int64).reshape(examples, kept)
         refuse_out_of_range(values)
         if (places[:, 1:] <= places[:, :-1]).any() or places.max() >= block.parameters:
-            raise RoomRefused(Refusal.MALFORMED, "expected places within the block, in ascending order")
+            raise RoomRefused(RoomRefusal.MALFORMED, "expected places within the block, in ascending order")
         dense = np.zeros((examples, block.parameters), np.float32)
         np.put_along_axis(dense, places, values, axis=1)
         return BlockDerivatives.of_dense(block, dense)
@@ -177,6 +177,8 @@ def _norms(buckets: Floats32) -> Floats32:
 
 def _expect_size(examples: int, data: bytes | memoryview, bytes_per_example: int) -> None:
     if examples < 1:
-        raise RoomRefused(Refusal.WRONG_SHAPE, "expected at least one example")
+        raise RoomRefused(RoomRefusal.WRONG_SHAPE, "expected at least one example")
     if len(data) != examples * bytes_per_example:
-        raise RoomRefused(Refusal.MALFORMED, f"expected {examples * bytes_per_example} bytes, got {len(data)}")
+        raise RoomRefused(
+            RoomRefusal.MALFORMED, f"expected {examples * bytes_per_example} bytes, got {len(data)}"
+        )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol.baseline_codecs import PowerSgd, Qsgd, TopShare
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
-from tacit.cleanroom.protocol.encoding import Reader, Refusal
+from tacit.cleanroom.protocol.encoding import Reader, RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.precisions import Bf16, Fp32, Int8, Precision
 from tacit.errors import BadInput, RoomRefused
@@ -73,13 +73,13 @@ class AdaptiveCodec:
 
     def decode(self, block: ParameterBlock, examples: int, data: bytes | memoryview) -> BlockDerivatives:
         if examples < 1:
-            raise RoomRefused(Refusal.WRONG_SHAPE, "expected at least one example")
+            raise RoomRefused(RoomRefusal.WRONG_SHAPE, "expected at least one example")
         reader = Reader(data)
         form = int(reader.take(1, "u1")[0])
         if form > _MIXED or (self.always_dense and form != _DENSE):
-            raise RoomRefused(Refusal.MALFORMED, f"expected a form that codec {self.name} has")
+            raise RoomRefused(RoomRefusal.MALFORMED, f"expected a form that codec {self.name} has")
         if self._kept_dense(block) and form != _DENSE:
-            raise RoomRefused(Refusal.NOT_AGREED, f"expected block {block.name} to be dense, as a sequence")
+            raise RoomRefused(RoomRefusal.NOT_AGREED, f"expected block {block.name} to be dense, as a sequence")
         is_dense = _read_bitmap(reader, examples) if form == _MIXED else None
         dense_count = int(np.count_nonzero(is_dense)) if is_dense is not None else examples * (form == _DENSE)
         factors = self._read_factors(reader, block, examples - dense_count)
@@ -126,7 +126,9 @@ class AdaptiveCodec:
         else:
             counts = reader.take(examples, "<u2").astype(np.int32)
             if counts.max() > block.positions:
-                raise RoomRefused(Refusal.WRONG_SHAPE, f"expected at most {block.positions} pairs per example")
+                raise RoomRefused(
+                    RoomRefusal.WRONG_SHAPE, f"expected at most {block.positions} pairs per example"
+                )
             pairs = int(counts.sum(dtype=np.int64))
         left = self.precision.read(reader, pairs, block.rows)
         right = self.precision.read(reader, pairs, block.cols)
@@ -152,7 +154,7 @@ def _read_bitmap(reader: Reader, examples: int) -> NDArray[np.bool_]:
     bits = np.unpackbits(reader.take(-(-examples // 8), "u1"), bitorder="little")
     is_dense = bits[:examples].astype(np.bool_)
     if bits[examples:].any() or is_dense.all() or not is_dense.any():
-        raise RoomRefused(Refusal.MALFORMED, "expected a bit for each example, and both forms to occur")
+        raise RoomRefused(RoomRefusal.MALFORMED, "expected a bit for each example, and both forms to occur")
     return is_dense
 
 
@@ -184,7 +186,7 @@ def codec_named(name: str, *, dense_sequences: bool = False) -> Codec:
     """The codec of this name. With `dense_sequences` it neither writes nor reads the pairs of a sequence."""
     codec = CODECS.get(name)
     if codec is None:
-        raise RoomRefused(Refusal.NOT_AGREED, f"expected codec to be one of {', '.join(CODECS)}")
+        raise RoomRefused(RoomRefusal.NOT_AGREED, f"expected codec to be one of {', '.join(CODECS)}")
     if isinstance(codec, AdaptiveCodec):
         return replace(codec, dense_sequences=dense_sequences)
     return codec

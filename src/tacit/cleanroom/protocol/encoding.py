@@ -4,7 +4,7 @@ JSON has sorted keys, no spaces, no duplicate keys and plain ASCII, so that each
 spelling and a digest names it. Arrays are little-endian, and are read only as far as the bytes go: a message
 that claims to be longer than it is is refused before anything is allocated.
 
-What cannot be read, or is not allowed, is refused for one of the reasons in `Refusal`.
+What cannot be read, or is not allowed, is refused for one of the reasons in `RoomRefusal`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tacit.errors import BadInput, RoomRefused
 from tacit.expect import Choice
 
 
-class Refusal(Choice):
+class RoomRefusal(Choice):
     """A reason, on which no label has had an effect, as long as the table of labels stays the same.
 
     Whether it does is told by LABELS_CHANGED. Nothing changes by a refusal.
@@ -52,24 +52,24 @@ class Refusal(Choice):
 
 
 _WORDS = {
-    Refusal.MALFORMED: "not a message of the kind that was expected",
-    Refusal.OVERSIZED: "larger than a good message can be",
-    Refusal.NOT_FINITE: "a number is not finite, or too large to be added up safely",
-    Refusal.WRONG_SHAPE: "the sizes do not fit what was announced",
-    Refusal.REPEATED_RECORD: "a record comes twice in one batch",
-    Refusal.TOO_SMALL_BATCH: "fewer records than the agreement allows in one batch",
-    Refusal.UNKNOWN_TASK: "the agreement has no such task",
-    Refusal.NOT_AGREED: "the agreement does not allow this",
-    Refusal.EXPIRED: "the agreement has expired",
-    Refusal.NOT_YET_VALID: "the agreement has not begun yet",
+    RoomRefusal.MALFORMED: "not a message of the kind that was expected",
+    RoomRefusal.OVERSIZED: "larger than a good message can be",
+    RoomRefusal.NOT_FINITE: "a number is not finite, or too large to be added up safely",
+    RoomRefusal.WRONG_SHAPE: "the sizes do not fit what was announced",
+    RoomRefusal.REPEATED_RECORD: "a record comes twice in one batch",
+    RoomRefusal.TOO_SMALL_BATCH: "fewer records than the agreement allows in one batch",
+    RoomRefusal.UNKNOWN_TASK: "the agreement has no such task",
+    RoomRefusal.NOT_AGREED: "the agreement does not allow this",
+    RoomRefusal.EXPIRED: "the agreement has expired",
+    RoomRefusal.NOT_YET_VALID: "the agreement has not begun yet",
     # Which record, and how many: that would tell what others asked for.
-    Refusal.RECORD_EXHAUSTED: "a record in the batch has no release left",
-    Refusal.CONFLICT: "the same run and number came before with other content",
-    Refusal.FOREIGN: "the sender is not the party that signed the agreement",
-    Refusal.BUDGET: "the budget does not pay for this",
-    Refusal.LABELS_CHANGED: "the labels are not those of this window and version",
-    Refusal.UNKNOWN_AGREEMENT: "no agreement with these terms is in force here",
-    Refusal.NOT_SIGNED: "a signature is missing or does not fit",
+    RoomRefusal.RECORD_EXHAUSTED: "a record in the batch has no release left",
+    RoomRefusal.CONFLICT: "the same run and number came before with other content",
+    RoomRefusal.FOREIGN: "the sender is not the party that signed the agreement",
+    RoomRefusal.BUDGET: "the budget does not pay for this",
+    RoomRefusal.LABELS_CHANGED: "the labels are not those of this window and version",
+    RoomRefusal.UNKNOWN_AGREEMENT: "no agreement with these terms is in force here",
+    RoomRefusal.NOT_SIGNED: "a signature is missing or does not fit",
 }
 
 
@@ -99,7 +99,7 @@ def read_message(
 ) -> dict[str, Any]:
     """The object that these bytes spell, with exactly these keys; another spelling of it is refused."""
     if len(data) > most:
-        raise RoomRefused(Refusal.OVERSIZED, f"expected at most {most} bytes, got {len(data)}")
+        raise RoomRefused(RoomRefusal.OVERSIZED, f"expected at most {most} bytes, got {len(data)}")
     value = build_or_refuse(lambda: read_canonical_json("a message", bytes(data), at_most=most))
     return check_keys(value, keys)
 
@@ -121,7 +121,7 @@ def read_canonical_json(what: str, data: bytes, *, at_most: int) -> Any:
 def check_keys(value: Any, keys: Collection[str]) -> dict[str, Any]:
     """A table with exactly these keys."""
     if not isinstance(value, dict) or value.keys() != set(keys):
-        raise RoomRefused(Refusal.MALFORMED, f"expected an object with the keys {', '.join(sorted(keys))}")
+        raise RoomRefused(RoomRefusal.MALFORMED, f"expected an object with the keys {', '.join(sorted(keys))}")
     return value
 
 
@@ -164,7 +164,7 @@ def build_or_refuse(make: Callable[[], Made]) -> Made:
     try:
         return make()
     except BadInput as wrong:
-        raise RoomRefused(Refusal.MALFORMED, str(wrong)) from None
+        raise RoomRefused(RoomRefusal.MALFORMED, str(wrong)) from None
 
 
 class Reader:
@@ -181,7 +181,7 @@ class Reader:
         kind = np.dtype(dtype)
         size = count * kind.itemsize
         if size > len(self._rest):
-            raise RoomRefused(Refusal.MALFORMED, f"expected {size} more bytes, got {len(self._rest)}")
+            raise RoomRefused(RoomRefusal.MALFORMED, f"expected {size} more bytes, got {len(self._rest)}")
         taken, self._rest = self._rest[:size], self._rest[size:]
         return np.frombuffer(taken, kind)
 
@@ -189,13 +189,13 @@ class Reader:
         """The next bytes, which say first how many they are."""
         size = int(self.take(1, "<u4")[0])
         if size > len(self._rest):
-            raise RoomRefused(Refusal.MALFORMED, f"expected {size} more bytes, got {len(self._rest)}")
+            raise RoomRefused(RoomRefusal.MALFORMED, f"expected {size} more bytes, got {len(self._rest)}")
         taken, self._rest = self._rest[:size], self._rest[size:]
         return taken
 
     def end(self) -> None:
         if len(self._rest):
-            raise RoomRefused(Refusal.MALFORMED, f"expected the end, got {len(self._rest)} more bytes")
+            raise RoomRefused(RoomRefusal.MALFORMED, f"expected the end, got {len(self._rest)} more bytes")
 
 
 def join_sections(head: bytes, parts: Iterable[bytes]) -> bytes:
@@ -211,7 +211,7 @@ def join_sections(head: bytes, parts: Iterable[bytes]) -> bytes:
 def refuse_out_of_range(values: NDArray[Any]) -> None:
     """Refuse what is infinite, no number, or too large to be added up safely."""
     if values.size and not (values.max() <= MOST_VALUE and values.min() >= -MOST_VALUE):  # false for NaN too
-        raise RoomRefused(Refusal.NOT_FINITE)
+        raise RoomRefused(RoomRefusal.NOT_FINITE)
 
 
 def expect_sendable(name: str, values: NDArray[Any]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol import encoding
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.errors import BadInput, RoomRefused
 
 MOST_BLOCKS = 4096
@@ -89,10 +89,10 @@ class ParameterLayout:
     def from_json(cls, value: Any) -> ParameterLayout:
         """The layout that a message describes; whatever is wrong with it is a refusal."""
         if not isinstance(value, list) or not 1 <= len(value) <= MOST_BLOCKS:
-            raise RoomRefused(Refusal.MALFORMED, f"expected layout to be a list of 1..{MOST_BLOCKS} blocks")
+            raise RoomRefused(RoomRefusal.MALFORMED, f"expected layout to be a list of 1..{MOST_BLOCKS} blocks")
         if not all(isinstance(line, list) and len(line) == 4 for line in value):
-            raise RoomRefused(Refusal.MALFORMED, "expected each block as [name, rows, cols, positions]")
+            raise RoomRefused(RoomRefusal.MALFORMED, "expected each block as [name, rows, cols, positions]")
         try:
             return cls(tuple(ParameterBlock(*line) for line in value))
         except BadInput as wrong:
-            raise RoomRefused(Refusal.MALFORMED, f"layout: {wrong}") from None
+            raise RoomRefused(RoomRefusal.MALFORMED, f"layout: {wrong}") from None

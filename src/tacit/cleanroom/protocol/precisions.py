@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.arrays import Floats32
-from tacit.cleanroom.protocol.encoding import MOST_VALUE, Reader, Refusal, expect_sendable, refuse_out_of_range
+from tacit.cleanroom.protocol.encoding import (
+    MOST_VALUE,
+    Reader,
+    RoomRefusal,
+    expect_sendable,
+    refuse_out_of_range,
+)
 from tacit.errors import RoomRefused
 from tacit.privacy.randomness import WordSource
 
@@ -138,14 +144,14 @@ def read_scales(reader: Reader, count: int) -> Floats32:
     """Finite and not negative; minus zero is refused too, since it is another spelling of zero."""
     scales: Floats32 = reader.take(count, "<f4").astype(np.float32)
     if not (scales <= np.float32(MOST_VALUE / LEVELS)).all():  # false for NaN too
-        raise RoomRefused(Refusal.NOT_FINITE)
+        raise RoomRefused(RoomRefusal.NOT_FINITE)
     if np.signbit(scales).any():
-        raise RoomRefused(Refusal.MALFORMED, "expected scales >= 0")
+        raise RoomRefused(RoomRefusal.MALFORMED, "expected scales >= 0")
     return scales
 
 
 def read_levels(reader: Reader, rows: int, width: int) -> NDArray[np.int8]:
     levels = reader.take(rows * width, "i1").reshape(rows, width)
     if levels.size and levels.min() < -LEVELS:
-        raise RoomRefused(Refusal.MALFORMED, f"expected whole numbers in -{LEVELS}..{LEVELS}")
+        raise RoomRefused(RoomRefusal.MALFORMED, f"expected whole numbers in -{LEVELS}..{LEVELS}")
     return levels

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from tacit.cleanroom.protocol import encoding
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss
 from tacit.errors import BadInput, RoomRefused
@@ -55,7 +55,7 @@ class _Request:
     def from_bytes(cls, data: bytes | memoryview) -> Self:
         told = encoding.read_message(data, (*(field.name for field in fields(cls)), "kind"))
         if told.pop("kind") != cls.KIND:
-            raise RoomRefused(Refusal.MALFORMED, f"expected a request of kind {cls.KIND}")
+            raise RoomRefused(RoomRefusal.MALFORMED, f"expected a request of kind {cls.KIND}")
         return encoding.build_or_refuse(lambda: cls(**cls._values(told)))
 
     @classmethod

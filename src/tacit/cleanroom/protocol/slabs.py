@@ -17,7 +17,7 @@ from tacit.cleanroom.protocol.derivatives import BlockDerivatives
 from tacit.cleanroom.protocol.encoding import (
     MOST_MESSAGE_BYTES,
     Reader,
-    Refusal,
+    RoomRefusal,
     expect_sendable,
     join_sections,
     refuse_out_of_range,
@@ -139,10 +139,10 @@ def decode_statistic_slab(
     reader.end()
     refuse_out_of_range(features)
     if cells.size and not (cells.min() >= 0 and cells.max() < request.cells):
-        raise RoomRefused(Refusal.WRONG_SHAPE, f"expected cells in 0..{request.cells - 1}")
+        raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected cells in 0..{request.cells - 1}")
     ordered = np.sort(cells, axis=1)
     if (ordered[:, 1:] == ordered[:, :-1]).any():
-        raise RoomRefused(Refusal.MALFORMED, "expected the cells of a row to be distinct")
+        raise RoomRefused(RoomRefusal.MALFORMED, "expected the cells of a row to be distinct")
     return StatisticSlab(first, tokens, cells, features)
 
 
@@ -176,14 +176,16 @@ def _encoded(
 def _opened(data: bytes | memoryview, kind: int) -> tuple[Reader, int, int]:
     """What follows the header, the first example, and how many there are."""
     if len(data) > MOST_MESSAGE_BYTES:
-        raise RoomRefused(Refusal.OVERSIZED, f"expected at most {MOST_MESSAGE_BYTES} bytes, got {len(data)}")
+        raise RoomRefused(
+            RoomRefusal.OVERSIZED, f"expected at most {MOST_MESSAGE_BYTES} bytes, got {len(data)}"
+        )
     reader = Reader(data)
     head = reader.take(HEADER_BYTES, "u1").tobytes()
     magic, version, found, nothing, first, examples = _HEADER.unpack(head)
     if (magic, version, found, nothing) != (_MAGIC, _VERSION, kind, 0):
-        raise RoomRefused(Refusal.MALFORMED, f"expected a slab of kind {kind}, version {_VERSION}")
+        raise RoomRefused(RoomRefusal.MALFORMED, f"expected a slab of kind {kind}, version {_VERSION}")
     if examples < 1:
-        raise RoomRefused(Refusal.WRONG_SHAPE, "expected at least one example")
+        raise RoomRefused(RoomRefusal.WRONG_SHAPE, "expected at least one example")
     return reader, first, examples
 
 
@@ -196,5 +198,7 @@ def _section(reader: Reader, count: int, dtype: str) -> NDArray[np.generic]:
     """The next section, which has exactly `count` numbers."""
     data = reader.take_section()
     if len(data) != count * np.dtype(dtype).itemsize:
-        raise RoomRefused(Refusal.WRONG_SHAPE, f"expected a section of {count} numbers, got {len(data)} bytes")
+        raise RoomRefused(
+            RoomRefusal.WRONG_SHAPE, f"expected a section of {count} numbers, got {len(data)} bytes"
+        )
     return np.frombuffer(data, dtype)

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.errors import BadInput, RoomRefused
 from tacit.privacy.randomness import Source
 
@@ -149,7 +149,7 @@ class PointMask:
         try:
             return self._scalar.exchange(X25519PublicKey.from_public_bytes(point))
         except ValueError:  # the product is the neutral element
-            raise RoomRefused(Refusal.MALFORMED, "expected points of large order, got another") from None
+            raise RoomRefused(RoomRefusal.MALFORMED, "expected points of large order, got another") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,22 +221,22 @@ def jacobi_symbol(number: int, modulus: int = PRIME) -> int:
 def _expect_points(points: Points) -> list[bytes]:
     """The points one by one; refused unless each is 32 bytes that spell a number below the prime."""
     if not isinstance(points, np.ndarray) or points.dtype != np.uint8 or points.shape[1:] != (POINT_BYTES,):
-        raise RoomRefused(Refusal.WRONG_SHAPE, f"expected points of {POINT_BYTES} bytes each")
+        raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected points of {POINT_BYTES} bytes each")
     # PRIME is ed ff .. ff 7f in bytes, from the low end: past it are the top bit, and ed to ff before ff .. 7f.
     high = points[:, 31]
     past = (high == 0x7F) & (points[:, 0] >= 0xED) & (points[:, 1:31] == 0xFF).all(axis=1)
     if ((high > 0x7F) | past).any():
-        raise RoomRefused(Refusal.MALFORMED, "expected points in their one spelling, below 2^255 - 19")
+        raise RoomRefused(RoomRefusal.MALFORMED, "expected points in their one spelling, below 2^255 - 19")
     flat = points.tobytes()
     return [flat[start : start + POINT_BYTES] for start in range(0, len(flat), POINT_BYTES)]
 
 
 def _expect_distinct(points: Points, most_ids: int) -> None:
     if points.shape != (most_ids, POINT_BYTES):
-        raise RoomRefused(Refusal.WRONG_SHAPE, f"expected {most_ids} points of {POINT_BYTES} bytes")
+        raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected {most_ids} points of {POINT_BYTES} bytes")
     ordered = np.sort(np.ascontiguousarray(points).view(f"V{POINT_BYTES}").ravel())
     if (ordered[1:] == ordered[:-1]).any():
-        raise RoomRefused(Refusal.REPEATED_RECORD, "expected each point once")
+        raise RoomRefused(RoomRefusal.REPEATED_RECORD, "expected each point once")
 
 
 def _array(points: list[bytes]) -> Points:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.cleanroom.protocol.agreement import Agreement
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Join
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.protocol.tokens import (
@@ -83,7 +83,7 @@ def rename_records(table: LabelTable, made: PointOffer, answered: bytes, most_id
 def parse_points(data: bytes, most_ids: int) -> Points:
     """The points that these bytes are; refused unless they are exactly `most_ids`."""
     if len(data) != most_ids * POINT_BYTES:
-        raise RoomRefused(Refusal.WRONG_SHAPE, f"expected {most_ids} points of {POINT_BYTES} bytes")
+        raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected {most_ids} points of {POINT_BYTES} bytes")
     return np.frombuffer(data, np.uint8).reshape(-1, POINT_BYTES)
 
 
@@ -146,7 +146,7 @@ class ActiveTerms:
             answered = transaction.get(self.exchange_key)
         if self._joined is None:
             if answered is None:
-                raise RoomRefused(Refusal.NOT_AGREED, "expected points to be exchanged first")
+                raise RoomRefused(RoomRefusal.NOT_AGREED, "expected points to be exchanged first")
             assert self.terms.most_ids is not None, "it goes with this way of joining"
             self._joined = rename_records(self.table, self.offer, answered, self.terms.most_ids)
         return self._joined
@@ -154,7 +154,7 @@ class ActiveTerms:
     def refuse_changed_labels(self, transaction: WriteTransaction) -> None:
         found = {key: transaction.get(key) for key in self.label_digests}
         if any(known not in (None, self.label_digests[key]) for key, known in found.items()):
-            raise RoomRefused(Refusal.LABELS_CHANGED, "changed labels need a new version, agreed by both")
+            raise RoomRefused(RoomRefusal.LABELS_CHANGED, "changed labels need a new version, agreed by both")
         self._registered = None not in found.values()
 
     def register_labels(self, transaction: WriteTransaction) -> None:
@@ -167,7 +167,7 @@ class ActiveTerms:
     def refuse_replaced(self, transaction: WriteTransaction) -> None:
         """Refuse to go on under these terms once others have come into force."""
         if transaction.get(self._terms_key) != self.terms.digest.encode():
-            raise RoomRefused(Refusal.UNKNOWN_AGREEMENT, "other terms came into force meanwhile")
+            raise RoomRefused(RoomRefusal.UNKNOWN_AGREEMENT, "other terms came into force meanwhile")
 
     def put_in_force(self, transaction: WriteTransaction) -> None:
         if transaction.get(self._terms_key) != self.terms.digest.encode():
@@ -212,7 +212,9 @@ def adopt_agreement(active: ActiveTerms, transaction: WriteTransaction, ledger: 
     spelled, known = active.agreement.to_bytes(), [transaction.get(key) for key in active.agreement_keys]
     for each in known:
         if each is not None and not active.agreement.extends(Agreement.from_bytes(each)):
-            raise RoomRefused(Refusal.CONFLICT, "expected an agreement that continues the one in force here")
+            raise RoomRefused(
+                RoomRefusal.CONFLICT, "expected an agreement that continues the one in force here"
+            )
     begun = f"begun/{active.release}"
     if transaction.get(begun) is None:
         if ledger.reservation(release_ledger_key(active.terms, store)) is not None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tacit.arrays import Floats
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Derivatives
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterLayout
 from tacit.cleanroom.protocol.modes import NoiseLaw
 from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
@@ -53,7 +53,7 @@ def clip_factors(derivatives: Derivatives, clip_norm: float, noise: NoiseLaw) ->
     """
     if noise is NoiseLaw.LAPLACE and sum(map(_written, derivatives.values())) > MOST_WRITTEN:
         said = f"with Laplace noise, expected at most {MOST_WRITTEN} pairs x parameters of sequences in a slab"
-        raise RoomRefused(Refusal.OVERSIZED, f"{said}, got more: send fewer examples in each")
+        raise RoomRefused(RoomRefusal.OVERSIZED, f"{said}, got more: send fewer examples in each")
     first = next(iter(derivatives.values()))
     norms, spread, slack = (np.zeros(len(first)) for _ in range(3))
     for each in derivatives.values():
@@ -235,7 +235,7 @@ def noised_answer(
 def _refuse_coarse(added: float, sensitivity: float) -> None:
     if added > COARSEST * sensitivity:
         said = f"expected rounding to add at most {COARSEST:g} of the sensitivity, got more"
-        raise RoomRefused(Refusal.OVERSIZED, f"{said}: send fewer rows, pairs or parameters")
+        raise RoomRefused(RoomRefusal.OVERSIZED, f"{said}: send fewer rows, pairs or parameters")
 
 
 def _grid_for_noise(terms: Terms, sensitivity: float) -> float:

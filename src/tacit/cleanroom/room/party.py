@@ -22,7 +22,7 @@ from tacit.cleanroom.protocol.answers import (
 )
 from tacit.cleanroom.protocol.audit_log import AuditEntry, answer_hash
 from tacit.cleanroom.protocol.codecs import codec_named
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.cleanroom.protocol.signatures import PrivateKey, public_key
 from tacit.cleanroom.protocol.slabs import decode_slab, decode_statistic_slab, decode_token_slab
@@ -218,7 +218,7 @@ class Room:
             refuse_closed(active.terms, now)
             most = active.terms.most_ids
             if most is None:
-                raise RoomRefused(Refusal.NOT_AGREED, "records are joined by tokens")
+                raise RoomRefused(RoomRefusal.NOT_AGREED, "records are joined by tokens")
             if points is None:
                 with self._store.transaction() as transaction:
                     active.refuse_replaced(transaction)
@@ -235,7 +235,7 @@ class Room:
                 active.register_labels(transaction)
                 known = transaction.get(active.exchange_key)
                 if known is not None and known != points:
-                    raise RoomRefused(Refusal.CONFLICT, "points were exchanged before, and were others")
+                    raise RoomRefused(RoomRefusal.CONFLICT, "points were exchanged before, and were others")
                 if known is None:
                     transaction.put(active.exchange_key, points)
                     told = {"peer": peer, "release": active.release, "points": most}

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from tacit.cleanroom.protocol.agreement import Agreement, AgreementStep, loosened_fields
-from tacit.cleanroom.protocol.encoding import Refusal, canonical_json
+from tacit.cleanroom.protocol.encoding import RoomRefusal, canonical_json
 from tacit.cleanroom.protocol.modes import RECORD, RELATION
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.store import ReadTransaction, RoomLedger, RoomStore, WriteTransaction
@@ -102,7 +102,7 @@ def charge_release(terms: Terms, ledger: RoomLedger, store: str, drawn_from: str
         ledger.make(key, f"store {store}", drawn_from)
     except ReservationTaken:
         said = "a copy of this store flipped others, or it was settled by hand; agree on a new version"
-        raise RoomRefused(Refusal.LABELS_CHANGED, said) from None
+        raise RoomRefused(RoomRefusal.LABELS_CHANGED, said) from None
     ledger.commit(key, f"store {store}")
 
 
@@ -182,7 +182,7 @@ def _is_of_old(reservation: Reservation) -> bool:
 
 def budget_refusal() -> RoomRefused:
     return RoomRefused(
-        Refusal.BUDGET,
+        RoomRefusal.BUDGET,
         "it was spent under other terms or from another store, or settled; agree on a new version",
     )
 

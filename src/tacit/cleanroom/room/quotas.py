@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.cleanroom.protocol.encoding import Refusal, canonical_json
+from tacit.cleanroom.protocol.encoding import RoomRefusal, canonical_json
 from tacit.cleanroom.protocol.requests import BeginRequest
 from tacit.cleanroom.room.active_terms import ActiveTerms
 from tacit.cleanroom.room.labels import Records
@@ -66,11 +66,13 @@ def reserve_quota(
     ).hexdigest()
     found = known.get(request.run)
     if found is not None and found.content != content:
-        raise RoomRefused(Refusal.CONFLICT, f"run {request.run} began as another one: name this one otherwise")
+        raise RoomRefused(
+            RoomRefusal.CONFLICT, f"run {request.run} began as another one: name this one otherwise"
+        )
     if found is not None and not found.handed_back:
         return
     if found is None and len(known) >= MOST_RUNS:
-        raise RoomRefused(Refusal.OVERSIZED, f"expected at most {MOST_RUNS} runs under these terms")
+        raise RoomRefused(RoomRefusal.OVERSIZED, f"expected at most {MOST_RUNS} runs under these terms")
     left = most - transaction.most_used(release, records)
     if not transaction.reserve_quota(release, request.run, records, request.releases, most):
         raise _does_not_fit(request, left, most, known)
@@ -82,7 +84,7 @@ def _does_not_fit(request: BeginRequest, left: int, most: int, known: dict[str, 
     holding = [f"{name} holds {run.releases}" for name, run in known.items() if not run.handed_back]
     shown = ", ".join(holding[-QUOTAS_SHOWN:]) or "the others are used"
     needs = f"run {request.run} needs {request.releases} releases of each record"
-    return RoomRefused(Refusal.RECORD_EXHAUSTED, f"{needs}, {left} of {most} are left; {shown}")
+    return RoomRefused(RoomRefusal.RECORD_EXHAUSTED, f"{needs}, {left} of {most} are left; {shown}")
 
 
 def return_quota(transaction: WriteTransaction, release: str, run: str) -> int:
@@ -135,7 +137,7 @@ class ReleaseCounter:
             self._known = view.get_answer(self._release, self._run, self._number)
             if self._known is None and self._bytes_kept(view) + size > MOST_KEPT_BYTES:
                 said = f"the room keeps at most {MOST_KEPT_BYTES} bytes of answers under these terms"
-                raise RoomRefused(Refusal.OVERSIZED, f"{said}: agree on a new version")
+                raise RoomRefused(RoomRefusal.OVERSIZED, f"{said}: agree on a new version")
 
     @property
     def was_counted(self) -> bool:
@@ -148,7 +150,7 @@ class ReleaseCounter:
         self._asked.append(asked)
         if self._known is not None:  # it was counted, and is not again
             if self._known.asked[start : start + DIGEST_BYTES] != asked:
-                raise RoomRefused(Refusal.CONFLICT)
+                raise RoomRefused(RoomRefusal.CONFLICT)
             return
         with self._store.reading() as view:
             run = self._begun(view)
@@ -178,7 +180,7 @@ class ReleaseCounter:
             transaction.put(self._bytes_key, str(self._bytes_kept(transaction) + len(known.answer)).encode())
             return known.answer, True
         if known.asked != asked:
-            raise RoomRefused(Refusal.CONFLICT)
+            raise RoomRefused(RoomRefusal.CONFLICT)
         return known.answer, False
 
     def _begun(self, view: ReadTransaction) -> RunQuota | None:
@@ -196,9 +198,9 @@ class ReleaseCounter:
 
     def _exhausted(self, run: RunQuota | None) -> RoomRefused:
         if run is None:
-            return RoomRefused(Refusal.RECORD_EXHAUSTED)
+            return RoomRefused(RoomRefusal.RECORD_EXHAUSTED)
         happened = "was handed back: begin it again" if run.handed_back else "is used, or was of other records"
-        return RoomRefused(Refusal.RECORD_EXHAUSTED, f"what run {self._name} set aside {happened}")
+        return RoomRefused(RoomRefusal.RECORD_EXHAUSTED, f"what run {self._name} set aside {happened}")
 
     @property
     def _bytes_key(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from tacit.cleanroom.protocol.answers import AuditReceipt
 from tacit.cleanroom.protocol.audit_log import AuditEntry, next_entry, sign_receipt
-from tacit.cleanroom.protocol.encoding import Refusal
+from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.signatures import PrivateKey
 from tacit.cleanroom.protocol.tokens import TOKEN_BYTES
 from tacit.cleanroom.room.labels import Records
@@ -142,7 +142,7 @@ class AuditLog:
         with self._store.transaction() as transaction:
             return sign_receipt(transaction.head(), self._key)
 
-    def write_refusal(self, reason: Refusal, now: int, peer: str, event: Event) -> None:
+    def write_refusal(self, reason: RoomRefusal, now: int, peer: str, event: Event) -> None:
         """Write a refusal down, unless there were many in this minute already."""
         with self._lock:
             if now // 60 != self._minute:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.arrays import Floats
-from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, Refusal
+from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, RoomRefusal
 from tacit.cleanroom.protocol.losses import Loss, slopes
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.cleanroom.protocol.requests import (
@@ -74,15 +74,17 @@ class SlabStream(Generic[SomeSlab]):
         came = 0
         for data in self._slabs:
             if len(data) > MOST_MESSAGE_BYTES:
-                raise RoomRefused(Refusal.OVERSIZED, f"expected slabs of at most {MOST_MESSAGE_BYTES} bytes")
+                raise RoomRefused(
+                    RoomRefusal.OVERSIZED, f"expected slabs of at most {MOST_MESSAGE_BYTES} bytes"
+                )
             self._asked.update(hashlib.sha256(data).digest())
             slab = self._decode(data)
             count = len(slab.tokens)
             if count == 0 or slab.first != came or came + count > self._rows:
-                raise RoomRefused(Refusal.WRONG_SHAPE, f"expected {self._rows} rows in order, got others")
+                raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected {self._rows} rows in order, got others")
             records = self._joining.records(slab.tokens)
             if has_repeats(records):
-                raise RoomRefused(Refusal.REPEATED_RECORD)
+                raise RoomRefused(RoomRefusal.REPEATED_RECORD)
             came += count
             self.slabs += 1
             if isinstance(slab, Slab):
@@ -90,9 +92,9 @@ class SlabStream(Generic[SomeSlab]):
             self._records.append(records.copy())  # a view would keep the whole slab
             yield slab, records
         if came != self._rows:
-            raise RoomRefused(Refusal.WRONG_SHAPE, f"expected {self._rows} rows, got {came}")
+            raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected {self._rows} rows, got {came}")
         if has_repeats(self.records):
-            raise RoomRefused(Refusal.REPEATED_RECORD)
+            raise RoomRefused(RoomRefusal.REPEATED_RECORD)
 
     @property
     def records(self) -> Records:
@@ -235,18 +237,18 @@ MOST_PARAMETERS = 2**24
 def check_step(request: StepRequest, terms: Terms, peer: str, now: int) -> None:
     _check(request, terms, peer, now, allowed=terms.mode in (Mode.AGGREGATE, Mode.NOISED))
     if request.layout.parameters > MOST_PARAMETERS:
-        raise RoomRefused(Refusal.OVERSIZED, f"expected at most {MOST_PARAMETERS} parameters")
+        raise RoomRefused(RoomRefusal.OVERSIZED, f"expected at most {MOST_PARAMETERS} parameters")
     if request.codec not in terms.codecs:
-        raise RoomRefused(Refusal.NOT_AGREED, f"expected codec to be one of {', '.join(terms.codecs)}")
+        raise RoomRefused(RoomRefusal.NOT_AGREED, f"expected codec to be one of {', '.join(terms.codecs)}")
     if terms.mode is Mode.NOISED and request.loss is not Loss.RAW:
-        raise RoomRefused(Refusal.NOT_AGREED, f"expected loss {Loss.RAW} in mode {terms.mode}")
+        raise RoomRefused(RoomRefusal.NOT_AGREED, f"expected loss {Loss.RAW} in mode {terms.mode}")
 
 
 def check_statistic(request: StatisticRequest, terms: Terms, peer: str, now: int) -> None:
     is_metric = request.purpose is Purpose.METRIC
     _check(request, terms, peer, now, allowed=is_metric or terms.mode is Mode.STATISTIC)
     if is_metric and not terms.metrics:
-        raise RoomRefused(Refusal.NOT_AGREED, "metrics are switched off")
+        raise RoomRefused(RoomRefusal.NOT_AGREED, "metrics are switched off")
 
 
 def check_labels(request: LabelsRequest, terms: Terms, peer: str, now: int) -> None:
@@ -256,31 +258,31 @@ def check_labels(request: LabelsRequest, terms: Terms, peer: str, now: int) -> N
 def check_begin(request: BeginRequest, terms: Terms, peer: str, now: int) -> None:
     _check(request, terms, peer, now, allowed=terms.mode is Mode.NOISED)
     if request.releases > (most := terms.releases_per_record):
-        raise RoomRefused(Refusal.NOT_AGREED, f"expected at most the agreed {most} releases of a record")
+        raise RoomRefused(RoomRefusal.NOT_AGREED, f"expected at most the agreed {most} releases of a record")
 
 
 def refuse_stranger(terms: Terms, peer: str) -> None:
     if peer != terms.platform:
-        raise RoomRefused(Refusal.FOREIGN)
+        raise RoomRefused(RoomRefusal.FOREIGN)
 
 
 def refuse_closed(terms: Terms, now: int) -> None:
     if now < terms.begins:
-        raise RoomRefused(Refusal.NOT_YET_VALID)
+        raise RoomRefused(RoomRefusal.NOT_YET_VALID)
     if now >= terms.expires:
-        raise RoomRefused(Refusal.EXPIRED)
+        raise RoomRefused(RoomRefusal.EXPIRED)
 
 
 def _check(request: Request | BeginRequest, terms: Terms, peer: str, now: int, *, allowed: bool) -> None:
     refuse_stranger(terms, peer)
     if request.agreement != terms.digest:
-        raise RoomRefused(Refusal.UNKNOWN_AGREEMENT, "other terms are in force")
+        raise RoomRefused(RoomRefusal.UNKNOWN_AGREEMENT, "other terms are in force")
     refuse_closed(terms, now)
     if not allowed:
-        raise RoomRefused(Refusal.NOT_AGREED, f"mode {terms.mode} does not answer this")
+        raise RoomRefused(RoomRefusal.NOT_AGREED, f"mode {terms.mode} does not answer this")
     if request.task not in terms.tasks:
-        raise RoomRefused(Refusal.UNKNOWN_TASK, f"expected task to be one of {', '.join(terms.tasks)}")
+        raise RoomRefused(RoomRefusal.UNKNOWN_TASK, f"expected task to be one of {', '.join(terms.tasks)}")
     if request.rows < terms.smallest_batch:
-        raise RoomRefused(Refusal.TOO_SMALL_BATCH, f"expected at least {terms.smallest_batch} rows")
+        raise RoomRefused(RoomRefusal.TOO_SMALL_BATCH, f"expected at least {terms.smallest_batch} rows")
     if request.rows > MOST_ROWS:
-        raise RoomRefused(Refusal.OVERSIZED, f"expected at most {MOST_ROWS} rows in one request")
+        raise RoomRefused(RoomRefusal.OVERSIZED, f"expected at most {MOST_ROWS} rows in one request")

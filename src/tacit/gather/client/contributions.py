@@ -18,7 +18,7 @@ from tacit import expect
 from tacit.errors import BadInput, Refused
 from tacit.gather.protocol.encoding import (
     MessageKind,
-    Refusal,
+    MessageVerdict,
     decode_message,
     encode_message,
     malformed_if_refused,
@@ -100,7 +100,8 @@ class Contributions:
         chosen = cls.from_bytes(kept)
         if chosen.most != most:
             raise Refused(
-                Refusal.CONFLICT, f"expected most={chosen.most}, as this run's events were chosen, got {most}"
+                MessageVerdict.CONFLICT,
+                f"expected most={chosen.most}, as this run's events were chosen, got {most}",
             )
         return chosen
 

@@ -16,7 +16,7 @@ from tacit.display import brief
 from tacit.errors import BadInput, EntropyMisuse, GatherError, Refused
 from tacit.gather.protocol.credentials import DEVICE_BYTES, TAG_BYTES, PartyRole, report_tag, seal
 from tacit.gather.protocol.credentials import KEY_BYTES as SEALING_KEY_BYTES
-from tacit.gather.protocol.encoding import Refusal, expect_bytes
+from tacit.gather.protocol.encoding import MessageVerdict, expect_bytes
 from tacit.gather.protocol.rounds import REPORT_ID_BYTES, Round, report_binding
 from tacit.gather.protocol.sharing import sharing_scheme
 from tacit.gather.protocol.uploads import Upload
@@ -81,7 +81,9 @@ class Reporter:
         Refused(PROMISE_NOT_KEPT) for one whose noise does not keep what it promises: a device trusts nobody.
         """
         if (round.proxy_key, round.server_key) != (self._proxy_key, self._server_key):
-            raise Refused(Refusal.UNAUTHENTICATED, "expected a round of the known parties, got another's")
+            raise Refused(
+                MessageVerdict.UNAUTHENTICATED, "expected a round of the known parties, got another's"
+            )
         kept = self._outbox.find(round.digest)
         if kept is not None:
             return kept

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit import expect
 from tacit.errors import BadInput, Refused
-from tacit.gather.protocol.encoding import Refusal, expect_bytes
+from tacit.gather.protocol.encoding import MessageVerdict, expect_bytes
 
 KEY_BYTES = 32
 SEAL_OVERHEAD = 48  # an ephemeral public key (32) and an authentication tag (16)
@@ -64,7 +64,7 @@ class SealingKey:
         try:
             return _SUITE.decrypt(sealed, self._private, _LABELS[role] + binding)
         except (InvalidTag, ValueError):  # the second where a release of the package tells them apart
-            raise Refused(Refusal.UNOPENABLE) from None
+            raise Refused(MessageVerdict.UNOPENABLE) from None
 
     def derive(self, label: bytes) -> bytes:
         """A secret of 32 bytes for one purpose, which tells nothing of the key or of any other purpose's."""

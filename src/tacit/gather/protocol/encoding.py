@@ -18,7 +18,7 @@ import msgpack
 from tacit.errors import BadInput, Refused
 
 
-class Refusal(IntEnum):
+class MessageVerdict(IntEnum):
     """What became of a report or a message. Numbers are part of the wire format and never change."""
 
     ACCEPTED = 0
@@ -43,21 +43,21 @@ class Refusal(IntEnum):
 
 
 _WORDS = {
-    Refusal.ACCEPTED: "accepted",
-    Refusal.MALFORMED: "not a message of the kind that was expected",
-    Refusal.OVERSIZED: "longer than a good message can be",
-    Refusal.UNKNOWN_ROUND: "no such round is known here",
-    Refusal.TOO_EARLY: "the round is not open yet",
-    Refusal.TOO_LATE: "the round takes no more reports",
-    Refusal.FORGED: "the device's tag does not fit the report",
-    Refusal.DUPLICATE: "the device has already reported in this round",
-    Refusal.REPLAYED: "the report's id was used before",
-    Refusal.UNOPENABLE: "the seal does not open with this key, for this round, report and party",
-    Refusal.OUT_OF_RANGE: "the proof does not show that the counts are in range",
-    Refusal.CLOSED: "the set of reports is already agreed on",
-    Refusal.CONFLICT: "the same name came before with other content",
-    Refusal.UNAUTHENTICATED: "the sender is not the party it should be",
-    Refusal.PROMISE_NOT_KEPT: "what the run promised its devices would not be kept",
+    MessageVerdict.ACCEPTED: "accepted",
+    MessageVerdict.MALFORMED: "not a message of the kind that was expected",
+    MessageVerdict.OVERSIZED: "longer than a good message can be",
+    MessageVerdict.UNKNOWN_ROUND: "no such round is known here",
+    MessageVerdict.TOO_EARLY: "the round is not open yet",
+    MessageVerdict.TOO_LATE: "the round takes no more reports",
+    MessageVerdict.FORGED: "the device's tag does not fit the report",
+    MessageVerdict.DUPLICATE: "the device has already reported in this round",
+    MessageVerdict.REPLAYED: "the report's id was used before",
+    MessageVerdict.UNOPENABLE: "the seal does not open with this key, for this round, report and party",
+    MessageVerdict.OUT_OF_RANGE: "the proof does not show that the counts are in range",
+    MessageVerdict.CLOSED: "the set of reports is already agreed on",
+    MessageVerdict.CONFLICT: "the same name came before with other content",
+    MessageVerdict.UNAUTHENTICATED: "the sender is not the party it should be",
+    MessageVerdict.PROMISE_NOT_KEPT: "what the run promised its devices would not be kept",
 }
 
 
@@ -121,7 +121,7 @@ def decode_message(
 
 
 def refuse_malformed(detail: str) -> NoReturn:
-    raise Refused(Refusal.MALFORMED, detail) from None
+    raise Refused(MessageVerdict.MALFORMED, detail) from None
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def malformed_if_refused() -> Iterator[None]:
     try:
         yield
     except BadInput as refusal:
-        raise Refused(Refusal.MALFORMED, str(refusal)) from None
+        raise Refused(MessageVerdict.MALFORMED, str(refusal)) from None
 
 
 def fraction_text(number: Fraction) -> str:

@@ -21,7 +21,7 @@ from tacit.errors import BadInput
 from tacit.gather.protocol.credentials import SEAL_OVERHEAD
 from tacit.gather.protocol.encoding import (
     MessageKind,
-    Refusal,
+    MessageVerdict,
     decode_message,
     encode_message,
     expect_bytes,
@@ -33,7 +33,7 @@ from tacit.gather.protocol.sharing import sharing_scheme
 
 MOST_ENTRIES = 4096
 HASH_BYTES = 32
-_REFUSAL_CODES = bytes(map(int, Refusal))
+_REFUSAL_CODES = bytes(map(int, MessageVerdict))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class JobReply:
     digest: bytes
     number: int
     job_hash: bytes
-    verdicts: bytes  # a Refusal per report
+    verdicts: bytes  # a MessageVerdict per report
     messages: tuple[bytes, ...]  # one per report, of one size, empty without a proof; no meaning where refused
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ class JobReply:
         if type(self.verdicts) is not bytes or not 1 <= len(self.verdicts) <= MOST_ENTRIES:
             raise BadInput(f"expected 1 to {MOST_ENTRIES} verdicts, got others")
         if self.verdicts.translate(None, _REFUSAL_CODES):
-            raise BadInput("expected verdicts that are Refusal codes, got others")
+            raise BadInput("expected verdicts that are MessageVerdict codes, got others")
         if len(self.messages) != len(self.verdicts):
             raise BadInput(f"expected {len(self.verdicts)} messages, got {len(self.messages)}")
         _same_size("message", self.messages, len(self.messages[0]))

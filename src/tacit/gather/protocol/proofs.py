@@ -27,7 +27,7 @@ from tacit import expect
 from tacit.arrays import Words
 from tacit.errors import BadInput
 from tacit.gather.protocol.credentials import PartyRole
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import SEED_BYTES, Group, Residues, mask
 from tacit.gather.protocol.promises import LARGEST_BOUND, CountBounds
 from tacit.gather.protocol.sharing import PreparedShares
@@ -256,7 +256,7 @@ class ProvenSharing:
         for row, (plain, binding) in enumerate(zip(plains, bindings, strict=True)):
             share = self._share(role, plain, binding)
             if share is None:
-                refused[row] = Refusal.MALFORMED
+                refused[row] = MessageVerdict.MALFORMED
             else:
                 table[row] = share
                 committed = plain[: BLIND_BYTES + self.circuit.shape.digits * FIELD.width]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import Refused, ReservationTaken, SelfCheckFailed
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
-from tacit.gather.protocol.encoding import Refusal, expect_bytes
+from tacit.gather.protocol.encoding import MessageVerdict, expect_bytes
 from tacit.gather.protocol.groups import Residues, keystream
 from tacit.gather.protocol.messages import HASH_BYTES
 from tacit.gather.protocol.rounds import Round
@@ -153,8 +153,9 @@ def expect_first_round_paid(ledger: ReservationLookup, round: Round, role: Party
     first = ledger.reservation(f"{round.run_key}/0/{role}")
     # Reserved is not enough: what has not left can still be given back, and this round would have been free.
     if first is None or first.state is not ReservationState.COMMITTED:
-        raise Refused(Refusal.PROMISE_NOT_KEPT, f"{round.key}: the run's first round was never paid for")
+        raise Refused(MessageVerdict.PROMISE_NOT_KEPT, f"{round.key}: the run's first round was never paid for")
     if first.line != round.line or not first.purpose.startswith(f"{_run(round)} "):
         raise Refused(
-            Refusal.PROMISE_NOT_KEPT, f"{round.key}: what its first round paid for was another run than this"
+            MessageVerdict.PROMISE_NOT_KEPT,
+            f"{round.key}: what its first round paid for was another run than this",
         )

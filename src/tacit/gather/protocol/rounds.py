@@ -24,7 +24,7 @@ from tacit.gather.protocol.credentials import KEY_BYTES
 from tacit.gather.protocol.encoding import (
     MOST_FIELDS,
     MessageKind,
-    Refusal,
+    MessageVerdict,
     decode_message,
     encode_message,
     expect_bytes,
@@ -153,7 +153,7 @@ class Round:
     def expect_promise_kept(self) -> None:
         """Refused(PROMISE_NOT_KEPT) unless the round's noise keeps its promise. Only the first call is slow."""
         if self._shortfall is not None:
-            raise Refused(Refusal.PROMISE_NOT_KEPT, self._shortfall)
+            raise Refused(MessageVerdict.PROMISE_NOT_KEPT, self._shortfall)
 
     @cached_property
     def _shortfall(self) -> str | None:
@@ -320,11 +320,11 @@ class Question:
         """The question that the round names; Refused(CONFLICT) if these bytes are another."""
         found = cls.from_bytes(data)
         if found.digest != round.question or found.cells != round.cells:
-            raise Refused(Refusal.CONFLICT, "expected the question that the round names, got another")
+            raise Refused(MessageVerdict.CONFLICT, "expected the question that the round names, got another")
         try:
             found.expect_promised(round.promise)
         except BadInput as more:
-            raise Refused(Refusal.CONFLICT, str(more)) from None
+            raise Refused(MessageVerdict.CONFLICT, str(more)) from None
         return found
 
     def expect_promised(self, promise: Promise) -> None:
@@ -362,6 +362,6 @@ def expect_check_key(round: Round, check_key: bytes) -> None:
     """
     if round.bounds is not None and round.check != check_key_hash(check_key):
         raise Refused(
-            Refusal.CONFLICT,
+            MessageVerdict.CONFLICT,
             f"{round.key} was opened with another check key: finish or abandon open rounds before changing it",
         )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tacit import expect
 from tacit.errors import BadInput, Refused
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import SEED_BYTES, Group, Residues, mask
 from tacit.gather.protocol.rounds import Round, report_binding
 from tacit.privacy.randomness import Source
@@ -30,7 +30,7 @@ class PreparedShares:
 
     shares: Residues  # (reports, cells); zeros where refused
     messages: list[bytes]  # one per report, for the other party; without meaning where refused
-    refused: NDArray[np.uint8]  # (reports,) a Refusal each; 0 is fine
+    refused: NDArray[np.uint8]  # (reports,) a MessageVerdict each; 0 is fine
 
 
 class SharingScheme(Protocol):
@@ -118,7 +118,7 @@ class MaskedSharing:
                 elif len(plain) == SEED_BYTES:
                     shares[row] = self._mask(plain, binding)
                 else:
-                    refused[row] = Refusal.MALFORMED
+                    refused[row] = MessageVerdict.MALFORMED
             except Refused as refusal:
                 refused[row] = refusal.reason
         return PreparedShares(shares, [b""] * len(plains), refused)
@@ -182,10 +182,10 @@ def open_parts(
         return prepared
     shares = np.zeros((len(entries), *prepared.shares.shape[1:]), prepared.shares.dtype)  # (reports, cells)
     shares[opened] = prepared.shares
-    refused = np.full(len(entries), Refusal.UNOPENABLE, np.uint8)
+    refused = np.full(len(entries), MessageVerdict.UNOPENABLE, np.uint8)
     refused[opened] = prepared.refused
     messages = [bytes(scheme.message_bytes)] * len(entries)  # of one size, whatever the report
     for place, message, code in zip(opened, prepared.messages, prepared.refused, strict=True):
-        if code == Refusal.ACCEPTED:
+        if code == MessageVerdict.ACCEPTED:
             messages[place] = message
     return PreparedShares(shares, messages, refused)

@@ -13,7 +13,7 @@ from tacit import expect
 from tacit.display import brief
 from tacit.errors import GatherError, NotYet, Refused, TooFew, Unproven
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.messages import (
     MOST_ENTRIES,
     Job,
@@ -101,7 +101,7 @@ class Proxy:
     def open_round(self, round: Round) -> None:
         """Begin to take reports for a round. Doing it twice is fine."""
         if round.proxy_key != self._key.public:
-            raise Refused(Refusal.UNOPENABLE, "devices would seal to another key than this proxy's")
+            raise Refused(MessageVerdict.UNOPENABLE, "devices would seal to another key than this proxy's")
         expect_check_key(round, self._check_key)
         round.expect_promise_kept()
         self._store.open_round(round.digest, round.task, round.level, round.to_bytes())
@@ -110,21 +110,21 @@ class Proxy:
     def phase(self, digest: bytes) -> ProxyPhase:
         stored = self._store.round(digest)
         if stored is None:
-            raise Refused(Refusal.UNKNOWN_ROUND)
+            raise Refused(MessageVerdict.UNKNOWN_ROUND)
         return stored.phase
 
-    def take(self, uploads: Sequence[bytes], now: int) -> list[Refusal]:
+    def take(self, uploads: Sequence[bytes], now: int) -> list[MessageVerdict]:
         """What becomes of each upload; the accepted ones are on disk when this returns, in one transaction."""
         checked = [self._checked(data, now) for data in uploads]
         new = [each for each in checked if isinstance(each, NewReport)]
         added = iter(self._store.add_reports(new) if new else ())
         return [UPLOAD_ANSWERS[next(added)] if isinstance(each, NewReport) else each for each in checked]
 
-    def _checked(self, data: bytes, now: int) -> NewReport | Refusal:
+    def _checked(self, data: bytes, now: int) -> NewReport | MessageVerdict:
         try:
             return admit_upload(data, self._rounds, self._enrolment_secret, now)
         except Refused as refused:
-            return Refusal(refused.reason)
+            return MessageVerdict(refused.reason)
 
     def next_job(self, digest: bytes, *, most: int = 500) -> Job | None:
         """The job that waits for its answer, or a new one; None: every report has its verdict, or none will."""
@@ -212,7 +212,9 @@ class Proxy:
             raise NotYet(f"{round.key} has {waiting} reports without a verdict")
         mine = self.accepted_set(digest)
         if mine.count > round.parties:
-            raise Refused(Refusal.CONFLICT, "the server accepted more reports than the round has parties")
+            raise Refused(
+                MessageVerdict.CONFLICT, "the server accepted more reports than the round has parties"
+            )
         return mine
 
     def noisy_share(self, digest: bytes, theirs: ReportSet) -> NoisyShare:
@@ -224,7 +226,7 @@ class Proxy:
         """
         mine = self._final(digest)
         if theirs != mine:
-            raise Refused(Refusal.CONFLICT, "the server has another set of reports")
+            raise Refused(MessageVerdict.CONFLICT, "the server has another set of reports")
         round, kept = self._rounds.of(digest).round, self._store.share(digest)
         if mine.count < round.smallest_batch:
             self._store.set_phase(digest, ProxyPhase.TOO_FEW, only_from=frozenset({ProxyPhase.CLOSED}))
@@ -244,7 +246,7 @@ class Proxy:
         self._rounds.of(receipt.digest)
         sent = self._store.share(receipt.digest) is not None
         if not (sent and receipt.accepted and receipt.ids_hash == self.accepted_set(receipt.digest).ids_hash):
-            raise Refused(Refusal.CONFLICT, "the receipt is not for what this proxy sent")
+            raise Refused(MessageVerdict.CONFLICT, "the receipt is not for what this proxy sent")
         self._store.set_phase(receipt.digest, ProxyPhase.RELEASED, only_from=frozenset({ProxyPhase.AGREED}))
 
 

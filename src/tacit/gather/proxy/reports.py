@@ -15,7 +15,7 @@ from tacit import expect
 from tacit.errors import Refused, Unproven
 from tacit.gather.protocol import credentials
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.messages import Job, JobEntry, JobReply
 from tacit.gather.protocol.rounds import Round, expect_check_key
 from tacit.gather.protocol.sharing import PartOpener, PreparedShares, SharingScheme, sharing_scheme
@@ -58,17 +58,17 @@ class KnownRounds:
         if known is None:
             stored = self._store.round(digest)
             if stored is None:
-                raise Refused(Refusal.UNKNOWN_ROUND)
+                raise Refused(MessageVerdict.UNKNOWN_ROUND)
             known = self.add(Round.from_bytes(stored.body))
         return known
 
 
 UPLOAD_ANSWERS = {
-    AddOutcome.NEW: Refusal.ACCEPTED,
-    AddOutcome.SAME: Refusal.ACCEPTED,  # its answer got lost, and the device asks again
-    AddOutcome.NOT_OPEN: Refusal.TOO_LATE,
-    AddOutcome.DEVICE_TAKEN: Refusal.DUPLICATE,
-    AddOutcome.ID_TAKEN: Refusal.REPLAYED,
+    AddOutcome.NEW: MessageVerdict.ACCEPTED,
+    AddOutcome.SAME: MessageVerdict.ACCEPTED,  # its answer got lost, and the device asks again
+    AddOutcome.NOT_OPEN: MessageVerdict.TOO_LATE,
+    AddOutcome.DEVICE_TAKEN: MessageVerdict.DUPLICATE,
+    AddOutcome.ID_TAKEN: MessageVerdict.REPLAYED,
 }
 """What a device is told of what the store did."""
 
@@ -76,7 +76,7 @@ UPLOAD_ANSWERS = {
 def admit_upload(data: bytes, rounds: KnownRounds, enrolment_secret: bytes, now: int) -> NewReport:
     """The report in an upload, or Refused: by size, spelling, round, time, and the device's tag."""
     if len(data) > rounds.largest_upload:
-        raise Refused(Refusal.OVERSIZED)
+        raise Refused(MessageVerdict.OVERSIZED)
     try:
         known = rounds.of(upload_digest(data))
     except Refused:
@@ -84,18 +84,18 @@ def admit_upload(data: bytes, rounds: KnownRounds, enrolment_secret: bytes, now:
         raise
     layout = known.layout
     if len(data) > layout.size:
-        raise Refused(Refusal.OVERSIZED)
+        raise Refused(MessageVerdict.OVERSIZED)
     if not layout.fits(data):
-        raise Refused(Refusal.MALFORMED)
+        raise Refused(MessageVerdict.MALFORMED)
     # Devices and the proxy may disagree on the time by `skew`, in either direction.
     if now < known.round.opens - known.round.skew:
-        raise Refused(Refusal.TOO_EARLY)
+        raise Refused(MessageVerdict.TOO_EARLY)
     if now >= known.round.closes + known.round.skew:
-        raise Refused(Refusal.TOO_LATE)
+        raise Refused(MessageVerdict.TOO_LATE)
     device, tag = data[layout.device], data[layout.tag]
     signed = data[: layout.tag.start]  # the tag is last
     if not credentials.check_report_tag(enrolment_secret, device, signed, tag):
-        raise Refused(Refusal.FORGED)
+        raise Refused(MessageVerdict.FORGED)
     # The tag, now that it is known to fit, is a hash of all the rest: it tells a retry from another report.
     return NewReport(known.round.digest, data[layout.report_id], device, tag, data)
 
@@ -124,7 +124,7 @@ def draft_job(
     parts = [upload[for_proxy] for upload in stored.uploads]
     entries = list(zip(stored.report_ids, parts, strict=True))
     prepared = opening(key, PartyRole.PROXY, known.scheme, entries, known.round.digest, check_key)
-    sent = np.flatnonzero(prepared.refused == Refusal.ACCEPTED)
+    sent = np.flatnonzero(prepared.refused == MessageVerdict.ACCEPTED)
     chosen = tuple(
         JobEntry(stored.report_ids[row], stored.uploads[row][for_server], prepared.messages[row])
         for row in sent.tolist()
@@ -143,7 +143,7 @@ def settle_job(draft: JobDraft, reply: JobReply | None, known: KnownRound) -> tu
     if reply is not None:
         _expect_answer(draft, reply, known)
         codes[draft.sent] = np.frombuffer(reply.verdicts, np.uint8)
-    accepted = codes == Refusal.ACCEPTED
+    accepted = codes == MessageVerdict.ACCEPTED
     shares = draft.prepared.shares  # (reports, cells); picking rows would copy all of them
     total = known.round.group.total(shares if accepted.all() else shares[accepted])
     return codes.tobytes(), known.round.group.to_bytes(total)
@@ -152,12 +152,12 @@ def settle_job(draft: JobDraft, reply: JobReply | None, known: KnownRound) -> tu
 def _expect_answer(draft: JobDraft, reply: JobReply, known: KnownRound) -> None:
     fits = draft.job is not None and reply.job_hash == draft.job.hash
     if not fits or len(reply.verdicts) != len(draft.sent):
-        raise Refused(Refusal.CONFLICT, "the answer is not to this job")
+        raise Refused(MessageVerdict.CONFLICT, "the answer is not to this job")
     if not known.scheme.message_bytes:
         return
     if len(reply.messages[0]) != known.scheme.message_bytes:
-        raise Refused(Refusal.MALFORMED, "the answer has messages of another size")
-    accepted = [place for place, code in enumerate(reply.verdicts) if code == Refusal.ACCEPTED]
+        raise Refused(MessageVerdict.MALFORMED, "the answer has messages of another size")
+    accepted = [place for place, code in enumerate(reply.verdicts) if code == MessageVerdict.ACCEPTED]
     own = [draft.prepared.messages[draft.sent[place]] for place in accepted]
     other = [reply.messages[place] for place in accepted]
     if accepted and not known.scheme.valid(own, other).all():

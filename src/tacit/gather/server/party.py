@@ -12,7 +12,7 @@ import numpy as np
 from tacit.display import brief
 from tacit.errors import NotYet, Refused, TooFew
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.messages import (
     Job,
     JobReply,
@@ -64,24 +64,24 @@ def decide_job(
     With another check key than the round's, nothing is judged at all.
     """
     expect_check_key(round, check_key)
-    codes = np.full(len(job.entries), Refusal.REPLAYED, np.uint8)
+    codes = np.full(len(job.entries), MessageVerdict.REPLAYED, np.uint8)
     first = {entry.report_id: row for row, entry in reversed(list(enumerate(job.entries)))}
     fresh = np.array(sorted(row for each, row in first.items() if each not in seen), np.intp)
     entries = [job.entries[row] for row in fresh]
     parts = [(entry.report_id, entry.sealed) for entry in entries]
     prepared = opening(key, PartyRole.SERVER, scheme, parts, round.digest, check_key)
     found = prepared.refused.copy()  # (fresh,)
-    fine = np.flatnonzero(found == Refusal.ACCEPTED)
+    fine = np.flatnonzero(found == MessageVerdict.ACCEPTED)
     if scheme.message_bytes and len(fine):
         proven = scheme.valid([prepared.messages[row] for row in fine], [entries[row].message for row in fine])
-        found[fine[~proven]] = Refusal.OUT_OF_RANGE
-    found[np.flatnonzero(found == Refusal.ACCEPTED)[room:]] = Refusal.CLOSED
+        found[fine[~proven]] = MessageVerdict.OUT_OF_RANGE
+    found[np.flatnonzero(found == MessageVerdict.ACCEPTED)[room:]] = MessageVerdict.CLOSED
     codes[fresh] = found
 
     messages = [bytes(scheme.message_bytes)] * len(job.entries)
     for row, message in zip(fresh, prepared.messages, strict=True):
         messages[row] = message
-    total = round.group.total(prepared.shares[found == Refusal.ACCEPTED])
+    total = round.group.total(prepared.shares[found == MessageVerdict.ACCEPTED])
     return JobDecision(
         JobReply(job.digest, job.number, job.hash, codes.tobytes(), tuple(messages)),
         tuple(entry.report_id for entry in entries),
@@ -143,7 +143,7 @@ class Server:
     def open_round(self, round: Round) -> None:
         """Begin to take jobs for a round. Doing it twice is fine."""
         if round.server_key != self._key.public:
-            raise Refused(Refusal.UNOPENABLE, "devices would seal to another key than this server's")
+            raise Refused(MessageVerdict.UNOPENABLE, "devices would seal to another key than this server's")
         expect_check_key(round, self._check_key)
         round.expect_promise_kept()
         self._store.open_round(round.digest, round.task, round.level, round.to_bytes())
@@ -151,7 +151,7 @@ class Server:
     def phase(self, digest: bytes) -> ServerPhase:
         stored = self._store.round(digest)
         if stored is None:
-            raise Refused(Refusal.UNKNOWN_ROUND)
+            raise Refused(MessageVerdict.UNKNOWN_ROUND)
         return stored.phase
 
     def job(self, body: bytes, now: int) -> bytes:
@@ -162,9 +162,9 @@ class Server:
         kept = self._store.job(job.digest, job.number)
         if kept is None:
             if now < round.opens - round.skew:
-                raise Refused(Refusal.TOO_EARLY)
+                raise Refused(MessageVerdict.TOO_EARLY)
             if self.phase(job.digest) is not ServerPhase.OPEN:
-                raise Refused(Refusal.CLOSED)
+                raise Refused(MessageVerdict.CLOSED)
             ids = [entry.report_id for entry in job.entries]
             decided = decide_job(
                 job,
@@ -186,7 +186,7 @@ class Server:
                 decided.total,
             )
         if kept.job_hash != job.hash:
-            raise Refused(Refusal.CONFLICT, f"job {job.number} came before with other reports")
+            raise Refused(MessageVerdict.CONFLICT, f"job {job.number} came before with other reports")
         return kept.reply
 
     def agree(self, body: bytes, now: int) -> bytes:
@@ -198,9 +198,9 @@ class Server:
             raise NotYet(f"{round.key} closes at {round.closes}, got now={now}")
         mine = self._counted(theirs.digest)
         if mine != theirs:
-            raise Refused(Refusal.CONFLICT, "the proxy has another set of reports")
+            raise Refused(MessageVerdict.CONFLICT, "the proxy has another set of reports")
         if mine.count > round.parties:  # jobs that came at the same time
-            raise Refused(Refusal.CONFLICT, "there are more reports than the round has parties")
+            raise Refused(MessageVerdict.CONFLICT, "there are more reports than the round has parties")
         if phase is ServerPhase.OPEN:
             enough = mine.count >= round.smallest_batch
             self._store.set_phase(
@@ -225,7 +225,7 @@ class Server:
         # Counted again, now that no job can be added: one that was kept while the parties agreed shows here.
         mine = self._counted(theirs.digest)
         if theirs.ids_hash != mine.ids_hash:
-            raise Refused(Refusal.CONFLICT, "the share is of another set of reports")
+            raise Refused(MessageVerdict.CONFLICT, "the share is of another set of reports")
         if phase is ServerPhase.AGREED:
             total = sum_shares(round, self._store.totals(theirs.digest))
             # By the server's own sum alone: a proxy that could change what decides would have many draws.
@@ -266,7 +266,7 @@ class Server:
         if digest not in self._rounds:
             stored = self._store.round(digest)
             if stored is None:
-                raise Refused(Refusal.UNKNOWN_ROUND)
+                raise Refused(MessageVerdict.UNKNOWN_ROUND)
             round = Round.from_bytes(stored.body)
             self._rounds[digest] = round, sharing_scheme(round)
         return self._rounds[digest]

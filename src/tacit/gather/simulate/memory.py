@@ -11,13 +11,13 @@ from typing import Any, Generic, TypeVar
 
 from tacit.display import brief
 from tacit.errors import Refused
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.proxy import store as proxy_store
 from tacit.gather.proxy.store import AddOutcome, NewReport, StoredJob
 from tacit.gather.server import store as server_store
 from tacit.gather.server.store import AnsweredJob
 
-ACCEPTED = int(Refusal.ACCEPTED)
+ACCEPTED = int(MessageVerdict.ACCEPTED)
 
 
 @dataclass
@@ -73,7 +73,7 @@ class _Rounds(Generic[Made, AnyPhase]):
         with self._lock:
             for known in self._rounds.values():
                 if (known.task, known.level) == (task, level) and known.body != body:
-                    raise Refused(Refusal.CONFLICT)
+                    raise Refused(MessageVerdict.CONFLICT)
             self._rounds.setdefault(digest, self._made(task, level, body))
 
     def accepted_ids(self, digest: bytes) -> Iterator[bytes]:
@@ -86,7 +86,7 @@ class _Rounds(Generic[Made, AnyPhase]):
         with self._lock:
             round = self._of(digest)
             if round.phase is not phase and round.phase not in only_from:
-                raise Refused(Refusal.CONFLICT)
+                raise Refused(MessageVerdict.CONFLICT)
             round.phase = phase
 
     def _keep_first(
@@ -97,11 +97,11 @@ class _Rounds(Generic[Made, AnyPhase]):
             round = self._of(digest)
             if round.kept is None:
                 if round.phase is not before:
-                    raise Refused(Refusal.CONFLICT)
+                    raise Refused(MessageVerdict.CONFLICT)
                 round.kept, round.phase = (ids_hash, made), after
             known, kept = round.kept
             if known != ids_hash:
-                raise Refused(Refusal.CONFLICT)
+                raise Refused(MessageVerdict.CONFLICT)
             return kept
 
     def _kept(self, digest: bytes) -> bytes | None:
@@ -110,7 +110,7 @@ class _Rounds(Generic[Made, AnyPhase]):
 
     def _of(self, digest: bytes) -> Made:
         if digest not in self._rounds:
-            raise Refused(Refusal.UNKNOWN_ROUND)
+            raise Refused(MessageVerdict.UNKNOWN_ROUND)
         return self._rounds[digest]
 
 
@@ -178,14 +178,14 @@ class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.ProxyPhase]):
         with self._lock:
             kept = self._of(digest)
             if not 0 <= number < len(kept.jobs):
-                raise Refused(Refusal.CONFLICT)
+                raise Refused(MessageVerdict.CONFLICT)
             job = kept.jobs[number]
             if job.verdicts is not None:
                 if (job.verdicts, job.total) != (verdicts, total):
-                    raise Refused(Refusal.CONFLICT)
+                    raise Refused(MessageVerdict.CONFLICT)
                 return
             if len(verdicts) != len(job.report_ids):
-                raise Refused(Refusal.CONFLICT)
+                raise Refused(MessageVerdict.CONFLICT)
             job.verdicts, job.total = verdicts, total
             for report_id, code in zip(job.report_ids, verdicts, strict=True):
                 del kept.uploads[report_id]
@@ -248,9 +248,9 @@ class MemoryServerStore(_Rounds[_ServerRound, server_store.ServerPhase]):
             if number in kept.jobs:
                 return kept.jobs[number]
             if kept.phase is not server_store.ServerPhase.OPEN:
-                raise Refused(Refusal.CLOSED)
+                raise Refused(MessageVerdict.CLOSED)
             if kept.decided.intersection(ids):
-                raise Refused(Refusal.REPLAYED)
+                raise Refused(MessageVerdict.REPLAYED)
             kept.jobs[number] = AnsweredJob(job_hash, reply)
             kept.decided.update(ids)
             kept.accepted += [each for each, code in zip(ids, verdicts, strict=True) if code == ACCEPTED]

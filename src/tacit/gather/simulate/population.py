@@ -24,7 +24,7 @@ from tacit.gather.estimate.plan import (
 )
 from tacit.gather.estimate.top_down import GatherTask
 from tacit.gather.protocol.credentials import DEVICE_BYTES, KEY_BYTES, SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.promises import Contribution
 from tacit.gather.protocol.rounds import Round, check_key_hash
 from tacit.privacy.randomness import Source
@@ -49,20 +49,20 @@ class Behaviour(expect.Choice):
 
 MISBEHAVIOURS = tuple(each for each in Behaviour if each is not Behaviour.HONEST)
 _REFUSED = {
-    Behaviour.REPLAY: Refusal.REPLAYED,
-    Behaviour.DUPLICATE: Refusal.DUPLICATE,
-    Behaviour.FORGED: Refusal.FORGED,
-    Behaviour.WRONG_LENGTH: Refusal.MALFORMED,
-    Behaviour.GARBAGE: Refusal.UNOPENABLE,
-    Behaviour.LATE: Refusal.TOO_LATE,
+    Behaviour.REPLAY: MessageVerdict.REPLAYED,
+    Behaviour.DUPLICATE: MessageVerdict.DUPLICATE,
+    Behaviour.FORGED: MessageVerdict.FORGED,
+    Behaviour.WRONG_LENGTH: MessageVerdict.MALFORMED,
+    Behaviour.GARBAGE: MessageVerdict.UNOPENABLE,
+    Behaviour.LATE: MessageVerdict.TOO_LATE,
 }
 
 
-def expected_refusal(behaviour: Behaviour, *, proof: bool) -> Refusal:
+def expected_refusal(behaviour: Behaviour, *, proof: bool) -> MessageVerdict:
     """What should become of the bad upload; ACCEPTED where nothing can be seen in it."""
     if behaviour is Behaviour.OUT_OF_RANGE and proof:
-        return Refusal.OUT_OF_RANGE
-    return _REFUSED.get(behaviour, Refusal.ACCEPTED)
+        return MessageVerdict.OUT_OF_RANGE
+    return _REFUSED.get(behaviour, MessageVerdict.ACCEPTED)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import TooFew
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
-from tacit.gather.protocol.encoding import Refusal
+from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.messages import JobReply
 from tacit.gather.protocol.releases import PartyLedger
 from tacit.gather.protocol.rounds import Round
@@ -70,8 +70,8 @@ class RoundOutcome:
     present: int
     uploads: int
     accepted: int
-    refused: Mapping[Refusal, int]
-    foreseen: Mapping[Refusal, int]  # what the misbehaviour should have led to
+    refused: Mapping[MessageVerdict, int]
+    foreseen: Mapping[MessageVerdict, int]  # what the misbehaviour should have led to
     lied: int  # accepted reports with counts that no honest device has
     without_noise: int  # accepted reports that left the device's noise out
     exact: NDArray[np.int64]  # (cells,) over the accepted reports, as honest devices would have counted
@@ -157,8 +157,8 @@ class _Tally:
     uploads: int = 0
     accepted: int = 0
     shift: int = 0
-    refused: Counter[Refusal] = field(default_factory=Counter)
-    foreseen: Counter[Refusal] = field(default_factory=Counter)
+    refused: Counter[MessageVerdict] = field(default_factory=Counter)
+    foreseen: Counter[MessageVerdict] = field(default_factory=Counter)
     unseen: Counter[Behaviour] = field(default_factory=Counter)  # accepted, but not honest
     traffic: Traffic = field(default_factory=Traffic)
     seconds: PartySeconds = field(default_factory=PartySeconds)
@@ -182,7 +182,7 @@ class SimulatedRound:
     ) -> None:
         self._round, self._population, self._clock = round, population, clock
         self._secret = keys.enrolment_secret
-        self._refused_by_proxy: dict[bytes, Refusal] = {}
+        self._refused_by_proxy: dict[bytes, MessageVerdict] = {}
         self.proxy = Proxy(
             keys.proxy,
             books.proxy_store,
@@ -252,7 +252,7 @@ class SimulatedRound:
         for behaviour in MISBEHAVIOURS:
             senders = {each.row for each in made.sent if block.behaves(each.row) is behaviour}
             reason = expected_refusal(behaviour, proof=self._round.bounds is not None)
-            if reason is not Refusal.ACCEPTED and senders:
+            if reason is not MessageVerdict.ACCEPTED and senders:
                 tally.foreseen[reason] += len(senders)
         tally.seconds += PartySeconds(devices=made.seconds)
         return len(block)
@@ -269,7 +269,7 @@ class SimulatedRound:
                 answers = self.proxy.take([each.data for each in sent], now)
             tally.traffic += Traffic(uploads=sum(len(each.data) for each in sent))
             for each, answer in zip(sent, answers, strict=True):
-                if answer is Refusal.ACCEPTED:
+                if answer is MessageVerdict.ACCEPTED:
                     taken[each.report_id] = each.row
                 else:
                     tally.refused[answer] += 1
@@ -291,12 +291,12 @@ class SimulatedRound:
                 self.proxy.take_reply(reply)
             tally.traffic += Traffic(to_server=len(body), from_server=len(reply))
             for entry, code in zip(job.entries, JobReply.from_bytes(reply).verdicts, strict=True):
-                if code == Refusal.ACCEPTED:
+                if code == MessageVerdict.ACCEPTED:
                     accepted.add(entry.report_id)
                 else:
-                    self._refused_by_proxy[entry.report_id] = Refusal(code)
+                    self._refused_by_proxy[entry.report_id] = MessageVerdict(code)
         for report_id in taken.keys() - accepted:
-            tally.refused[self._refused_by_proxy.pop(report_id, Refusal.CLOSED)] += 1
+            tally.refused[self._refused_by_proxy.pop(report_id, MessageVerdict.CLOSED)] += 1
         return accepted
 
     def _release(self, tally: _Tally) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
@@ -322,7 +322,7 @@ class SimulatedRound:
         """The usual opening; what the proxy refuses in it is remembered until its block is counted."""
         prepared = open_parts(key, role, scheme, entries, digest, check_key)
         for row in np.flatnonzero(prepared.refused).tolist():
-            self._refused_by_proxy[entries[row][0]] = Refusal(int(prepared.refused[row]))
+            self._refused_by_proxy[entries[row][0]] = MessageVerdict(int(prepared.refused[row]))
         return prepared
 
     @contextmanager

@@ -24,7 +24,7 @@ from tacit.cleanroom.protocol.answers import (
     StepAnswer,
 )
 from tacit.cleanroom.protocol.audit_log import AuditEntry
-from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, Refusal
+from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, RoomRefusal
 from tacit.cleanroom.protocol.requests import BeginRequest, LabelsRequest, StatisticRequest, StepRequest
 from tacit.errors import RoomError, RoomRefused, TacitError
 from tacit.expect import RECORD_FAULTS
@@ -35,12 +35,12 @@ from tacit.services.room.settings import RoomPace
 # What is wrong with the message itself; every other refusal depends on what was agreed or already happened.
 ABOUT_THE_MESSAGE = frozenset(
     {
-        Refusal.MALFORMED,
-        Refusal.OVERSIZED,
-        Refusal.NOT_FINITE,
-        Refusal.WRONG_SHAPE,
-        Refusal.REPEATED_RECORD,
-        Refusal.TOO_SMALL_BATCH,
+        RoomRefusal.MALFORMED,
+        RoomRefusal.OVERSIZED,
+        RoomRefusal.NOT_FINITE,
+        RoomRefusal.WRONG_SHAPE,
+        RoomRefusal.REPEATED_RECORD,
+        RoomRefusal.TOO_SMALL_BATCH,
     }
 )
 MOST_DETAIL = 1_000  # characters; statuses travel in headers, which are short
@@ -77,11 +77,11 @@ def error_from_status(code: grpc.StatusCode, details: str) -> RoomError:
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION):
         try:
             told = parse_json(details)
-            return RoomRefused(Refusal(told["reason"]), str(told["detail"]))
+            return RoomRefused(RoomRefusal(told["reason"]), str(told["detail"]))
         except RECORD_FAULTS:  # not of our room
             return RoomError(f"the room refused, and did not say why in a known way ({code.name.lower()})")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
-        return RoomRefused(Refusal.OVERSIZED)
+        return RoomRefused(RoomRefusal.OVERSIZED)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return RoomError("expected a room that knows this method, got one that does not: do versions differ?")
     said = details.splitlines()[0] if details else "nothing more"
@@ -122,7 +122,7 @@ class StreamCall:
         coming = self._ask()
         while (message := coming.result()) != END:
             if message is None or self.gone:
-                raise RoomRefused(Refusal.MALFORMED, "the stream was cut off before its end")
+                raise RoomRefused(RoomRefusal.MALFORMED, "the stream was cut off before its end")
             coming = self._ask()
             yield message
 
@@ -308,7 +308,7 @@ def _join_messages(messages: Iterable[bytes], most: int) -> bytes:
     gathered = bytearray()
     for message in messages:
         if len(gathered) + len(message) > most:
-            raise RoomRefused(Refusal.OVERSIZED, f"expected at most {most} bytes of points")
+            raise RoomRefused(RoomRefusal.OVERSIZED, f"expected at most {most} bytes of points")
         gathered += message
     return bytes(gathered)
 
@@ -330,7 +330,7 @@ def _split_portions(records: list[dict[str, Any]]) -> Iterable[bytes]:
 async def _read_first(call: StreamCall) -> bytes:
     message = await call.read()
     if not message:
-        raise RoomRefused(Refusal.MALFORMED, "expected a request, got an empty stream")
+        raise RoomRefused(RoomRefusal.MALFORMED, "expected a request, got an empty stream")
     return message
 
 
@@ -340,5 +340,5 @@ def _parse_after(message: bytes) -> int:
     except RECORD_FAULTS:
         after = None
     if not isinstance(after, int) or isinstance(after, bool) or not 0 <= after < 2**63:
-        raise RoomRefused(Refusal.MALFORMED, 'expected {"after": a whole number from 0 on}')
+        raise RoomRefused(RoomRefusal.MALFORMED, 'expected {"after": a whole number from 0 on}')
     return after
