@@ -50,7 +50,7 @@ from tacit.pipeline import (
     VALUE_MICROS,
     Day,
     Privacy,
-    _shuffled,
+    _shuffle,
     choose_candidates,
     learn_purchases,
     planned_devices,
@@ -197,7 +197,7 @@ def test_a_device_s_wallet_binds(found: DayComparison) -> None:
     day = found.tacit
     poor = planned_devices(SMALL, found.privacy.choice, 3)
     served = serve(SMALL, day.menus, day.device, poor, Simulation(1))
-    moments = _shuffled(SMALL.today(), Simulation(1))  # the same draws: who came when
+    moments = _shuffle(SMALL.today(), Simulation(1))  # the same draws: who came when
     spent = np.bincount(moments.person, served.epsilon_spent, SMALL.people)
     assert set(spent.tolist()) <= {0.0, 2.0}
     assert (spent == 2).any()

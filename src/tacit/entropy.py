@@ -91,15 +91,15 @@ class _Source(ABC):
 
     def bytes(self, n: int) -> bytes:
         """n uniform bytes."""
-        return bytes(self._drawn(_count("n", n)))
+        return bytes(self._draw(_count("n", n)))
 
     def words(self, n: int) -> NDArray[np.uint64]:
         """n independent words, each uniform on 0..2^64-1."""
-        return np.frombuffer(self._drawn(8 * _count("n", n)), dtype="<u8").astype(np.uint64, copy=False)
+        return np.frombuffer(self._draw(8 * _count("n", n)), dtype="<u8").astype(np.uint64, copy=False)
 
     def uniform_below(self, n: int) -> int:
         """Exactly uniform on 0..n-1, for any whole n >= 1."""
-        return uniform_below(n, self._drawn)
+        return uniform_below(n, self._draw)
 
     def normal(
         self,
@@ -138,9 +138,9 @@ class _Source(ABC):
             fill_normals(some, self._key_for(some.nbytes), rounded, add=add)
 
     def _key_for(self, size: int) -> Key:  # noqa: ARG002 (a source may have better keys for large draws)
-        return Key(self._drawn(KEY_BYTES))
+        return Key(self._draw(KEY_BYTES))
 
-    def _drawn(self, size: int) -> bytearray:
+    def _draw(self, size: int) -> bytearray:
         drawn = bytearray(size)
         self._fill_for(size)(drawn)
         return drawn

@@ -297,7 +297,7 @@ def serve(
 
     Who has nothing left shows the public best. A click is reported as it is, and no epsilon covers it.
     """
-    moments = _shuffled(town.today(), source)
+    moments = _shuffle(town.today(), source)
     menu = disclosed_menus(town, moments, menus)
     visits = Visits(menu, moments.person, now=np.zeros_like(menu))  # the day is one window
     progress("choosing on devices", 0, len(visits))
@@ -338,7 +338,7 @@ def _train(
     plan = estimator.plan(examples)
     steps = sum(phase.schedule.steps for phase in plan.phases)
     before = np.cumsum([0, *(phase.schedule.steps for phase in plan.phases)])
-    with _paid(ledger, what, plan.charge):
+    with _pay_for(ledger, what, plan.charge):
         estimator.fit(
             examples, plan, lambda at: progress(f"training the {what}", int(before[at.phase]) + at.step, steps)
         )
@@ -346,7 +346,7 @@ def _train(
 
 
 @contextmanager
-def _paid(ledger: RoomLedger, key: str, cost: Guarantee | None) -> Iterator[None]:
+def _pay_for(ledger: RoomLedger, key: str, cost: Guarantee | None) -> Iterator[None]:
     """Reserve before, commit after; without a cost nothing is promised, and nothing is paid.
 
     A release that the ledger knows already is refused: made again, with fresh noise, it would be another.
@@ -360,7 +360,7 @@ def _paid(ledger: RoomLedger, key: str, cost: Guarantee | None) -> Iterator[None
     ledger.commit(key)
 
 
-def _shuffled(moments: Moments, source: Source) -> Moments:
+def _shuffle(moments: Moments, source: Source) -> Moments:
     """In an order that tells nothing: as they leave a shuffler."""
     order = np.argsort(source.words(len(moments.person)), kind="stable")
     return Moments(*(column[order] for column in moments))

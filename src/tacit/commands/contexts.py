@@ -79,14 +79,14 @@ def run(args: argparse.Namespace) -> int:
     kind = type(hierarchy).__name__.lower()
     columns = ("level", "tells") if context else ("level", *names)
     rows = [
-        (_written(each), said) if context else (_written(each), *map(str, each))
+        (_level_words(each), said) if context else (_level_words(each), *map(str, each))
         for each, said in zip(levels, told, strict=True)
     ]
     print_table(f"{args.path}: a {kind} of {len(levels)} levels, 0 is exact", columns, rows, numbers=names)
     return 0
 
 
-def _written(levels: Sequence[int]) -> str:
+def _level_words(levels: Sequence[int]) -> str:
     return f"({','.join(map(str, levels))})"
 
 

@@ -192,12 +192,12 @@ def _print(found: RoundOutcome, round: Round, wall: float) -> None:
         (f"refused, {reason.name.lower().replace('_', ' ')}", f"{count:,}", reason.words)
         for reason, count in sorted(found.refused.items())
     ]
-    rows.append(_foreseen(found))
+    rows.append(_foreseen_row(found))
     if found.lied:
         rows.append(("lies accepted", f"{found.lied:,}", "counts out of range; --proof would refuse them"))
     if found.without_noise:
         rows.append(("noise left out", f"{found.without_noise:,}", "nobody can see that; `silent` covers it"))
-    rows += _released(found)
+    rows += _release_rows(found)
     each = found.traffic.uploads / max(1, found.uploads)
     rows.append(("bytes an upload", f"{each:,.0f}", f"{found.traffic.uploads / 1e6:,.1f} MB in all"))
     sent = found.traffic.to_server / max(1, found.accepted)
@@ -214,13 +214,13 @@ def _print(found: RoundOutcome, round: Round, wall: float) -> None:
     print_table(title, ("what", "figure", "meaning"), rows, numbers=("figure",))
 
 
-def _foreseen(found: RoundOutcome) -> tuple[str, str, str]:
+def _foreseen_row(found: RoundOutcome) -> tuple[str, str, str]:
     if found.as_foreseen:
         return "refused as they should be", "yes", "exactly the bad uploads, each for its reason"
     return "refused as they should be", "NO", f"foreseen {sum(found.foreseen.values()):,}"
 
 
-def _released(found: RoundOutcome) -> list[tuple[str, str, str]]:
+def _release_rows(found: RoundOutcome) -> list[tuple[str, str, str]]:
     if found.released is None:
         return [("released", "nothing", "too few reports")]
     assert found.variance_seen is not None

@@ -41,9 +41,9 @@ def read_frame(frame: Any, what: str = "X") -> pa.Table:
     if hasattr(frame, "to_numpy") and hasattr(frame, "name") and not hasattr(frame, "columns"):
         raise BadInput(f"expected {what} as rows and columns, got a {type(frame).__name__}")
     if isinstance(frame, pa.Table):
-        return _named(frame, what)
+        return _check_names(frame, what)
     if isinstance(frame, pa.RecordBatch):
-        return _named(pa.Table.from_batches([frame]), what)
+        return _check_names(pa.Table.from_batches([frame]), what)
     if isinstance(frame, np.ndarray):
         return _from_array(frame, what)
     if isinstance(frame, Mapping):
@@ -55,9 +55,9 @@ def read_frame(frame: Any, what: str = "X") -> pa.Table:
         shown = names if has_names(frame) else [f"x{place}" for place in range(len(names))]
         return _from_columns({own: frame[name] for own, name in zip(shown, names, strict=True)})
     if hasattr(frame, "__arrow_c_stream__"):
-        return _named(pa.table(frame), what)
+        return _check_names(pa.table(frame), what)
     if hasattr(frame, "fetch_arrow_table"):  # DuckDB's relations of before it had the stream
-        return _named(frame.fetch_arrow_table(), what)
+        return _check_names(frame.fetch_arrow_table(), what)
     if isinstance(frame, Sequence) and not isinstance(frame, str | bytes):
         if len(frame) and all(isinstance(row, Mapping) for row in frame):
             keys = dict.fromkeys(name for row in frame for name in row)
@@ -93,7 +93,9 @@ def typed_rows(columns: Sequence[Column], table: pa.Table) -> Iterator[pa.Record
     chosen = table.select([*wanted])
     for start in range(0, max(1, len(chosen)), ROWS_AT_ONCE):
         part = chosen.slice(start, ROWS_AT_ONCE)
-        arrays = [_typed(source, column.kind, _whole(part.column(source))) for source, column in wanted.items()]
+        arrays = [
+            _convert_type(source, column.kind, _whole(part.column(source))) for source, column in wanted.items()
+        ]
         yield pa.RecordBatch.from_arrays(arrays, names=[*wanted])
 
 
@@ -114,13 +116,13 @@ def key_column(table: pa.Table, column: Column, kind: Kind) -> pa.Array:
     """A column of keys or times, read as this kind; every row must have one."""
     if column.source not in table.column_names:
         raise BadInput(f"expected a column {column.source!r}, got {list_names(table.column_names)}")
-    array = _typed(column.source, kind, _whole(table.column(column.source)))
+    array = _convert_type(column.source, kind, _whole(table.column(column.source)))
     if array.null_count:
         raise BadInput(f"column {column.source}: expected a value in every row, got a row without")
     return array
 
 
-def _typed(name: str, meant: Kind, array: pa.Array) -> pa.Array:
+def _convert_type(name: str, meant: Kind, array: pa.Array) -> pa.Array:
     kind = array.type
     try:
         if meant in (Kind.HOUR, Kind.WEEKDAY):
@@ -254,7 +256,7 @@ def _from_array(array: NDArray[Any], what: str) -> pa.Table:
     return _from_columns({f"x{place}": array[:, place] for place in range(array.shape[1])})
 
 
-def _named(table: pa.Table, what: str) -> pa.Table:
+def _check_names(table: pa.Table, what: str) -> pa.Table:
     _unique(table.column_names, what)
     return table
 

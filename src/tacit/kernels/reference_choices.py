@@ -35,7 +35,7 @@ def choose_top(
         return False
     for i, candidates in enumerate(iterate_ragged(offsets)):
         row = law[i]
-        favoured = _favoured(scores[candidates], kept[row], top[row])
+        favoured = _find_favoured(scores[candidates], kept[row], top[row])
         if top[row] == 1 and not low_weight[row]:  # no word is looked at
             chosen[i] = min(favoured)
             continue
@@ -64,7 +64,7 @@ def top_pmf(
     for i, candidates in enumerate(iterate_ragged(offsets)):
         row = law[i]
         pmf[candidates[: kept[row]]] = low_chance[row]
-        pmf[candidates[list(_favoured(scores[candidates], kept[row], top[row]))]] = high_chance[row]
+        pmf[candidates[list(_find_favoured(scores[candidates], kept[row], top[row]))]] = high_chance[row]
     return True
 
 
@@ -75,7 +75,7 @@ def _fit(offsets: Integers, law: Integers, kept: Integers) -> bool:
     return bool(np.all((kept[law] <= sizes) & (kept[law] >= (sizes > 0))))
 
 
-def _favoured(scores: Floats, kept: int, top: int) -> set[int]:
+def _find_favoured(scores: Floats, kept: int, top: int) -> set[int]:
     return set(np.argsort(-scores[:kept], kind="stable")[:top].tolist())
 
 

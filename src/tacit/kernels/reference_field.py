@@ -42,7 +42,7 @@ def fill_quotients(
             gadget = [0] * ((most + 1) * (size - 1) + 1)
             for wire in range(wires):
                 values = _wire(row, start, wire, digits, wires, size)
-                polynomial = _interpolated(values, prime, generator)
+                polynomial = _interpolate(values, prime, generator)
                 product = [pow(challenge, wire, prime)]
                 for digit in range(most + 1):
                     product = _times(product, [polynomial[0] - digit, *polynomial[1:]], prime)
@@ -102,7 +102,7 @@ def _wire(row: FieldNumbers, start: int, wire: int, digits: int, wires: int, siz
     return values + [0] * (size - len(values))
 
 
-def _interpolated(values: list[int], prime: int, generator: int) -> Polynomial:
+def _interpolate(values: list[int], prime: int, generator: int) -> Polynomial:
     size = len(values)
     roots, per_size = domain(size, prime, generator), pow(size, -1, prime)
     terms = [sum(value * roots[-i * k % size] for k, value in enumerate(values)) for i in range(size)]

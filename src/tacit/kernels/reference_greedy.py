@@ -140,7 +140,7 @@ def _dense_gains(values: NDArray[Any], weight: Floats) -> Gains:
             own = slice(start, start + DENSE_LANES)
             terms = weight[own] * np.maximum(values[:, own].astype(np.float64) - best[own], 0.0)
             sums[:, : terms.shape[1]] += terms
-        return _folded(sums)
+        return _fold_sums(sums)
 
     return beside
 
@@ -154,12 +154,12 @@ def _sparse_gains(offsets: Integers, context: NDArray[np.int32], value: NDArray[
         for place in range(int(sizes.max(initial=0))):
             longer = np.flatnonzero(sizes > place)
             sums[longer, place % SPARSE_LANES] += terms[offsets[longer] + place]
-        return _folded(sums)
+        return _fold_sums(sums)
 
     return beside
 
 
-def _folded(sums: Floats) -> Floats:
+def _fold_sums(sums: Floats) -> Floats:
     while sums.shape[1] > 1:
         half = sums.shape[1] // 2
         sums = sums[:, :half] + sums[:, half:]

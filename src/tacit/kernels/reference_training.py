@@ -155,7 +155,7 @@ def adam_block(
     shrink: float,
     width: int,
 ) -> None:
-    g = _taken(weights, gradient, shrink, width)
+    g = _take_gradient(weights, gradient, shrink, width)
     second[:] = np.float32(beta2) * second + np.float32(1 - beta2) * np.square(g)
     _step(weights, first, second, g, rate, beta1, epsilon, correction1, correction2)
 
@@ -174,7 +174,7 @@ def yogi_block(
     shrink: float,
     width: int,
 ) -> None:
-    g = _taken(weights, gradient, shrink, width)
+    g = _take_gradient(weights, gradient, shrink, width)
     second -= np.float32(1 - beta2) * np.sign(second - np.square(g)) * np.square(g)
     _step(weights, first, second, g, rate, beta1, epsilon, correction1, correction2)
 
@@ -189,12 +189,12 @@ def rmsprop_block(
     shrink: float,
     width: int,
 ) -> None:
-    g = _taken(weights, gradient, shrink, width)
+    g = _take_gradient(weights, gradient, shrink, width)
     second[:] = np.float32(decay) * second + np.float32(1 - decay) * np.square(g)
     weights -= np.float32(rate) * g / (np.sqrt(second) + np.float32(epsilon))
 
 
-def _taken(weights: Floats32, gradient: Floats32, shrink: float, width: int) -> Floats32:
+def _take_gradient(weights: Floats32, gradient: Floats32, shrink: float, width: int) -> Floats32:
     """The gathered gradient with its penalty; the gathering starts anew."""
     taken = gradient.copy()
     gradient[:] = 0

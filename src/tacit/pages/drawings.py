@@ -21,13 +21,13 @@ LEAST_CONTRAST = 4.5  # of a line to dark paper: what WCAG asks of text, which l
 def lighten_for_dark(colour: str) -> str:
     """The colour itself where it stands out on dark paper, else lighter until it does."""
     for step in range(21):
-        candidate = _mixed(colour, DARK_INK, step / 20)
+        candidate = _mix_colours(colour, DARK_INK, step / 20)
         if contrast(candidate, DARK_PAPER) >= LEAST_CONTRAST:
             return candidate
     return DARK_INK
 
 
-def _mixed(colour: str, other: str, share: float) -> str:
+def _mix_colours(colour: str, other: str, share: float) -> str:
     pairs = zip(_channels(colour), _channels(other), strict=True)
     return "#" + "".join(f"{round(255 * (one + share * (two - one))):02x}" for one, two in pairs)
 
@@ -118,10 +118,10 @@ def _safe(name: str, value: str, prefix: str) -> str:
     rewritten = _REFERENCE.sub(rf"url(#{prefix}\1)", value)
     if "url(" in _REFERENCE.sub("", value):
         raise BadInput("expected a figure that refers only to its own parts, got a link to elsewhere")
-    return _COLOUR.sub(lambda found: _themed(found[0].lower()), rewritten)
+    return _COLOUR.sub(lambda found: _theme_colour(found[0].lower()), rewritten)
 
 
-def _themed(colour: str) -> str:
+def _theme_colour(colour: str) -> str:
     """The page's own colours as the page has them; others by a name, so that dark paper can have its own."""
     named = PAGE_COLOURS.get(colour)
     return f"var({named})" if named else f"var(--c-{colour[1:]}, {colour})"

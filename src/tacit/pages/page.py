@@ -213,7 +213,11 @@ def page(
     if astray:
         raise BadInput(f"expected links to sections of the page, got one to {astray[0]!r}")
     dark = dark_colours(body)
-    listed = f'<nav class="contents" aria-label="Contents">\n{_listed(sections)}\n</nav>\n' if contents else ""
+    listed = (
+        f'<nav class="contents" aria-label="Contents">\n{_list_headings(sections)}\n</nav>\n'
+        if contents
+        else ""
+    )
     paragraphs = "".join(
         f'<p class="lead">{escape_marked(each)}</p>' for each in lead.split("\n\n") if each.strip()
     )
@@ -245,12 +249,12 @@ def page(
 """
 
 
-def _listed(sections: Sequence[Section]) -> str:
+def _list_headings(sections: Sequence[Section]) -> str:
     """The sections' headings as nested lists of links."""
     items = []
     for each in sections:
         inner = [block for block in each.blocks if isinstance(block, Section)]
-        below = f"\n{_listed(inner)}\n" if inner else ""
+        below = f"\n{_list_headings(inner)}\n" if inner else ""
         items.append(f'<li><a href="#{each.id or anchor(each.heading)}">{escape(each.heading)}</a>{below}</li>')
     return "<ol>\n" + "\n".join(items) + "\n</ol>"
 

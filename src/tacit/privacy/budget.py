@@ -57,13 +57,13 @@ class Budget:
         return self.epsilon <= limit.epsilon and self.delta <= limit.delta
 
     def __str__(self) -> str:
-        return f"(ε = {_shown(self.epsilon)}, δ = {_shown(self.delta)})"
+        return f"(ε = {_show(self.epsilon)}, δ = {_show(self.delta)})"
 
 
 Budget.NOTHING = Budget(Fraction(0), Fraction(0))
 
 
-def _shown(number: Fraction) -> str:
+def _show(number: Fraction) -> str:
     return f"{float(number):.10g}"
 
 

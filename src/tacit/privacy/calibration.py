@@ -46,7 +46,7 @@ def epsilon(
 ) -> float:
     """`accounting.epsilon`, remembered."""
     question = f"epsilon {release!r} delta={expect.exact('delta', delta)} {Relation(relation)}"
-    return _remembered(
+    return _recall_or_compute(
         memory, question, lambda: accountant.epsilon(release, delta=delta, relation=Relation(relation))
     )
 
@@ -90,7 +90,7 @@ def noise_multiplier(
         f"noise {release_with(1.0)!r} epsilon={expect.exact('epsilon', epsilon)} "
         f"delta={expect.exact('delta', delta)} {Relation(relation)}"
     )
-    return _remembered(
+    return _recall_or_compute(
         memory,
         question,
         lambda: least_noise(
@@ -200,7 +200,7 @@ def _rounded_up(noise: float) -> float:
     return round(math.ceil(noise / unit - 1e-9) * unit, 12)
 
 
-def _remembered(memory: CalibrationMemory | None, question: str, compute: Callable[[], float]) -> float:
+def _recall_or_compute(memory: CalibrationMemory | None, question: str, compute: Callable[[], float]) -> float:
     if memory is None:
         return compute()
     expect.having("memory", memory, "recall", "a CalibrationMemory")

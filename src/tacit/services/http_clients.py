@@ -115,12 +115,12 @@ class SignedClient:
 
     def post(self, path: str, body: bytes) -> bytes:
         """What the other party answered; what it refused is raised."""
-        return self._called("POST", path, body)
+        return self._call("POST", path, body)
 
     def get(self, path: str, accept: str = "application/json") -> bytes:
-        return self._called("GET", path, b"", {"accept": accept})
+        return self._call("GET", path, b"", {"accept": accept})
 
-    def _called(self, method: str, path: str, body: bytes, more: Mapping[str, str] | None = None) -> bytes:
+    def _call(self, method: str, path: str, body: bytes, more: Mapping[str, str] | None = None) -> bytes:
         nonce = self._entropy.bytes(NONCE_BYTES)
         headers = self._exchange.request_headers(method, path, body, now=self._clock(), nonce=nonce)
         request = self._client.build_request(
@@ -265,7 +265,7 @@ class HttpUploads:
 
     def rounds(self) -> list[AnnouncedRound]:
         """The rounds that take reports now and are sealed to the parties that this device knows."""
-        answer = self._asked("GET", "/rounds", b"")
+        answer = self._ask("GET", "/rounds", b"")
         if answer.status != 200:
             raise error_from_problem(answer.body)
         return [each for each in rounds.unpack_rounds(answer.body) if self._is_ours(each.round)]
@@ -280,14 +280,14 @@ class HttpUploads:
             raise BadInput("expected a round that is sealed to the parties this device knows, got another")
         body = self._reporter.upload(round, values)
         report_id = Upload.from_bytes(body).report_id
-        answer = self._asked("PUT", f"/rounds/{round.digest.hex()}/reports/{report_id.hex()}", body)
+        answer = self._ask("PUT", f"/rounds/{round.digest.hex()}/reports/{report_id.hex()}", body)
         if answer.status not in (200, 201):
             raise error_from_problem(answer.body)
 
     def _is_ours(self, round: Round) -> bool:
         return (round.proxy_key, round.server_key) == (self._keys.proxy, self._keys.server)
 
-    def _asked(self, method: str, path: str, body: bytes) -> HttpAnswer:
+    def _ask(self, method: str, path: str, body: bytes) -> HttpAnswer:
         pause = self._first_pause
         for attempt in range(1, self._attempts + 1):
             try:

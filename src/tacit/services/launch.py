@@ -198,7 +198,7 @@ def _run_server(settings: PartySettings, listening: socket.socket) -> None:
         timeout_graceful_shutdown=FINISH_SECONDS,
     )
     scheme = "http" if settings.listen.certificate is None else "https"
-    address = f"{scheme}://{_bracketed(settings.listen.host)}:{listening.getsockname()[1]}"
+    address = f"{scheme}://{_bracket(settings.listen.host)}:{listening.getsockname()[1]}"
     _AnnouncingServer(config, f"tacit {settings.party} listens on {address}").run(sockets=[listening])
 
 
@@ -279,9 +279,9 @@ def _open_socket(listen: ListenSettings) -> socket.socket:
         return socket.create_server((listen.host, listen.port), family=family, backlog=QUEUE_MOST)
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()  # of a name that nobody knows, too
-        place = f"{_bracketed(listen.host)}:{listen.port}"
+        place = f"{_bracket(listen.host)}:{listen.port}"
         raise BadInput(f"listen: expected a free place to listen on, got {place}: {reason}") from None
 
 
-def _bracketed(host: str) -> str:
+def _bracket(host: str) -> str:
     return f"[{host}]" if ":" in host else host

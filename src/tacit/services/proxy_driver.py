@@ -114,7 +114,7 @@ class RoundDriver:
             self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
             self._reach.works = False
         self._tell(lost, works=works)
-        return self._jittered(self._pause) if lost else self._pause
+        return self._jitter(self._pause) if lost else self._pause
 
     def _tell(self, lost: Sequence[OSError], *, works: bool) -> None:
         """One line when it begins, or is about something else, and one when it is over."""
@@ -134,7 +134,7 @@ class RoundDriver:
             phase = drive(self._proxy, self._link, round.digest, self._clock(), most=self._enough)
         except TacitError as problem:  # no budget, say, or other reports at the server: somebody has to look
             pause = min(2 * self._troubled.get(round.digest, (0.0, 1.0))[1], LONGEST_PAUSE_SECONDS)
-            self._troubled[round.digest] = self._timer() + self._jittered(pause), pause
+            self._troubled[round.digest] = self._timer() + self._jitter(pause), pause
             if self._complaints.get(round.digest) != (said := error_line(problem)):
                 LOG.error("%s cannot go on, will try again: %s", round.key, said)
             self._complaints[round.digest] = said
@@ -148,7 +148,7 @@ class RoundDriver:
             if phase is not before:
                 LOG.info("%s is settled: %s", round.key, phase)
 
-    def _jittered(self, pause: float) -> float:
+    def _jitter(self, pause: float) -> float:
         return pause * (0.5 + self._entropy.uniform_below(1 << 16) / (1 << 17))
 
     async def run(self) -> None:
@@ -178,15 +178,15 @@ class _RetryingLink:
         self._works, self.answered = False, 0
 
     def job(self, body: bytes) -> bytes:
-        return self._sent(self._link.job, body)
+        return self._send(self._link.job, body)
 
     def agree(self, body: bytes) -> bytes:
-        return self._sent(self._link.agree, body)
+        return self._send(self._link.agree, body)
 
     def share(self, body: bytes) -> bytes:
-        return self._sent(self._link.share, body)
+        return self._send(self._link.share, body)
 
-    def _sent(self, send: Callable[[bytes], bytes], body: bytes) -> bytes:
+    def _send(self, send: Callable[[bytes], bytes], body: bytes) -> bytes:
         insist, self._works = self._works, False
         try:
             reply = self._once(send, body)

@@ -137,10 +137,10 @@ async def _open(
 
 async def _list(store: ServerStore, _request: Request, _body: bytes) -> Response:
     stored = await asyncio.to_thread(store.rounds)
-    return JSONResponse([_named(Round.from_bytes(each.body), each.phase) for each in stored])
+    return JSONResponse([_round_record(Round.from_bytes(each.body), each.phase) for each in stored])
 
 
-def _named(round: Round, phase: ServerPhase) -> dict[str, object]:
+def _round_record(round: Round, phase: ServerPhase) -> dict[str, object]:
     return {
         "task": round.task,
         "level": round.level,

@@ -266,7 +266,7 @@ class PartyDatabase:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that no other writer shares, on disk when it ends well, undone when it does not."""
-        with self._begun(self._writer) as connection:
+        with self._begin(self._writer) as connection:
             if self.path is None:
                 # The lock comes first: READ COMMITTED, so that what follows sees what the last holder did.
                 lock_exclusively(connection, self.kind)
@@ -274,14 +274,14 @@ class PartyDatabase:
 
     def reading(self) -> AbstractContextManager[Connection]:
         """A transaction that sees one moment and changes nothing."""
-        return self._begun(self._readers)
+        return self._begin(self._readers)
 
     def table_names(self) -> set[str]:
         """The tables that are there, looked up without changing anything; a file that is not there has none."""
         if self.path is not None and not self.path.exists():
             return set()
         engine = self._plain_engine() if self.path else self._readers
-        with self._begun(engine) as connection:
+        with self._begin(engine) as connection:
             return set(inspect(connection).get_table_names())
 
     def make_ready(self) -> None:
@@ -293,14 +293,14 @@ class PartyDatabase:
             make_private_file(self.path)
         except OSError as problem:
             raise self._trouble(problem.strerror or "no file can be made there") from problem
-        with self._begun(self._plain_engine(), transaction=False) as connection:
+        with self._begin(self._plain_engine(), transaction=False) as connection:
             connection.exec_driver_sql(f"PRAGMA page_size = {self._page_bytes}")
             mode = _switch_to_wal(connection)
         if mode != "wal":
             raise self._trouble("its file system does not let SQLite write ahead; use a local disk")
 
     @contextmanager
-    def _begun(self, engine: Engine, *, transaction: bool = True) -> Iterator[Connection]:
+    def _begin(self, engine: Engine, *, transaction: bool = True) -> Iterator[Connection]:
         if os.getpid() != self._process:
             # A connection that two processes share after a fork tears a SQLite file.
             raise self._trouble("it was opened in another process; open it again in this one")

@@ -98,13 +98,13 @@ class SqlDeviceStore:
     def _keep(self, table: Table, name: str | bytes, content: bytes) -> bytes:
         with self._transaction() as connection:
             connection.execute(insert(table).values(name=name, kept=content).on_conflict_do_nothing())
-            kept = _kept(connection, table, name)
+            kept = _find_kept(connection, table, name)
         assert kept is not None, "it was there or has just been inserted"
         return kept
 
     def _find(self, table: Table, name: str | bytes) -> bytes | None:
         with self._transaction() as connection:
-            return _kept(connection, table, name)
+            return _find_kept(connection, table, name)
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
@@ -136,7 +136,7 @@ class SqlDeviceStore:
                 )
 
 
-def _kept(connection: Connection, table: Table, name: str | bytes) -> bytes | None:
+def _find_kept(connection: Connection, table: Table, name: str | bytes) -> bytes | None:
     """What is kept under this name, None where nothing ever was; refused where it was forgotten."""
     row = connection.execute(select(table.c.kept).where(table.c.name == name)).first()
     if row is None:

@@ -143,7 +143,9 @@ class SqlProxyStore(GatherStore[ProxyPhase, StoredProxyRound]):
         with self._database.reading() as connection:
             unfinished = (_JOBS.c.round == self._row(connection, digest).number) & _JOBS.c.total.is_(None)
             job = connection.execute(select(_JOBS).where(unfinished).order_by(_JOBS.c.number).limit(1)).first()
-            return None if job is None else _stored(job.number, _with_uploads(connection, job.first, job.last))
+            return (
+                None if job is None else _stored_job(job.number, _with_uploads(connection, job.first, job.last))
+            )
 
     def begin_job(self, digest: bytes, most: int) -> StoredJob | None:
         expect.whole("most", most, at_least=1)
@@ -155,7 +157,7 @@ class SqlProxyStore(GatherStore[ProxyPhase, StoredProxyRound]):
                 return None
             ends = {"first": taken[0].number, "last": taken[-1].number, "reports": len(taken)}
             connection.execute(insert(_JOBS).values(round=round_number, number=number + 1, **ends))
-            return _stored(number + 1, taken)
+            return _stored_job(number + 1, taken)
 
     def finish_job(self, digest: bytes, number: int, verdicts: bytes, total: bytes) -> None:
         with self._database.writing() as connection:
@@ -310,7 +312,7 @@ def _with_uploads(
     return connection.exec_driver_sql(marked, some[1]).all()
 
 
-def _stored(number: int, taken: Sequence[StoredRow]) -> StoredJob:
+def _stored_job(number: int, taken: Sequence[StoredRow]) -> StoredJob:
     _, report_ids, uploads = zip(*taken, strict=True) if taken else ((), (), ())
     return StoredJob(number, report_ids, uploads)
 

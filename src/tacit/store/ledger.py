@@ -290,7 +290,7 @@ class LedgerStore(LedgerBook):
         elif not self._database.exists():
             self._refuse_lost()
         with self._database.transaction() as connection:
-            checked = self._checked(connection, make=make)
+            checked = self._check_history(connection, make=make)
             self._refuse_rollback(connection, checked.head)
         self._witness.advance(checked.head)
         self._keep(checked)
@@ -298,7 +298,7 @@ class LedgerStore(LedgerBook):
     def _check_on(self) -> None:
         """What came since the last check: so that whoever opens a long ledger next finds little to do."""
         with self._database.transaction() as connection:
-            checked = self._checked(connection, make=False)
+            checked = self._check_history(connection, make=False)
             self._refuse_rollback(connection, checked.head)
         self._keep(checked)
 
@@ -308,7 +308,7 @@ class LedgerStore(LedgerBook):
             self._kept.write(checked)
             self._kept_at = checked.head.sequence
 
-    def _checked(self, connection: Connection, *, make: bool) -> CheckedHistory:
+    def _check_history(self, connection: Connection, *, make: bool) -> CheckedHistory:
         """All that is stored, or all that was not checked before; older versions are brought up to date."""
         current = self._current_tables(connection, make=make)
         known = self._kept.read() if current else None

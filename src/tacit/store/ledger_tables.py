@@ -329,13 +329,13 @@ def _check_entries(connection: Connection, reservation: Reservation, first: int,
                 f"entry {sequence} is not whole or not followed by the next: something was edited"
             )
     made, latest = decode_event(entries[first].contents), decode_event(entries[last].contents)
-    if made != _reserved(reservation) or not _is_left_by(latest, reservation):
+    if made != _reserved_event(reservation) or not _is_left_by(latest, reservation):
         raise LedgerCorrupt(
             f"the reservation {reservation.key!r} is not what its entries say: something was edited"
         )
 
 
-def _reserved(reservation: Reservation) -> AmountReserved:
+def _reserved_event(reservation: Reservation) -> AmountReserved:
     return AmountReserved(reservation.key, reservation.line, reservation.amount, reservation.purpose)
 
 

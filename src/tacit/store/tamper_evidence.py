@@ -84,7 +84,7 @@ class RollbackWitness:
         """Remember `head` unless something later is remembered already."""
         if self.read() == head:
             return
-        with self._locked():
+        with self._hold_lock():
             known = self.read()
             if known is not None and known.sequence > head.sequence:
                 return
@@ -97,7 +97,7 @@ class RollbackWitness:
 
     def replace(self, head: ChainHead) -> None:
         """Remember `head`, whatever was known before: only for somebody who accepts the loss."""
-        with self._locked():
+        with self._hold_lock():
             self._write(head)
 
     def _write(self, head: ChainHead) -> None:
@@ -118,7 +118,7 @@ class RollbackWitness:
             return files.PRIVATE_MODE
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         # The witness itself is replaced by renaming, so the lock needs a file that stays.
         try:
             place = self.path.with_name(self.path.name + ".lock")

@@ -178,7 +178,7 @@ class DpSgdTrial:
         sums = np.tensordot(helmert(STEPS, full=True).astype(np.float32), steps, axes=1)
         over_steps = [look for each in sums for look in (each[:, 0], each[:, 1:])]
         others = (np.concatenate(ins), np.concatenate(outs), *over_steps)
-        return AuditDraws(losses > _claimed(Fraction(1)), steps[:, :, 1:], others)
+        return AuditDraws(losses > _claim(Fraction(1)), steps[:, :, 1:], others)
 
 
 def log_odds(moved: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -196,7 +196,7 @@ def log_odds(moved: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @cache
-def _claimed(share: Fraction) -> float:
+def _claim(share: Fraction) -> float:
     return claimed_epsilon(
         SubsampledGaussian(NOISE * float(share), SAMPLING, STEPS), Relation.REPLACE_ONE, DELTA
     )
@@ -206,10 +206,10 @@ def _case(name: str, honest: DpSgdTrial, twin: DpSgdTrial) -> AuditCase:
     return empirical_case(
         name,
         Relation.REPLACE_ONE,
-        _claimed(Fraction(1)),
+        _claim(Fraction(1)),
         delta=DELTA,
         draws=honest.draws,
-        law=gaussian_law(NOISE, _claimed),
+        law=gaussian_law(NOISE, _claim),
         twin_draws=twin.draws,
     )
 

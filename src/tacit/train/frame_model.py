@@ -141,7 +141,7 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
         job = TrainingJob(plan, shape, secret, seed, speed)
         shown = shown_progress(plan, after_seconds=progress_line.PATIENCE_SECONDS)
         charge = self._find_charge(plan)
-        with _paid(plan, charge, ledger, scope, name, simulated=seed is not None), shown as watch:
+        with _pay_for(plan, charge, ledger, scope, name, simulated=seed is not None), shown as watch:
             model, calibration = job.train(watch)
         statement = plan.statement if seed is None else None
         read = {column.source for column in encoder.columns}
@@ -322,7 +322,7 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
 
 
 @contextmanager
-def _paid(
+def _pay_for(
     plan: Plan,
     charge: Guarantee | None,
     ledger: PayingLedger | None,

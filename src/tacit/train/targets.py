@@ -95,7 +95,7 @@ class Targets:
         if self.keep is None:
             return mean - y
         keep = self.keep[at]
-        reported = _reported(mean, keep)
+        reported = _report_chance(mean, keep)
         # q(1 - q) / (r(1 - r)), which tends to 1 where nothing is flipped.
         spread, reported_spread = mean * (1 - mean), reported * (1 - reported)
         ratio = np.divide(spread, reported_spread, out=np.ones_like(spread), where=reported_spread > 0)
@@ -107,7 +107,7 @@ class Targets:
         z, y = scores.astype(np.float64), self.values[at].astype(np.float64)
         if self.keep is not None:
             mean = np.clip(self.head.mean(scores).astype(np.float64), 1e-12, 1 - 1e-12)
-            reported = _reported(mean, self.keep[at].astype(np.float64))
+            reported = _report_chance(mean, self.keep[at].astype(np.float64))
             return np.asarray(-y * np.log(reported) - (1 - y) * np.log1p(-reported))
         if self.head is Head.LOGISTIC:
             return np.asarray(np.logaddexp(0, z) - y * z)
@@ -116,6 +116,6 @@ class Targets:
         return np.asarray(0.5 * (z - y) ** 2)
 
 
-def _reported(mean: NDArray[np.floating], keep: NDArray[np.floating]) -> NDArray[np.floating]:
+def _report_chance(mean: NDArray[np.floating], keep: NDArray[np.floating]) -> NDArray[np.floating]:
     """The chance that a flipped label is 1, where the label itself is 1 with probability `mean`."""
     return (1 - keep) + (2 * keep - 1) * mean

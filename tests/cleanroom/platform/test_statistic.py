@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from tacit.cleanroom.model.learning import predict
-from tacit.cleanroom.platform.noisy_ridge import EffectPrior, StatisticInputs, _learned, fit_effects
+from tacit.cleanroom.platform.noisy_ridge import EffectPrior, StatisticInputs, _learn_variances, fit_effects
 from tacit.cleanroom.platform.statistic import FieldCells, StatisticHead, fit_statistic, principal_directions
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.errors import BadInput, RoomRefused
@@ -64,7 +64,7 @@ def test_many_sums_outweigh_the_guess_of_their_variance() -> None:
     for noise, expected, within in ((25.0, 0.3, 0.05), (1e9, 1.0, 0.05)):
         surplus = information * draw.normal(0, np.sqrt(0.3), 2000)
         surplus += draw.normal(0, np.sqrt(information + noise))
-        found = _learned(np.ones(2000), group, information, surplus, noise)
+        found = _learn_variances(np.ones(2000), group, information, surplus, noise)
         assert found == pytest.approx(np.full(2000, expected), abs=within)
 
 

@@ -32,7 +32,7 @@ def test_a_label_is_flipped_for_exactly_the_agreed_share_of_words(
     edge = response.lie_weight
     words = [0, edge - 1, edge, WHOLE - 1]
     monkeypatch.setattr(
-        memoisation, "_encrypted", lambda blocks, _: np.repeat(np.array(words, np.uint64), 2)[: 2 * len(blocks)]
+        memoisation, "_encrypt", lambda blocks, _: np.repeat(np.array(words, np.uint64), 2)[: 2 * len(blocks)]
     )
     flips = flip_tokens(np.full(4, label), some_tokens(4), KEY, response, SECRET)
     assert flips.tolist() == [1 - label, 1 - label, label, label]

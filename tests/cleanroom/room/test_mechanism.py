@@ -168,7 +168,7 @@ def test_examples_without_pairs_are_kept_whole_and_cost_nothing(noise: NoiseLaw)
 
 
 def test_a_single_pair_of_a_sequence_is_not_written_out_for_laplace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norms, "_written", None)  # calling it would fail
+    monkeypatch.setattr(norms, "_write_out", None)  # calling it would fail
     block = ParameterBlock("sequence", 2**12, 2**12, positions=9)
     counts = np.array([1, 0, 1], np.int32)
     pairs = Factors(np.ones((2, 2**12), np.float32), np.ones((2, 2**12), np.float32), counts)

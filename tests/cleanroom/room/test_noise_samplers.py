@@ -14,9 +14,9 @@ from scipy.stats import kstest, norm
 from tacit.cleanroom.room.noise_samplers import (
     CHANCE_DIGITS,
     PLACE_DIGITS,
-    _decided,
+    _accept,
+    _decide_exactly,
     _geometric,
-    _kept,
     _steps,
     bit_thresholds,
     gaussian_steps,
@@ -161,7 +161,7 @@ def test_chances_are_those_of_the_law() -> None:
     chance = np.exp((cells**2 - (cells + t) ** 2) / 162)
     for off, expected in ((-(2.0**-40), True), (2.0**-40, False)):
         decisions = (np.minimum(chance + off, 1 - 2.0**-53) * 2.0**64).astype(np.uint64)
-        kept = _kept(law, cells, digits, decisions, Simulation(0))
+        kept = _accept(law, cells, digits, decisions, Simulation(0))
         inside = chance + off < 1 - 2.0**-50
         assert (kept[inside] == expected).all()
 
@@ -182,7 +182,7 @@ def test_what_floating_point_cannot_tell_is_worked_out() -> None:
     exponent = Fraction(2 * digits + 1, 2**64) * (14 + Fraction(2 * digits + 1, 2**64)) / 162
     threshold = int(Fraction(math.exp(-exponent)) * 2**64)
     near = [threshold + off for off in range(-3000, 3000, 50)]
-    decided = [_decided(law, cell, digits, word, Further(0)) for word in near]  # type: ignore[arg-type]
+    decided = [_decide_exactly(law, cell, digits, word, Further(0)) for word in near]  # type: ignore[arg-type]
     assert decided == sorted(decided, reverse=True)
     assert decided[0]
     assert not decided[-1]
@@ -190,13 +190,13 @@ def test_what_floating_point_cannot_tell_is_worked_out() -> None:
     low, high = near[decided.index(False) - 1], near[decided.index(False)]
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _decided(law, cell, digits, middle, Further(0)) else (low, middle)  # type: ignore[arg-type]
+        low, high = (middle, high) if _decide_exactly(law, cell, digits, middle, Further(0)) else (low, middle)  # type: ignore[arg-type]
     for word, expected in ((0, True), (2**64 - 1, False)):
         further = Further(word)
-        assert _decided(law, cell, digits, low, further) is expected  # type: ignore[arg-type]
+        assert _decide_exactly(law, cell, digits, low, further) is expected  # type: ignore[arg-type]
         assert further.asked == 1
     cells, places, words = np.array([cell]), np.array([digits], np.uint64), np.array([low], np.uint64)
-    doubtful = _kept(law, cells, places, words, Further(0))  # type: ignore[arg-type]
+    doubtful = _accept(law, cells, places, words, Further(0))  # type: ignore[arg-type]
     assert doubtful.tolist() == [True]
 
 

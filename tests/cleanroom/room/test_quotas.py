@@ -190,7 +190,7 @@ def test_nothing_is_gained_by_setting_aside_abandoning_and_coming_back(store: Ro
 def test_a_store_that_hands_back_what_was_used_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def generous(self: Any, release: str, run: str) -> int:
         for record in self._state.held.get((release, run), {}):
-            self._counted(release, record, -sum(self._held((release, run), record)))
+            self._add_count(release, record, -sum(self._held_counts((release, run), record)))
             self.changes.held.setdefault((release, run), {})[record] = (0, 0)
         return 0
 

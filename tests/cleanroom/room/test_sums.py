@@ -173,7 +173,7 @@ def test_features_are_clipped_in_whichever_order_their_squares_are_added(
     lost = features.astype(np.float64)
     assert one_by_one(lost, lost)[0] == 1
     monkeypatch.setattr(aggregating, "STATISTIC_GRID", 2.0**-80)  # else what is cut towards zero hides it
-    clipped = [Fraction(float(each)) for each in aggregating._clipped(features)[0]]
+    clipped = [Fraction(float(each)) for each in aggregating._clip_features(features)[0]]
     assert sum(each * each for each in clipped) <= 1
 
 

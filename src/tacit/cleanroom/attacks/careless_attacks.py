@@ -153,13 +153,13 @@ def repeated_slab_scores(target: Target, records: Records, source: Source) -> Sc
         )
         some = told[start : start + REPEATED_BATCH]
         try:
-            some[:] = slope_scores(target.aggregate(_repeated(once)) / REPEATED_TIMES)[: len(some)]
+            some[:] = slope_scores(target.aggregate(_repeat_batch(once)) / REPEATED_TIMES)[: len(some)]
         except RoomRefused:
             break
     return told
 
 
-def _repeated(once: StepQuestion) -> StepQuestion:
+def _repeat_batch(once: StepQuestion) -> StepQuestion:
     """The whole batch again and again, each time in a message of its own."""
     (block,) = once.layout.blocks
     factors = once.derivatives[block.name].factors
@@ -209,13 +209,13 @@ STRANGER = np.array([2 * NOBODY])
 
 def error_text_scores(target: Target, records: Records, source: Source) -> Scores:  # noqa: ARG001 (nothing is drawn)
     """Says 1 where a record is treated unlike one that nobody has, which counts as a 0; else 0."""
-    usual = _treated(target, STRANGER)
+    usual = _describe_answers(target, STRANGER)
     return np.array(
-        [0.5 if _treated(target, records[place : place + 1]) != usual else -0.5 for place in records]
+        [0.5 if _describe_answers(target, records[place : place + 1]) != usual else -0.5 for place in records]
     )
 
 
-def _treated(target: Target, record: Records) -> list[str]:
+def _describe_answers(target: Target, record: Records) -> list[str]:
     """What each request came to, without the numbers of an answer."""
     came_to = []
     for asked in _wrong(target, record):

@@ -113,7 +113,7 @@ class DefendedRoom:
         """A step; or the same sum from flipped labels; or from a statistic with derivatives for features."""
         if self.terms.mode is Mode.RELEASE:
             weights = slopes(asked.logits, self._labels(asked), asked.loss, self.terms.keep)
-            return _summed(asked, weights)
+            return _sum_derivatives(asked, weights)
         if self.terms.mode is Mode.STATISTIC:
             return self._from_statistic(asked)
         request = StepRequest(
@@ -202,7 +202,10 @@ class DefendedRoom:
             stop = start + step
             blocks = {name: each.rows(start, stop) for name, each in asked.derivatives.items()}
             bad = {name: _unsendable(each.dense) for name, each in blocks.items()}
-            clean = {name: replace(each, dense=_marked(each.dense, bad[name])) for name, each in blocks.items()}
+            clean = {
+                name: replace(each, dense=_mark_bad_values(each.dense, bad[name]))
+                for name, each in blocks.items()
+            }
             slab = Slab(start, asked.tokens[start:stop], asked.logits[start:stop], clean)
             data = encode_slab(slab, asked.layout, codec, self._source.words)
             for values in bad.values():
@@ -212,7 +215,7 @@ class DefendedRoom:
         return slabs
 
 
-def _summed(asked: StepQuestion, weights: Floats) -> Floats:
+def _sum_derivatives(asked: StepQuestion, weights: Floats) -> Floats:
     sums = [
         asked.derivatives[block.name].weighted_sum(weights, dtype=np.float64) for block in asked.layout.blocks
     ]
@@ -248,7 +251,7 @@ def _marks(values: NDArray[np.float32]) -> Iterator[tuple[np.float32, np.float32
         yield np.float32(2.0**30 + 128 * (place + 1)), value
 
 
-def _marked(values: NDArray[np.float32], bad: NDArray[np.float32]) -> NDArray[np.float32]:
+def _mark_bad_values(values: NDArray[np.float32], bad: NDArray[np.float32]) -> NDArray[np.float32]:
     if not len(bad):
         return values
     marked = values.copy()

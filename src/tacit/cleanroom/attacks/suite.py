@@ -79,13 +79,13 @@ def attacks(clock: careless_attacks.Clock, *, scale: float = 1.0) -> list[Attack
     def on_published(
         name: str, world: Callable[[Source], AttackWorld], guessing: Guessing, bar: float = 0.99
     ) -> Attack:
-        return Attack(name, PUBLISHED, _published, world, lambda _: guessing, accuracy, LABELS, bar)
+        return Attack(name, PUBLISHED, _published_target, world, lambda _: guessing, accuracy, LABELS, bar)
 
     return [
         Attack(
             "length of sample gradients",
             SPLIT,
-            _split,
+            _split_target,
             sparse(2048, 0.04),
             lambda _: published_attacks.gradient_norm_scores,
             area_under_curve,
@@ -95,7 +95,7 @@ def attacks(clock: careless_attacks.Clock, *, scale: float = 1.0) -> list[Attack
         Attack(
             "direction of sample gradients",
             SPLIT,
-            _split,
+            _split_target,
             sparse(2048, 0.04),
             lambda _: published_attacks.gradient_cosine_scores,
             area_under_curve,
@@ -110,7 +110,7 @@ def attacks(clock: careless_attacks.Clock, *, scale: float = 1.0) -> list[Attack
         Attack(
             "solve 96 equations for 384 labels",
             PUBLISHED,
-            _published,
+            _published_target,
             sparse(4608, 1 / 24, published_attacks.FEWER_EQUATIONS_BATCH),
             lambda _: published_attacks.fewer_equations_scores,
             found_positives,
@@ -122,7 +122,7 @@ def attacks(clock: careless_attacks.Clock, *, scale: float = 1.0) -> list[Attack
         Attack(
             "replay with one row zeroed",
             PUBLISHED,
-            _published,
+            _published_target,
             sparse(20_000, 0.005),
             lambda world: partial(published_attacks.replay_scores, targets=world.challenge),
             _of_challenge,
@@ -239,7 +239,7 @@ def attacks(clock: careless_attacks.Clock, *, scale: float = 1.0) -> list[Attack
         Attack(
             "the surest hundredth of readings",
             PUBLISHED,
-            _published,
+            _published_target,
             coins(16_384),
             lambda _: probes.surest_unit_vector_scores,
             _of_said,
@@ -269,11 +269,11 @@ def attacks(clock: careless_attacks.Clock, *, scale: float = 1.0) -> list[Attack
     ]
 
 
-def _published(world: AttackWorld, epsilon: Fraction, source: Source) -> Target:  # noqa: ARG001 (no protection)
+def _published_target(world: AttackWorld, epsilon: Fraction, source: Source) -> Target:  # noqa: ARG001 (no protection)
     return unsafe_targets.PublishedProtocol(world)
 
 
-def _split(world: AttackWorld, epsilon: Fraction, source: Source) -> Target:  # noqa: ARG001 (no protection)
+def _split_target(world: AttackWorld, epsilon: Fraction, source: Source) -> Target:  # noqa: ARG001 (no protection)
     return unsafe_targets.SplitLearning(world)
 
 

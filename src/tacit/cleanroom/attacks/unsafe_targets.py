@@ -110,12 +110,12 @@ class StaleBudgetRoom(PublishedProtocol):
         self._epsilon, self._left = epsilon, AMENDMENT_SLACK * epsilon
         self._response, self._secret = RandomizedResponse.for_epsilon(epsilon), source.bytes(SECRET_BYTES)
         self._truth, self._tightened, self._paid = true_labels(world), 0, set[int]()
-        super().__init__(world, self._flipped, keep=float(self._response.truth))
+        super().__init__(world, self._flip_labels, keep=float(self._response.truth))
 
     def tighten(self) -> None:
         self._tightened += 1
 
-    def _flipped(self, named: Tokens, task: int) -> Labels:
+    def _flip_labels(self, named: Tokens, task: int) -> Labels:
         if self._tightened not in self._paid:
             if self._left < self._epsilon:
                 raise RoomRefused(RoomRefusal.BUDGET)

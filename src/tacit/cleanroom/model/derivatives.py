@@ -32,7 +32,7 @@ def adapter_derivatives(
         raise BadInput(f"adapter {adapter}: expected a task among {', '.join(chosen.tasks)}, got {task!r}")
     if not batch.of_one_advertiser(chosen.advertiser):
         raise BadInput(f"adapter {adapter}: expected rows of its advertiser only, got others among them")
-    logits, passed = _passed(model, batch, task, tuple(chosen.pairs))
+    logits, passed = _layer_passes(model, batch, task, tuple(chosen.pairs))
     found = {}
     blocks = {block.name: block for block in chosen.layout.blocks}
     with torch.no_grad():
@@ -48,7 +48,7 @@ LayerPass = tuple[Tensor, Tensor, NDArray[np.int32]]
 """Inputs (pairs, inputs), deltas (pairs, outputs), and how many pairs each row has (n,)."""
 
 
-def _passed(
+def _layer_passes(
     model: ConversionModel, batch: Batch, task: str, layers: tuple[str, ...]
 ) -> tuple[Floats32, dict[str, LayerPass]]:
     """What entered each layer, and the derivative of each row's logit in what it gave, row by row."""
@@ -66,7 +66,7 @@ def _passed(
     }
     for path in layers:
         if path not in passed:
-            passed[path] = _untouched(gated[path], len(batch))
+            passed[path] = _zero_pass(gated[path], len(batch))
     return logits.detach().numpy(), passed
 
 
@@ -79,7 +79,7 @@ def _by_row(
     return inputs.reshape(-1, layer.inputs), deltas.reshape(-1, layer.outputs), counts
 
 
-def _untouched(layer: GatedLinear, rows: int) -> LayerPass:
+def _zero_pass(layer: GatedLinear, rows: int) -> LayerPass:
     """A layer that the task's logit does not pass: no derivative."""
     counts = np.full(rows, layer.positions, np.int32)
     lines = rows * layer.positions

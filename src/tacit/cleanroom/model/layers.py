@@ -135,7 +135,7 @@ class TransformerLayer(nn.Module):
         query, key, value = grid.view(rows, columns, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         mask = packing.filled.view(rows, 1, 1, columns)
         answer = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (n, heads, columns, d)
-        return self._mixed(x, answer.transpose(1, 2).reshape(rows * columns, -1)[packing.places])
+        return self._mix(x, answer.transpose(1, 2).reshape(rows * columns, -1)[packing.places])
 
     def answer_ads(self, x: Tensor, packing: Packing, gate: AdapterGate) -> tuple[Tensor, Tensor]:
         """What `forward` gives for the ads' tokens (n, width), and what all tokens were read as."""
@@ -149,9 +149,9 @@ class TransformerLayer(nn.Module):
         shares = grid.view(rows, columns, self.heads).softmax(1).view(rows * columns, self.heads)
         weighed = (value.view(split) * shares.index_select(0, packing.places).unsqueeze(-1)).flatten(1)
         answer = value.new_zeros(rows, value.shape[1]).index_add(0, packing.rows, weighed)
-        return self._mixed(x[:rows], answer), read
+        return self._mix(x[:rows], answer), read
 
-    def _mixed(self, x: Tensor, answer: Tensor) -> Tensor:
+    def _mix(self, x: Tensor, answer: Tensor) -> Tensor:
         x = x + self.out(answer)
         mixed: Tensor = self.narrow(F.relu(self.widen(self.before_mixing(x))))
         return x + mixed

@@ -46,13 +46,13 @@ class StatisticInputs:
 
     def sums(self, weights: Floats) -> Floats:
         """(width,): the sum over rows of weight times phi."""
-        return self._summed(weights, self.cell_weight, self.features)
+        return self._sum_by_effect(weights, self.cell_weight, self.features)
 
     def squares(self, weights: Floats) -> Floats:
         """(width,): the same of phi's squares."""
-        return self._summed(weights, self.cell_weight**2, self.features**2)
+        return self._sum_by_effect(weights, self.cell_weight**2, self.features**2)
 
-    def _summed(self, weights: Floats, cell_weight: float, features: NDArray[np.float32]) -> Floats:
+    def _sum_by_effect(self, weights: Floats, cell_weight: float, features: NDArray[np.float32]) -> Floats:
         by_cell = np.zeros(self.cell_count)
         for cell in self.cells.T:
             by_cell += np.bincount(cell, weights, minlength=self.cell_count)
@@ -93,7 +93,9 @@ def fit_effects(
     probability = expit(shifted)
     information = np.maximum(phi.squares(probability * (1 - probability)), 1e-9)  # a cell may have no row
     surplus = sums - phi.sums(probability)  # j w + N(0, j + n) in each coordinate
-    variance = _learned(_guessed(phi, prior, bias), _groups(phi, bias), information, surplus, noise_stddev**2)
+    variance = _learn_variances(
+        _guess_variances(phi, prior, bias), _groups(phi, bias), information, surplus, noise_stddev**2
+    )
     ridge = noisy_ridge(information, information, noise_stddev**2, variance)
     origin = np.zeros(phi.width)
     origin[bias] = start
@@ -109,7 +111,7 @@ def fit_effects(
     )
 
 
-def _guessed(phi: StatisticInputs, prior: EffectPrior, bias: int) -> Floats:
+def _guess_variances(phi: StatisticInputs, prior: EffectPrior, bias: int) -> Floats:
     """Of each effect: what it adds to a logit, over the square of what it is multiplied with."""
     variance = np.full(phi.width, prior.value / phi.cell_weight**2)
     variance[bias] = prior.bias / phi.cell_weight**2
@@ -129,7 +131,9 @@ def _groups(phi: StatisticInputs, bias: int) -> NDArray[np.int64]:
     return group
 
 
-def _learned(guess: Floats, group: NDArray[np.int64], j: Floats, surplus: Floats, noise: float) -> Floats:
+def _learn_variances(
+    guess: Floats, group: NDArray[np.int64], j: Floats, surplus: Floats, noise: float
+) -> Floats:
     """The guess g, of standard deviation g, joined with what moments say of each group's variance t.
 
     E[surplus^2] = j^2 t + v with v = j + noise, and surplus^2 has variance 2 v^2 where t is small, so that

@@ -327,10 +327,12 @@ def decoded_derivatives(
 ) -> dict[str, BlockDerivatives]:
     """The derivatives as the room reads them: its sum is one of these, rounding included."""
     parts = [decode_slab(data, layout, codec, token_bytes).blocks for data in slabs]
-    return {block.name: _joined(block, [part[block.name] for part in parts]) for block in layout.blocks}
+    return {
+        block.name: _join_derivatives(block, [part[block.name] for part in parts]) for block in layout.blocks
+    }
 
 
-def _joined(block: ParameterBlock, parts: Sequence[BlockDerivatives]) -> BlockDerivatives:
+def _join_derivatives(block: ParameterBlock, parts: Sequence[BlockDerivatives]) -> BlockDerivatives:
     factors = Factors(
         np.concatenate([part.factors.left for part in parts]),
         np.concatenate([part.factors.right for part in parts]),

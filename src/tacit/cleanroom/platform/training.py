@@ -90,7 +90,7 @@ def restore_checkpoint(path: Path, training: str, descent: AdapterDescent) -> Ru
     """Put the descent where the checkpoint left it; None where there is none."""
     if not path.exists():
         return None
-    state, arrays = _read(path)
+    state, arrays = _read_checkpoint(path)
     with refuse_bad_record(path, "a room checkpoint"):
         if state["training"] != training:
             raise BadInput(
@@ -117,7 +117,7 @@ def restore_checkpoint(path: Path, training: str, descent: AdapterDescent) -> Ru
     return RunState(**told, receipts=receipts, begun=begun)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Floats32]]:
+def _read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Floats32]]:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}

@@ -27,7 +27,7 @@ Allows = Callable[[Terms, Terms], bool]
 """Whether the second terms allow more than the first, in one field."""
 
 
-def _changed(key: str) -> Allows:
+def _if_changed(key: str) -> Allows:
     return lambda old, new: bool(getattr(old, key) != getattr(new, key))
 
 
@@ -39,7 +39,7 @@ def _smaller(key: str) -> Allows:
     return lambda old, new: bool(getattr(new, key) < getattr(old, key))
 
 
-def _added(key: str) -> Allows:
+def _if_added(key: str) -> Allows:
     return lambda old, new: not set(getattr(new, key)) <= set(getattr(old, key))
 
 
@@ -47,7 +47,7 @@ def _tasks_allow_more(old: Terms, new: Terms) -> bool:
     """A task more; or a task fewer, where the others would share its part of epsilon and be flipped less."""
     fewer = set(new.tasks) < set(old.tasks)
     sharper = new.mode.flips and new.task_epsilon > old.task_epsilon
-    return _added("tasks")(old, new) or (fewer and sharper)
+    return _if_added("tasks")(old, new) or (fewer and sharper)
 
 
 ALLOWS_MORE: Mapping[str, Allows] = {
@@ -60,9 +60,9 @@ ALLOWS_MORE: Mapping[str, Allows] = {
     "dense_sequences": _smaller("dense_sequences"),
     "metrics": _larger("metrics"),
     "tasks": _tasks_allow_more,
-    "codecs": _added("codecs"),
+    "codecs": _if_added("codecs"),
     **{
-        key: _changed(key)
+        key: _if_changed(key)
         for key in (
             "name", "platform", "room", "platform_key", "room_key", "mode", "noise", "clip_norm", "join",
             "most_ids", "window", "label_version",

@@ -89,7 +89,7 @@ class TopShare:
     share: Fraction
 
     def encode(self, derivatives: BlockDerivatives, words: WordSource) -> bytes:  # noqa: ARG002 (nothing is drawn)
-        kept = self._kept(derivatives.block)
+        kept = self._count_kept(derivatives.block)
         all_values, all_places = [], []
         for dense in _written_out(derivatives):
             expect_sendable("derivatives", dense)
@@ -100,7 +100,7 @@ class TopShare:
         return b"".join(all_values + all_places)
 
     def decode(self, block: ParameterBlock, examples: int, data: bytes | memoryview) -> BlockDerivatives:
-        kept = self._kept(block)
+        kept = self._count_kept(block)
         _expect_size(examples, data, 8 * kept)
         reader = Reader(data)
         values = reader.take(examples * kept, "<f4").reshape(examples, kept)
@@ -113,9 +113,9 @@ class TopShare:
         return BlockDerivatives.of_dense(block, dense)
 
     def size(self, block: ParameterBlock, pairs_per_example: float) -> float:  # noqa: ARG002 (dense whatever the pairs)
-        return 8 * self._kept(block)
+        return 8 * self._count_kept(block)
 
-    def _kept(self, block: ParameterBlock) -> int:
+    def _count_kept(self, block: ParameterBlock) -> int:
         return -(-block.parameters * self.share.numerator // self.share.denominator)
 
 

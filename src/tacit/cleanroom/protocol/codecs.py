@@ -58,7 +58,7 @@ class AdaptiveCodec:
     dense_sequences: bool = False
 
     def encode(self, derivatives: BlockDerivatives, words: WordSource) -> bytes:
-        chosen = self._chosen(derivatives)
+        chosen = self._choose_form(derivatives)
         block, factors, precision = chosen.block, chosen.factors, self.precision
         parts = [bytes([_form(chosen)])]
         if len(factors) and len(chosen.dense):
@@ -95,7 +95,7 @@ class AdaptiveCodec:
             return dense
         return min(pairs_per_example * factored + self._count_bytes(block), dense)
 
-    def _chosen(self, derivatives: BlockDerivatives) -> BlockDerivatives:
+    def _choose_form(self, derivatives: BlockDerivatives) -> BlockDerivatives:
         """The same derivatives, with those written out that are smaller so."""
         block, factors = derivatives.block, derivatives.factors
         if not len(factors):

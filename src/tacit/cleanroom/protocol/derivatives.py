@@ -123,7 +123,7 @@ def factor_squared_norms(factors: Factors, block: ParameterBlock) -> Floats:
             # A sum of signed terms: rounding may leave a norm of zero just below it.
             norms[which] = np.maximum(products.sum(axis=(1, 2)), 0)
         else:
-            norms[which] = squared_rows(_written(wide_left, wide_right))
+            norms[which] = squared_rows(_write_out(wide_left, wide_right))
     return norms
 
 
@@ -138,7 +138,7 @@ def factor_absolute_norms(factors: Factors, block: ParameterBlock) -> Floats:
             norms[which] = absolute_rows(wide_left[:, 0]) * absolute_rows(wide_right[:, 0])
             continue
         for start in range(0, block.rows, step):
-            norms[which] += absolute_rows(_written(wide_left[:, :, start : start + step], wide_right))
+            norms[which] += absolute_rows(_write_out(wide_left[:, :, start : start + step], wide_right))
     return norms
 
 
@@ -179,7 +179,7 @@ def _added_up(factors: Factors, sizes: Floats) -> Floats:
     return np.asarray(np.bincount(owners, weights=sizes, minlength=len(factors)), np.float64)
 
 
-def _written(left: Floats, right: Floats) -> Floats:
+def _write_out(left: Floats, right: Floats) -> Floats:
     product: Floats = np.matmul(left.transpose(0, 2, 1), right)
     return product.reshape(len(product), -1)
 

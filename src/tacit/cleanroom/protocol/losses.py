@@ -41,7 +41,7 @@ def slopes(logits: ArrayLike, labels: ArrayLike, loss: Loss, keep: float | None)
     A raw slope is within [-1, 1], and two labels' slopes differ by 1. A forward slope is within [-1, 1] too,
     an unbiased one within q / (2q - 1) of 0. A raw slope is 0 or at least 2^-60 in size, whatever the logit.
     """
-    z, y = _checked(logits, labels)
+    z, y = _check_columns(logits, labels)
     p = _chance(z)
     q = 1.0 if loss is Loss.RAW else _keep(keep)
     if q == 1:  # nothing was flipped: all three are the same
@@ -57,7 +57,7 @@ def slopes(logits: ArrayLike, labels: ArrayLike, loss: Loss, keep: float | None)
 
 def losses(logits: ArrayLike, labels: ArrayLike, loss: Loss, keep: float | None) -> Floats:
     """The loss of each example."""
-    z, y = _checked(logits, labels)
+    z, y = _check_columns(logits, labels)
     if loss is Loss.RAW:
         return np.logaddexp(0, z) - y * z
     q = _keep(keep)
@@ -76,7 +76,7 @@ def _chance(z: Floats) -> Floats:
     return np.where(p < LEAST_CHANCE, 0.0, p)
 
 
-def _checked(logits: ArrayLike, labels: ArrayLike) -> tuple[Floats, Floats]:
+def _check_columns(logits: ArrayLike, labels: ArrayLike) -> tuple[Floats, Floats]:
     z, y = np.asarray(logits, np.float64), np.asarray(labels, np.float64)
     if z.ndim != 1 or z.shape != y.shape:
         raise BadInput(f"expected as many labels as logits, got shapes {y.shape} and {z.shape}")

@@ -49,7 +49,7 @@ class _Request:
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     def to_bytes(self) -> bytes:
-        return self._spelled
+        return self._spell
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
@@ -64,13 +64,13 @@ class _Request:
         return told
 
     @cached_property
-    def _spelled(self) -> bytes:
+    def _spell(self) -> bytes:
         return encoding.canonical_json({**self.as_json(), "kind": self.KIND})
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the canonical bytes, as hex."""
-        return hashlib.sha256(self._spelled).hexdigest()
+        return hashlib.sha256(self._spell).hexdigest()
 
 
 @dataclass(frozen=True)

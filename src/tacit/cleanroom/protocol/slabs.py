@@ -107,11 +107,11 @@ def encode_slab(slab: Slab, layout: ParameterLayout, codec: Codec, words: WordSo
         if derivatives.block != block or len(derivatives) != len(slab):
             raise BadInput(f"expected {len(slab)} derivatives of block {block.name}, got others")
         parts.append(codec.encode(derivatives, words))
-    return _encoded(_STEP, slab.first, slab.tokens, parts, slab.logits)
+    return _encode_slab(_STEP, slab.first, slab.tokens, parts, slab.logits)
 
 
 def decode_slab(data: bytes | memoryview, layout: ParameterLayout, codec: Codec, token_bytes: int) -> Slab:
-    reader, first, examples = _opened(data, _STEP)
+    reader, first, examples = _open_slab(data, _STEP)
     tokens = _read_tokens(reader, examples, token_bytes)
     logits = _section(reader, examples, "<f4").astype(np.float32)
     refuse_out_of_range(logits)
@@ -125,14 +125,14 @@ def encode_statistic_slab(slab: StatisticSlab) -> bytes:
     cells = slab.cells.astype("<i4", copy=False).tobytes()
     features = slab.features.astype("<f4", copy=False).tobytes()
     parts = [slab.tokens.tobytes(), cells, features]
-    return _encoded(_STATISTIC, slab.first, slab.tokens, parts, slab.cells, slab.features)
+    return _encode_slab(_STATISTIC, slab.first, slab.tokens, parts, slab.cells, slab.features)
 
 
 def decode_statistic_slab(
     data: bytes | memoryview, request: StatisticRequest, token_bytes: int
 ) -> StatisticSlab:
     """Cells are distinct in each row: one cell twice would weigh more than a release is noised for."""
-    reader, first, examples = _opened(data, _STATISTIC)
+    reader, first, examples = _open_slab(data, _STATISTIC)
     tokens = _read_tokens(reader, examples, token_bytes)
     cells = _section(reader, examples * request.indices, "<i4").astype(np.int32).reshape(examples, -1)
     features = _section(reader, examples * request.features, "<f4").astype(np.float32).reshape(examples, -1)
@@ -147,17 +147,17 @@ def decode_statistic_slab(
 
 
 def encode_token_slab(slab: TokenSlab) -> bytes:
-    return _encoded(_TOKENS, slab.first, slab.tokens, [slab.tokens.tobytes()])
+    return _encode_slab(_TOKENS, slab.first, slab.tokens, [slab.tokens.tobytes()])
 
 
 def decode_token_slab(data: bytes | memoryview, token_bytes: int) -> TokenSlab:
-    reader, first, examples = _opened(data, _TOKENS)
+    reader, first, examples = _open_slab(data, _TOKENS)
     tokens = _read_tokens(reader, examples, token_bytes)
     reader.end()
     return TokenSlab(first, tokens)
 
 
-def _encoded(
+def _encode_slab(
     kind: int, first: int, tokens: NDArray[np.uint8], parts: list[bytes], *aligned: NDArray[np.generic]
 ) -> bytes:
     examples = len(tokens)
@@ -173,7 +173,7 @@ def _encoded(
     return data
 
 
-def _opened(data: bytes | memoryview, kind: int) -> tuple[Reader, int, int]:
+def _open_slab(data: bytes | memoryview, kind: int) -> tuple[Reader, int, int]:
     """What follows the header, the first example, and how many there are."""
     if len(data) > MOST_MESSAGE_BYTES:
         raise RoomRefused(

@@ -66,7 +66,7 @@ def id_bytes(ids: Ids) -> list[bytes]:
         raise BadInput("expected a list of ids, got a single text")
     if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
         return _spelled_array(ids)
-    return [_spelled(each) for each in ids]
+    return [_id_bytes(each) for each in ids]
 
 
 def _spelled_array(ids: NDArray[np.integer]) -> list[bytes]:
@@ -81,7 +81,7 @@ def _spelled_array(ids: NDArray[np.integer]) -> list[bytes]:
     return [flat[start : start + 10] for start in range(0, len(flat), 10)]
 
 
-def _spelled(each: object) -> bytes:
+def _id_bytes(each: object) -> bytes:
     if isinstance(each, bytes):
         return b"t" + each
     if isinstance(each, str):

@@ -146,7 +146,7 @@ def read_labels(path: str | Path, id_column: str, tasks: Sequence[str], key: byt
     columns = [id_column, *tasks]
     if len(set(columns)) < len(columns):
         raise BadInput("expected the id column and the tasks to be different columns, got one twice")
-    table = _read(file, columns)
+    table = _read_table(file, columns)
     ids = table.column(id_column).combine_chunks()
     if ids.null_count:
         raise BadInput(f"column {id_column}: expected an id in every row, got an empty one")
@@ -161,7 +161,7 @@ def read_labels(path: str | Path, id_column: str, tasks: Sequence[str], key: byt
     return LabelTable.of(tokens(named, key), labels, tasks)
 
 
-def _read(file: Path, columns: list[str]) -> pa.Table:
+def _read_table(file: Path, columns: list[str]) -> pa.Table:
     if file.suffix not in (".parquet", ".csv"):
         raise BadInput(f"expected a .parquet or .csv file of labels, got {file.name}")
     try:

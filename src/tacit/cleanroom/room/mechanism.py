@@ -51,7 +51,7 @@ def clip_factors(derivatives: Derivatives, clip_norm: float, noise: NoiseLaw) ->
                 misses the true one by at most `_slack` times s, which is added to it (Higham, Accuracy and
                 Stability of Numerical Algorithms, 2nd edition, section 3.1: inner products).
     """
-    if noise is NoiseLaw.LAPLACE and sum(map(_written, derivatives.values())) > MOST_WRITTEN:
+    if noise is NoiseLaw.LAPLACE and sum(map(_count_written_out, derivatives.values())) > MOST_WRITTEN:
         said = f"with Laplace noise, expected at most {MOST_WRITTEN} pairs x parameters of sequences in a slab"
         raise RoomRefused(RoomRefusal.OVERSIZED, f"{said}, got more: send fewer examples in each")
     first = next(iter(derivatives.values()))
@@ -80,7 +80,7 @@ def _norms(derivatives: BlockDerivatives, noise: NoiseLaw) -> tuple[Floats, Floa
     return norms, norms if derivatives.factors.ones else derivatives.triangle_absolute_norms()
 
 
-def _written(derivatives: BlockDerivatives) -> int:
+def _count_written_out(derivatives: BlockDerivatives) -> int:
     counts = derivatives.factors.counts
     return int(counts[counts > 1].sum(dtype=np.int64)) * derivatives.block.parameters
 

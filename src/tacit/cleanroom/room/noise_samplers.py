@@ -114,22 +114,22 @@ def gaussian_steps(count: int, scale: Fraction, source: Source) -> NDArray[np.in
     steps = np.empty(expect.whole("count", count, at_least=0), np.int64)
     done = 0
     while done < len(steps):
-        some = _drawn(law, bits, source)[: len(steps) - done]
+        some = _draw_some(law, bits, source)[: len(steps) - done]
         steps[done : done + len(some)] = some
         done += len(some)
     return steps
 
 
-def _drawn(law: DiscreteGaussian, bits: int, source: Source) -> NDArray[np.int64]:
+def _draw_some(law: DiscreteGaussian, bits: int, source: Source) -> NDArray[np.int64]:
     """Some numbers: about half as many as are tried."""
     cells = law.sample_array(_AT_ONCE, source.words)
     cells = cells[cells >= 0]  # the sign is drawn apart: it goes with the place, too
     places, decisions = source.words(len(cells)), source.words(len(cells))
-    kept = _kept(law, cells, places >> np.uint64(1), decisions, source)
+    kept = _accept(law, cells, places >> np.uint64(1), decisions, source)
     return _steps(cells[kept], places[kept], bits)
 
 
-def _kept(
+def _accept(
     law: DiscreteGaussian,
     cells: NDArray[np.int64],
     digits: NDArray[np.uint64],
@@ -143,11 +143,11 @@ def _kept(
     kept: NDArray[np.bool_] = decisions < threshold
     apart = np.where(kept, threshold - decisions, decisions - threshold)
     for place in np.flatnonzero(apart <= _DOUBT):  # about never
-        kept[place] = _decided(law, int(cells[place]), int(digits[place]), int(decisions[place]), source)
+        kept[place] = _decide_exactly(law, int(cells[place]), int(digits[place]), int(decisions[place]), source)
     return kept
 
 
-def _decided(law: DiscreteGaussian, cell: int, digits: int, decision: int, source: Source) -> bool:
+def _decide_exactly(law: DiscreteGaussian, cell: int, digits: int, decision: int, source: Source) -> bool:
     """The same with as many digits of both as it takes."""
     t = Fraction(2 * digits + 1, 2 ** (PLACE_DIGITS + 1))
     exponent, known = t * (2 * cell + t) / (2 * law.sigma_squared), 64

@@ -223,7 +223,7 @@ def agreed_budget(agreement: Agreement, paid: IsPaid, found: EarlierSpending = N
     """
     agreement.verify(proposal=True)
     steps = agreement.settled_steps
-    spent = _spent(steps, paid)
+    spent = _spent_budgets(steps, paid)
     gone = spent.keys() | {release_name(each.terms) for each in steps[: found.steps]}
     total = sum(spent.values(), found.spent)
     return total + steps[-1].terms.budget if _is_due(steps, gone) else total
@@ -265,7 +265,7 @@ def grant_agreed_budget(
         reservation = ledger.reservation(release_ledger_key(terms, store))
         return reservation is not None and reservation.state is not ReservationState.ABORTED  # as in `can_pay`
 
-    agreed = agreed_budget(agreement, paid, _found(agreement, transaction, used, paid))
+    agreed = agreed_budget(agreement, paid, _find_earlier_spending(agreement, transaction, used, paid))
     ledger.grant(line, agreed if used.fits(agreed) else used)
 
 
@@ -279,12 +279,14 @@ def _is_due(steps: Sequence[AgreementStep], gone: Set[str]) -> bool:
     return due and release_name(steps[-1].terms) not in gone
 
 
-def _spent(steps: Sequence[AgreementStep], paid: IsPaid) -> dict[str, Budget]:
+def _spent_budgets(steps: Sequence[AgreementStep], paid: IsPaid) -> dict[str, Budget]:
     """By release: its name decides the draws, and so the budget."""
     return {release_name(each.terms): each.terms.budget for each in steps if paid(each.terms)}
 
 
-def _found(agreement: Agreement, transaction: WriteTransaction, used: Budget, paid: IsPaid) -> EarlierSpending:
+def _find_earlier_spending(
+    agreement: Agreement, transaction: WriteTransaction, used: Budget, paid: IsPaid
+) -> EarlierSpending:
     """As this store kept it; kept now, where it has not yet."""
     key = f"found/{agreement.in_force.name}"
     known = transaction.get(key)
@@ -302,7 +304,7 @@ def _found(agreement: Agreement, transaction: WriteTransaction, used: Budget, pa
 
 def _others(agreement: Agreement, used: Budget, paid: IsPaid) -> Budget:
     """What was spent on the line by others than this store."""
-    return used.less(sum(_spent(agreement.settled_steps, paid).values(), Budget.NOTHING))
+    return used.less(sum(_spent_budgets(agreement.settled_steps, paid).values(), Budget.NOTHING))
 
 
 def _least(one: Budget, other: Budget) -> Budget:

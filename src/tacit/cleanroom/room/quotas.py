@@ -153,13 +153,13 @@ class ReleaseCounter:
                 raise RoomRefused(RoomRefusal.CONFLICT)
             return
         with self._store.reading() as view:
-            run = self._begun(view)
+            run = self._find_run(view)
             if self._has_left(view, run, records):
                 return
             # Perhaps by this very request, whose first call was answered meanwhile.
             self._known = view.get_answer(self._release, self._run, self._number)
         if self._known is None or not self._known.asked.startswith(b"".join(self._asked)):
-            raise self._exhausted(run)
+            raise self._exhausted_error(run)
 
     def count(
         self, transaction: WriteTransaction, records: Records, answer: Answer | None
@@ -172,9 +172,9 @@ class ReleaseCounter:
         known = transaction.get_answer(self._release, self._run, self._number)
         if known is None:
             assert answer is not None, "only what was counted comes without one"
-            run = self._begun(transaction)
-            if not self._counted(transaction, run, records):
-                raise self._exhausted(run)
+            run = self._find_run(transaction)
+            if not self._count_release(transaction, run, records):
+                raise self._exhausted_error(run)
             known = StoredAnswer(asked, answer.tobytes())
             transaction.put_answer(self._release, self._run, self._number, known)
             transaction.put(self._bytes_key, str(self._bytes_kept(transaction) + len(known.answer)).encode())
@@ -183,7 +183,7 @@ class ReleaseCounter:
             raise RoomRefused(RoomRefusal.CONFLICT)
         return known.answer, False
 
-    def _begun(self, view: ReadTransaction) -> RunQuota | None:
+    def _find_run(self, view: ReadTransaction) -> RunQuota | None:
         return None if self._name is None else run_quotas(view, self._release).get(self._name)
 
     def _has_left(self, view: ReadTransaction, run: RunQuota | None, records: Records) -> bool:
@@ -191,12 +191,12 @@ class ReleaseCounter:
             return view.has_releases_left(self._release, records, self._most)
         return view.has_quota(self._release, self._name, records)
 
-    def _counted(self, transaction: WriteTransaction, run: RunQuota | None, records: Records) -> bool:
+    def _count_release(self, transaction: WriteTransaction, run: RunQuota | None, records: Records) -> bool:
         if run is None or self._name is None:
             return transaction.count(self._release, records, self._most)
         return transaction.use_quota(self._release, self._name, records)
 
-    def _exhausted(self, run: RunQuota | None) -> RoomRefused:
+    def _exhausted_error(self, run: RunQuota | None) -> RoomRefused:
         if run is None:
             return RoomRefused(RoomRefusal.RECORD_EXHAUSTED)
         happened = "was handed back: begin it again" if run.handed_back else "is used, or was of other records"

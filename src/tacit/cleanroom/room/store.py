@@ -200,7 +200,7 @@ class _Transaction:
     def count(self, release: str, records: Records, most: int) -> bool:
         within = True
         for record in _each(records):
-            within &= self._counted(release, record, 1) <= most
+            within &= self._add_count(release, record, 1) <= most
         return within
 
     def most_used(self, release: str, records: Records) -> int:
@@ -208,20 +208,20 @@ class _Transaction:
         return max((counted.get(each, before.get(each, 0)) for each in _each(records)), default=0)
 
     def has_quota(self, release: str, run: str, records: Records) -> bool:
-        return all(self._held((release, run), each)[0] > 0 for each in _each(records))
+        return all(self._held_counts((release, run), each)[0] > 0 for each in _each(records))
 
     def reserve_quota(self, release: str, run: str, records: Records, releases: int, most: int) -> bool:
         within, changed = True, self.changes.held.setdefault((release, run), {})
         for record in _each(records):
-            left, used = self._held((release, run), record)
-            within &= self._counted(release, record, releases - used - left) <= most
+            left, used = self._held_counts((release, run), record)
+            within &= self._add_count(release, record, releases - used - left) <= most
             changed[record] = (releases - used, used)
         return within
 
     def use_quota(self, release: str, run: str, records: Records) -> bool:
         within, changed = True, self.changes.held.setdefault((release, run), {})
         for record in _each(records):
-            left, used = self._held((release, run), record)
+            left, used = self._held_counts((release, run), record)
             within &= left > 0
             changed[record] = (left - 1, used + 1)
         return within
@@ -229,18 +229,18 @@ class _Transaction:
     def return_quota(self, release: str, run: str) -> int:
         given, changed = 0, self.changes.held.setdefault((release, run), {})
         for record in {**self._state.held.get((release, run), {}), **changed}:
-            left, used = self._held((release, run), record)
-            self._counted(release, record, -left)
+            left, used = self._held_counts((release, run), record)
+            self._add_count(release, record, -left)
             changed[record] = (0, used)
             given += left
         return given
 
-    def _held(self, run: tuple[str, str], record: bytes) -> tuple[int, int]:
+    def _held_counts(self, run: tuple[str, str], record: bytes) -> tuple[int, int]:
         """What the run has left of the record, and has used."""
         before = self._state.held.get(run, {})
         return self.changes.held.get(run, {}).get(record, before.get(record, (0, 0)))
 
-    def _counted(self, release: str, record: bytes, more: int) -> int:
+    def _add_count(self, release: str, record: bytes, more: int) -> int:
         counted, before = self.changes.counts.setdefault(release, {}), self._state.counts.get(release, {})
         counted[record] = counted.get(record, before.get(record, 0)) + more
         return counted[record]

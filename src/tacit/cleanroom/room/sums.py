@@ -184,7 +184,7 @@ class StatisticQuery:
             labels = labels_of(records).astype(np.float64)
             in_cells = np.repeat(labels, request.indices)
             positives += np.bincount(slab.cells.reshape(-1), in_cells, minlength=request.cells)
-            sums += labels @ _clipped(slab.features)
+            sums += labels @ _clip_features(slab.features)
         weight = np.floor(request.cell_weight / STATISTIC_GRID) * STATISTIC_GRID
         return np.concatenate([positives * weight, sums])
 
@@ -219,7 +219,7 @@ Query = NoisyQuery | LabelsQuery
 stream, once, and `entries` values of `dtype` are what leaves."""
 
 
-def _clipped(features: NDArray[np.float32]) -> Floats:
+def _clip_features(features: NDArray[np.float32]) -> Floats:
     wide = features.astype(np.float64)
     # Squares are exact. Adding up n of them, in any order, errs by less than n 2^-53 of the sum (Higham, as in
     # `mechanism`); the root, the product and the division below by a few more.

@@ -128,7 +128,7 @@ class Encoder:
         for role, side in zip(SIDES, (self.public, self.sensitive), strict=True):
             if isinstance(side, Vocabulary):
                 np.save(
-                    _listed(folder, role),
+                    _vocabulary_path(folder, role),
                     np.concatenate(side.listed) if side.listed else np.empty(0, np.uint64),
                 )
         record = {**self._as_json(), "digest": self.digest}
@@ -214,7 +214,7 @@ def _side(folder: Path, role: Role, record: Mapping[str, Any]) -> Side:
         return Hashing(record["bins"])
     if record["way"] != "vocabulary":
         raise BadInput(f"expected hashing or vocabulary, got {record['way']!r}")
-    return Vocabulary(tuple(record["fields"]), tuple(_lists(_listed(folder, role), record["values"])))
+    return Vocabulary(tuple(record["fields"]), tuple(_lists(_vocabulary_path(folder, role), record["values"])))
 
 
 def _lists(path: Path, lengths: Sequence[int]) -> list[NDArray[np.uint64]]:
@@ -228,5 +228,5 @@ def _lists(path: Path, lengths: Sequence[int]) -> list[NDArray[np.uint64]]:
     return list(np.split(values, np.cumsum(lengths)[:-1])) if lengths else []
 
 
-def _listed(folder: Path, role: Role) -> Path:
+def _vocabulary_path(folder: Path, role: Role) -> Path:
     return folder / f"vocabulary-{role}.npy"

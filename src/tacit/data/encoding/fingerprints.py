@@ -33,12 +33,12 @@ def whole_buckets(values: NDArray[np.int64], *, per_doubling: int) -> NDArray[np
     buckets = _small_buckets(per_doubling)[np.minimum(sizes, SMALL - 1)]
     large = np.flatnonzero(sizes >= SMALL)
     buckets[large] = np.searchsorted(_whole_edges(per_doubling), sizes[large], side="right")
-    return _signed(buckets, values < 0)
+    return _sign_buckets(buckets, values < 0)
 
 
 def real_buckets(values: NDArray[np.float64], *, per_doubling: int) -> NDArray[np.int64]:
     """The buckets of real numbers, from 2^-30 upwards; smaller sizes are 0. No bucket is meant for NaN."""
-    return _signed(np.searchsorted(_real_edges(per_doubling), np.abs(values), side="right"), values < 0)
+    return _sign_buckets(np.searchsorted(_real_edges(per_doubling), np.abs(values), side="right"), values < 0)
 
 
 def bucket_range(kind: Kind, per_doubling: int) -> int:
@@ -46,7 +46,7 @@ def bucket_range(kind: Kind, per_doubling: int) -> int:
     return len(_whole_edges(per_doubling) if kind is Kind.WHOLE else _real_edges(per_doubling))
 
 
-def _signed(buckets: NDArray[np.intp], negative: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _sign_buckets(buckets: NDArray[np.intp], negative: NDArray[np.bool_]) -> NDArray[np.int64]:
     signed: NDArray[np.int64] = np.where(negative, -buckets, buckets)
     return signed
 

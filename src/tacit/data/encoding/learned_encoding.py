@@ -111,8 +111,8 @@ class LearnedEncoding:
                 f"column {undecided[0].name}: expected a domain in the schema, or a payment for a private "
                 "selection of its values, got neither"
             )
-        self._hashed(Role.PUBLIC)  # these three refuse what cannot be, before anything is counted
-        self._hashed(Role.SENSITIVE)
+        self._hashing_side(Role.PUBLIC)  # these three refuse what cannot be, before anything is counted
+        self._hashing_side(Role.SENSITIVE)
         self.selection  # noqa: B018
 
     @cached_property
@@ -148,11 +148,11 @@ class LearnedEncoding:
         schema, selection, payment = self.log.schema, self.selection, self.payment
         if selection is not None and not source.fit_for_release:
             raise EntropyMisuse("expected the cryptographic stream for a selection, got a simulation")
-        public = self._hashed(Role.PUBLIC)
+        public = self._hashing_side(Role.PUBLIC)
         if self.least_public is not None:
             public = public_vocabulary(schema, tallies, self.least_public)
         if not self.sensitive:
-            yield Encoder.of(schema, public, self._hashed(Role.SENSITIVE))
+            yield Encoder.of(schema, public, self._hashing_side(Role.SENSITIVE))
         elif selection is None or payment is None:
             yield Encoder.of(schema, public, sensitive_vocabulary(schema, {}, None, source))
         else:
@@ -162,7 +162,7 @@ class LearnedEncoding:
                 attempt.name_release(selected.digest)
                 yield selected
 
-    def _hashed(self, role: Role) -> Side:
+    def _hashing_side(self, role: Role) -> Side:
         said, usual = self.public_bins, self.log.public_bins
         if role is Role.SENSITIVE:
             said, usual = self.sensitive_bins, self.log.sensitive_bins

@@ -218,7 +218,7 @@ def public_vocabulary(schema: LogSchema, tallies: Mapping[str, ValueTally], thre
     """Every public value that came at least `threshold` times, by exact counts: anybody may count them."""
     threshold = expect.whole("threshold", threshold, at_least=1)
     columns = schema.columns_with(Role.PUBLIC)
-    return _joined(columns, [_frequent(tallies[column.name], threshold) for column in columns])
+    return _join_columns(columns, [_frequent(tallies[column.name], threshold) for column in columns])
 
 
 def sensitive_vocabulary(
@@ -243,7 +243,7 @@ def sensitive_vocabulary(
             listed.append(selection.draw_listed(tallies[column.name], source))
         else:
             listed.append(np.unique(known_domain(column)))
-    return _joined(columns, listed)
+    return _join_columns(columns, listed)
 
 
 def columns_to_select(schema: LogSchema) -> tuple[Column, ...]:
@@ -280,7 +280,7 @@ def known_domain(column: Column) -> Fingerprints:
     return value_fingerprints(column.vocabulary, [str(number) for number in range(-last, last + 1)])
 
 
-def _joined(columns: Sequence[Column], listed: Sequence[Fingerprints]) -> Vocabulary:
+def _join_columns(columns: Sequence[Column], listed: Sequence[Fingerprints]) -> Vocabulary:
     """Columns that share a vocabulary list what any of them lists."""
     values: dict[str, Fingerprints] = {}
     for column, each in zip(columns, listed, strict=True):

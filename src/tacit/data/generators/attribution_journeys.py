@@ -181,10 +181,10 @@ class JourneyEnds:
         opens = np.flatnonzero(np.diff(ends_at[rows], prepend=-1))
         number = np.repeat(np.arange(len(opens)), sizes := np.diff(opens, append=len(rows)))
         return Journeys(
-            journey=_filled(count, rows, number),
-            conversion_second=_filled(count, rows, when[ends_at[rows]]),
-            position=_filled(count, rows, np.arange(len(rows)) - opens[number]),
-            clicks=_filled(count, rows, sizes[number] + short[ends_at[rows]]),
+            journey=_fill_column(count, rows, number),
+            conversion_second=_fill_column(count, rows, when[ends_at[rows]]),
+            position=_fill_column(count, rows, np.arange(len(rows)) - opens[number]),
+            clicks=_fill_column(count, rows, sizes[number] + short[ends_at[rows]]),
             ends=end,
             credited=label | short,
         )
@@ -207,7 +207,7 @@ def _delays(second: Integers, group: Integers, hurry: Floats, place: Floats) -> 
     return np.where(delay < gap, delay, within)
 
 
-def _filled(count: int, rows: Integers, values: Integers) -> Integers:
+def _fill_column(count: int, rows: Integers, values: Integers) -> Integers:
     filled = np.full(count, MISSING, dtype=np.int64)
     filled[rows] = values
     return filled

@@ -155,7 +155,7 @@ class FieldModel:
         return probabilities
 
     def logits(self, ranks: Ranks) -> Floats:
-        return self._calibrated.base + self._signal(self._parts(ranks), self._calibrated.moments)
+        return self._calibration.base + self._signal(self._parts(ranks), self._calibration.moments)
 
     def _signal(self, parts: Sequence[Floats], moments: LogitMoments) -> Floats:
         """The logit without its base."""
@@ -207,17 +207,17 @@ class FieldModel:
         )
 
     @cached_property
-    def _calibrated(self) -> _Calibrated:
+    def _calibration(self) -> _Calibration:
         """Mean and spread of each part over the law of the rows, and the base that gives the rate."""
         parts = self._parts(self.ranks(seeded_generator(self.seed, CALIBRATION), CALIBRATION_ROWS))
         moments = [(float(part.mean()), float(part.std()) or 1.0) for part in parts]
         signal = self._signal(parts, moments)
         base = brentq(lambda base: expit(base + signal).mean() - self.signal.rate, -30, 30)
-        return _Calibrated(moments, float(base))
+        return _Calibration(moments, float(base))
 
 
 @dataclass(frozen=True)
-class _Calibrated:
+class _Calibration:
     moments: LogitMoments
     base: float
 

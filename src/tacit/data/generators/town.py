@@ -92,17 +92,17 @@ class ShownAds(NamedTuple):
     @property
     def public_codes(self) -> tuple[NDArray[np.int32], int]:
         """What anybody may know of each, as rows of one table, and how many rows it has."""
-        return _coded(
+        return _encode_fields(
             (self.ad, ADS),
-            _crossed(self.ad, self.moments.district, len(DISTRICTS)),
-            _crossed(self.ad, self.moments.kind, len(KINDS)),
+            _cross_with_ad(self.ad, self.moments.district, len(DISTRICTS)),
+            _cross_with_ad(self.ad, self.moments.kind, len(KINDS)),
         )
 
     @property
     def sensitive_codes(self) -> tuple[NDArray[np.int32], int]:
         """The same of what only the device knows."""
-        return _coded(
-            _crossed(self.ad, self.moments.taste, TASTES),
+        return _encode_fields(
+            _cross_with_ad(self.ad, self.moments.taste, TASTES),
             (self.moments.quarter, len(QUARTERS)),
             (self.moments.activity, len(ACTIVITIES)),
         )
@@ -179,18 +179,18 @@ class Town:
         """Impressions that people's devices remember, a few each; ads were shown at random."""
         draw = self._draw(_YESTERDAY)
         person = np.repeat(np.arange(self.people), draw.integers(2, 5, self.people))
-        return self._shown(self._moments(draw, person), draw)
+        return self._show_ads(self._moments(draw, person), draw)
 
     def log(self) -> ShownAds:
         """Impressions of a publisher's log; of other people."""
         draw = self._draw(_LOG)
-        return self._shown(self._moments(draw, self.people + np.arange(self.logged)), draw)
+        return self._show_ads(self._moments(draw, self.people + np.arange(self.logged)), draw)
 
     def fresh(self, impressions: int) -> ShownAds:
         """Impressions of yet other people, to measure by."""
         draw = self._draw(_FRESH)
         first = self.people + self.logged + self.clicks
-        return self._shown(self._moments(draw, first + np.arange(impressions)), draw)
+        return self._show_ads(self._moments(draw, first + np.arange(impressions)), draw)
 
     def purchases(self) -> ShownAds:
         """Clicks of the last month, and whether a purchase followed."""
@@ -204,7 +204,7 @@ class Town:
         person = np.repeat(np.arange(self.people), self.visits_each)
         return self._moments(self._draw(_TODAY), person)
 
-    def _shown(self, moments: Moments, draw: np.random.Generator) -> ShownAds:
+    def _show_ads(self, moments: Moments, draw: np.random.Generator) -> ShownAds:
         ad = draw.integers(0, ADS, len(moments.person))
         return ShownAds(moments, ad, draw.random(len(ad)) < self.click_rates(moments, ad))
 
@@ -243,12 +243,12 @@ def disclosed_moments() -> Moments:
     return Moments(nobody, district * QUARTERS_EACH, kind * ACTIVITIES_EACH, nobody)
 
 
-def _crossed(ad: Integers, values: Integers, size: int) -> tuple[Integers, int]:
+def _cross_with_ad(ad: Integers, values: Integers, size: int) -> tuple[Integers, int]:
     """Each ad with each value of a field, as values of their own."""
     return ad * size + values, ADS * size
 
 
-def _coded(*fields: tuple[Integers, int]) -> tuple[NDArray[np.int32], int]:
+def _encode_fields(*fields: tuple[Integers, int]) -> tuple[NDArray[np.int32], int]:
     sizes = [size for _, size in fields]
     first = np.cumsum([0, *sizes[:-1]])
     columns = [values + start for (values, _), start in zip(fields, first, strict=True)]

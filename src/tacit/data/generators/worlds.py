@@ -51,10 +51,10 @@ def first_rows(rows: int, blocks: Iterable[GeneratedRows]) -> Iterator[Generated
 
     A block is always drawn whole, so that its first rows do not depend on how many are wanted.
     """
-    return _cut(expect.whole("rows", rows, at_least=0), blocks)
+    return _cut_to_rows(expect.whole("rows", rows, at_least=0), blocks)
 
 
-def _cut(left: int, blocks: Iterable[GeneratedRows]) -> Iterator[GeneratedRows]:
+def _cut_to_rows(left: int, blocks: Iterable[GeneratedRows]) -> Iterator[GeneratedRows]:
     if not left:
         return
     for block in blocks:

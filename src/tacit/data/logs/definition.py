@@ -113,9 +113,11 @@ class Log:
 
     def as_read(self, layout: FileLayout) -> FileLayout:
         """The layout, with whole numbers read as what their columns mean: flags, moments, ids of any length."""
-        return replace(layout, columns={name: self._meant(name, raw) for name, raw in layout.columns.items()})
+        return replace(
+            layout, columns={name: self._meant_type(name, raw) for name, raw in layout.columns.items()}
+        )
 
-    def _meant(self, name: str, raw: CellType) -> CellType:
+    def _meant_type(self, name: str, raw: CellType) -> CellType:
         if raw is not CellType.WHOLE:
             return raw
         uses = [column for column in self.schema.columns if column.is_used and column.source == name]

@@ -219,13 +219,13 @@ class ImpressionHistory:
     def __init__(self, impressions: Path, ads: SideTable) -> None:
         self._path, self._ads = impressions, ads
         self._lock = Lock()  # blocks are joined on several threads
-        self._shown: _Shown | None = None
+        self._shown: _ImpressionOrder | None = None
 
     def of(self, users: pa.Array, times: pa.Array) -> dict[str, pa.Array]:
         """The last ads of each person strictly before each time, oldest first: their categories and brands."""
         with self._lock:
             if self._shown is None:
-                self._shown = _Shown.read(self._path, self._ads)
+                self._shown = _ImpressionOrder.read(self._path, self._ads)
         starts, ends = self._shown.before(_numbers(users), _numbers(times))
         offsets = np.concatenate([[0], np.cumsum(ends - starts)])
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], ends - starts)
@@ -240,7 +240,7 @@ class ImpressionHistory:
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ImpressionOrder:
     """Impressions in the order of person and time, equal times in that of the file."""
 
     people: Integers  # rising
@@ -250,7 +250,7 @@ class _Shown:
     epoch: int
 
     @classmethod
-    def read(cls, path: Path, ads: SideTable) -> _Shown:
+    def read(cls, path: Path, ads: SideTable) -> _ImpressionOrder:
         """Read all impressions.
 
         Rows that cannot be read, or whose ad is unknown, are passed over: the log's own reader reports them.

@@ -65,13 +65,13 @@ class ParquetParser:
 
     def parse(self, batch: pa.RecordBatch, first: int, position: int, theirs: Sequence[str]) -> ParsedBlock:
         columns = [
-            self._typed(name, batch.column(their), first)
+            self._convert_type(name, batch.column(their), first)
             for name, their in zip(self.wanted, theirs, strict=True)
         ]
         rows = pa.RecordBatch.from_arrays(columns, names=list(self.wanted))
         return ParsedBlock(rows, np.arange(first, first + batch.num_rows), [], position)
 
-    def _typed(self, name: str, array: pa.Array, first: int) -> pa.Array:
+    def _convert_type(self, name: str, array: pa.Array, first: int) -> pa.Array:
         raw = self.layout.columns[name]
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
@@ -79,7 +79,7 @@ class ParquetParser:
         if row is not None:
             raise BadInput(f"{self.path}: row {first + row}, column {name}: expected UTF-8, got other bytes")
         try:
-            return nulls_for_missing(_typed(raw, array), self.layout.missing)
+            return nulls_for_missing(_convert_type(raw, array), self.layout.missing)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise BadInput(
                 f"{self.path}: column {name}: expected {EXPECTED[raw]} in every row, got {array.type} that "
@@ -108,7 +108,7 @@ def _first_that_is_no_text(array: pa.Array) -> int | None:
     return None
 
 
-def _typed(raw: CellType, array: pa.Array) -> pa.Array:
+def _convert_type(raw: CellType, array: pa.Array) -> pa.Array:
     if raw is CellType.TIME and pa.types.is_temporal(array.type):
         return epoch_seconds(array)
     if pa.types.is_temporal(array.type):
@@ -120,7 +120,7 @@ def _typed(raw: CellType, array: pa.Array) -> pa.Array:
     if raw is CellType.LIST:
         if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
             raise pa.ArrowInvalid("not a list")
-        return array.cast(pa.list_(_typed(CellType.TEXT, array.values[:0]).type))
+        return array.cast(pa.list_(_convert_type(CellType.TEXT, array.values[:0]).type))
     if pa.types.is_uint64(array.type):
         return array.cast(pa.string()).cast(pa.binary())  # its digits: half of the range is beyond int64
     if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):

@@ -59,14 +59,14 @@ def find_bad_rows(
 
 def _problems(column: Column, array: pa.Array) -> Iterator[tuple[Flags, str]]:
     """The rows that break a rule, by rule. A null is wrong only where a value is needed."""
-    if array.null_count and _needed(column):
+    if array.null_count and _needs_value(column):
         yield _bools(pc.is_null(array)), f"expected {_role_in_words(column)}, got none"
     for fits, expected in _rules(column, array):
         if not pc.all(fits).as_py():  # nulls apart
             yield ~_bools(pc.fill_null(fits, True)), f"expected {expected}, got another number"
 
 
-def _needed(column: Column) -> bool:
+def _needs_value(column: Column) -> bool:
     """Whether every row needs a value. A key that is a feature too may be missing; a time may not."""
     return (
         (column.is_target and Role.DELAY not in column.roles)
@@ -138,8 +138,8 @@ class LogReader:
         self.rows_read = self.rows_passed_over = 0
         self.bytes = self.path.stat().st_size
         self._parquet = is_parquet(self.path)
-        self._layout, self._names = self._recognised()
-        self.columns = self._wanted()
+        self._layout, self._names = self._recognise_layout()
+        self.columns = self._columns_to_read()
         self.synthetic = all(is_synthetic(table) for table in (self.path, *self.tables.joined))
         self.first_line = 1 if self._parquet or not self._layout.header else 2  # of the rows
 
@@ -207,7 +207,7 @@ class LogReader:
                 rows = rows.append_column(column.source, pa.nulls(rows.num_rows, kind))
         return rows
 
-    def _recognised(self) -> tuple[FileLayout, list[str]]:
+    def _recognise_layout(self) -> tuple[FileLayout, list[str]]:
         """The first layout that fits, and the file's columns by our names."""
         layouts = tuple(self.log.as_read(layout) for layout in self.log.layouts)
         if self._parquet:  # which may have any layout's names and words
@@ -241,7 +241,7 @@ class LogReader:
                 return layout, names
         raise BadInput(f"{self.path}: expected {' or '.join(misfits)}, {instead}")
 
-    def _wanted(self) -> list[str]:
+    def _columns_to_read(self) -> list[str]:
         wanted: list[str] = []
         for name in self.log.raw_columns:
             if name in self._names:

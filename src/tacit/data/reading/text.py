@@ -181,7 +181,7 @@ class TextParser:
         if self.layout.quoted and _has_odd_quotes(lines):
             return None
         try:
-            table = self._read(lines, self.wanted)
+            table = self._read_lines(lines, self.wanted)
         except pa.ArrowInvalid:
             return None
         # It takes an empty line for nulls throughout. Few blocks have a null in every column and need a look.
@@ -196,18 +196,18 @@ class TextParser:
             return block
         return replace(block, lines=self.layout.decode(block.lines, self.place, block.first_line).encode())
 
-    def _read(self, lines: bytes, columns: Sequence[str]) -> pa.Table:
+    def _read_lines(self, lines: bytes, columns: Sequence[str]) -> pa.Table:
         """pyarrow reads digits by itself, and is asked for texts where a block spells a number another way."""
         by_hand = self._spelled.intersection(columns)
         try:
-            return self._typed(lines, columns, by_hand)
+            return self._read_typed(lines, columns, by_hand)
         except pa.ArrowInvalid:
             whole = {name for name in columns if self.layout.columns[name] in SPELLED}
             if whole <= by_hand:
                 raise
-            return self._typed(lines, columns, whole)
+            return self._read_typed(lines, columns, whole)
 
-    def _typed(self, lines: bytes, columns: Sequence[str], by_hand: Collection[str]) -> pa.Table:
+    def _read_typed(self, lines: bytes, columns: Sequence[str], by_hand: Collection[str]) -> pa.Table:
         types = {name: ARROW_TYPE[self.layout.columns[name]] for name in columns}
         table = self._as(lines, types | dict.fromkeys(by_hand, pa.string()))
         for at, name in enumerate(columns):
@@ -273,7 +273,7 @@ class TextParser:
             return BadRow(block.first_line, "", "expected quotes in pairs within the line, got an odd number")
         for name in self.wanted:
             try:
-                self._read(block.lines, [name])
+                self._read_lines(block.lines, [name])
             except pa.ArrowInvalid:
                 return self._verdict_on(name, block)
         return BadRow(block.first_line, "", "expected a row that can be parsed, got another line")

@@ -250,7 +250,7 @@ class TopDownRun:
             raise BadInput("expected counts of at least one round, got none")
         asked = {round.levels: round for round in self.rounds}
         by_level = {
-            levels: self._asked(asked[levels]) if levels in asked else self._nothing(levels)
+            levels: self._counts_asked_for(asked[levels]) if levels in asked else self._nothing(levels)
             for levels in self.chain
         }
         parent = {
@@ -275,7 +275,7 @@ class TopDownRun:
             raise BadInput(f"expected bids of ads from 0 to {self.ads - 1}, got others at {levels}")
         return ads
 
-    def _asked(self, round: LevelResult) -> LevelCounts:
+    def _counts_asked_for(self, round: LevelResult) -> LevelCounts:
         question, values = round.question, round.result.values.astype(np.float64)
         nodes = self.nodes.count(question.levels)
         total = np.zeros(nodes)

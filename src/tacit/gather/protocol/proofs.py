@@ -275,8 +275,8 @@ class ProvenSharing:
         """(reports,) whether both messages together prove the report; in either order the same."""
         if len(own) != len(other):
             raise BadInput(f"expected as many messages of both parties, got {len(own)} and {len(other)}")
-        one, sound_one = self._read(own)
-        two, sound_two = self._read(other)
+        one, sound_one = self._read_messages(own)
+        two, sound_two = self._read_messages(other)
         total = FIELD.add(one, two)  # (reports, elements)
         challenges = np.zeros((len(own), self.proofs), np.uint64)
         for row, (mine, theirs) in enumerate(zip(own, other, strict=True)):
@@ -310,7 +310,7 @@ class ProvenSharing:
             lambda point: pow(point, size, PRIME) != 1,
         )
 
-    def _read(self, messages: Sequence[bytes]) -> tuple[Residues, NDArray[np.bool_]]:
+    def _read_messages(self, messages: Sequence[bytes]) -> tuple[Residues, NDArray[np.bool_]]:
         """The messages' elements, and which messages can be a party's: zeros stand for a refused report."""
         elements = np.zeros((len(messages), self._message_elements), np.uint64)
         sound = np.zeros(len(messages), np.bool_)

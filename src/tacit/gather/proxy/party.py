@@ -115,12 +115,12 @@ class Proxy:
 
     def take(self, uploads: Sequence[bytes], now: int) -> list[MessageVerdict]:
         """What becomes of each upload; the accepted ones are on disk when this returns, in one transaction."""
-        checked = [self._checked(data, now) for data in uploads]
+        checked = [self._admit(data, now) for data in uploads]
         new = [each for each in checked if isinstance(each, NewReport)]
         added = iter(self._store.add_reports(new) if new else ())
         return [UPLOAD_ANSWERS[next(added)] if isinstance(each, NewReport) else each for each in checked]
 
-    def _checked(self, data: bytes, now: int) -> NewReport | MessageVerdict:
+    def _admit(self, data: bytes, now: int) -> NewReport | MessageVerdict:
         try:
             return admit_upload(data, self._rounds, self._enrolment_secret, now)
         except Refused as refused:
@@ -132,7 +132,7 @@ class Proxy:
             return None
         most = min(most, MOST_ENTRIES)
         while (stored := self._store.unanswered_job(digest) or self._store.begin_job(digest, most)) is not None:
-            drafted = self._drafted(digest, stored)
+            drafted = self._find_draft(digest, stored)
             if drafted.job is not None:
                 return drafted.job
             self._finish(digest, drafted, None)
@@ -147,10 +147,10 @@ class Proxy:
             stored = self._store.unanswered_job(answer.digest)
             if stored is None or stored.number != answer.number:
                 return
-            drafted = self._drafted(answer.digest, stored)
+            drafted = self._find_draft(answer.digest, stored)
         self._finish(answer.digest, drafted, answer)
 
-    def _drafted(self, digest: bytes, stored: StoredJob) -> JobDraft:
+    def _find_draft(self, digest: bytes, stored: StoredJob) -> JobDraft:
         known = self._rounds.of(digest)
         drafted = self._drafts.get(digest)
         if drafted is None or drafted.number != stored.number:

@@ -157,7 +157,7 @@ class Server:
     def job(self, body: bytes, now: int) -> bytes:
         """The answer to a job: kept before it leaves, and the same whenever the same job comes again."""
         job = Job.from_bytes(body)
-        round, scheme = self._known(job.digest)
+        round, scheme = self._find_round(job.digest)
         job.expect_sizes(round)
         kept = self._store.job(job.digest, job.number)
         if kept is None:
@@ -192,11 +192,11 @@ class Server:
     def agree(self, body: bytes, now: int) -> bytes:
         """The server's own count and hash, if the proxy's are the same. The set is final after that."""
         theirs = ReportSet.from_bytes(body)
-        round, _ = self._known(theirs.digest)
+        round, _ = self._find_round(theirs.digest)
         phase = self.phase(theirs.digest)
         if phase is ServerPhase.OPEN and now < round.closes:
             raise NotYet(f"{round.key} closes at {round.closes}, got now={now}")
-        mine = self._counted(theirs.digest)
+        mine = self._accepted_set(theirs.digest)
         if mine != theirs:
             raise Refused(MessageVerdict.CONFLICT, "the proxy has another set of reports")
         if mine.count > round.parties:  # jobs that came at the same time
@@ -217,13 +217,13 @@ class Server:
         the same set, after a crash, is the same noise.
         """
         theirs = NoisyShare.from_bytes(body)
-        round, _ = self._known(theirs.digest)
+        round, _ = self._find_round(theirs.digest)
         proxy_share = round.group.from_bytes(theirs.share, round.cells)
         phase = self._settled_phase(round)
         if phase is ServerPhase.OPEN:
             raise NotYet(f"{round.key} has no agreed set of reports")
         # Counted again, now that no job can be added: one that was kept while the parties agreed shows here.
-        mine = self._counted(theirs.digest)
+        mine = self._accepted_set(theirs.digest)
         if theirs.ids_hash != mine.ids_hash:
             raise Refused(MessageVerdict.CONFLICT, "the share is of another set of reports")
         if phase is ServerPhase.AGREED:
@@ -242,7 +242,7 @@ class Server:
 
     def result(self, digest: bytes, now: int) -> RoundResult:
         """What the round released: the same whenever asked. NotYet and TooFew are different answers."""
-        round, _ = self._known(digest)
+        round, _ = self._find_round(digest)
         if self._settled_phase(round) is not ServerPhase.RELEASED:
             until = f"closes at {round.closes}" if now < round.closes else "is not released yet"
             raise NotYet(f"{round.key} {until}, got now={now}")
@@ -258,11 +258,11 @@ class Server:
             raise TooFew(self._store.accepted_count(round.digest), round.smallest_batch)
         return phase
 
-    def _counted(self, digest: bytes) -> ReportSet:
+    def _accepted_set(self, digest: bytes) -> ReportSet:
         ids_hash = report_set_hash(digest, self._store.accepted_ids(digest))
         return ReportSet(digest, self._store.accepted_count(digest), ids_hash)
 
-    def _known(self, digest: bytes) -> tuple[Round, SharingScheme]:
+    def _find_round(self, digest: bytes) -> tuple[Round, SharingScheme]:
         if digest not in self._rounds:
             stored = self._store.round(digest)
             if stored is None:

@@ -162,7 +162,7 @@ class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.ProxyPhase]):
             kept = self._of(digest)
             for number, job in enumerate(kept.jobs):
                 if job.verdicts is None:
-                    return _stored(kept, number)
+                    return _stored_job(kept, number)
             return None
 
     def begin_job(self, digest: bytes, most: int) -> StoredJob | None:
@@ -172,7 +172,7 @@ class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.ProxyPhase]):
                 return None
             taken = tuple(kept.queue.popleft() for _ in range(min(most, len(kept.queue))))
             kept.jobs.append(_Job(taken))
-            return _stored(kept, len(kept.jobs) - 1)
+            return _stored_job(kept, len(kept.jobs) - 1)
 
     def finish_job(self, digest: bytes, number: int, verdicts: bytes, total: bytes) -> None:
         with self._lock:
@@ -206,7 +206,7 @@ class MemoryProxyStore(_Rounds[_ProxyRound, proxy_store.ProxyPhase]):
         return self._kept(digest)
 
 
-def _stored(kept: _ProxyRound, number: int) -> StoredJob:
+def _stored_job(kept: _ProxyRound, number: int) -> StoredJob:
     ids = kept.jobs[number].report_ids
     return StoredJob(number, ids, tuple(kept.uploads[report_id] for report_id in ids))
 

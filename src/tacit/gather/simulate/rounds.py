@@ -265,7 +265,7 @@ class SimulatedRound:
             if not sent:
                 continue
             now = self._round.closes + self._round.skew if late else self._round.opens
-            with self._timed(tally, PartyRole.PROXY):
+            with self._measure_time(tally, PartyRole.PROXY):
                 answers = self.proxy.take([each.data for each in sent], now)
             tally.traffic += Traffic(uploads=sum(len(each.data) for each in sent))
             for each, answer in zip(sent, answers, strict=True):
@@ -280,14 +280,14 @@ class SimulatedRound:
         digest, now = self._round.digest, self._round.opens
         accepted: set[bytes] = set()
         while True:
-            with self._timed(tally, PartyRole.PROXY):
+            with self._measure_time(tally, PartyRole.PROXY):
                 job = self.proxy.next_job(digest)
                 body = b"" if job is None else job.to_bytes()
             if job is None:
                 break
-            with self._timed(tally, PartyRole.SERVER):
+            with self._measure_time(tally, PartyRole.SERVER):
                 reply = self.server.job(body, now)
-            with self._timed(tally, PartyRole.PROXY):
+            with self._measure_time(tally, PartyRole.PROXY):
                 self.proxy.take_reply(reply)
             tally.traffic += Traffic(to_server=len(body), from_server=len(reply))
             for entry, code in zip(job.entries, JobReply.from_bytes(reply).verdicts, strict=True):
@@ -326,7 +326,7 @@ class SimulatedRound:
         return prepared
 
     @contextmanager
-    def _timed(self, tally: _Tally, role: PartyRole) -> Iterator[None]:
+    def _measure_time(self, tally: _Tally, role: PartyRole) -> Iterator[None]:
         before = self._clock()
         yield
         taken = self._clock() - before
@@ -341,15 +341,15 @@ class _TimedLink:
         self.seconds = 0.0
 
     def job(self, body: bytes) -> bytes:
-        return self._sent(self._world.server.job, body)
+        return self._send(self._world.server.job, body)
 
     def agree(self, body: bytes) -> bytes:
-        return self._sent(self._world.server.agree, body)
+        return self._send(self._world.server.agree, body)
 
     def share(self, body: bytes) -> bytes:
-        return self._sent(self._world.server.share, body)
+        return self._send(self._world.server.share, body)
 
-    def _sent(self, handle: Callable[[bytes, int], bytes], body: bytes) -> bytes:
+    def _send(self, handle: Callable[[bytes, int], bytes], body: bytes) -> bytes:
         before = self._world._clock()
         reply = handle(body, self._now)
         self.seconds += self._world._clock() - before

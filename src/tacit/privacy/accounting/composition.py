@@ -86,7 +86,7 @@ class _Cumulants:
     """log E e^(λ loss) of the sum, bounded from both sides on losses gathered into few bins."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
-        self.parts = [(_gathered(term.pmf), term.count) for term in terms]
+        self.parts = [(_bin_losses(term.pmf), term.count) for term in terms]
         variance = sum(count * part.variance for part, count in self.parts)
         # Tilts are looked for around one over the deviation of the sum. A loss that has a maximum would like
         # ever larger ones; beyond one over the grid they tell nothing more.
@@ -202,7 +202,7 @@ def _decaying_sum(values: Floats, decay: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Gathered:
+class _BinnedLosses:
     """A loss pmf in few bins: fine around its mean, wider further out.
 
     A bin's mass on its two ends, with its mean kept, can only raise E e^(λ loss); all of it on the mean can
@@ -216,7 +216,7 @@ class _Gathered:
     variance: float
 
 
-def _gathered(pmf: LossPmf) -> _Gathered:
+def _bin_losses(pmf: LossPmf) -> _BinnedLosses:
     losses, probs = pmf.losses, np.maximum(pmf.probs, 0.0)
     total = float(probs.sum())
     centre = float(probs @ losses) / total
@@ -234,7 +234,7 @@ def _gathered(pmf: LossPmf) -> _Gathered:
     share = np.where(high > low, (mean - low) / np.maximum(high - low, pmf.grid), 0.0)
     spread = np.r_[mass * (1 - share), mass * share]
     kept = spread > 0
-    return _Gathered(np.r_[low, high][kept], np.log(spread[kept]), mean, np.log(mass), variance)
+    return _BinnedLosses(np.r_[low, high][kept], np.log(spread[kept]), mean, np.log(mass), variance)
 
 
 def _log_sum_exp(exponents: Floats) -> float:

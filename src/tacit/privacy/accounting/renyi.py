@@ -61,7 +61,7 @@ def discrete_gaussian_counts(release: DiscreteGaussianCounts, _relation: Relatio
 
 
 def discrete_laplace_counts(release: DiscreteLaplaceCounts, _relation: Relation, _group: int) -> Floats:
-    return _added(_from_atoms(*count_noise_atoms(release, change)) for change in release.changes)
+    return _add_curves(_from_atoms(*count_noise_atoms(release, change)) for change in release.changes)
 
 
 def _gaussian_step(release: SubsampledGaussian, relation: Relation, group: int) -> Floats:
@@ -102,7 +102,7 @@ def _log_mixture(x: Floats, noise: float, share: float, end: int | None) -> Floa
     return mixture
 
 
-def _added(curves: Iterable[Floats]) -> Floats:
+def _add_curves(curves: Iterable[Floats]) -> Floats:
     total: Floats = np.sum(list(curves), axis=0)
     return total
 

@@ -56,7 +56,7 @@ LOOSE_DELTA = 0.05  # large on purpose: an event as rare as a real delta would n
 
 def cases() -> list[AuditCase]:
     """All cases. Claims come from the accountant, never from here, so that it is audited too."""
-    return [*_flips(), *_selection(), *_counts(), *_shares(), *_gaussians(), *_shuffled()]
+    return [*_flips(), *_selection(), *_counts(), *_shares(), *_gaussians(), *_shuffled_cases()]
 
 
 def _flips() -> list[AuditCase]:
@@ -118,14 +118,14 @@ def _answer_rows(response: RandomizedResponse) -> list[Row]:
     for answer in range(response.classes):
         row = [Fraction(0)] * response.classes
         for low, high in blocks:
-            seen = {_said(response, answer, word) for word in (low, (low + high) // 2, high - 1)}
+            seen = {_sample_answer(response, answer, word) for word in (low, (low + high) // 2, high - 1)}
             for said in seen:  # one, unless the sampler is not what it seems; then no row sums to one
                 row[said] += Fraction(high - low, WHOLE)
         rows.append(row)
     return rows
 
 
-def _said(response: RandomizedResponse, answer: int, word: int) -> int:
+def _sample_answer(response: RandomizedResponse, answer: int, word: int) -> int:
     (said,) = response.sample_array([answer], lambda _: np.array([word], dtype=np.uint64)).tolist()
     return int(said)
 
@@ -365,7 +365,7 @@ def _on_sums(
     )
 
 
-def _shuffled() -> list[AuditCase]:
+def _shuffled_cases() -> list[AuditCase]:
     cohort, delta = 40, Fraction(1, 1000)
     response = RandomizedResponse.for_epsilon(2)
     release = ShuffledChoice(Fraction(2), cohort, tuple(response.pmf(answer) for answer in (0, 1)))

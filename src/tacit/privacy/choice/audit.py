@@ -30,10 +30,10 @@ ROUNDING = 1e-7  # of a worst case in doubles, which whole numbers of words come
 
 def cases() -> list[AuditCase]:
     """All cases: claims are the epsilon that was asked for, whatever the choice says of itself."""
-    return [*_ranked(), *_contests(), *_calibrated()]
+    return [*_ranked_cases(), *_contests(), *_calibrated_cases()]
 
 
-def _ranked() -> list[AuditCase]:
+def _ranked_cases() -> list[AuditCase]:
     def top(epsilon: int, *shape: int) -> Callable[[Fraction], TopChoice]:
         return lambda share: TopChoice.for_epsilon(epsilon / share, *shape)
 
@@ -81,7 +81,7 @@ def _contests() -> list[AuditCase]:
     ]
 
 
-def _calibrated() -> list[AuditCase]:
+def _calibrated_cases() -> list[AuditCase]:
     """The least noise for four candidates. The twin has the rate of two, where less noise is enough."""
     rule = Scaled(CANDIDATES)
     return [

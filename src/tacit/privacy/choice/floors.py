@@ -150,7 +150,7 @@ class Floors:
         if len(self._support) == 1:
             law[:, self._support[0]] = 1.0
         else:
-            ranking, weights = self._poured(flat)
+            ranking, weights = self._pour_weights(flat)
             np.put_along_axis(law, ranking, weights / float(self.whole), axis=1)
         return law.reshape(given.shape)
 
@@ -159,7 +159,7 @@ class Floors:
         given = check_scores(scores, self.candidates, axes=2)
         if len(self._support) == 1:
             return np.full(len(given), self._support[0], np.int64)
-        ranking, weights = self._poured(given)
+        ranking, weights = self._pour_weights(given)
         # Shifted words are below 2^bits, where the last block ends; `choose_by_weights` never looks there.
         place = choose_by_weights(weights, words(len(given)) >> np.uint64(WORD_BITS - self.bits))
         return ranking[np.arange(len(given)), place]
@@ -168,7 +168,7 @@ class Floors:
     def _support(self) -> Integers:
         return np.flatnonzero([n > 0 for n in self.numerators]).astype(np.int64)
 
-    def _poured(self, scores: Floats) -> tuple[Integers, NDArray[np.uint64]]:
+    def _pour_weights(self, scores: Floats) -> tuple[Integers, NDArray[np.uint64]]:
         """Candidates with a floor in private order, and their weights, both (n, support).
 
         With two candidates or more every weight is below 2^64, so it fits its type.

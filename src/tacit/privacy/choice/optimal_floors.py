@@ -89,7 +89,7 @@ class Certificate:
         """
         gains = over_public_best(check_draws(draws))
         thresholds = self.thresholds(gains)
-        tried = (thresholds - self.shift, *self._shifted(thresholds))
+        tried = (thresholds - self.shift, *self._shift_thresholds(thresholds))
         return min(_over_all_floors(gains, shifted, self.epsilon) for shifted in tried)
 
     def gain_limit(
@@ -115,10 +115,10 @@ class Certificate:
         thresholds = self.thresholds(gains)
         return min(
             _means_limit(*_terms(gains, shifted, self.epsilon), miss, width)
-            for shifted in self._shifted(thresholds)
+            for shifted in self._shift_thresholds(thresholds)
         )
 
-    def _shifted(self, thresholds: Floats) -> Iterator[Floats]:
+    def _shift_thresholds(self, thresholds: Floats) -> Iterator[Floats]:
         return (thresholds + self.spread * more for more in SHIFTS)
 
     def _width(self, scores: Floats, low: float, high: float) -> float:

@@ -174,9 +174,9 @@ class PeeledSlates:
 
     @cached_property
     def _inclusion_by_rank(self) -> Floats:
-        return np.array([self._included(rank) for rank in range(self.candidates)])
+        return np.array([self._inclusion_chance(rank) for rank in range(self.candidates)])
 
-    def _included(self, rank: int) -> float:
+    def _inclusion_chance(self, rank: int) -> float:
         """The chance to be shown with this private rank. While not, all that matters is how many of the better
         ones are left: better[b] is the chance of b of them.
         """

@@ -98,7 +98,7 @@ class TopChoice:
 
     def weights(self, scores: ArrayLike) -> tuple[int, ...]:
         """For one request: how many of all 2^64 words choose each candidate."""
-        favoured = self._favoured(check_scores(scores, self.candidates, axes=1)[None, :])[0].tolist()
+        favoured = self._find_favoured(check_scores(scores, self.candidates, axes=1)[None, :])[0].tolist()
         kept = [
             (self.high_weight if best else self.low_weight) + (place < self.spare)
             for place, best in enumerate(favoured)
@@ -107,7 +107,7 @@ class TopChoice:
 
     def pmf(self, scores: ArrayLike) -> Floats:
         given = check_scores(scores, self.candidates)
-        favoured = self._favoured(given.reshape(-1, self.candidates)).reshape(*given.shape[:-1], self.kept)
+        favoured = self._find_favoured(given.reshape(-1, self.candidates)).reshape(*given.shape[:-1], self.kept)
         law = np.zeros_like(given)
         law[..., : self.kept] = np.where(favoured, self.high_weight / WHOLE, self.low_weight / WHOLE)
         return law
@@ -118,11 +118,11 @@ class TopChoice:
         if self.kept == 1:
             return np.zeros(len(given), np.int64)
         high, low = np.uint64(self.high_weight), np.uint64(self.low_weight)
-        weights = np.where(self._favoured(given), high, low)  # (n, kept)
+        weights = np.where(self._find_favoured(given), high, low)  # (n, kept)
         weights[:, : self.spare] += np.uint64(1)
         return choose_by_weights(weights, words(len(given)))
 
-    def _favoured(self, scores: Floats) -> NDArray[np.bool_]:
+    def _find_favoured(self, scores: Floats) -> NDArray[np.bool_]:
         """Which of the kept are among the private best: exactly `top` in every row."""
         ranking = private_ranking(scores[:, : self.kept])
         favoured = np.zeros(ranking.shape, np.bool_)

@@ -172,7 +172,7 @@ class LedgerBook(ABC):
                 *(float(each.epsilon) for each in _totals(account)),
                 *(float(each.delta) for each in _totals(account)),
             )
-            for line, account in self._sorted()
+            for line, account in self._sort_accounts()
         ]
         columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
         try:
@@ -192,13 +192,13 @@ class LedgerBook(ABC):
                     *(_number(each.epsilon) for each in (account.remaining.budget, account.limit.budget)),
                     *(_number(each.delta) for each in (account.remaining.budget, account.limit.budget)),
                 ]
-                for line, account in self._sorted()
+                for line, account in self._sort_accounts()
             ]
         except TacitError as problem:
             return html_table(repr(self), [""], [[str(problem)]])
         return html_table(repr(self), head, rows, note="" if rows else "Nothing was granted yet.")
 
-    def _sorted(self) -> list[tuple[Line, Account]]:
+    def _sort_accounts(self) -> list[tuple[Line, Account]]:
         return sorted(self.overview().accounts.items(), key=_order)
 
     def _find_line(

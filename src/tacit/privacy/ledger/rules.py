@@ -215,7 +215,7 @@ class Ledger:
 
     def claim_by_digest(self, key: str, attempt: str, after: Collection[str | None]) -> Change:
         """`claim` by the digests that the ledger keeps."""
-        reservation = self._unsettled(key)
+        reservation = self._find_unsettled(key)
         held = reservation.attempt
         if reservation.release is not None:
             raise _made_before(key)
@@ -238,13 +238,13 @@ class Ledger:
     def make_by_digest(self, key: str, attempt: str, release: str) -> Change:
         """`make` by the digest that the ledger keeps."""
         check_ledger_name("release", release)
-        reservation = self._known(key)
+        reservation = self._find_reservation(key)
         if reservation.state is not ReservationState.ABORTED and (reservation.attempt, reservation.release) == (
             attempt,
             release,
         ):
             return Change(reservation=replace(reservation, resumed=True))
-        self._unsettled(key)
+        self._find_unsettled(key)
         if reservation.release is not None:
             raise _made_before(key)
         if reservation.attempt not in (None, attempt):
@@ -259,7 +259,7 @@ class Ledger:
 
         The lost one, should it live, can do so too; the first one goes on alone.
         """
-        reservation = self._unsettled(key)
+        reservation = self._find_unsettled(key)
         if reservation.release is not None:
             raise _made_before(key)
         if reservation.attempt is None:
@@ -272,7 +272,7 @@ class Ledger:
         Where the reservation was claimed, only its attempt says so, and only of what it has made; `certain` is
         for somebody who settles what a run left behind, which is written down where no attempt holds it.
         """
-        reservation = self._known(key)
+        reservation = self._find_reservation(key)
         if not certain:
             _refuse_other_attempt(reservation, attempt)
             if reservation.attempt is not None and reservation.release is None:
@@ -281,7 +281,7 @@ class Ledger:
 
     def record_commit(self, key: str, *, by_hand: bool) -> Change:
         """`commit` as the ledger keeps it."""
-        if by_hand and self._known(key).attempt is not None:
+        if by_hand and self._find_reservation(key).attempt is not None:
             raise LedgerConflict(f"expected nobody to hold key {key!r} where it is settled by hand, got one")
         return self._settle(key, ReservationState.COMMITTED, by_hand=by_hand)
 
@@ -290,7 +290,7 @@ class Ledger:
 
         Of what was made nobody can say so, however certain: its attempt may let it out at any time.
         """
-        reservation = self._known(key)
+        reservation = self._find_reservation(key)
         if not certain and reservation.state is not ReservationState.ABORTED:
             _refuse_other_attempt(reservation, attempt)
             if reservation.release is not None:
@@ -331,14 +331,14 @@ class Ledger:
             raise UnknownLine(f"no budget was granted on line {line}; grant one first")
         return Account(line, renewal.limit), (LineGranted(line, renewal.limit),)
 
-    def _known(self, key: str) -> Reservation:
+    def _find_reservation(self, key: str) -> Reservation:
         reservation = self.reservations.get(key)
         if reservation is None:
             raise UnknownReservation(f"nothing is reserved under key {key!r}")
         return reservation
 
-    def _unsettled(self, key: str) -> Reservation:
-        reservation = self._known(key)
+    def _find_unsettled(self, key: str) -> Reservation:
+        reservation = self._find_reservation(key)
         if reservation.state is ReservationState.COMMITTED:
             raise _made_before(key)
         if reservation.state is ReservationState.ABORTED:
@@ -346,7 +346,7 @@ class Ledger:
         return reservation
 
     def _settle(self, key: str, state: ReservationState, *, by_hand: bool = False) -> Change:
-        reservation = self._known(key)
+        reservation = self._find_reservation(key)
         if reservation.state is state:
             return Change(reservation=replace(reservation, resumed=True))
         if reservation.state is not ReservationState.RESERVED:

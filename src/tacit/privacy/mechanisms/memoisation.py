@@ -90,7 +90,7 @@ def flip_tokens(
     words = np.zeros(len(blocks), np.uint64)
     for label in range(response.classes):  # all of them, whichever labels there are: the time tells nothing
         fields = ("token flips", *key.fields, str(response.lie_weight), str(response.classes), str(label))
-        words = np.where(checked == label, _encrypted(blocks, _subkey(fields, secret))[::2], words)
+        words = np.where(checked == label, _encrypt(blocks, _subkey(fields, secret))[::2], words)
     return response.report(checked, words)
 
 
@@ -119,7 +119,7 @@ def keyed_words(
     pairs = np.empty((len(ids), blocks, 2), dtype="<u8")  # distinct: record, then place and tag side by side
     pairs[:, :, 0] = ids[:, None]
     pairs[:, :, 1] = tag.astype(np.uint64)[:, None] | (np.arange(blocks, dtype=np.uint64) << np.uint64(48))
-    words = _encrypted(pairs, _subkey(("draws", *mechanism, *key.fields), secret))
+    words = _encrypt(pairs, _subkey(("draws", *mechanism, *key.fields), secret))
     return words.reshape(len(ids), 2 * blocks)[:, :count]
 
 
@@ -159,10 +159,10 @@ def _words(ids: NDArray[np.uint64], labels: NDArray[np.int64], subkey: bytes) ->
     blocks = np.empty((len(ids), 2), dtype="<u8")
     blocks[:, 0] = ids
     blocks[:, 1] = labels.astype(np.uint64)
-    return _encrypted(blocks, subkey)[::2]
+    return _encrypt(blocks, subkey)[::2]
 
 
-def _encrypted(blocks: NDArray[np.uint64], subkey: bytes) -> NDArray[np.uint64]:
+def _encrypt(blocks: NDArray[np.uint64], subkey: bytes) -> NDArray[np.uint64]:
     """The blocks under AES, flat. Each block is distinct, so ECB here is the permutation at distinct points."""
     encryptor = Cipher(algorithms.AES256(subkey), modes.ECB()).encryptor()
     return np.frombuffer(encryptor.update(blocks.tobytes()), dtype="<u8").astype(np.uint64)

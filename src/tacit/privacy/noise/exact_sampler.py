@@ -199,7 +199,7 @@ def threshold_level(law: SymmetricLaw, digits: int) -> ThresholdLevel:
     while True:
         # What lies beyond `count` widens every enclosure, so it must be far smaller than the last digit.
         count = _count(law, digits + spare)
-        found = _decided(law, count, digits, digits + 2 * spare + 2 * count.bit_length())
+        found = _decide_threshold(law, count, digits, digits + 2 * spare + 2 * count.bit_length())
         if found is not None:
             return found
         spare *= 2  # an enclosure straddled a digit: a chance of about 2^-24, or a guess of the reach too short
@@ -220,7 +220,7 @@ def _count(law: SymmetricLaw, digits: int) -> int:
     return max(1, math.ceil(reach))
 
 
-def _decided(law: SymmetricLaw, count: int, digits: int, precision: int) -> ThresholdLevel | None:
+def _decide_threshold(law: SymmetricLaw, count: int, digits: int, precision: int) -> ThresholdLevel | None:
     ratios = law.ratios(count, precision)
     one = 1 << precision
     if ratios.later >= one:

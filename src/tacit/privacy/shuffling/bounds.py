@@ -136,7 +136,7 @@ def mean_positive_part(values: Floats, masses: Floats, count: int) -> float:
     tilt = _centring_tilt(values, masses)
     stddev = _tilted_stddev(values, masses, tilt)
     step, cells = _grid(highest, lowest, stddev, count)
-    places, split = _split(values, masses, step)
+    places, split = _split_onto_grid(values, masses, step)
     on_grid = places.astype(np.float64) * step
     log_mgf = float(logsumexp(tilt * on_grid, b=split))
     tilted = split * np.exp(tilt * on_grid - log_mgf)
@@ -191,7 +191,7 @@ def _grid(highest: float, lowest: float, stddev: float, count: int) -> tuple[flo
     return 2 * half / cells, cells
 
 
-def _split(values: Floats, masses: Floats, step: float) -> tuple[NDArray[np.int64], Floats]:
+def _split_onto_grid(values: Floats, masses: Floats, step: float) -> tuple[NDArray[np.int64], Floats]:
     """The law on the grid with the same mean; the values are first raised by more than the split can round."""
     scaled = values / step
     scaled = scaled + (np.abs(scaled) + 1) * 2.0**-48

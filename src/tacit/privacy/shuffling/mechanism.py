@@ -76,8 +76,8 @@ def pair_laws(rows: Rows) -> PairLaws | None:
         return None
     floor = row_floors(rows)
     columns = [y for y, lowest in enumerate(floor) if lowest > 0]
-    multiple_of, ids = _numbered([[row[y] / floor[y] for y in columns] for row in distinct])
-    mass_of, mass_ids = _numbered([[floor[y] for y in columns]])
+    multiple_of, ids = _number_values([[row[y] / floor[y] for y in columns] for row in distinct])
+    mass_of, mass_ids = _number_values([[floor[y] for y in columns]])
     one, other = np.nonzero(~np.eye(len(distinct), dtype=bool))
     # Two pairs whose choices are the same but for their names show the same: keep one of them.
     codes = (ids[one] * len(multiple_of) + ids[other]) * len(mass_of) + mass_ids
@@ -89,7 +89,7 @@ def pair_laws(rows: Rows) -> PairLaws | None:
     return PairLaws(multiple_of[first], multiple_of[second], mass_of[masses], rest=float(1 - sum(floor)))
 
 
-def _numbered(table: list[list[Fraction]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _number_values(table: list[list[Fraction]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The distinct values of a table, as doubles, and the table with each value's number in its place."""
     values = sorted({value for row in table for value in row})
     number = {value: place for place, value in enumerate(values)}

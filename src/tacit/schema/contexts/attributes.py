@@ -232,7 +232,8 @@ class Decimals(PointAttribute):
         finest = self.digits[0] if self.digits[0] is not None else self.digits[1] or 0
         row = min(_floor(latitude, finest), 90 * 10**finest - 1)
         shrink = 10 ** (finest - digits)
-        return f"{_written(row // shrink, digits)},{_written(_floor(longitude, finest) // shrink, digits)}"
+        column = _floor(longitude, finest)
+        return f"{_write_degrees(row // shrink, digits)},{_write_degrees(column // shrink, digits)}"
 
 
 @dataclass(frozen=True)
@@ -340,6 +341,6 @@ def _floor(degrees: float, digits: int) -> int:
     return int(_FLOOR.to_integral_value(_FLOOR.scaleb(Decimal(repr(degrees)), digits)))
 
 
-def _written(cells: int, digits: int) -> str:
+def _write_degrees(cells: int, digits: int) -> str:
     """A whole number of cells in degrees; with at most 12 digits in all, the double's writing is exact."""
     return f"{cells / 10**digits:.{digits}f}"

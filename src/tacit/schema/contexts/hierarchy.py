@@ -90,7 +90,7 @@ class Sequence:
 
     def __init__(self, attributes: Iterable[Attribute], steps: Iterable[Iterable[int]]) -> None:
         attributes = _distinct(attributes)
-        chain = [_in_range("steps", attributes, each) for each in _listed("steps", steps)]
+        chain = [_in_range("steps", attributes, each) for each in _expect_list("steps", steps)]
         if not chain or any(chain[0]):
             got = chain[0] if chain else "none"
             raise BadInput(f"steps: expected the first to be exact, {(0,) * len(attributes)}, got {got}")
@@ -109,11 +109,11 @@ class Sequence:
         return self.steps
 
     def parents(self, levels: Levels) -> tuple[Levels, ...]:
-        place = self.steps.index(_known(self.steps, levels))
+        place = self.steps.index(_expect_known(self.steps, levels))
         return self.steps[place + 1 : place + 2]
 
     def at(self, context: Values[Any], levels: Levels) -> Node:
-        return _node(self.attributes, context, _known(self.steps, levels))
+        return _node(self.attributes, context, _expect_known(self.steps, levels))
 
     def path(self, context: Values[Any]) -> tuple[Node, ...]:
         return tuple(_node(self.attributes, context, levels) for levels in self.steps)
@@ -178,7 +178,7 @@ class Lattice:
 
     def _expect(self, levels: Levels) -> Levels:
         quick = isinstance(levels, tuple) and levels in self._set  # a lattice may have many levels
-        return levels if quick else _known(self._levels, levels)
+        return levels if quick else _expect_known(self._levels, levels)
 
 
 def is_coarser(levels: Levels, than: Levels) -> bool:
@@ -201,7 +201,7 @@ def _node(attributes: tuple[Attribute, ...], context: Values[Any], levels: Level
     return Node(levels, values, tuple(each.name for each in attributes))
 
 
-def _known(known: tuple[Levels, ...], levels: Any) -> Levels:
+def _expect_known(known: tuple[Levels, ...], levels: Any) -> Levels:
     levels = tuple(levels) if isinstance(levels, list) else levels
     if levels not in known:
         listed = ", ".join(map(str, known)) if len(known) <= 12 else f"the {len(known)} of this hierarchy"
@@ -226,14 +226,14 @@ def _distinct(attributes: Iterable[Attribute]) -> tuple[Attribute, ...]:
     return attributes
 
 
-def _listed(name: str, values: Any) -> Iterable[Any]:
+def _expect_list(name: str, values: Any) -> Iterable[Any]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise BadInput(f"{name}: expected a list, got {values!r}")
     return values
 
 
 def _in_range(name: str, attributes: tuple[Attribute, ...], levels: Any) -> Levels:
-    found = tuple(expect.integer(f"each level of {name}", each) for each in _listed(name, levels))
+    found = tuple(expect.integer(f"each level of {name}", each) for each in _expect_list(name, levels))
     if len(found) != len(attributes):
         raise BadInput(f"{name}: expected a level for each of {len(attributes)} attributes, got {found}")
     for attribute, level in zip(attributes, found, strict=True):

@@ -65,14 +65,14 @@ class ContextNodes:
         for each in asked:
             hierarchy.parents(each)  # refuses levels that are not there
         rows = _Rows.of(hierarchy.attributes, columns)
-        one_each, row = _combined(rows.codes)
+        one_each, row = _combine_codes(rows.codes)
         contexts = rows.codes[:, one_each]  # (attributes, distinct contexts)
         ladders = [rows.ladder(place, {each[place] for each in asked}) for place in range(len(rows.codes))]
         found = {}
         for each in asked:
             rungs = [ladder[level] for ladder, level in zip(ladders, each, strict=True)]
             told = np.stack([rung[0][code] for rung, code in zip(rungs, contexts, strict=True)])
-            first, of_context = _combined(told)
+            first, of_context = _combine_codes(told)
             found[each] = _Level(of_context, first, told[:, first], tuple(rung[1] for rung in rungs))
         return cls(hierarchy, row, found)
 
@@ -120,7 +120,7 @@ class ContextNodes:
         """(more rows,) the node of each at these levels, -1 where none of the log's rows was in it."""
         known = self._at(levels).id
         rows = _Rows.of(self.hierarchy.attributes, columns)
-        one_each, row = _combined(rows.codes)
+        one_each, row = _combine_codes(rows.codes)
         told = []
         for place, (level, codes) in enumerate(zip(levels, rows.codes[:, one_each], strict=True)):
             code_of_value, texts = rows.ladder(place, {level})[level]
@@ -224,7 +224,7 @@ def _plain(column: ColumnValues) -> Iterator[Any]:
             yield frozenset(each) if isinstance(each, set) else each
 
 
-def _combined(codes: Ids) -> tuple[NDArray[np.int64], Ids]:
+def _combine_codes(codes: Ids) -> tuple[NDArray[np.int64], Ids]:
     """Where each distinct column of (attributes, n) codes comes first, and which of them each column is."""
     ids = codes[0].astype(np.int64)
     for more in codes[1:]:  # compressed before each, so that the products stay far below 2^63

@@ -36,7 +36,7 @@ class Tree:
 
     def __init__(self, pairs: Iterable[tuple[str, str | None]]) -> None:
         pairs = expect.several("pairs", pairs, tuple, list)
-        parent = _checked(tuple(pairs))
+        parent = _check_pairs(tuple(pairs))
         root = _only_root(parent)
         children: dict[str, list[str]] = {node: [] for node in parent}
         for node, above in parent.items():
@@ -91,25 +91,25 @@ class Tree:
 
     def parent(self, node: str) -> str | None:
         """The node above; None for the root."""
-        return self._parent[self._known(node)]
+        return self._parent[self._expect_node(node)]
 
     def children(self, node: str) -> tuple[str, ...]:
-        return self._children[self._known(node)]
+        return self._children[self._expect_node(node)]
 
     def depth(self, node: str) -> int:
         """Steps up to the root."""
-        return self._depth[self._known(node)]
+        return self._depth[self._expect_node(node)]
 
     def path(self, node: str) -> tuple[str, ...]:
         """The node, its parent, and so on up to the root."""
-        found = [self._known(node)]
+        found = [self._expect_node(node)]
         while (above := self._parent[found[-1]]) is not None:
             found.append(above)
         return tuple(found)
 
     def leaves(self, node: str | None = None) -> tuple[str, ...]:
         """The leaves below a node (all by default), from left to right; a leaf is below itself."""
-        found, waiting = [], [self.root if node is None else self._known(node)]
+        found, waiting = [], [self.root if node is None else self._expect_node(node)]
         while waiting:
             here = waiting.pop()
             waiting.extend(reversed(self._children[here]))
@@ -117,14 +117,14 @@ class Tree:
                 found.append(here)
         return tuple(found)
 
-    def _known(self, node: str) -> str:
+    def _expect_node(self, node: str) -> str:
         """Refuses without repeating it: the tree's own nodes are public, another text may be a person's."""
         if node not in self._parent:
             raise BadInput("expected a node of the tree, got one that is not in it")
         return node
 
 
-def _checked(pairs: tuple[tuple[str, str | None], ...]) -> dict[str, str | None]:
+def _check_pairs(pairs: tuple[tuple[str, str | None], ...]) -> dict[str, str | None]:
     parent: dict[str, str | None] = {}
     for node, above in pairs:
         if not isinstance(node, str) or not node.strip():

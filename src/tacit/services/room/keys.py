@@ -76,7 +76,7 @@ class CertificateAuthority:
         self._ends = self._begins + datetime.timedelta(days=days)
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         signing_only = _key_usage(certificates=True)
-        made = self._signed(
+        made = self._sign_certificate(
             self._name, self._key, [(x509.BasicConstraints(True, 0), True), (signing_only, True)]
         )
         self.own = CertifiedKey(made, _pem(self._key))
@@ -99,9 +99,9 @@ class CertificateAuthority:
             (x509.ExtendedKeyUsage([use]), False),
             (x509.SubjectAlternativeName(names), False),
         ]
-        return CertifiedKey(self._signed(subject, key, extensions), _pem(key))
+        return CertifiedKey(self._sign_certificate(subject, key, extensions), _pem(key))
 
-    def _signed(
+    def _sign_certificate(
         self,
         subject: x509.Name,
         key: ec.EllipticCurvePrivateKey,

@@ -242,13 +242,15 @@ def reliability_table(
                 highest=float(values[-1]),
                 rows=int(np.count_nonzero(inside)),
                 predicted=float(np.average(predicted[inside], weights=weight[inside])),
-                observed=_observed(outcomes, inside, level),
+                observed=_observe_rate(outcomes, inside, level),
             )
         )
     return tuple(table)
 
 
-def _observed(outcomes: Outcomes, inside: np.ndarray[Any, np.dtype[np.bool_]], level: float) -> MeasuredValue:
+def _observe_rate(
+    outcomes: Outcomes, inside: np.ndarray[Any, np.dtype[np.bool_]], level: float
+) -> MeasuredValue:
     """The rate of positives: Wilson's interval for labels, with as many rows as the clusters are worth."""
     weight = outcomes.positive + outcomes.negative
     positive, total = outcomes.positive[inside], float(weight[inside].sum())

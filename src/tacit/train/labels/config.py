@@ -78,8 +78,8 @@ def read_reporting(table: ConfigTable, epsilon: Fraction | None, *, label_dp: bo
     if way == BINS:
         bins = _bins(table, epsilon or Fraction(1), correction, head)
         words = (
-            f"each label is put into one of {len(bins.values)} bins, which begin at {_listed(bins.edges)} and "
-            f"stand for {_listed(bins.values)}; its bin is reported by randomized response"
+            f"each label is put into one of {len(bins.values)} bins, which begin at {_join(bins.edges)} and "
+            f"stand for {_join(bins.values)}; its bin is reported by randomized response"
         )
         return Reporting(FlipLabels(bins, correction), f"{RESPONSE} in bins at {bins.edges}", words=words)
     if way == ENDS:
@@ -109,16 +109,16 @@ def _windows(table: ConfigTable, correction: Correction, rate: float | None) -> 
     arrived = _exact_numbers(table, "arrived", "the share of conversions that are there by each report")
     delays = [DAY * each for each in _exact_numbers(table, "report_days", "")]
     if any(each.denominator != 1 for each in delays):
-        raise BadInput(f"labels.report_days: expected days of whole seconds, got {_listed(days)}")
+        raise BadInput(f"labels.report_days: expected days of whole seconds, got {_join(days)}")
     with error_prefix(table.path):
         windows = ReportingWindows(tuple(map(int, delays)), tuple(shares), tuple(arrived))
         windows = windows if rate is None else replace(windows, base_rate=expect.exact("prior_rate", rate))
-    parts = _listed([str(each) for each in windows.shares])
+    parts = _join([str(each) for each in windows.shares])
     words = (
-        f"each label is reported {len(days)} times by randomized response, as it stood {_listed(days)} days "
+        f"each label is reported {len(days)} times by randomized response, as it stood {_join(days)} days "
         f"after its row, with {parts} of epsilon"
     )
-    spelled = f"{RESPONSE} after {_listed(windows.delays)} seconds with {parts} of epsilon"
+    spelled = f"{RESPONSE} after {_join(windows.delays)} seconds with {parts} of epsilon"
     return Reporting(FlipLabels(correction=correction), spelled, windows, words)
 
 
@@ -145,7 +145,7 @@ def _bins(table: ConfigTable, epsilon: Fraction, correction: Correction, head: H
         return best_bins(values, given, epsilon, correction=correction, head=head)
 
 
-def _listed(numbers: Sequence[float | str]) -> str:
+def _join(numbers: Sequence[float | str]) -> str:
     said = [f"{each:g}" if isinstance(each, float) else str(each) for each in numbers]
     return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
 

@@ -83,7 +83,7 @@ def grouped_squared_norms(
         for gradients, inputs in linear:
             totals[which] += _linear(gradients[places] * weights, inputs[places].double())
         for ids, gradients in embedded:
-            totals[which] += _embedded(ids[members], gradients[places] * weights)
+            totals[which] += _sum_distinct_rows(ids[members], gradients[places] * weights)
     return np.maximum(totals, 0).astype(np.float32)
 
 
@@ -113,7 +113,7 @@ def _linear(gradients: torch.Tensor, inputs: torch.Tensor) -> NDArray[np.float64
     return squares
 
 
-def _embedded(ids: Ids, gradients: torch.Tensor) -> NDArray[np.float64]:
+def _sum_distinct_rows(ids: Ids, gradients: torch.Tensor) -> NDArray[np.float64]:
     """(n, size, fields) and (n, size, fields * dim) -> (n,): the sum over each group's distinct rows."""
     count, size, fields = ids.shape
     totals = np.zeros(count)

@@ -185,12 +185,12 @@ def fit_model(
         labels, q = expected_labels(released, logits, q, steps=expecting)
         probability = expit(logits)
         target = probability + STRIDE * (labels - probability)
-        rows, base = _fitted(design, target, rows, base, STRIDE * ridge, steps=fitting)
+        rows, base = _fit_rows(design, target, rows, base, STRIDE * ridge, steps=fitting)
         progress("fitting the model", number + 1, len(rounds))
     return FactorModel(values, base, rows, released.simulated)
 
 
-def _fitted(
+def _fit_rows(
     design: DesignMatrix, target: Floats, rows: Floats32, base: float, ridge: Floats, *, steps: int
 ) -> tuple[Floats32, float]:
     """Less log loss towards the targets, plus ridge / 2 times the squares of `rows`."""

@@ -101,7 +101,7 @@ class ExpectedHarm:
             return harm, gradient
         total, gains = np.zeros(len(self._value_rows)), {}
         for table in self._pairs:
-            known, gains[table] = self._known(table, shares[table])
+            known, gains[table] = self._learned_effects(table, shares[table])
             for end in self._ends[table]:
                 total += np.bincount(end, known, minlength=len(total))
         unknown = 1 / (1 + self._factors**2 * total)
@@ -114,7 +114,7 @@ class ExpectedHarm:
     def __call__(self, shares: Floats) -> float:
         """By the full equations."""
         harm = self._of_singles(shares, np.zeros(len(shares)))
-        known = {table: LEARNED * self._known(table, shares[table])[0] for table in self._pairs}
+        known = {table: LEARNED * self._learned_effects(table, shares[table])[0] for table in self._pairs}
         share = np.ones(len(self._value_rows))
         for _ in range(ROUNDS if known else 0):
             total = np.zeros(len(share))
@@ -134,14 +134,14 @@ class ExpectedHarm:
         for table, fields in enumerate(self.tables.crossed):
             if len(fields) == 2:
                 continue
-            known, gained = self._known(table, shares[table])
+            known, gained = self._learned_effects(table, shares[table])
             unknown = 1 / (1 / effects + known)
             worth = self.prior.label_variance * self.rows[table]
             harm += float(worth @ unknown)
             gradient[table] = -float((worth * unknown**2) @ gained)
         return harm
 
-    def _known(self, table: int, share: float) -> tuple[Floats, Floats]:
+    def _learned_effects(self, table: int, share: float) -> tuple[Floats, Floats]:
         """What is learned about each cell's effect, and how fast that grows with the share."""
         noise = self.noise_variance / share
         information = self.prior.label_variance * self.rows[table]
@@ -188,10 +188,10 @@ def best_shares(harm: ExpectedHarm) -> Floats:
         harm.tables.only(single), [harm.rows[table] for table in single], harm.noise_variance, harm.prior, 0
     )
     without = np.zeros(len(is_pair))
-    without[single] = _searched(alone)
+    without[single] = _search_shares(alone)
     if not is_pair.any():
         return without
-    with_pairs = _searched(harm)
+    with_pairs = _search_shares(harm)
     mixed = [(1 - part) * without + part * with_pairs for part in TOWARDS_PAIRS]
     best = min(mixed, key=lambda shares: harm(np.maximum(shares, _TINY)))
     best[is_pair & (best < LEAST_SHARE)] = 0.0
@@ -199,7 +199,7 @@ def best_shares(harm: ExpectedHarm) -> Floats:
     return shares
 
 
-def _searched(harm: ExpectedHarm) -> Floats:
+def _search_shares(harm: ExpectedHarm) -> Floats:
     is_pair = np.array([len(fields) == 2 for fields in harm.tables.crossed])
     for_pairs = 0.5 if is_pair.any() else 0.0
     start = np.where(is_pair, for_pairs / max(is_pair.sum(), 1), (1 - for_pairs) / (~is_pair).sum())
