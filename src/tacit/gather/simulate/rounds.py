@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import expect
 from tacit.errors import TooFew
 from tacit.gather.protocol.credentials import PartyRole, SealingKey
 from tacit.gather.protocol.encoding import MessageVerdict
@@ -142,6 +143,7 @@ class PartyStores:
     @classmethod
     def in_memory(cls, round: Round) -> PartyStores:
         """Gone with the process; both ledgers have room for this round."""
+        expect.kind("round", round, Round)
         ledgers = MemoryLedger(), MemoryLedger()
         for ledger in ledgers:
             ledger.grant(round.line, round.cost)
