@@ -24,6 +24,7 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
 from tacit.errors import BadInput
+from tacit.kernels import grams
 
 AT_ONCE = 2**22
 """Numbers of per-example products that are held at once: 16 MB in single precision."""
@@ -73,7 +74,7 @@ class LinearPass:
         read, gradient = self._read.flatten(0, 1), self._gradient.flatten(0, 1)  # (batch * positions, width)
         each = weights.repeat_interleave(self._read.shape[1])
         if "bias" in sums:
-            sums["bias"].addmv_(gradient.t(), each)
+            sums["bias"] += (weights @ self._gradient.flatten(1)).view(-1, gradient.shape[1]).sum(dim=0)
         if "weight" not in sums:
             return
         if read.shape[1] < gradient.shape[1]:  # the smaller one is scaled
@@ -270,26 +271,22 @@ def _squared_products(read: Tensor, gradient: Tensor, *, bias: bool) -> Tensor:
     if positions == 1:
         each = _squared_lengths(read.flatten(1)) + (1 if bias else 0)
         return each * _squared_lengths(gradient.flatten(1))
-    gram = positions * (inputs + outputs) <= inputs * outputs
-    found = []
-    for some in _chunks(batch, positions**2 if gram else inputs * outputs):
+    if positions * (inputs + outputs) <= inputs * outputs:
+        arrays = (each.detach().contiguous().numpy() for each in (read, gradient))
+        found = grams.squared_products(*arrays, bias=bias, threads=torch.get_num_threads())
+        squares, size = map(torch.from_numpy, found)
+        return _rounded_up(squares.clamp_(min=0), positions * size)
+    parts = []
+    for some in _chunks(batch, inputs * outputs):
         a, d = read[some], gradient[some]
-        if gram:
-            of_inputs, of_gradients = torch.bmm(a, a.transpose(1, 2)), torch.bmm(d, d.transpose(1, 2))
-            if bias:
-                of_inputs += 1
-            products = of_inputs.mul_(of_gradients)
-            squares = products.sum(dim=(1, 2)).clamp_(min=0)
-            size = products.diagonal(dim1=1, dim2=2).sum(dim=1)
-        else:
-            squares = _squared_lengths(torch.bmm(d.transpose(1, 2), a).flatten(1))
-            lengths = torch.linalg.vector_norm(a, dim=2).square_()
-            if bias:
-                squares += _squared_lengths(d.sum(dim=1))
-                lengths += 1
-            size = (lengths * torch.linalg.vector_norm(d, dim=2).square_()).sum(dim=1)
-        found.append(_rounded_up(squares, positions * size))
-    return torch.cat(found)
+        squares = _squared_lengths(torch.bmm(d.transpose(1, 2), a).flatten(1))
+        lengths = torch.linalg.vector_norm(a, dim=2).square_()
+        if bias:
+            squares += _squared_lengths(d.sum(dim=1))
+            lengths += 1
+        size = (lengths * torch.linalg.vector_norm(d, dim=2).square_()).sum(dim=1)
+        parts.append(_rounded_up(squares, positions * size))
+    return torch.cat(parts)
 
 
 def _squared_sums(gradient: Tensor) -> Tensor:
