@@ -91,6 +91,14 @@ def test_other_words_are_refused(ask: Callable[..., float], asked: dict[str, Any
         ask(**{**SCHEDULE, **asked})
 
 
+def test_an_epsilon_that_promises_nothing_and_one_that_is_text_are_refused() -> None:
+    for epsilon, told in ((1e5, "expected epsilon <= 1000, got 100000"), ("2", "got the text '2'")):
+        with pytest.raises(BadInput, match=told):
+            tacit.noise_multiplier(epsilon=epsilon, **SCHEDULE)
+    with pytest.raises(BadInput, match="expected epsilon to be a number, got the text '3'"):
+        tacit.choose(PUBLIC, PUBLIC, epsilon="3")  # type: ignore[arg-type]
+
+
 def test_a_release_or_a_schedule() -> None:
     release = SubsampledGaussian(1.1, 0.02, 50)
     wrongs: list[dict[str, Any]] = [{"noise_multiplier": 1.1}, {"steps": 50}]

@@ -62,6 +62,12 @@ def _beyond_use(spelled: str) -> bool:
     )
 
 
+def not_text(name: str, value: Any) -> None:
+    """Refuse a number that is spelled: files may spell one, a program that does has mixed something up."""
+    if isinstance(value, str | bytes):
+        raise BadInput(f"expected {name} to be a number, got the text {value!r}")
+
+
 def positive(name: str, value: Number) -> Fraction:
     number = exact(name, value)
     if number <= 0:

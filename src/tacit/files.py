@@ -246,6 +246,7 @@ def sync_to_disk(path: Path) -> None:
         os.close(handle)
 
 
+EXISTS = "which exists; say overwrite=True (--overwrite)"
 REPLACEABLE_SUFFIXES = (".json", ".npy", ".safetensors")
 
 
@@ -277,7 +278,7 @@ def place_folder(folder: Path, manifest: str, *, what: str, overwrite: bool) -> 
 def place_file(path: Path, content: bytes, *, what: str, overwrite: bool) -> None:
     """Write a whole file or none."""
     if path.exists() and not (overwrite and path.is_file()):
-        raise BadInput(f"expected a new file for {what}, got {path}, which exists; say --overwrite")
+        raise BadInput(f"expected a new file for {what}, got {path}, {EXISTS}")
     write_atomically(path.resolve(), content)
 
 
@@ -285,7 +286,7 @@ def _check_replaceable(folder: Path, place: Path, manifest: str, what: str, over
     if not place.exists():
         return
     if not overwrite:
-        raise BadInput(f"expected a new folder for {what}, got {folder}, which exists; say --overwrite")
+        raise BadInput(f"expected a new folder for {what}, got {folder}, {EXISTS}")
     ours = (place / manifest).is_file() and all(
         entry.suffix in REPLACEABLE_SUFFIXES for entry in place.iterdir()
     )

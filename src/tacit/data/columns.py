@@ -33,7 +33,7 @@ from tacit.data.folders import map_array, number_kind, read_manifest
 from tacit.data.splits import LogSplit, RowSet
 from tacit.display import brief
 from tacit.errors import BadInput
-from tacit.files import draft_path, refuse_bad_record, replace_folder
+from tacit.files import EXISTS, draft_path, refuse_bad_record, replace_folder
 from tacit.schema.columns import UNIT_KEYS, Role
 
 VERSION = 1
@@ -196,7 +196,7 @@ def check_destination(folder: Path, *, overwrite: bool) -> None:
     if not folder.exists():
         return
     if not overwrite:
-        raise BadInput(f"expected a new folder for the columns, got {folder}, which exists; say --overwrite")
+        raise BadInput(f"expected a new folder for the columns, got {folder}, {EXISTS}")
     ours = (folder / MANIFEST).is_file()
     if not ours or any(entry.suffix not in (".npy", ".json") for entry in folder.iterdir()):
         raise BadInput(f"expected a prepared log to overwrite, got {folder}, which holds something else")

@@ -30,7 +30,7 @@ from tacit.data.reading.layout import FileLayout
 from tacit.data.reading.parquet import is_parquet
 from tacit.errors import BadInput
 from tacit.expect import Choice
-from tacit.files import draft_path, open_parquet, parse_json, read_json, replace_folder
+from tacit.files import EXISTS, draft_path, open_parquet, parse_json, read_json, replace_folder
 from tacit.progress import Count, no_count
 
 MARK = b"tacit.synthetic"
@@ -109,7 +109,7 @@ class LogDestination:
         """Refuse before any work what would be refused after it."""
         for path in (self.out, self.truth):
             if path is not None and path.exists() and not self.overwrite:
-                raise BadInput(f"expected a new file to write to, got {path}, which exists (see --overwrite)")
+                raise BadInput(f"expected a new file to write to, got {path}, {EXISTS}")
         if self.truth is not None and self.truth.resolve() == self.out.resolve():
             raise BadInput(f"expected the truth in a file of its own, got {self.truth} for both")
         if self.truth is not None and (self.truth.is_dir() or not self.truth.parent.is_dir()):

@@ -18,6 +18,7 @@ from tacit.privacy.releases import Composed, Grouped, Release, SubsampledGaussia
 from tacit.privacy.units import Relation, Unit, UnitKind
 
 CLOSE = 2e-3  # how far below the asked epsilon an answer may stay, relative
+MOST_EPSILON = 1000
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
 
 
@@ -78,7 +79,9 @@ def noise_multiplier(
     Source:     `accounting.accountant`.
     """
     beside = expect.several("beside", beside, Release)
-
+    expect.not_text("epsilon", epsilon)
+    if expect.positive("epsilon", epsilon) > MOST_EPSILON:
+        raise BadInput(f"expected epsilon <= {MOST_EPSILON}, got {float(epsilon):g}: that promises nothing")
     relation, group = Relation.named("relation", relation), Unit.of(unit).records(records)
     SubsampledGaussian(1.0, sampling_probability, steps)  # refused before anything is computed
 

@@ -65,8 +65,10 @@ class PrivacyStatement:
         relation: Relation,
         delta: expect.Number = 0,
         also_not_protected: Sequence[str] = (),
+        whole_units: bool = False,
     ) -> PrivacyStatement:
-        """The statement for all of `releases` together.
+        """The statement for all of `releases` together; `whole_units` says that they have taken all records of
+        a unit as one, clipped or flipped together.
 
         Guarantee:  (epsilon, delta)-DP for everything in `releases`, epsilon rounded up.
         Neighbours: `relation`, for one `unit`. Every release must speak of that unit (see `Grouped`).
@@ -95,7 +97,10 @@ class PrivacyStatement:
             mechanisms=tuple(release.words for release in releases),
             sampler=_sampler(every),
             accountant=ACCOUNTANT if exact_delta else "basic composition of pure epsilons, rounded up",
-            not_protected=(*_not_protected(parts, unit, relation), *also_not_protected),
+            not_protected=(
+                *_not_protected(parts, unit, relation, whole_units=whole_units),
+                *also_not_protected,
+            ),
         )
 
     def __repr__(self) -> str:
@@ -199,12 +204,12 @@ def _speaks_of_one_record(leaf: Leaf, unit: Unit) -> bool:
     return isinstance(leaf.release, PER_RECORD) and leaf.group == 1
 
 
-def _not_protected(parts: Sequence[Leaf], unit: Unit, relation: Relation) -> list[str]:
+def _not_protected(parts: Sequence[Leaf], unit: Unit, relation: Relation, *, whole_units: bool) -> list[str]:
     gaps = []
     releases = [leaf.release for leaf in parts]
     if unit.kind is UnitKind.IMPRESSION:
         gaps.append("a person with several impressions: their promises add up")
-    elif any(_speaks_of_one_record(leaf, unit) for leaf in parts):
+    elif not whole_units and any(_speaks_of_one_record(leaf, unit) for leaf in parts):
         gaps.append(f"a {unit.kind} with several records, unless they were clipped or flipped as a whole")
     if unit.kind is UnitKind.DEVICE:
         gaps.append("a person with several devices: each has a promise of its own, and they add up")

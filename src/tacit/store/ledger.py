@@ -363,7 +363,8 @@ class LedgerStore(LedgerBook):
                 raise LedgerRolledBack(
                     f"the ledger at {self._database.name} has {head.sequence} entries but no witness at "
                     f"{self._witness.path}, so it may be an old copy that lacks spending. "
-                    "Is the witness elsewhere: --witness. Is it lost: see `tacit ledger accept --help`"
+                    "Is the witness elsewhere: say witness=... (--witness). Is it lost: see "
+                    "`tacit ledger accept --help`"
                 )
         elif not ledger_tables.has_entry(connection, known):
             raise LedgerRolledBack(
@@ -386,7 +387,9 @@ def _store_at(kind: type[LedgerStore], where: str | Path, witness: str | Path | 
     database = ledger_database(where if isinstance(where, str) else expect.path("where", where))
     if witness is None:
         if not isinstance(database, SqliteLedgerFile):
-            raise BadInput("expected a path for the witness of a PostgreSQL ledger (--witness), got none")
+            raise BadInput(
+                "expected witness=..., the path of a PostgreSQL ledger's witness (--witness), got none"
+            )
         witness = f"{database.path}.witness"
     return kind(database, RollbackWitness(expect.path("witness", witness)))
 

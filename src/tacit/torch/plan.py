@@ -70,12 +70,15 @@ class ModulePlan:
         if (epsilon is None) == (noise_multiplier is None):
             both = "both" if epsilon is not None else "neither"
             raise BadInput(f"expected either epsilon or noise_multiplier, got {both}")
+        for key, value in (("max_grad_norm", clip_norm), ("delta", delta), ("epochs", epochs)):
+            expect.not_text(key, value)
         clip_norm = float(expect.positive("max_grad_norm", clip_norm))
         delta = float(expect.probability("delta", delta))
         steps = max(1, math.ceil(expect.positive("epochs", epochs) * records / batch))
         unit = unit if isinstance(unit, Unit) else Unit(UnitKind(unit))
         relation, share = Relation(relation), min(1.0, batch / records)
         if epsilon is not None:
+            expect.not_text("epsilon", epsilon)
             asked = check_epsilon("epsilon", epsilon)
             noise_multiplier = calibration.noise_multiplier(
                 epsilon=epsilon, delta=delta, relation=relation, sampling_probability=share, steps=steps

@@ -11,6 +11,8 @@ Every fit draws from a new cryptographic stream, and every fit is a release of i
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +66,8 @@ class Classifier(ClassifierMixin, FrameModel):  # type: ignore[misc]
         model: str | Architecture = "fm",
         *,
         method: str | TrainingMethod = "hybrid",
-        epsilon: expect.Number = 1.0,
-        delta: expect.Number | None = None,
+        epsilon: int | float | Fraction | Decimal = 1.0,
+        delta: int | float | Fraction | Decimal | None = None,
         public: Any = None,
         sensitive: Any = None,
         unit: str | Unit | None = None,
@@ -125,10 +127,11 @@ class Classifier(ClassifierMixin, FrameModel):  # type: ignore[misc]
             raise BadInput(f"method: expected {', '.join(METHODS)}, got {self.method!r}{near}")
         if self.method == "plain":
             return Plain()
-        unit, epsilon = self._find_unit(), expect.positive("epsilon", self.epsilon)
+        unit, epsilon = self._find_unit(), self._find_epsilon()
         cap = Cap(expect.whole("cap", self.cap, at_least=1), CapChoice.RANDOM, Split.BY_COUNT)
         if self.method == "label-dp":
             return LabelDp(epsilon, unit, cap)
+        expect.not_text("delta", self.delta)
         delta = expect.probability("delta", default_delta(examples, unit) if self.delta is None else self.delta)
         if self.method == "statistic":
             return StatisticMethod(epsilon, delta, unit)
@@ -157,7 +160,7 @@ class Regressor(RegressorMixin, FrameModel):  # type: ignore[misc]
         low: float = 0.0,
         high: float | None = None,
         count: bool = False,
-        epsilon: expect.Number = 1.0,
+        epsilon: int | float | Fraction | Decimal = 1.0,
         public: Any = None,
         sensitive: Any = None,
         unit: str | Unit | None = None,
@@ -194,7 +197,7 @@ class Regressor(RegressorMixin, FrameModel):  # type: ignore[misc]
 
     def _make_method(self, examples: Examples) -> TrainingMethod:
         del examples
-        unit, epsilon = self._find_unit(), expect.positive("epsilon", self.epsilon)
+        unit, epsilon = self._find_unit(), self._find_epsilon()
         cap = Cap(expect.whole("cap", self.cap, at_least=1), CapChoice.RANDOM, Split.BY_COUNT)
         head = Head.POISSON if self.count else Head.SQUARED
         if self.high is None:

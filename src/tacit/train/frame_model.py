@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -23,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from tacit import expect
 from tacit.arrays import Floats32
 from tacit.data.frame_roles import FrameRoles, name_columns
-from tacit.data.frames import encode_rows, has_names, read_frame
+from tacit.data.frames import encode_rows, has_names, list_names, read_frame
 from tacit.data.logs.definition import load_log
 from tacit.data.splits import RowSet
 from tacit.entropy import Entropy, Simulation
@@ -92,6 +94,7 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
 
     model: str | Architecture
     method: str | TrainingMethod
+    epsilon: int | float | Fraction | Decimal
     public: Any
     sensitive: Any
     unit: str | Unit | None
@@ -222,7 +225,7 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
         )
 
     def _check_features(self, table: pa.Table, *, named: bool) -> pa.Table:
-        """The columns that the model reads; others are refused, in scikit-learn's words."""
+        """The columns that the model reads; others are refused."""
         own, sources = type(self).__name__, [*self.fitted_.sources]
         fitted_named = hasattr(self, "feature_names_in_")
         if named != fitted_named:
@@ -237,18 +240,13 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
         unseen = [name for name in table.column_names if name not in known]
         missing = [name for name in sources if name not in table.column_names]
         if unseen or missing:
-            words = "The feature names should match those that were passed during fit.\n"
-            if unseen:
-                words += "Feature names unseen at fit time:\n" + "".join(f"- {name}\n" for name in unseen[:5])
-            if missing:
-                words += "Feature names seen at fit time, yet now missing:\n"
-                words += "".join(f"- {name}\n" for name in missing[:5])
-            raise BadInput(words)
-        if table.column_names != sources and set(table.column_names) == set(sources):
+            parts = [f"unseen at fit: {list_names(unseen)}"] if unseen else []
+            parts += [f"missing: {list_names(missing)}"] if missing else []
             raise BadInput(
-                "The feature names should match those that were passed during fit.\n"
-                "Feature names must be in the same order as they were in fit.\n"
+                f"expected the columns of fit, {list_names(sources)}, got others; {'; '.join(parts)}"
             )
+        if table.column_names != sources and set(table.column_names) == set(sources):
+            raise BadInput(f"expected columns in the order of fit, {list_names(sources)}, got another order")
         return table
 
     def _find_schema(self, table: pa.Table, label: str) -> LogSchema:
@@ -306,6 +304,10 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
         if isinstance(self.unit, Unit):
             return self.unit
         return IMPRESSION if self._unit_column is None else Unit(UnitKind.USER)
+
+    def _find_epsilon(self) -> Fraction:
+        expect.not_text("epsilon", self.epsilon)
+        return expect.positive("epsilon", self.epsilon)
 
     def _make_shape(self) -> Architecture:
         if self.model == Mlp.name:

@@ -121,6 +121,7 @@ class LabelDp:
             relation=Relation.REPLACE_LABEL,
             delta=0,
             also_not_protected=(READS_ALL,) if reads_all else (),
+            whole_units=True,
         )
         course, schedule, chosen = label_course(self.learning, labelling.count, "labels")
         phase = LabelPhase(self.part, course, schedule, labelling)
@@ -262,7 +263,11 @@ class Hybrid:
         phases.append(PrivatePhase(part, course, schedule, Clipping(clip_norm, noise), sampling, groups))
         releases = (*beside, release, *told)
         statement = PrivacyStatement.of(
-            [*before, *releases], unit=self.unit, relation=Relation.REPLACE_ONE, delta=delta
+            [*before, *releases],
+            unit=self.unit,
+            relation=Relation.REPLACE_ONE,
+            delta=delta,
+            whole_units=True,
         )
         charge = _charge(statement, releases, before, delta, memory)
         return Plan(tuple(phases), releases, statement, charge, examples, recalibration, chosen + said)

@@ -172,3 +172,16 @@ def test_open_ledger_is_the_store(tmp_path: Path) -> None:
     assert isinstance(tacit.open_ledger(str(tmp_path / "a.sqlite")), LedgerStore)
     with pytest.raises(BadInput, match="witness"):
         tacit.open_ledger("postgresql+psycopg://user:secret@host/ads")
+
+
+def test_an_account_prints_as_one_line_and_a_text_is_no_budget() -> None:
+    ledger = MemoryLedger()
+    assert repr(ledger.grant("visits", (3, 1e-6), unit="user")) == (
+        "Account(visits (user, replace-one), all time: (ε = 0, δ = 0) spent of (ε = 3, δ = 1e-06))"
+    )
+    ledger.reserve("one", Line("visits", Unit(UnitKind.USER), Relation.REPLACE_ONE), Budget.of(1), "a trial")
+    assert "spent, (ε = 1, δ = 0) reserved of (ε = 3, δ = 1e-06))" in repr(
+        ledger.grant("visits", (3, 1e-6), unit="user")
+    )
+    with pytest.raises(BadInput, match="expected epsilon to be a number, got the text '3'"):
+        ledger.grant("visits", ("3", 1e-6))

@@ -252,8 +252,7 @@ def choose(
     >>> choose([3.0, 2.5, 0.3], [1.0, 4.0, 0.1], epsilon=3) in (0, 1)
     True
     """
-    if isinstance(epsilon, str):
-        raise BadInput(f"expected epsilon to be a number, got the text {epsilon!r}")
+    expect.not_text("epsilon", epsilon)
     expect.positive("epsilon", epsilon)
     known, own = _request_scores("public", public), _request_scores("private", private)
     if known.shape != own.shape:

@@ -234,6 +234,8 @@ def read_budget(name: str, given: Limit) -> Budget:
     if isinstance(given, Budget):
         return given
     if isinstance(given, tuple) and len(given) == 2:
+        expect.not_text("epsilon", given[0])
+        expect.not_text("delta", given[1])
         return Budget.of(*given)
     if isinstance(given, tuple | list | str) or not hasattr(given, "__float__"):
         raise BadInput(f"expected {name} to be a Budget or (epsilon, delta), got {given!r}")

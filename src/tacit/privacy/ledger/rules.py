@@ -56,6 +56,10 @@ class Account:
         if not self.used.fits(self.limit):
             raise BadInput(f"expected at most {self.limit} on line {self.line}, got {self.used}")
 
+    def __repr__(self) -> str:
+        reserved = f", {self.reserved} reserved" if self.reserved != NOTHING else ""
+        return f"Account({self.line}: {self.spent} spent{reserved} of {self.limit})"
+
     @property
     def used(self) -> Amount:
         return self.spent + self.reserved
