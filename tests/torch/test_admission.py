@@ -10,13 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
     Dataset,
     IterableDataset,
     RandomSampler,
+    Subset,
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
+    random_split,
 )
 
 from tacit.errors import BadInput
@@ -193,6 +196,30 @@ LOADERS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: DataLoader(RECORDS, batch_size=2, num_workers=2),
         "expected num_workers=0, got 2",
     ),
+    "one twice": (
+        lambda: DataLoader(Subset(RECORDS, [1, 2, 1]), batch_size=2),
+        "expected every record once, got a Subset that has one twice",
+    ),
+    "one twice, from its end": (
+        lambda: DataLoader(Subset(RECORDS, [9, -1]), batch_size=2),
+        "got a Subset that has one twice",
+    ),
+    "one twice, within": (
+        lambda: DataLoader(Subset(Subset(RECORDS, [3, 3, 4]), [0, 1]), batch_size=2),
+        "got a Subset that has one twice",
+    ),
+    "all twice": (
+        lambda: DataLoader(ConcatDataset([RECORDS, TensorDataset(*RECORDS.tensors)]), batch_size=2),
+        "got a ConcatDataset that has one twice",
+    ),
+    "some twice": (
+        lambda: DataLoader(ConcatDataset([Subset(RECORDS, [1, 2]), Subset(RECORDS, [2, 3])]), batch_size=2),
+        "got a ConcatDataset that has one twice",
+    ),
+    "other places": (
+        lambda: DataLoader(Subset(RECORDS, [1, 20]), batch_size=2),
+        "expected a Subset of whole numbers within its dataset",
+    ),
 }
 
 
@@ -207,3 +234,7 @@ def test_a_loader_is_refused_by_name(name: str) -> None:
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_plain_loader_is_taken(shuffle: bool) -> None:
     assert admit_loader(DataLoader(RECORDS, batch_size=4, shuffle=shuffle)) == (10, 4)
+    parts = random_split(RECORDS, [6, 4])
+    assert admit_loader(DataLoader(parts[0], batch_size=4, shuffle=shuffle)) == (6, 4)
+    whole: ConcatDataset[Any] = ConcatDataset([*parts, TensorDataset(torch.zeros(3, 2))])
+    assert admit_loader(DataLoader(whole, batch_size=4, shuffle=shuffle)) == (13, 4)

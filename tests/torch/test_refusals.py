@@ -122,6 +122,14 @@ def test_losses_are_one_per_example() -> None:
         ({"max_physical_batch": 0}, "expected max_physical_batch to be a whole number >= 1, got 0"),
         ({"per_example": "guess"}, "expected per_example to be one of book-keeping, functional, got 'guess'"),
         ({"unit": "click"}, "got 'click'"),
+        ({"delta": "1e-5"}, "expected delta to be a number, got the text '1e-5'"),
+        ({"noise_multiplier": None, "epsilon": "2"}, "expected epsilon to be a number, got the text '2'"),
+        ({"users": [1, 2, 3]}, "expected users to have one id for each of 400 records, got others"),
+        ({"users": "visitor"}, "expected users to have one id for each of 400 records, got others"),
+        ({"users": [None] * 400}, "expected an id in every place of users, got a missing one"),
+        ({"users": [1.0] * 399 + [float("nan")]}, "expected an id in every place of users, got a missing one"),
+        ({"users": [1, ()] * 200}, "expected users to be a list of ids of one kind, got another"),
+        ({"users": range(400), "unit": "impression"}, "expected a unit such as user beside users, got impr"),
         (
             {"noise_multiplier": None, "epsilon": 1e9},
             r"^epsilon: expected 0\.0001 to 1000, got .*: nothing would",
@@ -255,6 +263,9 @@ def test_an_optimizer_gets_no_more_parameters() -> None:
     assert torch.equal(outside, other.weight)
 
 
+LOADED = r"^expected run\.load_state_dict to load the optimizer, got a call of its own"
+
+
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RMSprop, torch.optim.Adagrad])
 def test_an_optimizer_has_not_stepped_without_noise(kind: Any) -> None:
     def used() -> tuple[nn.Module, Any]:
@@ -270,10 +281,23 @@ def test_an_optimizer_has_not_stepped_without_noise(kind: Any) -> None:
     with pytest.raises(BadInput, match=words):
         tacit.torch.private(module, optimizer, DataLoader(records(), batch_size=40), **settings)
     run = run_of_all(network(), kind)
-    run.optimizer.load_state_dict(optimizer.state_dict())
+    with pytest.raises(BadInput, match=LOADED):
+        run.optimizer.load_state_dict(optimizer.state_dict())
+    run.optimizer.state.update(zip(run.module.parameters(), optimizer.state.values(), strict=True))
     with pytest.raises(BadInput, match=words):
         train(run)
     train(run_of_all(network(), kind))
+
+
+def test_nobody_loads_the_optimizer_in_the_middle_of_a_run() -> None:
+    run = train(run_of_all(network(), torch.optim.Adam), most=3)
+    other = train(run_of_all(network(), torch.optim.Adam), most=2)
+    before = run.optimizer.state_dict()["state"][0]["exp_avg"].clone()
+    with pytest.raises(BadInput, match=LOADED):
+        run.optimizer.load_state_dict(other.optimizer.state_dict())
+    assert torch.equal(before, run.optimizer.state_dict()["state"][0]["exp_avg"])
+    train(run)
+    run.optimizer.load_state_dict(other.optimizer.state_dict())  # it is finished: an ordinary one again
 
 
 def test_batches_are_handed_out_once() -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import tacit.torch
 from tacit import Simulation, epsilon
 from tacit.errors import BadInput
 from tacit.privacy import Relation, SubsampledGaussian, Unit, UnitKind
 from tacit.privacy.budget import format_rounded_up
+from tacit.torch import run as runs
 from tacit.train.sgd.draws import poisson_sample
 from tests.support.torch_runs import (
     FEATURES,
@@ -60,6 +64,58 @@ def test_relation_and_unit_are_named(relation: str, unit: str) -> None:
     statement = make_run(relation=relation, unit=unit, seed=None).statement
     assert statement is not None
     assert (str(statement.relation), str(statement.unit)) == (relation, unit)
+
+
+def test_users_are_sampled_and_give_one_record_each() -> None:
+    """Of 60 users some have a few records and one has many: a step reads at most one of each, any of them."""
+    owner = [0] * 120 + [1 + place % 59 for place in range(280)]
+    module = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0))
+    loader = DataLoader(TensorDataset(torch.arange(400.0)[:, None]), batch_size=20)
+    run = make_run(module, loader=loader, users=owner, epochs=400, rate=1e-6)
+    assert (run.plan.records, run.plan.steps, run.plan.sampling_probability) == (60, 1200, 1 / 3)
+    assert "Poisson samples of 20 of 60 users on average, one record each" in str(run)
+    drawn: Counter[int] = Counter()
+    now: list[int] = []
+    for (values,) in run.batches():
+        now += [int(each) for each in values]
+        if run.step(module(values * 0)):
+            assert len({owner[place] for place in now}) == len(now)
+            drawn.update(now)
+            now = []
+    whose = Counter(owner[place] for place in drawn.elements())
+    # Each user comes Binomial(1200, 1/3) times, and each record of the first one a 120th of that.
+    assert all(abs(whose[user] - 400) <= 7 * (1200 * 2 / 9) ** 0.5 for user in range(60))
+    assert sum(drawn[place] > 0 for place in range(120)) > 100
+    assert max(drawn[place] for place in range(120)) < 25
+
+
+def test_whether_a_record_is_a_whole_user_is_stated() -> None:
+    believed = make_run(unit="user", seed=None).statement
+    assert believed is not None
+    assert any("was said, and not checked" in each for each in believed.not_protected)
+    several: list[Any] = [list("ab") * 200, np.arange(400), pd.Series(range(400)), torch.arange(400)]
+    for users in several:
+        statement = make_run(users=users, seed=None, batch=1).statement
+        assert statement is not None
+        assert str(statement.unit) == "user"
+        assert not any("several records" in each for each in statement.not_protected)
+
+
+def test_a_run_says_how_far_it_is_unless_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    @contextmanager
+    def bar(label: str, total: int, measure: str) -> Iterator[Any]:
+        del measure
+        yield lambda done: told.append((label, done, total))
+
+    monkeypatch.setattr(runs, "patient_bar", bar)
+    train(make_run())
+    assert told == [("step", done, 10) for done in range(10)]
+    run = make_run()
+    for batch in run.batches(progress=False):
+        run.step(losses(run.module, batch))
+    assert len(told) == 10
 
 
 def test_a_simulation_states_nothing() -> None:

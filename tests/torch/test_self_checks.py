@@ -108,7 +108,8 @@ class Averaging(nn.Module):
     def __init__(self, way: str) -> None:
         super().__init__()
         self.way, self.inner, self.seen = way, network(), 0.0
-        self.register_buffer("average", torch.full((FEATURES,), math.nan if way == "never" else 0.0))
+        start = torch.full((FEATURES,), math.nan if way == "never" else 0.0)
+        self.register_buffer("average", start, persistent=way != "left out")
 
     def get_extra_state(self) -> dict[str, float]:
         return {"seen": self.seen}
@@ -117,7 +118,7 @@ class Averaging(nn.Module):
         self.seen = state["seen"]
 
     def forward(self, values: Tensor) -> Tensor:
-        if self.way == "in place":
+        if self.way in ("in place", "left out"):
             self.get_buffer("average").mul_(0.9).add_(values.detach().mean(dim=0), alpha=0.1)
         elif self.way == "anew":
             self.average = values.detach().mean(dim=0)
@@ -127,7 +128,8 @@ class Averaging(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("way", "name"), [("in place", "average"), ("anew", "average"), ("extra", "_extra_state")]
+    ("way", "name"),
+    [("in place", "average"), ("left out", "average"), ("anew", "average"), ("extra", "_extra_state")],
 )
 def test_a_buffer_that_is_made_of_records_stops_the_run(way: str, name: str) -> None:
     run = make_run(Averaging(way))

@@ -14,7 +14,7 @@ from tacit.privacy import Budget
 from tacit.privacy.ledger.rules import ReservationState
 from tacit.store import LedgerStore
 from tacit.torch import PrivateRun
-from tacit.torch import run as runs
+from tacit.torch.admission import weights_digest
 from tests.support.torch_runs import (
     LINE,
     Bare,
@@ -185,7 +185,7 @@ def test_a_run_reserves_before_its_first_step_and_spends_after_its_last() -> Non
     assert settled is not None
     assert settled.state is ReservationState.COMMITTED
     assert settled.amount.budget == Budget.of(4, "1e-5")
-    assert settled.release == runs.weights_digest(run.module)
+    assert settled.release == weights_digest(run.module)
     with pytest.raises(LedgerConflict):
         next(make_run(**pays).batches())
     with pytest.raises(BudgetExceeded):

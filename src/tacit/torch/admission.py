@@ -4,6 +4,7 @@ that names it."""
 from __future__ import annotations
 
 import copy
+import hashlib
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -216,8 +217,8 @@ class HeldParameters:
 
 
 class HeldBuffers:
-    """What a module's `state_dict` has besides parameters, as it was when the run began: it gets no noise, so a
-    run in which it changes is stopped."""
+    """What a module has besides parameters, buffers that its `state_dict` leaves out too, as it was when the
+    run began: it gets no noise, so a run in which it changes is stopped."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -230,11 +231,13 @@ class HeldBuffers:
             if name not in now or name not in self._kept or not _is_same(self._kept[name], now[name]):
                 raise SelfCheckFailed(
                     f"{name}: expected a buffer that stays as it was, got another: what it keeps of records "
-                    "would leave without noise; the run was stopped and nothing leaves"
+                    "would leave without noise; the run was stopped and nothing leaves (a cache of places or "
+                    "shapes: run the module once before)"
                 )
 
     def _now(self) -> dict[str, Any]:
-        found = self._module.state_dict(keep_vars=True)
+        found = dict(self._module.named_buffers(remove_duplicate=False))
+        found |= self._module.state_dict(keep_vars=True)
         return {
             name: each.detach() if isinstance(each, Tensor) else each
             for name, each in found.items()
@@ -275,6 +278,16 @@ def admit_state(
             f"expected a state of the same optimizer, {type(optimizer).__name__} with the same groups of "
             f"parameters, got another"
         )
+
+
+def weights_digest(module: nn.Module) -> str:
+    """A digest of all weights and buffers, by their names."""
+    digest = hashlib.sha256()
+    for name, each in module.state_dict().items():
+        if isinstance(each, Tensor):
+            digest.update(f"{name} {tuple(each.shape)} {each.dtype} ".encode())
+            digest.update(each.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, str]:

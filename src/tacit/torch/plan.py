@@ -29,6 +29,7 @@ KEPT = {
     "optimizer": Mapping,
 }  # fmt: skip
 """What a state of a run has of each name, and of what kind."""
+BELIEVED = "a {0} with several records: that a record is all of a {0} was said, and not checked; see users="
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class ModulePlan:
     """DP-SGD by numbers that everybody may know: Poisson samples of `batch` of `records` on average.
 
     Guarantee:  (epsilon, delta)-DP for the weights after every step, all steps together, as `statement` says.
-    Neighbours: `relation`, for one record of the dataset; it is one `unit`.
+    Neighbours: `relation`, for one record of the dataset, which is one `unit`; or `by_user`, for all of a unit.
     Assumes:    `records`, and what follows from it, is public; see `run.PrivateRun` for what is asked of a
                 module.
     Source:     Abadi et al. 2016 (arXiv 1607.00133), algorithm 1; accounted for by `privacy.accounting`.
@@ -51,6 +52,7 @@ class ModulePlan:
     unit: Unit
     relation: Relation
     asked: float | None = None  # the epsilon that noise was chosen for
+    by_user: bool = False  # whether samples are of whole units, `records` of them, with one record each
 
     @classmethod
     def of(
@@ -63,8 +65,9 @@ class ModulePlan:
         epsilon: float | None,
         noise_multiplier: float | None,
         delta: float,
-        unit: Unit | UnitKind | str,
+        unit: Unit | UnitKind | str | None,
         relation: Relation | str,
+        by_user: bool = False,
     ) -> ModulePlan:
         """From a target epsilon, or from noise in units of the clip norm."""
         if (epsilon is None) == (noise_multiplier is None):
@@ -75,7 +78,9 @@ class ModulePlan:
         clip_norm = float(expect.positive("max_grad_norm", clip_norm))
         delta = float(expect.probability("delta", delta))
         steps = max(1, math.ceil(expect.positive("epochs", epochs) * records / batch))
-        unit = unit if isinstance(unit, Unit) else Unit(UnitKind(unit))
+        unit = Unit.of((UnitKind.USER if by_user else UnitKind.IMPRESSION) if unit is None else unit)
+        if by_user and unit.kind is UnitKind.IMPRESSION:
+            raise BadInput("expected a unit such as user beside users, got impression, which is one record")
         relation, share = Relation(relation), min(1.0, batch / records)
         if epsilon is not None:
             expect.not_text("epsilon", epsilon)
@@ -86,7 +91,7 @@ class ModulePlan:
             epsilon = float(asked)
         assert noise_multiplier is not None
         noise = SubsampledGaussian(noise_multiplier, share, steps).noise_multiplier
-        return cls(records, batch, steps, clip_norm, noise, delta, unit, relation, epsilon)
+        return cls(records, batch, steps, clip_norm, noise, delta, unit, relation, epsilon, by_user)
 
     @property
     def sampling_probability(self) -> float:
@@ -106,7 +111,15 @@ class ModulePlan:
         return _accounted(self.release_after(steps), self.delta, self.relation)
 
     def statement(self) -> PrivacyStatement:
-        return PrivacyStatement.of([self.release], unit=self.unit, relation=self.relation, delta=self.delta)
+        believed = self.unit.kind is not UnitKind.IMPRESSION and not self.by_user
+        return PrivacyStatement.of(
+            [self.release],
+            unit=self.unit,
+            relation=self.relation,
+            delta=self.delta,
+            also_not_protected=(BELIEVED.format(self.unit.kind),) if believed else (),
+            whole_units=True,
+        )
 
     def cost(self) -> Guarantee:
         """What a ledger is asked for: the epsilon that was aimed for, which is the same on every machine."""
@@ -122,13 +135,15 @@ class ModulePlan:
             "records": self.records, "batch": self.batch, "steps": self.steps, "clip_norm": self.clip_norm,
             "noise_multiplier": self.noise_multiplier, "delta": self.delta, "unit": str(self.unit),
             "relation": str(self.relation),
-        }  # fmt: skip
+        } | ({"by_user": True} if self.by_user else {})  # fmt: skip
 
     def __str__(self) -> str:
         epsilon, delta = format_rounded_up(self.epsilon_after(self.steps)), format_rounded_up(self.delta, 3)
+        whose = f"{self.unit.kind}s" if self.by_user else "records"
+        each = ", one record each" if self.by_user else ""
         return (
-            f"DP-SGD: {self.steps} steps over Poisson samples of {self.batch:,} of {self.records:,} records on "
-            f"average\n"
+            f"DP-SGD: {self.steps} steps over Poisson samples of {self.batch:,} of {self.records:,} {whose} on "
+            f"average{each}\n"
             f"  clipped to norms of {self.clip_norm:g}, noise multiplier {self.noise_multiplier:.4g}\n"
             f"  ({epsilon}, {delta})-DP per {self.unit}, {self.relation} neighbours"
         )

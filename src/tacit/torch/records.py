@@ -8,11 +8,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
+from numpy.typing import NDArray
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+)
 from torch.utils.data.dataloader import default_collate
 
 from tacit import expect
 from tacit.errors import BadInput
+from tacit.privacy.randomness import UniformBelow
 from tacit.train.examples import Places
 
 
@@ -47,7 +57,75 @@ def admit_loader(loader: DataLoader[Any]) -> tuple[int, int]:
         )
     if loader.num_workers:
         raise BadInput(f"expected num_workers=0, got {loader.num_workers}: batches are read in this process")
+    _refuse_repeated(dataset)
     return len(dataset), int(loader.batch_size)
+
+
+def _refuse_repeated(dataset: Any) -> None:
+    """BadInput where a Subset or a ConcatDataset is seen to have one record twice: it would be two records,
+    each with a promise of its own."""
+    if not isinstance(dataset, Subset | ConcatDataset):
+        return
+    try:
+        found = _record_numbers(dataset, {})
+    except (TypeError, ValueError, IndexError, OverflowError):
+        raise BadInput("expected a Subset of whole numbers within its dataset, got other indices") from None
+    if len(np.unique(found)) < len(found):
+        kind = type(dataset).__name__
+        raise BadInput(f"expected every record once, got a {kind} that has one twice: it would count as two")
+
+
+def _record_numbers(dataset: Any, starts: dict[Any, int]) -> NDArray[np.int64]:
+    """A number for each record: the same one for what lies at the same place of the same dataset."""
+    if isinstance(dataset, Subset):
+        inner = _record_numbers(dataset.dataset, starts)
+        return inner[np.asarray(dataset.indices, dtype=np.int64)]
+    if isinstance(dataset, ConcatDataset):
+        return np.concatenate([_record_numbers(each, starts) for each in dataset.datasets])
+    known = tuple(map(id, dataset.tensors)) if type(dataset) is TensorDataset else id(dataset)
+    if known not in starts:
+        starts[known] = len(starts) << 40
+    return starts[known] + np.arange(len(dataset), dtype=np.int64)
+
+
+class RecordsOfUsers:
+    """Whose each record is: a sample has users, and of each of them one record, drawn each time.
+
+    Guarantee:  whatever records one user has, each step reads at most one of them, with the probability that
+                the user is sampled with.
+    Neighbours: all records of one user, replaced, added or removed.
+    Assumes:    every record's id is that of the person it is about; how many users there are is public.
+    Source:     sampling by units: McMahan et al. 2018 (arXiv 1710.06963), with one record for each of them.
+    """
+
+    def __init__(self, users: Any, records: int) -> None:
+        given = users.to_numpy() if hasattr(users, "to_numpy") else users
+        try:
+            ids = np.asarray(given)
+            missing = ids != ids if ids.dtype.kind in "fcO" else np.zeros(1, bool)
+            if ids.ndim == 1 and ids.dtype == object:
+                missing = missing | np.array([each is None for each in ids], dtype=bool)
+            if ids.shape != (records,):
+                raise BadInput(f"expected users to have one id for each of {records:,} records, got others")
+            if np.any(missing):
+                raise BadInput("expected an id in every place of users, got a missing one")
+            _, owner, counts = np.unique(ids, return_inverse=True, return_counts=True)
+        except (TypeError, ValueError) as problem:
+            if isinstance(problem, BadInput):
+                raise
+            raise BadInput("expected users to be a list of ids of one kind, got another") from None
+        self._places = np.argsort(owner, kind="stable")
+        self._counts = counts
+        self._starts = np.cumsum(counts) - counts
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def draw(self, users: Places, below: UniformBelow) -> Places:
+        """One record of each of these users."""
+        chosen = [below(int(count)) for count in self._counts[users]]
+        drawn: Places = self._places[self._starts[users] + np.array(chosen, dtype=np.int64)]
+        return drawn
 
 
 class RecordReader:

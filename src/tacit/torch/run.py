@@ -3,10 +3,9 @@ here."""
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,18 @@ from tacit.privacy.ledger.lines import Line
 from tacit.privacy.randomness import Source
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Relation, Unit, UnitKind
-from tacit.torch.admission import HeldBuffers, HeldParameters, admit_module, admit_optimizer, admit_state
+from tacit.progress import no_count, patient_bar
+from tacit.torch.admission import (
+    HeldBuffers,
+    HeldParameters,
+    admit_module,
+    admit_optimizer,
+    admit_state,
+    weights_digest,
+)  # fmt: skip
 from tacit.torch.gradients import BookkeptGradients, FunctionalGradients, GradientSums, LossFunction, PerExample
 from tacit.torch.plan import VERSION, ModulePlan, RunLedger, RunPayment, check_kept
-from tacit.torch.records import RecordReader, WaitingBatch, admit_loader
+from tacit.torch.records import RecordReader, RecordsOfUsers, WaitingBatch, admit_loader
 from tacit.train.examples import Places
 from tacit.train.sgd.draws import poisson_sample
 from tacit.train.sgd.monitor import ReleaseMonitor, SamplingMonitor
@@ -70,6 +77,7 @@ class PrivateRun:
         most_at_once: int | None = None,
         scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
         payment: RunPayment | None = None,
+        users: RecordsOfUsers | None = None,
     ) -> None:
         functional = per_example is PerExample.FUNCTIONAL
         layers = admit_module(module, functional=functional)
@@ -79,7 +87,7 @@ class PrivateRun:
         self.simulated, self.steps, self.name = simulated, 0, draw_token()
         self._held = HeldParameters(module, optimizer, parameters)
         self._buffers: HeldBuffers | None = None  # from the first batch on
-        self._reader = RecordReader(loader, most_at_once)
+        self._reader, self._users = RecordReader(loader, most_at_once), users
         self._draws, self._source = draws, draws("the checks")
         self._monitor = ReleaseMonitor(plan.noise_multiplier, plan.clip_norm, plan.batch)
         self._samples = SamplingMonitor(
@@ -96,11 +104,12 @@ class PrivateRun:
         self._waiting: WaitingBatch | None = None
         self._sample: tuple[list[Places], int | None] | None = None  # drawn, and not moved by yet
         self._stopped, self._finished, self._over = False, False, ""
-        self._turn, self._moving = object(), False
+        self._turn, self._moving, self._loading = object(), False, False
         earlier = _LATEST.get(optimizer)
         if earlier is not None and (other := earlier()) is not None:
             other._let_go("expected the last run that was made of an optimizer, got an earlier one")
-        self._guard = optimizer.register_step_pre_hook(self._refuse_other_steps)
+        steps = optimizer.register_step_pre_hook(self._refuse_other_steps)
+        self._guards = (steps, optimizer.register_load_state_dict_pre_hook(self._refuse_other_states))
         _LATEST[optimizer] = weakref.ref(self)
 
     @property
@@ -119,32 +128,34 @@ class PrivateRun:
         made."""
         return self._finished
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self, *, progress: bool = True) -> Iterator[Any]:
         """Batches as the loader's own would be, of Poisson samples, until all steps are taken; each is to be
         answered by one `step`. A sample that is too large, or of which some records are looked at, comes in
         pieces; an empty one is a step of noise alone. A sample that was left comes again, whole: nobody gets
-        another for the same step."""
+        another for the same step. `progress` shows a bar in a terminal or notebook after two seconds."""
         self._refuse_stopped()
         if self.steps == 0:
             self._held.refuse_earlier_steps()
         self._pay()
         self._buffers = self._buffers or HeldBuffers(self.module)
         self._turn = turn = object()
-        while self.steps < self.plan.steps:
-            pieces, look = self._drawn()
-            for index, piece in enumerate(pieces):
-                batch, last = self._reader.read(piece), index + 1 == len(pieces)
-                self._gradients.begin(batch, len(piece))
-                self._waiting = WaitingBatch(batch, len(piece), last, look if index == 0 else None)
-                yield batch
-                if self._turn is not turn:
-                    raise BadInput(
-                        "expected the batches of a call that goes on, got those of one that was left"
-                    )
-                if self._waiting is not None:
-                    raise BadInput("expected step(losses) after every batch, got none for the last one")
-            if not pieces:
-                self._move()
+        with patient_bar("step", self.plan.steps, "steps") if progress else nullcontext(no_count) as count:
+            while self.steps < self.plan.steps:
+                count(self.steps)
+                pieces, look = self._drawn()
+                for index, piece in enumerate(pieces):
+                    batch, last = self._reader.read(piece), index + 1 == len(pieces)
+                    self._gradients.begin(batch, len(piece))
+                    self._waiting = WaitingBatch(batch, len(piece), last, look if index == 0 else None)
+                    yield batch
+                    if self._turn is not turn:
+                        raise BadInput(
+                            "expected the batches of a call that goes on, got those of one that was left"
+                        )
+                    if self._waiting is not None:
+                        raise BadInput("expected step(losses) after every batch, got none for the last one")
+                if not pieces:
+                    self._move()
         self.finish()
 
     def step(self, losses: Tensor | LossFunction) -> bool:
@@ -197,17 +208,11 @@ class PrivateRun:
             self._check_held()
             self._sums.close()
         return {
-            "version": VERSION,
-            "name": self.name,
-            "plan": self.plan.as_json(),
-            "simulated": self.simulated,
-            "steps": self.steps,
-            "epsilon_spent": self.epsilon_spent,
-            "token": self._token,
-            "module": self.module.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "version": VERSION, "name": self.name, "plan": self.plan.as_json(), "simulated": self.simulated,
+            "steps": self.steps, "epsilon_spent": self.epsilon_spent, "token": self._token,
+            "module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
-        }
+        }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a run of the same plan stood: its steps stay taken, and the rest are drawn with fresh
@@ -227,6 +232,7 @@ class PrivateRun:
             self._token = token
         # What comes may be the weights of so many steps, whole or not: never are they those of a run at 0.
         self.name, self.steps = state["name"], state["steps"]
+        self._loading = True
         try:
             self.module.load_state_dict(state["module"])
             self.optimizer.load_state_dict(state["optimizer"])
@@ -235,6 +241,8 @@ class PrivateRun:
         except BaseException:
             self._stopped = True
             raise
+        finally:
+            self._loading = False
 
     def __repr__(self) -> str:
         simulated = ", simulated" if self.simulated else ""
@@ -262,6 +270,8 @@ class PrivateRun:
             self._held.check()
             self._samples.begin(self.steps)
             self._samples.check_sample(places)
+        if self._users is not None:
+            places = self._users.draw(places, self._source.uniform_below)
         looks = self.steps < FIRST_LOOKS or self._source.uniform_below(LATER_LOOKS) == 0
         if not looks or not len(places):
             return self._reader.pieces(places), None
@@ -303,10 +313,16 @@ class PrivateRun:
         if not self._moving:
             raise BadInput("expected run.step(losses) to step the optimizer, got a call of its own step")
 
+    def _refuse_other_states(self, *_: object) -> None:
+        """What another optimizer remembers would move the weights, and may have no noise."""
+        if not self._loading:
+            raise BadInput("expected run.load_state_dict to load the optimizer, got a call of its own")
+
     def _let_go(self, why: str) -> None:
         """Module and optimizer are somebody else's; `why` is said to who wants another step."""
         self._gradients.close()
-        self._guard.remove()
+        for guard in self._guards:
+            guard.remove()
         self._over = why
 
     def _refuse_stopped(self) -> None:
@@ -326,16 +342,6 @@ class PrivateRun:
             raise
 
 
-def weights_digest(module: nn.Module) -> str:
-    """A digest of all weights and buffers, by their names."""
-    digest = hashlib.sha256()
-    for name, each in module.state_dict().items():
-        if isinstance(each, Tensor):
-            digest.update(f"{name} {tuple(each.shape)} {each.dtype} ".encode())
-            digest.update(each.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 def private(
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -346,7 +352,8 @@ def private(
     delta: float,
     epochs: float,
     max_grad_norm: float = 1.0,
-    unit: Unit | UnitKind | str = UnitKind.IMPRESSION,
+    unit: Unit | UnitKind | str | None = None,
+    users: Any = None,
     relation: Relation | str = Relation.REPLACE_ONE,
     per_example: PerExample | str = PerExample.BOOK_KEEPING,
     max_physical_batch: int | None = None,
@@ -360,19 +367,23 @@ def private(
 
     The loader's dataset is sampled here: each record joins a step with probability batch_size / length, and
     its order and size are not used. `max_physical_batch` bounds memory and changes nothing else; `scheduler`
-    is stepped with the optimizer. One record is one `unit`. With a `ledger` the cost is reserved on its `line`
-    under this `name` before the first step, and spent when the run is finished. `seed` makes a simulation of
-    it, which can be repeated and promises nothing.
+    is stepped with the optimizer. One record is one `unit`, an impression unless it says otherwise: nobody
+    checks that. With `users`, an id for each record of the dataset, all records of an id are one unit, a user:
+    users are sampled instead, `batch_size` of them on average, and each gives one record, drawn anew in every
+    step; an epoch is a pass over users, and how many of them there are must be public. With a `ledger` the
+    cost is reserved on its `line` under this `name` before the first step, and spent when the run is finished.
+    `seed` makes a simulation of it, which can be repeated and promises nothing.
 
     Guarantee:  the run's `statement`: (epsilon, delta)-DP for the weights after all steps.
-    Neighbours: `relation`, for one record of the dataset; under add-remove its length must be public all the
-                same.
+    Neighbours: `relation`, for one record of the dataset, or with `users` for all of one user; under
+                add-remove its length, or the number of users, must be public all the same.
     Assumes:    what `PrivateRun` assumes of the module and its losses.
     Source:     Abadi et al. 2016 (arXiv 1607.00133), algorithm 1.
     """
     records, batch = admit_loader(loader)
+    owners = None if users is None else RecordsOfUsers(users, records)
     plan = ModulePlan.of(
-        records, batch, epochs,
+        records if owners is None else len(owners), batch, epochs, by_user=owners is not None,
         clip_norm=max_grad_norm, epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta, unit=unit,
         relation=relation,
     )  # fmt: skip
@@ -383,14 +394,7 @@ def private(
         return entropy if seed is None else Simulation(f"{seed}, {what}")
 
     return PrivateRun(
-        module,
-        optimizer,
-        loader,
-        plan,
-        draws,
-        simulated=seed is not None,
-        per_example=PerExample.named("per_example", per_example),
-        most_at_once=max_physical_batch,
-        scheduler=scheduler,
-        payment=payment,
-    )
+        module, optimizer, loader, plan, draws,
+        simulated=seed is not None, per_example=PerExample.named("per_example", per_example),
+        most_at_once=max_physical_batch, scheduler=scheduler, payment=payment, users=owners,
+    )  # fmt: skip
