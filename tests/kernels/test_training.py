@@ -160,6 +160,21 @@ def test_an_example_adds_as_much_as_its_norm_says(way: str, batch: Batch) -> Non
     np.testing.assert_allclose(np.sum(added**2), squares.sum(), rtol=8 * terms * U)
 
 
+@Ways
+@pytest.mark.parametrize("rows", [40, 5000])
+def test_an_example_of_many_fields_adds_as_much_as_its_norm_says(way: str, rows: int) -> None:
+    """Beyond 256 fields rows are put in order to find those that come twice."""
+    rng = np.random.default_rng(rows)
+    table = 0.1 * rng.standard_normal((rows, 6), dtype=np.float32)
+    ids = rng.integers(0, rows, (1, 700), dtype=np.int32)
+    batch = Batch(table, ids, 100, np.ones(1, np.float32))
+    with served(way):
+        _, sums, squares = batch.forward()
+        added = batch.scattered(sums, pulled=False).astype(np.float64)
+    assert len(np.unique(ids[:, 100:])) < 600
+    np.testing.assert_allclose(np.sum(added**2), squares[0], rtol=1e-4)
+
+
 def test_forgotten_repeats_would_be_caught() -> None:
     """The twin that must fail: a norm that takes repeated rows for different ones falls short."""
     table = np.ones((2, 3), np.float32)

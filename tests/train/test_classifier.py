@@ -28,9 +28,11 @@ from tacit.privacy.ledger.lines import Amount, Line
 from tacit.privacy.units import Relation, Unit, UnitKind
 from tacit.schema.columns import Column, Kind, LogSchema, Role
 from tacit.store.ledger import LedgerStore
+from tacit.train import frame_model
 from tacit.train.classifier import Classifier, Regressor, load
 from tacit.train.examples import Examples
 from tacit.train.frame_model import RolesGuessed, TuningSpends
+from tacit.train.job.training_job import TrainingJob
 from tacit.train.methods import LabelDp
 from tacit.train.models import saving
 from tacit.train.models.architectures import Mlp
@@ -485,3 +487,36 @@ def test_a_loaded_model_knows_how_it_was_asked_for(fitted: Classifier, tmp_path:
     fitted.save(tmp_path / "model")
     back = load(tmp_path / "model")
     assert back.get_params() == fitted.get_params()
+
+
+def test_a_small_network_is_trained_by_one_thread_and_threads_are_put_back(
+    clicks: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    seen, before = [], torch.get_num_threads()
+    train = TrainingJob.train
+
+    def watched(job: TrainingJob, *rest: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return train(job, *rest)
+
+    monkeypatch.setattr(TrainingJob, "train", watched)
+    torch.set_num_threads(2)
+    try:
+        Classifier("mlp", **ROLES, method="label-dp").fit(clicks.head(200), "clicked")
+        Classifier(Mlp(2, public_layers=(), common_layers=(200,)), **ROLES, method="label-dp").fit(
+            clicks.head(200), "clicked"
+        )
+        assert seen == [1, 2]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_many_rows_are_predicted_some_at_a_time(
+    fitted: Classifier, clicks: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fitted.predict_proba(clicks)
+    monkeypatch.setattr(frame_model, "PREDICTED_AT_ONCE", 700)
+    np.testing.assert_array_equal(fitted.predict_proba(clicks), whole)
+    assert fitted.predict_proba(clicks.head(0)).shape == (0, 2)

@@ -87,7 +87,8 @@ def has_names(frame: Any) -> bool:
 def typed_rows(columns: Sequence[Column], table: pa.Table) -> Iterator[pa.RecordBatch]:
     """The sources of these columns in the types that an encoder reads, some rows at a time."""
     wanted = {column.source: column for column in columns}
-    absent = [source for source in wanted if source not in table.column_names]
+    names = {*table.column_names}  # once: it is made anew whenever it is asked for
+    absent = [source for source in wanted if source not in names]
     if absent:
         raise BadInput(f"expected a column {absent[0]!r}, got {list_names(table.column_names)}")
     chosen = table.select([*wanted])

@@ -24,6 +24,7 @@ namespace nb = nanobind;
 namespace {
 
 constexpr Index AHEAD = 24;  // rows, at least, that are asked for before they are needed
+constexpr Index MANY_FIELDS = 256;  // above it, to compare each with each takes longer than to sort
 
 struct Batch {
     const float* table;
@@ -44,6 +45,25 @@ float repeated_share(const Batch& batch, const std::int32_t* ids, const float* s
         float square = 1.0f;
         for (Index d = 0; d < batch.width - 1; ++d) square += (sum[d] - v[d]) * (sum[d] - v[d]);
         share += static_cast<float>(others) * square;
+    }
+    return share;
+}
+
+// The same of many fields, whose rows are put in order first: `circle` has room for them.
+float sorted_share(const Batch& batch, const std::int32_t* ids, const float* sum, std::int32_t* circle) {
+    std::int32_t* end = std::copy(ids + batch.first_trained, ids + batch.fields, circle);
+    std::sort(circle, end);
+    float share = 0.0f;
+    for (std::int32_t* first = circle; first != end;) {
+        std::int32_t* next = first + 1;
+        while (next != end && *next == *first) ++next;
+        if (const Index times = next - first; times > 1) {
+            const float* v = batch.table + *first * batch.width + 1;
+            float square = 1.0f;
+            for (Index d = 0; d < batch.width - 1; ++d) square += (sum[d] - v[d]) * (sum[d] - v[d]);
+            share += static_cast<float>(times * (times - 1)) * square;
+        }
+        first = next;
     }
     return share;
 }

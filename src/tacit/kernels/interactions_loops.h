@@ -98,7 +98,9 @@ TARGET void forward(const Batch batch, std::int32_t* circle, float* logits, floa
         for (Index f = 0; f < fields; ++f) linear += batch.table[ids[f] * width];
         logits[i] = linear + 0.5f * total(totals.paired);
         squares[i] = static_cast<float>(trained) + total(totals.apart);
-        if (trained > 1 && has_repeats(ids + batch.first_trained, trained, circle))
+        if (trained > MANY_FIELDS)
+            squares[i] += sorted_share(batch, ids, sum, circle);
+        else if (trained > 1 && has_repeats(ids + batch.first_trained, trained, circle))
             squares[i] += repeated_share(batch, ids, sum);
     }
 }

@@ -238,9 +238,12 @@ class LogSchema:
     def _refuse_giving_away(self) -> None:
         """Roles go by the file's column: under another name it would still tell the same."""
         used = [column for column in self.columns if column.is_used]
+        alike: dict[str, list[Column]] = {}
         for column in used:
-            for other in used:
-                if other is column or other.source != column.source:
+            alike.setdefault(column.source, []).append(column)
+        for column in used:
+            for other in alike[column.source]:
+                if other is column:
                     continue
                 if column.is_target:
                     raise BadInput(

@@ -36,9 +36,10 @@ from tacit.privacy.ledger.requests import Request
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Unit, UnitKind
+from tacit.progress import patient_bar
 from tacit.schema.columns import LogSchema, Role
 from tacit.train.examples import Examples, count_units
-from tacit.train.frame_examples import frame_encoder, frame_examples, read_rows
+from tacit.train.frame_examples import column_records, frame_encoder, frame_examples, read_rows
 from tacit.train.job import progress_line
 from tacit.train.job.payment import (
     TrainingLedger,
@@ -49,7 +50,7 @@ from tacit.train.job.payment import (
 from tacit.train.job.progress_line import shown_progress
 from tacit.train.job.training_job import TrainingJob
 from tacit.train.methods import IMPRESSION, TrainingMethod
-from tacit.train.models.architectures import Mlp, make_architecture
+from tacit.train.models.architectures import Mlp, few_threads, make_architecture
 from tacit.train.models.model import Architecture
 from tacit.train.models.saving import SavedModel, save
 from tacit.train.plan import Plan
@@ -60,6 +61,7 @@ from tacit.train.steps import DEFAULT_SPEED
 
 SMALL_NETWORK = Mlp(dim=8, public_layers=(64,), common_layers=(64, 32))
 """What "mlp" means for a frame: the published widths of `Mlp()` are made for tables of a million rows."""
+PREDICTED_AT_ONCE = 2**16  # rows of a frame
 ESTIMATOR = "estimator"  # the key of a saved model's settings under which what is asked of a frame stands
 SEARCHES = frozenset({"_fit_and_score", "_fit_and_predict"})  # of sklearn.model_selection
 
@@ -144,7 +146,8 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
         job = TrainingJob(plan, shape, secret, seed, speed)
         shown = shown_progress(plan, after_seconds=progress_line.PATIENCE_SECONDS)
         charge = self._find_charge(plan)
-        with _pay_for(plan, charge, ledger, scope, name, simulated=seed is not None), shown as watch:
+        paid = _pay_for(plan, charge, ledger, scope, name, simulated=seed is not None)
+        with paid, few_threads(shape), shown as watch:
             model, calibration = job.train(watch)
         statement = plan.statement if seed is None else None
         read = {column.source for column in encoder.columns}
@@ -218,11 +221,18 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "fitted_")
         saved = self.fitted_.saved
         table = self._check_features(read_frame(X), named=has_names(X))
-        public, sensitive = encode_rows(saved.encoder, table)
-        rows = RowSet(slice(0, len(table)))
-        return saved.predict(
-            Examples(public, sensitive, saved.model.sizes, rows, encoder_digest=saved.encoder.digest)
-        )
+        found = [np.zeros(0, np.float32)]
+        with patient_bar("predict", len(table), "rows") as count:
+            for start in range(0, max(1, len(table)), PREDICTED_AT_ONCE):
+                count(start)
+                sides = encode_rows(saved.encoder, table.slice(start, PREDICTED_AT_ONCE))
+                rows = RowSet(slice(0, len(sides[0])))
+                found.append(
+                    saved.predict(
+                        Examples(*sides, saved.model.sizes, rows, encoder_digest=saved.encoder.digest)
+                    )
+                )
+        return np.concatenate(found)
 
     def _check_features(self, table: pa.Table, *, named: bool) -> pa.Table:
         """The columns that the model reads; others are refused."""
@@ -238,14 +248,15 @@ class FrameModel(ABC, BaseEstimator):  # type: ignore[misc]
             return table.rename_columns(sources)
         known = {column.source for column in self.fitted_.schema.columns}
         unseen = [name for name in table.column_names if name not in known]
-        missing = [name for name in sources if name not in table.column_names]
+        names = {*table.column_names}
+        missing = [name for name in sources if name not in names]
         if unseen or missing:
             parts = [f"unseen at fit: {list_names(unseen)}"] if unseen else []
             parts += [f"missing: {list_names(missing)}"] if missing else []
             raise BadInput(
                 f"expected the columns of fit, {list_names(sources)}, got others; {'; '.join(parts)}"
             )
-        if table.column_names != sources and set(table.column_names) == set(sources):
+        if table.column_names != sources and names == {*sources}:
             raise BadInput(f"expected columns in the order of fit, {list_names(sources)}, got another order")
         return table
 

@@ -180,7 +180,7 @@ class Encoder:
 
 
 def _source(rows: pa.RecordBatch, column: Column) -> pa.Array:
-    if column.source not in rows.schema.names:
+    if rows.schema.get_field_index(column.source) < 0:
         raise BadInput(f"expected a column {column.source} as the encoder knows it, got none")
     return rows.column(column.source)
 

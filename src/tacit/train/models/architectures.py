@@ -32,7 +32,8 @@ The networks themselves need torch and are imported when they are built.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -48,6 +49,9 @@ from tacit.train.statistic.model import FieldFactors
 if TYPE_CHECKING:
     from tacit.train.models.attention_network import AttentionNetwork
     from tacit.train.models.two_tower_network import PublicNetwork, TwoTowerNetwork
+
+
+SMALL_WIDTH = 128  # up to which layers of a network are trained by one thread
 
 
 def check_widths(key: str, given: Any) -> tuple[int, ...]:
@@ -229,3 +233,21 @@ def architecture_settings(shape: Architecture) -> dict[str, Any]:
     if not isinstance(shape, ARCHITECTURES):
         raise BadInput(f"expected {', '.join(kind.name for kind in ARCHITECTURES)}, got {type(shape).__name__}")
     return {field.name: getattr(shape, field.name) for field in fields(shape)}
+
+
+@contextmanager
+def few_threads(shape: Architecture) -> Iterator[None]:
+    """One thread of torch for a small network: its products are too short to share, and where others use the
+    machine too, threads that wait for each other at every one of them take ten times as long."""
+    small = isinstance(shape, Mlp) and max(*shape.public_layers, *shape.common_layers, 0, 0) <= SMALL_WIDTH
+    if not small or importlib.util.find_spec("torch") is None:  # without it no network is built
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
