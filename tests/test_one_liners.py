@@ -95,6 +95,8 @@ def test_an_epsilon_that_promises_nothing_and_one_that_is_text_are_refused() -> 
     for epsilon, told in ((1e5, "expected epsilon <= 1000, got 100000"), ("2", "got the text '2'")):
         with pytest.raises(BadInput, match=told):
             tacit.noise_multiplier(epsilon=epsilon, **SCHEDULE)
+    with pytest.raises(BadInput, match="expected noise_multiplier to be a number, got the text '1'"):
+        tacit.epsilon(noise_multiplier="1", **SCHEDULE)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="expected epsilon to be a number, got the text '3'"):
         tacit.choose(PUBLIC, PUBLIC, epsilon="3")  # type: ignore[arg-type]
 

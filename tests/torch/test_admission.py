@@ -176,6 +176,10 @@ LOADERS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: DataLoader(RECORDS, batch_sampler=BatchSampler(range(10), 2, False)),
         "expected a loader with a batch_size, got the batch sampler BatchSampler",
     ),
+    "no batches": (
+        lambda: DataLoader(RECORDS, batch_size=None),
+        "a loader with a batch_size, got none$",
+    ),
     "weights": (
         lambda: DataLoader(RECORDS, batch_size=2, sampler=WeightedRandomSampler([1.0] * 10, 10)),
         "got WeightedRandomSampler: each record joins a step with the same probability",

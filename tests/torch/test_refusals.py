@@ -122,6 +122,8 @@ def test_losses_are_one_per_example() -> None:
         ({"max_physical_batch": 0}, "expected max_physical_batch to be a whole number >= 1, got 0"),
         ({"per_example": "guess"}, "expected per_example to be one of book-keeping, functional, got 'guess'"),
         ({"unit": "click"}, "got 'click'"),
+        ({"relation": "add"}, "expected relation to be one of add-remove, replace-one"),
+        ({"noise_multiplier": "1"}, "expected noise_multiplier to be a number, got the text '1'"),
         ({"delta": "1e-5"}, "expected delta to be a number, got the text '1e-5'"),
         ({"noise_multiplier": None, "epsilon": "2"}, "expected epsilon to be a number, got the text '2'"),
         ({"users": [1, 2, 3]}, "expected users to have one id for each of 400 records, got others"),

@@ -73,7 +73,12 @@ class ModulePlan:
         if (epsilon is None) == (noise_multiplier is None):
             both = "both" if epsilon is not None else "neither"
             raise BadInput(f"expected either epsilon or noise_multiplier, got {both}")
-        for key, value in (("max_grad_norm", clip_norm), ("delta", delta), ("epochs", epochs)):
+        for key, value in (
+            ("noise_multiplier", noise_multiplier),
+            ("max_grad_norm", clip_norm),
+            ("delta", delta),
+            ("epochs", epochs),
+        ):
             expect.not_text(key, value)
         clip_norm = float(expect.positive("max_grad_norm", clip_norm))
         delta = float(expect.probability("delta", delta))
@@ -81,7 +86,7 @@ class ModulePlan:
         unit = Unit.of((UnitKind.USER if by_user else UnitKind.IMPRESSION) if unit is None else unit)
         if by_user and unit.kind is UnitKind.IMPRESSION:
             raise BadInput("expected a unit such as user beside users, got impression, which is one record")
-        relation, share = Relation(relation), min(1.0, batch / records)
+        relation, share = Relation.named("relation", relation), min(1.0, batch / records)
         if epsilon is not None:
             expect.not_text("epsilon", epsilon)
             asked = check_epsilon("epsilon", epsilon)

@@ -39,11 +39,9 @@ def admit_loader(loader: DataLoader[Any]) -> tuple[int, int]:
     if not hasattr(dataset, "__len__") or len(dataset) < 1:
         raise BadInput(f"expected a dataset with a length of at least 1, got {type(dataset).__name__}")
     if loader.batch_size is None:
-        raise BadInput(
-            f"expected a loader with a batch_size, got the batch sampler "
-            f"{type(loader.batch_sampler).__name__}: "
-            "Poisson samples are drawn here"
-        )
+        given = loader.batch_sampler
+        got = "none" if given is None else f"the batch sampler {type(given).__name__}: samples are drawn here"
+        raise BadInput(f"expected a loader with a batch_size, got {got}")
     sampler = loader.sampler
     plain = type(sampler) is SequentialSampler or (
         type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None

@@ -69,6 +69,7 @@ def epsilon(
         raise BadInput("expected a release or the noise_multiplier of a schedule, got both or neither")
     if release is None:
         assert noise_multiplier is not None
+        expect.not_text("noise_multiplier", noise_multiplier)
         release = SubsampledGaussian(noise_multiplier, sampling_probability, steps)
     elif (sampling_probability, steps) != (1, 1):
         raise BadInput(

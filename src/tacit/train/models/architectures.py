@@ -219,7 +219,9 @@ def make_architecture(name: str, settings: Mapping[str, Any]) -> Architecture:
     """The architecture of this name, with these of its fields and the defaults of the others."""
     by_name = {kind.name: kind for kind in ARCHITECTURES}
     if name not in by_name:
-        raise BadInput(f"expected an architecture named {', '.join(by_name)}, got {name!r}")
+        raise BadInput(
+            f"expected an architecture named {', '.join(by_name)}, got {name!r}{expect.nearest(name, by_name)}"
+        )
     kind = by_name[name]
     allowed = [field.name for field in fields(kind)]
     for key in settings:
