@@ -299,7 +299,7 @@ def test_values_within_a_range(clicks: pd.DataFrame) -> None:
         model = Regressor("logistic", low=0, high=8, count=count, epsilon=4, public=["site"], sensitive=["age"])
         model.fit(baskets[["site", "age", "items"]], "items")
         found = model.predict(pd.DataFrame({"site": ["a", "c"], "age": [1, 1]}))
-        # Over 30 fits the first was 3.87 with a deviation of .18: six of these below, and what the range cuts off.
+        # Over 30 fits the first was 3.87 with a deviation of .18: six of these, and what the range cuts off.
         np.testing.assert_allclose(found, [4, 1], atol=1.25)
         assert model.statement_ is not None
         assert model.statement_.delta == 0

@@ -115,20 +115,6 @@ def frame_examples(table: pa.Table, schema: LogSchema, encoder: Encoder, target:
     )
 
 
-def column_records(schema: LogSchema) -> list[dict[str, Any]]:
-    """What a saved model keeps of a frame's columns."""
-    return [
-        {
-            "name": each.name,
-            "roles": sorted(each.roles),
-            "kind": str(each.kind),
-            "source": each.source,
-            "why": each.why,
-        }
-        for each in schema.columns
-    ]
-
-
 def _public_values(schema: LogSchema, table: pa.Table) -> Side:
     columns = schema.columns_with(Role.PUBLIC)
     found: dict[str, list[NDArray[np.uint64]]] = {column.vocabulary: [] for column in columns}

@@ -39,7 +39,7 @@ from tacit.privacy.units import Unit, UnitKind
 from tacit.progress import patient_bar
 from tacit.schema.columns import LogSchema, Role
 from tacit.train.examples import Examples, count_units
-from tacit.train.frame_examples import column_records, frame_encoder, frame_examples, read_rows
+from tacit.train.frame_examples import frame_encoder, frame_examples, read_rows
 from tacit.train.job import progress_line
 from tacit.train.job.payment import (
     TrainingLedger,
