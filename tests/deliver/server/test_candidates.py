@@ -8,15 +8,21 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from tacit.deliver.device.choice import prepare_choice
 from tacit.deliver.device.context import ClickHistory, DeviceContext
 from tacit.deliver.device.local_choice import choose_locally
+from tacit.deliver.device.wallet import BudgetPolicy
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.menu import NOTHING
+from tacit.deliver.protocol.plans import Planner
+from tacit.deliver.protocol.priors import ContextRatios
 from tacit.deliver.server.candidates import CandidateServer
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.deliver.server.selection import IncrementalSelection
 from tacit.deliver.server.shrinkage import BackOff, Shrinkage
 from tacit.deliver.server.values import Bid
 from tacit.errors import BadInput
+from tacit.privacy.units import Window
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Node, Sequence
 from tacit.schema.contexts.nodes import ContextNodes
@@ -324,3 +330,86 @@ def test_the_coarsest_disclosure_that_earns_what_is_asked_for() -> None:
         ask.coarsest(1, 1.01 * earns[0,])
     old = server([Bid(0, node("Old"), 100)]).coarsest(1, 1.0)  # nobody wants anything coarser than a quarter
     assert (old.level, len(old.selections)) == ((1,), 1), "and the other quarter earns nothing"
+
+
+# Planning by what is known below.
+
+
+def rates_in(place: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    own = np.bincount([ad for each, ad in ROWS if each == place], minlength=ADS)
+    return np.asarray(own / own.sum())
+
+
+def test_contexts_below_become_the_prior_with_their_chances() -> None:
+    ask = server(everywhere(*[100] * 5))
+    menu = ask.answer(node("*"), k=5).menu
+    planned = ask.plan_below(menu)
+    assert isinstance(planned.prior, ContextRatios)
+    assert (planned.ads, planned.node) == (menu.ads, menu.node)
+    assert np.array_equal(planned.price_micros, menu.price_micros)
+    ads = list(menu.ads)
+    found = {
+        tuple(np.round(row, 9)): weight
+        for row, weight in zip(planned.prior.ratios, planned.prior.weights, strict=False)
+    }
+    expected = {
+        tuple(np.round(rates_in(place)[ads] / menu.rates, 9)): sum(each == place for each, _ in ROWS)
+        / len(ROWS)
+        for place in ("Cafe", "Bakery", "Gym", "Pool")
+    }
+    assert found == pytest.approx(expected)
+    # What is expected of each ad over the contexts is what is public of it.
+    scores = planned.prior.scores(menu.public_scores[None], len(ROWS))[:, 0]
+    np.testing.assert_allclose(scores.mean(axis=1), menu.public_scores)
+
+
+def test_rare_contexts_count_as_the_node_itself() -> None:
+    ask = replace(server(everywhere(*[100] * 5)), fewest_requests=10)  # the gym has 8 requests, the pool 6
+    prior = ask.plan_below(ask.answer(node("*"), k=5).menu).prior
+    assert isinstance(prior, ContextRatios)
+    assert len(prior.weights) == 3
+    assert prior.ratios[-1] == (1.0,) * len(prior.ratios[0])
+    assert prior.weights == pytest.approx((15 / 44, 15 / 44, 14 / 44))
+    whole = server(everywhere(*[100] * 5))
+    whole_prior = whole.plan_below(whole.answer(node("*"), k=5).menu).prior
+    assert isinstance(whole_prior, ContextRatios)
+    assert len(whole_prior.weights) == 4, "no fifth one with what rounding left"
+
+
+def test_with_a_floor_nothing_is_no_ad_and_has_no_ratio() -> None:
+    ask = server(everywhere(*[100] * 5), ctr_floor=0.2)
+    menu = ask.answer(node("*"), k=5).menu
+    assert NOTHING in menu.ads
+    planned = ask.plan_below(menu)
+    assert isinstance(planned.prior, ContextRatios)
+    assert len(planned.prior.ratios[0]) == len(menu) - 1
+    policy = BudgetPolicy(3.0, (3.0,), threshold=0.0, window=Window.days(1))
+    choice, _ = prepare_choice(planned, Planner(), policy, policy.wallet(), now=0)
+    assert choice.epsilon_spent in (0.0, 3.0)
+    assert len(choice.pmf(np.asarray(planned.rates))) == len(menu)
+
+
+def test_what_is_left_out_does_not_count_below_either() -> None:
+    ask = server(everywhere(*[100] * 5))
+    menu = ask.answer(node("*"), k=5, without=(node("New"),)).menu
+    prior = ask.plan_below(menu, without=(node("New"),)).prior
+    assert isinstance(prior, ContextRatios)
+    assert prior.weights == pytest.approx((0.5, 0.5))
+
+
+def test_where_nothing_is_known_below_there_is_no_such_prior() -> None:
+    ask = server(everywhere(*[100] * 5))
+    finest = ask.answer(node("Cafe"), k=5).menu
+    rare = replace(ask, fewest_requests=100)
+    for asked, menu in ((ask, finest), (rare, rare.answer(node("*"), k=5).menu)):
+        with pytest.raises(BadInput, match="expected statistics of contexts below it to plan by, got none"):
+            asked.plan_below(menu)
+
+
+def test_menus_have_the_prior_of_their_server_one_for_all_or_by_node() -> None:
+    assert server(everywhere(*[100] * 5)).answer(node("Old"), k=2).menu.prior == Spread()
+    ask = replace(server(everywhere(*[100] * 5)), prior=Spread(0.2))
+    assert ask.answer(node("Old"), k=2).menu.prior == Spread(0.2)
+    by_node = replace(ask, prior=lambda where: Spread(0.1 if where == node("Old") else 0.9))
+    assert by_node.answer(node("Old"), k=2).menu.prior == Spread(0.1)
+    assert by_node.answer(node("*"), k=2).menu.prior == Spread(0.9)

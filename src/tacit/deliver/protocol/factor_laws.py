@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -20,6 +20,7 @@ from tacit import expect
 from tacit.arrays import Floats
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
+from tacit.privacy.choice.choice import as_numbers
 from tacit.privacy.statement import PrivacyStatement
 
 SCENARIOS = 1024
@@ -63,6 +64,8 @@ class Spread(IndependentFactors):
     def __post_init__(self) -> None:
         if isinstance(self.sigma, Sequence | np.ndarray) and not isinstance(self.sigma, str):
             sigma = tuple(float(expect.at_least_zero("every sigma", one)) for one in self.sigma)
+            if not sigma:
+                raise BadInput("expected sigma, or one for each candidate, got an empty list")
             object.__setattr__(self, "sigma", sigma)
         else:
             object.__setattr__(self, "sigma", float(expect.at_least_zero("sigma", self.sigma)))
@@ -147,17 +150,18 @@ class SomeKnown(IndependentFactors):
         return _columns(np.sort(np.r_[own, np.ones(count - known)]), candidates)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ObservedRatios(IndependentFactors):
     """Factors follow ratios private / public that were seen elsewhere; they are scaled to a mean of one.
 
     `weights` say how often each was seen; without them each was once. Ratios of people are private data:
     `statement` is the promise under which they were released, or says in words why they are public. As for
-    `Spread`, what all candidates of a request share should be divided out.
+    `Spread`, what all candidates of a request share should be divided out. Two are the same law where ratios
+    and weights are, whatever was promised of them.
     """
 
     values: tuple[float, ...]
-    statement: PrivacyStatement | str
+    statement: PrivacyStatement | str = field(compare=False)
     weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -165,18 +169,17 @@ class ObservedRatios(IndependentFactors):
             isinstance(self.statement, str) and self.statement.strip()
         ):
             raise BadInput("expected the statement under which the ratios were released, got none")
-        values = np.asarray(self.values)
-        if values.ndim != 1 or not values.size or values.dtype.kind not in "fiu":
-            raise BadInput(f"expected a list of ratios, got {values.dtype} of shape {values.shape}")
+        values = as_numbers("ratios", self.values)
+        if values.ndim != 1 or not values.size:
+            raise BadInput(f"expected a list of ratios, got numbers of shape {values.shape}")
         if not np.isfinite(values).all() or values.min() < 0 or not values.max() > 0:
             raise BadInput("expected finite ratios >= 0, not all 0, got others")
         order = np.argsort(values, kind="stable")
-        object.__setattr__(self, "values", tuple(values[order].astype(np.float64).tolist()))
+        object.__setattr__(self, "values", tuple(values[order].tolist()))
         if self.weights is not None:
-            weights = np.asarray(self.weights)
-            if weights.shape != values.shape or weights.dtype.kind not in "fiu":
+            weights = as_numbers("weights of ratios", self.weights)
+            if weights.shape != values.shape:
                 raise BadInput(f"expected a weight for each of {len(values)} ratios, got {weights.shape}")
-            weights = weights.astype(np.float64)
             if not np.isfinite(weights).all() or weights.min() < 0 or not (weights * values).sum() > 0:
                 raise BadInput("expected finite weights >= 0, not all on ratios of 0, got others")
             object.__setattr__(self, "weights", tuple(weights[order].tolist()))

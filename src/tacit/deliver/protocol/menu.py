@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.prices import BillingEvent, PriceRule
-from tacit.deliver.protocol.priors import DEFAULT_PRIOR, ScorePrior, prior_as_json
+from tacit.deliver.protocol.priors import DEFAULT_PRIOR, ScorePrior, check_candidates, prior_as_json
 from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.kernels.auctions import MOST_MICROS
@@ -106,6 +106,7 @@ class Menu:
             "prior": prior,
         }
         prior_as_json(prior)  # what cannot be written could not be sent
+        check_candidates(prior, len(numbers) - (NOTHING in numbers))
         for key, value in values.items():
             object.__setattr__(self, key, value)
         _ = self._tables  # read now, so that a bad entry is refused now
@@ -195,7 +196,7 @@ class Menu:
         """About what this takes on the wire, with `creative_bytes` to show each ad; rates as 32 bits."""
         each = BYTES_AN_AD + expect.whole("creative_bytes", creative_bytes, at_least=0)
         finer = sum(_bytes_of(node) + BYTES_A_FINER_RATE * len(table) for node, table in self.finer.items())
-        written = 0 if self.prior is DEFAULT_PRIOR else len(json.dumps(prior_as_json(self.prior)))
+        written = 0 if self.prior == DEFAULT_PRIOR else len(json.dumps(prior_as_json(self.prior)))
         return _bytes_of(self.node) + each * len(self) + finer + written
 
     def _expect_worth_of_nothing(self) -> None:

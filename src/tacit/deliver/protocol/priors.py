@@ -36,6 +36,9 @@ from tacit.privacy.choice.choice import as_numbers
 VERSION = 1
 """Of priors as they are written in menus: another one means another law for the same words."""
 
+MOST_NESTED = 4
+"""Mixtures within each other, in a record."""
+
 
 class ScorePrior(Protocol):
     """A public law of private scores, given the public ones."""
@@ -138,6 +141,9 @@ class Mixture:
         parts = expect.several("parts of a mixture", self.parts)
         if not parts:
             raise BadInput("expected at least one part of a mixture, got none")
+        for part in parts:
+            if not isinstance(part, tuple) or len(part) != 2:
+                raise BadInput("expected each part of a mixture to be a weight and a prior, got others")
         weights = [float(expect.at_least_zero("every weight of a mixture", weight)) for weight, _ in parts]
         if not math.isfinite(sum(weights)) or not sum(weights) > 0:
             raise BadInput("expected weights of a mixture with a positive sum, got others")
@@ -224,6 +230,26 @@ def check_prior(prior: ScorePrior) -> ScorePrior:
     return prior
 
 
+def check_candidates(prior: ScorePrior, candidates: int) -> None:
+    """Refuse a prior of another number of candidates, where it speaks of each of them."""
+    match prior:
+        case Mixture():
+            for _, part in prior.parts:
+                check_candidates(part, candidates)
+            return None
+        case LearntPrior():
+            return check_candidates(prior.mixture, candidates)
+        case Spread() if isinstance(prior.sigma, tuple):
+            own = len(prior.sigma)
+        case ContextRatios():
+            own = len(prior.ratios[0])
+        case _:
+            return None
+    if own != candidates:
+        raise BadInput(f"expected a prior of {candidates} candidates, got one of {own}")
+    return None
+
+
 WRITTEN: dict[str, type[Any]] = {
     "lognormal": Spread,
     "log-laplace": HeavyTails,
@@ -238,23 +264,29 @@ WRITTEN: dict[str, type[Any]] = {
 
 def prior_as_json(prior: ScorePrior) -> dict[str, Any]:
     """A prior as it stands in a menu, so that anybody can plan as the device does."""
-    return {"version": VERSION, **_record(prior)}
+    return {"version": VERSION, **_record(prior, MOST_NESTED)}
 
 
 def read_prior(record: Mapping[str, Any]) -> ScorePrior:
     """The prior that a menu has; of another version, or another law, it is refused by name."""
     if not isinstance(record, Mapping):
         raise BadInput(f"prior: expected a table, got {type(record).__name__}")
-    if record.get("version") != VERSION:
-        raise BadInput(f"prior: expected version {VERSION}, got {record.get('version')!r}")
-    return _read({key: value for key, value in record.items() if key != "version"})
+    version = record.get("version")
+    if type(version) is not int or version != VERSION:
+        raise BadInput(f"prior: expected version {VERSION}, got {version!r}")
+    return _read({key: value for key, value in record.items() if key != "version"}, MOST_NESTED)
 
 
-def _record(prior: ScorePrior) -> dict[str, Any]:
+def _record(prior: ScorePrior, deeper: int) -> dict[str, Any]:
     if isinstance(prior, LearntPrior):
-        return {"law": "learnt", "group": prior.group, "reports": prior.reports, **_parts(prior.mixture)}
+        return {
+            "law": "learnt",
+            "group": prior.group,
+            "reports": prior.reports,
+            **_parts(prior.mixture, deeper),
+        }
     if isinstance(prior, Mixture):
-        return {"law": "mixture", **_parts(prior)}
+        return {"law": "mixture", **_parts(prior, deeper)}
     if isinstance(prior, ObservedRatios):
         told = prior.statement if isinstance(prior.statement, str) else prior.statement.as_text("These ratios")
         weights = None if prior.weights is None else list(prior.weights)
@@ -265,30 +297,35 @@ def _record(prior: ScorePrior) -> dict[str, Any]:
     raise BadInput(f"expected a prior that a menu can hold ({', '.join(WRITTEN)}), got {type(prior).__name__}")
 
 
-def _parts(mixture: Mixture) -> dict[str, Any]:
-    return {"parts": [{"weight": weight, **_record(prior)} for weight, prior in mixture.parts]}
+def _parts(mixture: Mixture, deeper: int) -> dict[str, Any]:
+    _refuse_deeper(deeper)
+    return {"parts": [{"weight": weight, **_record(prior, deeper - 1)} for weight, prior in mixture.parts]}
 
 
-def _read(record: Mapping[str, Any]) -> ScorePrior:
+def _refuse_deeper(deeper: int) -> None:
+    if not deeper:
+        raise BadInput(f"prior: expected at most {MOST_NESTED} mixtures within each other, got more")
+
+
+def _read(record: Mapping[str, Any], deeper: int) -> ScorePrior:
+    """`deeper` says how many mixtures may be within each other: a record is somebody else's."""
     if not isinstance(record, Mapping):
         raise BadInput(f"prior: expected a table, got {type(record).__name__}")
     law, given = record.get("law"), {key: value for key, value in record.items() if key != "law"}
+    if not isinstance(law, str) or law not in (*WRITTEN, "mixture", "learnt"):
+        raise BadInput(f"prior: expected a law of {', '.join((*WRITTEN, 'mixture', 'learnt'))}, got {law!r}")
     try:
-        if law in ("mixture", "learnt"):
-            parts = given.pop("parts")
-            several = tuple(
-                (part["weight"], _read({key: each for key, each in part.items() if key != "weight"}))
-                for part in parts
-            )
-            mixture = Mixture(several)
-            return mixture if law == "mixture" and not given else LearntPrior(mixture, **given)
         if law in WRITTEN:
-            named = {key: _tuples(each) for key, each in given.items()}
-            prior: ScorePrior = WRITTEN[law](**named)
+            prior: ScorePrior = WRITTEN[law](**{key: _tuples(each) for key, each in given.items()})
             return prior
+        _refuse_deeper(deeper)
+        several = tuple(
+            (part["weight"], _read({key: each for key, each in part.items() if key != "weight"}, deeper - 1))
+            for part in given.pop("parts")
+        )
+        return LearntPrior(Mixture(several), **given) if law == "learnt" else Mixture(several, **given)
     except (KeyError, TypeError, AttributeError):
         raise BadInput(f"prior: expected the keys of the law {law!r}, got others") from None
-    raise BadInput(f"prior: expected a law of {', '.join((*WRITTEN, 'mixture', 'learnt'))}, got {law!r}")
 
 
 def _tuples(value: Any) -> Any:

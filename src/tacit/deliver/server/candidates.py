@@ -198,7 +198,7 @@ class CandidateServer:
         public = np.array([menu.rates[menu.place[ad]] for ad in ads.tolist()])
         ratios = np.where(public > 0, rates / np.where(public > 0, public, 1.0), 1.0)
         weights = chance[common]
-        if weights.sum() < 1:
+        if not common.all():
             ratios, weights = np.vstack([ratios, np.ones(len(ads))]), np.r_[weights, 1 - weights.sum()]
         return replace(menu, prior=ContextRatios(tuple(map(tuple, ratios.tolist())), tuple(weights.tolist())))
 

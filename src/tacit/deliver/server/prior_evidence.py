@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,6 +54,7 @@ LEAST_WEIGHT = 1 / 64  # of the posterior; what has less is left out of menus
 LEARNING_SCENARIOS = 512
 SLATE_SCENARIOS = 64  # a slate's law is worked out one scenario at a time
 LEAST_CHANCE = 1e-12
+MOST_COUNT = 2**53 - 1
 ALL = ""
 """The group of those who form none."""
 
@@ -83,7 +84,10 @@ class ReportedRanks:
             raise BadInput(
                 f"expected a law of the menu's {len(scores)} candidates, got one of {law.candidates}"
             )
-        given = np.asarray(counts)
+        try:
+            given = np.asarray(counts)
+        except ValueError:
+            raise BadInput("expected a whole count for each rank of the menu, got lists") from None
         slots = getattr(law, "slots", None)
         outcomes = len(scores) if slots is None else len(all_slates(law.candidates, slots))
         if given.shape != (outcomes,) or given.dtype.kind not in "iu":
@@ -91,8 +95,8 @@ class ReportedRanks:
                 f"expected a whole count for each of {outcomes} ranks of the menu, got {given.dtype} of shape "
                 f"{given.shape}"
             )
-        if (given < 0).any():
-            raise BadInput("expected counts >= 0, got one below")
+        if (given < 0).any() or (given > MOST_COUNT).any():
+            raise BadInput(f"expected counts >= 0 and <= {MOST_COUNT}, got another")
         if isinstance(law, TopChoice) and given[law.kept :].any():
             rank = law.kept + int(np.flatnonzero(given[law.kept :])[0])
             raise BadInput(f"expected reports of the {law.kept} candidates that the law keeps, got rank {rank}")
@@ -112,6 +116,14 @@ class GroupEvidence:
 
     log_likelihood: Floats
     reports: float
+
+
+class WeighedReports(NamedTuple):
+    """Log-likelihoods of `LAWS` by some reports of one group."""
+
+    group: str
+    log_likelihood: Floats
+    reports: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,18 +158,14 @@ class PriorEvidence:
 
     def learn(self, reported: Iterable[ReportedRanks]) -> PriorEvidence:
         """The evidence after these reports. All are looked at before one counts."""
-        several = list(reported)
-        for each in several:
-            if not isinstance(each, ReportedRanks):
-                raise BadInput(f"expected reported ranks, got {type(each).__name__}")
+        return self.add(weigh(reported))
+
+    def add(self, weighed: Iterable[WeighedReports]) -> PriorEvidence:
+        """The evidence with what reports were found to say."""
         groups = dict(self.groups)
-        for each in several:
-            number = int(each.counts.sum())
-            if not number or not each.law.epsilon:  # a law that reads nothing private tells nothing
-                continue
-            added = log_chances(each.law, each.public) @ each.counts
+        for each in weighed:
             before = groups.get(each.group, GroupEvidence(np.zeros(len(LAWS)), 0.0))
-            total, known = before.reports + number, before.log_likelihood + (added - added.max())
+            total, known = before.reports + each.reports, before.log_likelihood + each.log_likelihood
             fades = min(1.0, self.horizon / total)
             groups[each.group] = GroupEvidence(fades * (known - known.max()), fades * total)
         return PriorEvidence(groups, self.horizon)
@@ -210,21 +218,37 @@ class PriorEvidence:
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> PriorEvidence:
         """Evidence that was kept; of another version it is refused, since it speaks of other laws."""
-        if not isinstance(record, Mapping) or record.get("version") != VERSION:
-            version = record.get("version") if isinstance(record, Mapping) else record
+        version = record.get("version") if isinstance(record, Mapping) else record
+        if type(version) is not int or not isinstance(record, Mapping) or version != VERSION:
             raise BadInput(f"evidence: expected version {VERSION}, got {version!r}")
         groups = {}
         try:
             for name, kept in record["groups"].items():
                 known, reports = np.asarray(kept["log_likelihood"], np.float64), float(kept["reports"])
-                if known.shape != (len(LAWS),) or not np.isfinite(known).all() or not 0 <= reports < np.inf:
-                    raise BadInput(
-                        f"evidence: expected {len(LAWS)} finite figures for group {name!r}, got others"
-                    )
                 groups[str(name)] = GroupEvidence(known, reports)
-            return cls(groups, record["horizon"])
+            horizon = record["horizon"]
         except (KeyError, TypeError, ValueError, AttributeError):
             raise BadInput("evidence: expected its groups and horizon, got others") from None
+        for name, each in groups.items():
+            known = each.log_likelihood
+            if known.shape != (len(LAWS),) or not np.isfinite(known).all() or not 0 <= each.reports < np.inf:
+                raise BadInput(f"evidence: expected {len(LAWS)} finite figures for group {name!r}, got others")
+        return cls(groups, horizon)
+
+
+def weigh(reported: Iterable[ReportedRanks]) -> tuple[WeighedReports, ...]:
+    """What reports say of each law, whatever is known already: the slow part of learning, for whoever must not
+    hold up others meanwhile."""
+    several = tuple(reported)
+    for each in several:
+        if not isinstance(each, ReportedRanks):
+            raise BadInput(f"expected reported ranks, got {type(each).__name__}")
+    # A law that reads nothing private tells nothing.
+    telling = (each for each in several if each.counts.any() and each.law.epsilon)
+    return tuple(
+        WeighedReports(each.group, log_chances(each.law, each.public) @ each.counts, int(each.counts.sum()))
+        for each in telling
+    )
 
 
 def log_chances(law: ChoiceLaw | PrivateSlate, public: Floats) -> Floats:
