@@ -13,6 +13,7 @@ TacitError
 │   ├── NotYet               there is no answer so far; ask again later
 │   ├── TooFew               a round ended with fewer reports than agreed; carries count, smallest
 │   └── Unproven             the server accepted what is not proven; the round is stopped for good
+├── EvidenceError            what reports say of the prior cannot be kept or read: busy, torn, another version
 ├── RoomError                the clean room, or a party to it, cannot go on
 │   ├── RoomRefused          a party was sent what it does not accept; carries reason, detail
 │   └── AuditBroken          an audit log does not hold: edited, cut, or not the one a receipt was given for
@@ -106,6 +107,10 @@ class TooFew(GatherError):
 
 class Unproven(GatherError):
     """The server accepted a report whose proof fails. Final: this round releases nothing."""
+
+
+class EvidenceError(TacitError):
+    """The store of what reports say about the prior cannot be used."""
 
 
 class RoomError(TacitError):

@@ -249,6 +249,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 WITHOUT_A_DOOR = {
     "tacit.errors": "all of it is for people: every exception that tacit raises, drawn as a tree",
+    "tacit.counted_ratios": "gather and deliver meet there: neither may export what needs the other",
     "tacit.pipeline": "the tutorial goes through the day by hand, with the day's own functions and settings",
     "tacit.town": "examples of that day's town",
     "tacit.data.generators.town": "the town itself, with its constants",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tacit.deliver.device.choice import HistoryRates, choose_privately, plan_request, prepare_choice
     from tacit.deliver.device.context import ClickHistory, DeviceContext
     from tacit.deliver.device.local_choice import AdCache, choose_locally
+    from tacit.deliver.device.ratio_report import menu_ratio_bin, ratio_bin
     from tacit.deliver.device.wallet import BudgetPolicy, Wallet
     from tacit.deliver.protocol.cuts import (
         CutBlock,
@@ -71,6 +72,7 @@ else:
             "device.choice": "HistoryRates choose_privately plan_request prepare_choice",
             "device.context": "ClickHistory DeviceContext",
             "device.local_choice": "AdCache choose_locally",
+            "device.ratio_report": "menu_ratio_bin ratio_bin",
             "device.wallet": "BudgetPolicy Wallet",
             "protocol.cuts": (
                 "CutBlock context_tree disclose_block finest_cut finest_cut_with_remainders node_name"
@@ -105,6 +107,7 @@ __all__ = [
     "choose_locally", "choose_privately", "context_tree", "debias_choices", "disclose_block",
     "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders", "forecast_block",
     "generated_blocks", "load_simulation", "logged_blocks", "make_offers", "measure", "measure_shading",
-    "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_request", "planned_rule",
-    "prepare_choice", "prior_as_json", "read_prior", "select_ads", "show_block",
+    "menu_ratio_bin", "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_request",
+    "planned_rule", "prepare_choice", "prior_as_json", "ratio_bin", "read_prior", "select_ads",
+    "show_block",
 ]  # fmt: skip

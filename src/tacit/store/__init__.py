@@ -8,6 +8,7 @@
 `gather_proxy`, `gather_server`, `room`   the state of each party, made to last
 `gather_tables`      what the stores of proxy and server have alike
 `gather_simulation`  both parties of a simulated round, in one folder
+`prior_evidence`     what reports say about the prior, and which prior was published when
 `calibration_cache`  accounted numbers across runs; losing it costs seconds, nothing else
 """
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tacit.store.gather_proxy import SqlProxyStore
     from tacit.store.gather_server import SqlServerStore
     from tacit.store.ledger import Attempt, LedgerStore
+    from tacit.store.prior_evidence import SqlEvidenceStore
     from tacit.store.room import SqlRoomStore
 else:
     __getattr__, __dir__ = front_door(
@@ -31,11 +33,12 @@ else:
             "gather_proxy": "SqlProxyStore",
             "gather_server": "SqlServerStore",
             "ledger": "Attempt LedgerStore",
+            "prior_evidence": "SqlEvidenceStore",
             "room": "SqlRoomStore",
         },
     )
 
 __all__ = [
-    "Attempt", "CalibrationCache", "LedgerStore", "SqlDeviceStore", "SqlProxyStore",
-    "SqlRoomStore", "SqlServerStore",
+    "Attempt", "CalibrationCache", "LedgerStore", "SqlDeviceStore", "SqlEvidenceStore",
+    "SqlProxyStore", "SqlRoomStore", "SqlServerStore",
 ]  # fmt: skip

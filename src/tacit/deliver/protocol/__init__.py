@@ -7,6 +7,7 @@ menu           the ads that are sent for a disclosed context, ranked and priced
 prices         price rules
 factor_laws    laws of a factor between private and public scores
 priors         the same and other laws, mixtures, what was learnt; written in menus
+ratio_bins     bins in which devices count ratios private / public
 forecasts      what a private choice gains at each epsilon
 plans          the law for one request, and what it spends
 """

@@ -3,6 +3,8 @@
 estimates, shrinkage, moment_shrinkage   click rates from exact or noisy counts
 values, selection, candidates            what ads pay and are worth, which k to send, the answer and its prices
 prior_evidence                           which prior the reports of choices speak for
+evidence_store                           what is asked of a store of that evidence
+ratio_counts                             the prior from counted ratios
 choice_logs                              what may be exported of choices, and counts from them
 
 Source: Hardt and Nath, Privacy-aware personalization for mobile advertising, CCS 2012, sections 3.2 and 3.3.
