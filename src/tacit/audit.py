@@ -22,6 +22,7 @@ CATALOGUES = (
     "tacit.torch.audit",
     "tacit.gather.audit",
     "tacit.cleanroom.audit",
+    "tacit.deliver.audit",
 )
 """Modules with a `cases()`; a part that brings mechanisms adds its own here."""
 

@@ -44,24 +44,24 @@ def _ranked_cases() -> list[AuditCase]:
         _case(
             f"randomized response by private rank, {CANDIDATES} candidates, ties included",
             2,
-            rows=lambda share: _rows(response(share), _levels(CANDIDATES)),
+            rows=lambda share: choice_rows(response(share), _levels(CANDIDATES)),
             twin_rows=lambda: _tied_rows(2, _levels(CANDIDATES)),
         ),
         _case(
             "the private best 2 of 5 candidates",
             2,
-            rows=lambda share: _rows(subset(share), _rankings(5)),
+            rows=lambda share: choice_rows(subset(share), _rankings(5)),
             twin_rows=lambda: _as_many_as_are_good_rows(2, _levels(5)),
         ),
         _case(
             "the private best 1 of the public best 3 of 5",
             2,
-            rows=lambda share: _rows(truncated(share), _rankings(5)),
+            rows=lambda share: choice_rows(truncated(share), _rankings(5)),
         ),
         _case(
             "the private best 3 of 5 candidates, with words left over",
             1,
-            rows=lambda share: _rows(uneven(share), _rankings(5)),
+            rows=lambda share: choice_rows(uneven(share), _rankings(5)),
         ),
     ]
 
@@ -100,8 +100,8 @@ def _contest_case(name: str, at: Callable[[Fraction], NoisyMax], twin: NoisyMax)
     return _case(
         name,
         EPSILON,
-        rows=lambda share: _rows(at(EPSILON / share), inputs),
-        twin_rows=lambda: _rows(twin, inputs),
+        rows=lambda share: choice_rows(at(EPSILON / share), inputs),
+        twin_rows=lambda: choice_rows(twin, inputs),
         stated=worst_case_epsilon(honest.noise, honest.rule, honest.rate) * (1 + ROUNDING),
     )
 
@@ -131,7 +131,7 @@ def _corners(rule: ScoreRule) -> list[Scores]:
     return list(product(*zip(rule.low.tolist(), rule.high.tolist(), strict=True)))
 
 
-def _rows(choice: ChoiceLaw, inputs: Iterable[Scores]) -> Sequence[Row]:
+def choice_rows(choice: ChoiceLaw, inputs: Iterable[Scores]) -> Sequence[Row]:
     """The law for each input, different ones once, read off the sampler: a block's words must decide alike."""
     rows: set[tuple[Fraction, ...]] = set()
     for scores in inputs:
