@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tacit.arrays import Floats
-from tacit.counted_ratios import CONTRIBUTION, LINE, NODES, count_ratios, plan_ratios, ratio_event
+from tacit.counted_ratios import CONTRIBUTION, LINE, NODES, answer_ratios, count_ratios, plan_ratios
 from tacit.deliver.device.ratio_report import ratio_bin
 from tacit.deliver.protocol.factor_laws import HeavyTails, IndependentFactors, ObservedRatios, Spread
 from tacit.deliver.protocol.forecasts import top_gains
@@ -19,7 +19,6 @@ from tacit.deliver.protocol.ratio_bins import BINS, RATIOS
 from tacit.deliver.server.ratio_counts import ratios_from_counts
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, BudgetExceeded, LedgerConflict, Refused, UnknownLine
-from tacit.gather.client.contributions import Contributions, answer_question
 from tacit.gather.client.reporter import MemoryDeviceStore
 from tacit.gather.estimate.plan import plan_run
 from tacit.gather.estimate.published_noise import PublishedNoise
@@ -156,16 +155,7 @@ def test_a_device_adds_one_to_one_bin_once_however_many_requests_it_had(bins: li
     memory = MemoryDeviceStore()
     answers = []
     for attempt in (bins, [*bins, 9], [12]):  # a device that is asked again, and has drawn anew meanwhile
-        events = [ratio_event(place) for place in attempt]
-        chosen = Contributions.once("ratios in June", events, run.contribution.events, Entropy(), memory)
-        answers.append(
-            answer_question(
-                question,
-                chosen,
-                lambda levels, context: int(NODES.locate(levels, {"ratio": [context[0]]})[0]),
-                run.contribution.most,
-            )
-        )
+        answers.append(answer_ratios("ratios in June", question, attempt, Entropy(), memory))
     assert answers[0].sum() == (1 if bins else 0)
     assert set(answers[0].tolist()) <= {0, 1}
     if bins:

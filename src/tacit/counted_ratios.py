@@ -8,23 +8,26 @@
 
 One round of gathering, as any other: each device adds one to one bin (`deliver/device/ratio_report`), a proxy
 and a server add noise, and what is released becomes a prior (`deliver/server/ratio_counts`). It is paid from a
-line of its own, beside what the device counts and chooses. Over services the same round is `NODES`,
-`ratio_event` and `ratios_of`, with no ads and no other question.
+line of its own, beside what the device counts and chooses. Over services it is the same: `TopDownRun(NODES, 0,
+run)` asks, each device uploads what `answer_ratios` says, and `ratios_of` reads what was released.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tacit import expect
+from tacit.arrays import Integers
 from tacit.deliver.protocol.factor_laws import ObservedRatios
 from tacit.deliver.protocol.ratio_bins import BINS
 from tacit.deliver.server.ratio_counts import ratios_from_counts
 from tacit.errors import BadInput
-from tacit.gather.client.contributions import Event
+from tacit.gather.client.contributions import ChosenEvents, Contributions, Event, answer_question
 from tacit.gather.estimate.plan import RunPlan, plan_run
 from tacit.gather.estimate.top_down import public_nodes
 from tacit.gather.protocol.promises import RELATION, Contribution
+from tacit.gather.protocol.rounds import Question
 from tacit.gather.simulate.rounds import PartyStores
 from tacit.gather.simulate.runs import count_on_devices
 from tacit.privacy.ledger.lines import Line
@@ -32,6 +35,7 @@ from tacit.privacy.randomness import Source
 from tacit.privacy.units import Unit, UnitKind
 from tacit.progress import Progress, no_progress
 from tacit.schema.contexts.attributes import Steps
+from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.contexts.hierarchy import Sequence as LevelSequence
 from tacit.schema.contexts.nodes import ContextNodes
 from tacit.schema.contexts.tree import Tree
@@ -66,6 +70,23 @@ def ratio_event(place: int) -> Event:
     if expect.whole("bin", place, at_least=0) >= BINS:
         raise BadInput(f"expected a bin below {BINS}, got {place}")
     return Event((_NAMES[place],), ad=0, clicked=False)
+
+
+def answer_ratios(
+    task: str, question: Question, bins: Sequence[int], source: Source, memory: ChosenEvents
+) -> Integers:
+    """(cells,) what a device uploads: one in the cell of one of its requests' bins, and 0 elsewhere.
+
+    Which one is drawn at the first call for this task, and remembered: whatever is handed in later, the answer
+    is the same.
+    """
+    events = [ratio_event(place) for place in expect.several("bins of a device", bins)]
+    chosen = Contributions.once(task, events, CONTRIBUTION.events, source, memory)
+    return answer_question(question, chosen, _node_of, CONTRIBUTION.most)
+
+
+def _node_of(levels: Levels, context: tuple[Any, ...]) -> int:
+    return int(NODES.locate(levels, {"ratio": list(context)})[0])
 
 
 def count_ratios(
