@@ -103,10 +103,13 @@ class SqlEvidenceStore:
 
     def learn(self, batch: str, reported: Iterable[ReportedRanks]) -> LearntBatch:
         name = check_ledger_name("batch", batch)
-        weighed = weigh(reported)  # before others have to wait
+        with self._database.reading() as connection:
+            if _is_known(connection, name):
+                return LearntBatch(_evidence(connection), added=False)
+        weighed = weigh(reported)  # some milliseconds for each menu, in which others need not wait
         with self._database.writing() as connection:
             evidence = _evidence(connection)
-            if connection.execute(select(_BATCHES.c.name).where(_BATCHES.c.name == name)).first() is not None:
+            if _is_known(connection, name):
                 return LearntBatch(evidence, added=False)
             reports = sum(each.reports for each in weighed)
             connection.execute(insert(_BATCHES).values(name=name, reports=reports))
@@ -149,6 +152,10 @@ def _check_epoch(epoch: int) -> int:
     if expect.whole("epoch", epoch, at_least=0) > MOST_EPOCH:
         raise BadInput(f"expected an epoch <= {MOST_EPOCH}, got a larger one")
     return epoch
+
+
+def _is_known(connection: Connection, batch: str) -> bool:
+    return connection.execute(select(_BATCHES.c.name).where(_BATCHES.c.name == batch)).first() is not None
 
 
 def _evidence(connection: Connection) -> PriorEvidence:
