@@ -34,12 +34,17 @@ class IndependentFactors(ABC):
     def strata(self, candidates: int, count: int = SCENARIOS) -> Floats:
         """Means of the equally likely strata of each candidate's factor, rising: (count, candidates)."""
 
+    @property
+    def alike(self) -> bool:
+        """Whether all candidates have the same law."""
+        return True
+
     def scores(self, public: Floats, count: int = SCENARIOS) -> Floats:
         factor = _factors(self, public.shape[1], count)
         return np.ascontiguousarray(public.T)[:, :, None] * factor[:, None]
 
     def deviation(self, candidates: int) -> float:
-        return float(_factors(self, candidates, SCENARIOS).std())
+        return _deviation(self, 1 if self.alike else candidates)  # where all are alike, one tells it
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,10 @@ class Spread(IndependentFactors):
 
     def __str__(self) -> str:
         return f"factors lognormal with sigma {_words(self.sigma)}"
+
+    @property
+    def alike(self) -> bool:
+        return isinstance(self.sigma, float)
 
     def strata(self, candidates: int, count: int = SCENARIOS) -> Floats:
         sigmas = np.atleast_1d(np.asarray(self.sigma))
@@ -192,9 +201,16 @@ class ObservedRatios(IndependentFactors):
         return _columns(_step_strata(np.array(self.values), weights / weights.sum(), count), candidates)
 
 
-def factors(prior: IndependentFactors, candidates: int) -> Floats:
-    """private / public in each scenario, (SCENARIOS, candidates); every column has mean one."""
-    return _factors(prior, candidates, SCENARIOS).T
+def factors(prior: IndependentFactors, candidates: int, count: int = SCENARIOS) -> Floats:
+    """private / public in each scenario, (scenarios, candidates); every column has mean one."""
+    return _factors(prior, candidates, count).T
+
+
+def factors_at(prior: IndependentFactors, place: int, count: int) -> Floats:
+    """private / public of the candidate at one place of a menu in each scenario, (count,), for a law that is
+    the same for all places: what `factors` has there, whatever the number of candidates."""
+    drawn: Floats = prior.strata(1, count)[_order(place, count), 0]
+    return drawn
 
 
 @lru_cache(maxsize=2048)
@@ -204,6 +220,11 @@ def _factors(prior: IndependentFactors, candidates: int, count: int) -> Floats:
     drawn = np.ascontiguousarray(np.stack([strata[_order(place, count), place] for place in range(candidates)]))
     drawn.setflags(write=False)
     return drawn
+
+
+@lru_cache(maxsize=1024)
+def _deviation(prior: IndependentFactors, candidates: int) -> float:
+    return float(_factors(prior, candidates, SCENARIOS).std())
 
 
 @lru_cache(maxsize=8192)

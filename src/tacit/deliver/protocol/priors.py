@@ -15,20 +15,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit import expect
-from tacit.arrays import Floats
+from tacit.arrays import Floats, Integers
 from tacit.deliver.protocol.factor_laws import (
     SCENARIOS,
     FewLiked,
     HeavyTails,
+    IndependentFactors,
     ObservedRatios,
     SomeKnown,
     Spread,
+    factors,
 )
 from tacit.errors import BadInput
 from tacit.privacy.choice.choice import as_numbers
@@ -71,19 +74,17 @@ class Favourite:
         return f"{self.share:.3g} of the people with a favourite that takes {self.strength:g} of all"
 
     def scores(self, public: Floats, count: int = SCENARIOS) -> Floats:
-        having = round(self.share * count)
-        known = np.ascontiguousarray(public.T)  # (candidates, requests)
-        total = known.sum(axis=0)
-        scores = np.repeat(known[:, :, None], count, axis=2)
-        if not having:
-            return scores
-        scores[:, :, :having] *= 1 - self.strength
-        ends = np.cumsum(known, axis=0) / np.where(total > 0, total, 1.0)  # (candidates, requests)
-        at = (np.arange(having) + 0.5) / having
-        chosen = (ends[:-1, :, None] <= at).sum(axis=0)  # (requests, having): whom each scenario favours
-        requests = np.arange(len(public))[:, None]
-        scores[chosen, requests, np.arange(having)] += self.strength * total[:, None]
+        at = self.places(count)
+        scores = np.repeat(np.ascontiguousarray(public.T)[:, :, None], count, axis=2)
+        scores[:, :, : len(at)] *= 1 - self.strength
+        _add_favourites(scores, public, np.arange(len(at)), at, np.full(len(at), self.strength))
         return scores
+
+    def places(self, count: int) -> Floats:
+        """Of the scenarios of people who have a favourite, the first ones: where it is in the sum of all
+        scores, as a share of it."""
+        having = round(self.share * count)
+        return (np.arange(having) + 0.5) / max(1, having)
 
     def deviation(self, candidates: int) -> float:
         del candidates
@@ -161,17 +162,67 @@ class Mixture:
         return "; ".join(f"{weight / whole:.0%} {prior}" for weight, prior in self.parts)
 
     def scores(self, public: Floats, count: int = SCENARIOS) -> Floats:
-        parts = [
-            prior.scores(public, own)
-            for (_, prior), own in zip(self.parts, _shares([w for w, _ in self.parts], count), strict=True)
-            if own
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
+        candidates = public.shape[1]
+        mixed = _mixed_scenarios(self, max(16, 1 << (candidates - 1).bit_length()), count)
+        scores: Floats = np.ascontiguousarray(public.T)[:, :, None] * mixed.factors[:candidates, None]
+        _add_favourites(scores, public, *mixed.favourites)
+        for start, own, prior in mixed.others:
+            scores[:, :, start : start + own] = prior.scores(public, own)
+        return scores
 
     def deviation(self, candidates: int) -> float:
-        whole = sum(weight for weight, _ in self.parts)
-        squares = (weight * prior.deviation(candidates) ** 2 for weight, prior in self.parts)
-        return math.sqrt(sum(squares) / whole)
+        return _mixed_deviation(self, candidates)
+
+
+def _add_favourites(scores: Floats, public: Floats, scenarios: Integers, at: Floats, strength: Floats) -> None:
+    """In these scenarios of scores (candidates, requests, scenarios) somebody is the favourite, who takes
+    `strength` of the sum of all public scores: the one in whose share of that sum `at` lies."""
+    if not len(at):
+        return
+    known = np.ascontiguousarray(public.T)  # (candidates, requests)
+    total = known.sum(axis=0)
+    ends = (np.cumsum(known, axis=0) / np.where(total > 0, total, 1.0))[:-1]
+    if len(public) == 1:
+        chosen = np.searchsorted(ends[:, 0], at, side="right")[None]  # (requests, scenarios)
+    else:
+        chosen = (ends[:, :, None] <= at).sum(axis=0)
+    scores[chosen, np.arange(len(public))[:, None], scenarios] += strength * total[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class _MixedScenarios:
+    """What is the same for all requests: factors, (candidates, scenarios), the scenarios with a favourite,
+    where it is and how strong; and other parts, each with its first scenario and how many it has."""
+
+    factors: Floats
+    favourites: tuple[Integers, Floats, Floats]
+    others: tuple[tuple[int, int, ScorePrior], ...]
+
+
+@lru_cache(maxsize=128)
+def _mixed_scenarios(mixture: Mixture, candidates: int, count: int) -> _MixedScenarios:
+    table, others, start = np.ones((candidates, count)), [], 0
+    favourites: list[tuple[Integers, Floats, Floats]] = [(np.arange(0), np.zeros(0), np.zeros(0))]
+    for (_, prior), own in zip(mixture.parts, _shares([w for w, _ in mixture.parts], count), strict=True):
+        if own and isinstance(prior, IndependentFactors) and prior.alike:
+            table[:, start : start + own] = factors(prior, candidates, own).T
+        elif own and type(prior) is Favourite:
+            at = prior.places(own)
+            table[:, start : start + len(at)] = 1 - prior.strength
+            favourites.append((start + np.arange(len(at)), at, np.full(len(at), prior.strength)))
+        elif own:
+            others.append((start, own, prior))
+        start += own
+    table.setflags(write=False)
+    where, at, strength = (np.concatenate(column) for column in zip(*favourites, strict=True))
+    return _MixedScenarios(table, (where, at, strength), tuple(others))
+
+
+@lru_cache(maxsize=1024)
+def _mixed_deviation(mixture: Mixture, candidates: int) -> float:
+    whole = sum(weight for weight, _ in mixture.parts)
+    squares = (weight * prior.deviation(candidates) ** 2 for weight, prior in mixture.parts)
+    return math.sqrt(sum(squares) / whole)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,14 @@ from numpy.typing import ArrayLike
 
 from tacit import expect
 from tacit.arrays import Floats, Integers
-from tacit.deliver.protocol.factor_laws import FewLiked, HeavyTails, SomeKnown, Spread
+from tacit.deliver.protocol.factor_laws import (
+    FewLiked,
+    HeavyTails,
+    IndependentFactors,
+    SomeKnown,
+    Spread,
+    factors_at,
+)
 from tacit.deliver.protocol.forecasts import check_public_scores
 from tacit.deliver.protocol.priors import DEFAULT_PRIOR, Favourite, LearntPrior, Mixture, ScorePrior
 from tacit.display import brief
@@ -52,7 +60,7 @@ HORIZON = 20_000  # reports: evidence is kept of about so many of the last ones
 SHRINKAGE = 200  # reports of other groups that a group starts with
 LEAST_WEIGHT = 1 / 64  # of the posterior; what has less is left out of menus
 LEARNING_SCENARIOS = 512
-SLATE_SCENARIOS = 64  # a slate's law is worked out one scenario at a time
+LEAST_SLATE_SCENARIOS, SLATES_AT_ONCE = 64, 2**16  # of many slates fewer scenarios are looked at
 LEAST_CHANCE = 1e-12
 MOST_COUNT = 2**53 - 1
 ALL = ""
@@ -244,7 +252,7 @@ def weigh(reported: Iterable[ReportedRanks]) -> tuple[WeighedReports, ...]:
         if not isinstance(each, ReportedRanks):
             raise BadInput(f"expected reported ranks, got {type(each).__name__}")
     # A law that reads nothing private tells nothing.
-    telling = (each for each in several if each.counts.any() and each.law.epsilon)
+    telling = (each for each in several if each.counts.any() and _tells(each.law))  # type: ignore[arg-type]
     return tuple(
         WeighedReports(each.group, log_chances(each.law, each.public) @ each.counts, int(each.counts.sum()))
         for each in telling
@@ -258,42 +266,119 @@ def log_chances(law: ChoiceLaw | PrivateSlate, public: Floats) -> Floats:
 
 def outcome_chances(law: ChoiceLaw | PrivateSlate, public: Floats) -> Floats:
     """How likely each public rank, or each slate, is reported under each of `LAWS`, (laws, outcomes)."""
-    count = SLATE_SCENARIOS if _is_slate(law) else LEARNING_SCENARIOS
-    kept = law.kept if isinstance(law, TopChoice) else law.candidates
-    drawn = np.stack([prior.scores(public[None], count)[:kept, 0].T for prior in LAWS])  # (laws, count, kept)
     if isinstance(law, TopChoice):
         # Only who is among the private best counts.
         low, high = law.low_weight / WHOLE, law.high_weight / WHOLE
         chances = np.zeros((len(LAWS), law.candidates))
-        chances[:, :kept] = low + (high - low) * _favoured(drawn, law.top)
+        chances[:, : law.kept] = low + (high - low) * favoured_shares(public, law.kept, law.top)
         return chances
+    count = LEARNING_SCENARIOS
+    if _is_slate(law):
+        slates = len(all_slates(law.candidates, law.slots))  # type: ignore[union-attr]
+        count = max(LEAST_SLATE_SCENARIOS, min(count, SLATES_AT_ONCE // slates))
+    drawn = np.stack([prior.scores(public[None], count)[:, 0].T for prior in LAWS])  # (laws, count, candidates)
     if _is_slate(law):
         return np.stack([_slate_chances(law, scores) for scores in drawn])  # type: ignore[arg-type]
-    flat = law.pmf(drawn.reshape(-1, kept))
-    return np.asarray(flat.reshape(len(LAWS), count, kept).mean(axis=1))
+    flat = law.pmf(drawn.reshape(-1, law.candidates))
+    return np.asarray(flat.reshape(len(LAWS), count, -1).mean(axis=1))
 
 
-def _favoured(scores: Floats, top: int) -> Floats:
-    """How often each candidate is among the best `top`: (laws, candidates), of (laws, draws, candidates)."""
-    laws, draws, size = scores.shape
-    best = scores.argmax(axis=2)[:, :, None] if top == 1 else private_ranking(scores)[:, :, :top]
-    codes = np.arange(laws)[:, None, None] * size + best
-    counts = np.bincount(codes.ravel(), minlength=laws * size).reshape(laws, size)
-    shares: Floats = counts / draws
+def favoured_shares(public: Floats, kept: int, top: int) -> Floats:
+    """How often each of the kept candidates is among the private best `top` of them under each of `LAWS`,
+    (laws, kept), over their scenarios; ties go to the better public rank."""
+    counts = np.empty((len(LAWS), kept), np.int64)
+    counts[_BY_FACTORS] = _best_by_factors(public[:kept], top)
+    counts[_BY_FAVOURITE] = _best_by_favourites(public, kept, top)
+    shares: Floats = counts / LEARNING_SCENARIOS
     return shares
+
+
+_BY_FACTORS = np.array([isinstance(law, IndependentFactors) for law in LAWS])
+_BY_FAVOURITE = np.array([isinstance(law, Favourite) for law in LAWS])
+
+
+@lru_cache(maxsize=128)
+def _factors_of_laws(place: int) -> Floats:
+    """Factors of the candidate at one place, of all laws of independent factors: (laws x scenarios,)."""
+    laws = [law for law in LAWS if isinstance(law, IndependentFactors)]
+    return np.concatenate([factors_at(law, place, LEARNING_SCENARIOS) for law in laws])
+
+
+def _best_by_factors(public: Floats, top: int) -> Integers:
+    """In how many scenarios each candidate is among the best `top`: (laws of factors, candidates)."""
+    size = len(public)
+    scores = [public[place] * _factors_of_laws(place) for place in range(size)]
+    small = np.uint8 if size < 2**8 else np.uint16
+    if top == 1:
+        # The first of the largest: one that comes later must be above all before it.
+        largest, best = scores[0], np.zeros(len(scores[0]), small)
+        for place in range(1, size):
+            np.maximum(best, (scores[place] > largest) * small(place), out=best)
+            largest = np.maximum(largest, scores[place])
+        among = (best == place for place in range(size))
+    else:
+        before = np.zeros((size, len(scores[0])), small)  # how many are ranked before each
+        for place in range(size):
+            for later in range(place + 1, size):
+                above = scores[later] > scores[place]
+                before[place] += above
+                before[later] += ~above
+        among = (each < top for each in before)
+    counts = [
+        each.view(np.uint8).reshape(-1, LEARNING_SCENARIOS).sum(axis=1, dtype=np.uint16) for each in among
+    ]
+    return np.stack(counts, axis=1).astype(np.int64)
+
+
+_FAVOURITES = [law for law in LAWS if isinstance(law, Favourite)]
+_SHARES = sorted({law.share for law in _FAVOURITES})
+_SHARE_OF = [_SHARES.index(law.share) for law in _FAVOURITES]
+_STRENGTHS = np.array([[law.strength] for law in _FAVOURITES])
+_HAVING = [round(share * LEARNING_SCENARIOS) for share in _SHARES]
+_AT = [(np.arange(having) + 0.5) / having for having in _HAVING]
+
+
+def _best_by_favourites(public: Floats, kept: int, top: int) -> Integers:
+    """The same under each law of a favourite, (laws, kept). All but the favourite stay in public order, so that
+    the best `top` are the public ones, except where a favourite from below takes the place of the last."""
+    counts = np.zeros((len(_FAVOURITES), kept), np.int64)
+    counts[:, :top] = LEARNING_SCENARIOS
+    if top == kept:
+        return counts
+    known = np.ascontiguousarray(public[None].T)  # summed as `Favourite` does
+    total = known.sum(axis=0)[0]
+    ends = np.cumsum(known, axis=0)[top - 1 : kept, 0] / (total if total > 0 else 1.0)
+    below = np.array([at.searchsorted(ends) for at in _AT])  # scenarios whose favourite is not after each
+    if kept == len(public):
+        below[:, -1] = _HAVING
+    favourite = (below[:, 1:] - below[:, :-1])[_SHARE_OF]  # (laws, kept - top)
+    others = public[top - 1 : kept] * (1 - _STRENGTHS)
+    wins = np.where(others[:, 1:] + _STRENGTHS * total > others[:, :1], favourite, 0)
+    counts[:, top:] = wins
+    counts[:, top - 1] -= wins.sum(axis=1)
+    return counts
 
 
 def _slate_chances(law: PrivateSlate, scores: Floats) -> Floats:
     """The mean pmf over scenarios (scenarios, candidates)."""
-    if isinstance(law, TopSlates):  # looks at sums of scores
-        return np.asarray(np.mean([law.pmf(each) for each in scores], axis=0))
-    # The others look at the private ranking alone: one pmf, of slates of ranks, does for all rankings.
     slates = all_slates(law.candidates, law.slots)
+    if isinstance(law, TopSlates):  # looks at sums of scores
+        often = np.bincount(law.favourites(scores).ravel(), minlength=len(slates)) / len(scores)
+        chances: Floats = (law.low_weight + (law.high_weight - law.low_weight) * often) / WHOLE
+        chances[0] += law.spare / WHOLE
+        return chances
+    # The others look at the private ranking alone: one pmf, of slates of ranks, does for all rankings.
     by_rank = law.pmf(np.arange(law.candidates, 0.0, -1.0))
     ranks = np.argsort(private_ranking(scores), axis=1)  # (scenarios, candidates)
     ranked = np.sort(ranks[:, slates], axis=2)  # (scenarios, slates, slots)
     base = law.candidates ** np.arange(law.slots - 1, -1, -1)
     return np.asarray(by_rank[np.searchsorted(slates @ base, ranked @ base)].mean(axis=0))
+
+
+@lru_cache(maxsize=4096)
+def _tells(law: ChoiceLaw | PrivateSlate) -> bool:
+    """Whether a law reads anything private; to work out its exact epsilon takes as long as a report does."""
+    return law.epsilon > 0
 
 
 def _is_slate(law: object) -> bool:

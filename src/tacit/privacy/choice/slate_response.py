@@ -231,6 +231,13 @@ class TopSlates:
     def pmf(self, scores: ArrayLike) -> Floats:
         return np.array([weight / WHOLE for weight in self.weights(scores)])
 
+    def favourites(self, scores: ArrayLike) -> NDArray[np.int64]:
+        """The numbers of the slates that are favoured in each request, (n, favoured), as in `all_slates`."""
+        given = check_scores(scores, self.candidates, axes=2)
+        blocks = _row_blocks(len(given), len(self._slates))
+        best = [_rank_slates(given[rows], self.slots)[:, : self.favoured] for rows in blocks]
+        return np.concatenate([np.empty((0, self.favoured), np.int64), *best])
+
     def inclusion(self, scores: ArrayLike) -> Floats:
         """The probability that each candidate is shown, of the shape of `scores`."""
         given = check_scores(scores, self.candidates)

@@ -176,14 +176,15 @@ def best_sums(scores: Floats) -> Floats:
     Scores (candidates, draws) of one request, or (candidates, requests, draws), in public order. One pass: each
     further candidate is inserted into the sorted scores of those before it.
     """
-    size, *others, _ = scores.shape
+    size, *others, draws = scores.shape
     ordered = np.full_like(scores, -np.inf)  # best, second best, ...
     means = np.zeros((*others, size, size))
     for kept, score in enumerate(scores, start=1):
         pushed = np.minimum(ordered[: kept - 1], score)  # what each rank passes on to the next
         np.maximum(ordered[0], score, out=ordered[0])
         np.maximum(ordered[1:kept], pushed, out=ordered[1:kept])
-        means[..., kept - 1, :kept] = ordered[:kept].mean(axis=-1).T
+        means[..., kept - 1, :kept] = np.add.reduce(ordered[:kept], axis=-1).T
+    means /= draws
     sums: Floats = np.cumsum(means, axis=-1)
     return sums
 
