@@ -10,4 +10,5 @@ priors         the same and other laws, mixtures, what was learnt; written in me
 ratio_bins     bins in which devices count ratios private / public
 forecasts      what a private choice gains at each epsilon
 plans          the law for one request, and what it spends
+slate_plans    the same for several slots at once
 """
