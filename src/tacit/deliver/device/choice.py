@@ -8,7 +8,7 @@ less, and an ad below the floor always counts less.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ from tacit.deliver.protocol.priors import ScorePrior
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.randomness import Source, WordSource
+from tacit.privacy.units import Window
 from tacit.schema.impressions import Impressions
 
 
@@ -112,6 +113,35 @@ def plan_request(
         return planner.public_best(public), wallet.spend(0, now, auction)
     plan = planner.plan(public, epsilon)
     return plan, wallet.spend(plan.epsilon_spent, now, auction)
+
+
+def learn_policy(
+    menus: Iterable[Menu],
+    planner: Planner,
+    *,
+    total: float,
+    ladder: Sequence[float],
+    requests: int,
+    window: Window,
+    ad_tech: str | None = None,
+) -> BudgetPolicy:
+    """The policy whose threshold would have gained most on these recent menus, in the order in which they came.
+
+    Gains are forecast as `plan_request` does, by the priors in force: those of the menus, or the planner's own.
+    So a threshold belongs to a prior: where a new one is published, learn both.
+
+    Guarantee:  that of `BudgetPolicy`, whatever the menus are: they move the threshold alone.
+    Neighbours: all private data of one device in a window, replaced.
+    Assumes:    menus are public, and no more of them are kept than anybody may know: which menus one device was
+                sent says where it was.
+    Source:     `BudgetPolicy.learn`.
+    """
+    gains = [forecast_gains(menu.public_scores, planner_for(menu, planner).prior, ladder) for menu in menus]
+    if len(gains) < expect.whole("requests", requests, at_least=1):
+        raise BadInput(f"expected menus of at least {requests} requests, got {len(gains)}")
+    return BudgetPolicy.learn(
+        np.array(gains), total=total, ladder=ladder, requests=requests, window=window, ad_tech=ad_tech
+    )
 
 
 @dataclass(frozen=True, eq=False)
