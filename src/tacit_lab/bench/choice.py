@@ -1,11 +1,13 @@
-"""Choice: private choices beside OpenDP's and diffprivlib's, auctions beside NumPy, laws beside draws,
-plans.
+"""Choice: private choices beside OpenDP's and diffprivlib's, auctions beside NumPy, laws beside draws, plans,
+and priors learnt from reports.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
+import time
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +15,13 @@ from functools import partial
 
 import numpy as np
 
+from tacit.arrays import Floats
 from tacit.deliver.auction.choices import TopChoiceRule
 from tacit.deliver.auction.metrics import REACH
 from tacit.deliver.protocol.factor_laws import SCENARIOS, Spread
 from tacit.deliver.protocol.plans import Planner, plan_choice
+from tacit.deliver.protocol.priors import ScorePrior
+from tacit.deliver.server.prior_evidence import LAWS, PriorEvidence, ReportedRanks
 from tacit.entropy import Entropy
 from tacit.kernels.choices import TopLaws, choose_by_pmf, choose_top, expected, flip_pmf
 from tacit.privacy.choice.noise import unit_nodes
@@ -95,6 +100,86 @@ def planning_speed(requests: int, rounds: int) -> list[Measurement]:
     ]
 
 
+LEARNT_BAR = 1.2
+LEARNING_BAR_S, GROWTH_BAR = 10.0, 1.1
+LEARNING_CANDIDATES, LEARNING_EPSILON = 8, 2.0
+
+
+def learnt_planning_speed(requests: int, rounds: int) -> list[Measurement]:
+    """Plans of different requests by a learnt prior, against a fixed one: none is remembered."""
+    draws, fixed = np.random.default_rng(16), Spread()
+    learnt = PriorEvidence().learn(_reports(200, 200)).prior()  # few, so that many laws are still likely
+    measured = []
+    for size in (8, 15):
+        public = np.sort(np.exp(0.5 * draws.standard_normal((requests, size))), axis=1)[:, ::-1]
+
+        def plan(prior: ScorePrior, public: Floats = public) -> None:
+            for scores in public:
+                plan_choice(scores, prior, PLAN_EPSILON)
+
+        seconds = take_turns(
+            {
+                "learnt": Contestant(partial(plan, learnt), requests),
+                "fixed": Contestant(partial(plan, fixed), requests),
+            },
+            rounds,
+        )
+        settings = (
+            f"{requests} plans of {size} candidates at epsilon {PLAN_EPSILON:g} by a prior of "
+            f"{len(learnt.mixture.parts)} laws, learnt from 200 reports, and by a lognormal one of spread 1; "
+            f"microseconds: {_microseconds(seconds)}; processor time, 1 thread, medians of up to {rounds} "
+            "interleaved turns"
+        )
+        ratio = seconds["learnt"].processor / seconds["fixed"].processor
+        measured.append(
+            Measurement(
+                f"plan_{size}_learnt_vs_fixed", ratio, "x", LEARNT_BAR, at_least=False, settings=settings
+            )
+        )
+    return measured
+
+
+def learning_speed(menus: int, reports: int) -> list[Measurement]:
+    """A prior from many reports over many menus, and what memory it takes as there are more reports."""
+    reported = _reports(menus, reports)
+    PriorEvidence().learn(reported[:1])  # what is made once for all menus
+    began = time.process_time()
+    PriorEvidence().learn(reported)
+    seconds = time.process_time() - began
+    peaks = []
+    for count in (reports // 100, reports):
+        few = _reports(min(menus, 200), count)
+        tracemalloc.start()
+        PriorEvidence().learn(few)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    settings = (
+        f"{reports:,} reports over {menus:,} menus of {LEARNING_CANDIDATES} candidates at epsilon "
+        f"{LEARNING_EPSILON:g}, by menu and rank, under {len(LAWS)} laws; processor time, 1 thread, once; peak "
+        f"of memory over {min(menus, 200)} menus: {peaks[1] / 2**20:.1f} MiB of {reports:,} reports, "
+        f"{peaks[0] / 2**20:.1f} MiB of {reports // 100:,}"
+    )
+    return [
+        Measurement("learn_prior_s", seconds, "s", LEARNING_BAR_S, at_least=False, settings=settings),
+        Measurement("learn_prior_ns_per_report", 1e9 * seconds / reports, "ns", settings=settings),
+        Measurement(
+            "learn_prior_memory_growth", peaks[1] / peaks[0], "x", GROWTH_BAR, at_least=False, settings=settings
+        ),
+    ]
+
+
+def _reports(menus: int, reports: int) -> list[ReportedRanks]:
+    """Ranks that were reported of different menus, as many of each."""
+    draws, size = np.random.default_rng(17), LEARNING_CANDIDATES
+    found = []
+    for number in np.diff(np.linspace(0, reports, menus + 1).astype(np.int64)).tolist():
+        public = np.sort(np.exp(0.5 * draws.standard_normal(size)))[::-1]
+        plan = plan_choice(public, Spread(), LEARNING_EPSILON)
+        ranking = plan.law.pmf(public * draws.lognormal(-0.08, 0.4, (64, size))).mean(axis=0)
+        found.append(ReportedRanks(public, plan.law, draws.multinomial(number, ranking / ranking.sum())))
+    return found
+
+
 ERROR = 1e-3
 CHOOSING_BARS = {4: 1000.0, 15: 400.0, 100: 90.0}
 CRYPTOGRAPHIC_BAR, AUCTIONS_BAR, EXACT_BAR = 50.0, 20.0, 10_000.0
@@ -109,6 +194,8 @@ class ChoiceScale:
     block_auctions: int = 2**16
     peer_calls: int = 200
     plans: int = 100
+    menus: int = 2_000  # that reports are of
+    reports: int = 1_000_000
     growth_rows: tuple[int, ...] = (2**20, 2**22, 2**24)
     rounds: int = 7
 
@@ -121,6 +208,8 @@ def run(progress: SuiteProgress, scale: ChoiceScale = FULL) -> list[Measurement]
     for size in CHOOSING_BARS:
         parts += [partial(part, scale, size) for part in (choice_speed, auction_speed, exact_speed)]
     parts.append(partial(planning_speed, scale.plans, scale.rounds))
+    parts.append(partial(learnt_planning_speed, scale.plans, scale.rounds))
+    parts.append(partial(learning_speed, scale.menus, scale.reports))
     parts.append(partial(market_growth, scale.growth_rows))
     return [measured for part in progress(parts, "choice") for measured in part()]
 
@@ -245,6 +334,10 @@ def _run_loop(loop: Loop, rows: list[list[float]]) -> None:
 
 def _nanoseconds(seconds: dict[str, Seconds]) -> str:
     return ", ".join(f"{name} {1e9 * each.processor:,.0f}" for name, each in seconds.items())
+
+
+def _microseconds(seconds: dict[str, Seconds]) -> str:
+    return ", ".join(f"{name} {1e6 * each.processor:,.0f}" for name, each in seconds.items())
 
 
 def _rounds(scale: ChoiceScale) -> str:

@@ -16,7 +16,15 @@ from tacit_lab.bench.measurement import Item
 
 OPENDP = find_spec("opendp") is not None  # of the bench extra: without it a peer's figure is not measured
 TOY = choice.ChoiceScale(
-    rows=2000, auction_rows=4000, block_auctions=300, peer_calls=3, growth_rows=(4000, 8000), rounds=2
+    rows=2000,
+    auction_rows=4000,
+    block_auctions=300,
+    peer_calls=3,
+    growth_rows=(4000, 8000),
+    rounds=2,
+    plans=5,
+    menus=5,
+    reports=1000,
 )
 
 
