@@ -196,12 +196,12 @@ def test_room_and_platform_share_only_the_protocol(part: str) -> None:
     expect_parts("cleanroom", part, CLEANROOM[part])
 
 
-# The parties of delivery; an auction plays what every device does, for many of them at once.
+# The parties of delivery; an auction plays the server and every device, for many of them at once.
 DELIVER = {
     "protocol": {"protocol"},
     "server": {"server", "protocol"},
     "device": {"device", "protocol"},
-    "auction": {"auction", "device", "protocol"},
+    "auction": {"auction", "device", "protocol", "server"},
 }
 
 

@@ -6,7 +6,7 @@ Every line is public: auction, campaign, price and what it is due on, public ran
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from tacit import expect, files
 from tacit.bill.charges import charge
+from tacit.errors import BadInput
 from tacit.schema.impressions import DUE_ON, Impressions, price_rule_words, price_setter_words
 
 
@@ -78,6 +79,32 @@ def write_charges(impressions: Iterable[Impressions], file: Path, auction_type: 
         building.unlink(missing_ok=True)
     each = (CampaignBill(campaign, times[campaign], amount) for campaign, amount in owed.items())
     return ChargesFile(file, tuple(sorted(each, key=lambda line: (-line.total_micros, line.campaign))))
+
+
+def expect_place(name: str, file: Path, inputs: Mapping[str, Path | None], *, overwrite: bool) -> None:
+    """Refuse, before any work, a file that is not ours to write: an input, one that is there, or no place.
+
+    `name` is what messages call it, and `inputs` are files that it may never replace, by what they are.
+    """
+    for what, other in inputs.items():
+        if other is not None and file.exists() and other.exists() and file.samefile(other):
+            raise BadInput(f"{name}: expected a new file, got {file}, which is {what}")
+    if file.exists() and not (overwrite and file.is_file()):
+        raise BadInput(f"{name}: expected a new file, got {file}, which exists; say --overwrite")
+    files.check_writable(name, file)
+    if not file.parent.is_dir():
+        raise BadInput(
+            f"{name}: expected a place in a folder that exists, got {file}: make {file.parent} first"
+        )
+    try:  # some folders that say yes take no files
+        with draft_of(file).open("xb"):
+            pass
+        draft_of(file).unlink()
+    except FileExistsError:
+        pass  # left by a run that was killed; it will be replaced
+    except OSError as problem:
+        said = files.explain_os_error(problem)
+        raise BadInput(f"{name}: expected a place that can be written, got {said}") from None
 
 
 def _schema(auction: pa.DataType) -> pa.Schema:

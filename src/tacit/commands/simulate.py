@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, progress_bar
+from tacit.commands.output import Subparsers, add_json_flag, print_json, print_table, stage_bars
+from tacit.config import error_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tacit.bill.charges_file import ChargesFile
-    from tacit.deliver.auction.blocks import AuctionBlock
-    from tacit.deliver.auction.config import ChargesConfig, SimulationConfig
-    from tacit.deliver.auction.market import Arm, MarketResults
-
-    Stream = Callable[[], Iterator[AuctionBlock]]
+    from tacit.deliver.auction.simulation import SimulatedMarket
 
 FILE_KEY = "charges.file"
 
@@ -54,8 +48,9 @@ an example:
   gamma = 1.0                       # sent to the device: public scores >= best x (1 - gamma)
 
   [[choice]]
-  mechanism = "trunc"               # planned: private best m of public best k; spread = 1.0 is its prior
+  mechanism = "trunc"               # planned: private best m of public best k
   epsilon = [1, 5]
+  prior = "learnt"                  # from simulated reports of earlier auctions; or "assumed", or spread = 1.0
 
   [[choice]]
   mechanism = "rr"                  # kept, top; others: gumbel, exponential, laplace (clip, calibrated)
@@ -84,118 +79,37 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tacit.commands.simulate_output import RepeatedAuctions, notes
-    from tacit.deliver.auction.config import build_arms, load_simulation
+    from tacit.bill.charges_file import expect_place, write_charges
+    from tacit.data.generators.markets import made_up_auctions
+    from tacit.deliver.auction.config import load_simulation
     from tacit.deliver.auction.logs import AuctionLog
-    from tacit.deliver.auction.market import measure
-    from tacit.errors import BadInput
+    from tacit.deliver.auction.simulation import run_simulation
 
     config = load_simulation(args.config)
-    market = config.market
-    if config.charges is not None:
+    asked, market = config.charges, config.market
+    if asked is not None:
         log = market.path if isinstance(market, AuctionLog) else None
-        _check_place(config.charges, Path(args.config), log, overwrite=args.overwrite)
-    stream = _auctions(config, args.config)
-    total, unit = (
-        (market.count_rows(), "rows") if isinstance(market, AuctionLog) else (market.auctions, "auctions")
-    )
-    arms, seen = build_arms(config), RepeatedAuctions()
-    with progress_bar(f"{total:,} {unit}", total) as done:
-        results = measure(_report_blocks(seen.watch(stream()), unit, done), arms)
-    if results.auctions < 2:
-        raise BadInput(f"{args.config}: expected at least two auctions for intervals, got {results.auctions}")
-    written = _charges(config, stream, arms, total, unit)
-    said = notes(config, results, seen)
-    for note in said:
+        inputs = {"the configuration": Path(args.config), "the market's own log": log}
+        expect_place(FILE_KEY, asked.file, inputs, overwrite=args.overwrite)
+    with stage_bars() as progress, error_prefix(args.config):
+        found = run_simulation(config, made_up_auctions, progress=progress)
+        written = None
+        if asked is not None:
+            written = write_charges(found.shown(progress), asked.file, found.auction_type)
+    for note in found.notes:
         print(f"tacit simulate: note: {note}", file=sys.stderr)
     if args.json:
-        print_json({**_as_json(config, results, written), "notes": said})
+        print_json({**_as_json(found, written), "notes": list(found.notes)})
     else:
-        _print(config, results, written)
+        _print(found, written)
     return 0
 
 
-def _auctions(config: SimulationConfig, path: str) -> Stream:
-    """All auctions once, the same ones each time it is asked: those of the log, or made up."""
-    from tacit.config import error_prefix
-    from tacit.data.generators.markets import Campaigns, Market
-    from tacit.deliver.auction.config import GeneratedMarket
-    from tacit.deliver.auction.logs import generated_blocks
-
-    market = config.market
-    if not isinstance(market, GeneratedMarket):
-        return market.blocks
-    law = {"display": Market.taobao_like, "search": Market.search_like}[market.kind]()
-    with error_prefix(path), error_prefix("market"):
-        campaigns = Campaigns(market.campaigns, market.popularity, market.seed)
-    return lambda: generated_blocks(law.auctions(market.auctions, market.seed), campaigns.numbers)
-
-
-def _check_place(asked: ChargesConfig, config: Path, log: Path | None, *, overwrite: bool) -> None:
-    """Refuse, before any work, a file that is not ours to write: an input, one that is there, or no place."""
-    from tacit.bill.charges_file import draft_of
-    from tacit.errors import BadInput
-    from tacit.files import check_writable, explain_os_error
-
-    file = asked.file
-    for what, other in (("the configuration", config), ("the market's own log", log)):
-        if other is not None and file.exists() and other.exists() and file.samefile(other):
-            raise BadInput(f"{FILE_KEY}: expected a new file, got {file}, which is {what}")
-    if file.exists() and not (overwrite and file.is_file()):
-        raise BadInput(f"{FILE_KEY}: expected a new file, got {file}, which exists; say --overwrite")
-    check_writable(FILE_KEY, file)
-    if not file.parent.is_dir():
-        raise BadInput(
-            f"{FILE_KEY}: expected a place in a folder that exists, got {file}: make {file.parent} first"
-        )
-    try:  # some folders that say yes take no files
-        with draft_of(file).open("xb"):
-            pass
-        draft_of(file).unlink()
-    except FileExistsError:
-        pass  # left by a run that was killed; it will be replaced
-    except OSError as problem:
-        raise BadInput(
-            f"{FILE_KEY}: expected a place that can be written, got {explain_os_error(problem)}"
-        ) from None
-
-
-def _report_blocks(
-    blocks: Iterable[AuctionBlock], unit: str, done: Callable[[int], None]
-) -> Iterator[AuctionBlock]:
-    """The same blocks, with word of how far they are."""
-    seen = 0
-    for block in blocks:
-        yield block
-        seen += block.public.count if unit == "auctions" else len(block.public.bid_micros)
-        done(seen)
-
-
-def _charges(
-    config: SimulationConfig, stream: Stream, arms: dict[str, Arm], total: int, unit: str
-) -> ChargesFile | None:
-    import pyarrow as pa
-
-    from tacit.bill.charges_file import write_charges
-    from tacit.deliver.auction.logs import AuctionLog
-    from tacit.deliver.auction.market import show_block
-    from tacit.entropy import Entropy, Simulation
-
-    asked = config.charges
-    if asked is None:
-        return None
-    words = Entropy().words if asked.seed is None else Simulation(f"simulated choices {asked.seed}").words
-    ids = config.market.auction_type() if isinstance(config.market, AuctionLog) else pa.int64()
-    with progress_bar(f"charges of {total:,} {unit}", total) as done:
-        blocks = _report_blocks(stream(), unit, done)
-        shown = (show_block(block, arms[asked.chooser], words) for block in blocks)
-        return write_charges(shown, asked.file, ids)
-
-
-def _print(config: SimulationConfig, results: MarketResults, written: ChargesFile | None) -> None:
+def _print(found: SimulatedMarket, written: ChargesFile | None) -> None:
     from tacit.commands import simulate_output as said
     from tacit.commands.simulate_output import CAPTIONS, lift_cell, mean_cell, plural, show_epsilon
 
+    config, results = found.config, found.results
     print_table(
         said.market_title(config, results),
         ("choice", "most ε", *(f"{name}, {unit}" for name, unit in CAPTIONS.values())),
@@ -212,6 +126,11 @@ def _print(config: SimulationConfig, results: MarketResults, written: ChargesFil
         numbers=[name for name, _ in CAPTIONS.values()],
     )
     print(said.table_footer(results))
+    if found.planned:
+        name, columns, rows = said.planned_table(found.planned)
+        print()
+        print_table(name, columns, rows, numbers=columns[1:-1])
+        print("\n".join(said.prior_lines(found.planned)))
     if written is not None:
         name, columns, rows = said.bill(config, written)
         print_table(name, columns, rows, numbers=columns[1:])
@@ -221,14 +140,16 @@ def _print(config: SimulationConfig, results: MarketResults, written: ChargesFil
         )
 
 
-def _as_json(config: SimulationConfig, results: MarketResults, written: ChargesFile | None) -> dict[str, Any]:
-    from tacit.commands.simulate_output import LARGEST_BILLS, market_title
+def _as_json(found: SimulatedMarket, written: ChargesFile | None) -> dict[str, Any]:
+    from tacit.commands.simulate_output import LARGEST_BILLS, market_title, planned_records
     from tacit.deliver.auction.choices import NON_PERSONALISED
 
+    config, results = found.config, found.results
     record: dict[str, Any] = {
         "market": market_title(config, results),
         "auctions": results.auctions,
         "choices": [results.record(arm, NON_PERSONALISED) for arm in results.arms],
+        "planned": planned_records(found.planned),
     }
     if written is not None:
         record["charges"] = {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tacit.data.description import LogDescription, describe
     from tacit.data.encoding.encoder import Encoder
     from tacit.data.encoding.learned_encoding import LearnedEncoding, SelectionPayment
-    from tacit.data.generators.markets import Market
+    from tacit.data.generators.markets import Market, made_up_auctions
     from tacit.data.generators.worlds import world
     from tacit.data.logs.definition import Log, find_log, load_log
     from tacit.data.preparation import PreparedLog, hashing_encoder, prepare
@@ -38,7 +38,7 @@ else:
             "description": "LogDescription describe",
             "encoding.encoder": "Encoder",
             "encoding.learned_encoding": "LearnedEncoding SelectionPayment",
-            "generators.markets": "Market",
+            "generators.markets": "Market made_up_auctions",
             "generators.worlds": "world",
             "logs.definition": "Log find_log load_log",
             "preparation": "PreparedLog hashing_encoder prepare",
@@ -51,5 +51,5 @@ else:
 __all__ = [
     "Columns", "Encoder", "LearnedEncoding", "Log", "LogDescription", "LogDestination", "LogReader",
     "LogSplit", "Market", "PreparedLog", "RowSet", "SelectionPayment", "describe", "find_log",
-    "hashing_encoder", "is_synthetic", "load_log", "prepare", "world", "write_log",
+    "hashing_encoder", "is_synthetic", "load_log", "made_up_auctions", "prepare", "world", "write_log",
 ]  # fmt: skip

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from tacit.deliver.auction.logs import AuctionLog, AuctionLogColumns, generated_blocks, logged_blocks
     from tacit.deliver.auction.market import Arm, MarketResults, measure, show_block
     from tacit.deliver.auction.planned_choices import budget_rule, forecast_block, planned_rule
-    from tacit.deliver.device.choice import HistoryRates, choose_privately, plan_request, prepare_choice
+    from tacit.deliver.auction.simulation import SimulatedMarket, run_simulation
+    from tacit.deliver.device.choice import (
+        HistoryRates,
+        choose_privately,
+        learn_policy,
+        plan_request,
+        prepare_choice,
+    )
     from tacit.deliver.device.context import ClickHistory, DeviceContext
     from tacit.deliver.device.local_choice import AdCache, choose_locally
     from tacit.deliver.device.ratio_report import menu_ratio_bin, ratio_bin
@@ -51,6 +58,7 @@ if TYPE_CHECKING:
         prior_as_json,
         read_prior,
     )
+    from tacit.deliver.protocol.slate_plans import plan_slate
     from tacit.deliver.server.candidates import CandidateServer
     from tacit.deliver.server.choice_logs import choice_table, debias_choices
     from tacit.deliver.server.moment_shrinkage import MomentShrinkage
@@ -70,7 +78,8 @@ else:
             "auction.logs": "AuctionLog AuctionLogColumns generated_blocks logged_blocks",
             "auction.market": "Arm MarketResults measure show_block",
             "auction.planned_choices": "budget_rule forecast_block planned_rule",
-            "device.choice": "HistoryRates choose_privately plan_request prepare_choice",
+            "auction.simulation": "SimulatedMarket run_simulation",
+            "device.choice": "HistoryRates choose_privately learn_policy plan_request prepare_choice",
             "device.context": "ClickHistory DeviceContext",
             "device.local_choice": "AdCache choose_locally",
             "device.ratio_report": "menu_ratio_bin ratio_bin",
@@ -86,6 +95,7 @@ else:
             "protocol.plans": "ChoicePlan Planner plan_choice",
             "protocol.prices": "FirstPrice Rules SecondPrice",
             "protocol.priors": "ContextRatios Favourite LearntPrior Mixture prior_as_json read_prior",
+            "protocol.slate_plans": "plan_slate",
             "server.candidates": "CandidateServer",
             "server.choice_logs": "choice_table debias_choices",
             "server.moment_shrinkage": "MomentShrinkage",
@@ -103,12 +113,12 @@ __all__ = [
     "HistoryRates", "IncrementalSelection", "LearntPrior", "MarketResults", "Menu", "MinimumUsers",
     "Mixture", "MomentShrinkage", "NonPersonalised", "ObservedRatios", "PlannedDevices", "Planner",
     "PriorEvidence", "PublicCandidates", "PublicDevices", "Rates", "ReportedRanks", "Requirement",
-    "Rules", "SecondPrice", "Shrinkage", "SimulationConfig", "SomeKnown", "Spread", "TopChoiceRule",
-    "Wallet", "budget_rule", "build_arms", "candidates_for_load", "choice_table", "choose_for_devices",
-    "choose_locally", "choose_privately", "context_tree", "debias_choices", "disclose_block",
-    "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders", "forecast_block",
-    "generated_blocks", "load_simulation", "logged_blocks", "make_offers", "measure", "measure_shading",
-    "menu_ratio_bin", "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_request",
-    "planned_rule", "prepare_choice", "prior_as_json", "ratio_bin", "read_prior", "select_ads",
-    "show_block",
+    "Rules", "SecondPrice", "Shrinkage", "SimulatedMarket", "SimulationConfig", "SomeKnown", "Spread",
+    "TopChoiceRule", "Wallet", "budget_rule", "build_arms", "candidates_for_load", "choice_table",
+    "choose_for_devices", "choose_locally", "choose_privately", "context_tree", "debias_choices",
+    "disclose_block", "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders",
+    "forecast_block", "generated_blocks", "learn_policy", "load_simulation", "logged_blocks",
+    "make_offers", "measure", "measure_shading", "menu_ratio_bin", "node_name", "nodes_by_name",
+    "normal_margin", "plan_choice", "plan_request", "plan_slate", "planned_rule", "prepare_choice",
+    "prior_as_json", "ratio_bin", "read_prior", "run_simulation", "select_ads", "show_block",
 ]  # fmt: skip

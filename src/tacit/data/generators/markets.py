@@ -18,9 +18,10 @@ All other figures are chosen, not measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from scipy.special import expit, logit
@@ -183,6 +184,35 @@ class Market:
         best = best_first(offsets, bid * server, self.kept)
         kept = offsets_of(np.minimum(sizes, self.kept))
         return Auctions(kept, bid[best], eta[best], server[best], device[best])
+
+
+class AskedMarket(Protocol):
+    """What is asked of a made-up market: its kind, display or search, its size, and its campaigns."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def auctions(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def campaigns(self) -> int: ...
+    @property
+    def popularity(self) -> float: ...
+
+
+def made_up_auctions(
+    asked: AskedMarket,
+) -> tuple[Iterator[Auctions], Callable[[int, Integers, Floats], Integers]]:
+    """The auctions of a made-up market, like display ads or like search ads, and whose their candidates are.
+
+    What `tacit.deliver.run_simulation` asks for where the market of its configuration is made up.
+    """
+    laws = {"display": Market.taobao_like, "search": Market.search_like}
+    if asked.kind not in laws:
+        raise BadInput(f"expected a market like {' or '.join(laws)}, got {asked.kind!r}")
+    campaigns = Campaigns(asked.campaigns, asked.popularity, asked.seed)
+    return laws[asked.kind]().auctions(asked.auctions, asked.seed), campaigns.numbers
 
 
 def offsets_of(sizes: Integers) -> Integers:

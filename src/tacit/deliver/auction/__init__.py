@@ -5,6 +5,8 @@ config            a simulated market in one TOML file: its auctions, rules and a
 logs              blocks from a generated market or a Parquet log, as they stream by
 choices           greedy, non-personalised, top-m randomized response
 planned_choices   plans for blocks, as choice rules
+learning_choices  the same, by priors that are learnt from one part of a market to the next
+simulation        a market run from its configuration: figures, what was learnt, what is shown
 noisy_choices     noisy max, for comparison only
 metrics, market   clicks, surplus, revenue and welfare with standard errors, over a stream of blocks
 devices           the device's own choice, for many devices and visits

@@ -185,6 +185,30 @@ class AuctionBlock:
         return self.private.of_event(self.public.bids_for)
 
 
+def take_auctions(block: AuctionBlock, auctions: Integers) -> AuctionBlock:
+    """Some auctions of a block, by their places in it, rising."""
+    public = block.public
+    sizes = (public.offsets[1:] - public.offsets[:-1])[auctions]
+    offsets = np.r_[0, np.cumsum(sizes)].astype(np.int64)
+    rows = np.repeat(public.offsets[auctions] - offsets[:-1], sizes) + np.arange(offsets[-1])
+
+    def of(rates: Rates) -> Rates:
+        return Rates(rates.click[rows], None if rates.conversion is None else rates.conversion[rows])
+
+    taken = PublicCandidates(
+        offsets,
+        public.bid_micros[rows],
+        of(public.rates),
+        public.bids_for if isinstance(public.bids_for, BidEvent) else public.bids_for[rows],
+        None if public.campaign is None else public.campaign[rows],
+        AuctionNames(public.names.some(auctions)),
+    )
+    truth, user = block.truth, block.user
+    return AuctionBlock(
+        taken, of(block.private), None if truth is None else of(truth), None if user is None else user[auctions]
+    )
+
+
 def expect_rates(public: PublicCandidates, rates: Rates, kind: str) -> None:
     """Probabilities, or refused by the auction's name. The value itself stays unsaid: it may be private."""
     for what, values in (("click", rates.click), ("conversion", rates.conversion)):

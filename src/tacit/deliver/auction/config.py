@@ -22,12 +22,15 @@ from tacit.deliver.auction.choices import (
     NonPersonalised,
     TopChoiceRule,
 )
+from tacit.deliver.auction.learning_choices import LearningRule
 from tacit.deliver.auction.logs import MICROS, AuctionLog, AuctionLogColumns
 from tacit.deliver.auction.market import Arm
 from tacit.deliver.auction.noisy_choices import NoisyMaxRule
 from tacit.deliver.auction.planned_choices import planned_rule
 from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.prices import PRICES, BillingEvent, Rules, SecondPrice
+from tacit.deliver.protocol.priors import DEFAULT_PRIOR
+from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.privacy.choice.noise import Noise
 
@@ -35,7 +38,7 @@ GENERATED = ("display", "search")
 NOISES = ("gumbel", "exponential", "laplace")
 MECHANISMS: dict[str, tuple[str, ...]] = {
     "rr": ("kept", "top"),
-    "trunc": ("spread",),
+    "trunc": ("spread", "prior", "learning_seed"),
     **dict.fromkeys(NOISES, ("clip", "calibrated")),
 }
 """Mechanisms, and the keys that each reads beside name, epsilon and gamma."""
@@ -57,6 +60,8 @@ CHOICE = (
 )
 CHARGES = ("file", "choice", "seed", "not_private")
 MOST_SPREAD = 10
+LEARNT, ASSUMED = PRIORS = ("learnt", "assumed")
+"""Where the prior of a planned choice comes from: the reports of earlier auctions, or nowhere."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,8 @@ def load_simulation(path: str | Path) -> SimulationConfig:
 def parse_simulation(record: Mapping[str, Any], folder: Path) -> SimulationConfig:
     ConfigTable(record, "", TOP)
     rules = _rules(ConfigTable.under(record, "auction", AUCTION))
-    choosers, market = _choosers(record.get("choice", [])), _market(record, folder)
+    market = _market(record, folder)
+    choosers = _choosers(record.get("choice", []), getattr(market, "seed", GeneratedMarket.seed))
     charges = _charges(record, folder, choosers)
     if charges is not None and isinstance(market, AuctionLog) and market.names.campaign is None:
         raise BadInput("columns.campaign: expected the name of a column, for charges, got no such key")
@@ -122,7 +128,8 @@ def parse_simulation(record: Mapping[str, Any], folder: Path) -> SimulationConfi
 
 
 def build_arms(config: SimulationConfig) -> dict[str, Arm]:
-    """The two ends, and every choice that was asked for, all under the same public rules."""
+    """The two ends, and every choice that was asked for, all under the same public rules. Arms that learn know
+    nothing yet."""
     expect.kind("config", config, SimulationConfig)
     ends = {NON_PERSONALISED: Arm(NonPersonalised(), config.rules), GREEDY: Arm(Greedy(), config.rules)}
     asked = {
@@ -136,7 +143,15 @@ def build_arms(config: SimulationConfig) -> dict[str, Arm]:
 
 
 def _trunc(chooser: Chooser) -> ChoiceRule:
-    return planned_rule(Spread(chooser.settings.get("spread", Spread.sigma)), chooser.epsilon)
+    given = chooser.settings
+    if "spread" in given:
+        return planned_rule(Spread(given["spread"]), chooser.epsilon)
+    if given["prior"] == ASSUMED:
+        return planned_rule(DEFAULT_PRIOR, chooser.epsilon)
+    # One stream for each arm, from the beginning whenever arms are made.
+    return LearningRule(
+        chooser.epsilon, Simulation(f"simulated reports {given['learning_seed']}, {chooser.name}").words
+    )
 
 
 def _rr(chooser: Chooser) -> ChoiceRule:
@@ -219,11 +234,14 @@ def _rules(table: ConfigTable) -> Rules:
         return Rules(price, reserve, float(gamma or 0), None if empty is None else float(empty))
 
 
-def _choosers(given: Any) -> tuple[Chooser, ...]:
+def _choosers(given: Any, seed: int) -> tuple[Chooser, ...]:
+    """`seed` is the market's own, from which simulated reports are drawn if they have none of their own."""
     if not isinstance(given, list):
         raise BadInput("choice: expected tables [[choice]], got another")
     found = [
-        chooser for at, record in enumerate(given, start=1) for chooser in _chooser(record, f"choice {at}")
+        chooser
+        for at, record in enumerate(given, start=1)
+        for chooser in _chooser(record, f"choice {at}", seed)
     ]
     names = [each.name for each in found]
     for name in names:
@@ -232,7 +250,7 @@ def _choosers(given: Any) -> tuple[Chooser, ...]:
     return tuple(found)
 
 
-def _chooser(record: Any, path: str) -> list[Chooser]:
+def _chooser(record: Any, path: str, seed: int) -> list[Chooser]:
     table = ConfigTable(record, path, CHOICE)
     mechanism = table.one_of("mechanism", tuple(MECHANISMS))
     for key in CHOICE[4:]:
@@ -246,7 +264,7 @@ def _chooser(record: Any, path: str) -> list[Chooser]:
     gamma = table.number("gamma")
     if gamma is not None:
         expect.probability(f"{path}.gamma", gamma, zero=True, one=True)
-    settings = _settings(table, path, mechanism)
+    settings = _settings(table, path, mechanism, seed)
     name = table.text("name", mechanism)
     return [
         Chooser(
@@ -260,8 +278,20 @@ def _chooser(record: Any, path: str) -> list[Chooser]:
     ]
 
 
-def _settings(table: ConfigTable, path: str, mechanism: str) -> dict[str, Any]:
+def _settings(table: ConfigTable, path: str, mechanism: str, seed: int) -> dict[str, Any]:
     settings = table.some(*MECHANISMS[mechanism])
+    if mechanism == "trunc":
+        if "spread" in settings:
+            for key in ("prior", "learning_seed"):
+                if key in settings:
+                    raise BadInput(
+                        f"{path}.{key}: expected no such key beside spread, which fixes the prior, got one"
+                    )
+        else:
+            settings["prior"] = table.one_of("prior", PRIORS, LEARNT)
+            settings["learning_seed"] = table.whole("learning_seed", seed)
+        if settings.get("prior") == ASSUMED and "learning_seed" in table:
+            raise BadInput(f"{path}.learning_seed: expected no such key where the prior is assumed, got one")
     for key in ("kept", "top"):
         if key in settings:
             expect.whole(f"{path}.{key}", settings[key], at_least=1)

@@ -216,6 +216,11 @@ def _events(bids_for: BidEvents, rows: Integers) -> NDArray[np.uint8]:
     return bids_for[rows]
 
 
+def expected_metrics(block: AuctionBlock, arm: Arm) -> Floats:
+    """(auctions, METRICS) what an arm brings in expectation, auction by auction."""
+    return _metrics(block, make_offers(block.public, arm.rules), arm.choice, None)
+
+
 def _metrics(block: AuctionBlock, offers: Offers, choice: ChoiceRule, words: WordSource | None) -> Floats:
     """(auctions, METRICS): expected, or as drawn."""
     scores, values = private_scores(block, offers), metric_values(block, offers)
