@@ -245,6 +245,7 @@ def test_budget() -> None:
     def judged(policy: float, width: float = 0.01) -> list[Finding]:
         means = {NON_PERSONALISED: 100.0, GREEDY: 113.0, "the same for each, 10 in all": 102.0}
         means |= {each.at(1): 70.0 for each in budget.PUBLISHED} | {"where it pays, 10 in all": policy}
+        means[budget._arm(budget.UNTOLD, budget.JUDGED)] = 101.0
         return budget.judge(kept(lifts(means, budget._pairs(), width, market="x")))
 
     assert [each.holds for each in judged(106.0)] == [True, True]

@@ -13,6 +13,7 @@ mixing              figure 13
 shuffling           appendix B
 exploration         appendix C; bandits: devices that learn by themselves, and their regret
 frontier            ours: under the bound for any mechanism
+reports             menus whose choices are reported, and what that teaches about the prior
 calibration         ours: where RR and SNM spend the same
 budget, slots, cohorts   ours: ten requests, three slots, how many are really hidden
 """

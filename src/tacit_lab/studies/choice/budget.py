@@ -60,7 +60,9 @@ LADDER = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
 JUDGED = 10.0
 SHOWN = ("welfare", "clicks")
 EVEN, POLICY = "the same for each", "where it pays"
-WAYS = {EVEN: Mechanism.RR, POLICY: Mechanism.OURS}
+UNTOLD = "where it pays, default prior"
+WAYS = {EVEN: Mechanism.RR, POLICY: Mechanism.OURS, UNTOLD: Mechanism.OURS}
+"""Forecasts are by the market's own spread, which nobody knows beforehand, or by the default prior."""
 PUBLISHED = (RR, SCALED, CLIPPED)  # the paper's, at the same for each
 
 
@@ -111,21 +113,21 @@ def _pairs() -> list[Pair]:
 
 def _measure_market(market: StudyMarket) -> MarketResults:
     """Thresholds are learnt from public forecasts of one half of the auctions and measured on the other."""
-    prior = Spread(market.spread)
+    matched = Spread(market.spread)
     learning, measuring = half_of_auctions(market, 0), half_of_auctions(market, 1)
     forecasts = Forecasts(LADDER)
-    seen = [forecasts.of(make_offers(block.public, Rules()), prior) for block in learning.blocks]
-    gains = np.concatenate([each.gain for each in seen])
     arms = {NON_PERSONALISED: Arm(NonPersonalised()), GREEDY: Arm(Greedy())}
     for total in TOTALS:
         steps = [step for step in LADDER if step <= total]
-        policy = BudgetPolicy.learn(
-            gains[:, : len(steps)], total=total, ladder=steps, requests=REQUESTS, window=Window.days(1)
-        )
-        evenly = partial(forecasts.evenly, prior=prior, epsilon=total / REQUESTS)
-        arms[_arm(POLICY, total)] = Arm(
-            budget_rule(prior, policy, REQUESTS, partial(forecasts.of, prior=prior))
-        )
+        for name, prior in ((POLICY, matched), (UNTOLD, Spread())):
+            seen = [forecasts.of(make_offers(block.public, Rules()), prior) for block in learning.blocks]
+            gains = np.concatenate([each.gain for each in seen])[:, : len(steps)]
+            policy = BudgetPolicy.learn(
+                gains, total=total, ladder=steps, requests=REQUESTS, window=Window.days(1)
+            )
+            rule = budget_rule(prior, policy, REQUESTS, partial(forecasts.of, prior=prior))
+            arms[_arm(name, total)] = Arm(rule)
+        evenly = partial(forecasts.evenly, prior=matched, epsilon=total / REQUESTS)
         arms[_arm(EVEN, total)] = Arm(PlannedRule(evenly))
     for each in PUBLISHED:
         arms[each.at(JUDGED / REQUESTS)] = Arm(each.make(market, JUDGED / REQUESTS))
@@ -142,11 +144,14 @@ def judge_market(lifts: Lifts, market: str) -> list[Finding]:
     policy, even = _arm(POLICY, JUDGED), _arm(EVEN, JUDGED)
     gained = ", ".join(
         f"{name} {words(lifts.lift(arm, 'welfare'))}%"
-        for name, arm in ((POLICY, policy), (EVEN, even), (GREEDY, GREEDY))
+        for name, arm in ((POLICY, policy), (UNTOLD, _arm(UNTOLD, JUDGED)), (EVEN, even), (GREEDY, GREEDY))
     )
     theirs = [each.at(JUDGED / REQUESTS) for each in PUBLISHED]
     ahead = [f"{arm} {words(lifts.lift(policy, 'welfare', over=arm))}%" for arm in theirs]
-    spent = f"total {JUDGED:g} over {REQUESTS} requests, at most {LADDER[-1]:g} each: welfare above"
+    spent = (
+        f"total {JUDGED:g} over {REQUESTS} requests, at most {LADDER[-1]:g} each, forecast by the market's own "
+        "spread: welfare above"
+    )
     return [
         Finding(
             T5,

@@ -92,12 +92,17 @@ SCALED = scaled_snm()
 CLIPPED = clipped_snm(WIDE, name="SNM clipped")
 
 
-def planned_trunc(epsilons: Sequence[float], name: str = "trunc, planned") -> ChoiceContestant:
-    """trunc(k, m), planned for each request from public scores; all epsilons of a block are planned at once."""
+def planned_trunc(
+    epsilons: Sequence[float], name: str = "trunc, matched prior", prior: Spread | None = None
+) -> ChoiceContestant:
+    """trunc(k, m), planned for each request from public scores; all epsilons of a block are planned at once.
+
+    By default with the market's own spread, which nobody knows beforehand; or with the `prior` that is given.
+    """
     forecasts = Forecasts(epsilons)
 
     def make(market: StudyMarket, epsilon: float) -> ChoiceRule:
-        return PlannedRule(lambda offers: forecasts.evenly(offers, Spread(market.spread), epsilon))
+        return PlannedRule(lambda offers: forecasts.evenly(offers, prior or Spread(market.spread), epsilon))
 
     return ChoiceContestant(name, Mechanism.OURS, make)
 

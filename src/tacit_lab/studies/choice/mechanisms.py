@@ -10,6 +10,7 @@ import time
 
 from tacit.deliver.auction.choices import GREEDY, NON_PERSONALISED
 from tacit.deliver.auction.market import Arm
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.privacy.choice.noise import Noise
 from tacit_lab.studies.choice.contestants import (
     CLIPPED,
@@ -67,8 +68,8 @@ def run_epsilon(asked: StudyRequest) -> StudyOutcome:
     """Figures 3a-c and 7a-c: CTR, surplus and revenue over epsilon, by mechanism."""
     began = time.monotonic()
     found = study_markets(asked)
-    ours = planned_trunc(EPSILONS)
-    drawn = (RR, SCALED, CLIPPED, ours)
+    default = planned_trunc(EPSILONS, "trunc, default prior", Spread())
+    drawn = (RR, SCALED, CLIPPED, default, planned_trunc(EPSILONS))
     panels, table, rows = [], [], []
     for at, market in enumerate(found):
         asked.progress(f"{EPSILON_NAME}: {market.name}", at, len(found))
