@@ -19,6 +19,7 @@ LONG = {
     "label-dp-epsilon",
     "label-dp-corrections",
     "choice-frontier",
+    "choice-learning",
     "choice-clipping",
     "choice-calibration",
     "choice-epsilon",

@@ -123,6 +123,7 @@ STUDIES = {
     "choice-exploration": "choice.exploration",
     "choice-shuffling": "choice.shuffling",
     "choice-frontier": "choice.frontier",
+    "choice-learning": "choice.learning",
     "choice-calibration": "choice.calibration",
     "choice-budget": "choice.budget",
     "choice-slots": "choice.slots",

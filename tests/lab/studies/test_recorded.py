@@ -63,6 +63,21 @@ def test_the_page_s_verdicts_are_those_of_the_tables(claims: list[ClaimVerdict])
     assert told == {name: found[name] for name in told}
 
 
+def test_the_page_of_private_choice_has_the_recorded_regrets(reads: list[StudyResult]) -> None:
+    kept = next(each.kept for each in reads if each.study.name == "choice-learning")
+    assert kept is not None
+    page = " ".join((ROOT / "docs" / "private_choice.md").read_text().split())
+    arms = ("Spread(0.3)", "default prior", "from reports", "counted ratios", "RR, best gamma", "RR, gamma 0.8")
+    for arm in (*arms, "exponential", "permute-and-flip"):
+        own = [row for row in kept.rows if row["part"] == "overall" and row["arm"] == arm]
+        means = [
+            sum(float(str(row[figure])) for row in own) / len(own)
+            for figure in ("regret_percent", "worst_regret", "gain_percent", "worst_gain")
+        ]
+        cells = " | ".join(f"{mean:.1f}".replace("-0.", "-.").removeprefix("0") for mean in means)
+        assert f"| {cells} |" in page, arm
+
+
 def test_the_readme_s_frontier_is_the_recorded_one(reads: list[StudyResult]) -> None:
     kept = next(each.kept for each in reads if each.study.name == "choice-frontier")
     assert kept is not None

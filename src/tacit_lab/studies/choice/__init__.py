@@ -13,7 +13,8 @@ mixing              figure 13
 shuffling           appendix B
 exploration         appendix C; bandits: devices that learn by themselves, and their regret
 frontier            ours: under the bound for any mechanism
-reports             menus whose choices are reported, and what that teaches about the prior
+learning            ours: by the prior that is assumed, learnt or counted; checkins: real cities
+prior_trials        its trials on made-up requests, prior_verdicts its rules; reports, truths: what they need
 calibration         ours: where RR and SNM spend the same
 budget, slots, cohorts   ours: ten requests, three slots, how many are really hidden
 """
