@@ -375,7 +375,9 @@ def replace_prior(one: Menu, prior: ScorePrior) -> Menu:
     return replace(one, prior=prior)
 
 
-@pytest.mark.parametrize("prior", [0.3, None, Unwritten(), Spread, "lognormal"], ids=str)
+@pytest.mark.parametrize(
+    "prior", [0.3, None, Unwritten(), Spread, "lognormal"], ids=["number", "none", "unwritten", "class", "text"]
+)
 def test_a_menu_refuses_what_is_no_prior(prior: Any) -> None:
     with pytest.raises(BadInput, match="prior"):
         Menu(Node((1,), ("Food",)), [9], [1], [0.5], [0], [NO_BIDDER], price=SecondPrice(), prior=prior)

@@ -208,6 +208,7 @@ def made_up_auctions(
 
     What `tacit.deliver.run_simulation` asks for where the market of its configuration is made up.
     """
+    expect.having("asked", asked, "kind", "a market that was asked for")
     laws = {"display": Market.taobao_like, "search": Market.search_like}
     if asked.kind not in laws:
         raise BadInput(f"expected a market like {' or '.join(laws)}, got {asked.kind!r}")

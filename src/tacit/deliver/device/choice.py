@@ -136,7 +136,11 @@ def learn_policy(
                 sent says where it was.
     Source:     `BudgetPolicy.learn`.
     """
-    gains = [forecast_gains(menu.public_scores, planner_for(menu, planner).prior, ladder) for menu in menus]
+    expect.kind("planner", planner, Planner)
+    several = expect.several("menus", menus)
+    for menu in several:
+        expect.kind("every menu", menu, Menu)
+    gains = [forecast_gains(menu.public_scores, planner_for(menu, planner).prior, ladder) for menu in several]
     if len(gains) < expect.whole("requests", requests, at_least=1):
         raise BadInput(f"expected menus of at least {requests} requests, got {len(gains)}")
     return BudgetPolicy.learn(
