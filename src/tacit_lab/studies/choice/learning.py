@@ -60,7 +60,7 @@ from tacit_lab.studies.study import Study, StudyOutcome, StudyRequest, StudyScal
 
 NAME = "choice-learning"
 FAKE_EPSILONS = (2, 5)
-LOWEST_DRAWN = -1.0
+LOWEST_DRAWN = -0.5
 LOOKS = {
     REPORTS: Mechanism.OURS,
     DEFAULT: Mechanism.OURS,
@@ -93,9 +93,10 @@ def run(asked: StudyRequest) -> StudyOutcome:
         return _run_cities(asked, began)
     trials, rows = list(_trials(asked)), []
     found = map_in_processes(measure_trial, trials, asked.processes)
-    for done, (_, measured) in enumerate(found):
-        asked.progress(f"{NAME}: trials", done, len(trials))
+    asked.progress(f"{NAME}: trials", 0, len(trials))
+    for done, (_, measured) in enumerate(found, start=1):
         rows += measured
+        asked.progress(f"{NAME}: trials", done, len(trials))
     table = summarise(rows)
     menus, people = MENUS[asked.scale], PEOPLE[asked.scale]
     return write_outcome(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tacit.data.generators.worlds import seeded_generator
 from tacit.deliver.protocol.factor_laws import Spread
 from tacit.privacy.choice.top_choice import best_top_plan
@@ -27,6 +29,7 @@ from tacit_lab.studies.choice.reports import (
     learnt_priors,
 )
 from tacit_lab.studies.choice.truths import (
+    DEVICES,
     EIGHT,
     MARKETS,
     TRUTHS,
@@ -39,7 +42,6 @@ from tacit_lab.studies.choice.truths import (
 
 LEARNT_AT = (100, 400, 1_500, 5_000)
 """Requests served: a prior is learnt anew at each, and the last is what regret is measured after."""
-DEVICES = 5_000
 OLD_PRIOR = Spread(0.3)
 FARMS = tuple(FakeReports(share, lowest) for lowest in (True, False) for share in (0.1, 0.3))
 _STREAM = 35
@@ -65,7 +67,7 @@ class PriorTrial:
     def labels(self) -> Row:
         return {"part": self.part, "setting": self.market, "epsilon": self.epsilon, "seed": self.seed}
 
-    def draws(self, truth: str = "", more: int = 0) -> Any:
+    def draws(self, truth: str = "", more: int = 0) -> np.random.Generator:
         """Streams of their own for every truth, and the same ones at every epsilon."""
         number = list(TRUTHS).index(truth) if truth else len(TRUTHS)
         return seeded_generator(self.seed, _STREAM, MARKETS.index(self.market), number, more)
