@@ -30,7 +30,9 @@ from tacit.data.generators.town import (
     disclosed_moments,
 )
 from tacit.deliver.auction.devices import ExactDevices, PublicDevices
+from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.protocol.priors import DEFAULT_PRIOR, LearntPrior
 from tacit.deliver.server.choice_logs import PUBLIC_COLUMNS
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, BudgetExceeded, LedgerConflict
@@ -78,6 +80,7 @@ from tacit_lab.studies.day.comparison import (
     favourites_off,
     line_words,
     most_spent,
+    prior_words,
     summary,
 )
 from tacit_lab.studies.day.page import report
@@ -285,6 +288,22 @@ def test_a_device_discloses_a_district_and_a_kind_and_no_more(found: DayComparis
     assert np.array_equal(disclosed_menus(SMALL, moments, found.tacit.menus), moments.disclosed)
     with pytest.raises(BadInput, match="expected a menu for every context that is disclosed, got none"):
         disclosed_menus(SMALL, moments, found.tacit.menus[1:])
+
+
+def test_devices_plan_by_the_menu_and_the_day_s_reports_teach_tomorrow_s(found: DayComparison) -> None:
+    day = found.tacit
+    assert {menu.prior for menu in day.menus} == {DEFAULT_PRIOR}
+    assert planned_devices(SMALL, 2, 6).planner.by_menu
+    assert isinstance(day.tomorrow, LearntPrior)
+    assert day.tomorrow.reports == (day.served.epsilon_spent > 0).sum()
+    assert found.exact.tomorrow is None
+    assert found.again.epsilon_spent.max() <= float(found.privacy.choice)
+    wary = tuple(replace(menu, prior=Spread(0)) for menu in day.menus)
+    served = serve(SMALL, wary, day.device, planned_devices(SMALL, 2, 6), Simulation(1))
+    assert not served.epsilon_spent.any(), "menus that say that people do not differ"
+    said = prior_words(found)
+    assert str(DEFAULT_PRIOR) in said
+    assert str(day.tomorrow) in said
 
 
 def test_what_is_shown_was_on_the_menu_and_what_is_charged_adds_up(found: DayComparison) -> None:

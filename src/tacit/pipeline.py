@@ -31,12 +31,14 @@ from tacit.cleanroom.room.store import RoomLedger
 from tacit.data.generators import town as places
 from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Moments, Town
 from tacit.deliver.auction.devices import Devices, ExactDevices, PlannedDevices, Visits, choose_for_devices
+from tacit.deliver.device.choice import planner_for
 from tacit.deliver.device.wallet import BudgetPolicy
-from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.menu import BYTES_AN_AD, Menu
 from tacit.deliver.protocol.plans import Planner
+from tacit.deliver.protocol.priors import LearntPrior
 from tacit.deliver.server.candidates import CandidateServer
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
+from tacit.deliver.server.prior_evidence import PriorEvidence, ReportedRanks
 from tacit.deliver.server.selection import candidates_for_load
 from tacit.deliver.server.values import Bid
 from tacit.errors import LedgerConflict
@@ -79,7 +81,6 @@ CANDIDATES = 6  # that a device is sent, where the network has room for them
 FREE_BYTES_PER_SECOND, CREATIVE_BYTES = 1_000_000, 2_000
 VALUE_MICROS = 4_000_000  # of a purchase, to every advertiser
 DELTA = "1e-6"
-WORTH_ASKING = Spread(0.5)  # how far apart ads are for one person, guessed low: too low a guess is safe
 ADAPTER = ADVERTISERS[SECRETIVE].lower()
 LEVELS = 3  # exact, disclosed, anywhere
 
@@ -150,6 +151,7 @@ class Day:
     purchases: ConversionModel
     menus: tuple[Menu, ...]
     served: ServedDay
+    tomorrow: LearntPrior | None  # what menus may assume next, by the day's reports; None where none is private
 
 
 def run_day(
@@ -175,7 +177,8 @@ def run_day(
     menus = choose_candidates(town, statistics, server, purchases, progress)
     devices = ExactDevices() if privacy is None else planned_devices(town, privacy.choice, privacy.wallet)
     served = serve(town, menus, device, devices, source, progress)
-    return Day(statistics, server, device, purchases, menus, served)
+    tomorrow = None if privacy is None else learn_prior(menus, served, privacy.choice)
+    return Day(statistics, server, device, purchases, menus, served, tomorrow)
 
 
 def count_clicks(
@@ -279,9 +282,10 @@ def choose_candidates(
 
 
 def planned_devices(town: Town, epsilon: expect.Number, wallet: expect.Number) -> PlannedDevices:
-    """Everybody's device: asks its model where that should be worth `epsilon`, up to `wallet` in the day."""
+    """Everybody's device: asks its model where that should be worth `epsilon`, by the prior that stands in the
+    menu, up to `wallet` in the day."""
     policy = BudgetPolicy(float(wallet), (float(epsilon),), threshold=0.0, window=Window.days(1))
-    return PlannedDevices(Planner(WORTH_ASKING), policy, policy.wallets(town.people))
+    return PlannedDevices(Planner(), policy, policy.wallets(town.people))
 
 
 def serve(
@@ -318,6 +322,22 @@ def serve(
         worth_micros=VALUE_MICROS * float((rates * town.buy_rates(moments, ad)).sum()),
         epsilon_spent=chosen.epsilon_spent,
     )
+
+
+def learn_prior(menus: tuple[Menu, ...], served: ServedDay, epsilon: expect.Number) -> LearntPrior:
+    """Deliver, in the evening: how far devices' scores are from public ones, by the server's reports.
+
+    Every report was paid for when it was made, and its law follows from its menu: this releases nothing more.
+    """
+    reported = []
+    for at, menu in enumerate(menus):
+        asked = (served.menu == at) & (served.epsilon_spent > 0)
+        if asked.any():
+            plan = planner_for(menu, Planner()).plan(menu.public_scores, epsilon)
+            ranks = [menu.place[ad] for ad in served.ad[asked].tolist()]
+            counts = np.bincount(ranks, minlength=len(menu))
+            reported.append(ReportedRanks(menu.public_scores, plan.law, counts))
+    return PriorEvidence().learn(reported).prior()
 
 
 def _candidates(answering: CandidateServer, node: Node, k: int) -> list[int]:

@@ -7,7 +7,7 @@ records for machines and two sentences.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -21,6 +21,7 @@ from tacit.cleanroom.model.learning import predict
 from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Town, disclosed_moments
 from tacit.deliver.auction.devices import PublicDevices
 from tacit.deliver.device.choice import device_scores, planner_for
+from tacit.deliver.protocol.priors import prior_as_json
 from tacit.deliver.server.choice_logs import choice_table, debias_choices
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.entropy import Simulation
@@ -83,6 +84,7 @@ class DayComparison:
     learnt: LearntQuality
     learnt_exactly: LearntQuality
     frontier: Sequence[tuple[float, ServedDay]]
+    again: ServedDay  # the same visits, by menus with the prior that was learnt
     favourites_off: (
         float | None
     )  # shares of the devices' favourites, from choices alone; None: nobody was asked
@@ -98,6 +100,15 @@ class DayComparison:
     def worth_kept(self) -> float | None:
         """The same of what ads are worth to advertisers, which devices choose by."""
         return _share(*(day.worth_micros for day in self._days))
+
+    @property
+    def worth_kept_again(self) -> float | None:
+        """The same of the same visits, planned by the prior that their reports speak for."""
+        return _share(*(day.worth_micros for day in (self.impersonal, self.again, self.exact.served)))
+
+    @property
+    def clicks_kept_again(self) -> float | None:
+        return _share(*(day.click_rate for day in (self.impersonal, self.again, self.exact.served)))
 
     @property
     def device_delta(self) -> float:
@@ -135,10 +146,19 @@ def compare_days(
         learnt=_learnt(town, day),
         learnt_exactly=_learnt(town, exact),
         frontier=frontier,
+        again=_serve_again(town, day, privacy, seed),
         favourites_off=favourites_off(town, day, choice_log(town, day, privacy)),
         shuffled=_shuffled_epsilons(town, day.served, privacy.choice),
         spent=[_ledger_spend(account) for account in ledger.verify().ledger.accounts.values()],
     )
+
+
+def _serve_again(town: Town, day: Day, privacy: Privacy, seed: int) -> ServedDay:
+    """The day's visits by menus with the prior that was learnt from them: what tomorrow may hope for."""
+    assert day.tomorrow is not None  # a day with privacy has it
+    menus = tuple(replace(menu, prior=day.tomorrow) for menu in day.menus)
+    devices = planned_devices(town, privacy.choice, privacy.wallet)
+    return serve(town, menus, day.device, devices, Simulation(seed))
 
 
 def learnt_rates(town: Town, day: Day) -> Floats:
@@ -293,6 +313,9 @@ def comparison_json(found: DayComparison) -> list[dict[str, Any]]:
         for name, day in days.items()
     ]
     records[0]["favourites_off"] = found.favourites_off
+    records[0]["assumed_prior"] = prior_as_json(found.tacit.menus[0].prior)
+    if found.tacit.tomorrow is not None:
+        records[0]["learnt_prior"] = prior_as_json(found.tacit.tomorrow)
     lines = [
         {
             "name": f"spent: {each.line.scope}",
@@ -329,6 +352,17 @@ def summary(found: DayComparison) -> str:
         f"personalisation, {100 * exact:.1f} without privacy. Of what personalisation adds in this town, "
         f"privacy keeps {share_words(found.clicks_kept)} of the clicks and {share_words(found.worth_kept)} of "
         "the worth to advertisers."
+    )
+
+
+def prior_words(found: DayComparison) -> str:
+    """What the day assumed of its people, what its reports say, and what came of planning by that."""
+    assumed, learnt = found.tacit.menus[0].prior, found.tacit.tomorrow
+    return (
+        f"Menus of the day assumed {assumed}: too much where people differ less, and then choices go wrong for "
+        f"nothing. For tomorrow the server has {learnt}; it was made of reports that were paid for, and costs "
+        f"nothing more. The same visits by that prior keep {share_words(found.clicks_kept_again)} of the "
+        f"clicks and {share_words(found.worth_kept_again)} of the worth (in sample: the reports were theirs)."
     )
 
 

@@ -26,6 +26,7 @@ from tacit_lab.studies.day.comparison import (
     learnt_rates,
     line_words,
     most_spent,
+    prior_words,
     share_words,
     summary,
 )
@@ -146,7 +147,10 @@ def report(found: DayComparison, command: str) -> str:
         [
             Section("What came of it", [_facts(found), Prose(summary(found)), _table(found)]),
             Section("The day", [Prose(_day(found)), _stages(found)]),
-            Section("What the choice's ε buys", [Figure(frontier_figure(found), _frontier_words(found))]),
+            Section(
+                "What the choice's ε buys",
+                [Figure(frontier_figure(found), _frontier_words(found)), Prose(prior_words(found))],
+            ),
             Section("What was learnt", [Figure(rates_figure(found), _learnt_words(found))]),
             Section("Who pays", [Figure(charges_figure(found), _charged_words(found))]),
             Section("What was spent", [_spent_table(found), Prose(_shuffled_words(found))]),
