@@ -80,10 +80,9 @@ from tacit_lab.studies.day.comparison import (
     favourites_off,
     line_words,
     most_spent,
-    prior_words,
     summary,
 )
-from tacit_lab.studies.day.page import report
+from tacit_lab.studies.day.page import prior_words, report
 
 SMALL = Town(people=300, logged=30_000, clicks=24_000)
 

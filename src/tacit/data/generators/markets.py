@@ -208,7 +208,8 @@ def made_up_auctions(
 
     What `tacit.deliver.run_simulation` asks for where the market of its configuration is made up.
     """
-    expect.having("asked", asked, "kind", "a market that was asked for")
+    for name in ("kind", "auctions", "seed", "campaigns", "popularity"):
+        expect.having("asked", asked, name, "a market of a simulation's configuration")
     laws = {"display": Market.taobao_like, "search": Market.search_like}
     if asked.kind not in laws:
         raise BadInput(f"expected a market like {' or '.join(laws)}, got {asked.kind!r}")

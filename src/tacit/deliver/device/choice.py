@@ -136,8 +136,9 @@ def learn_policy(
                 sent says where it was.
     Source:     `BudgetPolicy.learn`.
     """
+    expect.kind("menus", menus, Iterable)
     expect.kind("planner", planner, Planner)
-    several = expect.several("menus", menus)
+    several = list(menus)
     for menu in several:
         expect.kind("every menu", menu, Menu)
     gains = [forecast_gains(menu.public_scores, planner_for(menu, planner).prior, ladder) for menu in several]
@@ -286,7 +287,8 @@ def choose(
     >>> choose([3.0, 2.5, 0.3], [1.0, 4.0, 0.1], epsilon=3) in (0, 1)
     True
     """
-    expect.not_text("epsilon", epsilon)
+    if isinstance(epsilon, str):
+        raise BadInput(f"expected epsilon to be a number, got the text {epsilon!r}")
     expect.positive("epsilon", epsilon)
     known, own = _request_scores("public", public), _request_scores("private", private)
     if known.shape != own.shape:

@@ -355,17 +355,6 @@ def summary(found: DayComparison) -> str:
     )
 
 
-def prior_words(found: DayComparison) -> str:
-    """What the day assumed of its people, what its reports say, and what came of planning by that."""
-    assumed, learnt = found.tacit.menus[0].prior, found.tacit.tomorrow
-    return (
-        f"Menus of the day assumed {assumed}: too much where people differ less, and then choices go wrong for "
-        f"nothing. For tomorrow the server has {learnt}; it was made of reports that were paid for, and costs "
-        f"nothing more. The same visits by that prior keep {share_words(found.clicks_kept_again)} of the "
-        f"clicks and {share_words(found.worth_kept_again)} of the worth (in sample: the reports were theirs)."
-    )
-
-
 def share_words(kept: float | None) -> str:
     """A share in words; there may have been nothing to keep."""
     return "nothing, as there was nothing," if kept is None else f"{kept:.0%}"

@@ -26,7 +26,6 @@ from tacit_lab.studies.day.comparison import (
     learnt_rates,
     line_words,
     most_spent,
-    prior_words,
     share_words,
     summary,
 )
@@ -264,6 +263,17 @@ def _frontier_words(found: DayComparison) -> str:
     return (
         f"The day used ε = {float(found.privacy.choice):g} per choice. The same models and menus at other ε; "
         "where a request has nothing to win, nothing is spent."
+    )
+
+
+def prior_words(found: DayComparison) -> str:
+    """What the day assumed of its people, what its reports say, and what came of planning by that."""
+    assumed, learnt = found.tacit.menus[0].prior, found.tacit.tomorrow
+    return (
+        f"Menus of the day assumed {assumed}: too much where people differ less, and then choices go wrong for "
+        f"nothing. For tomorrow the server has {learnt}; it was made of reports that were paid for, and costs "
+        f"nothing more. The same visits by that prior keep {share_words(found.clicks_kept_again)} of the "
+        f"clicks and {share_words(found.worth_kept_again)} of the worth (in sample: the reports were theirs)."
     )
 
 
