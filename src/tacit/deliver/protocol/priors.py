@@ -233,7 +233,7 @@ class LearntPrior:
                 from reports, menus and laws tells no more than they do.
     Neighbours: those of each report's own choice.
     Assumes:    reports came from the laws that their menus name. Devices that lie move it: one report by at
-                most its epsilon in the log-likelihood of a law, all of them never the default's half.
+                most its epsilon in the log-likelihood of a law, all of them never the default's quarter.
     Source:     post-processing (Dwork, Roth 2014, proposition 2.1); the posterior is ours.
 
     group    the group of contexts that it is for; "" for all

@@ -6,7 +6,8 @@ already, so that what the server makes of them costs nothing more.
 
 The laws that are compared come from five families (`LAWS`). A most likely spread within one family would be a
 trap: ranks say who wins, not by how much, and where the family is wrong the fit can fall so low that nothing is
-asked any more, and nothing learnt. So the whole posterior is used, and the default keeps half of the scenarios.
+asked any more, and nothing learnt. So the whole posterior is used, and the default keeps a quarter of the
+scenarios, and more as long as reports are few.
 
     evidence = PriorEvidence().learn([ReportedRanks(menu.public_scores, plan.law, counts)])
     menu = replace(menu, prior=evidence.prior())
@@ -55,9 +56,9 @@ FAMILIES: tuple[tuple[ScorePrior, ...], ...] = (
 LAWS: tuple[ScorePrior, ...] = tuple(law for family in FAMILIES for law in family)
 _FAMILY_SIZE = np.array([len(family) for family in FAMILIES for _ in family], np.float64)
 
-DEFAULT_SHARE = 0.5  # of the scenarios, whatever was learnt
+DEFAULT_SHARE = 0.25  # of the scenarios, however much was learnt
 HORIZON = 20_000  # reports: evidence is kept of about so many of the last ones
-SHRINKAGE = 200  # reports of other groups that a group starts with
+SHRINKAGE = 200  # reports of other groups that a group starts with; and that all weigh as much as the default
 LEAST_WEIGHT = 1 / 64  # of the posterior; what has less is left out of menus
 LEARNING_SCENARIOS = 512
 LEAST_SLATE_SCENARIOS, SLATES_AT_ONCE = 64, 2**16  # of many slates fewer scenarios are looked at
@@ -143,7 +144,8 @@ class PriorEvidence:
     Neighbours: those of each report's own choice.
     Assumes:    reports were made by the laws that they are handed in with. A device that lies moves the
                 log-likelihood of one law against another by at most its law's epsilon per report, and
-                `horizon` bounds how many reports count at all; half of the scenarios stay the default's.
+                `horizon` bounds how many reports count at all; a quarter of the scenarios
+                stay the default's.
     Source:     post-processing (Dwork, Roth 2014, proposition 2.1); other groups' evidence by a power prior
                 (Ibrahim, Chen 2000); the mixture with the default is ours.
 
@@ -200,7 +202,7 @@ class PriorEvidence:
         return found
 
     def prior(self, group: str = ALL) -> LearntPrior:
-        """What to plan by: half the default, half what the posterior holds likely; for a menu."""
+        """What to plan by, for a menu: the default, and more and more of what the posterior holds likely."""
         own = self.groups.get(group)
         if not self.reports:
             return LearntPrior(Mixture(((1.0, DEFAULT_PRIOR),)), group, 0.0)
@@ -208,12 +210,15 @@ class PriorEvidence:
         likely = np.flatnonzero(weights >= min(LEAST_WEIGHT, weights.max()))
         likely = likely[np.argsort(-weights[likely], kind="stable")]
         held = weights[likely] / weights[likely].sum()
-        learnt = (
-            ((1 - DEFAULT_SHARE) * round(float(weight), 4), LAWS[at])
+        reports = 0.0 if own is None else own.reports
+        # A flat posterior is a worse guess than the default: few reports leave most to the latter.
+        known = reports + min(SHRINKAGE, self.reports - reports)
+        learnt = (1 - DEFAULT_SHARE) * known / (known + SHRINKAGE)
+        parts = (
+            (round(learnt * float(weight), 4), LAWS[at])
             for weight, at in zip(held, likely.tolist(), strict=True)
         )
-        reports = 0.0 if own is None else own.reports
-        return LearntPrior(Mixture(((DEFAULT_SHARE, DEFAULT_PRIOR), *learnt)), group, round(reports, 1))
+        return LearntPrior(Mixture(((round(1 - learnt, 4), DEFAULT_PRIOR), *parts)), group, round(reports, 1))
 
     def as_json(self) -> dict[str, Any]:
         """To be kept: `of_json` reads it back."""
