@@ -14,6 +14,7 @@ not kept.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -39,7 +40,7 @@ from sqlalchemy import (
 from tacit import expect
 from tacit.deliver.protocol.priors import prior_as_json, read_prior
 from tacit.deliver.server.evidence_store import LearntBatch, PublishedPrior
-from tacit.deliver.server.prior_evidence import ALL, HORIZON, PriorEvidence, ReportedRanks, weigh
+from tacit.deliver.server.prior_evidence import ALL, HORIZON, PriorEvidence, ReportedRanks, check_reports, weigh
 from tacit.deliver.server.prior_evidence import VERSION as LAWS_VERSION
 from tacit.display import brief
 from tacit.errors import BadInput, EvidenceError
@@ -61,7 +62,8 @@ _STATE = Table("evidence_state", _METADATA,
                Column("record", Text, nullable=False))  # fmt: skip
 _BATCHES = Table("evidence_batches", _METADATA,
                  Column("name", Text, primary_key=True),
-                 Column("reports", BigInteger, nullable=False))  # fmt: skip
+                 Column("reports", BigInteger, nullable=False),
+                 Column("digest", Text, nullable=False))  # fmt: skip
 _PUBLISHED = Table("evidence_published", _METADATA,
                    Column("group_name", Text, primary_key=True),
                    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
@@ -83,6 +85,7 @@ class SqlEvidenceStore:
     @classmethod
     def open(cls, where: str | Path, *, horizon: int | None = None) -> SqlEvidenceStore:
         """The store at a path or URL; a new one where there is nothing, with this horizon (`PriorEvidence`)."""
+        expect.kind("where", where, str, Path)
         if horizon is not None:
             expect.whole("horizon", horizon, at_least=1)
         database = PartyDatabase(where, KIND, PAGE_BYTES)
@@ -101,18 +104,19 @@ class SqlEvidenceStore:
             raise BadInput(f"expected the horizon of the evidence at {database.name}, {kept}, got {horizon}")
         return cls(database)
 
-    def learn(self, batch: str, reported: Iterable[ReportedRanks]) -> LearntBatch:
-        name = check_ledger_name("batch", batch)
+    def learn(self, batch: str, reported: ReportedRanks | Iterable[ReportedRanks]) -> LearntBatch:
+        name, several = check_ledger_name("batch", batch), check_reports(reported)
+        digest = hashlib.sha256("".join(each.digest for each in several).encode()).hexdigest()
         with self._database.reading() as connection:
-            if _is_known(connection, name):
+            if _is_known(connection, name, digest):
                 return LearntBatch(_evidence(connection), added=False)
-        weighed = weigh(reported)  # some milliseconds for each menu, in which others need not wait
+        weighed = weigh(several)  # some milliseconds for each menu, in which others need not wait
         with self._database.writing() as connection:
             evidence = _evidence(connection)
-            if _is_known(connection, name):
+            if _is_known(connection, name, digest):
                 return LearntBatch(evidence, added=False)
             reports = sum(each.reports for each in weighed)
-            connection.execute(insert(_BATCHES).values(name=name, reports=reports))
+            connection.execute(insert(_BATCHES).values(name=name, reports=reports, digest=digest))
             evidence = evidence.add(weighed)
             connection.execute(update(_STATE).values(record=json.dumps(evidence.as_json())))
         return LearntBatch(evidence, added=True)
@@ -154,8 +158,12 @@ def _check_epoch(epoch: int) -> int:
     return epoch
 
 
-def _is_known(connection: Connection, batch: str) -> bool:
-    return connection.execute(select(_BATCHES.c.name).where(_BATCHES.c.name == batch)).first() is not None
+def _is_known(connection: Connection, batch: str, digest: str) -> bool:
+    """Whether these reports were learnt under this name; others under the same name are refused."""
+    known = connection.execute(select(_BATCHES.c.digest).where(_BATCHES.c.name == batch)).first()
+    if known is not None and known.digest != digest:
+        raise BadInput(f"batch {batch}: expected the reports that were learnt under this name, got others")
+    return known is not None
 
 
 def _evidence(connection: Connection) -> PriorEvidence:

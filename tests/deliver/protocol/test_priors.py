@@ -213,7 +213,7 @@ GOOD: dict[str, Any] = {"version": 1, "law": "lognormal", "sigma": 0.3}
         (GOOD | {"sigma": {"of": 1}}, "sigma"),
         (GOOD | {"sigma": [[0.1]]}, "sigma"),
         ({"version": 1, "law": "mixture"}, "keys of the law 'mixture'"),
-        ({"version": 1, "law": "mixture", "parts": []}, "at least one part"),
+        ({"version": 1, "law": "mixture", "parts": []}, "1 to 256 parts"),
         ({"version": 1, "law": "mixture", "parts": [3]}, "keys of the law 'mixture'"),
         ({"version": 1, "law": "mixture", "parts": 3}, "keys of the law 'mixture'"),
         ({"version": 1, "law": "mixture", "parts": [{"weight": 1, "law": "?"}]}, "expected a law of"),
@@ -332,7 +332,9 @@ def test_what_a_menu_cannot_hold_is_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Mixture(()), "at least one part"),
+        (lambda: Mixture(()), "1 to 256 parts"),
+        (lambda: Mixture(((1.0, Spread()),) * 257), "1 to 256 parts"),
+        (lambda: Mixture(((1.0, Spread),)), "expected a prior"),  # type: ignore[arg-type]
         (lambda: Mixture(((1.0, 0.3),)), "prior of the private scores"),  # type: ignore[arg-type]
         (lambda: Mixture(((-1.0, Spread()),)), "every weight"),
         (lambda: Mixture(((float("inf"), Spread()),)), "weight"),

@@ -206,7 +206,8 @@ def test_a_quarter_of_the_scenarios_stays_the_defaults_and_more_where_reports_ar
         weights = dict[Any, float]()
         for weight, law in prior.mixture.parts:
             weights[law] = weights.get(law, 0.0) + weight
-        assert prior.mixture.parts[0] == (pytest.approx(share, abs=1e-3), DEFAULT_PRIOR)
+        assert prior.mixture.parts[0][0] == pytest.approx(share, abs=1e-3)
+        assert prior.mixture.parts[0][1] == DEFAULT_PRIOR
         assert sum(weights.values()) == pytest.approx(1.0, abs=1e-3)
         assert prior.reports == sum(counts)
         assert read_prior(json.loads(json.dumps(prior_as_json(prior)))) == prior
@@ -319,6 +320,26 @@ def test_bad_reports_are_refused_in_one_line(make: Callable[[], object], says: s
     with pytest.raises(BadInput, match=says) as refused:
         make()
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("chances", [np.nan, 5.0, -1.0, "x"], ids=["nan", "five", "negative", "text"])
+def test_a_law_whose_pmf_is_none_teaches_nothing(chances: Any) -> None:
+    class Wrong:
+        candidates, epsilon = 4, 1.0
+
+        def pmf(self, scores: Any) -> Any:
+            return "x" if chances == "x" else np.full(np.shape(scores), chances)
+
+    with pytest.raises(BadInput, match=r"expected a law whose pmf .* got Wrong"):
+        PriorEvidence().learn(ReportedRanks(PUBLIC, Wrong(), [1, 2, 3, 0]))  # type: ignore[arg-type]
+
+
+def test_one_report_need_not_be_put_in_a_list() -> None:
+    alone, listed = PriorEvidence().learn(batch(9, 2, 1, 0)), PriorEvidence().learn([batch(9, 2, 1, 0)])
+    assert alone.prior() == listed.prior()
+    for wrong in (None, 3, "abc"):
+        with pytest.raises(BadInput, match="expected report"):
+            PriorEvidence().learn(wrong)  # type: ignore[arg-type]
 
 
 def test_nothing_is_learnt_of_a_batch_that_is_refused() -> None:

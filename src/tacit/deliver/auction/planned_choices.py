@@ -14,7 +14,7 @@ from tacit.deliver.auction.choices import PlannedRule, TopChoiceRule
 from tacit.deliver.device.wallet import BudgetPolicy
 from tacit.deliver.protocol.factor_laws import SCENARIOS
 from tacit.deliver.protocol.forecasts import AT_ONCE, check_ladder, least_gain, top_gains
-from tacit.deliver.protocol.priors import ScorePrior
+from tacit.deliver.protocol.priors import ScorePrior, check_prior
 from tacit.errors import BadInput
 from tacit.kernels.auctions import EMPTY
 
@@ -76,7 +76,7 @@ def planned_rule(prior: ScorePrior, epsilon: expect.Number) -> PlannedRule:
     Assumes:    offers and prior are public; what `TopChoiceRule` assumes.
     Source:     `TopChoiceRule`; plans look at public data alone, as in `ChoicePlan`.
     """
-    asked = float(expect.positive("epsilon", epsilon))
+    asked, prior = float(expect.positive("epsilon", epsilon)), check_prior(prior)
 
     def rule(offers: Offers) -> TopChoiceRule:
         return forecast_block(offers, prior, (asked,)).rule(np.full(offers.count, asked))

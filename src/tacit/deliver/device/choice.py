@@ -29,6 +29,7 @@ from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput, EntropyMisuse
 from tacit.privacy.randomness import Source, WordSource
 from tacit.privacy.units import Window
+from tacit.progress import patient_bar
 from tacit.schema.impressions import Impressions
 
 
@@ -266,21 +267,22 @@ def choose(
     private: ArrayLike,
     epsilon: float = 2,
     *,
+    prior: ScorePrior | None = None,
     random_state: int | None = None,
     source: Source | None = None,
 ) -> Any:
     """Choose one ad by private scores: its index. Of rows of scores, one ad each: an array of indices.
 
     `public` scores are what everybody may know of each ad, such as bid x rate (at least 0, in any order);
-    `private` ones are the device's own, on the same scale. How is planned from the public scores alone, by the
-    default guess of how far private ones differ from them (`Spread()`); where nothing can be won, the public
-    best is chosen and nothing is spent. Noise is cryptographic; `random_state` makes it a simulation, which
-    promises nothing, and so does a `source` that is one.
+    `private` ones are the device's own, on the same scale. How is planned from the public scores alone, by
+    `prior`, which says how far private ones may differ from them (by default `Spread()`); where nothing can be
+    won, the public best is chosen and nothing is spent. Noise is cryptographic; `random_state` makes it a
+    simulation, which promises nothing, and so does a `source` that is one.
 
     Guarantee:  the index is pure epsilon-DP: whatever it is, other private scores would have led to it at least
                 e^-epsilon times as likely. Each row is a choice of its own.
     Neighbours: any two vectors of private scores of one request.
-    Assumes:    public scores are public, and made of nothing private; so are epsilon and the ads' order. Each
+    Assumes:    public scores are public, and made of nothing private; so are prior, epsilon and order. Each
                 call is another choice: those about one person add up. Nobody sees how long it took.
     Source:     `ChoicePlan`, `TopChoice`.
 
@@ -305,11 +307,17 @@ def choose(
     rows, scores = np.atleast_2d(known), np.atleast_2d(own)
     order = np.argsort(-rows, axis=1, kind="stable")  # of equal ones the first: the order is public
     ranked, private_ranked = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
-    alike, request = np.unique(ranked, axis=0, return_inverse=True)
-    rank = np.empty(len(rows), np.int64)
-    for each, public_scores in enumerate(alike):  # one plan for all requests with these public scores
-        some = request.reshape(-1) == each
-        rank[some] = _BY_DEFAULT.plan(public_scores, epsilon).choose(private_ranked[some], words)
+    alike, request, times = np.unique(ranked, axis=0, return_inverse=True, return_counts=True)
+    rank, done = np.empty(len(rows), np.int64), 0
+    planner = _BY_DEFAULT if prior is None else Planner(prior)
+    members = np.split(np.argsort(request.reshape(-1), kind="stable"), np.cumsum(times)[:-1])
+    with patient_bar("choosing", len(rows), "choices") as count:
+        for public_scores, some in zip(
+            alike, members, strict=True
+        ):  # one plan for all with these public scores
+            rank[some] = planner.plan(public_scores, epsilon).choose(private_ranked[some], words)
+            done += len(some)
+            count(done)
     chosen = np.take_along_axis(order, rank[:, None], 1)[:, 0]
     return int(chosen[0]) if known.ndim == 1 else chosen
 

@@ -39,6 +39,7 @@ from tacit.privacy.choice.choice import as_numbers
 VERSION = 1
 """Of priors as they are written in menus: another one means another law for the same words."""
 
+MOST_PARTS = 256  # of a mixture: a device reads it from a menu
 MOST_NESTED = 4
 """Mixtures within each other, in a record."""
 
@@ -140,8 +141,8 @@ class Mixture:
 
     def __post_init__(self) -> None:
         parts = expect.several("parts of a mixture", self.parts)
-        if not parts:
-            raise BadInput("expected at least one part of a mixture, got none")
+        if not 1 <= len(parts) <= MOST_PARTS:
+            raise BadInput(f"expected 1 to {MOST_PARTS} parts of a mixture, got {len(parts)}")
         for part in parts:
             if not isinstance(part, tuple) or len(part) != 2:
                 raise BadInput("expected each part of a mixture to be a weight and a prior, got others")
@@ -159,7 +160,8 @@ class Mixture:
 
     def __str__(self) -> str:
         whole = sum(weight for weight, _ in self.parts)
-        return "; ".join(f"{weight / whole:.0%} {prior}" for weight, prior in self.parts)
+        shown = [(weight / whole, prior) for weight, prior in self.parts if weight / whole >= 0.005]
+        return "; ".join(f"{share:.0%} {prior}" for share, prior in shown)
 
     def scores(self, public: Floats, count: int = SCENARIOS) -> Floats:
         candidates = public.shape[1]
@@ -276,7 +278,7 @@ DEFAULT_PRIOR = Spread()
 
 def check_prior(prior: ScorePrior) -> ScorePrior:
     """Refuse what is no prior."""
-    if not hasattr(prior, "scores") or not hasattr(prior, "deviation"):
+    if isinstance(prior, type) or not hasattr(prior, "scores") or not hasattr(prior, "deviation"):
         raise BadInput(f"expected a prior of the private scores, such as Spread(), got {prior!r}")
     return prior
 

@@ -15,6 +15,7 @@ scenarios, and more as long as reports are few.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -63,6 +64,7 @@ LEAST_WEIGHT = 1 / 64  # of the posterior; what has less is left out of menus
 LEARNING_SCENARIOS = 512
 LEAST_SLATE_SCENARIOS, SLATES_AT_ONCE = 64, 2**16  # of many slates fewer scenarios are looked at
 LEAST_CHANCE = 1e-12
+SUMS_TO_ONE = 1e-6
 MOST_COUNT = 2**53 - 1
 ALL = ""
 """The group of those who form none."""
@@ -115,6 +117,18 @@ class ReportedRanks:
         ):  # fmt: skip
             object.__setattr__(self, name, value)
 
+    @property
+    def digest(self) -> str:
+        """Of menu, law, group and counts: the same reports again, or others."""
+        law = (
+            type(self.law).__name__,
+            self.law.epsilon,
+            getattr(self.law, "kept", None),
+            getattr(self.law, "top", None),
+        )
+        parts = self.public.tobytes(), repr(law).encode(), self.group.encode(), self.counts.tobytes()
+        return hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).hexdigest()
+
     def __repr__(self) -> str:
         return brief(self, group=self.group, candidates=len(self.public), reports=int(self.counts.sum()))
 
@@ -166,7 +180,7 @@ class PriorEvidence:
         """How many reports count, of all groups together."""
         return sum(each.reports for each in self.groups.values())
 
-    def learn(self, reported: Iterable[ReportedRanks]) -> PriorEvidence:
+    def learn(self, reported: ReportedRanks | Iterable[ReportedRanks]) -> PriorEvidence:
         """The evidence after these reports. All are looked at before one counts."""
         return self.add(weigh(reported))
 
@@ -249,19 +263,28 @@ class PriorEvidence:
         return cls(groups, horizon)
 
 
-def weigh(reported: Iterable[ReportedRanks]) -> tuple[WeighedReports, ...]:
+def weigh(reported: ReportedRanks | Iterable[ReportedRanks]) -> tuple[WeighedReports, ...]:
     """What reports say of each law, whatever is known already: the slow part of learning, for whoever must not
     hold up others meanwhile."""
-    several = tuple(reported)
-    for each in several:
-        if not isinstance(each, ReportedRanks):
-            raise BadInput(f"expected reported ranks, got {type(each).__name__}")
+    several = check_reports(reported)
     # A law that reads nothing private tells nothing.
     telling = (each for each in several if each.counts.any() and _tells(each.law))  # type: ignore[arg-type]
     return tuple(
         WeighedReports(each.group, log_chances(each.law, each.public) @ each.counts, int(each.counts.sum()))
         for each in telling
     )
+
+
+def check_reports(reported: ReportedRanks | Iterable[ReportedRanks]) -> tuple[ReportedRanks, ...]:
+    """One menu's reports, or those of several; anything else is refused."""
+    if isinstance(reported, ReportedRanks):
+        return (reported,)
+    expect.kind("reports", reported, Iterable)
+    several = tuple(reported)
+    for each in several:
+        if not isinstance(each, ReportedRanks):
+            raise BadInput(f"expected reported ranks, got {type(each).__name__}")
+    return several
 
 
 def log_chances(law: ChoiceLaw | PrivateSlate, public: Floats) -> Floats:
@@ -284,7 +307,11 @@ def outcome_chances(law: ChoiceLaw | PrivateSlate, public: Floats) -> Floats:
     drawn = np.stack([prior.scores(public[None], count)[:, 0].T for prior in LAWS])  # (laws, count, candidates)
     if _is_slate(law):
         return np.stack([_slate_chances(law, scores) for scores in drawn])  # type: ignore[arg-type]
-    flat = law.pmf(drawn.reshape(-1, law.candidates))
+    flat = np.asarray(law.pmf(drawn.reshape(-1, law.candidates)))
+    if flat.dtype.kind != "f" or flat.shape != (len(LAWS) * count, law.candidates):
+        raise BadInput(f"expected a law whose pmf has a chance for each candidate, got {type(law).__name__}")
+    if not (flat.min(initial=0.0) >= 0 and np.abs(flat.sum(axis=1) - 1).max(initial=0.0) < SUMS_TO_ONE):
+        raise BadInput(f"expected a law whose pmf sums to one, got {type(law).__name__}")  # NaN, too
     return np.asarray(flat.reshape(len(LAWS), count, -1).mean(axis=1))
 
 
