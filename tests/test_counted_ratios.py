@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tacit.arrays import Floats
-from tacit.counted_ratios import CONTRIBUTION, LINE, NODES, answer_ratios, count_ratios, plan_ratios
+from tacit.counted_ratios import (
+    CONTRIBUTION,
+    LINE,
+    NODES,
+    SIMULATED,
+    answer_ratios,
+    count_ratios,
+    plan_ratios,
+    ratios_of,
+)
 from tacit.deliver.device.ratio_report import ratio_bin
 from tacit.deliver.protocol.factor_laws import HeavyTails, IndependentFactors, ObservedRatios, Spread
 from tacit.deliver.protocol.forecasts import top_gains
@@ -115,9 +126,7 @@ def test_the_prior_is_what_was_counted_up_to_its_noise(counted: Counted) -> None
 
 
 def test_what_is_stated_is_what_both_ledgers_paid(counted: Counted) -> None:
-    statement = counted.prior.statement
-    assert isinstance(statement, PrivacyStatement)
-    assert statement.headline == "(0.25, 0)-DP per device, zero-out neighbours"
+    assert counted.prior.statement == SIMULATED  # the fixture's noise has a seed
     for ledger in (counted.books.proxy_ledger, counted.books.server_ledger):
         assert isinstance(ledger, MemoryLedger)
         account = ledger.account(LINE)
@@ -125,7 +134,14 @@ def test_what_is_stated_is_what_both_ledgers_paid(counted: Counted) -> None:
         assert account.spent.epsilon_nanos == 250_000_000
         assert account.spent == account.limit
         assert not account.reserved.epsilon_nanos
-    assert statement.as_text("These ratios") == prior_as_json(counted.prior)["statement"]
+
+
+def test_ratios_in_earnest_state_what_was_paid() -> None:
+    run = plan_ratios(200, 4)
+    prior = count_ratios("in earnest", [[8]] * 200, run, books(run.cost), Entropy())
+    assert isinstance(prior.statement, PrivacyStatement)
+    assert prior.statement.headline == "(4, 0)-DP per device, zero-out neighbours"
+    assert prior.statement.as_text("These ratios") == prior_as_json(prior)["statement"]
 
 
 def test_a_second_round_of_the_same_name_is_refused(counted: Counted) -> None:
@@ -234,3 +250,12 @@ def test_one_fake_in_twenty_moves_plans_by_no_more_than_this(truth: IndependentF
         assert kept >= 0
         assert kept - moved <= most, f"{kept - moved:.4f} lost to fakes at epsilon {epsilon}"
     assert released(faked, 5).deviation(8) > released(honest, 5).deviation(8)
+
+
+def test_counts_of_another_run_get_no_statement_of_this_one() -> None:
+    loose, strict = plan_ratios(400, 4), plan_ratios(400, 0.25)
+    level = SimpleNamespace(noise_sd=loose.published_sd(1), total=np.full(BINS, 50.0))
+    counts: Any = SimpleNamespace(at=lambda _: level)
+    assert ratios_of(counts, loose).statement == loose.statement
+    with pytest.raises(BadInput, match="expected counts with this run's noise"):
+        ratios_of(counts, strict)

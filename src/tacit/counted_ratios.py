@@ -14,7 +14,9 @@ run)` asks, each device uploads what `answer_ratios` says, and `ratios_of` reads
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tacit import expect
@@ -24,7 +26,7 @@ from tacit.deliver.protocol.ratio_bins import BINS
 from tacit.deliver.server.ratio_counts import ratios_from_counts
 from tacit.errors import BadInput
 from tacit.gather.client.contributions import ChosenEvents, Contributions, Event, answer_question
-from tacit.gather.estimate.plan import RunPlan, plan_run
+from tacit.gather.estimate.plan import NoiseBy, RunPlan, plan_run
 from tacit.gather.estimate.top_down import public_nodes
 from tacit.gather.protocol.promises import RELATION, Contribution
 from tacit.gather.protocol.rounds import Question
@@ -47,6 +49,7 @@ LINE = Line("ratios on devices", Unit(UnitKind.DEVICE), RELATION)
 CONTRIBUTION = Contribution(events=1, each=1, totals_only=True)
 """One device, one bin, once."""
 
+SIMULATED = "simulated: the noise came from a seed, and nothing is promised"
 _NAMES = tuple(f"bin {place:02d}" for place in range(BINS))
 _LEVEL = (0,)
 
@@ -115,12 +118,18 @@ def count_ratios(
         name, NODES, 0, run, events, books, source, scope=LINE.scope,
         progress=lambda done, total: progress("counting ratios on devices", done, total),
     )  # fmt: skip
-    return ratios_of(counts, run)
+    found = ratios_of(counts, run)
+    return found if source.fit_for_release else replace(found, statement=SIMULATED)
 
 
 def ratios_of(counts: Counts, run: RunPlan) -> ObservedRatios:
-    """The prior from what a round released, wherever it ran."""
+    """The prior from what a round of this run released, wherever it ran; counts of other noise are refused."""
     level = counts.at(_LEVEL)
+    noise = run.published_sd(1)  # the servers' own, however many devices answered
+    if run.by is NoiseBy.SERVERS and not math.isclose(level.noise_sd, noise, rel_tol=1e-6):
+        raise BadInput(
+            f"expected counts with this run's noise, deviation {noise:.3g}, got {level.noise_sd:.3g}"
+        )
     places = [_NAMES.index(NODES.name(_LEVEL, node).values[0]) for node in range(NODES.count(_LEVEL))]
     by_bin = [0.0] * BINS
     for place, total in zip(places, level.total.tolist(), strict=True):

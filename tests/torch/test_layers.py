@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -281,3 +282,43 @@ def test_dropout_and_other_layers_without_parameters_are_taken_as_they_are() -> 
     ]
     squares = squared_norms(book.backward(losses))
     torch.testing.assert_close(squares, torch.stack(alone).square().sum(dim=1))
+
+
+@pytest.mark.parametrize("flush", [False, True], ids=["", "denormals flushed"])
+@pytest.mark.parametrize(
+    "layer", ["linear", "positions", "wide positions", "convolution", "bag"], ids=lambda name: name
+)
+def test_a_small_gradient_times_a_large_input_is_not_lost(layer: str, flush: bool) -> None:
+    """The square of a gradient of 2e-23 is 0 in single precision."""
+    weights = frozenset({"weight"})
+    known = torch.full((3, 64), 1e19) / 8
+    torch.set_flush_denormal(flush)
+    try:
+        if layer == "linear":
+            of: Any = layers.LinearPass(
+                nn.Linear(64, 1, bias=False), [layers.Call((known,), torch.full((3, 1), 2e-23))], weights
+            )
+            true = 1e19 * 2e-23
+        elif layer in ("positions", "wide positions"):
+            wide = 96 if layer == "wide positions" else 1
+            call = layers.Call((known[:, None].repeat(1, 2, 1),), torch.full((3, 2, wide), 2e-23))
+            of, true = (
+                layers.LinearPass(nn.Linear(64, wide, bias=False), [call], weights),
+                2 * 1e19 * 2e-23 * wide**0.5,
+            )
+        elif layer == "convolution":
+            call = layers.Call((known[:, None],), torch.full((3, 1, 1), 2e-23))
+            of, true = layers.ConvolutionPass(nn.Conv1d(1, 1, 64, bias=False), [call], weights), 1e19 * 2e-23
+        else:
+            call = layers.Call(
+                (torch.tensor([[1], [2], [3]]), None, torch.full((3, 1), 1e18)), torch.full((3, 3), 1e-23)
+            )
+            of, true = (
+                layers.EmbeddingBagPass(nn.EmbeddingBag(7, 3, mode="sum"), [call], weights),
+                1e18 * 1e-23 * 3**0.5,
+            )
+        found = of.squared_norms().sqrt()
+    finally:
+        torch.set_flush_denormal(False)
+    assert found.dtype == torch.float64
+    np.testing.assert_allclose(found.numpy(), true, rtol=1e-3)

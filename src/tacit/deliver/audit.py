@@ -81,6 +81,7 @@ class _OnDevice:
     """A paid choice as a law of the device's rates."""
 
     choice: PrivateChoice
+    paid: Fraction
 
     @property
     def candidates(self) -> int:
@@ -88,7 +89,8 @@ class _OnDevice:
 
     @property
     def epsilon(self) -> float:
-        return self.choice.epsilon_spent
+        """What the wallet has paid, whatever the choice says that it spends."""
+        return float(self.paid)
 
     def pmf(self, scores: ArrayLike) -> NDArray[np.float64]:
         return self.choice.pmf(np.asarray(scores))
@@ -104,8 +106,8 @@ def _prepared(prior: ScorePrior, share: Fraction = WHOLE) -> _OnDevice:
     """As the device prepares it from a menu with this prior, at a share of 1 / epsilon."""
     epsilon = float(EPSILON / share)
     policy = BudgetPolicy(epsilon, (epsilon,), threshold=0.0, window=Window.days(1))
-    choice, _ = prepare_choice(_menu(prior), Planner(), policy, policy.wallet(), now=0)
-    return _OnDevice(choice)
+    choice, paid = prepare_choice(_menu(prior), Planner(), policy, policy.wallet(), now=0)
+    return _OnDevice(choice, paid.spent)
 
 
 def _inputs() -> list[tuple[float, ...]]:

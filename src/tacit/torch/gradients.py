@@ -238,7 +238,10 @@ class FunctionalGradients:
             )
         for first in range(0, count, self._most):
             each = self._gradients(losses, _rows(batch, slice(first, first + self._most)))
-            squares = [part.flatten(1).square().sum(dim=1).double() for part in each.values()]
+            squares = [
+                torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=torch.float64).square_()
+                for part in each.values()
+            ]
             norms, weights = _clipped(torch.stack(squares).sum(dim=0), monitor)
             monitor.check_clipped(*_arrays(torch.ones_like(norms), norms, weights))
             for name, part in each.items():

@@ -29,6 +29,7 @@ from tacit.kernels import grams
 AT_ONCE = 2**22
 """Numbers of per-example products that are held at once: 16 MB in single precision."""
 
+SMALL, LARGE = 1e-18, 1e6  # of a gradient, whose square would vanish in single precision; of what was read
 ROUNDING = 2.0
 """Units in the last place of a sum of products, as a part of the sum of their sizes."""
 
@@ -161,8 +162,8 @@ class EmbeddingPass:
             owner = torch.arange(len(chosen)).repeat_interleave(places)
             rows, place = _distinct(owner, self._ids[chosen].flatten())
             summed = own.new_zeros(len(rows), own.shape[1]).index_add_(0, place, own)
-            squares = own.new_zeros(len(chosen)).index_add_(0, rows, _squared_lengths(summed))
-            totals[chosen] = _rounded_up(squares, places * totals[chosen])
+            squares = totals.new_zeros(len(chosen)).index_add_(0, rows, _squared_lengths(summed))
+            totals[chosen] = _rounded_up(squares, places * totals[chosen], own.dtype)
         return totals
 
     def add_sums(self, weights: Tensor, sums: Sums) -> None:
@@ -189,18 +190,19 @@ class EmbeddingBagPass:
         """With one call, the bag's gradient times how often each row is in it; with several, of their sums."""
         owner = self._bag % self._batch
         rows, place = _distinct(owner, self._ids)
-        totals, size = self._share.new_zeros(self._batch), self._share.new_zeros(self._batch)
+        share = self._share.double()
+        totals, size = share.new_zeros(self._batch), share.new_zeros(self._batch)
         if len(self._gradient) == self._batch:
-            times, lengths = self._share.new_zeros(len(rows)), _squared_lengths(self._gradient)
-            totals.index_add_(0, rows, times.index_add_(0, place, self._share).square())
-            size.index_add_(0, owner, self._share.square())
+            times, lengths = share.new_zeros(len(rows)), _squared_lengths(self._gradient)
+            totals.index_add_(0, rows, times.index_add_(0, place, share).square())
+            size.index_add_(0, owner, share.square())
             totals, size = totals * lengths, size * lengths
         else:
             own = self._gradient[self._bag] * self._share[:, None]
             summed = own.new_zeros(len(rows), own.shape[1]).index_add_(0, place, own)
             totals.index_add_(0, rows, _squared_lengths(summed))
             size.index_add_(0, owner, _squared_lengths(own))
-        return _rounded_up(totals, size * torch.bincount(owner, minlength=self._batch))
+        return _rounded_up(totals, size * torch.bincount(owner, minlength=self._batch), self._gradient.dtype)
 
     def add_sums(self, weights: Tensor, sums: Sums) -> None:
         each = weights.repeat(len(self._gradient) // self._batch)
@@ -229,7 +231,10 @@ class ScalePass:
                 self._size[name] = self._size.get(name, 0) + size
 
     def squared_norms(self) -> Tensor:
-        parts = [_rounded_up(_squared_lengths(each), self._size[name]) for name, each in self._each.items()]
+        parts = [
+            _rounded_up(_squared_lengths(each), self._size[name], each.dtype)
+            for name, each in self._each.items()
+        ]
         return torch.stack(parts).sum(dim=0)
 
     def add_sums(self, weights: Tensor, sums: Sums) -> None:
@@ -267,41 +272,53 @@ def _squared_products(read: Tensor, gradient: Tensor, *, bias: bool) -> Tensor:
     """|sum_t d_t a_t'|^2 by example, and |sum_t d_t|^2 with it where there is a bias; (batch, positions,
     width)."""
     batch, positions, inputs = read.shape
-    outputs = gradient.shape[2]
+    outputs, kind = gradient.shape[2], gradient.dtype
     if positions == 1:
         each = _squared_lengths(read.flatten(1)) + (1 if bias else 0)
         return each * _squared_lengths(gradient.flatten(1))
-    if positions * (inputs + outputs) <= inputs * outputs:
+    if _is_extreme(read, gradient):
+        read, gradient = read.double(), gradient.double()
+    elif positions * (inputs + outputs) <= inputs * outputs:
         arrays = (each.detach().contiguous().numpy() for each in (read, gradient))
         found = grams.squared_products(*arrays, bias=bias, threads=torch.get_num_threads())
         squares, size = map(torch.from_numpy, found)
-        return _rounded_up(squares.clamp_(min=0), positions * size)
+        return _rounded_up(squares.clamp_(min=0).double(), positions * size.double(), read.dtype)
     parts = []
     for some in _chunks(batch, inputs * outputs):
         a, d = read[some], gradient[some]
         squares = _squared_lengths(torch.bmm(d.transpose(1, 2), a).flatten(1))
-        lengths = torch.linalg.vector_norm(a, dim=2).square_()
+        lengths = torch.linalg.vector_norm(a, dim=2, dtype=torch.float64).square_()
         if bias:
             squares += _squared_lengths(d.sum(dim=1))
             lengths += 1
-        size = (lengths * torch.linalg.vector_norm(d, dim=2).square_()).sum(dim=1)
-        parts.append(_rounded_up(squares, positions * size))
+        size = (lengths * torch.linalg.vector_norm(d, dim=2, dtype=torch.float64).square_()).sum(dim=1)
+        parts.append(_rounded_up(squares, positions * size, kind))
     return torch.cat(parts)
+
+
+def _is_extreme(read: Tensor, gradient: Tensor) -> bool:
+    """Whether products of single precision could vanish where a gradient does not: a large input times a
+    gradient whose square is 0. The sums are of the real products, so that norms must not miss them."""
+    if gradient.dtype == torch.float64 or not gradient.numel() or not read.numel():
+        return False
+    steep, large = (each.abs().flatten(1).amax(dim=1) for each in (gradient, read))
+    return bool(((steep < SMALL) & (steep > 0) & (large > LARGE)).any())
 
 
 def _squared_sums(gradient: Tensor) -> Tensor:
     size = gradient.shape[1] * _squared_lengths(gradient.flatten(1))
-    return _rounded_up(_squared_lengths(gradient.sum(dim=1)), size)
+    return _rounded_up(_squared_lengths(gradient.sum(dim=1)), size, gradient.dtype)
 
 
-def _rounded_up(squares: Tensor, size: Tensor) -> Tensor:
-    """With what rounding may have taken away of sums of products, whose sizes' sum has at most the square
-    `size`."""
-    return squares + ROUNDING * torch.finfo(squares.dtype).eps * size
+def _rounded_up(squares: Tensor, size: Tensor, kind: torch.dtype) -> Tensor:
+    """With what rounding may have taken away of sums of products that were made in precision `kind`, whose
+    sizes' sum has at most the square `size`."""
+    return squares + ROUNDING * torch.finfo(kind).eps * size
 
 
 def _squared_lengths(rows: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    """In double precision: in single one the square of a small length is 0, and times a large one it is not."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     return norms.square_()
 
 

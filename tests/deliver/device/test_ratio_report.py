@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.deliver.device.ratio_report import menu_ratio_bin, ratio_bin
-from tacit.deliver.protocol.menu import NOTHING
-from tacit.deliver.protocol.prices import Rules
+from tacit.deliver.protocol.menu import NOTHING, Menu
+from tacit.deliver.protocol.prices import Rules, SecondPrice
 from tacit.deliver.protocol.ratio_bins import BINS, MIDDLE, RATIOS, WIDTH
 from tacit.deliver.server.candidates import price_menu
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Node
+from tacit.schema.impressions import RESERVE_PRICE
 
 
 def at(place: int) -> Any:
@@ -115,6 +116,17 @@ def test_of_a_menu_with_a_floor_nothing_is_not_drawn() -> None:
     assert asked == [3]
     twice = menu_ratio_bin(menu, np.array([0.25, 0.8, 0.0, 0.1]), at(1))
     assert twice == ratio_bin([50.0, 40.0, 10.0], [25.0, 80.0, 10.0], at(1))
+
+
+def test_no_menu_is_refused_on_some_devices_only() -> None:
+    """Who does not answer would tell where it is: what is a hair below nothing's worth may be below zero."""
+    columns = [400_000, 500_000, 0], [0.03, 0.02, 0.0], [0] * 3, [RESERVE_PRICE] * 3
+    named: dict[str, Any] = {"price": SecondPrice(), "ctr_floor": 0.01}
+    menu = Menu(Node((0,), ("here",)), [9, 7, NOTHING], *columns, nothing_micros=0.0, **named)
+    for rates in ([0.03, 0.02, 0.0], [0.03, 0.0, 0.0], [0.0, 0.0, 0.0]):
+        assert 0 <= menu_ratio_bin(menu, np.array(rates), at(0)) < BINS
+    with pytest.raises(BadInput, match=r"worth at most 2\^53 micros"):
+        Menu(Node((0,), ("here",)), [9, 7, NOTHING], *columns, nothing_micros=1e308, **named)
 
 
 @pytest.mark.parametrize(

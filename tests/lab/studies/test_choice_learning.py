@@ -126,7 +126,7 @@ def test_reports_teach_and_fakes_mislead() -> None:
     honest = learnt()
     assert honest == learnt(), "one seed, one run"
     assert honest[0] == pytest.approx(Spread().deviation(8)), "nothing is known: the default"
-    assert honest[2] < 0.8 * honest[0], "half of the scenarios stay the default's, the others came nearer"
+    assert honest[2] < 0.8 * honest[0], "a quarter of the scenarios stays the default's, the others came nearer"
     assert learnt(FakeReports(1.0, lowest=True))[2] > honest[2]
     assert [str(each) for each in FARMS][:2] == ["10% fakes, lowest rank", "30% fakes, lowest rank"]
 

@@ -44,12 +44,15 @@ def ratio_bin(public: ArrayLike, private: ArrayLike, uniform_below: UniformBelow
 
 
 def menu_ratio_bin(menu: Menu, rates: Floats, uniform_below: UniformBelow) -> int:
-    """The same for a menu and the device's rates (candidates,); showing nothing is worth the same to all."""
+    """The same for a menu and the device's rates (candidates,); showing nothing is worth the same to all.
+
+    Scores beside a menu's floor are a hair off what nothing is worth, which a hostile menu sets: they are
+    brought back into range, since a refusal on some devices only would tell which they are.
+    """
     expect.kind("menu", menu, Menu)
     ads = np.array([ad != NOTHING for ad in menu.ads])
-    return ratio_bin(
-        menu.public_scores[ads], device_scores(menu, as_numbers("rates", rates))[ads], uniform_below
-    )
+    scores = device_scores(menu, as_numbers("rates", rates))[ads]
+    return ratio_bin(menu.public_scores[ads], np.clip(scores, 0.0, np.finfo(np.float64).max), uniform_below)
 
 
 def _bin(public: Floats, private: Floats, place: int) -> int:

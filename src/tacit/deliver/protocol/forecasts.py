@@ -76,10 +76,10 @@ def top_gains(
     return values - sums[:, None, :1, :1]
 
 
-def least_gain(public: Floats, prior: ScorePrior) -> Floats:
-    """The least forecast gain that is told apart from none; public scores (..., candidates)."""
+def least_gain(public: Floats, prior: ScorePrior, slots: int = 1) -> Floats:
+    """The least forecast gain, per slot, that is told apart from none; public scores (..., candidates)."""
     size = public.shape[-1]
-    rival = public[..., min(1, size - 1)]
+    rival = public[..., min(slots, size - 1)]
     return np.asarray(np.maximum(ROUNDING * public[..., 0], WORTH * min(1.0, prior.deviation(size)) * rival))
 
 

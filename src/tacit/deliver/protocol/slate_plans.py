@@ -90,7 +90,7 @@ def plan_slate(
     draws = scenarios(scores, prior)
     base = float(draws[:, :slots].sum(axis=1).mean())
     best: OverlapSlates | TopSlates | None = None
-    gain, kept_best = slots * float(least_gain(scores, prior)), slots
+    gain, kept_best = slots * float(least_gain(scores, prior, slots)), slots
     # A law in which fewer words name a slate than are needed for its epsilon is refused: kept stops there.
     most = WHOLE / (LEAST_WEIGHT * math.exp(min(spent, 700.0)))
     for kept in range(slots + 1, count + 1):

@@ -60,7 +60,7 @@ _FAMILY_SIZE = np.array([len(family) for family in FAMILIES for _ in family], np
 DEFAULT_SHARE = 0.25  # of the scenarios, however much was learnt
 HORIZON = 20_000  # reports: evidence is kept of about so many of the last ones
 SHRINKAGE = 200  # reports of other groups that a group starts with; and that all weigh as much as the default
-LEAST_WEIGHT = 1 / 64  # of the posterior; what has less is left out of menus
+LEAST_WEIGHT = 1 / (len(FAMILIES) * max(map(len, FAMILIES)) + 4)  # of the posterior; less is left out of menus
 LEARNING_SCENARIOS = 512
 LEAST_SLATE_SCENARIOS, SLATES_AT_ONCE = 64, 2**16  # of many slates fewer scenarios are looked at
 LEAST_CHANCE = 1e-12
@@ -106,12 +106,12 @@ class ReportedRanks:
                 f"expected a whole count for each of {outcomes} ranks of the menu, got {given.dtype} of shape "
                 f"{given.shape}"
             )
-        if (given < 0).any() or (given > MOST_COUNT).any():
-            raise BadInput(f"expected counts >= 0 and <= {MOST_COUNT}, got another")
+        if (given < 0).any() or (given > MOST_COUNT).any() or sum(given.tolist()) > MOST_COUNT:
+            raise BadInput(f"expected counts >= 0, together at most {MOST_COUNT}, got others")
         if isinstance(law, TopChoice) and given[law.kept :].any():
             rank = law.kept + int(np.flatnonzero(given[law.kept :])[0])
             raise BadInput(f"expected reports of the {law.kept} candidates that the law keeps, got rank {rank}")
-        expect.kind("group", group, str)
+        check_group(group)
         for name, value in (
             ("public", scores), ("law", law), ("counts", given.astype(np.int64)), ("group", group)
         ):  # fmt: skip
@@ -170,7 +170,8 @@ class PriorEvidence:
     horizon: int = HORIZON
 
     def __post_init__(self) -> None:
-        expect.whole("horizon", self.horizon, at_least=1)
+        if expect.whole("horizon", self.horizon, at_least=1) > MOST_COUNT:
+            raise BadInput(f"expected a horizon of at most {MOST_COUNT} reports, got more")
 
     def __repr__(self) -> str:
         return brief(self, groups=len(self.groups), reports=round(self.reports), horizon=self.horizon)
@@ -254,7 +255,7 @@ class PriorEvidence:
                 known, reports = np.asarray(kept["log_likelihood"], np.float64), float(kept["reports"])
                 groups[str(name)] = GroupEvidence(known, reports)
             horizon = record["horizon"]
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise BadInput("evidence: expected its groups and horizon, got others") from None
         for name, each in groups.items():
             known = each.log_likelihood
@@ -273,6 +274,16 @@ def weigh(reported: ReportedRanks | Iterable[ReportedRanks]) -> tuple[WeighedRep
         WeighedReports(each.group, log_chances(each.law, each.public) @ each.counts, int(each.counts.sum()))
         for each in telling
     )
+
+
+def check_group(group: str) -> str:
+    """The name of a group, as text that can be stored."""
+    expect.kind("group", group, str)
+    try:
+        group.encode()
+    except UnicodeEncodeError:
+        raise BadInput("expected a group's name as Unicode text, got half of a character") from None
+    return group
 
 
 def check_reports(reported: ReportedRanks | Iterable[ReportedRanks]) -> tuple[ReportedRanks, ...]:
@@ -318,9 +329,12 @@ def outcome_chances(law: ChoiceLaw | PrivateSlate, public: Floats) -> Floats:
 def favoured_shares(public: Floats, kept: int, top: int) -> Floats:
     """How often each of the kept candidates is among the private best `top` of them under each of `LAWS`,
     (laws, kept), over their scenarios; ties go to the better public rank."""
-    counts = np.empty((len(LAWS), kept), np.int64)
+    counts = np.zeros((len(LAWS), kept), np.int64)
     counts[_BY_FACTORS] = _best_by_factors(public[:kept], top)
     counts[_BY_FAVOURITE] = _best_by_favourites(public, kept, top)
+    for at in np.flatnonzero(~(_BY_FACTORS | _BY_FAVOURITE)).tolist():  # any other law, by its scenarios
+        drawn = LAWS[at].scores(public[None], LEARNING_SCENARIOS)[:kept, 0].T
+        counts[at] = np.bincount(private_ranking(drawn)[:, :top].ravel(), minlength=kept)
     shares: Floats = counts / LEARNING_SCENARIOS
     return shares
 
