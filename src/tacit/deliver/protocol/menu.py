@@ -208,9 +208,7 @@ class Menu:
             self, "nothing_micros", float(expect.at_least_zero("nothing_micros", self.nothing_micros))
         )
         if self.nothing_micros > MOST_MICROS:  # what is a hair above it must be finite, on every device
-            raise BadInput(
-                f"node {self.node}: expected showing nothing to be worth at most 2^53 micros, got more"
-            )
+            raise BadInput(f"node {self.node}: expected nothing to be worth at most 2^53 micros, got more")
         at = self.place[NOTHING]
         if self.bid_micros[at] or self.rates[at] or self.price_micros[at]:
             raise BadInput(f"node {self.node}: expected no bid, rate and price for showing nothing, got one")
