@@ -14,7 +14,8 @@ import pytest
 
 from tacit.deliver.protocol.priors import DEFAULT_PRIOR, LearntPrior
 from tacit.deliver.server.evidence_store import EvidenceStore
-from tacit.deliver.server.prior_evidence import ALL, LAWS, PriorEvidence, ReportedRanks
+from tacit.deliver.server.prior_evidence import ALL, PriorEvidence, ReportedRanks
+from tacit.deliver.server.report_chances import LAWS
 from tacit.errors import BadInput, EvidenceError
 from tacit.privacy.choice.top_choice import TopChoice
 from tacit.store import SqlEvidenceStore

@@ -16,6 +16,7 @@ from typing import Any
 from tacit import expect
 from tacit.data.columns import MANIFEST as LOG_MANIFEST
 from tacit.data.columns import Columns
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.files import refuse_bad_record
 from tacit.privacy.statement import PrivacyStatement
@@ -50,6 +51,8 @@ class Explanation:
 
     record: Mapping[str, Any]
     page: str
+
+    __repr__ = brief_repr
 
     def __str__(self) -> str:
         return self.page

@@ -21,7 +21,8 @@ from tacit.deliver.auction.metrics import REACH
 from tacit.deliver.protocol.factor_laws import SCENARIOS, Spread
 from tacit.deliver.protocol.plans import Planner, plan_choice
 from tacit.deliver.protocol.priors import ScorePrior
-from tacit.deliver.server.prior_evidence import LAWS, PriorEvidence, ReportedRanks
+from tacit.deliver.server.prior_evidence import PriorEvidence, ReportedRanks
+from tacit.deliver.server.report_chances import LAWS
 from tacit.entropy import Entropy
 from tacit.kernels.choices import TopLaws, choose_by_pmf, choose_top, expected, flip_pmf
 from tacit.privacy.choice.noise import unit_nodes

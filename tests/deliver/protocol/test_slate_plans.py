@@ -12,7 +12,8 @@ import pytest
 from tacit.deliver.protocol.factor_laws import Spread
 from tacit.deliver.protocol.priors import Favourite
 from tacit.deliver.protocol.slate_plans import plan_slate
-from tacit.deliver.server.prior_evidence import LAWS, PriorEvidence, ReportedRanks
+from tacit.deliver.server.prior_evidence import PriorEvidence, ReportedRanks
+from tacit.deliver.server.report_chances import LAWS
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.privacy.budget import exp_rounded_down

@@ -18,18 +18,8 @@ from tacit.deliver.protocol.factor_laws import FewLiked, HeavyTails, SomeKnown, 
 from tacit.deliver.protocol.plans import plan_choice
 from tacit.deliver.protocol.priors import DEFAULT_PRIOR, Favourite, LearntPrior, prior_as_json, read_prior
 from tacit.deliver.server import prior_evidence
-from tacit.deliver.server.prior_evidence import (
-    ALL,
-    FAMILIES,
-    LAWS,
-    LEARNING_SCENARIOS,
-    SHRINKAGE,
-    PriorEvidence,
-    ReportedRanks,
-    log_chances,
-    outcome_chances,
-    weigh,
-)
+from tacit.deliver.server.prior_evidence import ALL, SHRINKAGE, PriorEvidence, ReportedRanks, weigh
+from tacit.deliver.server.report_chances import FAMILIES, LAWS, LEARNING_SCENARIOS, log_chances, outcome_chances
 from tacit.entropy import Simulation
 from tacit.errors import BadInput
 from tacit.privacy.choice.choice import ChoiceLaw

@@ -8,14 +8,8 @@ import pytest
 from tacit.arrays import Floats
 from tacit.deliver.protocol.factor_laws import SCENARIOS, Spread
 from tacit.deliver.protocol.priors import Favourite, Mixture, _shares
-from tacit.deliver.server.prior_evidence import (
-    LAWS,
-    LEARNING_SCENARIOS,
-    PriorEvidence,
-    ReportedRanks,
-    favoured_shares,
-    outcome_chances,
-)
+from tacit.deliver.server.prior_evidence import PriorEvidence, ReportedRanks
+from tacit.deliver.server.report_chances import LAWS, LEARNING_SCENARIOS, favoured_shares, outcome_chances
 from tacit.privacy.choice.choice import private_ranking
 from tacit.privacy.choice.top_choice import TopChoice
 

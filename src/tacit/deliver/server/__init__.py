@@ -2,7 +2,7 @@
 
 estimates, shrinkage, moment_shrinkage   click rates from exact or noisy counts
 values, selection, candidates            what ads pay and are worth, which k to send, the answer and its prices
-prior_evidence                           which prior the reports of choices speak for
+report_chances, prior_evidence           how likely reports are under each law, and which prior they speak for
 evidence_store                           what is asked of a store of that evidence
 ratio_counts                             the prior from counted ratios
 choice_logs                              what may be exported of choices, and counts from them

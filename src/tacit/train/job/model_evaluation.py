@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tacit import expect
 from tacit.arrays import Floats32
 from tacit.data.columns import Columns
+from tacit.display import brief_repr
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.files import check_writable
@@ -137,6 +138,8 @@ class ModelsOnRows:
     columns: Columns
     part: str
     examples: Examples
+
+    __repr__ = brief_repr
 
     @classmethod
     def open(
