@@ -14,6 +14,8 @@ TacitError
 │   ├── TooFew               a round ended with fewer reports than agreed; carries count, smallest
 │   └── Unproven             the server accepted what is not proven; the round is stopped for good
 ├── EvidenceError            what reports say of the prior cannot be kept or read: busy, torn, another version
+├── BillError                billing between parties cannot go on
+│   └── BillRefused          what a party was sent is not accepted; carries reason, detail
 ├── RoomError                the clean room, or a party to it, cannot go on
 │   ├── RoomRefused          a party was sent what it does not accept; carries reason, detail
 │   └── AuditBroken          an audit log does not hold: edited, cut, or not the one a receipt was given for
@@ -75,7 +77,9 @@ class GatherError(TacitError):
 class _WithReason(TacitError):
     """Carries a reason of a closed list, whose words begin the message."""
 
-    reason: Any  # a MessageVerdict or a RoomRefusal, of packages from where nothing may be imported here
+    reason: (
+        Any  # a MessageVerdict, BillVerdict or RoomRefusal, of packages from where nothing may be imported here
+    )
 
     def __init__(self, reason: Any, detail: str = "") -> None:
         self.reason, self.detail = reason, detail
@@ -111,6 +115,14 @@ class Unproven(GatherError):
 
 class EvidenceError(TacitError):
     """The store of what reports say about the prior cannot be used."""
+
+
+class BillError(TacitError):
+    """Anything that keeps devices, proxy and ad server from reporting or charging impressions."""
+
+
+class BillRefused(_WithReason, BillError):
+    """A party was sent what it does not accept. Nothing was charged, and nothing that was stored changed."""
 
 
 class RoomError(TacitError):

@@ -18,7 +18,7 @@ LIBRARY, LAB = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
 # Who may import whom, by room, from the ground up. A room may always import itself. `studies` and `bench` are
 # the rooms of `tacit_lab`, which the library never imports, except for the commands that run them.
 GROUND = frozenset({"errors", "expect", "config", "files", "progress", "arrays", "display"})
-MATHS = GROUND | {"schema", "privacy", "kernels", "entropy", "memory_ledger"}
+MATHS = GROUND | {"schema", "privacy", "kernels", "entropy", "memory_ledger", "sealing"}
 STAGES = frozenset({"data", "gather", "train", "cleanroom", "deliver", "bill"})
 WHOLE = MATHS | STAGES | {"torch", "pipeline", "town", "counted_ratios", "audit", "store"}
 LAB_ROOMS = frozenset({"studies", "bench"})
@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "arrays": frozenset(),
     "display": frozenset(),
     "threads": frozenset(),
+    "sealing": frozenset({"errors"}),
     "exports": frozenset(),
     "kernels": frozenset({"errors", "arrays"}),
     "entropy": GROUND | {"kernels"},
@@ -42,7 +43,7 @@ MAY_IMPORT = {
     "train": MATHS | {"data"},
     "torch": MATHS | {"train"},
     "cleanroom": MATHS | {"data", "train"},
-    "deliver": MATHS,
+    "deliver": MATHS | {"bill"},  # devices report what they show by the bill's protocol
     "bill": MATHS,
     "store": MATHS | STAGES,
     "pages": frozenset({"errors"}),
@@ -175,6 +176,18 @@ def test_imports_go_down_only() -> None:
 )
 def test_the_table_catches(room: str, source: str) -> None:
     assert violations(room, parsed(source))
+
+
+@pytest.mark.parametrize("party", ["proxy", "server"])
+def test_a_party_of_billing_shares_only_the_protocol_with_the_other(party: str) -> None:
+    expect_parts("bill", party, {"protocol", party})
+
+
+@pytest.mark.parametrize("part", ["protocol", "server", "device", "auction"])
+def test_delivery_knows_of_the_bill_only_what_devices_send(part: str) -> None:
+    for file, name in part_imports("deliver", part):
+        parts = name.split(".")
+        assert parts[:2] != ["tacit", "bill"] or parts[2] == "protocol", f"deliver/{part}/{file} imports {name}"
 
 
 @pytest.mark.parametrize("party", ["client", "proxy", "server"])

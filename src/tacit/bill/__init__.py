@@ -2,6 +2,11 @@
 
 charges       from `Impressions` to `Charges`: a `Charge` per impression, whole micros, with its `ChargeReason`
 charges_file  the same as a file, written as impressions come
+protocol      what crosses between devices, proxy and ad server: menus, blind tokens, sealed reports, batches
+proxy         checks and holds reports, shuffles and forwards them
+server        the ad server: offers menus with tokens, charges batches, closes invoices
+
+`proxy` and `server` share only `protocol`.
 """
 
 from typing import TYPE_CHECKING

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from tacit.entropy import Entropy
 from tacit.gather.client.reporter import MemoryDeviceStore, Reporter
-from tacit.gather.protocol.credentials import SEAL_OVERHEAD, PartyRole, issue_device_key
+from tacit.gather.protocol.credentials import PartyRole, issue_device_key
 from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.messages import JobReply
 from tacit.gather.protocol.rounds import Round, report_binding
@@ -34,6 +34,7 @@ from tacit.gather.server.party import Server
 from tacit.gather.simulate.population import Population, SimulationKeys, round_for_population
 from tacit.gather.simulate.rounds import PartyStores, RoundOutcome, SimulatedRound
 from tacit.memory_ledger import MemoryLedger
+from tacit.sealing import SEAL_OVERHEAD
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore
 from tacit_lab.bench.measurement import Measurement, SuiteProgress, UnitCost, process_kilobytes, processor_model

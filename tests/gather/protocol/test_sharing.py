@@ -19,10 +19,11 @@ from scipy.stats import binomtest
 
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, Refused
-from tacit.gather.protocol.credentials import SEAL_OVERHEAD, PartyRole, SealingKey, seal
+from tacit.gather.protocol.credentials import PartyRole, SealingKey, seal
 from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.groups import FIELD_PRIME, Group, Residues, mask
 from tacit.gather.protocol.sharing import MaskedSharing, sharing_scheme
+from tacit.sealing import SEAL_OVERHEAD
 from tests.support.exact_tests import ALPHA, assert_matches_pmf
 from tests.support.gather_rounds import PROXY_KEY, SERVER_KEY, a_round
 

@@ -1,6 +1,6 @@
 """Keys of the parties and of the devices: HPKE seals to one party, and HMAC tags that show whose report it is.
 
-A seal is HPKE (RFC 9180) in base mode with X25519, HKDF-SHA256 and AES-128-GCM; party, round and report go
+A seal is HPKE (`tacit.sealing`); party, round and report go
 into `info`, so that it opens only for the same ones. A device's key can be derived again by the proxy, which
 need not store it. Its tag shows that a report is the device's, and unchanged. It says nothing of whether the
 counts are true.
@@ -9,23 +9,18 @@ counts are true.
 from __future__ import annotations
 
 import hmac
-from functools import lru_cache
 from typing import Self
 
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from tacit import expect
+from tacit import expect, sealing
 from tacit.errors import BadInput, Refused
 from tacit.gather.protocol.encoding import MessageVerdict, expect_bytes
+from tacit.sealing import KEY_BYTES
 
-KEY_BYTES = 32
-SEAL_OVERHEAD = 48  # an ephemeral public key (32) and an authentication tag (16)
 _LABEL = b"tacit gather seal 1"
-_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 
 
 class PartyRole(expect.Choice):
@@ -61,10 +56,10 @@ class SealingKey:
 
     def open(self, sealed: bytes, *, role: PartyRole, binding: bytes) -> bytes:
         """What was sealed; Refused(UNOPENABLE) with another key, role or binding, or after any change."""
-        try:
-            return _SUITE.decrypt(sealed, self._private, _LABELS[role] + binding)
-        except (InvalidTag, ValueError):  # the second where a release of the package tells them apart
-            raise Refused(MessageVerdict.UNOPENABLE) from None
+        plain = sealing.open_seal(sealed, self._private, _LABELS[role] + binding)
+        if plain is None:
+            raise Refused(MessageVerdict.UNOPENABLE)
+        return plain
 
     def derive(self, label: bytes) -> bytes:
         """A secret of 32 bytes for one purpose, which tells nothing of the key or of any other purpose's."""
@@ -76,15 +71,7 @@ class SealingKey:
 
 def seal(plain: bytes, public: bytes, *, role: PartyRole, binding: bytes) -> bytes:
     """`SEAL_OVERHEAD` bytes longer than `plain`, and different every time."""
-    try:
-        return _SUITE.encrypt(plain, _parse_public_key(public), _LABELS[role] + binding)
-    except ValueError:
-        raise BadInput("expected a public key of X25519, got one of small order") from None
-
-
-@lru_cache(maxsize=64)
-def _parse_public_key(public: bytes) -> X25519PublicKey:
-    return X25519PublicKey.from_public_bytes(expect_bytes("a public key", public, KEY_BYTES))
+    return sealing.seal(plain, public, _LABELS[role] + binding)
 
 
 DEVICE_BYTES = 16

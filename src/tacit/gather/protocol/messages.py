@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.errors import BadInput
-from tacit.gather.protocol.credentials import SEAL_OVERHEAD
 from tacit.gather.protocol.encoding import (
     MessageKind,
     MessageVerdict,
@@ -30,6 +29,7 @@ from tacit.gather.protocol.encoding import (
 )
 from tacit.gather.protocol.rounds import DIGEST_BYTES, LATEST, MOST_CELLS, REPORT_ID_BYTES, Round
 from tacit.gather.protocol.sharing import sharing_scheme
+from tacit.sealing import SEAL_OVERHEAD
 
 MOST_ENTRIES = 4096
 HASH_BYTES = 32

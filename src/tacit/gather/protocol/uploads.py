@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import msgpack
 
 from tacit.errors import BadInput
-from tacit.gather.protocol.credentials import DEVICE_BYTES, SEAL_OVERHEAD, TAG_BYTES
+from tacit.gather.protocol.credentials import DEVICE_BYTES, TAG_BYTES
 from tacit.gather.protocol.encoding import (
     MessageKind,
     decode_message,
@@ -20,6 +20,7 @@ from tacit.gather.protocol.encoding import (
 )
 from tacit.gather.protocol.rounds import DIGEST_BYTES, REPORT_ID_BYTES, Round
 from tacit.gather.protocol.sharing import sharing_scheme
+from tacit.sealing import SEAL_OVERHEAD
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,230 @@
+"""The ad server as a party of billing: it opens epochs, offers menus with tokens, and charges batches.
+
+It never meets a device: requests come sealed through the proxy, and reports in shuffled batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+from tacit.bill.protocol.batches import Batch, Receipt
+from tacit.bill.protocol.directory import Directory, DirectoryLeaf, EpochHead
+from tacit.bill.protocol.encoding import BillVerdict
+from tacit.bill.protocol.keys import OpeningKey, SigningKey
+from tacit.bill.protocol.menus import NOTHING, Lane, PricedMenu, context_bytes
+from tacit.bill.protocol.offers import ListedMenu, Offer, OfferRequest, encrypted_refusal
+from tacit.bill.protocol.reports import ImpressionReport
+from tacit.bill.server.store import AdStore, KeptMenu, RedeemedBatch, RedeemedReport, StoredEpoch
+from tacit.bill.server.token_keys import TokenKey
+from tacit.display import brief
+from tacit.errors import BillRefused
+from tacit.privacy.randomness import Source
+
+
+@dataclass(frozen=True)
+class EpochTimes:
+    """When an epoch's menus are offered, and until when its reports are taken, in seconds."""
+
+    opens: int
+    closes: int
+    expires: int
+
+
+class DirectoryLink(Protocol):
+    """The way to the proxy; OSError where it does not answer."""
+
+    def countersign(self, directory: bytes) -> bytes:
+        """The head with both signatures; the same one for the same directory."""
+
+
+@dataclass(frozen=True, eq=False)
+class _OpenMenu:
+    listed: ListedMenu
+    key: TokenKey | None  # None once it was deleted
+
+
+@dataclass(frozen=True, eq=False)
+class _OpenEpoch:
+    """An epoch in memory."""
+
+    head: EpochHead
+    directory: Directory
+    menus: dict[tuple[bytes, Lane], _OpenMenu]
+    by_id: dict[bytes, _OpenMenu]
+    opening: OpeningKey | None
+
+
+class AdServer:
+    """Signs tokens blindly, offers each context its one menu, charges each token once, at its entry's price.
+
+    Guarantee:  a batch is charged in one transaction, at the whole prices of the menus' entries: every accepted
+                report once, and nothing else. The same batch again changes nothing and gets the same receipt.
+                Of a request it learns the generalised context; of a report the menu and the entry, which no
+                token links to a request (`protocol.tokens`), and which is private as the menu's mechanism is.
+    Neighbours: any two private states of a device with the same disclosed context.
+    Assumes:    what `protocol.tokens` and the proxy (`bill.proxy.party`) assume. Devices of a farm can ask for
+                real offers and report what they like: each report is charged once, as it says.
+    Source:     Laro et al. 2023, algorithm 2 and appendices A and B; RFC 9474.
+    """
+
+    def __init__(
+        self,
+        key: SigningKey,
+        opening: OpeningKey,
+        store: AdStore,
+        source: Source,
+        *,
+        proxy_public: bytes,
+        make_key: Callable[[], TokenKey] = TokenKey.generate,
+        skew_seconds: int = 60,
+    ) -> None:
+        self._key, self._opening, self._store, self._source = key, opening, store, source
+        self._proxy_public, self._make_key, self._skew = proxy_public, make_key, skew_seconds
+        self._epochs: dict[int, _OpenEpoch] = {}
+
+    def __repr__(self) -> str:
+        return brief(self, store=self._store, epochs=sorted(self._epochs))
+
+    def open_epoch(self, menus: Sequence[PricedMenu], times: EpochTimes, link: DirectoryLink) -> EpochHead:
+        """Begin an epoch with these menus, all of it: keys are drawn, and kept, before the proxy is told.
+
+        Called again after a failure on the way, it goes on with what was kept.
+        """
+        epoch = menus[0].epoch
+        stored = self._store.epoch(epoch)
+        if stored is None:
+            stored = self._draw_epoch(menus, times)
+            self._store.keep_epoch(epoch, stored)
+        elif sorted(kept.menu.menu_id for kept in stored.menus) != sorted(menu.menu_id for menu in menus):
+            raise BillRefused(BillVerdict.CONFLICT, f"epoch {epoch} is there already, with other menus")
+        if stored.head is None:
+            head = EpochHead.from_bytes(link.countersign(stored.directory))
+            self._publish(epoch, stored, head)
+        return self.load_epoch(epoch).head
+
+    def resume_epochs(self, now: int, link: DirectoryLink) -> None:
+        """Load what has not expired, and have countersigned what was not: after a restart."""
+        for epoch in self._store.epochs(now):
+            stored = self._store.epoch(epoch)
+            assert stored is not None, "it was listed"
+            if stored.head is None:
+                self._publish(epoch, stored, EpochHead.from_bytes(link.countersign(stored.directory)))
+            self.load_epoch(epoch)
+
+    def load_epoch(self, epoch: int) -> _OpenEpoch:
+        """An epoch that is published, from the store where it is not in memory."""
+        found = self._epochs.get(epoch)
+        if found is None:
+            stored = self._store.epoch(epoch)
+            if stored is None or stored.head is None:
+                raise BillRefused(BillVerdict.STALE_EPOCH, f"epoch {epoch} is not open here")
+            found = self._epochs[epoch] = _open(stored)
+        return found
+
+    def unload_epochs(self, expired_before: int) -> None:
+        """Let go of epochs in memory, and so of their keys; those in the store `forget_keys` deletes."""
+        for epoch in [each for each, open_ in self._epochs.items() if open_.head.expires < expired_before]:
+            del self._epochs[epoch]
+
+    def offer(self, sealed: bytes, now: int, workers: Executor | None = None) -> bytes:
+        """The answer to a sealed request, which only its device can read; a refusal too, but for a request that
+        cannot be opened. Tokens are signed by `workers`, where there are any."""
+        request = OfferRequest.opened_by(self._opening, sealed)
+        try:
+            offer = self._make_offer(request, now, workers)
+        except BillRefused as refused:
+            return encrypted_refusal(BillVerdict(refused.reason), request.answer_key, self._source)
+        return offer.encrypted(request.answer_key, self._source)
+
+    def _make_offer(self, request: OfferRequest, now: int, workers: Executor | None) -> Offer:
+        epoch = self._epochs.get(request.epoch)
+        if epoch is None or not epoch.head.opens - self._skew <= now < epoch.head.closes + self._skew:
+            raise BillRefused(BillVerdict.STALE_EPOCH)
+        found = epoch.menus.get((context_bytes(request.node), request.lane))
+        if found is None:
+            raise BillRefused(BillVerdict.UNKNOWN_CONTEXT)
+        if found.key is None:
+            raise BillRefused(BillVerdict.STALE_EPOCH)
+        sign, source = found.key.sign_blinded, self._source
+        if workers is None:
+            signatures = tuple(sign(each, source) for each in request.blinded)
+        else:
+            signatures = tuple(workers.map(lambda each: sign(each, source), request.blinded))
+        return Offer(signatures, None if request.known == found.listed.menu.menu_id else found.listed)
+
+    def redeem(self, data: bytes) -> bytes:
+        """Charge a batch; its receipt, the same however often it comes."""
+        batch = Batch.from_bytes(data)
+        statement = batch.statement
+        statement.check(self._proxy_public)
+        known = self._store.receipt(statement.batch_id)
+        epoch = None if known is not None else self.load_epoch(statement.epoch)
+        reports = () if epoch is None else tuple(self._check(each, batch, epoch) for each in batch.reports)
+        redeemed = RedeemedBatch(
+            statement.batch_id, statement.menu_id, statement.to_bytes(), b"".join(batch.reports), reports
+        )
+
+        def sign(verdicts: bytes, total_micros: int) -> bytes:
+            return Receipt(statement.batch_id, verdicts, total_micros).signed(self._key).to_bytes()
+
+        return self._store.redeem(redeemed, sign)
+
+    def _check(self, data: bytes, batch: Batch, epoch: _OpenEpoch) -> RedeemedReport:
+        """What a report is worth, whatever the proxy found: each party believes its own eyes."""
+        try:
+            report = ImpressionReport.from_bytes(data)
+            found = epoch.by_id.get(report.menu_id)
+            if found is None or report.menu_id != batch.statement.menu_id:
+                return RedeemedReport(BillVerdict.UNKNOWN_MENU)
+            if epoch.opening is None:
+                return RedeemedReport(BillVerdict.EXPIRED)
+            if not report.has_token_of(found.listed.token_key):
+                return RedeemedReport(BillVerdict.FORGED)
+            opening = report.open(epoch.opening)
+        except BillRefused as refused:
+            return RedeemedReport(BillVerdict(refused.reason))
+        menu = found.listed.menu
+        price = menu.price_micros(opening.index)
+        if price is None:
+            return RedeemedReport(BillVerdict.NO_SUCH_ENTRY)
+        campaign = None if opening.index == NOTHING else menu.entries[opening.index - 1].campaign
+        return RedeemedReport(
+            BillVerdict.ACCEPTED, report.nonce, opening.index, price, campaign, opening.secret
+        )
+
+    def _draw_epoch(self, menus: Sequence[PricedMenu], times: EpochTimes) -> StoredEpoch:
+        keys = [self._make_key() for _ in menus]
+        opening = OpeningKey.generate()
+        leaves = [DirectoryLeaf.of(menu, key.public) for menu, key in zip(menus, keys, strict=True)]
+        directory = Directory.make(
+            leaves, epoch=menus[0].epoch, opens=times.opens, closes=times.closes, expires=times.expires,
+            sealing_key=opening.public,
+        )  # fmt: skip
+        signed = directory.with_head(directory.head.signed_by_server(self._key))
+        kept = tuple(KeptMenu(menu, key.to_bytes()) for menu, key in zip(menus, keys, strict=True))
+        return StoredEpoch(signed.to_bytes(), None, kept, opening.to_bytes())
+
+    def _publish(self, epoch: int, stored: StoredEpoch, head: EpochHead) -> None:
+        head.check(self._key.public, self._proxy_public)
+        if head.body != Directory.from_bytes(stored.directory).head.body:
+            raise BillRefused(
+                BillVerdict.CONFLICT, f"the proxy countersigned another directory of epoch {epoch}"
+            )
+        self._store.publish_epoch(epoch, head.to_bytes())
+
+
+def _open(stored: StoredEpoch) -> _OpenEpoch:
+    assert stored.head is not None, "it is published"
+    directory = Directory.from_bytes(stored.directory)
+    kept = {each.menu.menu_id: each for each in stored.menus}
+    menus, by_id = {}, {}
+    for place, leaf in enumerate(directory.leaves):
+        own = kept[leaf.menu_id]
+        key = TokenKey.from_bytes(own.token_key) if own.token_key else None
+        found = _OpenMenu(ListedMenu(own.menu, leaf.token_key, place, directory.proof(place)), key)
+        menus[context_bytes(leaf.node), leaf.lane] = by_id[leaf.menu_id] = found
+    opening = OpeningKey(stored.sealing_key) if stored.sealing_key else None
+    return _OpenEpoch(EpochHead.from_bytes(stored.head), directory, menus, by_id, opening)
