@@ -28,6 +28,8 @@ from tacit.errors import BadInput
 BATCH_ID_BYTES = 16
 MOST_REPORTS = 100_000  # in one batch
 _STATEMENT, _RECEIPT = b"tacit/batch/1", b"tacit/receipt/1"
+_ON_RECEIPTS = frozenset(BillVerdict) - {BillVerdict.OVER_BUDGET}
+_AS_OTHERS_KNOW = bytes.maketrans(bytes([BillVerdict.OVER_BUDGET]), bytes([BillVerdict.ACCEPTED]))
 STATEMENT_BYTES = 1 + BATCH_ID_BYTES + 32 + 4 + 4 + 32 + SIGNATURE_BYTES
 
 
@@ -47,6 +49,8 @@ class BatchStatement:
         expect_size("a menu's id", self.menu_id, 32)
         expect_size("a digest", self.digest, 32)
         expect_size("a signature", self.signature, SIGNATURE_BYTES)
+        if not 0 <= expect.integer("epoch", self.epoch) < 2**32:
+            raise BadInput("expected an epoch in 0..2^32-1, got another number")
         if not 1 <= expect.integer("reports", self.reports) <= MOST_REPORTS:
             raise BadInput(f"expected 1 to {MOST_REPORTS} reports in a batch, got {self.reports}")
 
@@ -123,21 +127,28 @@ class Batch:
 class Receipt:
     """What became of each report of a batch, signed by the ad server; the same for ever.
 
-    verdicts      one byte per report, in the batch's order: charged, a duplicate, or why it was rejected
-    total_micros  of the charged ones
+    verdicts  one byte per report, in the batch's order: charged, a duplicate, or why it was rejected
+
+    It is for the proxy, which knows who sent each report and must not learn what was shown. So it says no sum
+    of prices, and of a report whose campaign has no money left it says that it was charged: the charge is
+    made, now or later, and only the ad server knows which campaigns are out of money.
     """
 
     batch_id: bytes
     verdicts: bytes
-    total_micros: int
     signature: bytes = bytes(SIGNATURE_BYTES)
 
     def __post_init__(self) -> None:
         expect_size("a batch's id", self.batch_id, BATCH_ID_BYTES)
-        known = BillVerdict._value2member_map_
-        if not self.verdicts or any(each not in known for each in self.verdicts):
+        expect_size("a signature", self.signature, SIGNATURE_BYTES)
+        if not 1 <= len(self.verdicts) <= MOST_REPORTS or not _ON_RECEIPTS.issuperset(self.verdicts):
             raise BadInput("expected a verdict for each report, got others")
-        expect.whole("total_micros", self.total_micros, at_least=0)
+
+    @classmethod
+    def sign(cls, key: SigningKey, batch_id: bytes, verdicts: bytes) -> Receipt:
+        """As the ad server signs it: what it holds for want of money is charged, as far as others know."""
+        unsigned = cls(batch_id, verdicts.translate(_AS_OTHERS_KNOW))
+        return cls(batch_id, unsigned.verdicts, key.sign(_RECEIPT, unsigned.body))
 
     def __repr__(self) -> str:
         return brief(self, charged=self.charged, duplicate=self.duplicate, rejected=self.rejected)
@@ -160,11 +171,7 @@ class Receipt:
 
     @property
     def body(self) -> bytes:
-        writer = begin_message().raw(self.batch_id, BATCH_ID_BYTES).number("Q", self.total_micros)
-        return writer.blob(self.verdicts, "I").to_bytes()
-
-    def signed(self, key: SigningKey) -> Receipt:
-        return Receipt(self.batch_id, self.verdicts, self.total_micros, key.sign(_RECEIPT, self.body))
+        return begin_message().raw(self.batch_id, BATCH_ID_BYTES).blob(self.verdicts, "I").to_bytes()
 
     def check(self, server: bytes) -> None:
         check_signature(server, _RECEIPT, self.body, self.signature)
@@ -178,5 +185,4 @@ class Receipt:
 
     @classmethod
     def _parse(cls, reader: Reader) -> Receipt:
-        batch_id, total = reader.raw(BATCH_ID_BYTES), reader.number("Q")
-        return cls(batch_id, reader.blob("I"), total, reader.raw(SIGNATURE_BYTES))
+        return cls(reader.raw(BATCH_ID_BYTES), reader.blob("I"), reader.raw(SIGNATURE_BYTES))

@@ -26,7 +26,14 @@ from tacit.bill.protocol.encoding import (
     read_message,
 )
 from tacit.bill.protocol.keys import SIGNATURE_BYTES, SigningKey, check_signature
-from tacit.bill.protocol.menus import LANES, Lane, PricedMenu, context_bytes, parse_context
+from tacit.bill.protocol.menus import (
+    CONTEXT_BYTES,
+    LANES,
+    Lane,
+    PricedMenu,
+    context_bytes,
+    parse_context,
+)
 from tacit.bill.protocol.tokens import TOKEN_BYTES, TokenPublicKey
 from tacit.display import brief
 from tacit.errors import BadInput, BillRefused
@@ -37,6 +44,7 @@ HASH_BYTES = 32
 MOST_MENUS = 2**20
 _HEAD = b"tacit/epoch/1"
 NO_SIGNATURE = bytes(SIGNATURE_BYTES)
+HEAD_BYTES = 1 + 4 + 3 * 8 + 4 + HASH_BYTES + KEY_BYTES + 2 * SIGNATURE_BYTES
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,10 @@ class DirectoryLeaf:
     def __post_init__(self) -> None:
         expect_size("a menu's id", self.menu_id, HASH_BYTES)
         expect_size("a token key's modulus", self.token_key.modulus, TOKEN_BYTES)
-        expect.whole("smallest_cohort", self.smallest_cohort, at_least=1)
+        if len(context_bytes(self.node)) > CONTEXT_BYTES:
+            raise BadInput(f"expected a context of at most {CONTEXT_BYTES} bytes, got more")
+        if not 1 <= expect.integer("smallest_cohort", self.smallest_cohort) < 2**32:
+            raise BadInput("expected smallest_cohort in 1..2^32-1, got another number")
 
     @classmethod
     def of(cls, menu: PricedMenu, token_key: TokenPublicKey) -> DirectoryLeaf:
@@ -101,6 +112,8 @@ class EpochHead:
     by_proxy: bytes = NO_SIGNATURE
 
     def __post_init__(self) -> None:
+        for name in ("epoch", "opens", "closes", "expires"):
+            expect.integer(name, getattr(self, name))
         if not 0 <= self.epoch < 2**32 or not 0 <= self.opens < self.closes <= self.expires < 2**62:
             raise BadInput("expected an epoch that opens, then closes, then expires, got other times")
         if not 1 <= expect.integer("menus", self.menus) <= MOST_MENUS:
@@ -162,6 +175,8 @@ class Directory:
         places = [leaf.place for leaf in self.leaves]
         if any(earlier >= later for earlier, later in pairwise(places)):
             raise BadInput("expected each context and lane once, in their order, got others")
+        if len({leaf.menu_id for leaf in self.leaves}) < len(self.leaves):
+            raise BadInput("expected each menu once, got one twice")
         if len(self.leaves) != self.head.menus or self.tree[-1][0] != self.head.root:
             raise BadInput("expected the root of these leaves in the head, got another")
 
@@ -202,19 +217,22 @@ class Directory:
         return tuple(path)
 
     def to_bytes(self) -> bytes:
-        writer = begin_message().raw(self.head.to_bytes(), len(self.head.to_bytes()))
+        writer = begin_message().raw(self.head.to_bytes(), HEAD_BYTES)
         for leaf in self.leaves:
             writer.blob(leaf.to_bytes())
         return writer.to_bytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Directory:
-        return read_message(data, "directory", cls._parse)
+    def from_bytes(cls, data: bytes, *, server: bytes | None = None) -> Directory:
+        """Read a directory. With the ad server's public key its signature is checked before any leaf is read:
+        BillRefused(UNAUTHENTICATED) where it is not its own."""
+        return read_message(data, "directory", lambda reader: cls._parse(reader, server))
 
     @classmethod
-    def _parse(cls, reader: Reader) -> Directory:
-        size = len(EpochHead(0, 0, 1, 1, 1, bytes(32), bytes(32)).to_bytes())
-        head = EpochHead.from_bytes(reader.raw(size))
+    def _parse(cls, reader: Reader, server: bytes | None) -> Directory:
+        head = EpochHead.from_bytes(reader.raw(HEAD_BYTES))
+        if server is not None:
+            head.check_server(server)
         leaves = []
         for _ in range(head.menus):
             inner = Reader(reader.blob())

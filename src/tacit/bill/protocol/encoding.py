@@ -88,7 +88,7 @@ class Writer:
         """A number of this `struct` layout, such as "B", "H", "I", "Q", "q" or "d"."""
         try:
             self._parts.append(struct.pack(f">{layout}", value))
-        except struct.error:
+        except (struct.error, OverflowError):  # the second where a whole number is too large for a double
             raise BadInput(f"expected a number that fits its field, got {value!r}") from None
         return self
 
@@ -103,7 +103,10 @@ class Writer:
         return self
 
     def text(self, value: str) -> Writer:
-        return self.blob(value.encode())
+        try:
+            return self.blob(value.encode())
+        except UnicodeEncodeError:
+            raise BadInput("expected a text that UTF-8 can spell, got another") from None
 
     def to_bytes(self) -> bytes:
         return b"".join(self._parts)

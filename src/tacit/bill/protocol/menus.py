@@ -10,7 +10,6 @@ Index 0 is always "show nothing", at price 0. Entries follow from 1 on, the best
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,11 +26,19 @@ NOTHING = 0
 
 MOST_ENTRIES = 250
 MOST_MICROS = 2**53
+MOST_PRICE_MICROS = 2**40
+"""Of one impression: a million and more, and eight million charges of it still add up within 63 bits."""
+
 CONTEXT_BYTES = 160
 """The longest context: requests are padded to it, so that none tells its own by its length."""
 
 _ID = b"tacit/menu/1"
 _NO_RANK = 255
+_WHOLES = (
+    ("epsilon_micros", 0, 2**32 - 1),
+    ("reserve_micros", 0, MOST_MICROS),
+    ("smallest_cohort", 1, 2**32 - 1),
+)
 
 
 class Lane(expect.Choice):
@@ -64,9 +71,10 @@ class MenuEntry:
     def __post_init__(self) -> None:
         if not 0 <= expect.integer("campaign", self.campaign) < 2**63:
             raise BadInput("expected a campaign in 0..2^63-1, got another number")
-        for name in ("price_micros", "bid_micros"):
-            if not 0 <= expect.integer(name, getattr(self, name)) <= MOST_MICROS:
-                raise BadInput(f"campaign {self.campaign}: expected {name} in 0..2^53, got another number")
+        if not 0 <= expect.integer("price_micros", self.price_micros) <= MOST_PRICE_MICROS:
+            raise BadInput(f"campaign {self.campaign}: expected price_micros in 0..2^40, got another number")
+        if not 0 <= expect.integer("bid_micros", self.bid_micros) <= MOST_MICROS:
+            raise BadInput(f"campaign {self.campaign}: expected bid_micros in 0..2^53, got another number")
         if not 0 <= self.rate <= 1:
             raise BadInput(f"campaign {self.campaign}: expected a rate in [0, 1], got {self.rate!r}")
         if not min(NO_BIDDER, RESERVE_PRICE, OWN_BID) <= expect.integer("setter", self.setter) < 2**63:
@@ -113,15 +121,24 @@ class PricedMenu:
             raise BadInput(f"{self.node}: expected each campaign once, got one twice")
         if len(context_bytes(self.node)) > CONTEXT_BYTES:
             raise BadInput(f"{self.node}: expected a context of at most {CONTEXT_BYTES} bytes, got more")
-        for name in ("epsilon_micros", "reserve_micros"):
-            expect.whole(name, getattr(self, name), at_least=0)
-        expect.whole("smallest_cohort", self.smallest_cohort, at_least=1)
+        for name, least, most in _WHOLES:
+            if not least <= expect.integer(name, getattr(self, name)) <= most:
+                raise BadInput(f"{self.node}: expected {name} in {least}..{most}, got another number")
+        if not 0 <= self.ctr_floor <= 1:
+            raise BadInput(f"{self.node}: expected ctr_floor in [0, 1], got {self.ctr_floor!r}")
+        if self.nothing_micros is not None and not 0 <= self.nothing_micros <= MOST_MICROS:
+            raise BadInput(f"{self.node}: expected nothing_micros in 0..2^53, got {self.nothing_micros!r}")
         if (self.nothing_micros is None) != (self.nothing_rank is None):
             raise BadInput(f"{self.node}: expected worth and rank of nothing, or neither, got one of them")
         if self.nothing_rank is not None and not 0 <= self.nothing_rank <= len(self.entries):
             raise BadInput(f"{self.node}: expected nothing among the entries, got rank {self.nothing_rank}")
-        if self.lane is Lane.PUBLIC and (len(self.entries) > 1 or self.epsilon_micros or self.nothing_micros):
+        private = len(self.entries) > 1 or self.epsilon_micros or self.nothing_micros is not None
+        if self.lane is Lane.PUBLIC and private:
             raise BadInput(f"{self.node}: expected one entry and epsilon 0 in the public lane, got more")
+        indices = range(1, len(self.entries) + 1)
+        for table in self.finer.values():
+            if any(index not in indices or not 0 <= rate <= 1 for index, rate in table.items()):
+                raise BadInput(f"{self.node}: expected finer rates in [0, 1] of its entries, got others")
 
     def __repr__(self) -> str:
         return brief(self, context=str(self.node), epoch=self.epoch, lane=self.lane, entries=len(self.entries))
@@ -140,7 +157,7 @@ class PricedMenu:
         """What is charged where this index was shown; None where there is no such entry."""
         if index == NOTHING:
             return 0
-        return self.entries[index - 1].price_micros if index <= len(self.entries) else None
+        return self.entries[index - 1].price_micros if 0 < index <= len(self.entries) else None
 
     def reason(self, index: int) -> str:
         """Why the price of an index is what it is, in public terms."""
@@ -191,8 +208,6 @@ def _parse_menu(reader: Reader) -> PricedMenu:
     epsilon_micros, smallest_cohort = reader.number("I"), reader.number("I")
     reserve_micros, ctr_floor = reader.number("Q"), reader.double()
     nothing_rank, nothing_micros = reader.number("B"), reader.double()
-    if not (math.isfinite(ctr_floor) and math.isfinite(nothing_micros)):
-        refuse_malformed("expected finite numbers")
     prior = reader.text()
     entries = tuple(
         MenuEntry(

@@ -1,8 +1,10 @@
 """A device asks for the menu of a context and for tokens; the ad server answers so that only the device reads.
 
 The request is sealed to the ad server and goes through the proxy, which sees an address and a length. The
-answer is encrypted under a key that the request carries, refusals included: the proxy cannot tell a context
-that is unknown from one that is not. A request for so many tokens has one length, whatever it asks for.
+answer is encrypted under a key that the request carries, refusals included, and a refusal is as long as an
+offer without a menu. An offer with one is longer, in steps of 256 bytes: its length may tell which menu it is,
+which the proxy reads in the clear once the impression is reported. A request for so many tokens has one length,
+whatever it asks for.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from tacit import expect
 from tacit.bill.protocol.directory import HASH_BYTES
 from tacit.bill.protocol.encoding import (
     BillVerdict,
@@ -24,6 +27,7 @@ from tacit.bill.protocol.encoding import (
 from tacit.bill.protocol.keys import OpeningKey
 from tacit.bill.protocol.menus import CONTEXT_BYTES, LANES, Lane, PricedMenu, context_bytes, parse_context
 from tacit.bill.protocol.tokens import TOKEN_BYTES, TokenPublicKey
+from tacit.display import brief
 from tacit.errors import BadInput, BillRefused
 from tacit.privacy.randomness import Source
 from tacit.schema.contexts.hierarchy import Node
@@ -53,12 +57,17 @@ class OfferRequest:
     known: bytes = NO_MENU
 
     def __post_init__(self) -> None:
+        if not 0 <= expect.integer("epoch", self.epoch) < 2**32:
+            raise BadInput("expected an epoch in 0..2^32-1, got another number")
         expect_size("an answer key", self.answer_key, KEY_BYTES)
         expect_size("a menu's id", self.known, HASH_BYTES)
         if len(self.blinded) > MOST_TOKENS:
             raise BadInput(f"expected at most {MOST_TOKENS} tokens in one request, got {len(self.blinded)}")
         for each in self.blinded:
             expect_size("a blinded message", each, TOKEN_BYTES)
+
+    def __repr__(self) -> str:
+        return brief(self, epoch=self.epoch, tokens=len(self.blinded))
 
     def sealed_to(self, server_key: bytes) -> bytes:
         context = context_bytes(self.node)
@@ -97,7 +106,7 @@ class ListedMenu:
     menu: PricedMenu
     token_key: TokenPublicKey
     place: int
-    path: tuple[bytes, ...]
+    path: tuple[bytes, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -106,6 +115,9 @@ class Offer:
 
     signatures: tuple[bytes, ...]
     listed: ListedMenu | None = None
+
+    def __repr__(self) -> str:
+        return brief(self, tokens=len(self.signatures), menu=self.listed is not None)
 
     def encrypted(self, answer_key: bytes, source: Source) -> bytes:
         writer = begin_message().number("B", BillVerdict.ACCEPTED).number("B", len(self.signatures))
@@ -140,9 +152,15 @@ class Offer:
             reader.rest()
             known = verdict in BillVerdict._value2member_map_
             raise BillRefused(BillVerdict(verdict) if known else BillVerdict.MALFORMED)
-        signatures = tuple(reader.raw(TOKEN_BYTES) for _ in range(reader.number("B")))
-        if not reader.number("B"):
+        count = reader.number("B")
+        if count > MOST_TOKENS:
+            refuse_malformed(f"expected at most {MOST_TOKENS} signatures")
+        signatures = tuple(reader.raw(TOKEN_BYTES) for _ in range(count))
+        has_menu = reader.number("B")
+        if not has_menu:
             return cls(signatures)
+        if has_menu > 1:
+            refuse_malformed("expected a menu or none")
         menu = PricedMenu.from_bytes(reader.blob("I"))
         key, place, steps = TokenPublicKey(reader.raw(TOKEN_BYTES)), reader.number("I"), reader.number("B")
         if steps > _LONGEST_PATH:
@@ -151,13 +169,15 @@ class Offer:
         return cls(signatures, ListedMenu(menu, key, place, path))
 
 
-def encrypted_refusal(verdict: BillVerdict, answer_key: bytes, source: Source) -> bytes:
-    """The answer where no offer is made: only the device reads why."""
-    return _encrypt(begin_message().number("B", verdict).to_bytes(), answer_key, source)
+def encrypted_refusal(verdict: BillVerdict, request: OfferRequest, source: Source) -> bytes:
+    """The answer where no offer is made: only the device reads why, and by its length it could be an offer of
+    all tokens that were asked for."""
+    body = begin_message().number("B", verdict).to_bytes()
+    return _encrypt(body, request.answer_key, source, as_long_as=4 + len(request.blinded) * TOKEN_BYTES)
 
 
-def _encrypt(body: bytes, answer_key: bytes, source: Source) -> bytes:
-    plain = len(body).to_bytes(4, "big") + body
+def _encrypt(body: bytes, answer_key: bytes, source: Source, as_long_as: int = 0) -> bytes:
+    plain = len(body).to_bytes(4, "big") + body + bytes(max(0, as_long_as - len(body)))
     padded = plain + bytes(-(len(plain) + _NONCE_BYTES + _TAG_BYTES) % _STEP)
     nonce = source.bytes(_NONCE_BYTES)
     return nonce + AESGCM(answer_key).encrypt(nonce, padded, _REQUEST)

@@ -45,7 +45,7 @@ class Opening:
     """What was sealed: the token's secret, and which entry of the menu was shown."""
 
     secret: bytes = field(repr=False)
-    index: int
+    index: int = field(repr=False)
 
 
 @dataclass(frozen=True)

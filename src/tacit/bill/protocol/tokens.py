@@ -8,20 +8,23 @@ The message's random prefix of RFC 9474 is the token's nonce, SHA-256 of a secre
 reports the token must know the secret, and the server learns both only from the report.
 
 Guarantee:  the ad server cannot tell which of the requests that it signed under one key a token came from, not
-            even with unlimited computing power: each blinded message is uniform whatever the token is. Nobody
-            makes more valid tokens than the server signed.
+            even with unlimited computing power: for every request and every token there is one blinding factor
+            that leads from one to the other, and all are as likely. Nobody makes more valid tokens than the
+            server signed.
 Neighbours: any two assignments of a menu's tokens to the requests that they were signed for.
 Assumes:    blinding factors are uniform and used once; devices take the key from a directory that is the same
             for all (`directory`); against forgery, that RSA with one more known target is hard, and SHA-384 is
-            random. A key that was made to misbehave does not help: where e divides the group's order, a token
-            that verifies is an e-th power, among which its blinded message is uniform; that others fail tells
-            of a random prefix only.
+            random. A key that was made to misbehave does not help. With small factors: what shares one with the
+            modulus is never sent (`blind`). Where e divides the group's order: a token that verifies is an
+            e-th power, among which its blinded message is uniform, and the root that the server picks says
+            nothing of the one that the device gets; that others fail tells of a random prefix only.
 Source:     Denis, Jacobs, Wood, RFC 9474, sections 4 and 5; Chaum 1983; EMSA-PSS: RFC 8017, 9.1.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -38,6 +41,7 @@ from tacit.privacy.randomness import Source
 EXPONENT = 65_537
 TOKEN_BITS = 2048
 TOKEN_BYTES = TOKEN_BITS // 8
+MOST_KEY_BYTES = 512  # menus take keys of TOKEN_BYTES; the vectors of RFC 9474 have twice as many
 SECRET_BYTES = 32
 NONCE_BYTES = 32
 HASH_BYTES = 48  # SHA-384, and as many bytes of salt
@@ -62,8 +66,8 @@ class TokenPublicKey:
     modulus: bytes
 
     def __post_init__(self) -> None:
-        if type(self.modulus) is not bytes or len(self.modulus) < TOKEN_BYTES:
-            raise BadInput(f"expected a modulus of at least {TOKEN_BYTES} bytes, got another value")
+        if type(self.modulus) is not bytes or not TOKEN_BYTES <= len(self.modulus) <= MOST_KEY_BYTES:
+            raise BadInput(f"expected a modulus of {TOKEN_BYTES} to {MOST_KEY_BYTES} bytes, got another value")
         if not self.modulus[0] & 0x80 or not self.modulus[-1] & 1:
             raise BadInput(f"expected an odd modulus of {8 * len(self.modulus)} bits, got another")
 
@@ -99,16 +103,14 @@ def blind(key: TokenPublicKey, message: bytes, source: Source) -> BlindedMessage
     """Blind a message, as RFC 9474 4.2 does: other factors each time, uniform and invertible."""
     size, modulus = len(key.modulus), key.number
     encoded = int.from_bytes(encode_pss(message, 8 * size - 1, source.bytes(HASH_BYTES)), "big")
-    while True:
+    factor = 0
+    while not 0 < factor < modulus:
         factor = int.from_bytes(source.bytes(size), "big")
-        if not 0 < factor < modulus:
-            continue
-        try:
-            inverse = pow(factor, -1, modulus)
-        except ValueError:  # a factor of the key: nobody meets one by chance
-            raise BillRefused(BillVerdict.FORGED, "expected a modulus of two large primes") from None
-        break
-    return blind_with(key, encoded, inverse, factor)
+    # What divides both the message and the modulus divides the blinded message too, and would link them.
+    # Nobody meets a factor of an honest key by chance.
+    if math.gcd(encoded * factor, modulus) != 1:
+        raise BillRefused(BillVerdict.FORGED, "expected a modulus of two large primes")
+    return blind_with(key, encoded, pow(factor, -1, modulus), factor)
 
 
 def blind_with(key: TokenPublicKey, encoded: int, inverse: int, factor: int) -> BlindedMessage:

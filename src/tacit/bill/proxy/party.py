@@ -24,6 +24,7 @@ from tacit.bill.proxy.store import (
     BillingProxyStore,
     FormedBatch,
     NewReport,
+    StoredBatch,
     StoredMenu,
     WaitingReports,
 )
@@ -33,6 +34,7 @@ from tacit.privacy.randomness import Source
 
 MOST_MENUS_KNOWN = 4096
 MOST_AHEAD_SECONDS = 7 * 86_400  # an epoch further ahead than that is a clock that is wrong
+MOST_LASTING_SECONDS = 92 * 86_400  # from an epoch's opening until its tokens expire
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,15 @@ class BillingProxy:
 
     def countersign(self, data: bytes, now: int) -> bytes:
         """The head of an epoch with both signatures: one per epoch, for ever the same."""
-        directory = Directory.from_bytes(data)
+        directory = Directory.from_bytes(data, server=self._server_public)
         head = directory.head
-        head.check_server(self._server_public)
-        if now >= head.closes or head.opens > now + MOST_AHEAD_SECONDS:
+        if head.expires > head.opens + MOST_LASTING_SECONDS:  # its reports could wait, and be kept, for ever
+            raise BillRefused(
+                BillVerdict.STALE_EPOCH,
+                f"expected an epoch that expires within {MOST_LASTING_SECONDS} seconds of its opening",
+            )
+        late = now >= head.closes and self._store.head(head.epoch) is None  # asked again: the same answer
+        if late or head.opens > now + MOST_AHEAD_SECONDS:
             raise BillRefused(
                 BillVerdict.STALE_EPOCH,
                 f"expected an epoch that is to come or open by the proxy's clock, {now}",
@@ -161,20 +168,31 @@ class BillingProxy:
         return form
 
     def deliver_batches(self, link: BatchLink) -> int:
-        """Hand over what has no receipt; how many got theirs. An OSError of the link ends it: call again."""
+        """Hand over what has no receipt; how many got theirs. An OSError of the link ends it: call again. A
+        batch that is refused stays, and keeps no other: the first refusal is raised when all had their turn."""
         done = 0
+        refusal: BillRefused | None = None
         for batch_id in self._store.undelivered():
             stored = self._store.batch(batch_id)
             if stored is None:
                 continue
-            batch = Batch(BatchStatement.from_bytes(stored.statement), stored.reports)
-            receipt = Receipt.from_bytes(link.deliver(batch.to_bytes()))
-            receipt.check(self._server_public)
-            if receipt.batch_id != batch_id or receipt.received != len(stored.reports):
-                raise BillRefused(BillVerdict.CONFLICT, "expected a receipt of the batch that was sent")
-            self._store.settle(batch_id, receipt.to_bytes())
-            done += 1
+            try:
+                self._deliver(stored, link)
+            except BillRefused as refused:
+                refusal = refusal or refused
+            else:
+                done += 1
+        if refusal is not None:
+            raise refusal
         return done
+
+    def _deliver(self, stored: StoredBatch, link: BatchLink) -> None:
+        batch = Batch(BatchStatement.from_bytes(stored.statement), stored.reports)
+        receipt = Receipt.from_bytes(link.deliver(batch.to_bytes()))
+        receipt.check(self._server_public)
+        if receipt.batch_id != stored.batch_id or receipt.received != len(stored.reports):
+            raise BillRefused(BillVerdict.CONFLICT, "expected a receipt of the batch that was sent")
+        self._store.settle(stored.batch_id, receipt.to_bytes())
 
     def statement_for(self, nonce: bytes) -> BatchStatement | None:
         """The statement of the batch that a report left in; None while it waits."""

@@ -20,7 +20,7 @@ from tacit.bill.protocol.reports import ImpressionReport
 from tacit.bill.server.store import AdStore, KeptMenu, RedeemedBatch, RedeemedReport, StoredEpoch
 from tacit.bill.server.token_keys import TokenKey
 from tacit.display import brief
-from tacit.errors import BillRefused
+from tacit.errors import BadInput, BillRefused
 from tacit.privacy.randomness import Source
 
 
@@ -93,6 +93,8 @@ class AdServer:
 
         Called again after a failure on the way, it goes on with what was kept.
         """
+        if not menus or any(menu.epoch != menus[0].epoch for menu in menus):
+            raise BadInput("expected the menus of one epoch, at least one, got others")
         epoch = menus[0].epoch
         stored = self._store.epoch(epoch)
         if stored is None:
@@ -106,12 +108,19 @@ class AdServer:
         return self.load_epoch(epoch).head
 
     def resume_epochs(self, now: int, link: DirectoryLink) -> None:
-        """Load what has not expired, and have countersigned what was not: after a restart."""
+        """Load what has not expired, and have countersigned what was not: after a restart. What closed before
+        anybody countersigned it was never offered, and stays so."""
         for epoch in self._store.epochs(now):
             stored = self._store.epoch(epoch)
             assert stored is not None, "it was listed"
             if stored.head is None:
-                self._publish(epoch, stored, EpochHead.from_bytes(link.countersign(stored.directory)))
+                try:
+                    head = EpochHead.from_bytes(link.countersign(stored.directory))
+                except BillRefused as refused:
+                    if refused.reason != BillVerdict.STALE_EPOCH:
+                        raise
+                    continue
+                self._publish(epoch, stored, head)
             self.load_epoch(epoch)
 
     def load_epoch(self, epoch: int) -> _OpenEpoch:
@@ -136,7 +145,7 @@ class AdServer:
         try:
             offer = self._make_offer(request, now, workers)
         except BillRefused as refused:
-            return encrypted_refusal(BillVerdict(refused.reason), request.answer_key, self._source)
+            return encrypted_refusal(BillVerdict(refused.reason), request, self._source)
         return offer.encrypted(request.answer_key, self._source)
 
     def _make_offer(self, request: OfferRequest, now: int, workers: Executor | None) -> Offer:
@@ -167,8 +176,8 @@ class AdServer:
             statement.batch_id, statement.menu_id, statement.to_bytes(), b"".join(batch.reports), reports
         )
 
-        def sign(verdicts: bytes, total_micros: int) -> bytes:
-            return Receipt(statement.batch_id, verdicts, total_micros).signed(self._key).to_bytes()
+        def sign(verdicts: bytes) -> bytes:
+            return Receipt.sign(self._key, statement.batch_id, verdicts).to_bytes()
 
         return self._store.redeem(redeemed, sign)
 

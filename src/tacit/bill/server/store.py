@@ -103,8 +103,8 @@ class Invoice:
         return sum(line.impressions for line in self.lines)
 
 
-SignReceipt = Callable[[bytes, int], bytes]
-"""From verdicts and the total of what was charged to a signed receipt."""
+SignReceipt = Callable[[bytes], bytes]
+"""From verdicts, one byte per report, to a signed receipt."""
 
 
 class AdStore(Protocol):
