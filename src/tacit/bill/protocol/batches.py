@@ -16,6 +16,7 @@ from tacit.bill.protocol.encoding import (
     BillVerdict,
     Reader,
     begin_message,
+    expect_bytes,
     expect_size,
     read_message,
     refuse_malformed,
@@ -111,7 +112,7 @@ class Batch:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Batch:
-        statement = BatchStatement.from_bytes(data[:STATEMENT_BYTES])
+        statement = BatchStatement.from_bytes(expect_bytes(data)[:STATEMENT_BYTES])
         rest = data[STATEMENT_BYTES:]
         if len(rest) != statement.reports * REPORT_BYTES:
             refuse_malformed("expected as many reports as the statement says")

@@ -69,6 +69,13 @@ def refuse_malformed(detail: str) -> NoReturn:
     raise BillRefused(BillVerdict.MALFORMED, detail) from None
 
 
+def expect_bytes(data: bytes) -> bytes:
+    """Bytes as they came; other buffers could change after they were read."""
+    if type(data) is not bytes:
+        refuse_malformed("expected bytes")
+    return data
+
+
 @contextmanager
 def malformed_if_refused() -> Iterator[None]:
     """What a value's own check refuses while a message is read makes the message malformed."""
@@ -119,9 +126,7 @@ class Reader:
     """Fields in the order in which they were written; BillRefused(MALFORMED) where the bytes end early."""
 
     def __init__(self, data: bytes) -> None:
-        if type(data) is not bytes:  # others could change after they were read
-            refuse_malformed("expected bytes")
-        self._data, self._at = data, 0
+        self._data, self._at = expect_bytes(data), 0
 
     def number(self, layout: str) -> int:
         size = struct.calcsize(f">{layout}")

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from tacit.bill.protocol.encoding import BillVerdict, expect_size
+from tacit.bill.protocol.encoding import BillVerdict, expect_bytes, expect_size
 from tacit.display import brief
 from tacit.errors import BadInput, BillRefused
 from tacit.sealing import KEY_BYTES, open_seal
@@ -70,7 +70,7 @@ class OpeningKey:
 
     def open(self, sealed: bytes, info: bytes) -> bytes:
         """What was sealed; BillRefused(UNOPENABLE) with another key or info, or after any change."""
-        plain = open_seal(sealed, self._private, info)
+        plain = open_seal(expect_bytes(sealed), self._private, info)
         if plain is None:
             raise BillRefused(BillVerdict.UNOPENABLE)
         return plain

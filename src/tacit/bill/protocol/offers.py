@@ -20,6 +20,7 @@ from tacit.bill.protocol.encoding import (
     BillVerdict,
     Reader,
     begin_message,
+    expect_bytes,
     expect_size,
     read_message,
     refuse_malformed,
@@ -134,6 +135,7 @@ class Offer:
     @classmethod
     def decrypted(cls, data: bytes, answer_key: bytes) -> Offer:
         """The offer; BillRefused with the server's reason where it made none."""
+        expect_bytes(data)
         try:
             plain = AESGCM(answer_key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _REQUEST)
         except (InvalidTag, ValueError):

@@ -68,7 +68,10 @@ class TokenKey:
 
     @classmethod
     def from_bytes(cls, der: bytes) -> Self:
-        private = serialization.load_der_private_key(der, None)
+        try:
+            private = serialization.load_der_private_key(der, None)
+        except (TypeError, ValueError):
+            private = None
         if not isinstance(private, rsa.RSAPrivateKey):
             raise BadInput("expected a private key of RSA, got another")
         return cls(private)
