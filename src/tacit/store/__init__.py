@@ -4,9 +4,15 @@
 `ledger_tables`      its tables, how older ones become current, and its records as rows of them
 `database`           SQLite files and PostgreSQL databases of ledgers and parties, and transactions on them
 `tamper_evidence`    two small files beside a database that show whether it was put back or edited
-`gather_device`      what a device must not forget
+`gather_device`      what a device must not forget of rounds
+`device_journal`     what a device must not forget of impressions
 `gather_proxy`, `gather_server`, `room`   the state of each party, made to last
 `gather_tables`      what the stores of proxy and server have alike
+`billing_ads`, `billing_proxy`   the state of the parties to billing
+`billing_accounts`   campaigns, charges and invoices within the ad server's transactions
+`billing_tables`     the tables of both, as their newest revision leaves them
+`schema_revisions`   databases that are brought to the newest revision when they are opened
+`migrations`         those revisions, a folder per party
 `gather_simulation`  both parties of a simulated round, in one folder
 `prior_evidence`     what reports say about the prior, and which prior was published when
 `calibration_cache`  accounted numbers across runs; losing it costs seconds, nothing else
@@ -17,7 +23,10 @@ from typing import TYPE_CHECKING
 from tacit.exports import front_door
 
 if TYPE_CHECKING:
+    from tacit.store.billing_ads import SqlAdStore
+    from tacit.store.billing_proxy import SqlBillingProxyStore
     from tacit.store.calibration_cache import CalibrationCache
+    from tacit.store.device_journal import SqlDeviceJournal
     from tacit.store.gather_device import SqlDeviceStore
     from tacit.store.gather_proxy import SqlProxyStore
     from tacit.store.gather_server import SqlServerStore
@@ -28,7 +37,10 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "billing_ads": "SqlAdStore",
+            "billing_proxy": "SqlBillingProxyStore",
             "calibration_cache": "CalibrationCache",
+            "device_journal": "SqlDeviceJournal",
             "gather_device": "SqlDeviceStore",
             "gather_proxy": "SqlProxyStore",
             "gather_server": "SqlServerStore",
@@ -39,6 +51,7 @@ else:
     )
 
 __all__ = [
-    "Attempt", "CalibrationCache", "LedgerStore", "SqlDeviceStore", "SqlEvidenceStore",
-    "SqlProxyStore", "SqlRoomStore", "SqlServerStore",
+    "Attempt", "CalibrationCache", "LedgerStore", "SqlAdStore", "SqlBillingProxyStore",
+    "SqlDeviceJournal", "SqlDeviceStore", "SqlEvidenceStore", "SqlProxyStore", "SqlRoomStore",
+    "SqlServerStore",
 ]  # fmt: skip

@@ -244,14 +244,17 @@ _SEVERAL = {"poolclass": QueuePool, "pool_size": 4, "max_overflow": 60, "pool_ti
 class PartyDatabase:
     """Transactions of one party on one place."""
 
-    def __init__(self, where: str | Path, kind: StoreKind, page_bytes: int) -> None:
+    def __init__(
+        self, where: str | Path, kind: StoreKind, page_bytes: int, writing: Sequence[str] = ()
+    ) -> None:
+        """`writing` are SQLite's pragmas of this party's writer, beside those of all."""
         place = locate(where, kind)
         self.kind, self._page_bytes, self._process = kind, page_bytes, os.getpid()
         self.path = place.resolve() if isinstance(place, Path) else None
         self._is_torn = sqlite_is_torn if self.path else postgres_is_torn
         if self.path:
             self.name = str(place)
-            pragmas = (*_WRITING, f"wal_autocheckpoint = {CHECKPOINT_BYTES // page_bytes}")
+            pragmas = (*_WRITING, f"wal_autocheckpoint = {CHECKPOINT_BYTES // page_bytes}", *writing)
             self._writer = sqlite_engine(self.path, pragmas, begin="BEGIN IMMEDIATE", **_ONE)
             self._readers = sqlite_engine(self.path, _READING, begin="BEGIN", **_SEVERAL)
         else:
@@ -298,6 +301,13 @@ class PartyDatabase:
             mode = _switch_to_wal(connection)
         if mode != "wal":
             raise self._trouble("its file system does not let SQLite write ahead; use a local disk")
+
+    def empty_log(self) -> None:
+        """Move what a SQLite file has written ahead into it, so that what was deleted is in neither; as far as
+        nobody reads from it at this moment."""
+        if self.path is not None:
+            with self._begin(self._plain_engine(), transaction=False) as connection:
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextmanager
     def _begin(self, engine: Engine, *, transaction: bool = True) -> Iterator[Connection]:

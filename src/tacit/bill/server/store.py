@@ -6,7 +6,7 @@ own entry, so that no other price can be stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,6 +58,36 @@ class RedeemedBatch:
     statement: bytes
     data: bytes = field(repr=False)
     reports: tuple[RedeemedReport, ...]
+
+
+@dataclass(frozen=True)
+class StoredRedemption:
+    """A batch that was charged, as an auditor gets it: who signed what, and the reports in their order."""
+
+    batch_id: bytes
+    menu_id: bytes
+    statement: bytes
+    data: bytes = field(repr=False)
+    receipt: bytes
+
+
+@dataclass(frozen=True)
+class StoredCharge:
+    """A spent token: its place in the batch, what it was charged, and the secret that opens its commitment.
+
+    campaign  None where nothing was shown
+    held      whether the charge waits until its campaign has money
+    invoice   the number of the invoice that it is on, if any
+    """
+
+    place: int
+    nonce: bytes
+    index: int
+    price_micros: int
+    campaign: int | None
+    secret: bytes = field(repr=False)
+    held: bool
+    invoice: int | None
 
 
 @dataclass(frozen=True)
@@ -132,6 +162,12 @@ class AdStore(Protocol):
         (OVER_BUDGET): the token is spent, and the charge is made when the budget is raised."""
 
     def receipt(self, batch_id: bytes) -> bytes | None: ...
+
+    def batches(self) -> Iterator[StoredRedemption]:
+        """All batches, the oldest first, read page by page."""
+
+    def charges_of(self, batch_id: bytes) -> Sequence[StoredCharge]:
+        """The charges of a batch in its order, those that are held too; none of a batch that is unknown."""
 
     def put_campaigns(self, campaigns: Sequence[Campaign]) -> None:
         """Add campaigns, or give those that are there another budget; who pays for one never changes. Charges

@@ -1,0 +1,126 @@
+"""Databases of billing, brought to the newest revision of their tables when they are opened.
+
+Each party has a folder of revisions (`migrations`), which alembic runs in their order, and a table of its own
+that says which was the last. A new database goes through all of them, an older one through those that it
+lacks, in one transaction: it is at the newest revision afterwards, or as it was. One of a revision that is
+unknown here is refused as it is. A database that is up to date is opened without alembic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, MetaData, inspect, text
+from sqlalchemy.pool import NullPool
+
+from tacit import expect
+from tacit.errors import BadInput
+from tacit.store.database import PartyDatabase, StoreKind, sqlite_engine, sqlite_is_torn, translate_errors
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+# What is deleted is overwritten: keys, and reports with the order in which they came.
+WRITING = ("foreign_keys = ON", "secure_delete = ON")
+
+
+@dataclass(frozen=True)
+class PartySchema:
+    """One party's tables and their revisions.
+
+    strangers  tables of parties whose knowledge must never lie beside this one's
+    head       the newest revision
+    folders    where the revisions are
+    """
+
+    kind: StoreKind
+    metadata: MetaData
+    version_table: str
+    strangers: tuple[str, ...]
+    page_bytes: int
+    head: str
+    folders: tuple[Path, ...]
+
+
+def open_migrated(where: str | Path, schema: PartySchema) -> PartyDatabase:
+    """The party's database at a path or URL, made if nothing is there; refused, untouched, if not ours."""
+    expect.kind("where", where, str, Path)
+    database = PartyDatabase(where, schema.kind, schema.page_bytes, writing=WRITING)
+    _refuse_others(database, schema)
+    database.make_ready()
+    with database.writing() as connection:
+        found = _revision(connection, database.name, schema)
+    if found != schema.head:
+        with _migrating(database) as connection:
+            _upgrade(connection, database.name, schema)
+    return database
+
+
+def _refuse_others(database: PartyDatabase, schema: PartySchema) -> None:
+    present, noun = database.table_names(), schema.kind.noun
+    beside = sorted(present & set(schema.strangers))
+    if beside:
+        raise schema.kind.trouble(
+            f"expected a database without {beside[0]} at {database.name}: what both parties know must not lie "
+            "in one place, where one thief finds it"
+        )
+    ours = present & set(schema.metadata.tables)
+    # A file is one party's alone; a PostgreSQL database may well hold other people's tables.
+    if schema.version_table not in present and (ours or (present and database.path)):
+        found = ", ".join(sorted(present)[:5])
+        raise schema.kind.trouble(f"expected {noun} tables or nothing at {database.name}, got tables {found}")
+
+
+def _revision(connection: Connection, name: str, schema: PartySchema) -> str | None:
+    """The revision of what is there; None where nothing is."""
+    if not inspect(connection).has_table(schema.version_table):
+        return None
+    found = connection.execute(text(f"SELECT version_num FROM {schema.version_table}")).scalars().all()
+    if len(found) != 1:
+        got = ", ".join(sorted(found)) or "none"
+        raise schema.kind.corrupt(f"expected one revision of the {schema.kind.noun} at {name}, got {got}")
+    return str(found[0])
+
+
+@contextmanager
+def _migrating(database: PartyDatabase) -> Iterator[Connection]:
+    """One transaction that changes tables. SQLite must not look at foreign keys while a table is rebuilt, which
+    it does under another name; they are looked at before it ends."""
+    if database.path is None:
+        with database.writing() as connection:
+            yield connection
+        return
+    engine = sqlite_engine(database.path, ("synchronous = FULL",), begin="BEGIN IMMEDIATE", poolclass=NullPool)
+    with translate_errors(database.name, database.kind, sqlite_is_torn), engine.begin() as connection:
+        yield connection
+        if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+            raise database.kind.corrupt(
+                f"the {database.kind.noun} at {database.name} has rows without what they refer to"
+            )
+
+
+def _upgrade(connection: Connection, name: str, schema: PartySchema) -> None:
+    try:
+        from alembic.operations import Operations
+        from alembic.runtime.migration import MigrationContext, MigrationStep
+        from alembic.script import ScriptDirectory
+    except ModuleNotFoundError:
+        raise BadInput(
+            f"expected alembic to make or upgrade a {schema.kind.noun}, got none: pip install 'tacit[serve]'"
+        ) from None
+    scripts = ScriptDirectory(str(MIGRATIONS), version_locations=[str(each) for each in schema.folders])
+    current = _revision(connection, name, schema)  # again: another process may have been faster
+    known = {script.revision for script in scripts.walk_revisions()}
+    if current is not None and current not in known:
+        raise schema.kind.trouble(
+            f"expected a {schema.kind.noun} of revision {schema.head} or older at {name}, got {current}: "
+            "it was made by another release of tacit"
+        )
+    pending = list(scripts.iterate_revisions(schema.head, current or "base"))[::-1]
+    steps = [MigrationStep.upgrade_from_script(scripts.revision_map, script) for script in pending]
+    options = {"version_table": schema.version_table, "fn": lambda _heads, _context: steps}
+    context = MigrationContext.configure(connection, opts=options)
+    with Operations.context(context):
+        context.run_migrations()
