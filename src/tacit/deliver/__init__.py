@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tacit.deliver.auction.market import Arm, MarketResults, measure, show_block
     from tacit.deliver.auction.planned_choices import budget_rule, forecast_block, planned_rule
     from tacit.deliver.auction.simulation import SimulatedMarket, run_simulation
+    from tacit.deliver.device.account import DeviceAccount, DeviceLimits
+    from tacit.deliver.device.agent import AdDevice, ShownAd
     from tacit.deliver.device.choice import (
         HistoryRates,
         choose_privately,
@@ -32,8 +34,13 @@ if TYPE_CHECKING:
         prepare_choice,
     )
     from tacit.deliver.device.context import ClickHistory, DeviceContext
+    from tacit.deliver.device.fleet import DeviceFleet
+    from tacit.deliver.device.journal import MemoryJournal
     from tacit.deliver.device.local_choice import AdCache, choose_locally
+    from tacit.deliver.device.parties import AdChannel, PartyKeys
+    from tacit.deliver.device.rates import ModelRates
     from tacit.deliver.device.ratio_report import menu_ratio_bin, ratio_bin
+    from tacit.deliver.device.settings import CutDisclosure, DeviceSettings, StatisticsConsent
     from tacit.deliver.device.wallet import BudgetPolicy, Wallet
     from tacit.deliver.protocol.cuts import (
         CutBlock,
@@ -44,7 +51,7 @@ if TYPE_CHECKING:
         node_name,
         nodes_by_name,
     )
-    from tacit.deliver.protocol.disclosure import CutMenu, Requirement
+    from tacit.deliver.protocol.disclosure import CutMenu, DisclosureLevel, Requirement
     from tacit.deliver.protocol.factor_laws import FewLiked, HeavyTails, ObservedRatios, SomeKnown, Spread
     from tacit.deliver.protocol.menu import Menu
     from tacit.deliver.protocol.minimum_users import MinimumUsers, discrete_laplace_margin, normal_margin
@@ -79,16 +86,23 @@ else:
             "auction.market": "Arm MarketResults measure show_block",
             "auction.planned_choices": "budget_rule forecast_block planned_rule",
             "auction.simulation": "SimulatedMarket run_simulation",
+            "device.account": "DeviceAccount DeviceLimits",
+            "device.agent": "AdDevice ShownAd",
             "device.choice": "HistoryRates choose_privately learn_policy plan_request prepare_choice",
             "device.context": "ClickHistory DeviceContext",
+            "device.fleet": "DeviceFleet",
+            "device.journal": "MemoryJournal",
             "device.local_choice": "AdCache choose_locally",
+            "device.parties": "AdChannel PartyKeys",
+            "device.rates": "ModelRates",
             "device.ratio_report": "menu_ratio_bin ratio_bin",
+            "device.settings": "CutDisclosure DeviceSettings StatisticsConsent",
             "device.wallet": "BudgetPolicy Wallet",
             "protocol.cuts": (
                 "CutBlock context_tree disclose_block finest_cut finest_cut_with_remainders node_name"
                 " nodes_by_name"
             ),
-            "protocol.disclosure": "CutMenu Requirement",
+            "protocol.disclosure": "CutMenu DisclosureLevel Requirement",
             "protocol.factor_laws": "FewLiked HeavyTails ObservedRatios SomeKnown Spread",
             "protocol.menu": "Menu",
             "protocol.minimum_users": "MinimumUsers discrete_laplace_margin normal_margin",
@@ -107,18 +121,21 @@ else:
     )
 
 __all__ = [
-    "AdCache", "Arm", "AuctionBlock", "AuctionLog", "AuctionLogColumns", "BackOff", "Bid", "BudgetPolicy",
-    "CandidateServer", "ChoicePlan", "ClickHistory", "ContextRatios", "CutBlock", "CutMenu",
-    "DeviceContext", "ExactDevices", "Favourite", "FewLiked", "FirstPrice", "Greedy", "HeavyTails",
-    "HistoryRates", "IncrementalSelection", "LearntPrior", "MarketResults", "Menu", "MinimumUsers",
-    "Mixture", "MomentShrinkage", "NonPersonalised", "ObservedRatios", "PlannedDevices", "Planner",
+    "AdCache", "AdChannel", "AdDevice", "Arm", "AuctionBlock", "AuctionLog", "AuctionLogColumns",
+    "BackOff", "Bid", "BudgetPolicy", "CandidateServer", "ChoicePlan", "ClickHistory", "ContextRatios",
+    "CutBlock", "CutDisclosure", "CutMenu", "DeviceAccount", "DeviceContext", "DeviceFleet",
+    "DeviceLimits", "DeviceSettings", "DisclosureLevel", "ExactDevices", "Favourite", "FewLiked",
+    "FirstPrice", "Greedy", "HeavyTails", "HistoryRates", "IncrementalSelection", "LearntPrior",
+    "MarketResults", "MemoryJournal", "Menu", "MinimumUsers", "Mixture", "ModelRates",
+    "MomentShrinkage", "NonPersonalised", "ObservedRatios", "PartyKeys", "PlannedDevices", "Planner",
     "PriorEvidence", "PublicCandidates", "PublicDevices", "Rates", "ReportedRanks", "Requirement",
-    "Rules", "SecondPrice", "Shrinkage", "SimulatedMarket", "SimulationConfig", "SomeKnown", "Spread",
-    "TopChoiceRule", "Wallet", "budget_rule", "build_arms", "candidates_for_load", "choice_table",
-    "choose_for_devices", "choose_locally", "choose_privately", "context_tree", "debias_choices",
-    "disclose_block", "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders",
-    "forecast_block", "generated_blocks", "learn_policy", "load_simulation", "logged_blocks",
-    "make_offers", "measure", "measure_shading", "menu_ratio_bin", "node_name", "nodes_by_name",
-    "normal_margin", "plan_choice", "plan_request", "plan_slate", "planned_rule", "prepare_choice",
-    "prior_as_json", "ratio_bin", "read_prior", "run_simulation", "select_ads", "show_block",
+    "Rules", "SecondPrice", "ShownAd", "Shrinkage", "SimulatedMarket", "SimulationConfig", "SomeKnown",
+    "Spread", "StatisticsConsent", "TopChoiceRule", "Wallet", "budget_rule", "build_arms",
+    "candidates_for_load", "choice_table", "choose_for_devices", "choose_locally", "choose_privately",
+    "context_tree", "debias_choices", "disclose_block", "discrete_laplace_margin", "finest_cut",
+    "finest_cut_with_remainders", "forecast_block", "generated_blocks", "learn_policy",
+    "load_simulation", "logged_blocks", "make_offers", "measure", "measure_shading", "menu_ratio_bin",
+    "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_request", "plan_slate",
+    "planned_rule", "prepare_choice", "prior_as_json", "ratio_bin", "read_prior", "run_simulation",
+    "select_ads", "show_block",
 ]  # fmt: skip

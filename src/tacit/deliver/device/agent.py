@@ -1,0 +1,396 @@
+"""The device as a party of billing: it discloses little, chooses privately, and reports each impression once.
+
+    device = AdDevice(settings, keys, SqlDeviceJournal.open("ads.sqlite"), channel, Entropy())
+    device.recover(now)                                  # after every start
+    ad = device.show((place,), rates, now, render=draw)  # what was shown, at which price and epsilon
+    device.send_reports(now)                             # now and then, until all are taken
+    device.settle(now)
+
+`rates` are the device's own (`HistoryRates`, `ModelRates`), and are asked only where the person agreed and the
+account can pay. One thread at a time may use a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from tacit import expect
+from tacit.bill.protocol.batches import BatchStatement
+from tacit.bill.protocol.directory import EpochHead
+from tacit.bill.protocol.encoding import BillVerdict
+from tacit.bill.protocol.menus import Lane
+from tacit.bill.protocol.reports import ImpressionReport
+from tacit.deliver.device.account import MICRO, DeviceAccount, Settlement
+from tacit.deliver.device.choice import DeviceRates
+from tacit.deliver.device.context import DeviceContext
+from tacit.deliver.device.journal import DeviceJournal, ImpressionRecord, ImpressionState
+from tacit.deliver.device.menu_book import MenuBook, OpenMenu
+from tacit.deliver.device.offers import OfferClient
+from tacit.deliver.device.parties import AdChannel, PartyKeys
+from tacit.deliver.device.settings import DeviceSettings
+from tacit.display import brief
+from tacit.errors import BadInput, BillError, BillRefused, EntropyMisuse
+from tacit.privacy.randomness import Source
+from tacit.schema.contexts.hierarchy import Node
+
+REPORTED = (ImpressionState.SHOWN, ImpressionState.ACKED, ImpressionState.SETTLED)
+
+
+@dataclass(frozen=True)
+class ShownAd:
+    """What one impression shows, and what it costs whom.
+
+    campaign        whose ad it is; None: nothing is shown, and that is reported too
+    price_micros    what the campaign is charged
+    lane            personal: chosen by what the device knows; public: what everybody is shown
+    epsilon_micros  what the choice spent of the device's account
+    disclosed       the context that was told
+    """
+
+    campaign: int | None
+    price_micros: int
+    lane: Lane
+    epsilon_micros: int
+    disclosed: Node
+    epoch: int
+    menu_id: bytes = field(repr=False)
+    index: int = field(repr=False)
+    nonce: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SentReports:
+    """What became of reports that were to be sent.
+
+    waiting  those that are still to be sent: nobody answered, or it was refused and may be taken later
+    refused  why some were not taken
+    """
+
+    acked: int
+    waiting: int
+    refused: tuple[BillVerdict, ...] = ()
+
+
+@dataclass(frozen=True)
+class SettledReports:
+    """What became of reports whose cohort was asked for: how many were settled by a signed size, how many at
+    their full local epsilon, and how many wait."""
+
+    by_size: int
+    in_full: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class RecoveredDevice:
+    """What a device found after a restart.
+
+    pending  choices that were drawn and not shown, or not known to be: show them, or leave it to the next
+             `choose` at the same menu
+    closed   choices whose epoch is over, or that the person no longer agrees to: nothing is charged
+    """
+
+    pending: tuple[ShownAd, ...]
+    closed: int
+    sent: SentReports
+    settled: SettledReports
+
+
+class AdDevice:
+    """One device. Its journal is its memory: a new `AdDevice` on the same journal goes on where it was.
+
+    Guarantee:  the ad server learns of each request the generalised context and the lane; of each impression
+                which entry of which menu was shown, which is pure LDP with the epsilon that the account had
+                reserved, given what was disclosed; all of a window together are what
+                `settings.limits.local_statement()` says, against proxy and ad server together, and
+                `central_statement()`, against the ad server alone. Without consent, and where the account
+                cannot pay, nothing private is read: epsilon 0. Each impression that was shown is reported at
+                most once, with the choice that was shown; a report that was made is sent until it is taken or
+                has expired.
+    Neighbours: all private data of one device in a window, replaced.
+    Assumes:    the source is the cryptographic one; the journal keeps what it says it keeps, and no old copy is
+                put back; what `DeviceAccount`, `PrivateChoice` and `protocol.tokens` of the bill assume. That
+                and when a device asks and reports is not covered, nor are clicks; that it takes the public lane
+                tells that its person has not agreed or that its account is spent, not their taste.
+    Source:     Laro et al. 2023, algorithm 2 and appendices A and B; `PrivateChoice`; RFC 9474.
+    """
+
+    def __init__(
+        self,
+        settings: DeviceSettings,
+        keys: PartyKeys,
+        journal: DeviceJournal,
+        channel: AdChannel,
+        source: Source,
+        *,
+        book: MenuBook | None = None,
+        simulated: bool = False,
+    ) -> None:
+        expect.kind("settings", settings, DeviceSettings)
+        expect.kind("keys", keys, PartyKeys)
+        expect.having("journal", journal, "commit", "a DeviceJournal")
+        expect.having("channel", channel, "offer", "an AdChannel")
+        expect.having("source", source, "fit_for_release", "an Entropy")
+        if not simulated and not source.fit_for_release:
+            raise EntropyMisuse(
+                "expected the cryptographic stream for a device, got a simulation; say simulated=True to study"
+            )
+        if book is not None and book.keys != keys:
+            raise BadInput("expected a book of menus that was checked by the device's own keys, got another")
+        self.settings, self.journal = settings, journal
+        self._keys, self._channel, self._source = keys, channel, source
+        self._book = MenuBook(keys) if book is None else book
+        self._offers = OfferClient(self._book, journal, channel, source, settings.skew_seconds)
+        self._account: DeviceAccount | None = None
+        self._in_flight: set[bytes] = set()  # nonces of choices that this process has handed out
+
+    def __repr__(self) -> str:
+        return brief(self, consent=self.settings.consent, journal=self.journal)
+
+    @property
+    def account(self) -> DeviceAccount:
+        """What was spent, as the journal has it."""
+        if self._account is None:
+            kept, limits = self.journal.account(), self.settings.limits
+            self._account = DeviceAccount(limits) if kept is None else DeviceAccount.from_bytes(kept, limits)
+        return self._account
+
+    def show(
+        self,
+        context: Sequence[Any],
+        rates: DeviceRates,
+        now: int,
+        render: Callable[[ShownAd], None] = lambda _: None,
+    ) -> ShownAd:
+        """One impression at this exact context: chosen, shown by `render`, and ready to be reported.
+
+        Where `render` raises, nothing is charged, and the next choice at this menu is the same one.
+        """
+        ad = self.choose(context, rates, now)
+        try:
+            render(ad)
+        except BaseException:
+            self.put_back(ad)
+            raise
+        self.confirm_shown(ad)
+        return ad
+
+    def choose(self, context: Sequence[Any], rates: DeviceRates, now: int) -> ShownAd:
+        """What to show at this exact context: drawn once, paid for and kept. `confirm_shown` once it was shown.
+
+        A choice that was drawn at this menu before, and not shown, is the one.
+        """
+        expect.integer("now", now)
+        here = self.settings.generalise(context)
+        try:
+            return self._choose(here, rates, now)
+        except BillRefused as refused:
+            if refused.reason != BillVerdict.STALE_EPOCH or not self._offers.moved_on(now):
+                raise
+        return self._choose(here, rates, now)
+
+    def _choose(self, here: DeviceContext, rates: DeviceRates, now: int) -> ShownAd:
+        head = self._offers.current_head(now)
+        menu, left_over = self._menu_at(head, here.disclosed, now)
+        if left_over is None:
+            record = self._offers.token(menu, self.settings.prefetch)
+            epsilon = menu.epsilon_micros
+            paid = self.account.reserve(epsilon, now) if epsilon else None
+            index = menu.choose(rates, here, self._source)
+            left_over = record.chosen(index, epsilon, self.settings.limits.window.index(now))
+            self._commit([left_over], paid)
+        self._in_flight.add(left_over.nonce)
+        return _shown_ad(left_over, menu)
+
+    def _menu_at(self, head: EpochHead, node: Node, now: int) -> tuple[OpenMenu, ImpressionRecord | None]:
+        """The menu to choose from, and a choice from it that is still to be shown, if there is one."""
+        if self.settings.consent:
+            menu = self._offers.menu(head, node, Lane.PERSONAL)
+            limits, asked = self.settings.limits, menu.menu.epsilon_micros
+            if asked > limits.per_choice_micros:
+                raise BillError(
+                    f"expected a menu that spends at most epsilon {float(limits.per_choice):g} per choice, the "
+                    f"settings' per_choice, got {asked / MICRO:g} at {node}"
+                )
+            left_over = self._left_over(menu)
+            if left_over is not None or (
+                self._is_hidden(menu) and self.account.affords(menu.epsilon_micros, now)
+            ):
+                return menu, left_over
+        menu = self._offers.menu(head, node, Lane.PUBLIC)
+        return menu, self._left_over(menu)
+
+    def _left_over(self, menu: OpenMenu) -> ImpressionRecord | None:
+        drawn = self.journal.impressions((ImpressionState.CHOSEN,), menu.menu.menu_id)
+        return next((each for each in drawn if each.nonce not in self._in_flight), None)
+
+    def _is_hidden(self, menu: OpenMenu) -> bool:
+        """Whether signed sizes say that a report from this menu is among enough others, or nothing is known."""
+        least = self.settings.smallest_cohort
+        if least is None:
+            return True
+        known = self._offers.past_cohort(menu)
+        return known is None or known >= least
+
+    def confirm_shown(self, ad: ShownAd) -> None:
+        """It was shown: make its report, and keep it, in one commit. Again: nothing changes."""
+        record = self.journal.impression(ad.nonce)
+        if record is None or record.state in (ImpressionState.NEW, ImpressionState.ISSUED):
+            raise BadInput("expected an ad that this device has chosen, got another")
+        if record.state is ImpressionState.CLOSED:
+            raise BillError("expected a choice that may still be shown, got one that was closed")
+        if record.state is ImpressionState.CHOSEN:
+            menu = self._offers.kept_menu(record.menu_id)
+            assert menu is not None, "menus are kept before tokens are asked for"
+            assert record.index is not None, "it is chosen"
+            report = ImpressionReport.make(
+                record.menu_id, record.secret, record.token, record.index, menu.head.sealing_key
+            )
+            self._commit([record.shown(report.to_bytes())])
+        self._in_flight.discard(ad.nonce)
+
+    def put_back(self, ad: ShownAd) -> None:
+        """It was not shown: the next choice at its menu is this one."""
+        self._in_flight.discard(ad.nonce)
+
+    def prefetch(self, context: Sequence[Any], now: int) -> int:
+        """Fetch tokens for a context before they are needed; how many of its menu are there now."""
+        head = self._offers.current_head(expect.integer("now", now))
+        menu, _ = self._menu_at(head, self.settings.generalise(context).disclosed, now)
+        return len(self._offers.tokens(menu, self.settings.prefetch))
+
+    def send_reports(self, now: int) -> SentReports:
+        """Send what was shown, byte for byte as it was made, until the proxy has it.
+
+        One that has expired is closed: nothing is charged. What is refused otherwise is tried again until its
+        epoch has expired by this device's clock too.
+        """
+        records = self.waiting_reports()
+        verdicts: list[BillVerdict] = []
+        with suppress(OSError):  # nobody answers: the rest waits
+            for record in records:
+                verdicts.append(_verdict(self._channel.report, record.report))
+        return self.enter_verdicts(records, verdicts, now)
+
+    def waiting_reports(self) -> list[ImpressionRecord]:
+        """What was shown and is not known to be taken."""
+        return list(self.journal.impressions((ImpressionState.SHOWN,)))
+
+    def enter_verdicts(
+        self, records: Sequence[ImpressionRecord], verdicts: Sequence[BillVerdict], now: int
+    ) -> SentReports:
+        """Keep what the proxy said of the first of these reports."""
+        done = []
+        for record, verdict in zip(records, verdicts, strict=False):
+            if verdict is BillVerdict.ACCEPTED:
+                done.append(record.acked())
+            elif verdict is BillVerdict.EXPIRED or now >= record.expires + self.settings.skew_seconds:
+                with suppress(OSError):
+                    # It may have been taken in time, and only the answer was lost.
+                    taken = _verdict(self._channel.statement, record.nonce) is BillVerdict.ACCEPTED
+                    done.append(record.acked() if taken else record.closed(verdict))
+        self._commit(done)
+        acked = sum(each.state is ImpressionState.ACKED for each in done)
+        refused = tuple(verdict for verdict in verdicts if verdict is not BillVerdict.ACCEPTED)
+        return SentReports(acked, len(records) - len(done), refused)
+
+    def settle(self, now: int) -> SettledReports:
+        """Ask among how many reports each of this device's left; what stays unknown counts in full for ever."""
+        records = self.journal.impressions((ImpressionState.ACKED,))
+        found = {record.nonce: self._statement(record) for record in records}
+        settled, sizes = [], []
+        for record in records:
+            statement = found[record.nonce]
+            if statement is None:
+                if now >= record.expires + self.settings.settle_seconds:
+                    settled.append(record.settled(None))
+                continue
+            settled.append(record.settled(statement.reports))
+            cohort = statement.reports - self._counted_in_full(record.menu_id, found)
+            if statement.reports >= record.smallest_cohort and cohort >= 1:
+                sizes.append(Settlement(record.epsilon_micros, record.window, cohort, statement.batch_id))
+        before = self.account
+        after = before.settle(sizes)
+        self._commit(settled, None if after is before else after)
+        return SettledReports(len(sizes), len(settled) - len(sizes), len(records) - len(settled))
+
+    def _statement(self, record: ImpressionRecord) -> BatchStatement | None:
+        """What the proxy signed of the batch that a report left in; None while it says nothing that counts."""
+        try:
+            data = self._channel.statement(record.nonce)
+            if data is None:
+                return None
+            statement = BatchStatement.from_bytes(data)
+            statement.check(self._keys.proxy_signing)
+        except (OSError, BillRefused):
+            return None
+        fits = (statement.menu_id, statement.epoch) == (record.menu_id, record.epoch)
+        return statement if fits else None
+
+    def _counted_in_full(self, menu_id: bytes, found: Mapping[bytes, BatchStatement | None]) -> int:
+        """Reports of this device that may be in a batch of this menu, but are not known to: as they count in
+        full, they hide nothing of the others."""
+        own = self.journal.impressions(REPORTED, menu_id)
+        return sum(each.cohort is None and found.get(each.nonce) is None for each in own)
+
+    def recover(self, now: int) -> RecoveredDevice:
+        """Go on after a restart, from every state; what nobody answers waits.
+
+        What was blinded is sent again as it was, what was drawn is to be shown and never drawn again, reports
+        are sent again byte for byte.
+        """
+        self._account = None
+        pending, closed, unsigned = [], [], {}
+        for record in self.journal.impressions((ImpressionState.NEW, ImpressionState.CHOSEN)):
+            menu = self._offers.kept_menu(record.menu_id)
+            is_open = menu is not None and now < menu.head.closes + self.settings.skew_seconds
+            if record.state is ImpressionState.NEW:
+                if menu is not None and is_open:
+                    unsigned[record.menu_id] = menu
+            elif menu is None or not is_open or (menu.menu.lane is Lane.PERSONAL and not self.settings.consent):
+                closed.append(record.closed())
+            elif record.nonce not in self._in_flight:
+                pending.append(_shown_ad(record, menu))
+        self._commit(closed)
+        for menu in unsigned.values():
+            with suppress(OSError, BillRefused):  # asked again when they are needed
+                self._offers.finish_tokens(menu)
+        return RecoveredDevice(tuple(pending), len(closed), self.send_reports(now), self.settle(now))
+
+    def forget(self, now: int) -> int:
+        """Delete records, menus and heads that nothing needs any more; how many records that were."""
+        before = now - self.settings.settle_seconds - self.settings.keep_seconds
+        self._book.forget(before)
+        return self.journal.forget(before)
+
+    def _commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
+        if not records:
+            return
+        try:
+            self.journal.commit(records, account)
+        except BaseException:
+            self._account = None  # it may have been kept before it failed: read it again
+            raise
+        self._account = account or self._account
+
+
+def _verdict(call: Callable[[bytes], object], message: bytes) -> BillVerdict:
+    try:
+        call(message)
+    except BillRefused as refused:
+        return BillVerdict(refused.reason)
+    return BillVerdict.ACCEPTED
+
+
+def _shown_ad(record: ImpressionRecord, menu: OpenMenu) -> ShownAd:
+    assert record.index is not None, "it is chosen"
+    price = menu.menu.price_micros(record.index)
+    assert price is not None, "the index is one of the menu's"
+    return ShownAd(
+        campaign=menu.campaign(record.index), price_micros=price, lane=menu.menu.lane,
+        epsilon_micros=record.epsilon_micros, disclosed=menu.menu.node, epoch=record.epoch,
+        menu_id=record.menu_id, index=record.index, nonce=record.nonce,
+    )  # fmt: skip

@@ -1,0 +1,207 @@
+"""A device's way to heads, menus and tokens: what comes is checked, and kept, before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tacit.bill.protocol.batches import BatchStatement
+from tacit.bill.protocol.directory import EpochHead
+from tacit.bill.protocol.encoding import BillVerdict
+from tacit.bill.protocol.menus import Lane
+from tacit.bill.protocol.offers import MOST_TOKENS, Offer, OfferRequest
+from tacit.bill.protocol.tokens import SECRET_BYTES, blind, finalize, token_message, token_nonce
+from tacit.deliver.device.journal import DeviceJournal, ImpressionRecord, ImpressionState, KeptMenu
+from tacit.deliver.device.menu_book import (
+    MenuBook,
+    OpenMenu,
+    listed_from_bytes,
+    listed_to_bytes,
+    menu_place,
+    refuse_second,
+)
+from tacit.deliver.device.parties import AdChannel
+from tacit.errors import BillRefused
+from tacit.privacy.randomness import Source
+from tacit.schema.contexts.hierarchy import Node
+from tacit.sealing import KEY_BYTES
+
+
+class OfferClient:
+    """Heads, menus and tokens of one device. Of what it asks, the ad server learns the generalised context, the
+    lane and how many tokens; the proxy an address and a length."""
+
+    def __init__(
+        self, book: MenuBook, journal: DeviceJournal, channel: AdChannel, source: Source, skew_seconds: int
+    ) -> None:
+        self._book, self._journal, self._channel, self._source = book, journal, channel, source
+        self._skew = skew_seconds
+        self._kept_epochs: set[int] = set()
+        self._kept_menus: set[bytes] = set()
+        self._cohorts: dict[bytes, int | None] = {}
+
+    def current_head(self, now: int) -> EpochHead:
+        """The head of the epoch that is open, from the book or the proxy."""
+        head = self._book.current(now)
+        return self._keep_head(head) if head is not None else self._fetch_head(now)
+
+    def moved_on(self, now: int) -> bool:
+        """Whether another epoch is open by now than the one that the ad server called stale."""
+        stale = self._book.current(now)
+        if stale is None:
+            return False  # the proxy has just said so itself
+        self._book.drop_head(stale.epoch)
+        return self._fetch_head(now).epoch != stale.epoch
+
+    def _fetch_head(self, now: int) -> EpochHead:
+        head = self._book.check_head(self._channel.head())
+        if not head.opens - self._skew <= now < head.closes + self._skew:
+            raise BillRefused(
+                BillVerdict.STALE_EPOCH,
+                f"expected this device's clock between {head.opens} and {head.closes}, when epoch {head.epoch} "
+                f"is open, or up to {self._skew} s beside, got {now}: set the clock, or ask the proxy's "
+                "operator for the current epoch",
+            )
+        return self._keep_head(head)
+
+    def _keep_head(self, head: EpochHead) -> EpochHead:
+        """The first head of an epoch is the only one, also after a restart."""
+        if head.epoch not in self._kept_epochs:
+            kept = self._journal.keep_head(head.epoch, head.expires, head.to_bytes())
+            if EpochHead.from_bytes(kept).body != head.body:
+                refuse_second(head.epoch)
+            self._kept_epochs.add(head.epoch)
+        self._book.add_head(head)
+        return head
+
+    def menu(self, head: EpochHead, node: Node, lane: Lane) -> OpenMenu:
+        """The one menu of a context and lane: from the book, the journal, or the ad server."""
+        place = menu_place(node, lane)
+        found = self._book.at(head.epoch, place)
+        if found is None:
+            kept = self._journal.last_menu_at(place, head.epoch + 1)
+            if kept is not None and kept.epoch == head.epoch:
+                self._kept_menus.add(kept.menu_id)
+                return self._book.add_menu(head, listed_from_bytes(kept.data), node, lane)
+            offer = self._ask(OfferRequest(head.epoch, lane, node, (), self._source.bytes(KEY_BYTES)))
+            if offer.listed is None:
+                raise BillRefused(BillVerdict.MALFORMED, "expected a menu in the answer, got none")
+            found = self._book.add_menu(head, offer.listed, node, lane)
+        menu_id = found.menu.menu_id
+        if menu_id not in self._kept_menus:
+            self._journal.keep_menu(KeptMenu(menu_id, head.epoch, place, listed_to_bytes(found.listed)))
+            self._kept_menus.add(menu_id)
+        return found
+
+    def kept_menu(self, menu_id: bytes) -> OpenMenu | None:
+        """A menu that this device has had, also before a restart."""
+        found = self._book.menu(menu_id)
+        kept = None if found is not None else self._journal.menu(menu_id)
+        if kept is None:
+            return found
+        head = self._book.head(kept.epoch)
+        if head is None:
+            data = self._journal.head(kept.epoch)
+            if data is None:
+                return None
+            head = self._book.check_head(data)
+            self._book.add_head(head)
+        listed = listed_from_bytes(kept.data)
+        return self._book.add_menu(head, listed, listed.menu.node, listed.menu.lane)
+
+    def token(self, menu: OpenMenu, at_once: int) -> ImpressionRecord:
+        """An unused token of a menu: one that is there, else the first of `at_once` that are fetched."""
+        ready = self._journal.impressions((ImpressionState.ISSUED,), menu.menu.menu_id)
+        return ready[0] if ready else self.tokens(menu, at_once)[0]
+
+    def tokens(self, menu: OpenMenu, count: int) -> list[ImpressionRecord]:
+        """At least `count` tokens of a menu that are not used, fetched where there are fewer.
+
+        What was asked for and not answered is asked for again, as it was: the ad server signs it the same, and
+        no token is issued in vain. Secrets are kept before anything leaves.
+        """
+        ready, waiting = self._unused(menu)
+        lacking = count - len(ready)
+        if lacking <= 0:
+            return ready
+        fresh = [self._draw(menu) for _ in range(lacking - len(waiting))]
+        if fresh:
+            self._journal.commit(fresh)
+        return ready + self._issue(menu, [*waiting, *fresh][:MOST_TOKENS])
+
+    def finish_tokens(self, menu: OpenMenu) -> None:
+        """Ask again for what was asked for and not answered."""
+        _, waiting = self._unused(menu)
+        if waiting:
+            self._issue(menu, waiting[:MOST_TOKENS])
+
+    def _unused(self, menu: OpenMenu) -> tuple[list[ImpressionRecord], list[ImpressionRecord]]:
+        states = (ImpressionState.NEW, ImpressionState.ISSUED)
+        records = self._journal.impressions(states, menu.menu.menu_id)
+        ready = [each for each in records if each.state is ImpressionState.ISSUED]
+        return ready, [each for each in records if each.state is ImpressionState.NEW]
+
+    def _draw(self, menu: OpenMenu) -> ImpressionRecord:
+        secret = self._source.bytes(SECRET_BYTES)
+        own, head = menu.menu, menu.head
+        blinded = blind(menu.listed.token_key, token_message(token_nonce(secret), own.menu_id), self._source)
+        return ImpressionRecord.new(
+            secret, blinded, menu_id=own.menu_id, epoch=head.epoch, expires=head.expires,
+            cohort=own.smallest_cohort,
+        )  # fmt: skip
+
+    def _issue(self, menu: OpenMenu, asked: list[ImpressionRecord]) -> list[ImpressionRecord]:
+        own, key = menu.menu, menu.listed.token_key
+        blinded = tuple(each.blinded for each in asked)
+        offer = self._ask(
+            OfferRequest(
+                own.epoch, own.lane, own.node, blinded, self._source.bytes(KEY_BYTES), known=own.menu_id
+            )
+        )
+        if len(offer.signatures) != len(asked):
+            raise BillRefused(BillVerdict.MALFORMED, "expected a signature for each token that was asked for")
+        issued = [
+            each.issued(finalize(key, token_message(each.nonce, own.menu_id), signature, each.inverse))
+            for each, signature in zip(asked, offer.signatures, strict=True)
+        ]
+        self._journal.commit(issued)
+        return issued
+
+    def _ask(self, request: OfferRequest) -> Offer:
+        sealed = request.sealed_to(self._book.keys.server_sealing)
+        return Offer.decrypted(self._channel.offer(sealed), request.answer_key)
+
+    def past_cohort(self, menu: OpenMenu) -> int | None:
+        """How large batches of this context were, by the proxy's signatures: in this epoch so far, else in the
+        latest that this device knows a menu of. None where nothing is known. Asked for once per menu."""
+        own = menu.menu
+        if own.menu_id not in self._cohorts:
+            before = self._journal.last_menu_at(menu_place(own.node, own.lane), own.epoch)
+            seen = [(own.epoch, own.menu_id)] + ([] if before is None else [(before.epoch, before.menu_id)])
+            sizes = (self._signed_sizes(epoch, menu_id) for epoch, menu_id in seen)
+            self._cohorts[own.menu_id] = next((usual_size(each) for each in sizes if each), None)
+        return self._cohorts[own.menu_id]
+
+    def _signed_sizes(self, epoch: int, menu_id: bytes) -> list[int]:
+        sizes = []
+        for data in self._channel.statements(epoch):
+            statement = BatchStatement.from_bytes(data)
+            if statement.menu_id == menu_id:
+                statement.check(self._book.keys.proxy_signing)
+                sizes.append(statement.reports)
+        return sizes
+
+
+def usual_size(sizes: Iterable[int]) -> int:
+    """The largest size that at least nine in ten reports were in batches of, or of larger ones: the few that
+    an expiring epoch leaves over do not decide it.
+
+    >>> usual_size([100, 120, 3]), usual_size([100, 30])
+    (100, 30)
+    """
+    ordered = sorted(sizes, reverse=True)
+    covered, total = 0, sum(ordered)
+    for size in ordered:
+        covered += size
+        if 10 * covered >= 9 * total:
+            return size
+    raise AssertionError("all of them cover all")

@@ -1,0 +1,263 @@
+"""A device's journal of impressions in one SQLite file: each state on disk before the device acts on it.
+
+    device = AdDevice(settings, keys, SqlDeviceJournal.open("ads.sqlite"), channel, Entropy())
+
+What a stolen copy reveals: what was shown lately, in which contexts, and secrets of tokens that are not spent.
+The file is its owner's alone and never leaves the device. An old copy must not be put back: what was drawn
+since would be drawn anew, and paid for once.
+
+What is forgotten, and what a state no longer needs, is overwritten in the file. The file system may keep older
+blocks, and SQLite's journal of the last change is deleted without being overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    QueuePool,
+    Row,
+    Table,
+    delete,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy.dialects.sqlite import insert
+
+from tacit.deliver.device.account import DeviceAccount
+from tacit.deliver.device.journal import (
+    STILL_OWED,
+    ImpressionRecord,
+    ImpressionState,
+    KeptMenu,
+    check_step,
+    check_turn,
+)
+from tacit.display import brief
+from tacit.errors import BadInput, BillError
+from tacit.store.database import (
+    BUSY_SECONDS,
+    StoreKind,
+    locate,
+    make_private_file,
+    refuse_shared_file,
+    sqlite_engine,
+    sqlite_is_torn,
+    translate_errors,
+)
+
+KIND = StoreKind("device journal", 0x7AC1F, BillError, BillError)
+VERSION = 1
+
+# EXTRA, as for the ledger: a choice that was undone by a power cut after it was shown would be drawn once more.
+_PRAGMAS = ("synchronous = EXTRA", "secure_delete = ON")
+
+_METADATA = MetaData()
+_IMPRESSIONS = Table(
+    "device_impressions",
+    _METADATA,
+    Column("number", Integer, primary_key=True),  # in the order in which they began
+    Column("nonce", LargeBinary, nullable=False, unique=True),
+    Column("menu_id", LargeBinary, nullable=False),
+    Column("state", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    Column("record", LargeBinary, nullable=False),
+    Index("device_impressions_by_state", "state", "menu_id"),
+)
+_ACCOUNT = Table(
+    "device_account",
+    _METADATA,
+    Column("only", Integer, primary_key=True),
+    Column("turn", BigInteger, nullable=False),
+    Column("account", LargeBinary, nullable=False),
+)
+_HEADS = Table(
+    "device_heads",
+    _METADATA,
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("expires", BigInteger, nullable=False),
+    Column("head", LargeBinary, nullable=False),
+)
+_MENUS = Table(
+    "device_menus",
+    _METADATA,
+    Column("menu_id", LargeBinary, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("place", LargeBinary, nullable=False),
+    Column("menu", LargeBinary, nullable=False),
+    Index("device_menus_by_place", "place", "epoch"),
+)
+
+
+class SqlDeviceJournal:
+    """`DeviceJournal` that lasts: on disk when a call returns.
+
+    Any thread may use it, and other processes too: whoever is behind is refused.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._name, self._process = path.resolve(), str(path), os.getpid()
+        self._engine = sqlite_engine(
+            self._path, _PRAGMAS, begin="BEGIN IMMEDIATE",
+            poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=BUSY_SECONDS,
+        )  # fmt: skip
+        self.close = weakref.finalize(self, _dispose, self._process, self._engine)
+
+    def __repr__(self) -> str:
+        return brief(self, path=self._name)
+
+    @classmethod
+    def open(cls, where: str | Path) -> SqlDeviceJournal:
+        """The journal in this file; a new one where there is nothing."""
+        path = locate(where, KIND)
+        if not isinstance(path, Path):
+            raise BadInput("expected the path of a device journal, got the URL of a server")
+        journal = cls(path)
+        journal._make_ready()
+        return journal
+
+    def account(self) -> bytes | None:
+        with self._transaction() as connection:
+            found = connection.execute(select(_ACCOUNT.c.account)).scalar()
+        return None if found is None else bytes(found)
+
+    def impression(self, nonce: bytes) -> ImpressionRecord | None:
+        with self._transaction() as connection:
+            found = connection.execute(
+                select(_IMPRESSIONS.c.record).where(_IMPRESSIONS.c.nonce == nonce)
+            ).scalar()
+        return None if found is None else ImpressionRecord.from_bytes(bytes(found))
+
+    def impressions(
+        self, states: Collection[ImpressionState], menu_id: bytes | None = None
+    ) -> Sequence[ImpressionRecord]:
+        query = select(_IMPRESSIONS.c.record).where(_IMPRESSIONS.c.state.in_([int(each) for each in states]))
+        if menu_id is not None:
+            query = query.where(_IMPRESSIONS.c.menu_id == menu_id)
+        with self._transaction() as connection:
+            rows = connection.execute(query.order_by(_IMPRESSIONS.c.number)).scalars().all()
+        return [ImpressionRecord.from_bytes(bytes(each)) for each in rows]
+
+    def commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
+        with self._transaction() as connection:
+            for each in records:
+                _keep_record(connection, each)
+            if account is not None:
+                _keep_account(connection, account)
+
+    def keep_head(self, epoch: int, expires: int, head: bytes) -> bytes:
+        with self._transaction() as connection:
+            row = insert(_HEADS).values(epoch=epoch, expires=expires, head=head)
+            connection.execute(row.on_conflict_do_nothing())
+            kept = connection.execute(select(_HEADS.c.head).where(_HEADS.c.epoch == epoch)).scalar_one()
+        return bytes(kept)
+
+    def head(self, epoch: int) -> bytes | None:
+        with self._transaction() as connection:
+            found = connection.execute(select(_HEADS.c.head).where(_HEADS.c.epoch == epoch)).scalar()
+        return None if found is None else bytes(found)
+
+    def keep_menu(self, menu: KeptMenu) -> None:
+        row = insert(_MENUS).values(menu_id=menu.menu_id, epoch=menu.epoch, place=menu.place, menu=menu.data)
+        with self._transaction() as connection:
+            connection.execute(row.on_conflict_do_nothing())
+
+    def menu(self, menu_id: bytes) -> KeptMenu | None:
+        with self._transaction() as connection:
+            found = connection.execute(select(_MENUS).where(_MENUS.c.menu_id == menu_id)).first()
+        return _kept_menu(found)
+
+    def last_menu_at(self, place: bytes, before: int) -> KeptMenu | None:
+        earlier = select(_MENUS).where(_MENUS.c.place == place, _MENUS.c.epoch < before)
+        with self._transaction() as connection:
+            found = connection.execute(earlier.order_by(_MENUS.c.epoch.desc()).limit(1)).first()
+        return _kept_menu(found)
+
+    def forget(self, expired_before: int) -> int:
+        over = _IMPRESSIONS.c.expires < expired_before
+        with self._transaction() as connection:
+            owed = _IMPRESSIONS.c.state.in_([int(each) for each in STILL_OWED])
+            gone = connection.execute(delete(_IMPRESSIONS).where(over, ~owed)).rowcount
+            needed = select(_IMPRESSIONS.c.epoch)
+            heads = delete(_HEADS).where(_HEADS.c.expires < expired_before, _HEADS.c.epoch.not_in(needed))
+            connection.execute(heads)
+            connection.execute(delete(_MENUS).where(_MENUS.c.epoch.not_in(select(_HEADS.c.epoch))))
+        return gone
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        if os.getpid() != self._process:
+            # A connection that two processes share after a fork tears a SQLite file.
+            raise self._trouble("it was opened in another process; open it again in this one")
+        if not self._path.exists():
+            raise self._trouble("it was removed")  # SQLite would go on with a file that nobody finds again
+        with translate_errors(self._name, KIND, sqlite_is_torn), self._engine.begin() as connection:
+            yield connection
+
+    def _make_ready(self) -> None:
+        refuse_shared_file(self._path, self._name, KIND)
+        try:
+            make_private_file(self._path)
+        except OSError as problem:
+            raise self._trouble(problem.strerror or "no file can be made there") from problem
+        with self._transaction() as connection:
+            found = connection.exec_driver_sql("PRAGMA user_version").scalar()
+            present = set(inspect(connection).get_table_names())
+            if not present and found == 0:
+                _METADATA.create_all(connection, checkfirst=False)
+                connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+            elif present != set(_METADATA.tables):
+                tables = ", ".join(sorted(present)[:5])
+                raise BillError(f"expected a device journal or nothing at {self._name}, got tables {tables}")
+            elif found != VERSION:
+                raise BillError(
+                    f"expected a device journal of version {VERSION} at {self._name}, got version {found}"
+                )
+
+    def _trouble(self, reason: str) -> BillError:
+        return BillError(f"the device journal at {self._name} could not be used: {reason}")
+
+
+def _keep_record(connection: Connection, record: ImpressionRecord) -> None:
+    own = _IMPRESSIONS.c.nonce == record.nonce
+    before = connection.execute(select(_IMPRESSIONS.c.state).where(own)).scalar()
+    check_step(None if before is None else ImpressionState(before), record)
+    if before is None:
+        row = insert(_IMPRESSIONS).values(
+            nonce=record.nonce, menu_id=record.menu_id, state=int(record.state), epoch=record.epoch,
+            expires=record.expires, record=record.to_bytes(),
+        )  # fmt: skip
+        connection.execute(row)
+    else:
+        changed = update(_IMPRESSIONS).where(own)
+        connection.execute(changed.values(state=int(record.state), record=record.to_bytes()))
+
+
+def _keep_account(connection: Connection, account: DeviceAccount) -> None:
+    check_turn(connection.execute(select(_ACCOUNT.c.turn)).scalar(), account)
+    changed = {"turn": account.turn, "account": account.to_bytes()}
+    row = insert(_ACCOUNT).values(only=1, **changed)
+    connection.execute(row.on_conflict_do_update(index_elements=["only"], set_=changed))
+
+
+def _kept_menu(row: Row[Any] | None) -> KeptMenu | None:
+    return None if row is None else KeptMenu(bytes(row.menu_id), row.epoch, bytes(row.place), bytes(row.menu))
+
+
+def _dispose(process: int, engine: Engine) -> None:
+    engine.dispose(close=os.getpid() == process)  # a fork must not close what it does not own
