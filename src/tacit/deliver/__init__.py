@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tacit.deliver.auction.planned_choices import budget_rule, forecast_block, planned_rule
     from tacit.deliver.auction.simulation import SimulatedMarket, run_simulation
     from tacit.deliver.device.account import DeviceAccount, DeviceLimits
-    from tacit.deliver.device.agent import AdDevice, ShownAd
+    from tacit.deliver.device.agent import AdDevice
     from tacit.deliver.device.choice import (
         HistoryRates,
         choose_privately,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tacit.deliver.device.fleet import DeviceFleet
     from tacit.deliver.device.journal import MemoryJournal
     from tacit.deliver.device.local_choice import AdCache, choose_locally
+    from tacit.deliver.device.outcomes import ShownAd
     from tacit.deliver.device.parties import AdChannel, PartyKeys
     from tacit.deliver.device.rates import ModelRates
     from tacit.deliver.device.ratio_report import menu_ratio_bin, ratio_bin
@@ -87,12 +88,13 @@ else:
             "auction.planned_choices": "budget_rule forecast_block planned_rule",
             "auction.simulation": "SimulatedMarket run_simulation",
             "device.account": "DeviceAccount DeviceLimits",
-            "device.agent": "AdDevice ShownAd",
+            "device.agent": "AdDevice",
             "device.choice": "HistoryRates choose_privately learn_policy plan_request prepare_choice",
             "device.context": "ClickHistory DeviceContext",
             "device.fleet": "DeviceFleet",
             "device.journal": "MemoryJournal",
             "device.local_choice": "AdCache choose_locally",
+            "device.outcomes": "ShownAd",
             "device.parties": "AdChannel PartyKeys",
             "device.rates": "ModelRates",
             "device.ratio_report": "menu_ratio_bin ratio_bin",

@@ -9,6 +9,7 @@ in full, and again when the proxy has signed how many reports it left among.
 from __future__ import annotations
 
 import math
+import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Window
 
 MICRO = 1_000_000
+_CHOICE = struct.Struct(f">II{BATCH_ID_BYTES}s")
 
 
 class PaidChoice(NamedTuple):
@@ -251,9 +253,8 @@ class DeviceAccount:
         writer = begin_message().number("Q", self.turn).number("Q", window.seconds).number("q", window.origin)
         writer.text(self.limits.ad_tech or "").number("B", self.in_window is not None)
         writer.number("q", self.in_window or 0).number("I", len(self.choices))
-        for each in self.choices:
-            writer.number("I", each.epsilon_micros).number("I", each.cohort or 0).blob(each.batch)
-        return writer.to_bytes()
+        kept = (_CHOICE.pack(each.epsilon_micros, each.cohort or 0, each.batch) for each in self.choices)
+        return writer.to_bytes() + b"".join(kept)
 
     @classmethod
     def from_bytes(cls, data: bytes, limits: DeviceLimits) -> DeviceAccount:
@@ -262,13 +263,13 @@ class DeviceAccount:
         def parse(reader: Reader) -> DeviceAccount:
             turn, seconds, origin = reader.number("Q"), reader.number("Q"), reader.number("q")
             ad_tech, begun, index = reader.text() or None, reader.number("B"), reader.number("q")
+            kept = _CHOICE.iter_unpack(reader.raw(reader.number("I") * _CHOICE.size))
             choices = tuple(
-                PaidChoice(reader.number("I"), reader.number("I") or None, reader.blob())
-                for _ in range(reader.number("I"))
+                PaidChoice(*paid, batch) if paid[1] else PaidChoice(paid[0]) for *paid, batch in kept
             )
-            kept = replace(limits, window=Window(seconds, origin), ad_tech=ad_tech)
+            own = replace(limits, window=Window(seconds, origin), ad_tech=ad_tech)
             spent = sum(each.epsilon_micros for each in choices)
-            return cls(kept, index if begun else None, spent, choices, turn)
+            return cls(own, index if begun else None, spent, choices, turn)
 
         return read_message(data, "device account", parse).under(limits)
 

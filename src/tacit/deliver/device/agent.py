@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from tacit import expect
@@ -29,6 +28,13 @@ from tacit.deliver.device.context import DeviceContext
 from tacit.deliver.device.journal import DeviceJournal, ImpressionRecord, ImpressionState
 from tacit.deliver.device.menu_book import MenuBook, OpenMenu
 from tacit.deliver.device.offers import OfferClient
+from tacit.deliver.device.outcomes import (
+    RecoveredDevice,
+    SentReports,
+    SettledReports,
+    ShownAd,
+    shown_ad,
+)
 from tacit.deliver.device.parties import AdChannel, PartyKeys
 from tacit.deliver.device.settings import DeviceSettings
 from tacit.display import brief
@@ -37,66 +43,6 @@ from tacit.privacy.randomness import Source
 from tacit.schema.contexts.hierarchy import Node
 
 REPORTED = (ImpressionState.SHOWN, ImpressionState.ACKED, ImpressionState.SETTLED)
-
-
-@dataclass(frozen=True)
-class ShownAd:
-    """What one impression shows, and what it costs whom.
-
-    campaign        whose ad it is; None: nothing is shown, and that is reported too
-    price_micros    what the campaign is charged
-    lane            personal: chosen by what the device knows; public: what everybody is shown
-    epsilon_micros  what the choice spent of the device's account
-    disclosed       the context that was told
-    """
-
-    campaign: int | None
-    price_micros: int
-    lane: Lane
-    epsilon_micros: int
-    disclosed: Node
-    epoch: int
-    menu_id: bytes = field(repr=False)
-    index: int = field(repr=False)
-    nonce: bytes = field(repr=False)
-
-
-@dataclass(frozen=True)
-class SentReports:
-    """What became of reports that were to be sent.
-
-    waiting  those that are still to be sent: nobody answered, or it was refused and may be taken later
-    refused  why some were not taken
-    """
-
-    acked: int
-    waiting: int
-    refused: tuple[BillVerdict, ...] = ()
-
-
-@dataclass(frozen=True)
-class SettledReports:
-    """What became of reports whose cohort was asked for: how many were settled by a signed size, how many at
-    their full local epsilon, and how many wait."""
-
-    by_size: int
-    in_full: int
-    waiting: int
-
-
-@dataclass(frozen=True)
-class RecoveredDevice:
-    """What a device found after a restart.
-
-    pending  choices that were drawn and not shown, or not known to be: show them, or leave it to the next
-             `choose` at the same menu
-    closed   choices whose epoch is over, or that the person no longer agrees to: nothing is charged
-    """
-
-    pending: tuple[ShownAd, ...]
-    closed: int
-    sent: SentReports
-    settled: SettledReports
 
 
 class AdDevice:
@@ -145,7 +91,7 @@ class AdDevice:
         self._book = MenuBook(keys) if book is None else book
         self._offers = OfferClient(self._book, journal, channel, source, settings.skew_seconds)
         self._account: DeviceAccount | None = None
-        self._in_flight: set[bytes] = set()  # nonces of choices that this process has handed out
+        self._in_flight: dict[bytes, ImpressionRecord] = {}  # choices that this process has handed out
 
     def __repr__(self) -> str:
         return brief(self, consent=self.settings.consent, journal=self.journal)
@@ -194,19 +140,20 @@ class AdDevice:
 
     def _choose(self, here: DeviceContext, rates: DeviceRates, now: int) -> ShownAd:
         head = self._offers.current_head(now)
-        menu, left_over = self._menu_at(head, here.disclosed, now)
-        if left_over is None:
-            record = self._offers.token(menu, self.settings.prefetch)
+        menu, tokens = self._menu_at(head, here.disclosed, now)
+        record = self._left_over(tokens)
+        if record is None:
+            token = self._offers.token(menu, tokens, self.settings.prefetch)
             epsilon = menu.epsilon_micros
             paid = self.account.reserve(epsilon, now) if epsilon else None
             index = menu.choose(rates, here, self._source)
-            left_over = record.chosen(index, epsilon, self.settings.limits.window.index(now))
-            self._commit([left_over], paid)
-        self._in_flight.add(left_over.nonce)
-        return _shown_ad(left_over, menu)
+            record = token.chosen(index, epsilon, self.settings.limits.window.index(now))
+            self._commit([record], paid)
+        self._in_flight[record.nonce] = record
+        return shown_ad(record, menu)
 
-    def _menu_at(self, head: EpochHead, node: Node, now: int) -> tuple[OpenMenu, ImpressionRecord | None]:
-        """The menu to choose from, and a choice from it that is still to be shown, if there is one."""
+    def _menu_at(self, head: EpochHead, node: Node, now: int) -> tuple[OpenMenu, list[ImpressionRecord]]:
+        """The menu to choose from, and the tokens of it for which nothing was shown yet."""
         if self.settings.consent:
             menu = self._offers.menu(head, node, Lane.PERSONAL)
             limits, asked = self.settings.limits, menu.menu.epsilon_micros
@@ -215,16 +162,16 @@ class AdDevice:
                     f"expected a menu that spends at most epsilon {float(limits.per_choice):g} per choice, the "
                     f"settings' per_choice, got {asked / MICRO:g} at {node}"
                 )
-            left_over = self._left_over(menu)
-            if left_over is not None or (
-                self._is_hidden(menu) and self.account.affords(menu.epsilon_micros, now)
-            ):
-                return menu, left_over
+            tokens = self._offers.unshown(menu)
+            paid = self._left_over(tokens) is not None  # when it was drawn
+            if paid or (self._is_hidden(menu) and self.account.affords(menu.epsilon_micros, now)):
+                return menu, tokens
         menu = self._offers.menu(head, node, Lane.PUBLIC)
-        return menu, self._left_over(menu)
+        return menu, self._offers.unshown(menu)
 
-    def _left_over(self, menu: OpenMenu) -> ImpressionRecord | None:
-        drawn = self.journal.impressions((ImpressionState.CHOSEN,), menu.menu.menu_id)
+    def _left_over(self, tokens: Sequence[ImpressionRecord]) -> ImpressionRecord | None:
+        """A choice that was drawn and that nobody is showing."""
+        drawn = (each for each in tokens if each.state is ImpressionState.CHOSEN)
         return next((each for each in drawn if each.nonce not in self._in_flight), None)
 
     def _is_hidden(self, menu: OpenMenu) -> bool:
@@ -237,7 +184,7 @@ class AdDevice:
 
     def confirm_shown(self, ad: ShownAd) -> None:
         """It was shown: make its report, and keep it, in one commit. Again: nothing changes."""
-        record = self.journal.impression(ad.nonce)
+        record = self._in_flight.get(ad.nonce) or self.journal.impression(ad.nonce)
         if record is None or record.state in (ImpressionState.NEW, ImpressionState.ISSUED):
             raise BadInput("expected an ad that this device has chosen, got another")
         if record.state is ImpressionState.CLOSED:
@@ -250,11 +197,11 @@ class AdDevice:
                 record.menu_id, record.secret, record.token, record.index, menu.head.sealing_key
             )
             self._commit([record.shown(report.to_bytes())])
-        self._in_flight.discard(ad.nonce)
+        self._in_flight.pop(ad.nonce, None)
 
     def put_back(self, ad: ShownAd) -> None:
         """It was not shown: the next choice at its menu is this one."""
-        self._in_flight.discard(ad.nonce)
+        self._in_flight.pop(ad.nonce, None)
 
     def prefetch(self, context: Sequence[Any], now: int) -> int:
         """Fetch tokens for a context before they are needed; how many of its menu are there now."""
@@ -353,7 +300,7 @@ class AdDevice:
             elif menu is None or not is_open or (menu.menu.lane is Lane.PERSONAL and not self.settings.consent):
                 closed.append(record.closed())
             elif record.nonce not in self._in_flight:
-                pending.append(_shown_ad(record, menu))
+                pending.append(shown_ad(record, menu))
         self._commit(closed)
         for menu in unsigned.values():
             with suppress(OSError, BillRefused):  # asked again when they are needed
@@ -373,6 +320,8 @@ class AdDevice:
             self.journal.commit(records, account)
         except BaseException:
             self._account = None  # it may have been kept before it failed: read it again
+            for each in records:
+                self._in_flight.pop(each.nonce, None)
             raise
         self._account = account or self._account
 
@@ -383,14 +332,3 @@ def _verdict(call: Callable[[bytes], object], message: bytes) -> BillVerdict:
     except BillRefused as refused:
         return BillVerdict(refused.reason)
     return BillVerdict.ACCEPTED
-
-
-def _shown_ad(record: ImpressionRecord, menu: OpenMenu) -> ShownAd:
-    assert record.index is not None, "it is chosen"
-    price = menu.menu.price_micros(record.index)
-    assert price is not None, "the index is one of the menu's"
-    return ShownAd(
-        campaign=menu.campaign(record.index), price_micros=price, lane=menu.menu.lane,
-        epsilon_micros=record.epsilon_micros, disclosed=menu.menu.node, epoch=record.epoch,
-        menu_id=record.menu_id, index=record.index, nonce=record.nonce,
-    )  # fmt: skip

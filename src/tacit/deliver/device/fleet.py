@@ -18,10 +18,11 @@ from typing import Any
 
 from tacit import expect
 from tacit.bill.protocol.encoding import BillVerdict
-from tacit.deliver.device.agent import AdDevice, SentReports, SettledReports, ShownAd
+from tacit.deliver.device.agent import AdDevice
 from tacit.deliver.device.choice import DeviceRates
 from tacit.deliver.device.journal import MemoryJournal
 from tacit.deliver.device.menu_book import MenuBook
+from tacit.deliver.device.outcomes import SentReports, SettledReports, ShownAd
 from tacit.deliver.device.parties import AdChannel, PartyKeys
 from tacit.deliver.device.settings import DeviceSettings
 from tacit.display import brief

@@ -164,6 +164,8 @@ class ImpressionRecord:
         epoch, expires, smallest = reader.number("I"), reader.number("Q"), reader.number("I")
         held = {name: reader.blob() for name in _SIZES}
         index, cohort, refusal = (None if (n := reader.number("I")) == _NONE else n for _ in range(3))
+        if refusal is not None and refusal not in BillVerdict._value2member_map_:
+            raise BadInput("expected why an impression was closed, got another number")
         epsilon_micros, window = reader.number("I"), reader.number("q")
         return cls(
             ImpressionState(state), nonce, menu_id, epoch, expires, smallest, **held, index=index,

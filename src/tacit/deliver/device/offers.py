@@ -25,6 +25,8 @@ from tacit.privacy.randomness import Source
 from tacit.schema.contexts.hierarchy import Node
 from tacit.sealing import KEY_BYTES
 
+UNSHOWN = (ImpressionState.NEW, ImpressionState.ISSUED, ImpressionState.CHOSEN)
+
 
 class OfferClient:
     """Heads, menus and tokens of one device. Of what it asks, the ad server learns the generalised context, the
@@ -108,10 +110,14 @@ class OfferClient:
         listed = listed_from_bytes(kept.data)
         return self._book.add_menu(head, listed, listed.menu.node, listed.menu.lane)
 
-    def token(self, menu: OpenMenu, at_once: int) -> ImpressionRecord:
+    def unshown(self, menu: OpenMenu) -> list[ImpressionRecord]:
+        """Tokens of a menu for which nothing was shown yet, from being asked for to being chosen for."""
+        return list(self._journal.impressions(UNSHOWN, menu.menu.menu_id))
+
+    def token(self, menu: OpenMenu, unshown: list[ImpressionRecord], at_once: int) -> ImpressionRecord:
         """An unused token of a menu: one that is there, else the first of `at_once` that are fetched."""
-        ready = self._journal.impressions((ImpressionState.ISSUED,), menu.menu.menu_id)
-        return ready[0] if ready else self.tokens(menu, at_once)[0]
+        ready, waiting = _unused(unshown)
+        return ready[0] if ready else self._fetch(menu, waiting, at_once)[0]
 
     def tokens(self, menu: OpenMenu, count: int) -> list[ImpressionRecord]:
         """At least `count` tokens of a menu that are not used, fetched where there are fewer.
@@ -119,26 +125,21 @@ class OfferClient:
         What was asked for and not answered is asked for again, as it was: the ad server signs it the same, and
         no token is issued in vain. Secrets are kept before anything leaves.
         """
-        ready, waiting = self._unused(menu)
+        ready, waiting = _unused(self.unshown(menu))
         lacking = count - len(ready)
-        if lacking <= 0:
-            return ready
-        fresh = [self._draw(menu) for _ in range(lacking - len(waiting))]
+        return ready if lacking <= 0 else ready + self._fetch(menu, waiting, lacking)
+
+    def _fetch(self, menu: OpenMenu, waiting: list[ImpressionRecord], count: int) -> list[ImpressionRecord]:
+        fresh = [self._draw(menu) for _ in range(count - len(waiting))]
         if fresh:
             self._journal.commit(fresh)
-        return ready + self._issue(menu, [*waiting, *fresh][:MOST_TOKENS])
+        return self._issue(menu, [*waiting, *fresh][:MOST_TOKENS])
 
     def finish_tokens(self, menu: OpenMenu) -> None:
         """Ask again for what was asked for and not answered."""
-        _, waiting = self._unused(menu)
+        _, waiting = _unused(self.unshown(menu))
         if waiting:
             self._issue(menu, waiting[:MOST_TOKENS])
-
-    def _unused(self, menu: OpenMenu) -> tuple[list[ImpressionRecord], list[ImpressionRecord]]:
-        states = (ImpressionState.NEW, ImpressionState.ISSUED)
-        records = self._journal.impressions(states, menu.menu.menu_id)
-        ready = [each for each in records if each.state is ImpressionState.ISSUED]
-        return ready, [each for each in records if each.state is ImpressionState.NEW]
 
     def _draw(self, menu: OpenMenu) -> ImpressionRecord:
         secret = self._source.bytes(SECRET_BYTES)
@@ -189,6 +190,12 @@ class OfferClient:
                 statement.check(self._book.keys.proxy_signing)
                 sizes.append(statement.reports)
         return sizes
+
+
+def _unused(unshown: list[ImpressionRecord]) -> tuple[list[ImpressionRecord], list[ImpressionRecord]]:
+    """Tokens that are ready, and those that were asked for and not answered."""
+    ready = [each for each in unshown if each.state is ImpressionState.ISSUED]
+    return ready, [each for each in unshown if each.state is ImpressionState.NEW]
 
 
 def usual_size(sizes: Iterable[int]) -> int:
