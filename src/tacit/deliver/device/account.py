@@ -23,7 +23,7 @@ from tacit.bill.protocol.encoding import Reader, begin_message, expect_size, rea
 from tacit.deliver.device.wallet import BudgetPolicy, Wallet
 from tacit.display import brief
 from tacit.errors import BadInput, BudgetExceeded
-from tacit.privacy.budget import Budget, format_rounded_up
+from tacit.privacy.budget import Budget, format_rounded_up, rounded_up
 from tacit.privacy.shuffling.central import central_epsilon
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Window
@@ -115,7 +115,7 @@ class DeviceLimits:
         )
         return replace(
             stated,
-            epsilon=float(self.central),
+            epsilon=rounded_up(self.central),
             delta=float(self.delta),
             mechanisms=(words,),
             accountant="shuffled choices by the sizes that the proxy signed, all others in full",
@@ -265,7 +265,8 @@ class DeviceAccount:
             ad_tech, begun, index = reader.text() or None, reader.number("B"), reader.number("q")
             kept = _CHOICE.iter_unpack(reader.raw(reader.number("I") * _CHOICE.size))
             choices = tuple(
-                PaidChoice(*paid, batch) if paid[1] else PaidChoice(paid[0]) for *paid, batch in kept
+                PaidChoice(micros, cohort, batch) if cohort else PaidChoice(micros)
+                for micros, cohort, batch in kept
             )
             own = replace(limits, window=Window(seconds, origin), ad_tech=ad_tech)
             spent = sum(each.epsilon_micros for each in choices)
