@@ -73,21 +73,26 @@ class AdDevice:
         source: Source,
         *,
         book: MenuBook | None = None,
+        choosing: Source | None = None,
         simulated: bool = False,
     ) -> None:
+        """`choosing` draws choices where `source`, which draws secrets and blindings, is another: a simulation
+        that is to be repeated, whose choices must not hang on the parties' keys."""
         expect.kind("settings", settings, DeviceSettings)
         expect.kind("keys", keys, PartyKeys)
         expect.having("journal", journal, "commit", "a DeviceJournal")
         expect.having("channel", channel, "offer", "an AdChannel")
         expect.having("source", source, "fit_for_release", "an Entropy")
-        if not simulated and not source.fit_for_release:
+        choosing = source if choosing is None else choosing
+        expect.having("choosing", choosing, "fit_for_release", "an Entropy")
+        if not simulated and not (source.fit_for_release and choosing.fit_for_release):
             raise EntropyMisuse(
                 "expected the cryptographic stream for a device, got a simulation; say simulated=True to study"
             )
         if book is not None and book.keys != keys:
             raise BadInput("expected a book of menus that was checked by the device's own keys, got another")
         self.settings, self.journal = settings, journal
-        self._keys, self._channel, self._source = keys, channel, source
+        self._keys, self._channel, self._choosing = keys, channel, choosing
         self._book = MenuBook(keys) if book is None else book
         self._offers = OfferClient(self._book, journal, channel, source, settings.skew_seconds)
         self._account: DeviceAccount | None = None
@@ -146,7 +151,7 @@ class AdDevice:
             token = self._offers.token(menu, tokens, self.settings.prefetch)
             epsilon = menu.epsilon_micros
             paid = self.account.reserve(epsilon, now) if epsilon else None
-            index = menu.choose(rates, here, self._source)
+            index = menu.choose(rates, here, self._choosing)
             record = token.chosen(index, epsilon, self.settings.limits.window.index(now))
             self._commit([record], paid)
         self._in_flight[record.nonce] = record

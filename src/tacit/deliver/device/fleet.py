@@ -40,6 +40,7 @@ class DeviceFleet:
 
     consents  whether the person of a device agrees; where it is None, as `settings` say
     take      hands in many reports at once, where the channel's one by one would be too slow
+    choosing  draws choices, where they are to be repeated: as `AdDevice` has it
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class DeviceFleet:
         *,
         consents: Callable[[int], bool] | None = None,
         take: TakeReports | None = None,
+        choosing: Source | None = None,
         simulated: bool = False,
     ) -> None:
         expect.kind("keys", keys, PartyKeys)
@@ -58,7 +60,7 @@ class DeviceFleet:
         self._settings = {choice: replace(settings, consent=choice) for choice in (False, True)}
         self._consents = (lambda _: settings.consent) if consents is None else consents
         self._keys, self._channel, self._source, self._simulated = keys, channel, source, simulated
-        self._take = take
+        self._take, self._choosing = take, choosing
         self._book = MenuBook(keys)
         self._devices: dict[int, AdDevice] = {}
 
@@ -80,7 +82,7 @@ class DeviceFleet:
         if found is None:
             found = self._devices[number] = AdDevice(
                 self._settings[self._consents(number)], self._keys, MemoryJournal(), self._channel,
-                self._source, book=self._book, simulated=self._simulated,
+                self._source, book=self._book, choosing=self._choosing, simulated=self._simulated,
             )  # fmt: skip
         return found
 
