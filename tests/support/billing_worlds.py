@@ -1,6 +1,6 @@
 """An ad server and a proxy of billing in one process, with real keys, menus, tokens and reports.
 
-    world = World(SqlAdStore.open(...), SqlBillingProxyStore.open(...))
+    world = World(SqlAdStore.open(...), SqlBillingProxyStore.open(...))  # also as a context manager
     world.open_epoch()
     world.report(3, index=2)          # three impressions of the first menu's second entry
     world.bill()                      # batches, receipts
@@ -18,6 +18,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Self
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
@@ -213,6 +214,14 @@ class World:
         self.proxy = BillingProxy(PROXY_KEY, self.proxied, server_public=SERVER_KEY.public, hold=self.hold)
         self._menus: list[PricedMenu] = []
         self._names = itertools.count()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the stores, where they can be closed."""
+        for store in (self.ads, self.proxied):
+            getattr(store, "close", lambda: None)()
 
     def countersign(self, directory: bytes) -> bytes:
         """As `DirectoryLink`."""

@@ -30,7 +30,16 @@ from sqlalchemy import (
 
 from tacit.store.gather_tables import RowNumber
 
-ADS = MetaData()
+# What has a name can be changed by a later revision; SQLite makes up none.
+NAMES = {
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "ix": "ix_%(table_name)s_%(column_0_name)s",
+    "pk": "pk_%(table_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+}
+
+ADS = MetaData(naming_convention=NAMES)
 
 EPOCHS = Table(
     "bill_ads_epochs",
@@ -57,8 +66,8 @@ CAMPAIGNS = Table(
     ADS,
     Column("campaign", RowNumber, primary_key=True, autoincrement=False),
     Column("advertiser", Text, nullable=False),
-    Column("budget", BigInteger, CheckConstraint("budget >= 0")),  # NULL: without limit
-    Column("charged", BigInteger, CheckConstraint("charged >= 0"), nullable=False),
+    Column("budget", BigInteger, CheckConstraint("budget >= 0", name="budget")),  # NULL: without limit
+    Column("charged", BigInteger, CheckConstraint("charged >= 0", name="charged"), nullable=False),
 )
 
 # Index 0 is showing nothing: free, and nobody's.
@@ -67,11 +76,11 @@ ENTRIES = Table(
     ADS,
     Column("menu", RowNumber, ForeignKey(MENUS.c.number), primary_key=True, autoincrement=False),
     Column("idx", SmallInteger, primary_key=True, autoincrement=False),
-    Column("price", BigInteger, CheckConstraint("price >= 0"), nullable=False),
+    Column("price", BigInteger, CheckConstraint("price >= 0", name="price"), nullable=False),
     Column("campaign", RowNumber, ForeignKey(CAMPAIGNS.c.campaign)),
     UniqueConstraint("menu", "idx", "price"),
-    CheckConstraint("(idx = 0) = (campaign IS NULL)"),
-    CheckConstraint("idx > 0 OR price = 0"),
+    CheckConstraint("(idx = 0) = (campaign IS NULL)", name="nobody"),
+    CheckConstraint("idx > 0 OR price = 0", name="free"),
 )
 
 BATCHES = Table(
@@ -102,7 +111,7 @@ LINES = Table(
     Column("menu", RowNumber, primary_key=True, autoincrement=False),
     Column("idx", SmallInteger, primary_key=True, autoincrement=False),
     Column("price", BigInteger, nullable=False),
-    Column("impressions", BigInteger, CheckConstraint("impressions >= 1"), nullable=False),
+    Column("impressions", BigInteger, CheckConstraint("impressions >= 1", name="impressions"), nullable=False),
     ForeignKeyConstraint(
         ["menu", "idx", "price"], ["bill_ads_entries.menu", "bill_ads_entries.idx", "bill_ads_entries.price"]
     ),
@@ -128,14 +137,14 @@ CHARGES = Table(
     ForeignKeyConstraint(
         ["menu", "idx", "price"], ["bill_ads_entries.menu", "bill_ads_entries.idx", "bill_ads_entries.price"]
     ),
-    CheckConstraint("NOT held OR invoice IS NULL"),
+    CheckConstraint("NOT held OR invoice IS NULL", name="held"),
 )
 _OPEN, _HELD = text("invoice IS NULL AND NOT held AND idx > 0"), text("held")
 Index("bill_ads_open", CHARGES.c.menu, CHARGES.c.idx, CHARGES.c.price,
       sqlite_where=_OPEN, postgresql_where=_OPEN)  # fmt: skip
 Index("bill_ads_held", CHARGES.c.batch, CHARGES.c.place, sqlite_where=_HELD, postgresql_where=_HELD)
 
-PROXY = MetaData()
+PROXY = MetaData(naming_convention=NAMES)
 
 DIRECTORIES = Table(
     "bill_proxy_directories",

@@ -108,19 +108,23 @@ def _upgrade(connection: Connection, name: str, schema: PartySchema) -> None:
         from alembic.script import ScriptDirectory
     except ModuleNotFoundError:
         raise BadInput(
-            f"expected alembic to make or upgrade a {schema.kind.noun}, got none: pip install 'tacit[serve]'"
+            f"expected alembic to make or upgrade the {schema.kind.noun}, got none: pip install 'tacit[serve]'"
         ) from None
     scripts = ScriptDirectory(str(MIGRATIONS), version_locations=[str(each) for each in schema.folders])
     current = _revision(connection, name, schema)  # again: another process may have been faster
     known = {script.revision for script in scripts.walk_revisions()}
     if current is not None and current not in known:
         raise schema.kind.trouble(
-            f"expected a {schema.kind.noun} of revision {schema.head} or older at {name}, got {current}: "
+            f"expected revision {schema.head} or older of the {schema.kind.noun} at {name}, got {current}: "
             "it was made by another release of tacit"
         )
     pending = list(scripts.iterate_revisions(schema.head, current or "base"))[::-1]
     steps = [MigrationStep.upgrade_from_script(scripts.revision_map, script) for script in pending]
-    options = {"version_table": schema.version_table, "fn": lambda _heads, _context: steps}
+    options = {
+        "version_table": schema.version_table,
+        "target_metadata": schema.metadata,  # for its way of naming constraints
+        "fn": lambda _heads, _context: steps,
+    }
     context = MigrationContext.configure(connection, opts=options)
     with Operations.context(context):
         context.run_migrations()

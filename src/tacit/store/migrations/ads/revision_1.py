@@ -38,18 +38,18 @@ def upgrade() -> None:
         "bill_ads_campaigns",
         key("campaign", NUMBER),
         sa.Column("advertiser", sa.Text, nullable=False),
-        sa.Column("budget", sa.BigInteger, sa.CheckConstraint("budget >= 0")),
-        sa.Column("charged", sa.BigInteger, sa.CheckConstraint("charged >= 0"), nullable=False),
+        sa.Column("budget", sa.BigInteger, sa.CheckConstraint("budget >= 0", name="budget")),
+        sa.Column("charged", sa.BigInteger, sa.CheckConstraint("charged >= 0", name="charged"), nullable=False),
     )
     op.create_table(
         "bill_ads_entries",
         key("menu", NUMBER, sa.ForeignKey("bill_ads_menus.number")),
         key("idx", sa.SmallInteger()),
-        sa.Column("price", sa.BigInteger, sa.CheckConstraint("price >= 0"), nullable=False),
+        sa.Column("price", sa.BigInteger, sa.CheckConstraint("price >= 0", name="price"), nullable=False),
         sa.Column("campaign", NUMBER, sa.ForeignKey("bill_ads_campaigns.campaign")),
         sa.UniqueConstraint(*ENTRY),
-        sa.CheckConstraint("(idx = 0) = (campaign IS NULL)"),
-        sa.CheckConstraint("idx > 0 OR price = 0"),
+        sa.CheckConstraint("(idx = 0) = (campaign IS NULL)", name="nobody"),
+        sa.CheckConstraint("idx > 0 OR price = 0", name="free"),
     )
     op.create_table(
         "bill_ads_batches",
@@ -74,7 +74,12 @@ def upgrade() -> None:
         key("menu", NUMBER),
         key("idx", sa.SmallInteger()),
         sa.Column("price", sa.BigInteger, nullable=False),
-        sa.Column("impressions", sa.BigInteger, sa.CheckConstraint("impressions >= 1"), nullable=False),
+        sa.Column(
+            "impressions",
+            sa.BigInteger,
+            sa.CheckConstraint("impressions >= 1", name="impressions"),
+            nullable=False,
+        ),
         sa.ForeignKeyConstraint(ENTRY, ENTRY_THERE),
     )
     batch = sa.ForeignKey("bill_ads_batches.number", deferrable=True, initially="DEFERRED")
@@ -91,7 +96,7 @@ def upgrade() -> None:
         sa.Column("secret", sa.LargeBinary, nullable=False),
         sa.UniqueConstraint("batch", "place"),
         sa.ForeignKeyConstraint(ENTRY, ENTRY_THERE),
-        sa.CheckConstraint("NOT held OR invoice IS NULL"),
+        sa.CheckConstraint("NOT held OR invoice IS NULL", name="held"),
     )
     unpaid, held = sa.text("invoice IS NULL AND NOT held AND idx > 0"), sa.text("held")
     op.create_index("bill_ads_open", "bill_ads_charges", ENTRY, sqlite_where=unpaid, postgresql_where=unpaid)
