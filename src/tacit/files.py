@@ -28,7 +28,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
@@ -251,14 +251,21 @@ REPLACEABLE_SUFFIXES = (".json", ".npy", ".safetensors")
 
 
 @contextmanager
-def place_folder(folder: Path, manifest: str, *, what: str, overwrite: bool) -> Iterator[Path]:
+def place_folder(
+    folder: Path,
+    manifest: str,
+    *,
+    what: str,
+    overwrite: bool,
+    suffixes: Collection[str] = REPLACEABLE_SUFFIXES,
+) -> Iterator[Path]:
     """An empty folder beside `folder` to write into, which takes its place when the block ends well.
 
-    Another one is replaced only if it has this `manifest` and no files of other kinds than ours, and only where
-    `overwrite` says so.
+    Another one is replaced only if it has this `manifest` and no files of other kinds than ours, by their
+    suffixes, and only where `overwrite` says so.
     """
     place = folder.resolve()  # through links, so that what they point to is replaced and not they
-    _check_replaceable(folder, place, manifest, what, overwrite)
+    _check_replaceable(folder, place, manifest, what, overwrite, suffixes)
     place.parent.mkdir(parents=True, exist_ok=True)
     building = draft_path(place)
     building.mkdir()
@@ -268,7 +275,7 @@ def place_folder(folder: Path, manifest: str, *, what: str, overwrite: bool) -> 
             sync_to_disk(path)
         sync_to_disk(building)
         # Once more: another process may have written there meanwhile.
-        _check_replaceable(folder, place, manifest, what, overwrite)
+        _check_replaceable(folder, place, manifest, what, overwrite, suffixes)
         replace_folder(building, place)
         sync_to_disk(place.parent)
     finally:
@@ -282,14 +289,14 @@ def place_file(path: Path, content: bytes, *, what: str, overwrite: bool) -> Non
     write_atomically(path.resolve(), content)
 
 
-def _check_replaceable(folder: Path, place: Path, manifest: str, what: str, overwrite: bool) -> None:
+def _check_replaceable(
+    folder: Path, place: Path, manifest: str, what: str, overwrite: bool, suffixes: Collection[str]
+) -> None:
     if not place.exists():
         return
     if not overwrite:
         raise BadInput(f"expected a new folder for {what}, got {folder}, {EXISTS}")
-    ours = (place / manifest).is_file() and all(
-        entry.suffix in REPLACEABLE_SUFFIXES for entry in place.iterdir()
-    )
+    ours = (place / manifest).is_file() and all(entry.suffix in suffixes for entry in place.iterdir())
     if not ours:
         raise BadInput(f"expected {what} to overwrite, got {folder}, which holds something else")
 
