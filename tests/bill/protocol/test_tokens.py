@@ -222,13 +222,3 @@ def test_other_sizes_of_secrets_nonces_and_menus_are_refused(size: int) -> None:
         token_message(bytes(size), MENU)
     with pytest.raises(BadInput):
         token_message(bytes(32), bytes(size))
-
-
-def test_a_private_key_shows_nothing_and_is_read_or_refused() -> None:
-    key = made.key_of("personal")
-    assert repr(key) == "TokenKey(bits=2048)"
-    assert repr(key.public) == "TokenPublicKey(bits=2048)"
-    assert TokenKey.from_bytes(key.to_bytes()).public == key.public
-    for other in (b"", b"no key", key.to_bytes()[:-1], bytes(1200)):
-        with pytest.raises(BadInput, match="expected a private key of RSA"):
-            TokenKey.from_bytes(other)
