@@ -316,12 +316,19 @@ def _contexts(files: Whole, name: str) -> Kind:
     return Kind(files.market / name, lambda: run("contexts", files.market / "contexts.toml"))
 
 
+def _counts(files: Whole) -> Kind:
+    place = files.market / "counts.csv"
+    place.write_text("city,topic,count\nBerlin,Coffee,90000\nBerlin,Yoga,900\nParis,Coffee,4000\n")
+    return Kind(place, lambda: run("serve", "plan", place, "--epsilon", 2, "--epoch", 60))
+
+
 KINDS: dict[str, Callable[[Whole], Kind]] = {
     "train.toml": _train,
     "sweep.toml": _sweep,
     "simulate.toml": _simulate,
     "contexts.toml": lambda files: _contexts(files, "contexts.toml"),
     "contexts' tree": lambda files: _contexts(files, "tree.csv"),
+    "counted requests": _counts,
     "schema of a log": lambda files: _described(files, "shop.toml", file="shop.csv"),
     "schema with times": lambda files: _described(files, "typed.toml", "typed.toml", "typed.csv"),
     "log as CSV with times": lambda files: _described(files, "typed.csv", "typed.toml"),

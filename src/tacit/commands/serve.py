@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from tacit.commands import serve_rounds
+from tacit.commands import serve_plan, serve_rounds
 from tacit.commands.output import Subparsers, add_action, add_json_flag, extra_installed, print_json
 from tacit.commands.serve_rounds import parties_beside
 from tacit.errors import BadInput
@@ -98,6 +98,7 @@ def add_parser(commands: Subparsers) -> None:
     )
     actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
     action = partial(add_action, actions, EXAMPLES)
+    serve_plan.add_parser(actions)
 
     keys = action("keys", "make a trial set of settings, keys and secrets", KEYS)
     keys.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")

@@ -69,10 +69,12 @@ if TYPE_CHECKING:
     from tacit.deliver.protocol.slate_plans import plan_slate
     from tacit.deliver.server.candidates import CandidateServer
     from tacit.deliver.server.choice_logs import choice_table, debias_choices
+    from tacit.deliver.server.cohorts import CohortGoal, CohortPlan, Traffic, best_plan, plan_cohorts
     from tacit.deliver.server.moment_shrinkage import MomentShrinkage
     from tacit.deliver.server.prior_evidence import PriorEvidence, ReportedRanks
     from tacit.deliver.server.selection import IncrementalSelection, candidates_for_load, select_ads
     from tacit.deliver.server.shrinkage import BackOff, Shrinkage
+    from tacit.deliver.server.traffic_file import read_traffic
     from tacit.deliver.server.values import Bid
 else:
     __getattr__, __dir__ = front_door(
@@ -114,30 +116,32 @@ else:
             "protocol.slate_plans": "plan_slate",
             "server.candidates": "CandidateServer",
             "server.choice_logs": "choice_table debias_choices",
+            "server.cohorts": "CohortGoal CohortPlan Traffic best_plan plan_cohorts",
             "server.moment_shrinkage": "MomentShrinkage",
             "server.prior_evidence": "PriorEvidence ReportedRanks",
             "server.selection": "IncrementalSelection candidates_for_load select_ads",
             "server.shrinkage": "BackOff Shrinkage",
+            "server.traffic_file": "read_traffic",
             "server.values": "Bid",
         },
     )
 
 __all__ = [
     "AdCache", "AdChannel", "AdDevice", "Arm", "AuctionBlock", "AuctionLog", "AuctionLogColumns",
-    "BackOff", "Bid", "BudgetPolicy", "CandidateServer", "ChoicePlan", "ClickHistory", "ContextRatios",
-    "CutBlock", "CutDisclosure", "CutMenu", "DeviceAccount", "DeviceContext", "DeviceFleet",
-    "DeviceLimits", "DeviceSettings", "DisclosureLevel", "ExactDevices", "Favourite", "FewLiked",
-    "FirstPrice", "Greedy", "HeavyTails", "HistoryRates", "IncrementalSelection", "LearntPrior",
-    "MarketResults", "MemoryJournal", "Menu", "MinimumUsers", "Mixture", "ModelRates",
+    "BackOff", "Bid", "BudgetPolicy", "CandidateServer", "ChoicePlan", "ClickHistory", "CohortGoal",
+    "CohortPlan", "ContextRatios", "CutBlock", "CutDisclosure", "CutMenu", "DeviceAccount",
+    "DeviceContext", "DeviceFleet", "DeviceLimits", "DeviceSettings", "DisclosureLevel", "ExactDevices",
+    "Favourite", "FewLiked", "FirstPrice", "Greedy", "HeavyTails", "HistoryRates", "IncrementalSelection",
+    "LearntPrior", "MarketResults", "MemoryJournal", "Menu", "MinimumUsers", "Mixture", "ModelRates",
     "MomentShrinkage", "NonPersonalised", "ObservedRatios", "PartyKeys", "PlannedDevices", "Planner",
     "PriorEvidence", "PublicCandidates", "PublicDevices", "Rates", "ReportedRanks", "Requirement",
     "Rules", "SecondPrice", "ShownAd", "Shrinkage", "SimulatedMarket", "SimulationConfig", "SomeKnown",
-    "Spread", "StatisticsConsent", "TopChoiceRule", "Wallet", "budget_rule", "build_arms",
-    "candidates_for_load", "choice_table", "choose_for_devices", "choose_locally", "choose_privately",
-    "context_tree", "debias_choices", "disclose_block", "discrete_laplace_margin", "finest_cut",
-    "finest_cut_with_remainders", "forecast_block", "generated_blocks", "learn_policy",
+    "Spread", "StatisticsConsent", "TopChoiceRule", "Traffic", "Wallet", "best_plan", "budget_rule",
+    "build_arms", "candidates_for_load", "choice_table", "choose_for_devices", "choose_locally",
+    "choose_privately", "context_tree", "debias_choices", "disclose_block", "discrete_laplace_margin",
+    "finest_cut", "finest_cut_with_remainders", "forecast_block", "generated_blocks", "learn_policy",
     "load_simulation", "logged_blocks", "make_offers", "measure", "measure_shading", "menu_ratio_bin",
-    "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_request", "plan_slate",
-    "planned_rule", "prepare_choice", "prior_as_json", "ratio_bin", "read_prior", "run_simulation",
-    "select_ads", "show_block",
+    "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_cohorts", "plan_request",
+    "plan_slate", "planned_rule", "prepare_choice", "prior_as_json", "ratio_bin", "read_prior",
+    "read_traffic", "run_simulation", "select_ads", "show_block",
 ]  # fmt: skip

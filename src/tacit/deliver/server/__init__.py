@@ -5,6 +5,7 @@ values, selection, candidates            what ads pay and are worth, which k to 
 report_chances, prior_evidence           how likely reports are under each law, and which prior they speak for
 evidence_store                           what is asked of a store of that evidence
 ratio_counts                             the prior from counted ratios
+cohorts, traffic_file                    epochs and contexts that hide reports, planned from counted traffic
 choice_logs                              what may be exported of choices, and counts from them
 
 Source: Hardt and Nath, Privacy-aware personalization for mobile advertising, CCS 2012, sections 3.2 and 3.3.
