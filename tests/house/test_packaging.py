@@ -153,6 +153,7 @@ def test_an_archive_builds_without_git_and_a_wheel_from_it_is_whole(tmp_path: Pa
     with zipfile.ZipFile(wheel) as opened:
         inside = set(opened.namelist())
     assert {"tacit/py.typed", "tacit_lab/py.typed"} <= inside
+    assert {f"tacit/store/migrations/{party}/revision_1.py" for party in ("ads", "proxy")} <= inside
     assert [name for name in inside if name.endswith("licenses/LICENSE")]
     kernels = [name for name in inside if re.fullmatch(r"tacit/kernels/_\w+\.cpython-\S+\.so", name)]
     assert len(kernels) == len(list((ROOT / "src/tacit/kernels").glob("*.cpp")))
