@@ -37,7 +37,7 @@ class OfferClient:
     ) -> None:
         self._book, self._journal, self._channel, self._source = book, journal, channel, source
         self._skew = skew_seconds
-        self._kept_epochs: set[int] = set()
+        self._kept_heads: dict[int, bytes] = {}  # what was signed
         self._kept_menus: set[bytes] = set()
         self._cohorts: dict[bytes, int | None] = {}
 
@@ -67,11 +67,11 @@ class OfferClient:
 
     def _keep_head(self, head: EpochHead) -> EpochHead:
         """The first head of an epoch is the only one, also after a restart."""
-        if head.epoch not in self._kept_epochs:
+        if head.epoch not in self._kept_heads:
             kept = self._journal.keep_head(head.epoch, head.expires, head.to_bytes())
-            if EpochHead.from_bytes(kept).body != head.body:
-                refuse_second(head.epoch)
-            self._kept_epochs.add(head.epoch)
+            self._kept_heads[head.epoch] = EpochHead.from_bytes(kept).body
+        if self._kept_heads[head.epoch] != head.body:
+            refuse_second(head.epoch)
         self._book.add_head(head)
         return head
 
