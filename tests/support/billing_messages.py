@@ -34,7 +34,7 @@ from tacit.schema.impressions import NO_BIDDER, OWN_BID, RESERVE_PRICE
 from tests.support.repository import VECTORS
 
 EPOCH, OPENS, CLOSES, EXPIRES = 7, 1_800_000_000, 1_800_003_600, 1_800_090_000
-SERVER, PROXY = SigningKey.derive(b"the ad server's secret"), SigningKey.derive(b"the proxy's secret")
+SERVER, PROXY = (SigningKey.derive(name * 4) for name in (b"adserver", b"theproxy"))
 REQUESTS, SEALS = OpeningKey(bytes(range(32))), OpeningKey(bytes(range(32, 64)))
 ANSWER_KEY = bytes(range(64, 96))
 FOOD, SPORT = Node((1, 2), ("Food", "anything")), Node((0, 2), ("Sport>Yoga", "anything"))

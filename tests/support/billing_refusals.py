@@ -31,7 +31,7 @@ from tests.support.billing_spelling import (
 Refusals = dict[str, dict[str, Any]]
 MALFORMED, FORGED, UNOPENABLE = BillVerdict.MALFORMED, BillVerdict.FORGED, BillVerdict.UNOPENABLE
 UNAUTHENTICATED, NOT_LISTED = BillVerdict.UNAUTHENTICATED, BillVerdict.NOT_LISTED
-STRANGER, FOREIGN = SigningKey.derive(b"a stranger"), OpeningKey(bytes(range(96, 128)))
+STRANGER, FOREIGN = SigningKey.derive(b"stranger" * 4), OpeningKey(bytes(range(96, 128)))
 EPHEMERAL = bytes(range(128, 160))
 
 

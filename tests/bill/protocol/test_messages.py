@@ -137,7 +137,7 @@ def test_what_is_no_bytes_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("label", LABELS)
 def test_a_signature_passes_under_its_own_label_alone(label: bytes) -> None:
-    key = SigningKey.derive(b"some secret")
+    key = SigningKey.derive(b"a secret" * 4)
     signature = key.sign(label, b"body")
     check_signature(key.public, label, b"body", signature)
     for other in {*LABELS} - {label}:
@@ -159,7 +159,11 @@ def test_keys_show_their_public_half_alone() -> None:
     for key in (made.SERVER, made.REQUESTS):
         assert key.public.hex()[:40] in repr(key)
     assert made.REQUESTS.to_bytes().hex() not in repr(made.REQUESTS)
-    assert SigningKey.derive(b"one").public != SigningKey.derive(b"two").public
+    one, two = SigningKey.derive(b"1" * 32), SigningKey.derive(b"2" * 32)
+    assert len({one.public, two.public, SigningKey(b"1" * 32).public}) == 3
+    for short in (b"", b"1" * 31, "1" * 32):
+        with pytest.raises(BadInput, match="a secret to be 32 bytes"):
+            SigningKey.derive(short)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ class SigningKey:
 
     @classmethod
     def derive(cls, secret: bytes) -> Self:
-        """The key that follows from a party's long-lived secret, and tells nothing of it."""
+        """The key that follows from a party's long-lived secret of 32 bytes, and tells nothing of it."""
+        expect_size("a secret", secret, KEY_BYTES)
         return cls(HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=_SIGNING).derive(secret))
 
     def sign(self, label: bytes, body: bytes) -> bytes:
