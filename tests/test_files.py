@@ -22,7 +22,7 @@ from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.chain import ChainHead
-from tacit.services import settings
+from tacit.services import trial
 from tacit.services.room.receipts import KeptReceipt, ReceiptFile
 from tacit.store.gather_device import SqlDeviceStore
 from tacit.store.gather_proxy import SqlProxyStore
@@ -103,7 +103,7 @@ def test_stores_and_what_lies_beside_them(tmp_path: Path, name: str) -> None:
 
 
 def test_secrets_of_a_trial(tmp_path: Path) -> None:
-    settings.write_trial(tmp_path, proxy_port=1, server_port=2, entropy=Entropy())
+    trial.write_trial(tmp_path, proxy_port=1, server_port=2, entropy=Entropy())
     for each in tmp_path.iterdir():
         assert mode(each) == (0o600 if each.suffix in (".secret", ".sealing") else 0o644), each.name
 

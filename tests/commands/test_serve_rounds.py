@@ -21,8 +21,7 @@ from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.gather.client.reporter import MemoryDeviceStore, Reporter
 from tacit.gather.protocol.rounds import Question
-from tacit.services import launch, round_file, settings
-from tacit.services import settings as trial
+from tacit.services import launch, round_file, settings, trial
 from tacit.services.http_clients import HttpUploads, PublicKeys
 from tacit.services.rounds import AnnouncedRound, QuestionFiles
 from tacit.services.settings import PartySettings, load_settings

@@ -13,7 +13,7 @@ from tacit import expect
 from tacit.cli import main
 from tacit.entropy import Entropy
 from tacit.errors import TacitError
-from tacit.services import settings as trial
+from tacit.services import trial
 from tacit.services.log import configure_logging, error_line
 from tacit.services.settings import load_settings
 from tacit.services.signatures import Party

@@ -11,7 +11,7 @@ import pytest
 
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
-from tacit.services import launch, settings
+from tacit.services import launch, trial
 from tacit.services.settings import ServicePace, load_either_settings, load_settings, settings_path
 from tacit.services.signatures import Party
 from tests.support.service_certificates import a_certificate
@@ -19,7 +19,7 @@ from tests.support.service_certificates import a_certificate
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    settings.write_trial(tmp_path / "trial", proxy_port=8471, server_port=8472, entropy=Entropy())
+    trial.write_trial(tmp_path / "trial", proxy_port=8471, server_port=8472, entropy=Entropy())
     return tmp_path / "trial"
 
 
@@ -52,7 +52,7 @@ def test_keys_are_never_written_over(folder: Path) -> None:
     (folder / "proxy.sealing").unlink()
     before = {path: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(BadInput, match=r"expected a folder without server\.sealing, got one"):
-        settings.write_trial(folder, proxy_port=1, server_port=2, entropy=Entropy())
+        trial.write_trial(folder, proxy_port=1, server_port=2, entropy=Entropy())
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -62,7 +62,7 @@ def test_keys_are_never_written_over(folder: Path) -> None:
         (
             "[listen]",
             "[listens]",
-            "listens: expected one of listen, store, secrets, other, pace, got",
+            "listens: expected one of listen, store, secrets, other, pace, billing, got",
         ),
         ("port =", "prot = 1\nport =", "listen.prot: expected one of .* 'prot': did you mean 'port'"),
         ("[other]", "[pace]\ncommit_wait = 5\n[other]", "pace.commit_wait: .*unknown key 'commit_wait'"),
@@ -231,7 +231,7 @@ def test_a_secret_that_is_a_folder_is_said_by_its_key(folder: Path) -> None:
 
 def test_two_parties_have_two_ports(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--server-port: expected another port than the proxy's, got 8000"):
-        settings.write_trial(tmp_path / "trial", proxy_port=8000, server_port=8000, entropy=Entropy())
+        trial.write_trial(tmp_path / "trial", proxy_port=8000, server_port=8000, entropy=Entropy())
     assert not (tmp_path / "trial").exists()
 
 

@@ -18,7 +18,7 @@ from tacit.entropy import Entropy
 from tacit.gather.protocol.credentials import SealingKey
 from tacit.gather.protocol.rounds import Round
 from tacit.privacy.budget import Budget
-from tacit.services import settings as trial
+from tacit.services import trial
 from tacit.services.http_clients import HttpOperator, SignedClient
 from tacit.services.settings import PartySettings, load_settings, read_secret_file
 from tacit.services.signatures import ExchangeKeys, Party

@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from tacit.commands import serve_plan, serve_rounds
+from tacit.commands import serve_ads, serve_plan, serve_rounds
 from tacit.commands.output import Subparsers, add_action, add_json_flag, extra_installed, print_json
 from tacit.commands.serve_rounds import parties_beside
 from tacit.errors import BadInput
@@ -116,6 +116,8 @@ def add_parser(commands: Subparsers) -> None:
         parser.add_argument("settings", nargs="?", type=Path, metavar="FILE", help="its settings, in TOML")
         parser.set_defaults(run=run_party, party=party)
 
+    serve_ads.add_actions(action, _add_parties)
+
     enrol = action("enrol", "print a device's name and key", ENROL)
     enrol.add_argument("settings", type=Path, metavar="FILE", help="the proxy's settings, in TOML")
     enrol.add_argument(
@@ -170,10 +172,10 @@ def run_keys(args: argparse.Namespace) -> int:
             raise BadInput(f"--{name.replace('_', '-')}: expected 1 to 65535, got {getattr(args, name)}")
     with extra_installed():
         from tacit.entropy import Entropy
-        from tacit.services import settings as trial
+        from tacit.services import trial
 
         made = trial.write_trial(
-            args.out, proxy_port=args.proxy_port, server_port=args.server_port, entropy=Entropy()
+            args.out, proxy_port=args.proxy_port, server_port=args.server_port, entropy=Entropy(), billing=True
         )
     if args.json:
         print_json({"files": [str(path) for path in made]})

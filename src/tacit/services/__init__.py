@@ -1,7 +1,7 @@
 """The parties that run: each is an app made by a function, from one settings file.
 
-settings                          one TOML file per party, parties.toml with what everybody may know, and
-                                  files, keys and secrets for trying both parties on one machine
+settings, billing_settings        one TOML file per party, and parties.toml with what everybody may know
+trial                             files, keys and secrets for trying both parties on one machine
 launch                            `proxy_app` and `server_app`, from `load_settings`; serves until asked to end
 proxy                             the proxy's app; proxy_intake takes uploads, proxy_driver settles rounds
 server                            the server's app: the proxy's jobs in, results out
@@ -9,6 +9,11 @@ http_clients                      a device uses `HttpUploads`, an operator `Http
                                   open`), a proxy `HttpLink`
 rounds, round_file, round_status  rounds as the parties announce them, as an operator writes one down, and
                                   how far each is at a party
+billing_launch                    what a party that bills adds to its app, from its settings
+billing_proxy, billing_driver     the proxy's part of billing: reports in, batches out until they are receipted
+billing_server, epochs            the ad server's part: offers, charges, invoices; epochs opened in time
+market_file                       campaigns, contexts and bids, as an operator writes them down
+billing_clients                   a device uses `HttpAdChannel`, an operator `HttpBillingOperator`
 endpoints, signatures, problems   bounded and signed requests; errors as problem documents
 connections, connection_limits    a deadline per step, and who is closed when there are too many
 background, log                   health checks, retention; one line per error, without private values
@@ -25,6 +30,18 @@ Over HTTP, with bodies in msgpack (the messages of `gather.protocol`) and proble
             POST /rounds; GET /rounds                         signed by the operator
             GET  /rounds/{digest}/result                      counts; 409 not-yet, 410 too-few
             GET  /healthz
+
+and, with a table [billing] in their settings, in the bytes of `bill.protocol`:
+
+    proxy   GET  /billing/head                                for devices: the epoch that is open
+            POST /billing/offers                              a sealed request, handed on to the ad server
+            PUT  /billing/reports/{nonce}                     one impression: 201, or why not
+            GET  /billing/reports/{nonce}                     its batch's signed size; 204 while it waits
+            GET  /billing/epochs/{epoch}/batches              all signed sizes of an epoch
+            POST /billing/directories                         signed by the ad server
+    server  POST /billing/offers, /billing/batches            signed by the proxy
+            GET  /billing/status                              signed by the operator
+            POST /billing/rotate, /billing/campaigns, /billing/invoices   likewise
 """
 
 from typing import TYPE_CHECKING
@@ -32,6 +49,7 @@ from typing import TYPE_CHECKING
 from tacit.exports import front_door
 
 if TYPE_CHECKING:
+    from tacit.services.billing_clients import HttpAdChannel, HttpBillingOperator
     from tacit.services.http_clients import HttpLink, HttpOperator, HttpUploads, PublicKeys
     from tacit.services.launch import proxy_app, server_app
     from tacit.services.room.remote_room import RemoteRoom
@@ -40,6 +58,7 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "billing_clients": "HttpAdChannel HttpBillingOperator",
             "http_clients": "HttpLink HttpOperator HttpUploads PublicKeys",
             "launch": "proxy_app server_app",
             "room.remote_room": "RemoteRoom",
@@ -48,6 +67,6 @@ else:
     )
 
 __all__ = [
-    "HttpLink", "HttpOperator", "HttpUploads", "PartySettings", "PublicKeys", "RemoteRoom", "load_settings",
-    "proxy_app", "server_app",
+    "HttpAdChannel", "HttpBillingOperator", "HttpLink", "HttpOperator", "HttpUploads", "PartySettings",
+    "PublicKeys", "RemoteRoom", "load_settings", "proxy_app", "server_app",
 ]  # fmt: skip

@@ -2,12 +2,13 @@
 
 Health is checked every few seconds, and /healthz answers with the last result, so that requests cost no check:
 
-    store     answers
-    disk      has room, where the store lies
-    ledger    answers
-    link      the server answered when it was last asked (the proxy only)
+    store, billing_store   answers
+    disk, billing_disk     has room, where the store lies
+    ledger                 answers
+    link, billing_link     the server answered when it was last asked (the proxy only)
+    epoch                  menus are offered now (parties that bill)
 
-Without store or disk nothing can be taken: "failing", status 503. Without ledger or link what is taken waits:
+Without a store or disk nothing can be taken: "failing", status 503. Without ledger or link what is taken waits:
 "degraded", status 200, so that no load balancer keeps devices away.
 
 Retention: who reported in a round is deleted a number of days after it closed and was settled. The round itself
@@ -21,12 +22,14 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from tacit.gather.protocol.rounds import Round
 from tacit.services.endpoints import Clock
@@ -58,10 +61,22 @@ async def run_background(works: Callable[[], Sequence[BackgroundTask]], _app: St
 
 HEALTH_SECONDS = 10
 LEAST_FREE_BYTES = 256 * 2**20
-VITAL = frozenset({"store", "disk"})
+VITAL = frozenset({"store", "disk", "billing_store", "billing_disk"})
 
 HealthCheck = Callable[[], bool]
 """Whether one thing is well; an error is a no."""
+
+
+@dataclass(frozen=True)
+class AppPart:
+    """What a party's app has beside its own: routes, background tasks, and checks for /healthz."""
+
+    routes: Sequence[Route] = ()
+    works: Callable[[], Sequence[BackgroundTask]] = tuple
+    checks: Mapping[str, HealthCheck] = field(default_factory=dict)
+
+
+NOTHING_MORE = AppPart()
 
 
 def has_free_disk(path: Path) -> bool:

@@ -28,9 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.bill.protocol.encoding import BillVerdict
 from tacit.display import brief, brief_repr
 from tacit.entropy import Entropy, Simulation
-from tacit.errors import BadInput, GatherError, NotYet, Refused, TacitError, TooFew
+from tacit.errors import BadInput, BillRefused, GatherError, NotYet, Refused, TacitError, TooFew
 from tacit.expect import RECORD_FAULTS
 from tacit.files import parse_json
 from tacit.gather.protocol.encoding import MessageVerdict
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 MSGPACK = "application/msgpack"
 MOST_TITLE = 300
 REFUSALS = {refusal_name(each): each for each in MessageVerdict}
+BILL_REFUSALS = {refusal_name(each): each for each in BillVerdict}
 
 
 class LinkFailed(ConnectionError):
@@ -146,7 +148,11 @@ def _title(answer: HttpAnswer) -> str:
         title = str(parse_json(answer.body)["title"])
     except RECORD_FAULTS:
         title = f"status {answer.status}"
-    return " ".join(title.split())[:MOST_TITLE]
+    return _one_line(title)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:MOST_TITLE]
 
 
 def _time_told(answer: HttpAnswer) -> int | None:
@@ -169,6 +175,8 @@ def error_from_problem(body: bytes) -> TacitError:
             return TooFew(int(problem["count"]), int(problem["smallest"]))
         if kind == "not-granted":
             return NotGranted(*(str(problem[name]) for name in ("party", "scope", "epsilon", "delta")))
+        if kind in BILL_REFUSALS:
+            return BillRefused(BILL_REFUSALS[kind], _one_line(str(problem.get("detail", ""))))
     except RECORD_FAULTS:
         return GatherError("expected a problem document from the other party, got another text")
     if kind == "not-yet":
@@ -241,6 +249,42 @@ class PublicKeys:
     __repr__ = brief_repr
 
 
+class PatientCaller:
+    """A device's calls to one party. Each is tried `attempts` times at most, later and later."""
+
+    def __init__(
+        self,
+        client: httpx.Client,
+        url: str,
+        *,
+        entropy: Entropy | Simulation,
+        sleep: Callable[[float], None],
+        attempts: int,
+        first_pause_seconds: float,
+    ) -> None:
+        self._client, self._url, self._entropy, self._sleep = client, check_url("url", url), entropy, sleep
+        self._attempts, self._first_pause = attempts, first_pause_seconds
+
+    def ask(self, method: str, path: str, body: bytes = b"") -> HttpAnswer:
+        """The answer, which is none of those that say to come again; LinkFailed where there never was one."""
+        pause = self._first_pause
+        for attempt in range(1, self._attempts + 1):
+            try:
+                request = self._client.build_request(method, self._url + path, content=body)
+                answer = fetch(self._client, request)
+            except LinkFailed:
+                if attempt == self._attempts:
+                    raise
+            else:
+                if answer.status < 500 and answer.status not in COME_AGAIN:
+                    return answer
+            if attempt < self._attempts:
+                # Somewhere in the pause's second half: devices that failed together do not return together.
+                self._sleep(pause * (0.5 + self._entropy.uniform_below(1 << 16) / (1 << 17)))
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        raise LinkFailed(f"expected an answer from the proxy, got failures {self._attempts} times")
+
+
 class HttpUploads:
     """One device's calls to the proxy. Each is tried `attempts` times at most, later and later."""
 
@@ -256,9 +300,11 @@ class HttpUploads:
         attempts: int = 8,
         first_pause_seconds: float = 0.25,
     ) -> None:
-        self._client, self._url, self._reporter, self._keys = client, check_url("url", url), reporter, keys
-        self._entropy, self._sleep = entropy, sleep
-        self._attempts, self._first_pause = attempts, first_pause_seconds
+        self._url, self._reporter, self._keys = check_url("url", url), reporter, keys
+        self._caller = PatientCaller(
+            client, self._url, entropy=entropy, sleep=sleep, attempts=attempts,
+            first_pause_seconds=first_pause_seconds,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return brief(self, url=expect.without_passwords(self._url))
@@ -288,19 +334,4 @@ class HttpUploads:
         return (round.proxy_key, round.server_key) == (self._keys.proxy, self._keys.server)
 
     def _ask(self, method: str, path: str, body: bytes) -> HttpAnswer:
-        pause = self._first_pause
-        for attempt in range(1, self._attempts + 1):
-            try:
-                request = self._client.build_request(method, self._url + path, content=body)
-                answer = fetch(self._client, request)
-            except LinkFailed:
-                if attempt == self._attempts:
-                    raise
-            else:
-                if answer.status < 500 and answer.status not in COME_AGAIN:
-                    return answer
-            if attempt < self._attempts:
-                # Somewhere in the pause's second half: devices that failed together do not return together.
-                self._sleep(pause * (0.5 + self._entropy.uniform_below(1 << 16) / (1 << 17)))
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        raise LinkFailed(f"expected an answer from the proxy, got failures {self._attempts} times")
+        return self._caller.ask(method, path, body)

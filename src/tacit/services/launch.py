@@ -1,4 +1,4 @@
-"""Starts a gather party from its settings: opens its stores, builds the app, and serves until asked to end."""
+"""Starts a party from its settings: opens its stores, builds the app, and serves until asked to end."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from starlette.applications import Starlette
 
 from tacit.config import blame_key
 from tacit.entropy import Entropy
-from tacit.errors import BadInput, GatherError
+from tacit.errors import BadInput, BillError, GatherError
 from tacit.files import hold_lock
 from tacit.gather.protocol.credentials import SealingKey
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
 from tacit.services import proxy as proxy_service
 from tacit.services import server as server_service
-from tacit.services.background import HealthCheck, has_free_disk
+from tacit.services.background import NOTHING_MORE, AppPart, HealthCheck, has_free_disk
+from tacit.services.billing_clients import HttpBillingOperator
 from tacit.services.connections import http_protocol, parting_places, reserve_places
 from tacit.services.http_clients import (
     ClocksDiffer,
@@ -89,6 +90,7 @@ def proxy_app(settings: PartySettings) -> Starlette:
         pace=pace,
         keep_days=settings.keep_days,
         watched=_disk_checks(settings),
+        billing=_billing(settings),
     )
 
 
@@ -113,7 +115,18 @@ def server_app(settings: PartySettings) -> Starlette:
         clock=clock,
         keep_days=settings.keep_days,
         watched=_disk_checks(settings),
+        billing=_billing(settings),
     )
+
+
+def _billing(settings: PartySettings) -> AppPart:
+    """What billing adds, which is loaded only where it is asked for."""
+    if settings.billing is None:
+        return NOTHING_MORE
+    from tacit.services import billing_launch
+
+    part = billing_launch.ad_server_billing if settings.party is Party.SERVER else billing_launch.proxy_billing
+    return part(settings, clock=clock)
 
 
 def _disk_checks(settings: PartySettings) -> dict[str, HealthCheck]:
@@ -145,23 +158,38 @@ def _gate(settings: PartySettings, secret: str, *, caller: Party) -> RequestGate
     return RequestGate(exchange, tolerance_seconds=settings.pace.tolerance_seconds, began=clock())
 
 
-def operator_client(settings: PartySettings, client: httpx.Client, url: str) -> HttpOperator:
+def operator_calls(settings: PartySettings, client: httpx.Client, url: str) -> SignedClient:
     """Calls of the operator of the server with these settings, which is reached at `url`."""
     exchange = ExchangeKeys.between(settings.secrets["operator"], caller=Party.OPERATOR, called=Party.SERVER)
-    return HttpOperator(SignedClient(client, url, exchange, entropy=Entropy(), clock=clock))
+    return SignedClient(client, url, exchange, entropy=Entropy(), clock=clock)
 
 
 @contextlib.contextmanager
 def open_operator(settings: PartySettings, parties: Parties) -> Iterator[HttpOperator]:
     """Calls to the server as its operator; what fails on the way is a GatherError of one line."""
+    with _open_calls(settings, parties, GatherError) as calls:
+        yield HttpOperator(calls)
+
+
+@contextlib.contextmanager
+def open_billing_operator(settings: PartySettings, parties: Parties) -> Iterator[HttpBillingOperator]:
+    """Calls to the ad server as its operator; what fails on the way is a BillError of one line."""
+    with _open_calls(settings, parties, BillError) as calls:
+        yield HttpBillingOperator(calls)
+
+
+@contextlib.contextmanager
+def _open_calls(
+    settings: PartySettings, parties: Parties, trouble: type[GatherError | BillError]
+) -> Iterator[SignedClient]:
     server = parties.server
     try:
         with open_client(server.trust, settings.pace.timeout_seconds) as client:
-            yield operator_client(settings, client, server.url)
+            yield operator_calls(settings, client, server.url)
     except (ClocksDiffer, OtherPartyFailed) as problem:
-        raise GatherError(str(problem)) from None
+        raise trouble(str(problem)) from None
     except LinkFailed as problem:
-        raise GatherError(f"expected an answer from the server at {server.url}, got none: {problem}") from None
+        raise trouble(f"expected an answer from the server at {server.url}, got none: {problem}") from None
 
 
 def derive_check_key(settings: PartySettings) -> bytes:
@@ -237,14 +265,17 @@ def _lock_store(settings: PartySettings) -> Iterator[None]:
     A store in PostgreSQL has no such lock. Nothing breaks if two serve it, since every step is one transaction
     and may come twice; but only the process that opened a round lists and drives it, until the other restarts.
     """
-    if "://" in settings.gathered:
-        yield
-        return
-    refusal = (
-        f"expected a store that nobody else serves, got {settings.gathered}, which "
-        f"another {settings.party} is running on"
-    )
-    with hold_lock(Path(f"{settings.gathered}.serving"), "store.gathered", refusal):
+    places = {"store.gathered": settings.gathered}
+    if settings.billing is not None:
+        places["billing.store"] = settings.billing.store
+    with contextlib.ExitStack() as held:
+        for key, place in places.items():
+            if "://" not in place:
+                refusal = (
+                    f"expected a store that nobody else serves, got {place}, which another {settings.party} is "
+                    "running on"
+                )
+                held.enter_context(hold_lock(Path(f"{place}.serving"), key, refusal))
         yield
 
 

@@ -12,7 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tacit.errors import BudgetExceeded, NotYet, Refused, TacitError, TooFew, UnknownLine
+from tacit.bill.protocol.encoding import BillVerdict
+from tacit.errors import BillRefused, BudgetExceeded, NotYet, Refused, TacitError, TooFew, UnknownLine
 from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.services.log import error_line
 from tacit.services.signatures import WrongTime
@@ -38,12 +39,42 @@ STATUS = {
     MessageVerdict.PROMISE_NOT_KEPT: 409,
 }
 
+BILL_STATUS = {
+    BillVerdict.ACCEPTED: 500,  # never a refusal
+    BillVerdict.DUPLICATE: 409,
+    BillVerdict.MALFORMED: 400,
+    BillVerdict.OVERSIZED: 413,
+    BillVerdict.UNKNOWN_MENU: 404,
+    BillVerdict.UNKNOWN_CONTEXT: 404,
+    BillVerdict.STALE_EPOCH: 409,
+    BillVerdict.EXPIRED: 410,
+    BillVerdict.FORGED: 403,
+    BillVerdict.UNOPENABLE: 422,
+    BillVerdict.WRONG_OPENING: 422,
+    BillVerdict.NO_SUCH_ENTRY: 422,
+    BillVerdict.CONFLICT: 409,
+    BillVerdict.UNAUTHENTICATED: 401,
+    BillVerdict.NOT_LISTED: 422,
+    BillVerdict.OVER_BUDGET: 409,
+    BillVerdict.TOO_MANY: 413,
+}
+BILL = "bill-"
+"""What the names of billing's refusals begin with: some of gathering's are called the same."""
+
 # Refused before the body was read: the connection ends with the answer, so that it never is.
 UNREAD = frozenset({MessageVerdict.OVERSIZED, MessageVerdict.UNKNOWN_ROUND, MessageVerdict.UNAUTHENTICATED})
 
 
 class ServiceBusy(TacitError):
     """More is waiting than may be held in memory, or the service is ending."""
+
+
+class TooManyOffers(TacitError):
+    """An address asked for more offers than it may in a minute; `seconds` until it may again."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+        super().__init__(seconds)
 
 
 class NotGranted(TacitError):
@@ -67,9 +98,10 @@ class OtherPartyUnreachable(TacitError):
     """What was asked needs the other party, which does not answer now; its words say why."""
 
 
-def refusal_name(refusal: MessageVerdict) -> str:
-    """The refusal as it is written in a problem: TOO_LATE is "too-late"."""
-    return refusal.name.lower().replace("_", "-")
+def refusal_name(refusal: MessageVerdict | BillVerdict) -> str:
+    """The refusal as it is written in a problem: TOO_LATE is "too-late", and billing's FORGED "bill-forged"."""
+    name = refusal.name.lower().replace("_", "-")
+    return f"{BILL}{name}" if isinstance(refusal, BillVerdict) else name
 
 
 def problem_response(kind: str, status: int, title: str, **more: Any) -> Response:
@@ -90,6 +122,16 @@ def problem_from_error(error: Exception) -> Response:
             answer = problem_response(refusal_name(reason), STATUS[reason], reason.words)
             if reason in UNREAD:
                 answer.headers["connection"] = "close"
+            return answer
+        case BillRefused(reason=reason, detail=detail):
+            answer = problem_response(refusal_name(reason), BILL_STATUS[reason], reason.words, detail=detail)
+            if reason is BillVerdict.OVERSIZED:
+                answer.headers["connection"] = "close"
+            return answer
+        case TooManyOffers(seconds=seconds):
+            answer = problem_response("too-many-offers", 429, "too many offers for this address: come again")
+            answer.headers["retry-after"] = str(seconds)
+            answer.headers["connection"] = "close"  # its body was not read
             return answer
         case NotYet():
             return problem_response("not-yet", 409, "there is no result yet: come again")

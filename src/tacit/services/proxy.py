@@ -7,6 +7,8 @@
     POST /rounds                                  open a round (signed by the server)
     GET  /healthz                                 whether store, disk, ledger and link are well
 
+Where it bills, too, `billing_proxy` adds its routes.
+
 A device's address is seen here, as it must be, and kept nowhere: not in the store, not in a log. (While its
 connection lasts it is in memory, where connections are counted by address.)
 """
@@ -32,6 +34,8 @@ from tacit.gather.proxy.party import Proxy, ServerLink
 from tacit.gather.proxy.store import ProxyStore
 from tacit.services.background import (
     DAY_SECONDS,
+    NOTHING_MORE,
+    AppPart,
     BackgroundTask,
     Health,
     HealthCheck,
@@ -70,10 +74,11 @@ def create_app(
     pace: ServicePace,
     keep_days: int,
     watched: Mapping[str, HealthCheck],
+    billing: AppPart = NOTHING_MORE,
 ) -> Starlette:
     """The service as a value; its background work begins and ends with it. /healthz tells of `watched`, too."""
     reach = LinkState()
-    health = Health({**store_checks(store, accounts), "link": lambda: reach.works, **watched})
+    health = Health({**store_checks(store, accounts), "link": lambda: reach.works, **watched, **billing.checks})
     live = UnsettledRounds(store, not_before=clock() - keep_days * DAY_SECONDS)
     intake = Intake(
         proxy, store, live, questions, enrolment_secret=enrolment_secret, clock=clock, pace=pace
@@ -89,6 +94,7 @@ def create_app(
                 enough=pace.job_reports, every_seconds=every_seconds,
             ),
             Retention(store, clock=clock, keep_days=keep_days),
+            *billing.works(),
         ]  # fmt: skip
 
     routes = [
@@ -98,6 +104,7 @@ def create_app(
         Route("/rounds/{digest}", partial(_show, intake), methods=["GET"]),
         Route("/rounds/{digest}/status", partial(_status, intake), methods=["GET"]),
         Route("/rounds/{digest}/reports/{report_id}", partial(_put, intake), methods=["PUT"]),
+        *billing.routes,
     ]
     return Starlette(
         routes=routes,

@@ -6,6 +6,8 @@
     GET  /rounds/{digest}/result                  JSON, or msgpack where Accept asks for application/msgpack
     GET  /healthz                                 whether store, disk and ledger are well
 
+Where it bills, too, `billing_server` adds its routes.
+
 A result that is not there yet (409, not-yet) and one that never will be (410, too-few) are different answers.
 
 Results are public: whoever knows a round's digest may ask. A request that the operator signed gets a signed
@@ -33,7 +35,16 @@ from tacit.gather.protocol.messages import RoundResult
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.server.party import Server
 from tacit.gather.server.store import ServerPhase, ServerStore
-from tacit.services.background import Health, HealthCheck, Retention, run_background, store_checks
+from tacit.services.background import (
+    NOTHING_MORE,
+    AppPart,
+    BackgroundTask,
+    Health,
+    HealthCheck,
+    Retention,
+    run_background,
+    store_checks,
+)
 from tacit.services.endpoints import (
     Clock,
     Endpoint,
@@ -73,10 +84,11 @@ def create_app(
     clock: Clock,
     keep_days: int,
     watched: Mapping[str, HealthCheck],
+    billing: AppPart = NOTHING_MORE,
 ) -> Starlette:
     """The service as a value: who may ask what is in its routes. /healthz tells of `watched`, too."""
 
-    health = Health({**store_checks(store, accounts), **watched})
+    health = Health({**store_checks(store, accounts), **watched, **billing.checks})
     one_at_a_time = asyncio.Lock()  # a message that is sent again finds the answer, and not its twin at work
 
     def from_proxy(path: str, decide: Callable[[bytes, int], bytes]) -> Route:
@@ -102,12 +114,17 @@ def create_app(
         Route("/rounds", from_operator(partial(_open, server, accounts, proxy)), methods=["POST"]),
         Route("/rounds", from_operator(partial(_list, store)), methods=["GET"]),
         Route("/rounds/{digest}/result", result, methods=["GET"]),
+        *billing.routes,
     ]
+
+    def works() -> list[BackgroundTask]:
+        return [health, Retention(store, clock=clock, keep_days=keep_days), *billing.works()]
+
     return Starlette(
         routes=routes,
         exception_handlers=HANDLERS,
         middleware=[Middleware(CatchAllMiddleware)],
-        lifespan=partial(run_background, lambda: [health, Retention(store, clock=clock, keep_days=keep_days)]),
+        lifespan=partial(run_background, works),
     )
 
 

@@ -1,4 +1,4 @@
-"""Settings of the gather parties: one TOML file per party, and parties.toml with what everybody may know.
+"""Settings of the parties: one TOML file per party, and parties.toml with what everybody may know.
 
 A key that nobody reads is refused by its name. The settings of a proxy or a server:
 
@@ -29,11 +29,14 @@ A key that nobody reads is refused by its name. The settings of a proxy or a ser
     [pace]                               # changes no promise
     commit_wait_ms = 5
 
+    [billing]                            # the party bills impressions, too: see `billing_settings`
+
 parties.toml, which devices and operators read, has a table per party:
 
     [proxy]
     url = "https://proxy.example"
-    public_key = "64 hexadecimal digits"
+    public_key = "64 hexadecimal digits" # what devices seal to
+    signing_key = "64 hexadecimal digits" # what devices that show ads check signatures by
     trust = "proxy.crt"                  # instead of the system's authorities
 
     [server]
@@ -41,8 +44,6 @@ parties.toml, which devices and operators read, has a table per party:
 
 Paths are relative to the file's folder. URLs are https, except on this very machine. The environment can name
 the settings file, and nothing in it.
-
-`write_trial` makes such files, with keys and secrets, for trying both parties on one machine.
 """
 
 from __future__ import annotations
@@ -59,10 +60,9 @@ from urllib.parse import urlsplit
 
 from tacit import expect
 from tacit.config import ConfigTable, error_prefix, read_toml
-from tacit.entropy import Entropy
 from tacit.errors import BadInput
-from tacit.files import OTHERS_MODE, write_new_files
-from tacit.gather.protocol.credentials import KEY_BYTES, SealingKey
+from tacit.files import OTHERS_MODE
+from tacit.services.billing_settings import BillingSettings, read_billing, read_public_key
 from tacit.services.signatures import SECRET_BYTES, Party
 
 
@@ -89,7 +89,7 @@ def is_loopback(host: str) -> bool:
 
 
 VARIABLES = {Party.PROXY: "TACIT_PROXY_SETTINGS", Party.SERVER: "TACIT_SERVER_SETTINGS"}
-TOP = ("listen", "store", "secrets", "other", "pace")
+TOP = ("listen", "store", "secrets", "other", "pace", "billing")
 LISTEN = ("host", "port", "certificate", "private_key", "behind_tls")
 OTHER = ("url", "trust")
 STORE = {
@@ -154,6 +154,7 @@ class PartySettings:
     other: OtherParty
     pace: ServicePace
     secrets: Mapping[str, bytes] = field(repr=False)
+    billing: BillingSettings | None = None
 
 
 def settings_path(party: Party, given: Path | None) -> Path:
@@ -187,17 +188,19 @@ def _parse(record: Mapping[str, Any], party: Party, folder: Path) -> PartySettin
     witness = store.optional_file("witness")
     if witness is None and store.place("ledger").startswith("postgresql"):
         raise BadInput("store.witness: expected a path, which a ledger in PostgreSQL needs, got no such key")
+    places = {f"store.{key}": store.place(key) for key in ("gathered", "ledger")}
     return PartySettings(
         party=party,
         listen=listen,
-        gathered=store.place("gathered"),
-        ledger=store.place("ledger"),
+        gathered=places["store.gathered"],
+        ledger=places["store.ledger"],
         witness=None if witness is None else str(witness),
         questions=store.file("questions") if party is Party.PROXY else None,
         keep_days=store.whole("keep_days", at_most=36_500, default=KEEP_DAYS),
         other=_other(ConfigTable.under(record, "other", OTHER, folder)),
         pace=ServicePace(**pace),
         secrets={key: read_secret_file(f"secrets.{key}", secrets.file(key)) for key in SECRETS[party]},
+        billing=read_billing(record, party, folder, others=places, behind_tls=listen.behind_tls),
     )
 
 
@@ -306,6 +309,7 @@ class KnownParty:
     url: str
     public_key: bytes
     trust: Path | None
+    signing_key: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -322,77 +326,10 @@ def load_parties(path: Path) -> Parties:
 
 
 def _known_party(record: dict[str, object], name: str, folder: Path) -> KnownParty:
-    section = ConfigTable.under(record, name, ("url", "public_key", "trust"), folder)
-    try:
-        key = bytes.fromhex(section.text("public_key"))
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise BadInput(f"{name}.public_key: expected {2 * KEY_BYTES} hexadecimal digits, got another text")
+    section = ConfigTable.under(record, name, ("url", "public_key", "signing_key", "trust"), folder)
+    key = read_public_key(section, "public_key")
+    signing = read_public_key(section, "signing_key") if "signing_key" in section else None
     trust = section.optional_file("trust")
     if trust is not None:
         check_certificate(f"{name}.trust", trust)
-    return KnownParty(check_url(f"{name}.url", section.text("url")), key, trust)
-
-
-TRIAL_SETTINGS = """\
-# The {party} of a trial on one machine. Paths are relative to this file; unknown keys are refused.
-[listen]
-host = "127.0.0.1"
-port = {port}
-# certificate = "{party}.crt"      # with a private key beside it: TLS
-# private_key = "{party}.key"
-# behind_tls = true                # instead of them, where a reverse proxy speaks TLS in front of this
-
-[store]                            # paths, or postgresql+psycopg://... (the ledger then needs a witness = PATH)
-gathered = "{party}.sqlite"
-ledger = "{party}-ledger.sqlite"
-keep_days = 30                     # who reported in a settled round is deleted so long after it closed
-{questions}
-[secrets]                          # files that only their owner may read
-sealing = "{party}.sealing"
-pair = "pair.secret"
-{own} = "{own}.secret"
-
-[other]
-url = "http://127.0.0.1:{other_port}"
-# trust = "{other}.crt"            # the certificate it shows, instead of the system's authorities
-"""
-
-TRIAL_PARTIES = """\
-# What everybody may know: where the parties are, and the keys that devices seal their reports to.
-[proxy]
-url = "http://127.0.0.1:{proxy_port}"
-public_key = "{proxy_key}"
-
-[server]
-url = "http://127.0.0.1:{server_port}"
-public_key = "{server_key}"
-"""
-
-
-def write_trial(folder: Path, *, proxy_port: int, server_port: int, entropy: Entropy) -> list[Path]:
-    """Make the files; refuses a folder in which one of them is already, before it writes any."""
-    if proxy_port == server_port:
-        raise BadInput(f"--server-port: expected another port than the proxy's, got {server_port} for both")
-    keys = {"proxy": SealingKey.generate(), "server": SealingKey.generate()}
-    secrets = {f"{party}.sealing": key.to_bytes() for party, key in keys.items()}
-    secrets |= {f"{name}.secret": entropy.bytes(SECRET_BYTES) for name in ("pair", "enrolment", "operator")}
-    texts = {
-        "proxy.toml": TRIAL_SETTINGS.format(
-            party="proxy", other="server", port=proxy_port, other_port=server_port, own="enrolment",
-            questions='questions = "questions"            # a folder\n',
-        ),
-        "server.toml": TRIAL_SETTINGS.format(
-            party="server", other="proxy", port=server_port, other_port=proxy_port, own="operator",
-            questions="",
-        ),
-        "parties.toml": TRIAL_PARTIES.format(
-            proxy_port=proxy_port, server_port=server_port,
-            proxy_key=keys["proxy"].public.hex(), server_key=keys["server"].public.hex(),
-        ),
-    }  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    contents = {name: (secret.hex().encode() + b"\n", True) for name, secret in secrets.items()}
-    write_new_files(folder, {**contents, **{name: (text.encode(), False) for name, text in texts.items()}})
-    return [folder / name for name in (*texts, *secrets)]
+    return KnownParty(check_url(f"{name}.url", section.text("url")), key, trust, signing)

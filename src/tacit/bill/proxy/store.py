@@ -72,12 +72,13 @@ class BillingProxyStore(Protocol):
 
     def keep_directory(self, epoch: int, directory: bytes, head: bytes, menus: Sequence[StoredMenu]) -> bytes:
         """Keep a directory and the head that was countersigned for it, and return that. Where the epoch has one
-        already: that one's head if the directory is the same, else BillRefused(CONFLICT)."""
+        already: that one's head if the directory is the same, else BillRefused(CONFLICT); so too where another
+        epoch has one of its menus."""
 
     def head(self, epoch: int) -> bytes | None: ...
 
     def current_head(self, now: int) -> bytes | None:
-        """Of the epoch that is open at this second: the latest to open, where there are several."""
+        """Of the epoch that is open at this second: the highest number, where there are several."""
 
     def menu(self, menu_id: bytes) -> StoredMenu | None: ...
 

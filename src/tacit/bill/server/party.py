@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tacit.bill.protocol.batches import Batch, Receipt
-from tacit.bill.protocol.directory import Directory, DirectoryLeaf, EpochHead
+from tacit.bill.protocol.directory import NO_SIGNATURE, Directory, DirectoryLeaf, EpochHead
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.keys import OpeningKey, SigningKey
 from tacit.bill.protocol.menus import NOTHING, Lane, PricedMenu, context_bytes
@@ -103,8 +103,7 @@ class AdServer:
         elif sorted(kept.menu.menu_id for kept in stored.menus) != sorted(menu.menu_id for menu in menus):
             raise BillRefused(BillVerdict.CONFLICT, f"epoch {epoch} is there already, with other menus")
         if stored.head is None:
-            head = EpochHead.from_bytes(link.countersign(stored.directory))
-            self._publish(epoch, stored, head)
+            self._countersign(epoch, stored, link)
         return self.load_epoch(epoch).head
 
     def resume_epochs(self, now: int, link: DirectoryLink) -> None:
@@ -115,12 +114,11 @@ class AdServer:
             assert stored is not None, "it was listed"
             if stored.head is None:
                 try:
-                    head = EpochHead.from_bytes(link.countersign(stored.directory))
+                    self._countersign(epoch, stored, link)
                 except BillRefused as refused:
                     if refused.reason != BillVerdict.STALE_EPOCH:
                         raise
                     continue
-                self._publish(epoch, stored, head)
             self.load_epoch(epoch)
 
     def load_epoch(self, epoch: int) -> _OpenEpoch:
@@ -135,8 +133,9 @@ class AdServer:
 
     def unload_epochs(self, expired_before: int) -> None:
         """Let go of epochs in memory, and so of their keys; those in the store `forget_keys` deletes."""
-        for epoch in [each for each, open_ in self._epochs.items() if open_.head.expires < expired_before]:
-            del self._epochs[epoch]
+        for epoch, found in list(self._epochs.items()):  # others load some meanwhile
+            if found.head.expires < expired_before:
+                self._epochs.pop(epoch, None)
 
     def offer(self, sealed: bytes, now: int, workers: Executor | None = None) -> bytes:
         """The answer to a sealed request, which only its device can read; a refusal too, but for a request that
@@ -152,6 +151,10 @@ class AdServer:
         epoch = self._epochs.get(request.epoch)
         if epoch is None or not epoch.head.opens - self._skew <= now < epoch.head.closes + self._skew:
             raise BillRefused(BillVerdict.STALE_EPOCH)
+        for other in list(self._epochs.values()):  # one with a higher number takes its place once it is open
+            later, is_out = other.head, other.head.by_proxy != NO_SIGNATURE
+            if is_out and later.epoch > request.epoch and later.opens + self._skew <= now < later.closes:
+                raise BillRefused(BillVerdict.STALE_EPOCH)
         found = epoch.menus.get((context_bytes(request.node), request.lane))
         if found is None:
             raise BillRefused(BillVerdict.UNKNOWN_CONTEXT)
@@ -216,18 +219,23 @@ class AdServer:
         kept = tuple(KeptMenu(menu, key.to_bytes()) for menu, key in zip(menus, keys, strict=True))
         return StoredEpoch(signed.to_bytes(), None, kept, opening.to_bytes())
 
-    def _publish(self, epoch: int, stored: StoredEpoch, head: EpochHead) -> None:
+    def _countersign(self, epoch: int, stored: StoredEpoch, link: DirectoryLink) -> None:
+        """Have an epoch countersigned and published. It is in memory before the proxy can tell a device of it,
+        and not offered to anybody unless it did: devices use no menu under one signature."""
+        opened = self._epochs[epoch] = _open(stored)
+        head = EpochHead.from_bytes(link.countersign(stored.directory))
         head.check(self._key.public, self._proxy_public)
         if head.body != Directory.from_bytes(stored.directory).head.body:
             raise BillRefused(
                 BillVerdict.CONFLICT, f"the proxy countersigned another directory of epoch {epoch}"
             )
         self._store.publish_epoch(epoch, head.to_bytes())
+        self._epochs[epoch] = replace(opened, head=head)
 
 
 def _open(stored: StoredEpoch) -> _OpenEpoch:
-    assert stored.head is not None, "it is published"
     directory = Directory.from_bytes(stored.directory)
+    head = directory.head if stored.head is None else EpochHead.from_bytes(stored.head)
     kept = {each.menu.menu_id: each for each in stored.menus}
     menus, by_id = {}, {}
     for place, leaf in enumerate(directory.leaves):
@@ -236,4 +244,4 @@ def _open(stored: StoredEpoch) -> _OpenEpoch:
         found = _OpenMenu(ListedMenu(own.menu, leaf.token_key, place, directory.proof(place)), key)
         menus[context_bytes(leaf.node), leaf.lane] = by_id[leaf.menu_id] = found
     opening = OpeningKey(stored.sealing_key) if stored.sealing_key else None
-    return _OpenEpoch(EpochHead.from_bytes(stored.head), directory, menus, by_id, opening)
+    return _OpenEpoch(head, directory, menus, by_id, opening)

@@ -1,0 +1,126 @@
+"""Starts a party's part of billing from its settings: opens its store, makes what its app is to have more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from tacit.bill.protocol.keys import OpeningKey, SigningKey
+from tacit.bill.proxy.party import BillingProxy
+from tacit.bill.server.party import AdServer
+from tacit.config import blame_key
+from tacit.entropy import Entropy
+from tacit.services.background import NOTHING_MORE, AppPart, HealthCheck, has_free_disk
+from tacit.services.billing_clients import HttpBatches, HttpDirectories
+from tacit.services.billing_driver import BatchDriver, BillingRetention
+from tacit.services.billing_proxy import AddressLimit, OfferRelay, ReportIntake, billing_proxy_part
+from tacit.services.billing_server import ad_server_part
+from tacit.services.billing_settings import AdServerSettings, BillingProxySettings
+from tacit.services.endpoints import Clock
+from tacit.services.epochs import EpochKeeper, KeyMaker
+from tacit.services.http_clients import SignedClient, open_client
+from tacit.services.proxy_driver import LinkState
+from tacit.services.settings import PartySettings
+from tacit.services.signatures import ExchangeKeys, Party, RequestGate
+from tacit.store.billing_ads import SqlAdStore
+from tacit.store.billing_proxy import SqlBillingProxyStore
+
+OFFER_SECONDS = 10  # a device waits for it
+
+Store = TypeVar("Store")
+
+
+def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
+    """What billing adds to the server of these settings; nothing where they have no table [billing]."""
+    billing, secrets, entropy = settings.billing, settings.secrets, Entropy()
+    if not isinstance(billing, AdServerSettings):
+        return NOTHING_MORE
+    store, keys = _open_store(billing.store, SqlAdStore.open), KeyMaker()
+    server = AdServer(
+        SigningKey.derive(secrets["sealing"]),
+        OpeningKey(secrets["sealing"]),
+        store,
+        entropy,
+        proxy_public=billing.proxy_signing_key,
+        make_key=keys,
+        skew_seconds=settings.pace.tolerance_seconds,
+    )
+    keeper = EpochKeeper(
+        server,
+        store,
+        HttpDirectories(_calls(settings, Party.PROXY, settings.pace.timeout_seconds, entropy, clock)),
+        market=billing.market,
+        clock=clock,
+        keys=keys,
+        keep_days=billing.keep_days,
+        every_seconds=settings.pace.look_every_ms / 1000,
+    )
+    return ad_server_part(
+        server,
+        store,
+        keeper,
+        _gate(settings, "pair", Party.PROXY, clock),
+        _gate(settings, "operator", Party.OPERATOR, clock),
+        signing_workers=billing.signing_workers,
+        clock=clock,
+        watched=_disk_checks(billing.store),
+    )
+
+
+def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
+    """What billing adds to the proxy of these settings; nothing where they have no table [billing]."""
+    billing, pace, entropy = settings.billing, settings.pace, Entropy()
+    if not isinstance(billing, BillingProxySettings):
+        return NOTHING_MORE
+    store, reach = _open_store(billing.store, SqlBillingProxyStore.open), LinkState()
+    proxy = BillingProxy(
+        SigningKey.derive(settings.secrets["sealing"]),
+        store,
+        server_public=billing.server_signing_key,
+        hold=billing.hold,
+    )
+    batches, offers = (
+        HttpBatches(_calls(settings, Party.SERVER, seconds, entropy, clock))
+        for seconds in (pace.timeout_seconds, min(pace.timeout_seconds, OFFER_SECONDS))
+    )
+    return billing_proxy_part(
+        ReportIntake(proxy, store, clock=clock, pace=pace),
+        store,
+        OfferRelay(offers),
+        _gate(settings, "pair", Party.SERVER, clock),
+        AddressLimit(billing.offers_per_address, clock),
+        lambda: [
+            BatchDriver(
+                proxy, batches, reach=reach, clock=clock, entropy=entropy,
+                every_seconds=pace.look_every_ms / 1000,
+            ),
+            BillingRetention(store, clock=clock, keep_days=billing.keep_days),
+        ],
+        clock=clock,
+        watched={"billing_link": lambda: reach.works, **_disk_checks(billing.store)},
+    )  # fmt: skip
+
+
+def _open_store(place: str, opened: Callable[[str], Store]) -> Store:
+    with blame_key("billing.store"):
+        return opened(place)
+
+
+def _disk_checks(place: str) -> dict[str, HealthCheck]:
+    return {} if "://" in place else {"billing_disk": partial(has_free_disk, Path(place))}
+
+
+def _calls(
+    settings: PartySettings, called: Party, seconds: float, entropy: Entropy, clock: Clock
+) -> SignedClient:
+    exchange = ExchangeKeys.between(settings.secrets["pair"], caller=settings.party, called=called)
+    client = open_client(settings.other.trust, seconds)
+    return SignedClient(client, settings.other.url, exchange, entropy=entropy, clock=clock)
+
+
+def _gate(settings: PartySettings, secret: str, caller: Party, clock: Clock) -> RequestGate:
+    """A gate of its own: a flood of requests for offers leaves gathering's nonces alone."""
+    exchange = ExchangeKeys.between(settings.secrets[secret], caller=caller, called=settings.party)
+    return RequestGate(exchange, tolerance_seconds=settings.pace.tolerance_seconds, began=clock())

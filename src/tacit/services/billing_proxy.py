@@ -1,0 +1,234 @@
+"""The proxy's routes of billing: what devices that show ads ask for and hand in; the ad server's directories.
+
+    GET  /billing/head                       the head of the epoch that is open, signed by both parties
+    POST /billing/offers                     a sealed request, handed on to the ad server, and its answer
+    PUT  /billing/reports/{nonce}            one impression, 434 bytes; on disk once it is answered (201)
+    GET  /billing/reports/{nonce}            the signed statement of its batch; 204 while it waits
+    GET  /billing/epochs/{epoch}/batches     all signed statements of an epoch, one after the other
+    POST /billing/directories                an epoch to countersign (signed by the ad server) -> its head
+
+A request is handed on as it came: no address, no header, nothing of the connection. Reports that arrive
+together are checked and stored together, in a thread. As in gathering, an address is written down nowhere; it
+is in memory for a minute where offers per address are limited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tacit.bill.protocol.encoding import BillVerdict, refuse_malformed
+from tacit.bill.protocol.offers import LONGEST_REQUEST
+from tacit.bill.protocol.reports import REPORT_BYTES, ImpressionReport
+from tacit.bill.protocol.tokens import NONCE_BYTES
+from tacit.bill.proxy.party import BillingProxy
+from tacit.bill.proxy.store import BillingProxyStore
+from tacit.errors import BillRefused, Refused
+from tacit.services.background import AppPart, BackgroundTask, HealthCheck
+from tacit.services.billing_server import OCTETS
+from tacit.services.connection_limits import networks_of
+from tacit.services.endpoints import Clock, QuotaUse, UploadQuota, read_body, signed_endpoint, stream_in_pieces
+from tacit.services.http_clients import LinkFailed
+from tacit.services.problems import OtherPartyUnreachable, ServiceBusy, TooManyOffers
+from tacit.services.proxy_intake import Batcher
+from tacit.services.settings import ServicePace
+from tacit.services.signatures import RequestGate
+
+RELAYS = 16  # requests for offers that are at the ad server at once
+MOST_RELAYED = 32 * RELAYS  # with those that wait for their turn
+MOST_ADDRESSES = 1_000_000
+WINDOW_SECONDS = 60
+BEGINNING_SECONDS = 60  # in which an epoch may still be missing
+
+
+class OfferLink(Protocol):
+    """The way to the ad server for devices' requests; OSError where it does not answer."""
+
+    def offer(self, sealed: bytes) -> bytes: ...
+
+
+class AddressLimit:
+    """How many offers an address (of IPv6: one /64) may ask for in a minute; 0: as many as it likes."""
+
+    def __init__(self, most: int, clock: Clock) -> None:
+        self._most, self._clock = most, clock
+        self._window, self._counts = -1, dict[str, int]()
+
+    def count(self, peer: object) -> None:
+        """One more; TooManyOffers where that is one too many."""
+        if not self._most:
+            return
+        window, left = divmod(self._clock(), WINDOW_SECONDS)
+        if window != self._window or len(self._counts) > MOST_ADDRESSES:
+            self._window, self._counts = window, {}
+        address = "".join(networks_of(peer)[-1:])
+        self._counts[address] = self._counts.get(address, 0) + 1
+        if self._counts[address] > self._most:
+            raise TooManyOffers(WINDOW_SECONDS - left)
+
+
+class OfferRelay:
+    """Hands sealed requests on by threads of its own, so that a slow ad server holds up nothing else."""
+
+    def __init__(self, link: OfferLink) -> None:
+        self._link, self._pool = link, ThreadPoolExecutor(RELAYS, "offers")
+        self._under_way, self._ended = 0, asyncio.Event()
+
+    async def offer(self, sealed: bytes) -> bytes:
+        if self._under_way >= MOST_RELAYED:
+            raise ServiceBusy
+        self._under_way += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._link.offer, sealed)
+        except OSError as problem:
+            said = str(problem) if isinstance(problem, LinkFailed) else type(problem).__name__
+            raise OtherPartyUnreachable(f"the ad server does not answer ({said}): ask again") from None
+        finally:
+            self._under_way -= 1
+
+    async def run(self) -> None:
+        await self._ended.wait()
+
+    def end(self) -> None:
+        self._pool.shutdown(wait=False)
+        self._ended.set()
+
+
+class ReportIntake:
+    """Reports as they come: checked, stored in groups, answered; and the head that devices ask for."""
+
+    def __init__(
+        self, proxy: BillingProxy, store: BillingProxyStore, *, clock: Clock, pace: ServicePace
+    ) -> None:
+        self.proxy, self.quota = proxy, UploadQuota(pace.held_bytes_most)
+        self._store, self._clock, self._began = store, clock, clock()
+        self._head: tuple[int, bytes] | None = None  # the second at which it was looked up
+        self.batcher: Batcher[bytes, BillVerdict] = Batcher(
+            self._take, wait_seconds=pace.commit_wait_ms / 1000, most=pace.commit_most
+        )
+
+    def _take(self, reports: Sequence[bytes]) -> Sequence[BillVerdict]:
+        verdicts = self.proxy.take(reports, self._clock())
+        for place, verdict in enumerate(verdicts):
+            # One that came in time once before: a device whose answer got lost is told of its report.
+            if verdict is BillVerdict.EXPIRED and self._is_known(reports[place]):
+                verdicts[place] = BillVerdict.ACCEPTED
+        return verdicts
+
+    def _is_known(self, report: bytes) -> bool:
+        return self._store.statement_for(ImpressionReport.from_bytes(report).nonce)[0]
+
+    def countersign(self, directory: bytes) -> bytes:
+        head = self.proxy.countersign(directory, self._clock())
+        self._head = None
+        return head
+
+    def head(self) -> bytes:
+        """Looked up at most once per second."""
+        now, known = self._clock(), self._head
+        if known is None or known[0] != now:
+            known = self._head = now, self.proxy.head(now).to_bytes()
+        return known[1]
+
+    def is_well(self) -> bool:
+        """Whether an epoch is open, or we have only just begun."""
+        now = self._clock()
+        return self._store.current_head(now) is not None or 0 <= now - self._began < BEGINNING_SECONDS
+
+
+def billing_proxy_part(
+    intake: ReportIntake,
+    store: BillingProxyStore,
+    relay: OfferRelay,
+    gate: RequestGate,
+    limit: AddressLimit,
+    drivers: Callable[[], Sequence[BackgroundTask]],
+    *,
+    clock: Clock,
+    watched: Mapping[str, HealthCheck],
+) -> AppPart:
+    """What billing adds to the proxy's app; `drivers` deliver batches and forget what is old."""
+
+    async def countersign(_request: Request, body: bytes) -> Response:
+        return Response(await asyncio.to_thread(intake.countersign, body), 201, media_type=OCTETS)
+
+    def works() -> list[BackgroundTask]:
+        return [intake.batcher, relay, *drivers()]
+
+    return AppPart(
+        routes=[
+            Route("/billing/head", partial(_head, intake), methods=["GET"]),
+            Route("/billing/offers", partial(_offer, intake, relay, limit), methods=["POST"]),
+            Route("/billing/reports/{nonce}", partial(_put, intake), methods=["PUT"]),
+            Route("/billing/reports/{nonce}", partial(_statement, intake), methods=["GET"]),
+            Route("/billing/epochs/{epoch}/batches", partial(_statements, intake), methods=["GET"]),
+            Route("/billing/directories", signed_endpoint(gate, clock, countersign), methods=["POST"]),
+        ],
+        works=works,
+        checks={
+            "billing_store": lambda: not store.statement_for(bytes(NONCE_BYTES))[0],
+            "epoch": intake.is_well,
+            **watched,
+        },
+    )
+
+
+async def _head(intake: ReportIntake, _request: Request) -> Response:
+    return Response(await asyncio.to_thread(intake.head), media_type=OCTETS)
+
+
+async def _offer(intake: ReportIntake, relay: OfferRelay, limit: AddressLimit, request: Request) -> Response:
+    limit.count(request.client)
+    with intake.quota.reserve() as held:
+        sealed = await _read_bounded(request, LONGEST_REQUEST, held)
+        return Response(await relay.offer(sealed), media_type=OCTETS)
+
+
+async def _put(intake: ReportIntake, request: Request) -> Response:
+    nonce = _nonce(request)
+    with intake.quota.reserve() as held:
+        body = await _read_bounded(request, REPORT_BYTES, held)
+        if ImpressionReport.from_bytes(body).nonce != nonce:  # what is no report never waits
+            refuse_malformed("expected the report that its path names")
+        verdict = await intake.batcher.submit(body)
+    if verdict is not BillVerdict.ACCEPTED:
+        raise BillRefused(verdict)
+    return Response(status_code=201)
+
+
+async def _statement(intake: ReportIntake, request: Request) -> Response:
+    found = await asyncio.to_thread(intake.proxy.statement_for, _nonce(request))
+    return Response(status_code=204) if found is None else Response(found.to_bytes(), media_type=OCTETS)
+
+
+async def _statements(intake: ReportIntake, request: Request) -> Response:
+    spelled = request.path_params["epoch"]
+    if not (spelled.isascii() and spelled.isdecimal() and len(spelled) <= 10 and int(spelled) < 2**32):
+        refuse_malformed("expected the number of an epoch in the path")
+    found = await asyncio.to_thread(intake.proxy.statements, int(spelled))
+    return stream_in_pieces(Response(b"".join(each.to_bytes() for each in found), media_type=OCTETS))
+
+
+async def _read_bounded(request: Request, most: int, held: QuotaUse) -> bytes:
+    try:
+        return await read_body(request, most, held)
+    except Refused:
+        raise BillRefused(BillVerdict.OVERSIZED) from None
+
+
+def _nonce(request: Request) -> bytes:
+    spelled = request.path_params["nonce"]
+    try:
+        found = bytes.fromhex(spelled)
+    except ValueError:
+        found = b""
+    if len(found) != NONCE_BYTES or found.hex() != spelled:
+        refuse_malformed(f"expected a nonce of {2 * NONCE_BYTES} hexadecimal digits in the path")
+    return found
