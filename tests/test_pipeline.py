@@ -14,6 +14,8 @@ import pytest
 from scipy.special import expit, logit
 
 from tacit import pipeline
+from tacit.bill.protocol.reports import REPORT_BYTES
+from tacit.billed_day import SMALLEST_COHORT, BillingStores, expect_same_bill
 from tacit.cleanroom.model.learning import predict
 from tacit.cleanroom.protocol.modes import RECORD, RELATION
 from tacit.cli import main
@@ -21,6 +23,7 @@ from tacit.data.generators.town import (
     ACTIVITIES,
     ADS,
     ADS_EACH,
+    ADVERTISERS,
     DISCLOSED,
     QUARTERS,
     SECRETIVE,
@@ -35,7 +38,7 @@ from tacit.deliver.protocol.menu import Menu
 from tacit.deliver.protocol.priors import DEFAULT_PRIOR, LearntPrior
 from tacit.deliver.server.choice_logs import PUBLIC_COLUMNS
 from tacit.entropy import Simulation
-from tacit.errors import BadInput, BudgetExceeded, LedgerConflict
+from tacit.errors import BadInput, BillError, BudgetExceeded, LedgerConflict
 from tacit.gather.client.contributions import Event
 from tacit.gather.estimate.plan import plan_run
 from tacit.gather.estimate.top_down import public_nodes
@@ -52,7 +55,6 @@ from tacit.pipeline import (
     VALUE_MICROS,
     Day,
     Privacy,
-    _shuffle,
     choose_candidates,
     learn_purchases,
     planned_devices,
@@ -62,16 +64,15 @@ from tacit.pipeline import (
 )
 from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Line
-from tacit.privacy.releases import ShuffledChoice
-from tacit.privacy.shuffling import amplification
+from tacit.store.billing_ads import SqlAdStore
+from tacit.store.billing_proxy import SqlBillingProxyStore
 from tacit.store.ledger import LedgerStore
-from tacit.town import PURCHASE, click_examples, disclosed_menus, purchase_examples
+from tacit.town import PURCHASE, click_examples, disclosed_menus, in_any_order, purchase_examples
 from tacit.train.estimator import Estimator
 from tacit.train.evaluation.measures import auc
 from tacit_lab.studies.day import comparison
 from tacit_lab.studies.day import page as figures
 from tacit_lab.studies.day.comparison import (
-    SHUFFLED_DELTA,
     DayComparison,
     choice_log,
     compare_days,
@@ -93,8 +94,16 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> LedgerStore:
 
 
 @pytest.fixture(scope="module")
-def found(books: LedgerStore) -> DayComparison:
-    return compare_days(SMALL, Privacy(), books, seed=1)
+def stores(tmp_path_factory: pytest.TempPathFactory) -> BillingStores:
+    folder = tmp_path_factory.mktemp("billing")
+    return BillingStores(
+        SqlAdStore.open(folder / "ads.sqlite"), SqlBillingProxyStore.open(folder / "reports.sqlite")
+    )
+
+
+@pytest.fixture(scope="module")
+def found(books: LedgerStore, stores: BillingStores) -> DayComparison:
+    return compare_days(SMALL, Privacy(), books, stores, seed=1)
 
 
 def test_a_town_is_its_seed_s_and_people_keep_their_taste() -> None:
@@ -199,7 +208,7 @@ def test_a_device_s_wallet_binds(found: DayComparison) -> None:
     day = found.tacit
     poor = planned_devices(SMALL, found.privacy.choice, 3)
     served = serve(SMALL, day.menus, day.device, poor, Simulation(1))
-    moments = _shuffle(SMALL.today(), Simulation(1))  # the same draws: who came when
+    moments = in_any_order(SMALL.today(), Simulation(1))  # the same draws: who came when
     spent = np.bincount(moments.person, served.epsilon_spent, SMALL.people)
     assert set(spent.tolist()) <= {0.0, 2.0}
     assert (spent == 2).any()
@@ -310,9 +319,9 @@ def test_what_is_shown_was_on_the_menu_and_what_is_charged_adds_up(found: DayCom
         assert len(served.ad) == SMALL.people * SMALL.visits_each
         charges = served.charges
         lines = list(charges.lines())
-        assert len(lines) == int(served.clicked.sum()), "a line a click, and none for what was not clicked"
+        assert len(lines) == len(served.ad), "a line per impression"
         assert sum(line.amount_micros for line in lines) == charges.total_micros
-        assert {line.due_on for line in lines} == {"click"}
+        assert {line.due_on for line in lines} == {"impression"}
         assert set(charges.by_campaign) <= set(range(ADS // ADS_EACH))
         assert {line.reason.setter for line in lines if line.reason.setter >= 0} <= set(range(ADS // ADS_EACH))
     menus, served = found.tacit.menus, found.tacit.served
@@ -323,8 +332,7 @@ def test_a_choice_spends_at_most_what_was_said_and_nothing_where_nothing_is_won(
     spent = found.tacit.served.epsilon_spent
     assert set(np.unique(spent)) <= {0.0, float(found.privacy.choice)}
     assert (found.impersonal.epsilon_spent == 0).all()
-    assert (found.shuffled[spent == 0] == 0).all()
-    assert (found.shuffled <= float(found.privacy.choice)).all()
+    assert found.billed.central.max() <= most_spent(found)
 
 
 def test_a_log_of_choices_says_who_likes_what_and_not_who_lied(found: DayComparison) -> None:
@@ -455,20 +463,49 @@ def test_days_are_measured_by_the_models_they_are_named_for(found: DayComparison
     assert at_2.click_rate == pytest.approx(found.tacit.served.click_rate, abs=0.02)
 
 
-def test_the_crowd_of_a_report_is_its_menu_s(found: DayComparison) -> None:
-    private = found.tacit.served.epsilon_spent > 0
-    if not private.any():
-        pytest.skip("nothing was worth asking a device for in this town")
-    everybody = amplification.epsilon(ShuffledChoice(found.privacy.choice, int(private.sum())), SHUFFLED_DELTA)
-    assert found.shuffled[private].min() > everybody
-    served = found.tacit.served
-    for menu, clicked in {*zip(served.menu[private].tolist(), served.clicked[private].tolist(), strict=True)}:
-        alike = (
-            private & (served.menu == menu) & (served.clicked == clicked)
-        )  # the click travels with the choice
-        others = int(alike.sum()) - (SMALL.visits_each - 1)  # one's own are no crowd
-        release = ShuffledChoice(found.privacy.choice, max(1, others))
-        assert (found.shuffled[alike] == amplification.epsilon(release, SHUFFLED_DELTA)).all()
+def test_what_is_invoiced_is_what_devices_showed_to_the_micro(
+    found: DayComparison, stores: BillingStores
+) -> None:
+    """Each impression is one request, one report and one charge; each menu leaves in one batch."""
+    billed, served = found.billed, found.tacit.served
+    impressions = SMALL.people * SMALL.visits_each
+    assert {name: billed.messages[name] for name in ("offers", "reports")} == {
+        "offers": billed.messages["requests"], "reports": impressions,
+    }  # fmt: skip
+    assert billed.sizes["reports"] == impressions * REPORT_BYTES
+    assert billed.charged_micros == served.charges.total_micros
+    owed = {ADVERTISERS[advertiser]: micros for advertiser, micros in served.charges.by_campaign.items()}
+    assert {each.advertiser: each.total_micros for each in billed.invoices} == owed
+    assert sum(each.reports for each in billed.statements) == impressions
+    assert len({each.menu_id for each in billed.statements}) == len(billed.statements)
+    charged = {(line.menu_id, line.index): line.impressions for line in stores.ads.totals()}
+    assert sum(charged.values()) == impressions
+    assert max(charged.values()) == max(
+        np.bincount(served.ad[served.menu == menu]).max() for menu in range(len(found.tacit.menus))
+    )
+
+
+def test_an_auditor_derives_the_day_s_invoices_again(found: DayComparison) -> None:
+    assert found.audited.holds
+    assert found.audited.reports == SMALL.people * SMALL.visits_each
+    assert found.audited.charged.micros == found.tacit.served.charges.total_micros
+    assert "all of it holds" in report(found, "tacit quickstart")
+
+
+def test_a_bill_that_is_off_by_a_micro_stops_the_day(found: DayComparison) -> None:
+    owed = found.tacit.served.charges.by_campaign
+    expect_same_bill(found.billed, owed)
+    with pytest.raises(BillError, match="expected invoices of"):
+        expect_same_bill(found.billed, {**owed, next(iter(owed)): owed[next(iter(owed))] + 1})
+
+
+def test_a_device_in_a_small_cohort_counts_its_choices_in_full(found: DayComparison) -> None:
+    """In the small town no menu has enough reports: to the ad server alone, too, choices tell all they cost."""
+    by_size, in_full = found.billed.settled
+    assert max(each.reports for each in found.billed.statements) < SMALLEST_COHORT
+    assert (by_size, in_full) == (0, SMALL.people * SMALL.visits_each)
+    assert found.billed.central.sum() == pytest.approx(found.tacit.served.epsilon_spent.sum())
+    assert found.billed.central.max() == pytest.approx(float(found.privacy.wallet))
 
 
 class _Ids(HTMLParser):
@@ -504,7 +541,7 @@ def test_the_command_leaves_a_page_and_a_ledger(
     text = (out / "index.html").read_text()
     read = _Ids()
     read.feed(text)
-    assert len(read.headings) == 8
+    assert len(read.headings) == 9
     assert not read.outside, "the page needs nothing but itself"
     assert "synthetic" in text
     assert main(["ledger", "show", "--ledger", str(out / "day.sqlite"), "--json"]) == 0

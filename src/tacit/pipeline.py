@@ -1,7 +1,7 @@
 """READ FIRST: one simulated day of tacit, from what devices count to what advertisers pay.
 
-    day = run_day(Town(), Privacy(), ledger, Simulation(1))   # gather, train, clean room, deliver, bill
-    other = run_day(Town(), None, ledger, Simulation(1))      # the same day without privacy, to compare with
+    day = run_day(Town(), Privacy(), ledger, stores, Simulation(1))  # gather, train, clean room, deliver, bill
+    other = run_day(Town(), None, ledger, None, Simulation(1))       # the same without privacy, to compare
 
 `run_day` has one line per stage; each stage is a function below it, a few lines that call the package that does
 the work. `tacit quickstart` runs it and draws what came out. The town is made up: nobody's data is here.
@@ -21,6 +21,7 @@ from scipy.special import expit
 from tacit import expect
 from tacit.arrays import Floats, Integers
 from tacit.bill.charges import Charges, charge
+from tacit.billed_day import BilledDay, BilledDevices, BillingStores, expect_same_bill, show_through_parties
 from tacit.cleanroom.in_process import room_in_process
 from tacit.cleanroom.model.learning import LearnSettings, predict, pretrain, tune_adapter
 from tacit.cleanroom.model.network import ConversionModel
@@ -29,12 +30,13 @@ from tacit.cleanroom.platform.training import train_adapter
 from tacit.cleanroom.protocol.tokens import token_key, tokens
 from tacit.cleanroom.room.store import RoomLedger
 from tacit.data.generators import town as places
-from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Moments, Town
+from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Town
 from tacit.deliver.auction.devices import Devices, ExactDevices, PlannedDevices, Visits, choose_for_devices
 from tacit.deliver.device.choice import planner_for
 from tacit.deliver.device.wallet import BudgetPolicy
 from tacit.deliver.protocol.menu import BYTES_AN_AD, Menu
 from tacit.deliver.protocol.plans import Planner
+from tacit.deliver.protocol.prices import BillingEvent, Rules, SecondPrice
 from tacit.deliver.protocol.priors import LearntPrior
 from tacit.deliver.server.candidates import CandidateServer
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
@@ -57,16 +59,17 @@ from tacit.privacy.ledger.lines import Line
 from tacit.privacy.randomness import Source
 from tacit.privacy.units import Relation, Unit, UnitKind, Window
 from tacit.progress import Progress, no_progress
-from tacit.schema.contexts.hierarchy import Node
 from tacit.schema.contexts.nodes import ContextNodes
 from tacit.schema.counts import Counts
 from tacit.town import (
     PURCHASE,
+    best_candidates,
     click_examples,
     device_rates,
     disclosed_menus,
     draw_events,
     every_ad_everywhere,
+    in_any_order,
     owed_by_advertisers,
     purchase_examples,
 )
@@ -139,6 +142,7 @@ class ServedDay:
     click_rate: float
     worth_micros: float
     epsilon_spent: Floats  # by visit; on the devices
+    billed: BilledDay | None = None  # what crossed between the parties; None where none took part
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,17 +159,25 @@ class Day:
 
 
 def run_day(
-    town: Town, privacy: Privacy | None, ledger: RoomLedger, source: Source, progress: Progress = no_progress
+    town: Town,
+    privacy: Privacy | None,
+    ledger: RoomLedger,
+    stores: BillingStores | None,
+    source: Source,
+    progress: Progress = no_progress,
 ) -> Day:
-    """One day, a line per stage. Without `privacy` everything is exact, and the ledger is left alone.
+    """One day, a line per stage. Without `privacy` everything is exact, and ledger and stores are left alone.
+
+    With `stores`, every impression is reported and charged between the parties of billing, message by message;
+    without, the same choices are made and charged in bulk.
 
     Guarantee:  that of each stage, as `privacy` says and `ledger` has it written down; what devices spend on
                 choices stays with them.
     Neighbours: by line of the ledger: one device's events set to zero; one impression's label and sensitive
                 features replaced; one purchase replaced. By choice: any two states of one device.
-    Assumes:    a `source` that is an `Entropy`: with a `Simulation` it is a study, and promises nothing. A
-                shuffler that cannot tell which request a report belongs to. Clicks, and purchases of those who
-                share them, are not covered.
+    Assumes:    a `source` that is an `Entropy`: with a `Simulation` it is a study, and promises nothing.
+                Parties that are apart: here one process plays them all. Purchases of those who share them are
+                not covered; clicks stay on devices, which count them tomorrow.
     Source:     the stages' own.
     """
     statistics = count_clicks(town, privacy, ledger, source, progress)
@@ -175,7 +187,7 @@ def run_day(
     device = train_for_devices(town, privacy, ledger, source, progress)
     purchases = learn_purchases(town, privacy, ledger, source, progress)
     menus = choose_candidates(town, statistics, server, purchases, progress)
-    devices = ExactDevices() if privacy is None else planned_devices(town, privacy.choice, privacy.wallet)
+    devices = choosing_devices(town, privacy, stores)
     served = serve(town, menus, device, devices, source, progress)
     tomorrow = None if privacy is None else learn_prior(menus, served, privacy.choice)
     return Day(statistics, server, device, purchases, menus, served, tomorrow)
@@ -271,14 +283,26 @@ def choose_candidates(
     bids = np.floor(VALUE_MICROS * expit(bought)).astype(np.int64).reshape(-1, ADS)
     nodes = [town.hierarchy.at(context, DISCLOSED) for context in everywhere.contexts()]
     listed = [Bid(ad, node, int(bids[at, ad])) for at, node in enumerate(nodes) for ad in range(ADS)]
-    answering = CandidateServer(statistics.nodes, statistics.counts, MomentShrinkage(), listed)
+    rules = Rules(SecondPrice(BillingEvent.IMPRESSION))
+    answering = CandidateServer(statistics.nodes, statistics.counts, MomentShrinkage(), listed, rules=rules)
     load = Fraction(town.people * town.visits_each, Window.days(1).seconds)
     k = candidates_for_load(FREE_BYTES_PER_SECOND, load, BYTES_AN_AD + CREATIVE_BYTES, most=CANDIDATES)
     menus = []
     for at, node in enumerate(nodes):
-        menus.append(answering.send(node, _candidates(answering, node, k), 0, public_rates=rates[at]))
+        menus.append(answering.send(node, best_candidates(answering, node, k), 0, public_rates=rates[at]))
         progress("choosing candidates", at + 1, len(nodes))
     return tuple(menus)
+
+
+def choosing_devices(
+    town: Town, privacy: Privacy | None, stores: BillingStores | None
+) -> Devices | BilledDevices:
+    """Everybody's device: private and billed between parties, private in bulk, or exact."""
+    if privacy is None:
+        return ExactDevices()
+    if stores is None:
+        return planned_devices(town, privacy.choice, privacy.wallet)
+    return BilledDevices(privacy.choice, privacy.wallet, stores)
 
 
 def planned_devices(town: Town, epsilon: expect.Number, wallet: expect.Number) -> PlannedDevices:
@@ -292,35 +316,39 @@ def serve(
     town: Town,
     menus: tuple[Menu, ...],
     device: Estimator,
-    devices: Devices,
+    devices: Devices | BilledDevices,
     source: Source,
     progress: Progress = no_progress,
 ) -> ServedDay:
     """Deliver, the devices' part, and bill: each discloses, plans, pays and chooses by what only it knows; what
     was shown is shuffled, and charged exactly, at its menu's price, whatever a device knows.
 
-    Who has nothing left shows the public best. A click is reported as it is, and no epsilon covers it.
+    Who has nothing left shows the public best. Whether somebody clicks stays on the device.
     """
-    moments = _shuffle(town.today(), source)
+    moments = in_any_order(town.today(), source)
     menu = disclosed_menus(town, moments, menus)
-    visits = Visits(menu, moments.person, now=np.zeros_like(menu))  # the day is one window
-    progress("choosing on devices", 0, len(visits))
-    chosen = choose_for_devices(
-        menus, visits, device_rates(device, moments, menus, menu), devices, source,
-        store=lambda _: None, simulated=not source.fit_for_release,  # made-up devices forget with the day
-    )  # fmt: skip
-    progress("choosing on devices", len(visits), len(visits))
-    ad = chosen.impressions.campaign
+    own, billed = device_rates(device, moments, menus, menu), None
+    if isinstance(devices, BilledDevices):
+        chosen, billed = show_through_parties(town, menus, moments, own, devices, source, progress)
+    else:
+        visits = Visits(menu, moments.person, now=np.zeros_like(menu))  # the day is one window
+        chosen = choose_for_devices(
+            menus, visits, own, devices, source,
+            store=lambda _: None, simulated=not source.fit_for_release,  # made-up devices forget with the day
+        )  # fmt: skip
+    charges, ad = charge(owed_by_advertisers(chosen.impressions)), chosen.impressions.campaign
+    if billed is not None:
+        expect_same_bill(billed, charges.by_campaign)
     rates = town.click_rates(moments, ad)
-    clicked = draw_events(rates, source)
     return ServedDay(
         menu=menu,
         ad=ad,
-        clicked=clicked,
-        charges=charge(owed_by_advertisers(chosen.impressions), clicked),
+        clicked=draw_events(rates, source),
+        charges=charges,
         click_rate=float(rates.mean()),
         worth_micros=VALUE_MICROS * float((rates * town.buy_rates(moments, ad)).sum()),
         epsilon_spent=chosen.epsilon_spent,
+        billed=billed,
     )
 
 
@@ -338,15 +366,6 @@ def learn_prior(menus: tuple[Menu, ...], served: ServedDay, epsilon: expect.Numb
             counts = np.bincount(ranks, minlength=len(menu))
             reported.append(ReportedRanks(menu.public_scores, plan.law, counts))
     return PriorEvidence().learn(reported).prior()
-
-
-def _candidates(answering: CandidateServer, node: Node, k: int) -> list[int]:
-    """The ads that earn most over the contexts below a node; then those that are worth most on average, which
-    a person may still like best."""
-    earning = answering.answer(node, k).selection.ads.tolist()
-    values = answering.values(node)
-    others = values.ads[np.argsort(-values.first_gains, kind="stable")].tolist()
-    return list(dict.fromkeys(earning + others))[:k]
 
 
 def _train(
@@ -378,9 +397,3 @@ def _pay_for(ledger: RoomLedger, key: str, cost: Guarantee | None) -> Iterator[N
         raise LedgerConflict(f"{key}: expected a ledger that has not paid for it yet, got one that has")
     yield
     ledger.commit(key)
-
-
-def _shuffle(moments: Moments, source: Source) -> Moments:
-    """In an order that tells nothing: as they leave a shuffler."""
-    order = np.argsort(source.words(len(moments.person)), kind="stable")
-    return Moments(*(column[order] for column in moments))

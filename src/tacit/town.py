@@ -15,8 +15,10 @@ from tacit.data.generators.town import ADS, DISCLOSED, Moments, ShownAds, Town, 
 from tacit.data.splits import RowSet
 from tacit.deliver.protocol.disclosure import DisclosureLevel
 from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.server.candidates import CandidateServer
 from tacit.errors import BadInput
 from tacit.privacy.randomness import Source
+from tacit.schema.contexts.hierarchy import Node
 from tacit.schema.impressions import Impressions
 from tacit.train.estimator import Estimator
 from tacit.train.examples import Examples, Sizes
@@ -62,6 +64,21 @@ def every_ad_everywhere() -> tuple[Moments, ShownAds]:
     rows = Moments(*(np.repeat(column, ADS) for column in everywhere))
     ad = np.tile(np.arange(ADS), len(everywhere.person))
     return everywhere, ShownAds(rows, ad, np.zeros(len(ad), np.bool_))
+
+
+def in_any_order(moments: Moments, source: Source) -> Moments:
+    """The same visits in a random order: people come when they like."""
+    order = np.argsort(source.words(len(moments.person)), kind="stable")
+    return Moments(*(column[order] for column in moments))
+
+
+def best_candidates(answering: CandidateServer, node: Node, k: int) -> list[int]:
+    """The ads that earn most over the contexts below a node; then those that are worth most on average, which
+    a person may still like best."""
+    earning = answering.answer(node, k).selection.ads.tolist()
+    values = answering.values(node)
+    others = values.ads[np.argsort(-values.first_gains, kind="stable")].tolist()
+    return list(dict.fromkeys(earning + others))[:k]
 
 
 def disclosed_menus(town: Town, moments: Moments, menus: Sequence[Menu]) -> Integers:

@@ -20,7 +20,7 @@ LIBRARY, LAB = Path(tacit.__file__).parent, Path(tacit_lab.__file__).parent
 GROUND = frozenset({"errors", "expect", "config", "files", "progress", "arrays", "display"})
 MATHS = GROUND | {"schema", "privacy", "kernels", "entropy", "memory_ledger", "sealing"}
 STAGES = frozenset({"data", "gather", "train", "cleanroom", "deliver", "bill"})
-WHOLE = MATHS | STAGES | {"torch", "pipeline", "town", "counted_ratios", "audit", "store"}
+WHOLE = MATHS | STAGES | {"torch", "pipeline", "town", "billed_day", "counted_ratios", "audit", "store"}
 LAB_ROOMS = frozenset({"studies", "bench"})
 MAY_IMPORT = {
     "errors": frozenset({"privacy"}),  # for type hints only; held by a test below
@@ -50,7 +50,8 @@ MAY_IMPORT = {
     "town": MATHS | STAGES,
     "audit": MATHS | STAGES,
     "counted_ratios": MATHS | {"gather", "deliver"},
-    "pipeline": MATHS | STAGES | {"town"},
+    "billed_day": MATHS | STAGES | {"town"},
+    "pipeline": MATHS | STAGES | {"town", "billed_day"},
     "services": WHOLE,
     "commands": WHOLE | {"pages", "services", "threads"} | LAB_ROOMS,
     "cli": WHOLE | {"pages", "services", "commands", "threads"},

@@ -17,6 +17,7 @@ from tacit.errors import BadInput
 from tacit.files import check_folder
 
 if TYPE_CHECKING:
+    from tacit.billed_day import BillingStores
     from tacit.store.ledger import LedgerStore
 
 TITLE = "One day of tacit"
@@ -93,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
     usual = Town(seed=seed)
     town = replace(usual, people=scale * usual.people, logged=scale * usual.logged, clicks=scale * usual.clicks)
     args.out.mkdir(parents=True, exist_ok=True)
-    with stage_bars() as told, _ledger(args.out) as ledger:
-        found = compare_days(town, Privacy(), ledger, seed, told)
+    with stage_bars() as told, _ledger(args.out) as ledger, _billing_stores() as stores:
+        found = compare_days(town, Privacy(), ledger, stores, seed, told)
     page = args.out / PAGE
     page.write_text(report(found, f"tacit quickstart --scale {scale} --seed {seed}"), encoding="utf-8")
     if args.json:
@@ -109,6 +110,18 @@ def _refuse_others_page(page: Path) -> None:
     """An earlier day is replaced; whatever else lies there is not ours to lose."""
     if page.exists() and TITLE.encode() not in page.read_bytes():
         raise BadInput(f"--out: expected a folder of an earlier quickstart or a new one, got another's {page}")
+
+
+@contextmanager
+def _billing_stores() -> Iterator[BillingStores]:
+    """Of ad server and proxy, each in a file of its own for as long as the day lasts."""
+    from tacit.billed_day import BillingStores
+    from tacit.store.billing_ads import SqlAdStore
+    from tacit.store.billing_proxy import SqlBillingProxyStore
+
+    with TemporaryDirectory() as folder:
+        ads, reports = (Path(folder) / name for name in ("ads.sqlite", "reports.sqlite"))
+        yield BillingStores(SqlAdStore.open(ads), SqlBillingProxyStore.open(reports))
 
 
 @contextmanager

@@ -135,6 +135,13 @@ def choose_for_devices(
     return DeviceChoices(rank, spent, _impressions(menus, visits.menu, rank), wallets)
 
 
+def choices_of_ranks(
+    menus: Sequence[Menu], menu: Integers, rank: Integers, epsilon_spent: Floats
+) -> DeviceChoices:
+    """What devices that chose by themselves showed: the rank at each visit, and what it spent."""
+    return DeviceChoices(rank, epsilon_spent, _impressions(menus, menu, rank), None)
+
+
 def _plans(menu: Menu, devices: PlannedDevices) -> tuple[ChoicePlan, ...]:
     """The plan of each step of the ladder; the first spends nothing."""
     planner, public = planner_for(menu, devices.planner), menu.public_scores

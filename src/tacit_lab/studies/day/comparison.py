@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,29 +17,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tacit.arrays import Floats
+from tacit.bill.audit.findings import VerificationReport
+from tacit.billed_day import BilledDay, BillingStores, audit_bill
 from tacit.cleanroom.model.learning import predict
 from tacit.data.generators.town import ADS, ADVERTISERS, DISCLOSED, SECRETIVE, Town, disclosed_moments
 from tacit.deliver.auction.devices import PublicDevices
+from tacit.deliver.device.account import DeviceLimits
 from tacit.deliver.device.choice import device_scores, planner_for
 from tacit.deliver.protocol.priors import prior_as_json
 from tacit.deliver.server.choice_logs import choice_table, debias_choices
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
 from tacit.entropy import Simulation
-from tacit.pipeline import (
-    DEVICES,
-    LOG,
-    Day,
-    Privacy,
-    ServedDay,
-    planned_devices,
-    run_day,
-    serve,
-)
+from tacit.pipeline import DEVICES, LOG, Day, Privacy, ServedDay, planned_devices, run_day, serve
 from tacit.privacy.choice.choice import private_ranking
 from tacit.privacy.ledger.lines import Line
 from tacit.privacy.ledger.rules import Account
-from tacit.privacy.releases import ShuffledChoice
-from tacit.privacy.shuffling import amplification
 from tacit.progress import Progress, no_progress
 from tacit.store.ledger import LedgerStore
 from tacit.town import PURCHASE, click_examples, device_rates, disclosed_menus, purchase_examples
@@ -48,7 +40,7 @@ from tacit.train.evaluation.measures import auc
 
 MEASURED_BY = 50_000  # fresh impressions
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0)
-SHUFFLED_DELTA = 1e-6
+CENTRAL_DELTA = DeviceLimits().delta
 
 
 @dataclass(frozen=True)
@@ -85,11 +77,9 @@ class DayComparison:
     learnt_exactly: LearntQuality
     frontier: Sequence[tuple[float, ServedDay]]
     again: ServedDay  # the same visits, by menus with the prior that was learnt
-    favourites_off: (
-        float | None
-    )  # shares of the devices' favourites, from choices alone; None: nobody was asked
-    shuffled: Floats  # by visit: epsilon of the choice in its report, among those that look like it
+    favourites_off: float | None  # how far shares of favourites are off, from choices; None: nobody was asked
     spent: Sequence[LedgerSpend]
+    audited: VerificationReport  # what an auditor makes of the day's invoices
 
     @property
     def clicks_kept(self) -> float | None:
@@ -111,6 +101,12 @@ class DayComparison:
         return _share(*(day.click_rate for day in (self.impersonal, self.again, self.exact.served)))
 
     @property
+    def billed(self) -> BilledDay:
+        """What crossed between the parties on tacit's own day."""
+        assert self.tacit.served.billed is not None  # it was served through them
+        return self.tacit.served.billed
+
+    @property
     def device_delta(self) -> float:
         """Of what one device tells in all: choices have none, counts have theirs."""
         return next(each.delta for each in self.spent if each.line == DEVICES)
@@ -121,15 +117,22 @@ class DayComparison:
 
 
 def compare_days(
-    town: Town, privacy: Privacy, ledger: LedgerStore, seed: int, progress: Progress = no_progress
+    town: Town,
+    privacy: Privacy,
+    ledger: LedgerStore,
+    stores: BillingStores,
+    seed: int,
+    progress: Progress = no_progress,
 ) -> DayComparison:
     """The three days. Draws come from the seed: it is a study, and promises nothing of its own.
+
+    tacit's own is billed between the parties; the others, which are there to compare with, in bulk.
 
     Without personalisation people are sent what tacit sends them; without privacy the server's own choice is
     exact, too. `spent` is all that the ledger knows of.
     """
-    day = run_day(town, privacy, ledger, Simulation(seed), progress)
-    exact = run_day(town, None, ledger, Simulation(seed), progress)
+    day = run_day(town, privacy, ledger, stores, Simulation(seed), progress)
+    exact = run_day(town, None, ledger, None, Simulation(seed), progress)
     impersonal = serve(town, day.menus, day.device, PublicDevices(), Simulation(seed))
     frontier = []
     for done, epsilon in enumerate(EPSILONS, start=1):
@@ -148,9 +151,15 @@ def compare_days(
         frontier=frontier,
         again=_serve_again(town, day, privacy, seed),
         favourites_off=favourites_off(town, day, choice_log(town, day, privacy)),
-        shuffled=_shuffled_epsilons(town, day.served, privacy.choice),
         spent=[_ledger_spend(account) for account in ledger.verify().ledger.accounts.values()],
+        audited=_audit(stores, day),
     )
+
+
+def _audit(stores: BillingStores, day: Day) -> VerificationReport:
+    assert day.served.billed is not None  # it was served through the parties
+    with TemporaryDirectory() as folder:
+        return audit_bill(stores, day.served.billed, Path(folder) / "charges")
 
 
 def _serve_again(town: Town, day: Day, privacy: Privacy, seed: int) -> ServedDay:
@@ -231,24 +240,6 @@ def _bought(town: Town, clicks: int) -> NDArray[np.bool_]:
     return words < (town.buy_rates(fresh.moments, fresh.ad) * 2.0**64).astype(np.uint64)
 
 
-def _shuffled_epsilons(town: Town, served: ServedDay, local: Fraction) -> Floats:
-    """What the choice in one report tells among those of its day; nothing where nothing private decided it.
-
-    Reports hide each other only if they agree in all that travels with the choice: the menu, and whether it was
-    clicked. What the click itself tells is not in this. A person may have several reports there: their own
-    others are no crowd, and what all of them tell together is more: up to as many times as there are, at a
-    larger delta.
-    """
-    found = np.zeros(len(served.menu))
-    for menu, clicked in product(np.unique(served.menu).tolist(), (False, True)):
-        members = (served.menu == menu) & (served.clicked == clicked) & (served.epsilon_spent > 0)
-        others = int(members.sum()) - (town.visits_each - 1)
-        if members.any():
-            release = ShuffledChoice(local, max(1, others))
-            found[members] = amplification.epsilon(release, SHUFFLED_DELTA)
-    return found
-
-
 def _share(public: float, private: float, exact: float) -> float | None:
     """None where there was nothing to keep."""
     return (private - public) / (exact - public) if exact > public else None
@@ -266,19 +257,23 @@ SHY = ADVERTISERS[SECRETIVE]
 def comparison_table(found: DayComparison) -> list[tuple[str, ...]]:
     """What was learnt, shown, charged and spent, beside both other days."""
     tacit, exact, public = found.tacit.served, found.exact.served, found.impersonal
-    learnt, exactly = found.learnt, found.learnt_exactly
-    days = (tacit, exact, public)
+    learnt, exactly, days = found.learnt, found.learnt_exactly, (tacit, exact, public)
+    off = 100 * learnt.rates_off, 100 * exactly.rates_off
     return [
         ("learnt: server's click model, AUC", *_three(learnt.server_auc, exactly.server_auc)),
         ("learnt: devices' click model, AUC", *_three(learnt.device_auc, exactly.device_auc)[:2], "not needed"),
         (f"learnt: purchases of {SHY}, AUC", *_three(learnt.purchase_auc, exactly.purchase_auc)),
-        ("learnt: rates by context, off by (points)", *_off(learnt.rates_off, exactly.rates_off)),
+        (
+            "learnt: rates by context, off by (points)",
+            *_three(*off, 1),
+        ),
         ("learnt: favourites, from choices (points off)", _points(found.favourites_off), "known", "nothing"),
         ("shown: impressions", *(f"{len(day.ad):,}" for day in days)),
         ("shown: true click-through rate", *(f"{day.click_rate:.1%}" for day in days)),
         ("shown: true worth to advertisers, €", *(f"{day.worth_micros / 1e6:,.0f}" for day in days)),
-        ("charged: clicks", *(f"{len(day.charges.impressions):,}" for day in days)),
+        ("charged: impressions", *(f"{len(day.charges.impressions):,}" for day in days)),
         ("charged: €, exactly", *(f"{day.charges.total_micros / 1e6:,.6f}" for day in days)),
+        ("charged: in batches of at least", f"{found.billed.smallest_batch:,}", "not shuffled", "not shuffled"),
         *(
             (
                 f"spent: {line_words(each)}",
@@ -289,6 +284,7 @@ def comparison_table(found: DayComparison) -> list[tuple[str, ...]]:
             for each in found.spent
         ),
         ("spent: a device's choices, a day", f"ε ≤ {most_spent(found):g}", "everything", "nothing"),
+        ("spent: the same, to the ad server alone", _central_words(found), "everything", "nothing"),
         (
             "spent: one device, counted and choosing",
             f"ε ≤ {device_total(found):g}, δ = {found.device_delta:.0e}",
@@ -313,6 +309,14 @@ def comparison_json(found: DayComparison) -> list[dict[str, Any]]:
         for name, day in days.items()
     ]
     records[0]["favourites_off"] = found.favourites_off
+    records[0]["billed"] = {
+        "invoices": {each.advertiser: each.total_micros for each in found.billed.invoices},
+        "batches": [each.reports for each in found.billed.statements],
+        "messages": dict(found.billed.messages),
+        "bytes": dict(found.billed.sizes),
+        "central_epsilon": float(found.billed.central.max()),
+        "audit_holds": found.audited.holds,
+    }
     records[0]["assumed_prior"] = prior_as_json(found.tacit.menus[0].prior)
     if found.tacit.tomorrow is not None:
         records[0]["learnt_prior"] = prior_as_json(found.tacit.tomorrow)
@@ -360,20 +364,20 @@ def share_words(kept: float | None) -> str:
     return "nothing, as there was nothing," if kept is None else f"{kept:.0%}"
 
 
-def _three(tacit: float, exact: float) -> tuple[str, str, str]:
-    return f"{tacit:.3f}", f"{exact:.3f}", f"{tacit:.3f}"
+def _three(tacit: float, exact: float, digits: int = 3) -> tuple[str, str, str]:
+    return f"{tacit:.{digits}f}", f"{exact:.{digits}f}", f"{tacit:.{digits}f}"
 
 
 def _points(share: float | None) -> str:
     return "nobody asked" if share is None else f"{100 * share:.1f}"
 
 
-def _off(tacit: float, exact: float) -> tuple[str, str, str]:
-    return f"{100 * tacit:.1f}", f"{100 * exact:.1f}", f"{100 * tacit:.1f}"
-
-
 def _spent_words(epsilon: float, delta: float) -> str:
     return f"ε = {epsilon:.4g}, δ = {delta:.0e}" if delta else f"ε = {epsilon:.4g}"
+
+
+def _central_words(found: DayComparison) -> str:
+    return f"ε ≤ {found.billed.central.max():.3g}, δ = {float(CENTRAL_DELTA):.0e}"
 
 
 def _impersonally(found: DayComparison, spent: LedgerSpend) -> tuple[float, float]:

@@ -16,9 +16,9 @@ from tacit.data.generators.town import ADVERTISERS
 from tacit.pages import Code, Facts, Figure, Flow, Prose, Section, Table, page
 from tacit.pipeline import CANDIDATES, ServedDay
 from tacit_lab.studies.day.comparison import (
+    CENTRAL_DELTA,
     COLUMNS,
     EPSILONS,
-    SHUFFLED_DELTA,
     SHY,
     DayComparison,
     comparison_table,
@@ -127,14 +127,14 @@ def _svg(name: str, draw: Callable[[Path], object]) -> str:
 
 
 NOT_PROTECTED = """\
-The *disclosed context* is disclosed: district and kind of activity go to the server with every request, and so
-does that somebody asked. A *click* is reported and billed as it is, and depends on the person: no ε here covers
-it. *Purchases of advertisers who share them* are read as they are, and bids follow them. A person behind
-several reports tells more than one report does. *Measures* of how well things went (AUC, true rates), both
-other days, and choices at other ε are those of a study: on real people each would be a release. Whoever
-shuffles must not be able to tell which request a report belongs to. Proxy and server *together* could read what
-devices counted. Training hides neither public features nor that an impression was logged at all. Platform and
-room keep ledgers of their own; this simulation has one for both."""
+The *disclosed context* is disclosed: district and kind of activity go to the server with every request, and
+so does that somebody asked. *Clicks* stay on the device, but whoever follows a link tells that they did: no ε
+here covers it. *Purchases of advertisers who share them* are read as they are, and bids follow them. A person
+behind several devices tells more than one device does. *Measures* of how well things went (AUC, true rates),
+both other days, and choices at other ε are those of a study: on real people each would be a release. Proxy
+and ad server *together* could tell whose report is whose, and read what devices counted. Training hides
+neither public features nor that an impression was logged at all. Platform and room keep ledgers of their own;
+this simulation has one for both."""
 SPENT = ("who is protected", "spent ε", "δ")
 
 
@@ -152,6 +152,7 @@ def report(found: DayComparison, command: str) -> str:
             ),
             Section("What was learnt", [Figure(rates_figure(found), _learnt_words(found))]),
             Section("Who pays", [Figure(charges_figure(found), _charged_words(found))]),
+            Section("What each party saw", [_seen_table(found), _messages_table(found)]),
             Section("What was spent", [_spent_table(found), Prose(_shuffled_words(found))]),
             Section("What is not protected", [Prose(NOT_PROTECTED)]),
             Section("Again", [Code(command), Prose(AGAIN)]),
@@ -186,7 +187,7 @@ def _facts(found: DayComparison) -> Facts:
             (
                 f"ε ≤ {most_spent(found):g}",
                 "a device's choices in a day",
-                f"{_hidden(found)[0]:.2g} per report, shuffled; {_hidden(found)[1]:.2g} at worst",
+                f"{_hidden(found)[1]:.2g} at worst to the ad server alone",
             ),
         ]
     )
@@ -218,7 +219,7 @@ def _stages(found: DayComparison) -> Flow:
                 f"{CANDIDATES} candidates; the device chooses",
                 f"ε {float(privacy.choice):g} per choice",
             ),
-            ("Bill", "shuffled impressions, clicks as they are", "clicks: no ε"),
+            ("Bill", "shuffled reports, blind tokens", "exact, by impression"),
         ]
     )
 
@@ -243,8 +244,8 @@ def _spent_table(found: DayComparison) -> Table:
 
 
 def _hidden(found: DayComparison) -> tuple[float, float]:
-    """The median and the worst over reports that depend on something private."""
-    told = found.shuffled[found.shuffled > 0]
+    """The median and the worst over devices that told anything private, to the ad server alone."""
+    told = found.billed.central[found.billed.central > 0]
     return (float(np.median(told)), float(told.max())) if len(told) else (0.0, 0.0)
 
 
@@ -254,8 +255,9 @@ def _day(found: DayComparison) -> str:
         "them. A publisher's log trains two click models: one for the server, from public features and labels "
         "that were flipped once; one for devices, from what only they know too. A shop that shares no "
         f"purchases learns in a clean room. For each of {len(found.tacit.menus)} contexts that can be "
-        "disclosed the server picks a few ads, at prices that hold nothing of the visitor; each device chooses "
-        "among them, and what was shown is shuffled and charged."
+        "disclosed the server picks a few ads, at prices that hold nothing of the visitor; each device fetches "
+        "a menu and a blind token, chooses, and reports through the proxy; what was shown is shuffled, charged "
+        "once, and invoiced."
     )
 
 
@@ -289,18 +291,77 @@ def _learnt_words(found: DayComparison) -> str:
 def _charged_words(found: DayComparison) -> str:
     total = sum(found.tacit.served.charges.by_campaign.values())
     return (
-        f"Whole micros, one line per click; the lines of tacit's day add up to {total:,} micros exactly. "
+        f"Whole micros, one line per impression; the invoices of tacit's day come to {total:,} micros exactly. "
         "Prices are second prices of public scores: none depends on what only a device knows."
     )
 
 
 def _shuffled_words(found: DayComparison) -> str:
     median, worst = _hidden(found)
+    by_size, in_full = found.billed.settled
     return (
-        "A report says its menu, the ad that was shown, and whether it was clicked. Reports hide each other "
-        "only if they agree in menu, prices, mechanism and click, and one's own do not count. Among those of "
-        f"the day a choice at ε = {float(found.privacy.choice):g} tells about ε = {median:.2g} (median; "
-        f"{worst:.2g} at worst, δ = {SHUFFLED_DELTA:g}); a person with several such reports tells up to as "
-        "many times that, at a larger δ. This is of the choice, taking the click as given: what a click says "
-        "of its person no ε covers, neither this one nor the choice's own."
+        "A report says its menu, and, sealed to the ad server, which of its ads was shown. Reports of one menu "
+        "leave the proxy together and in no order, so that the ad server learns how often each was shown. To "
+        f"it alone, a device's choices of the day, up to ε = {most_spent(found):g}, tell ε = {median:.2g} "
+        f"together (median over devices; {worst:.2g} at worst, δ = {float(CENTRAL_DELTA):g}). Devices know by "
+        f"the size that the proxy signed: {by_size:,} reports left among enough others, {in_full:,} did not "
+        "and count in full. With the proxy's help, or if everybody else were made up, only the full ε remains."
     )
+
+
+SEEN = ("", "device", "proxy", "ad server")
+
+
+def _seen_table(found: DayComparison) -> Table:
+    """What each party saw of the day, with the figures of this one."""
+    billed, cohorts = found.billed, sorted(each.reports for each in found.billed.statements)
+    crowd = f"among {cohorts[0]:,} to {cohorts[-1]:,} others, shuffled"
+    requests, reports = billed.messages["requests"], billed.messages["reports"]
+    return Table(
+        SEEN,
+        [
+            ("where a request comes from", "itself", f"yes, of {requests:,} requests", "no"),
+            ("exact context, history, scores", "its own", "no", "no"),
+            ("generalised context", "its own", "by the menu's id, once it reports", "yes, without who"),
+            ("which ad was shown", "its own", f"no: {reports:,} sealed reports", crowd),
+            ("prices and bids", "of its menu", "no", "yes"),
+            ("which report belongs to which request", "its own", "by address", "no: tokens are blind"),
+            ("clicks", "its own", "no", "no"),
+        ],
+        (),
+        _audit_words(found, len(cohorts)),
+    )
+
+
+def _audit_words(found: DayComparison, batches: int) -> str:
+    audited = found.audited
+    made = f"{len(found.billed.invoices)} invoices were made of {batches} batches."
+    if not audited.holds:
+        return f"{made} An auditor finds {audited.found} things that do not hold."
+    return (
+        f"{made} An auditor without any secret key derived them again from {audited.reports:,} tokens and "
+        "commitments: all of it holds."
+    )
+
+
+MESSAGES = ("message", "from", "how many", "bytes each")
+SENDERS = {
+    "directories": "ad server to proxy",
+    "heads": "proxy to everybody",
+    "requests": "device, sealed through the proxy",
+    "offers": "ad server, to one device's eyes",
+    "reports": "device to proxy, the choice sealed to the ad server",
+    "batches": "proxy to ad server, shuffled",
+    "receipts": "ad server to proxy",
+    "statements": "proxy to device: how many left together",
+}
+
+
+def _messages_table(found: DayComparison) -> Table:
+    billed = found.billed
+    rows = [
+        (kind, sender, f"{billed.messages[kind]:,}", f"{billed.sizes[kind] / billed.messages[kind]:,.0f}")
+        for kind, sender in SENDERS.items()
+        if billed.messages.get(kind)
+    ]
+    return Table(MESSAGES, rows, MESSAGES[2:], "Counted where they crossed, without HTTP's heads.")
