@@ -18,8 +18,8 @@ from tacit.errors import TacitError
 from tacit.threads import set_passive_waiting
 
 COMMANDS = (
-    "account", "audit", "bench", "claims", "contexts", "data", "evaluate", "explain", "gather", "ledger",
-    "quickstart", "reproduce", "room", "serve", "simulate", "sweep", "train",
+    "account", "audit", "bench", "bill", "claims", "contexts", "data", "evaluate", "explain", "gather",
+    "ledger", "quickstart", "reproduce", "room", "serve", "simulate", "sweep", "train",
 )  # fmt: skip
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130

@@ -312,6 +312,13 @@ def _simulated_log(files: Whole) -> Kind:
     return Kind(place / "market.parquet", lambda: run("simulate", place / "market.toml"))
 
 
+def _export(files: Whole, name: str) -> Kind:
+    """A file of an export: whatever else is wrong, the auditor is told of it, or the folder is refused."""
+    place = files.audit
+    read = ("bill", "verify", place / "export", "--parties", place / "parties.toml")
+    return Kind(place / name, lambda: run(*read, "--statements", place / "statements.bin"))
+
+
 def _contexts(files: Whole, name: str) -> Kind:
     return Kind(files.market / name, lambda: run("contexts", files.market / "contexts.toml"))
 
@@ -373,6 +380,14 @@ KINDS: dict[str, Callable[[Whole], Kind]] = {
     "ledger's witness": lambda files: _ledger(files, "ledger.sqlite.witness"),
     "flips' secret": lambda files: _flips(files, "flips.secret"),
     "flips' register": lambda files: _flips(files, "flips.secret.flipped.json"),
+    "export's manifest": lambda files: _export(files, "export/manifest.json"),
+    "export's campaigns": lambda files: _export(files, "export/campaigns.csv"),
+    "export's invoices": lambda files: _export(files, "export/invoices.csv"),
+    "export's invoice lines": lambda files: _export(files, "export/invoice_lines.csv"),
+    "export's menus": lambda files: _export(files, "export/epoch-0000000001.menus.bin"),
+    "export's batches": lambda files: _export(files, "export/epoch-0000000001.batches.bin"),
+    "export's charges": lambda files: _export(files, "export/epoch-0000000001.charges.csv"),
+    "proxy's statements": lambda files: _export(files, "statements.bin"),
     "study's table": lambda files: _results(files, "label-dp-users.csv"),
     "study's settings": lambda files: _results(files, "label-dp-users.json"),
 }

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tacit_lab
+from tests.support.billing_audits import play_world, write_parties
 from tests.support.handed_in_reading import run
 from tests.support.training_logs import prepared, written
 
@@ -209,6 +210,17 @@ class Whole:
         )
         arrays = {"a": np.ones((3, 4), np.float32), "b": np.zeros(5, np.float32)}
         write_weights(platform / "weights.safetensors", "a thing", {"size": [3, 4]}, arrays)
+        return place
+
+    @cached_property
+    def audit(self) -> Path:
+        """A folder with an ad server's export, the parties' keys, and the proxy's statements."""
+        place = self.folder / "audit"
+        place.mkdir()
+        world = play_world(place / "ads.sqlite")
+        world.export(place / "export")
+        write_parties(place / "parties.toml")
+        (place / "statements.bin").write_bytes(b"".join(world.statements))
         return place
 
     @cached_property

@@ -71,7 +71,8 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     # Piped output is for reading or grepping later: never fold it to the width of a terminal that is not there.
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    # Names are shown as they are: [x] in one is no markup, and :x: no picture.
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
     with console.capture() as drawn:  # rich would end the process by itself on a closed pipe
         console.print(title, style="bold")  # not the table's own title, which folds to the table's width
         console.print(table)

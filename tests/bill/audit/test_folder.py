@@ -132,6 +132,10 @@ def test_a_length_that_was_made_up_takes_no_memory(tmp_path: Path) -> None:
         ({"format": "another"}, "got another format or version"),
         ({"reports": -1}, "expected reports to be a whole number >= 0"),
         ({"files": {"../../secret": {"bytes": 1, "sha256": "0" * 64}}}, "expected names of files of an export"),
+        (
+            {"files": {"epoch-9999999999.menus.bin": {"bytes": 1, "sha256": "0" * 64}}},
+            "expected names of files of an export",
+        ),
         ({"files": {"campaigns.csv": {"bytes": 1, "sha256": "0"}}}, "expected SHA-256"),
         ({"files": {"campaigns.csv": {"bytes": 1}}}, "got one without 'sha256'"),
         ({"files": []}, "a value of another kind"),

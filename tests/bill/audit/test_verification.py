@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import tracemalloc
 from pathlib import Path
@@ -29,6 +30,8 @@ from tests.support.billing_audits import (
 )
 from tests.support.billing_worlds import PROXY_KEY, SERVER_KEY
 from tests.support.file_mutations import mutations
+
+ONE_OF_EACH = (epoch_file(1, MENUS), epoch_file(1, BATCHES), epoch_file(2, CHARGES))
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +84,7 @@ def test_it_reads_no_private_key(good: Path, world: AdWorld) -> None:
     assert not [each for each in secrets if each in content or each.hex().encode() in content]
 
 
-@pytest.mark.parametrize(
-    "name", ["invoices.csv", epoch_file(1, MENUS), epoch_file(1, BATCHES), epoch_file(2, CHARGES)]
-)
+@pytest.mark.parametrize("name", ["invoices.csv", *ONE_OF_EACH])
 def test_a_truncated_file_is_found(name: str, folder: Path) -> None:
     whole = (folder / name).read_bytes()
     (folder / name).write_bytes(whole[: len(whole) // 2])
@@ -94,9 +95,7 @@ def test_a_truncated_file_is_found(name: str, folder: Path) -> None:
     assert {each.file for each in report.findings if each.kind is FindingKind.DAMAGED} == {name}
 
 
-@pytest.mark.parametrize(
-    "name", ["campaigns.csv", epoch_file(1, MENUS), epoch_file(1, BATCHES), epoch_file(2, CHARGES)]
-)
+@pytest.mark.parametrize("name", ["campaigns.csv", *ONE_OF_EACH])
 def test_a_missing_file_is_found(name: str, folder: Path) -> None:
     (folder / name).unlink()
     assert [each.file for each in verify(folder).findings if each.kind is FindingKind.MISSING_FILE] == [name]
@@ -108,6 +107,20 @@ def test_a_file_more_is_found(folder: Path) -> None:
     (folder / "notes.txt").write_text("x")
     report = verify(folder)
     assert [(each.kind, each.file) for each in report.findings] == [(FindingKind.UNLISTED_FILE, "notes.txt")]
+
+
+def test_names_that_would_move_a_terminal_are_shown_harmlessly(folder: Path) -> None:
+    (folder / "a\n\x1b[2Jb.txt").write_text("x")
+    (finding,) = verify(folder).findings
+    assert finding.file == "a??[2Jb.txt"
+    assert str(finding).isprintable()
+
+
+@pytest.mark.parametrize("name", ["campaigns.csv", *ONE_OF_EACH])
+def test_what_is_no_file_is_missing_and_waited_for_by_nobody(name: str, folder: Path) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert [each.file for each in verify(folder).findings if each.kind is FindingKind.MISSING_FILE] == [name]
 
 
 def test_keys_of_others_find_nothing_signed(good: Path) -> None:

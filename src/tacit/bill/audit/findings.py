@@ -95,6 +95,11 @@ class Finding:
                 "place": self.place, "words": self.words}  # fmt: skip
 
 
+def printable(text: str) -> str:
+    """The same on one line, without what could move a terminal: whoever wrote the folder chose its names."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
+
+
 class Findings:
     """Collects what does not hold: the first ones as they are, and how many there are of each kind."""
 
@@ -118,7 +123,7 @@ class Findings:
         self.counts[kind] += 1
         if len(self.kept) < MOST_FINDINGS:
             shown = None if batch is None else batch.hex()
-            self.kept.append(Finding(kind, file, words, epoch, shown, place))
+            self.kept.append(Finding(kind, printable(file), printable(words), epoch, shown, place))
 
 
 @dataclass(frozen=True)

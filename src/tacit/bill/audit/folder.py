@@ -34,7 +34,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from tacit import expect, files
-from tacit.bill.protocol.batches import BATCH_ID_BYTES
+from tacit.bill.protocol.batches import BATCH_ID_BYTES, STATEMENT_BYTES
 from tacit.bill.protocol.tokens import SECRET_BYTES
 from tacit.display import brief
 from tacit.errors import BadInput
@@ -129,8 +129,8 @@ class AuditFolder:
         """The folder of this manifest; BadInput where there is none, or one of another kind or version."""
         place = expect.path("folder", path) / MANIFEST
         try:
-            record = files.read_json(place)
-        except (FileNotFoundError, NotADirectoryError):
+            record = files.read_json(_expect_file(place))
+        except FileNotFoundError:
             raise BadInput(
                 f"expected a folder that `tacit bill export` wrote, got {path}, which has no {MANIFEST}"
             ) from None
@@ -221,7 +221,7 @@ class _Lines:
     """The lines of a text, none longer than a good one can be."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open(encoding="utf-8", errors="replace", newline="\n")
+        self._file = _expect_file(path).open(encoding="utf-8", errors="replace", newline="\n")
 
     def __enter__(self) -> Iterator[str]:
         return iter(lambda: self._file.readline(LONGEST_LINE), "")
@@ -234,7 +234,7 @@ class BlobFile:
     """Blobs of a file, one behind the other; BadInput where the file ends within one."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
+        self._file = _expect_file(path).open("rb")
         self._size = os.fstat(self._file.fileno()).st_size
         self.at = 0
 
@@ -276,9 +276,18 @@ def batch_places(blobs: BlobFile) -> Iterator[tuple[bytes, int]]:
     """Each batch's id, as its statement begins with it, and where its two blobs are."""
     while not blobs.ended:
         at = blobs.at
-        start = blobs.read(first=1 + BATCH_ID_BYTES)
+        start = blobs.read(first=STATEMENT_BYTES)
+        if len(start) < STATEMENT_BYTES:  # so that their number is bounded by the file's length
+            raise BadInput(f"expected a batch at byte {at}, got fewer bytes than its statement has")
         blobs.read(first=0)
-        yield start[1:], at
+        yield start[1 : 1 + BATCH_ID_BYTES], at
+
+
+def _expect_file(path: Path) -> Path:
+    """FileNotFoundError for what is no file: a pipe, say, which nobody would ever write to."""
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    return path
 
 
 def write_blob(blob: bytes) -> bytes:
@@ -328,7 +337,8 @@ def _check_header(found: Iterable[str], columns: tuple[str, ...]) -> None:
 
 
 def _known_name(name: str) -> str:
-    if name not in COLUMNS.keys() - {CHARGES} and not _EPOCH_FILE.fullmatch(name):
+    of_epoch = _EPOCH_FILE.fullmatch(name)
+    if name not in COLUMNS.keys() - {CHARGES} and (of_epoch is None or int(of_epoch[1]) >= 2**32):
         raise BadInput(f"expected names of files of an export, got {name[:60]!r}")
     return name
 
