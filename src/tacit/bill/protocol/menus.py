@@ -75,6 +75,7 @@ class MenuEntry:
             raise BadInput(f"campaign {self.campaign}: expected price_micros in 0..2^40, got another number")
         if not 0 <= expect.integer("bid_micros", self.bid_micros) <= MOST_MICROS:
             raise BadInput(f"campaign {self.campaign}: expected bid_micros in 0..2^53, got another number")
+        expect.kind("rate", self.rate, float, int)
         if not 0 <= self.rate <= 1:
             raise BadInput(f"campaign {self.campaign}: expected a rate in [0, 1], got {self.rate!r}")
         if not min(NO_BIDDER, RESERVE_PRICE, OWN_BID) <= expect.integer("setter", self.setter) < 2**63:
