@@ -21,7 +21,6 @@ from tacit.bill.audit.findings import VerificationReport
 from tacit.bill.audit.verification import verify_folder
 from tacit.bill.in_process import BillingParties
 from tacit.bill.protocol.batches import BatchStatement
-from tacit.bill.proxy.party import HoldRule
 from tacit.bill.proxy.store import BillingProxyStore
 from tacit.bill.server.party import EpochTimes
 from tacit.bill.server.store import AdStore, Campaign, Invoice
@@ -120,7 +119,7 @@ def show_through_parties(
     """
     secrets = Entropy()  # keys and blindings: choices, which `source` draws, do not hang on them
     ads, reports = devices.stores.ads, devices.stores.reports
-    parties = BillingParties(ads, reports, secrets, hold=HoldRule(seconds=EPOCH.expires))
+    parties = BillingParties(ads, reports, secrets)
     open_market(parties, devices, menus)
     fleet = DeviceFleet(
         _settings(town, devices), _keys(parties), parties, secrets,

@@ -202,8 +202,7 @@ def _print_menus(plan: CohortPlan, most: int) -> None:
     print(
         f"  and a [[menu]] for each of these {len(plan.menus):,} contexts, with levels and values (--json: all)"
     )
-    print("the proxy's settings, [billing], so that an epoch's reports leave in one batch:")
-    print(f"  hold_seconds = {plan.epoch_seconds} and report_seconds of market.toml on top")
+    print("the proxy's settings, [billing]: no hold_seconds, so that an epoch's reports leave together")
 
 
 def _print_what_would_help(plan: CohortPlan) -> None:

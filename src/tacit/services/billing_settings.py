@@ -14,7 +14,8 @@ Of the proxy:
     [billing]
     store = "reports.sqlite"
     server_signing_key = "64 hexadecimal digits"
-    hold_seconds = 60                    # for which reports of a menu wait for more of them
+    hold_seconds = 60                    # reports of a menu may leave after so long, where they are enough;
+                                         # without this key, which hides best, when their epoch expires
     batch_most = 10000                   # reports that leave together
     offers_per_address = 0               # requests for offers per minute from one address; 0: no limit
     keep_days = 30                       # days after its end for which an epoch's statements are kept
@@ -100,7 +101,7 @@ def read_billing(
         store,
         read_public_key(table, "server_signing_key"),
         HoldRule(
-            table.whole("hold_seconds", 60, at_most=86_400),
+            table.whole("hold_seconds", at_most=86_400) if "hold_seconds" in table else None,
             table.whole("batch_most", 10_000, at_least=1, at_most=MOST_REPORTS),
         ),
         offers,

@@ -48,7 +48,7 @@ PROXY_BILLING = """
 [billing]                          # without this table, statistics alone
 store = "reports.sqlite"           # a path, or postgresql+psycopg://...
 server_signing_key = "{other_key}"
-hold_seconds = 2                   # reports of a menu wait so long for more (production: 60 or longer)
+hold_seconds = 2                   # for a quick look; leave it out, and an epoch's reports leave together
 offers_per_address = 0             # requests for offers per minute from one address; 0: no limit
 keep_days = 30                     # signed sizes of cohorts are deleted so long after their epoch's end
 """

@@ -221,7 +221,7 @@ def test_the_proxy_must_keep_an_epoch_together() -> None:
     )
     menu = StoredMenu(leaf, epoch=0, opens=0, closes=600, expires=900)
     arrivals = [i * 600 // 1_000 for i in range(1_000)]
-    assert sizes(HoldRule(seconds=900), arrivals, menu) == [1_000]
+    assert sizes(HoldRule(), arrivals, menu) == [1_000]
     short = sizes(HoldRule(seconds=60), arrivals, menu)
     assert len(short) == 2
     assert short[1] < GOAL.needed

@@ -39,21 +39,28 @@ MOST_LASTING_SECONDS = 92 * 86_400  # from an epoch's opening until its tokens e
 
 @dataclass(frozen=True)
 class HoldRule:
-    """When waiting reports become a batch: at least as many as their menu asks for, and these seconds after the
-    first of them came, so that more can join; or `most` at once; or when their epoch expires, however few."""
+    """When waiting reports become a batch: when their epoch expires, all that came, however few; or `most` at
+    once.
 
-    seconds: int = 60
+    With `seconds`, already these seconds after the first of them came, where they are as many as their menu
+    asks for. Charges are made sooner then, and cohorts are smaller: whatever comes after leaves among the rest.
+    """
+
+    seconds: int | None = None
     most: int = 10_000
 
     def __post_init__(self) -> None:
-        expect.whole("seconds", self.seconds, at_least=0)
+        if self.seconds is not None:
+            expect.whole("seconds", self.seconds, at_least=0)
         if expect.whole("most", self.most, at_least=1) > MOST_REPORTS:
             raise BadInput(f"expected most <= {MOST_REPORTS} reports in a batch, got {self.most}")
 
     def releases(self, waiting: WaitingReports, menu: StoredMenu, now: int) -> bool:
         if now >= menu.expires or waiting.count >= self.most:
             return True
-        return waiting.count >= menu.leaf.smallest_cohort and now >= waiting.since + self.seconds
+        if self.seconds is None or waiting.count < menu.leaf.smallest_cohort:
+            return False
+        return now >= waiting.since + self.seconds
 
 
 class BatchLink(Protocol):
