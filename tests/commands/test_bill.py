@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from tacit.cli import main
 from tacit.entropy import Entropy
 from tacit.services import trial
-from tests.support.billing_audits import AdWorld, edit_charges, edit_rows, play_world, write_parties
+from tests.support.billing_audits import COFFEE, AdWorld, edit_charges, edit_rows, play_world, write_parties
 from tests.support.page_reader import Seen
 
 
@@ -127,6 +128,30 @@ def test_closing_puts_what_is_open_on_new_invoices_once(
     again = run("invoices", "server.toml", "--close", capsys=capsys)
     assert again.startswith("no charge was on no invoice: none was closed\n")
     assert len(served.store.invoices()) == 5
+
+
+def test_closing_beside_a_service_that_charges_loses_nothing(
+    served: AdWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command has a store of its own on the same file, as a process of its own would."""
+    menu = served.open_epoch(3)[COFFEE]
+    batches = [served.reports(menu, 1, 2) for _ in range(12)]
+
+    def charge() -> None:
+        for reports in batches:
+            served.redeem(menu, reports)
+
+    with ThreadPoolExecutor(1) as pool:
+        charging = pool.submit(charge)
+        while not charging.done():
+            run("invoices", "server.toml", "--close", "--json", capsys=capsys)
+        charging.result()
+    run("invoices", "server.toml", "--close", "--json", capsys=capsys)
+    run("export", "server.toml", "--out", "audit", capsys=capsys)
+    found = as_json("verify", "audit", "--parties", "parties.toml", capsys=capsys)
+    assert found["holds"]
+    assert found["uninvoiced"] == {}
+    assert sum(each["proven_micros"] for each in found["invoices"]) == 16_000 + 12 * 2_700
 
 
 def test_status_adds_up(served: AdWorld, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,7 @@ def menu_of(epoch: int, node: Node) -> PricedMenu:
 class AdWorld:
     """An ad server with a store on disk; devices and proxy are played by hand, with real tokens and keys."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path | str) -> None:
         self.store = SqlAdStore.open(place)
         self.server = AdServer(
             SERVER_KEY, REQUESTS, self.store, Entropy(), proxy_public=PROXY_KEY.public, make_key=token_key
@@ -91,7 +91,7 @@ class AdWorld:
         return folder
 
 
-def play_world(place: Path) -> AdWorld:
+def play_world(place: Path | str) -> AdWorld:
     """Two epochs: charges of several batches, nothing shown, a token spent twice, one forged, one malformed,
     charges on first and later invoices and on none, and a campaign whose money ran out."""
     world = AdWorld(place)

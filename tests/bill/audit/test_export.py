@@ -14,6 +14,7 @@ from tacit.bill.audit.folder import CHARGES, MANIFEST, epoch_file
 from tacit.bill.server.store import StoredRedemption
 from tacit.errors import BadInput
 from tests.support.billing_audits import COFFEE, NOW, TEA, AdWorld, play_world, verify
+from tests.support.ledger_places import Place
 
 
 @pytest.fixture
@@ -28,6 +29,14 @@ def test_it_says_what_it_wrote(world: AdWorld, tmp_path: Path) -> None:
     }  # fmt: skip
     manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
     assert (manifest["exported_at"], manifest["reports"]) == (NOW, 17)
+
+
+def test_both_databases_give_an_export_that_holds(place: Place, tmp_path: Path) -> None:
+    world = play_world(place.where)
+    report = verify(world.export(tmp_path / "out"))
+    world.store.close()
+    assert report.holds, report.findings
+    assert (report.charged.micros, len(report.invoices)) == (16_000, 4)
 
 
 def test_everything_is_its_owners_alone(world: AdWorld, tmp_path: Path) -> None:
