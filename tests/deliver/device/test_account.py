@@ -94,6 +94,8 @@ def test_windows_begin_anew_and_never_go_back() -> None:
     assert (tomorrow.local_micros, tomorrow.in_window) == (TWO, 1)
     with pytest.raises(BadInput, match="expected now in the wallet's window or a later one"):
         tomorrow.reserve(TWO, DAY - 1)
+    with pytest.raises(BadInput, match="expected now in the account's window or a later one"):
+        tomorrow.affords(TWO, DAY - 1)
     late = tomorrow.settle([settled(5_000, window=0)])
     assert late is tomorrow, "yesterday's cohorts free nothing of today"
 
@@ -142,6 +144,7 @@ def test_no_account_passes_its_limits_and_central_never_passes_local(
             drawn, window = Fraction(0), LIMITS.window.index(second)
         drawn += epsilon
         assert account.local_micros == drawn <= LIMITS.local_micros
+        assert account.wallet.spent * MICRO == drawn
         assert account.central_micros <= min(account.local_micros, LIMITS.central_micros)
         if batch and epsilon:
             lower = account.settle(

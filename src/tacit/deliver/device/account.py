@@ -87,16 +87,16 @@ class DeviceLimits:
             )
         _ = self._policy  # refuses an empty name
 
-    @property
+    @cached_property
     def local_micros(self) -> int:
         return int(self.local * MICRO)
 
-    @property
+    @cached_property
     def central_micros(self) -> int:
         assert self.central is not None, "filled in"
         return int(self.central * MICRO)
 
-    @property
+    @cached_property
     def per_choice_micros(self) -> int:
         return int(self.per_choice * MICRO)
 
@@ -177,37 +177,28 @@ class DeviceAccount:
         """What the window's choices tell the ad server alone, as far as signed sizes are known."""
         return _composed(_as_shuffled(self.choices), self.limits.delta)
 
-    def wallet(self, now: int) -> Wallet:
-        """The local account as a wallet, at second `now`; a clock set back is refused.
-
-        Guarantee:  that of `Wallet`, with the limits' local total and most for one choice.
-        Neighbours: all private data of one device in that window, replaced.
-        Assumes:    what `Wallet` assumes; what it pays is entered by `reserve`.
-        Source:     `Wallet`.
-        """
+    @property
+    def wallet(self) -> Wallet:
+        """The local account as a wallet."""
         limits = self.limits
         # Where a limit was lowered below what is spent, nothing is left.
         spent = Fraction(min(self.local_micros, limits.local_micros), MICRO)
-        wallet = Wallet(limits.local, limits.per_choice, limits.window, spent, self.in_window, limits.ad_tech)
-        wallet.left(now)
-        return wallet
+        return Wallet(limits.local, limits.per_choice, limits.window, spent, self.in_window, limits.ad_tech)
 
     def affords(self, epsilon_micros: int, now: int) -> bool:
         """Whether one more choice of this epsilon keeps within both limits, counted in full."""
         if epsilon_micros == 0:
             return True
-        wallet = self.wallet(now)
-        left = wallet.left(now) * MICRO
+        limits, spent = self.limits, sum(each.epsilon_micros for each in self._choices_at(now))
         return (
-            epsilon_micros <= left
-            and epsilon_micros <= self.limits.per_choice_micros
-            and self._central_with(epsilon_micros, now) <= self.limits.central_micros
+            epsilon_micros <= min(limits.local_micros - spent, limits.per_choice_micros)
+            and self._central_with(epsilon_micros, now) <= limits.central_micros
         )
 
     def reserve(self, epsilon_micros: int, now: int) -> DeviceAccount:
         """The account after one more choice, counted in full; BudgetExceeded before anything changes."""
         micros = expect.whole("epsilon_micros", epsilon_micros, at_least=0)
-        self.wallet(now).spend(Fraction(micros, MICRO), now)
+        self.wallet.spend(Fraction(micros, MICRO), now)
         central = self._central_with(micros, now) if micros else 0
         if central > self.limits.central_micros:
             raise BudgetExceeded(
@@ -275,8 +266,11 @@ class DeviceAccount:
         return read_message(data, "device account", parse).under(limits)
 
     def _choices_at(self, now: int) -> tuple[PaidChoice, ...]:
-        """Those of the window that second `now` lies in."""
-        return self.choices if self.limits.window.index(now) == self.in_window else ()
+        """Those of the window that second `now` lies in; a clock set back is refused, as `Wallet` does."""
+        window = self.limits.window.index(now)
+        if self.in_window is not None and window < self.in_window:
+            raise BadInput("expected now in the account's window or a later one, got an earlier second")
+        return self.choices if window == self.in_window else ()
 
     def _central_with(self, epsilon_micros: int, now: int) -> int:
         choices = (*self._choices_at(now), PaidChoice(epsilon_micros))

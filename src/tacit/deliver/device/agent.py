@@ -92,7 +92,7 @@ class AdDevice:
         if book is not None and book.keys != keys:
             raise BadInput("expected a book of menus that was checked by the device's own keys, got another")
         self.settings, self.journal = settings, journal
-        self._keys, self._channel, self._choosing = keys, channel, choosing
+        self._channel, self._choosing = channel, choosing
         self._book = MenuBook(keys) if book is None else book
         self._offers = OfferClient(self._book, journal, channel, source, settings.skew_seconds)
         self._account: DeviceAccount | None = None
@@ -275,8 +275,7 @@ class AdDevice:
             data = self._channel.statement(record.nonce)
             if data is None:
                 return None
-            statement = BatchStatement.from_bytes(data)
-            statement.check(self._keys.proxy_signing)
+            statement = self._book.check_statement(data)
         except (OSError, BillRefused):
             return None
         fits = (statement.menu_id, statement.epoch) == (record.menu_id, record.epoch)

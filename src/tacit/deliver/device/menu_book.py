@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tacit.bill.protocol.batches import BatchStatement
 from tacit.bill.protocol.directory import DirectoryLeaf, EpochHead, check_listed
 from tacit.bill.protocol.encoding import BillVerdict, Reader, begin_message, malformed_if_refused, read_message
 from tacit.bill.protocol.menus import LANES, NOTHING, Lane, PricedMenu, context_bytes
@@ -30,6 +31,7 @@ from tacit.privacy.units import Window
 from tacit.schema.contexts.hierarchy import Node
 
 HASH_BYTES = 32
+MOST_STATEMENTS = 10_000  # that are remembered
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +86,7 @@ class MenuBook:
         self._heads: dict[int, EpochHead] = {}
         self._menus: dict[bytes, OpenMenu] = {}
         self._at: dict[tuple[int, bytes], OpenMenu] = {}
+        self._statements: dict[bytes, BatchStatement] = {}
 
     def __repr__(self) -> str:
         return brief(self, epochs=sorted(self._heads), menus=len(self._menus))
@@ -131,6 +134,17 @@ class MenuBook:
         if known is not None and known.body != head.body:
             refuse_second(head.epoch)
         return head
+
+    def check_statement(self, data: bytes) -> BatchStatement:
+        """How large a batch was, as the proxy signed it; BillRefused otherwise."""
+        found = self._statements.get(data)
+        if found is None:
+            found = BatchStatement.from_bytes(data)
+            found.check(self.keys.proxy_signing)
+            if len(self._statements) >= MOST_STATEMENTS:
+                self._statements.clear()
+            self._statements[data] = found
+        return found
 
     def add_head(self, head: EpochHead) -> None:
         """Enter a head that was checked, and that the device has kept."""

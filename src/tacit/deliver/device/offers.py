@@ -183,13 +183,9 @@ class OfferClient:
         return self._cohorts[own.menu_id]
 
     def _signed_sizes(self, epoch: int, menu_id: bytes) -> list[int]:
-        sizes = []
-        for data in self._channel.statements(epoch):
-            statement = BatchStatement.from_bytes(data)
-            if statement.menu_id == menu_id:
-                statement.check(self._book.keys.proxy_signing)
-                sizes.append(statement.reports)
-        return sizes
+        said = self._channel.statements(epoch)
+        own = [data for data in said if BatchStatement.from_bytes(data).menu_id == menu_id]
+        return [self._book.check_statement(data).reports for data in own]
 
 
 def _unused(unshown: list[ImpressionRecord]) -> tuple[list[ImpressionRecord], list[ImpressionRecord]]:
