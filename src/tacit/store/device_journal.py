@@ -37,6 +37,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 
+from tacit import expect
 from tacit.deliver.device.account import DeviceAccount
 from tacit.deliver.device.journal import (
     STILL_OWED,
@@ -120,6 +121,7 @@ class SqlDeviceJournal:
     """
 
     def __init__(self, path: Path) -> None:
+        path = expect.path("path", path)
         self._path, self._name, self._process = path.resolve(), str(path), os.getpid()
         self._engine = sqlite_engine(
             self._path, _PRAGMAS, begin="BEGIN IMMEDIATE",

@@ -1,13 +1,15 @@
 """The device as a party of billing: it discloses little, chooses privately, and reports each impression once.
 
+    settings = DeviceSettings(hierarchy, DisclosureLevel((1,)), consent=True, limits=DeviceLimits(local=6))
     device = AdDevice(settings, keys, SqlDeviceJournal.open("ads.sqlite"), channel, Entropy())
     device.recover(now)                                  # after every start
-    ad = device.show((place,), rates, now, render=draw)  # what was shown, at which price and epsilon
+    ad = device.show((place,), rates, now, render=draw)  # a `ShownAd`: which, at which price and epsilon
     device.send_reports(now)                             # now and then, until all are taken
     device.settle(now)
 
 `rates` are the device's own (`HistoryRates`, `ModelRates`), and are asked only where the person agreed and the
-account can pay. One thread at a time may use a device.
+account can pay. A device without a disk has a `MemoryJournal`, and forgets with its process. One thread at a
+time may use a device.
 """
 
 from __future__ import annotations

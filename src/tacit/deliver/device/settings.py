@@ -2,7 +2,8 @@
 
     settings = DeviceSettings(hierarchy, DisclosureLevel((1,)), consent=True)
 
-Without consent nothing private is read: the device shows what everybody is shown.
+Without consent nothing private is read: the device shows what everybody is shown. What is told of a context is
+a level of the hierarchy (`DisclosureLevel`), or a block of a published cut (`CutDisclosure`).
 """
 
 from __future__ import annotations
