@@ -1,4 +1,4 @@
-"""`tacit serve`: the parties that gather statistics, as services: their keys, processes and devices."""
+"""`tacit serve`: the parties that gather statistics and bill ads, as services: keys, processes and devices."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from tacit.commands.serve_rounds import parties_beside
 from tacit.errors import BadInput
 
 ABOUT = """\
-Run a party that gathers statistics. Two parties make one system, and different people should run them:
+Run a party. Two parties make one system, which gathers statistics and bills ads that devices choose privately,
+and different people should run them:
 
-  proxy    takes sealed reports from devices and adds up what is masked; it sees addresses, and no counts
-  server   opens the masks, adds them up, and gives out the noisy sums; it never meets a device
+  proxy    takes sealed reports from devices: it sees addresses, and neither counts nor choices
+  server   gives out noisy sums; with a table [billing] in its settings it is the ad server, too, which offers
+           menus and charges impressions. It never meets a device
 
-Each reads one settings file, keeps everything in its own store and its own privacy ledger, and can be stopped
-or killed at any moment: started again, it goes on where it was. SIGTERM and Ctrl-C end it after the requests
-under way are answered."""
+Without an action both start here, with a demonstration market, until Ctrl-C.
+
+Each reads one settings file, keeps everything in stores of its own, and can be stopped or killed at any moment:
+started again, it goes on where it was. SIGTERM and Ctrl-C end it after the requests under way are answered."""
 
 EXAMPLES = """\
 examples, a trial on one machine:
   tacit serve keys --out trial                             settings, keys and secrets of both parties
-  tacit serve server trial/server.toml
+  tacit serve ads trial/server.toml                        statistics and billing; `server`: the same
   tacit serve proxy trial/proxy.toml
+  tacit serve visit trial                                  made-up devices show ads and report them
   tacit serve enrol trial/proxy.toml                       a device's name and key
   tacit serve open trial/server.toml round.toml            both parties take part in a round (open --help)
   tacit serve status trial/proxy.toml
@@ -44,11 +48,12 @@ The environment can name the settings file (TACIT_PROXY_SETTINGS, TACIT_SERVER_S
 Needs the extra: pip install 'tacit[serve]'."""
 
 KEYS = """\
-Write settings, sealing keys and secrets for a trial of both parties on one machine.
+Write settings, keys, secrets and a demonstration market for a trial of both parties on one machine.
 
-In production each party makes its own set on its own machine. Only these leave it: the public key, in
-parties.toml, and pair.secret, which both hold. proxy.sealing and server.sealing in one hand open every report;
-enrolment.secret belongs to the proxy, operator.secret to the server and to whoever opens rounds."""
+In production each party makes its own set on its own machine. Only these leave it: the public keys, in
+parties.toml and in the other's [billing], and pair.secret, which both hold. proxy.sealing and server.sealing in
+one hand open every report; enrolment.secret belongs to the proxy, operator.secret to the server and to whoever
+opens rounds. Signing keys follow from the sealing keys."""
 
 ENROL = """\
 Print what a device needs to report: its name, its key, and the parties' public keys and URL (from parties.toml
@@ -91,12 +96,13 @@ exit code 0: here are the counts; 1: not yet (come again), or too few reports (t
 def add_parser(commands: Subparsers) -> None:
     top = commands.add_parser(
         "serve",
-        help="run the proxy or the server that gather statistics",
+        help="run the proxy or the server that gather statistics and bill ads",
         description=ABOUT,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
+    serve_ads.add_demonstration(top)
+    actions = top.add_subparsers(dest="action", metavar="ACTION")
     action = partial(add_action, actions, EXAMPLES)
     serve_plan.add_parser(actions)
 
@@ -168,8 +174,7 @@ def run_keys(args: argparse.Namespace) -> int:
 
     check_folder("--out", args.out)
     for name in ("proxy_port", "server_port"):
-        if not 0 < getattr(args, name) < 65_536:
-            raise BadInput(f"--{name.replace('_', '-')}: expected 1 to 65535, got {getattr(args, name)}")
+        serve_ads.expect_port(name, getattr(args, name))
     with extra_installed():
         from tacit.entropy import Entropy
         from tacit.services import trial
@@ -181,8 +186,9 @@ def run_keys(args: argparse.Namespace) -> int:
         print_json({"files": [str(path) for path in made]})
     else:
         print(f"wrote {', '.join(path.name for path in made)} to {args.out}")
-        print(f"next: tacit serve server {args.out / 'server.toml'}")
+        print(f"next: tacit serve ads {args.out / 'server.toml'}")
         print(f"      tacit serve proxy {args.out / 'proxy.toml'}")
+        print(f"      tacit serve visit {args.out}")
         print("      tacit serve open --help")
     return 0
 

@@ -1,14 +1,19 @@
-"""`tacit serve ads` and `rotate`: the ad server, and new keys and menus for its current epoch."""
+"""`tacit serve` alone, `ads`, `visit`, `rotate`: a demonstration, the ad server, devices, new keys."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tacit.commands.output import extra_installed, print_json
+from tacit.commands.output import add_json_flag, extra_installed, print_json, print_table, spinner
 from tacit.commands.serve_rounds import parties_beside, show_utc
-from tacit.errors import BadInput
+from tacit.errors import BadInput, BillError
+
+MOST_VISITS = 10_000
 
 ADS = """\
 Run the ad server: it prices menus of ads, signs tokens without seeing them, charges each reported impression
@@ -25,6 +30,29 @@ one and of those that were drawn ahead. Devices move to it within about a minute
 menus is still charged at their prices: an epoch that is out never changes. Signed with the operator's secret;
 both services must be running."""
 
+VISIT = """\
+Let made-up devices show ads through parties that run. FOLDER is that of a trial (tacit serve), or
+the parties.toml in one that has a contexts.toml, too. Each device has tastes, a home and a journal of its own
+(in FOLDER/devices): it tells a generalised context, gets the context's menu and a blind token, chooses
+privately within the epsilon it has, reports what it showed, and learns among how many reports its own was
+hidden. One of four did not agree: it shows what everybody is shown, and spends nothing.
+
+Devices whose people allow it also take part in rounds of statistics that are open (tacit serve open), as far as
+these have no question: cells are then campaigns by number. That needs the trial's proxy.toml, to enrol them."""
+
+DEMONSTRATION = "tacit-demo"
+
+
+def add_demonstration(top: argparse.ArgumentParser) -> None:
+    """What `tacit serve` without an action does."""
+    group = top.add_argument_group("without an action")
+    where = f"the folder to run in (default: {DEMONSTRATION})"
+    group.add_argument("--out", type=Path, metavar="DIR", help=where)
+    for party in ("proxy", "server"):
+        group.add_argument(f"--{party}-port", type=int, metavar="PORT", help=f"where the {party} listens")
+    group.add_argument("--json", action="store_true", help="say in JSON where they listen")
+    top.set_defaults(run=run_demonstration)
+
 
 def add_actions(
     action: Callable[[str, str, str], argparse.ArgumentParser],
@@ -34,10 +62,22 @@ def add_actions(
     ads.add_argument("settings", nargs="?", type=Path, metavar="FILE", help="the server's settings, in TOML")
     ads.set_defaults(run=run_ads)
 
+    visit = action("visit", "let made-up devices show ads", VISIT)
+    visit.add_argument("place", type=Path, metavar="FOLDER", help="of a trial, or its parties.toml")
+    visit.add_argument("--devices", type=int, default=20, metavar="N", help="how many (default: 20)")
+    visit.add_argument("--visits", type=int, default=5, metavar="N", help="of each device (default: 5)")
+    add_json_flag(visit)
+    visit.set_defaults(run=run_visit)
+
     rotate = action("rotate", "open an epoch now, with new keys and menus", ROTATE)
     rotate.add_argument("settings", type=Path, metavar="FILE", help="the server's settings, in TOML")
     add_parties(rotate)
     rotate.set_defaults(run=run_rotate)
+
+
+def expect_port(name: str, port: int) -> None:
+    if not 0 < port < 65_536:
+        raise BadInput(f"--{name.replace('_', '-')}: expected 1 to 65535, got {port}")
 
 
 def run_ads(args: argparse.Namespace) -> int:
@@ -51,6 +91,103 @@ def run_ads(args: argparse.Namespace) -> int:
         raise BadInput(f"{path}: expected a table [billing], got none (tacit serve keys writes one)")
     launch.run_party(found)
     return 0
+
+
+def run_demonstration(args: argparse.Namespace) -> int:
+    with extra_installed():
+        from tacit.entropy import Entropy
+        from tacit.services import demonstration
+
+    folder = Path(DEMONSTRATION) if args.out is None else args.out
+    for name in ("proxy_port", "server_port"):
+        if getattr(args, name) is not None:
+            expect_port(name, getattr(args, name))
+    made = demonstration.prepare_folder(folder, args.proxy_port, args.server_port, Entropy())
+    with demonstration.running_parties(folder) as parties:
+        urls = {party: line.split()[-1] for party, (_, line) in parties.items()}
+        if args.json:
+            print_json({"folder": str(folder), "made": made, "ads": urls["ads"], "proxy": urls["proxy"]})
+        else:
+            print(f"{'made' if made else 'using'} {folder}: settings, keys and a small market")
+            print(f"ad server   {urls['ads']}")
+            print(f"proxy       {urls['proxy']}")
+            print(NEXT.format(folder=shlex.quote(str(folder))))
+        sys.stdout.flush()
+        ended = demonstration.wait_for_an_end({party: process for party, (process, _) in parties.items()})
+    raise BillError(f"expected {ended} to run until Ctrl-C, got its end; its own words are above")
+
+
+NEXT = """\
+try, in another terminal:
+  tacit serve visit {folder}                 devices choose, show and report ads
+  tacit bill status {folder}/server.toml     what campaigns were charged
+  tacit bill invoices {folder}/server.toml --close
+  tacit serve rotate {folder}/server.toml    new keys, and the market's file as it is now
+Ctrl-C ends both"""
+
+
+def run_visit(args: argparse.Namespace) -> int:
+    for name in ("devices", "visits"):
+        if not 1 <= getattr(args, name) <= MOST_VISITS:
+            raise BadInput(f"--{name}: expected 1 to {MOST_VISITS}, got {getattr(args, name)}")
+    with extra_installed():
+        from tacit.entropy import Entropy
+        from tacit.services import visits
+        from tacit.services.launch import clock
+
+    place = visits.read_place(args.place)
+    with spinner("visiting"):
+        seen = visits.run_visits(
+            place, devices=args.devices, visits=args.visits, clock=clock, entropy=Entropy()
+        ).as_json()
+    if args.json:
+        print_json(seen)
+    else:
+        _show_visits(seen)
+    return 0
+
+
+def _show_visits(seen: dict[str, Any]) -> None:
+    rows = [
+        (
+            each["context"], each["lane"], "nothing" if each["campaign"] is None else str(each["campaign"]),
+            f"{each['price_micros']:,}", str(each["times"]),
+        )
+        for each in seen["shown"]
+    ]  # fmt: skip
+    columns = ("disclosed context", "lane", "campaign", "micros each", "shown")
+    print_table(f"What {seen['devices']} devices showed", columns, rows, numbers=columns[3:])
+    for why, times in seen["refused"].items():
+        print(f"{times} visits showed nothing: {why}")
+    lanes = seen["lanes"]
+    print(
+        f"{lanes['personal']} chosen privately, epsilon {seen['epsilon']:g} in all; {lanes['public']} as "
+        f"everybody is shown, epsilon 0; {seen['price_micros']:,} micros to be charged"
+    )
+    batches = seen["batches"]
+    sizes = f"{len(batches)} batches of {min(batches)} to {max(batches)}" if batches else "no batch yet"
+    print_table(
+        "What each party saw",
+        ("party", "saw", "did not see"),
+        [
+            ("devices", "their own contexts, tastes and choices", "anything of each other"),
+            (
+                "proxy",
+                f"{seen['requests']} sealed requests and {seen['reports']} reports, with addresses; which menu "
+                "each report is of",
+                "contexts asked for, choices, prices",
+            ),
+            (
+                "ad server",
+                f"{seen['requests']} generalised contexts; {sizes}, shuffled: which entry each report is of",
+                "devices, addresses, exact contexts, tastes; which request a report came from",
+            ),
+        ],
+    )
+    waits = f"; {seen['waiting']} wait until their cohort is large enough, or their epoch expires"
+    print(f"{seen['settled']} reports left in batches{waits if seen['waiting'] else ''}")
+    for task, devices in seen["rounds"].items():
+        print(f"{devices} devices took part in the round {task}")
 
 
 def run_rotate(args: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ billing_launch                    what a party that bills adds to its app, from 
 billing_proxy, billing_driver     the proxy's part of billing: reports in, batches out until they are receipted
 billing_server, epochs            the ad server's part: offers, charges, invoices; epochs opened in time
 market_file                       campaigns, contexts and bids, as an operator writes them down
+demonstration, visits             both parties as child processes; made-up devices that show ads through them
 billing_clients                   a device uses `HttpAdChannel`, an operator `HttpBillingOperator`
 endpoints, signatures, problems   bounded and signed requests; errors as problem documents
 connections, connection_limits    a deadline per step, and who is closed when there are too many

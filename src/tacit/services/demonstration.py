@@ -1,0 +1,99 @@
+"""Both parties as child processes, from a folder of trial files: what `tacit serve` without an action runs."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tacit.entropy import Entropy
+from tacit.errors import BadInput
+from tacit.services.settings import load_parties
+from tacit.services.trial import write_trial
+
+COMMAND = (sys.executable, "-m", "tacit.cli", "serve")
+PARTIES = {"ads": "server.toml", "proxy": "proxy.toml"}
+PROXY_PORT, SERVER_PORT = 8471, 8472
+ENDING_SECONDS = 20
+LOOK_SECONDS = 0.2
+
+
+def prepare_folder(folder: Path, proxy_port: int | None, server_port: int | None, entropy: Entropy) -> bool:
+    """Make the folder's files, unless they are there: then ports are those of its settings. Whether it did."""
+    if (folder / "server.toml").exists():
+        if proxy_port is not None or server_port is not None:
+            raise BadInput(f"expected no port for {folder}, which is there already and says which, got one")
+        load_parties(folder / "parties.toml")
+        return False
+    ports = _free_ports(proxy_port, server_port)
+    write_trial(folder, proxy_port=ports[0], server_port=ports[1], entropy=entropy, billing=True)
+    return True
+
+
+def _free_ports(proxy: int | None, server: int | None) -> tuple[int, int]:
+    """As given; else the usual ones, where they are free, or any that are."""
+    ports = []
+    for given, usual in ((proxy, PROXY_PORT), (server, SERVER_PORT)):
+        ports.append(given if given is not None else usual if _is_free(usual) and usual not in ports else 0)
+    held = [socket.create_server(("127.0.0.1", 0)) for port in ports if port == 0]
+    free = iter([each.getsockname()[1] for each in held])
+    for each in held:
+        each.close()
+    found = [port or next(free) for port in ports]
+    return found[0], found[1]
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def running_parties(folder: Path) -> Iterator[dict[str, tuple[subprocess.Popen[str], str]]]:
+    """Both parties, each with the line in which it said where it listens; ended when this ends."""
+    started: dict[str, subprocess.Popen[str]] = {}
+    try:
+        for party, file in PARTIES.items():
+            command = [*COMMAND, party, str(folder / file)]
+            # A group of their own: Ctrl-C is for us, and we ask them once.
+            started[party] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0)
+        found = {}
+        for party, process in started.items():
+            assert process.stdout is not None, "it is a pipe"
+            line = process.stdout.readline().strip()
+            if not line:
+                raise BadInput(f"expected {party} of {folder} to listen, got an end: its own words are above")
+            found[party] = process, line
+        yield found
+    finally:
+        _end(started)
+
+
+def wait_for_an_end(processes: dict[str, subprocess.Popen[str]]) -> str:
+    """The party that ended by itself, if one ever does."""
+    while True:
+        for party, process in processes.items():
+            if process.poll() is not None:
+                return party
+        time.sleep(LOOK_SECONDS)
+
+
+def _end(processes: dict[str, subprocess.Popen[str]]) -> None:
+    """As they were started: each is asked, and killed if it does not listen."""
+    for process in processes.values():
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    for process in processes.values():
+        try:
+            process.communicate(timeout=ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
