@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from tacit.bill.protocol.batches import STATEMENT_BYTES
-from tacit.bill.protocol.menus import NOTHING, Lane
+from tacit.bill.protocol.menus import NOTHING, Lane, context_bytes
 from tacit.bill.protocol.reports import REPORT_BYTES, ImpressionReport
 from tacit.bill.protocol.tokens import NONCE_BYTES
 from tacit.bill.server.party import EpochTimes
@@ -259,6 +260,25 @@ def test_a_small_cohort_in_the_past_takes_the_public_lane_where_the_person_says_
     assert town.device(smallest_cohort=4).show(OLD, town.rates, town.now).lane is Lane.PERSONAL
 
 
+def test_a_context_that_is_offered_to_all_alike_takes_the_public_lane(tmp_path: Path) -> None:
+    """Where too few ask, the ad server has menus of the public lane alone."""
+    town = AdTown.open(tmp_path, [menu for menu in town_menus() if menu.lane is Lane.PUBLIC])
+    channel = TownChannel(town.world)
+    device = town.device(channel=channel)
+    ads = [device.show(OLD, no_rates, town.now) for _ in range(2)]
+    assert {ad.lane for ad in ads} == {Lane.PUBLIC}
+    assert channel.calls == {"head": 1, "offer": 3}, "asked for the personal one once, then menu and tokens"
+
+
+def test_a_proxy_that_tells_no_sizes_takes_nobody_their_lane(town: AdTown) -> None:
+    class Silent(TownChannel):
+        def statements(self, epoch: int) -> Sequence[bytes]:
+            raise ConnectionError(epoch)
+
+    device = town.device(channel=Silent(town.world), smallest_cohort=100)
+    assert device.show(OLD, town.rates, town.now).lane is Lane.PERSONAL, "paid for in full"
+
+
 def test_an_epsilon_above_the_persons_limit_is_refused(town: AdTown) -> None:
     device = town.device(limits=replace(LIMITS, per_choice=Fraction(3, 2)))
     with pytest.raises(
@@ -364,7 +384,8 @@ def test_requests_of_all_contexts_and_lanes_are_as_long(tmp_path: Path) -> None:
         channel = Listening(town.world)
         town.device(channel=channel, consent=consent).show(at, town.rates, town.now)
         lengths.add(tuple(len(each) for each in channel.sent))
-        assert not any(b"Old" in each or b"New" in each for each in channel.sent)
+        spelled = [context_bytes(node(name)) for name in ("Old", "New")]  # long enough not to come by chance
+        assert not any(each in sent for each in spelled for sent in channel.sent)
     assert len(lengths) == 1
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
@@ -29,9 +29,10 @@ from tacit.deliver.device.journal import (
 )
 from tacit.deliver.device.outcomes import ShownAd
 from tacit.deliver.device.parties import AdChannel
+from tacit.entropy import Entropy
 from tacit.errors import BadInput, BillError
 from tacit.store.device_journal import SqlDeviceJournal
-from tests.support.device_worlds import NEW, OLD, SETTINGS, AdTown, Rates, reported
+from tests.support.device_worlds import KEYS, NEW, OLD, SETTINGS, AdTown, Rates, reported
 
 TWO = 2 * MICRO
 BEFORE, AFTER = "before", "after"
@@ -296,6 +297,20 @@ def test_a_choice_of_an_epoch_that_is_over_is_closed(town: AdTown) -> None:
     with pytest.raises(BillError, match="expected a choice that may still be shown, got one that was closed"):
         again.confirm_shown(ad)
     assert again.send_reports(town.now).acked == 0
+
+
+def test_other_parties_get_what_was_shown_and_nothing_that_was_not(town: AdTown) -> None:
+    """After an update of the app with other keys: what both old parties signed is not used any more."""
+    journal = MemoryJournal()
+    before = town.device(journal=journal, prefetch=4)
+    ad = before.choose(OLD, Rates(), town.now)
+    before.show(OLD, Rates(), town.now)
+    keys = replace(KEYS, proxy_signing=bytes(32))
+    device = AdDevice(SETTINGS, keys, journal, town.channel, Entropy())
+    found = device.recover(town.now)
+    assert (found.pending, found.closed, found.sent.acked) == ((), 1, 1)
+    with pytest.raises(BillError, match="got one that was closed"):
+        device.confirm_shown(ad)
 
 
 def test_who_takes_back_their_consent_is_shown_nothing_that_was_chosen_by_it(town: AdTown) -> None:

@@ -5,7 +5,8 @@
     device.recover(now)                                  # after every start
     ad = device.show((place,), rates, now, render=draw)  # a `ShownAd`: which, at which price and epsilon
     device.send_reports(now)                             # now and then, until all are taken
-    device.settle(now)
+    device.settle(now)                                   # and when batches have left
+    device.forget(now)                                   # once a day, say
 
 `rates` are the device's own (`HistoryRates`, `ModelRates`), and are asked only where the person agreed and the
 account can pay. A device without a disk has a `MemoryJournal`, and forgets with its process. One thread at a
@@ -136,7 +137,7 @@ class AdDevice:
 
         A choice that was drawn at this menu before, and not shown, is the one.
         """
-        expect.integer("now", now)
+        now = expect.integer("now", now)
         here = self.settings.generalise(context)
         try:
             return self._choose(here, rates, now)
@@ -161,8 +162,8 @@ class AdDevice:
 
     def _menu_at(self, head: EpochHead, node: Node, now: int) -> tuple[OpenMenu, list[ImpressionRecord]]:
         """The menu to choose from, and the tokens of it for which nothing was shown yet."""
-        if self.settings.consent:
-            menu = self._offers.menu(head, node, Lane.PERSONAL)
+        menu = self._offers.personal_menu(head, node) if self.settings.consent else None
+        if menu is not None:
             limits, asked = self.settings.limits, menu.menu.epsilon_micros
             if asked > limits.per_choice_micros:
                 raise BillError(
@@ -198,7 +199,8 @@ class AdDevice:
             raise BillError("expected a choice that may still be shown, got one that was closed")
         if record.state is ImpressionState.CHOSEN:
             menu = self._offers.kept_menu(record.menu_id)
-            assert menu is not None, "menus are kept before tokens are asked for"
+            if menu is None:
+                raise BillError("expected a choice from a menu of parties that this app knows, got another")
             assert record.index is not None, "it is chosen"
             report = ImpressionReport.make(
                 record.menu_id, record.secret, record.token, record.index, menu.head.sealing_key
@@ -212,7 +214,8 @@ class AdDevice:
 
     def prefetch(self, context: Sequence[Any], now: int) -> int:
         """Fetch tokens for a context before they are needed; how many of its menu are there now."""
-        head = self._offers.current_head(expect.integer("now", now))
+        now = expect.integer("now", now)
+        head = self._offers.current_head(now)
         menu, _ = self._menu_at(head, self.settings.generalise(context).disclosed, now)
         return len(self._offers.tokens(menu, self.settings.prefetch))
 
@@ -222,6 +225,7 @@ class AdDevice:
         One that has expired is closed: nothing is charged. What is refused otherwise is tried again until its
         epoch has expired by this device's clock too.
         """
+        now = expect.integer("now", now)
         records = self.waiting_reports()
         verdicts: list[BillVerdict] = []
         with suppress(OSError):  # nobody answers: the rest waits
@@ -253,9 +257,11 @@ class AdDevice:
 
     def settle(self, now: int) -> SettledReports:
         """Ask among how many reports each of this device's left; what stays unknown counts in full for ever."""
+        now = expect.integer("now", now)
         records = self.journal.impressions((ImpressionState.ACKED,))
         found = {record.nonce: self._statement(record) for record in records}
         settled, sizes = [], []
+        in_full: dict[bytes, int] = {}  # by menu
         for record in records:
             statement = found[record.nonce]
             if statement is None:
@@ -263,7 +269,9 @@ class AdDevice:
                     settled.append(record.settled(None))
                 continue
             settled.append(record.settled(statement.reports))
-            cohort = statement.reports - self._counted_in_full(record.menu_id, found)
+            if record.menu_id not in in_full:
+                in_full[record.menu_id] = self._counted_in_full(record.menu_id, found)
+            cohort = statement.reports - in_full[record.menu_id]
             if statement.reports >= record.smallest_cohort and cohort >= 1:
                 sizes.append(Settlement(record.epsilon_micros, record.window, cohort, statement.batch_id))
         before = self.account
@@ -295,6 +303,7 @@ class AdDevice:
         What was blinded is sent again as it was, what was drawn is to be shown and never drawn again, reports
         are sent again byte for byte.
         """
+        now = expect.integer("now", now)
         self._account = None
         pending, closed, unsigned = [], [], {}
         for record in self.journal.impressions((ImpressionState.NEW, ImpressionState.CHOSEN)):
@@ -315,7 +324,7 @@ class AdDevice:
 
     def forget(self, now: int) -> int:
         """Delete records, menus and heads that nothing needs any more; how many records that were."""
-        before = now - self.settings.settle_seconds - self.settings.keep_seconds
+        before = expect.integer("now", now) - self.settings.settle_seconds - self.settings.keep_seconds
         self._book.forget(before)
         return self.journal.forget(before)
 

@@ -39,6 +39,7 @@ class OfferClient:
         self._skew = skew_seconds
         self._kept_heads: dict[int, bytes] = {}  # what was signed
         self._kept_menus: set[bytes] = set()
+        self._public_only: set[tuple[int, Node]] = set()
         self._cohorts: dict[bytes, int | None] = {}
 
     def current_head(self, now: int) -> EpochHead:
@@ -94,8 +95,22 @@ class OfferClient:
             self._kept_menus.add(menu_id)
         return found
 
+    def personal_menu(self, head: EpochHead, node: Node) -> OpenMenu | None:
+        """The menu of the personal lane; None where the ad server has none for this context, as where too few
+        ask for one. Asked for once per context and epoch."""
+        if (head.epoch, node) in self._public_only:
+            return None
+        try:
+            return self.menu(head, node, Lane.PERSONAL)
+        except BillRefused as refused:
+            if refused.reason != BillVerdict.UNKNOWN_CONTEXT:
+                raise
+        self._public_only.add((head.epoch, node))
+        return None
+
     def kept_menu(self, menu_id: bytes) -> OpenMenu | None:
-        """A menu that this device has had, also before a restart."""
+        """A menu that this device has had, also before a restart; None where it has forgotten it, or where it
+        was signed by parties that are no longer those that it knows."""
         found = self._book.menu(menu_id)
         kept = None if found is not None else self._journal.menu(menu_id)
         if kept is None:
@@ -103,9 +118,12 @@ class OfferClient:
         head = self._book.head(kept.epoch)
         if head is None:
             data = self._journal.head(kept.epoch)
-            if data is None:
+            try:
+                head = None if data is None else self._book.check_head(data)
+            except BillRefused:
+                head = None
+            if head is None:
                 return None
-            head = self._book.check_head(data)
             self._book.add_head(head)
         listed = listed_from_bytes(kept.data)
         return self._book.add_menu(head, listed, listed.menu.node, listed.menu.lane)
@@ -178,7 +196,10 @@ class OfferClient:
         if own.menu_id not in self._cohorts:
             before = self._journal.last_menu_at(menu_place(own.node, own.lane), own.epoch)
             seen = [(own.epoch, own.menu_id)] + ([] if before is None else [(before.epoch, before.menu_id)])
-            sizes = (self._signed_sizes(epoch, menu_id) for epoch, menu_id in seen)
+            try:
+                sizes = [self._signed_sizes(epoch, menu_id) for epoch, menu_id in seen]
+            except OSError:
+                return None  # asked for again next time
             self._cohorts[own.menu_id] = next((usual_size(each) for each in sizes if each), None)
         return self._cohorts[own.menu_id]
 
