@@ -20,6 +20,7 @@ import httpx
 from tacit import expect
 from tacit.bill.protocol.batches import STATEMENT_BYTES
 from tacit.bill.protocol.encoding import refuse_malformed
+from tacit.bill.protocol.offers import LONGEST_ANSWER, pack_messages, unpack_messages
 from tacit.bill.protocol.reports import ImpressionReport
 from tacit.display import brief
 from tacit.entropy import Entropy, Simulation
@@ -91,8 +92,14 @@ class HttpBatches:
     def deliver(self, batch: bytes) -> bytes:
         return self._calls.post("/billing/batches", batch)
 
-    def offer(self, sealed: bytes) -> bytes:
-        return self._calls.post("/billing/offers", sealed)
+    def offers(self, requests: Sequence[bytes]) -> list[bytes]:
+        """The answers, in the same order; empty where a request cannot be opened."""
+        answers = unpack_messages(
+            self._calls.post("/billing/offers", pack_messages(requests)), longest=LONGEST_ANSWER
+        )
+        if len(answers) != len(requests):
+            refuse_malformed(f"expected {len(requests)} answers")
+        return answers
 
 
 class HttpDirectories:

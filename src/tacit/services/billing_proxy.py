@@ -7,16 +7,16 @@
     GET  /billing/epochs/{epoch}/batches     all signed statements of an epoch, one after the other
     POST /billing/directories                an epoch to countersign (signed by the ad server) -> its head
 
-A request is handed on as it came: no address, no header, nothing of the connection. Reports that arrive
-together are checked and stored together, in a thread. As in gathering, an address is written down nowhere; it
-is in memory for a minute where offers per address are limited.
+A request is handed on as it came: no address, no header, nothing of the connection; those that arrive together
+in one message, which costs the ad server less. Reports that arrive together are checked and stored together. As
+in gathering, an address is written down nowhere; it is in memory for a minute where offers per address are
+limited.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tacit.bill.protocol.encoding import BillVerdict, refuse_malformed
-from tacit.bill.protocol.offers import LONGEST_REQUEST
+from tacit.bill.protocol.offers import LONGEST_REQUEST, MOST_RELAYED
 from tacit.bill.protocol.reports import REPORT_BYTES, ImpressionReport
 from tacit.bill.protocol.tokens import NONCE_BYTES
 from tacit.bill.proxy.party import BillingProxy
@@ -41,8 +41,8 @@ from tacit.services.proxy_intake import Batcher
 from tacit.services.settings import ServicePace
 from tacit.services.signatures import RequestGate
 
-RELAYS = 16  # requests for offers that are at the ad server at once
-MOST_RELAYED = 32 * RELAYS  # with those that wait for their turn
+RELAY_SECONDS = 0.002  # for which a request waits for others to be handed on with it
+MOST_WAITING = 4 * MOST_RELAYED
 MOST_ADDRESSES = 1_000_000
 WINDOW_SECONDS = 60
 BEGINNING_SECONDS = 60  # in which an epoch may still be missing
@@ -51,7 +51,8 @@ BEGINNING_SECONDS = 60  # in which an epoch may still be missing
 class OfferLink(Protocol):
     """The way to the ad server for devices' requests; OSError where it does not answer."""
 
-    def offer(self, sealed: bytes) -> bytes: ...
+    def offers(self, requests: Sequence[bytes]) -> list[bytes]:
+        """The answers in the same order; empty where a request cannot be opened."""
 
 
 class AddressLimit:
@@ -75,30 +76,28 @@ class AddressLimit:
 
 
 class OfferRelay:
-    """Hands sealed requests on by threads of its own, so that a slow ad server holds up nothing else."""
+    """Hands sealed requests on: while some are at the ad server, the next ones gather."""
 
     def __init__(self, link: OfferLink) -> None:
-        self._link, self._pool = link, ThreadPoolExecutor(RELAYS, "offers")
-        self._under_way, self._ended = 0, asyncio.Event()
+        self.batcher: Batcher[bytes, bytes] = Batcher(
+            link.offers, wait_seconds=RELAY_SECONDS, most=MOST_RELAYED
+        )
+        self._under_way = 0
 
     async def offer(self, sealed: bytes) -> bytes:
-        if self._under_way >= MOST_RELAYED:
+        if self._under_way >= MOST_WAITING:
             raise ServiceBusy
         self._under_way += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, self._link.offer, sealed)
+            answer = await self.batcher.submit(sealed)
         except OSError as problem:
             said = str(problem) if isinstance(problem, LinkFailed) else type(problem).__name__
             raise OtherPartyUnreachable(f"the ad server does not answer ({said}): ask again") from None
         finally:
             self._under_way -= 1
-
-    async def run(self) -> None:
-        await self._ended.wait()
-
-    def end(self) -> None:
-        self._pool.shutdown(wait=False)
-        self._ended.set()
+        if not answer:
+            raise BillRefused(BillVerdict.UNOPENABLE)
+        return answer
 
 
 class ReportIntake:
@@ -160,7 +159,7 @@ def billing_proxy_part(
         return Response(await asyncio.to_thread(intake.countersign, body), 201, media_type=OCTETS)
 
     def works() -> list[BackgroundTask]:
-        return [intake.batcher, relay, *drivers()]
+        return [intake.batcher, relay.batcher, *drivers()]
 
     return AppPart(
         routes=[

@@ -25,12 +25,11 @@ from starlette.routing import Route
 
 from tacit import expect
 from tacit.bill.protocol.directory import EpochHead
-from tacit.bill.protocol.encoding import BillVerdict, malformed_if_refused, refuse_malformed
+from tacit.bill.protocol.encoding import malformed_if_refused, refuse_malformed
 from tacit.bill.protocol.menus import MOST_MICROS
-from tacit.bill.protocol.offers import LONGEST_REQUEST
+from tacit.bill.protocol.offers import LONGEST_REQUEST, pack_messages, unpack_messages
 from tacit.bill.server.party import AdServer
 from tacit.bill.server.store import AdStore, Campaign, Invoice
-from tacit.errors import BillRefused
 from tacit.expect import RECORD_FAULTS
 from tacit.files import parse_json
 from tacit.services.background import AppPart, BackgroundTask, HealthCheck
@@ -47,14 +46,21 @@ class SigningWorkers:
     """Threads that sign tokens, as a background task: they end with the service."""
 
     def __init__(self, count: int) -> None:
-        self.pool = ThreadPoolExecutor(count, "tokens")
+        self._count, self._pool = count, ThreadPoolExecutor(count, "tokens")
         self._ended = asyncio.Event()
+
+    async def answer(self, server: AdServer, requests: list[bytes], now: int) -> list[bytes]:
+        """Answers in the order of the requests, of which every worker gets a share."""
+        loop, share = asyncio.get_running_loop(), -(-len(requests) // self._count) or 1
+        shares = [requests[at : at + share] for at in range(0, len(requests), share)]
+        done = (loop.run_in_executor(self._pool, server.offers, each, now) for each in shares)
+        return [answer for answers in await asyncio.gather(*done) for answer in answers]
 
     async def run(self) -> None:
         await self._ended.wait()
 
     def end(self) -> None:
-        self.pool.shutdown(wait=False)
+        self._pool.shutdown(wait=False)
         self._ended.set()
 
 
@@ -79,12 +85,8 @@ def ad_server_part(
         return Route(f"/billing/{path}", signed_endpoint(gate, clock, decide), methods=[method])
 
     async def offer(_request: Request, body: bytes) -> Response:
-        if len(body) > LONGEST_REQUEST:
-            raise BillRefused(BillVerdict.OVERSIZED)
-        loop = asyncio.get_running_loop()
-        return Response(
-            await loop.run_in_executor(workers.pool, server.offer, body, clock()), media_type=OCTETS
-        )
+        requests = unpack_messages(body, longest=LONGEST_REQUEST)
+        return Response(pack_messages(await workers.answer(server, requests, clock())), media_type=OCTETS)
 
     async def redeem(_request: Request, body: bytes) -> Response:
         async with one_at_a_time:

@@ -83,18 +83,20 @@ class AskedServer:
         message = token_message(self._entropy.bytes(32), self._menu_id)
         self._blinded = blind(self._key, message, self._entropy).blinded
 
-    def _ask(self, blinded: tuple[bytes, ...], known: bytes = bytes(32)) -> Offer:
+    def _ask(self, blinded: tuple[bytes, ...], known: bytes = bytes(32), devices: int = 1) -> Offer:
+        """The answer to one of several devices that ask for the same at once."""
         key = self._entropy.bytes(32)
         request = OfferRequest(self._head.epoch, Lane.PERSONAL, NODE, blinded, key, known)
-        return Offer.decrypted(self._calls.offer(request.sealed_to(self._sealing)), key)
+        answers = self._calls.offers([request.sealed_to(self._sealing) for _ in range(devices)])
+        return Offer.decrypted(answers[-1], key)
 
-    def seconds_per_token(self, requests: int, tokens: int) -> float:
+    def seconds_per_token(self, calls: int, devices: int, tokens: int) -> float:
         """The processor time of the ad server's process per token that it signs."""
         before = self._processor_seconds()
-        for _ in range(requests):
-            offer = self._ask((self._blinded,) * tokens, self._menu_id)
+        for _ in range(calls):
+            offer = self._ask((self._blinded,) * tokens, self._menu_id, devices)
             assert len(offer.signatures) == tokens
-        return (self._processor_seconds() - before) / (requests * tokens)
+        return (self._processor_seconds() - before) / (calls * devices * tokens)
 
     def _processor_seconds(self) -> float:
         fields = Path(f"/proc/{self._running[1].pid}/stat").read_text().rpartition(")")[2].split()

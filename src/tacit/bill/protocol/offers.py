@@ -9,6 +9,7 @@ whatever it asks for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidTag
@@ -183,3 +184,30 @@ def _encrypt(body: bytes, answer_key: bytes, source: Source, as_long_as: int = 0
     padded = plain + bytes(-(len(plain) + _NONCE_BYTES + _TAG_BYTES) % _STEP)
     nonce = source.bytes(_NONCE_BYTES)
     return nonce + AESGCM(answer_key).encrypt(nonce, padded, _REQUEST)
+
+
+MOST_RELAYED = 256  # requests of devices that the proxy hands on at once
+LONGEST_ANSWER = 2**20
+
+
+def pack_messages(messages: Sequence[bytes]) -> bytes:
+    """Several messages of devices, or their answers, as the proxy hands them on: one after the other."""
+    writer = begin_message().number("H", len(messages))
+    for each in messages:
+        writer.blob(each, "I")
+    return writer.to_bytes()
+
+
+def unpack_messages(data: bytes, *, longest: int) -> list[bytes]:
+    """What `pack_messages` joined: at most `MOST_RELAYED`, none longer than `longest` bytes."""
+
+    def parse(reader: Reader) -> list[bytes]:
+        count = reader.number("H")
+        if count > MOST_RELAYED:
+            refuse_malformed(f"expected at most {MOST_RELAYED} messages")
+        found = [reader.blob("I") for _ in range(count)]
+        if any(len(each) > longest for each in found):
+            raise BillRefused(BillVerdict.OVERSIZED)
+        return found
+
+    return read_message(data, "bundle of messages", parse)

@@ -6,7 +6,6 @@ It never meets a device: requests come sealed through the proxy, and reports in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -137,17 +136,27 @@ class AdServer:
             if found.head.expires < expired_before:
                 self._epochs.pop(epoch, None)
 
-    def offer(self, sealed: bytes, now: int, workers: Executor | None = None) -> bytes:
+    def offers(self, requests: Sequence[bytes], now: int) -> list[bytes]:
+        """Answers to several requests; empty for one that cannot be opened, whose device nobody can answer."""
+        answers = []
+        for sealed in requests:
+            try:
+                answers.append(self.offer(sealed, now))
+            except BillRefused:
+                answers.append(b"")
+        return answers
+
+    def offer(self, sealed: bytes, now: int) -> bytes:
         """The answer to a sealed request, which only its device can read; a refusal too, but for a request that
-        cannot be opened. Tokens are signed by `workers`, where there are any."""
+        cannot be opened."""
         request = OfferRequest.opened_by(self._opening, sealed)
         try:
-            offer = self._make_offer(request, now, workers)
+            offer = self._make_offer(request, now)
         except BillRefused as refused:
             return encrypted_refusal(BillVerdict(refused.reason), request, self._source)
         return offer.encrypted(request.answer_key, self._source)
 
-    def _make_offer(self, request: OfferRequest, now: int, workers: Executor | None) -> Offer:
+    def _make_offer(self, request: OfferRequest, now: int) -> Offer:
         epoch = self._epochs.get(request.epoch)
         if epoch is None or not epoch.head.opens - self._skew <= now < epoch.head.closes + self._skew:
             raise BillRefused(BillVerdict.STALE_EPOCH)
@@ -160,11 +169,7 @@ class AdServer:
             raise BillRefused(BillVerdict.UNKNOWN_CONTEXT)
         if found.key is None:
             raise BillRefused(BillVerdict.STALE_EPOCH)
-        sign, source = found.key.sign_blinded, self._source
-        if workers is None:
-            signatures = tuple(sign(each, source) for each in request.blinded)
-        else:
-            signatures = tuple(workers.map(lambda each: sign(each, source), request.blinded))
+        signatures = tuple(found.key.sign_blinded(each, self._source) for each in request.blinded)
         return Offer(signatures, None if request.known == found.listed.menu.menu_id else found.listed)
 
     def redeem(self, data: bytes) -> bytes:
