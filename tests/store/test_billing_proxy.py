@@ -4,7 +4,6 @@ order in which reports came is gone once they are in one."""
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -73,7 +72,10 @@ def test_a_directory_is_kept_and_its_epoch_has_no_other(store: SqlBillingProxySt
     with pytest.raises(BillRefused) as refused:
         keep(store, other)
     assert refused.value.reason is BillVerdict.CONFLICT
-    assert store.head(EPOCH) == head
+    with pytest.raises(BillRefused) as refused:
+        store.keep_directory(EPOCH + 1, other, b"head", stored_menus(other))  # under another number
+    assert refused.value.reason is BillVerdict.CONFLICT
+    assert (store.head(EPOCH), store.head(EPOCH + 1)) == (head, None)
 
 
 def test_the_current_head_is_of_the_highest_epoch_that_is_open(begun: SqlBillingProxyStore) -> None:
@@ -211,6 +213,10 @@ def test_what_is_settled_is_forgotten_when_its_epoch_has_expired(
     assert [begun.statement_for(nonce(each)) for each in range(10)] == [(False, None)] * 10
     assert (begun.head(EPOCH), begun.menu(LISBON.menu_id), begun.statements(EPOCH)) == (None, None, [])
     assert all(begun.statement_for(nonce(("later", each)))[1] for each in range(10))
+    for directory in (DIRECTORY, a_stored_epoch(PORTO, times=later).directory):
+        with pytest.raises(BillRefused) as refused:
+            keep(begun, directory)
+        assert refused.value.reason is BillVerdict.STALE_EPOCH
     assert begun.menu(after.menu_id) is not None
 
 
@@ -255,7 +261,7 @@ def test_a_sqlite_file_has_nothing_left_of_reports_that_were_settled(sqlite_plac
     store.form_batch(LISBON.menu_id, 1000, form_in(backwards, LISBON))
     store.close()  # which empties the log that was written ahead
     assert found(b"sealed report") == 200  # once each, in the batch
-    (data,) = sqlite3.connect(path).execute("SELECT data FROM bill_proxy_contents").fetchone()
+    ((data,),) = sqlite_place.sql("SELECT data FROM bill_proxy_contents")
     assert data.index(b"report 199") < data.index(b"report 000")
     store = SqlBillingProxyStore.open(sqlite_place.where)
     store.settle(store.undelivered()[0], b"receipt")

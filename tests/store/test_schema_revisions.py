@@ -6,6 +6,8 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,6 +160,23 @@ def test_a_database_without_one_revision_is_refused(place: Place, rows: list[str
         place.sql("INSERT INTO bill_ads_version VALUES (:row)", row=row)
     with pytest.raises(BillError, match="expected one revision of the ads store at"):
         SqlAdStore.open(place.where)
+
+
+def test_stores_that_are_made_at_the_same_moment_are_whole(place: Place, tmp_path: Path) -> None:
+    """By threads of one process, of which alembic knows one connection at a time, both parties at once."""
+    files = [f"sqlite:///{tmp_path / name}" for name in ("1", "2", "3")]
+    places = [("ads", place.where)] * 3 + [("proxy", each) for each in files] * 2
+    start = threading.Barrier(len(places))
+
+    def make(which: tuple[str, str]) -> None:
+        start.wait(60)
+        open_migrated(which[1], SCHEMAS[which[0]]).close()
+
+    with ThreadPoolExecutor(len(places)) as threads:
+        list(threads.map(make, places))
+    for party, where in places:
+        engine = create_engine(where, poolclass=NullPool)
+        assert set(SCHEMAS[party].metadata.tables) <= set(inspect(engine).get_table_names())
 
 
 @pytest.mark.parametrize(

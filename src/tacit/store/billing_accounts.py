@@ -42,7 +42,7 @@ class _Account:
 
 
 def next_number(connection: Connection, table: Table) -> int:
-    greatest = connection.execute(select(func.max(table.c.number))).scalar()
+    greatest = connection.exec_driver_sql(f"SELECT max(number) FROM {table.name}").scalar()
     return 1 if greatest is None else int(greatest) + 1
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
@@ -36,7 +35,7 @@ from tacit.display import brief
 from tacit.errors import BillError, BillRefused
 from tacit.store import billing_accounts as accounts
 from tacit.store.billing_tables import ADS, BATCHES, CHARGES, ENTRIES, EPOCHS, MENUS
-from tacit.store.database import PartyDatabase, StoreKind, append_many, insert_many
+from tacit.store.database import PartyDatabase, StoreKind, append_many
 from tacit.store.schema_revisions import MIGRATIONS, PartySchema, open_migrated
 
 SCHEMA = PartySchema(
@@ -238,22 +237,38 @@ def _charge(connection: Connection, batch_number: int, batch: RedeemedBatch) -> 
     menu = connection.execute(select(MENUS.c.number).where(MENUS.c.menu_id == batch.menu_id)).scalar()
     if menu is None:
         raise BillRefused(BillVerdict.UNKNOWN_MENU, "expected a batch of a menu that is kept here")
-    rows: list[tuple[Any, ...]] = [
-        (
-            report.nonce, menu, report.index, report.price_micros, batch_number, place, False, None,
-            report.secret,
-        )
+    rows = [
+        (place, report.index, report.price_micros, report.nonce, report.secret)
         for place, report in enumerate(batch.reports)
         if report.verdict is BillVerdict.ACCEPTED
-    ]  # fmt: skip
-    if insert_many(connection, CHARGES, rows) < len(rows):
+    ]
+    if _spend(connection, menu, batch_number, rows) < len(rows):
         mine = select(CHARGES.c.place).where(CHARGES.c.batch == batch_number)
         spent = set(connection.execute(mine).scalars())
-        for place in (row[5] for row in rows if row[5] not in spent):
+        for place in (row[0] for row in rows if row[0] not in spent):
             verdicts[place] = BillVerdict.DUPLICATE
-        rows = [row for row in rows if row[5] in spent]
-    for place in accounts.charge_campaigns(
-        connection, menu, batch_number, [(row[5], row[2], row[3]) for row in rows]
-    ):
+        rows = [row for row in rows if row[0] in spent]
+    charges = [row[:3] for row in rows]
+    for place in accounts.charge_campaigns(connection, menu, batch_number, charges):
         verdicts[place] = BillVerdict.OVER_BUDGET
     return bytes(verdicts)
+
+
+def _spend(
+    connection: Connection, menu: int, batch: int, rows: Sequence[tuple[int, int, int, bytes, bytes]]
+) -> int:
+    """Insert charges of one batch, but none whose token was spent, if by an earlier one of them; how many went
+    in. As `insert_many` does, which would send menu and batch with every row."""
+    columns = "(place, idx, price, nonce, secret, menu, batch, held)"
+    if connection.dialect.name == "sqlite":
+        fixed = f"{menu:d}, {batch:d}, FALSE"
+        statement = (
+            f"INSERT INTO {CHARGES.name} {columns} VALUES (?, ?, ?, ?, ?, {fixed}) ON CONFLICT DO NOTHING"
+        )
+        return connection.exec_driver_sql(statement, list(rows)).rowcount
+    statement = (
+        f"INSERT INTO {CHARGES.name} {columns} SELECT *, %s, %s, FALSE FROM "
+        "unnest(%b::integer[], %b::smallint[], %b::bigint[], %b::bytea[], %b::bytea[]) ON CONFLICT DO NOTHING"
+    )
+    arrays = (list(column) for column in zip(*rows, strict=True))
+    return connection.exec_driver_sql(statement, (menu, batch, *arrays)).rowcount

@@ -38,7 +38,7 @@ from tacit.bill.proxy.store import (
 from tacit.display import brief
 from tacit.errors import BadInput, BillError, BillRefused
 from tacit.store.billing_accounts import next_number
-from tacit.store.billing_tables import CONTENTS, DIRECTORIES, FORMED, LEFT, LISTED, PROXY, WAITING
+from tacit.store.billing_tables import CONTENTS, DIRECTORIES, FORGOTTEN, FORMED, LEFT, LISTED, PROXY, WAITING
 from tacit.store.database import LOOKED_UP_AT_ONCE, PartyDatabase, StoreKind, append_many, insert_many
 from tacit.store.schema_revisions import MIGRATIONS, PartySchema, open_migrated
 
@@ -87,9 +87,15 @@ class SqlBillingProxyStore:
                 if known.directory != directory:
                     raise BillRefused(BillVerdict.CONFLICT, f"epoch {epoch} has another directory already")
                 return bytes(known.head)
-            listed = f"SELECT menu_id, epoch FROM {LISTED.name} WHERE menu_id IN"
+            listed = f"SELECT menu_id, epoch FROM {LISTED.name} WHERE menu_id"
             if _among(connection, listed, [each.leaf.menu_id for each in menus]):
                 raise BillRefused(BillVerdict.CONFLICT, f"a menu of epoch {epoch} is another epoch's already")
+            if connection.execute(select(FORGOTTEN).where(FORGOTTEN.c.epoch == epoch)).first() is not None:
+                raise BillRefused(
+                    BillVerdict.STALE_EPOCH, f"epoch {epoch} is over, and gets no other directory"
+                )
+            if _known_menus(connection, [each.leaf.menu_id for each in menus]):
+                raise BillRefused(BillVerdict.CONFLICT, f"another epoch has a menu of epoch {epoch} already")
             times = {"opens": menus[0].opens, "closes": menus[0].closes, "expires": menus[0].expires}
             connection.execute(insert(DIRECTORIES).values(epoch=epoch, head=head, directory=directory, **times))
             rows = [
@@ -127,7 +133,7 @@ class SqlBillingProxyStore:
         nonces = [report.nonce for report in reports]
         with self._database.writing() as connection:
             menus = _menu_numbers(connection, {report.menu_id for report in reports})
-            left = _among(connection, f"SELECT nonce, digest FROM {LEFT.name} WHERE nonce IN", nonces)
+            left = _among(connection, f"SELECT nonce, digest FROM {LEFT.name} WHERE nonce", nonces)
             start = next_number(connection, WAITING)
             rows = [
                 (start + place, menus[each.menu_id], each.arrived, each.nonce, each.data)
@@ -235,6 +241,7 @@ class SqlBillingProxyStore:
             epochs = sorted(set(epochs) & set(_settled_epochs(connection, expired_before)))
             for table in (FORMED, LISTED, DIRECTORIES):
                 connection.execute(delete(table).where(table.c.epoch.in_(epochs)))
+            append_many(connection, FORGOTTEN, [(epoch,) for epoch in epochs])
         self._database.empty_log()
         return len(epochs)
 
@@ -248,20 +255,22 @@ def _compare(known: bytes, came: bytes) -> AddOutcome:
 
 
 def _among(connection: Connection, statement: str, values: Sequence[bytes]) -> dict[bytes, Any]:
-    """Second columns by first, of a statement that ends in `... IN`, for any number of values."""
+    """Second columns by first, of a statement that ends before `IN (...)`, for any number of values."""
     found: dict[bytes, Any] = {}
     mark = "?" if connection.dialect.name == "sqlite" else "%s"
     for start in range(0, len(values), LOOKED_UP_AT_ONCE):
         some = tuple(values[start : start + LOOKED_UP_AT_ONCE])
-        whole = f"{statement} ({', '.join([mark] * len(some))})"
-        found.update(tuple(row) for row in connection.exec_driver_sql(whole, some))
+        rows = connection.exec_driver_sql(f"{statement} IN ({', '.join([mark] * len(some))})", some)
+        found.update((row[0], row[1]) for row in rows)
     return found
 
 
+def _known_menus(connection: Connection, menu_ids: Sequence[bytes]) -> dict[bytes, int]:
+    return _among(connection, f"SELECT menu_id, number FROM {LISTED.name} WHERE menu_id", menu_ids)
+
+
 def _menu_numbers(connection: Connection, menu_ids: set[bytes]) -> dict[bytes, int]:
-    numbers = _among(
-        connection, f"SELECT menu_id, number FROM {LISTED.name} WHERE menu_id IN", sorted(menu_ids)
-    )
+    numbers = _known_menus(connection, sorted(menu_ids))
     if len(numbers) < len(menu_ids):
         raise BillRefused(BillVerdict.UNKNOWN_MENU, "expected reports of menus that are kept here")
     return numbers
@@ -274,7 +283,7 @@ def _outcomes(
     here = select(WAITING.c.number).where(WAITING.c.number.between(start, start + len(reports) - 1))
     new = {number - start for number in connection.execute(here).scalars()}
     rest = [each.nonce for place, each in enumerate(reports) if place not in new and each.nonce not in left]
-    waiting = _among(connection, f"SELECT nonce, data FROM {WAITING.name} WHERE nonce IN", rest)
+    waiting = _among(connection, f"SELECT nonce, data FROM {WAITING.name} WHERE nonce", rest)
 
     def outcome(place: int, report: NewReport) -> AddOutcome:
         if place in new:

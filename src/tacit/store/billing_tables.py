@@ -157,6 +157,13 @@ DIRECTORIES = Table(
     Column("directory", LargeBinary, nullable=False),
 )
 
+# An epoch that was forgotten gets no second directory.
+FORGOTTEN = Table(
+    "bill_proxy_forgotten",
+    PROXY,
+    Column("epoch", RowNumber, primary_key=True, autoincrement=False),
+)
+
 LISTED = Table(
     "bill_proxy_menus",
     PROXY,

@@ -307,6 +307,7 @@ class PartyDatabase:
         nobody reads from it at this moment."""
         if self.path is not None:
             with self._begin(self._plain_engine(), transaction=False) as connection:
+                connection.exec_driver_sql("PRAGMA busy_timeout = 2000")  # milliseconds
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextmanager

@@ -8,6 +8,7 @@ unknown here is refused as it is. A database that is up to date is opened withou
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from tacit.errors import BadInput
 from tacit.store.database import PartyDatabase, StoreKind, sqlite_engine, sqlite_is_torn, translate_errors
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+
+# Revisions speak to alembic's `op`, of which a process has one.
+_ONE_AT_A_TIME = threading.Lock()
 
 # What is deleted is overwritten: keys, and reports with the order in which they came.
 WRITING = ("foreign_keys = ON", "secure_delete = ON")
@@ -50,10 +54,10 @@ def open_migrated(where: str | Path, schema: PartySchema) -> PartyDatabase:
     database = PartyDatabase(where, schema.kind, schema.page_bytes, writing=WRITING)
     _refuse_others(database, schema)
     database.make_ready()
-    with database.writing() as connection:
+    with database.reading() as connection:
         found = _revision(connection, database.name, schema)
     if found != schema.head:
-        with _migrating(database) as connection:
+        with _ONE_AT_A_TIME, _migrating(database) as connection:
             _upgrade(connection, database.name, schema)
     return database
 

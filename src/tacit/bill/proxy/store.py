@@ -73,7 +73,7 @@ class BillingProxyStore(Protocol):
     def keep_directory(self, epoch: int, directory: bytes, head: bytes, menus: Sequence[StoredMenu]) -> bytes:
         """Keep a directory and the head that was countersigned for it, and return that. Where the epoch has one
         already: that one's head if the directory is the same, else BillRefused(CONFLICT); so too where another
-        epoch has one of its menus."""
+        epoch has one of its menus. An epoch that was forgotten gets none again: BillRefused(STALE_EPOCH)."""
 
     def head(self, epoch: int) -> bytes | None: ...
 

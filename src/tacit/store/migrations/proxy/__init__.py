@@ -1,4 +1,5 @@
 """Revisions of the proxy's tables.
 
-`revision_1`  directories, menus, reports that wait, batches, nonces of reports that have left
+`revision_1`  directories, epochs that were forgotten, menus, reports that wait, batches, and the nonces of
+              reports that have left
 """

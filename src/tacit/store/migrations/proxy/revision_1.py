@@ -25,6 +25,7 @@ def upgrade() -> None:
         sa.Column("head", sa.LargeBinary, nullable=False),
         sa.Column("directory", sa.LargeBinary, nullable=False),
     )
+    op.create_table("bill_proxy_forgotten", key("epoch"))
     op.create_table(
         "bill_proxy_menus",
         key("number"),
