@@ -87,15 +87,12 @@ class SqlBillingProxyStore:
                 if known.directory != directory:
                     raise BillRefused(BillVerdict.CONFLICT, f"epoch {epoch} has another directory already")
                 return bytes(known.head)
-            listed = f"SELECT menu_id, epoch FROM {LISTED.name} WHERE menu_id"
-            if _among(connection, listed, [each.leaf.menu_id for each in menus]):
-                raise BillRefused(BillVerdict.CONFLICT, f"a menu of epoch {epoch} is another epoch's already")
             if connection.execute(select(FORGOTTEN).where(FORGOTTEN.c.epoch == epoch)).first() is not None:
                 raise BillRefused(
                     BillVerdict.STALE_EPOCH, f"epoch {epoch} is over, and gets no other directory"
                 )
             if _known_menus(connection, [each.leaf.menu_id for each in menus]):
-                raise BillRefused(BillVerdict.CONFLICT, f"another epoch has a menu of epoch {epoch} already")
+                raise BillRefused(BillVerdict.CONFLICT, f"a menu of epoch {epoch} is another epoch's already")
             times = {"opens": menus[0].opens, "closes": menus[0].closes, "expires": menus[0].expires}
             connection.execute(insert(DIRECTORIES).values(epoch=epoch, head=head, directory=directory, **times))
             rows = [
