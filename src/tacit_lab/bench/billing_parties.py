@@ -46,6 +46,7 @@ class AskedServer:
         market = folder / "market.toml"
         market.write_text(market.read_text().replace("epoch_seconds = 60 ", "epoch_seconds = 86_400 "))
         self._running: list[subprocess.Popen[bytes]] = []
+        self._client = open_client(None, 30)
 
     def __enter__(self) -> Self:
         for party in ("proxy", "server"):
@@ -62,7 +63,6 @@ class AskedServer:
 
     def _reach(self) -> None:
         known = load_parties(self._folder / "parties.toml")
-        self._client = open_client(None, 30)
         pair = read_secret_file("pair", self._folder / "pair.secret")
         exchange = ExchangeKeys.between(pair, caller=Party.PROXY, called=Party.SERVER)
         calls = SignedClient(self._client, known.server.url, exchange, entropy=self._entropy, clock=clock)
@@ -103,6 +103,7 @@ class AskedServer:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def __exit__(self, *_raised: object) -> None:
+        self._client.close()
         for process in self._running:
             process.terminate()
         for process in self._running:

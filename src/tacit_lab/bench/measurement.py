@@ -16,7 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol, TypeVar
 
-USUAL = ("noise", "accounting", "shuffling", "data", "training", "choice", "deliver", "gather", "cleanroom")
+USUAL = (
+    "noise", "accounting", "shuffling", "data", "training", "choice", "deliver", "gather", "cleanroom",
+    "billing",
+)  # fmt: skip
 ON_REQUEST = ("defaults",)
 """Those that take an hour, and files that not everybody has."""
 SUITES = (*USUAL, *ON_REQUEST)
