@@ -75,12 +75,12 @@ class BillingScale:
     tokens: int = 4  # in one request: as many as a device prefetches
     together: int = 8  # devices whose requests the proxy hands on at once
     devices: int = 60
-    memory_reports: int = 25_000
+    memory_reports: int = 100_000  # more than the stores' page caches hold
     postgres: bool = True
 
 
 FULL = BillingScale()
-TIMES_MORE = 4
+TIMES_MORE = 2
 
 
 def run(progress: SuiteProgress, scale: BillingScale = FULL) -> list[Measurement]:
