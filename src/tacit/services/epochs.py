@@ -101,13 +101,14 @@ class EpochKeeper:
         self._keys, self._keep_seconds, self._every_seconds = keys, keep_days * DAY_SECONDS, every_seconds
         self._heads: dict[int, EpochHead] = {}
         self._unpublished: list[int] = []
-        self._resumed, self._began = False, clock()
+        self._began = clock()
         self._pause, self._said = every_seconds, ""
         self._forgot_at: int | None = None
         self._poor: frozenset[int] = frozenset()  # campaigns that were left out when we last looked
         self._lock = threading.Lock()  # a look and a rotation take turns
         self._ended = asyncio.Event()
         self._add_campaigns()
+        self._resume()
 
     @property
     def market(self) -> Market:
@@ -142,7 +143,6 @@ class EpochKeeper:
         """Open what is to be opened; the seconds until the next look."""
         try:
             with self._lock:
-                self._resume()
                 self._publish()
                 self._open_due()
                 self._forget()
@@ -166,9 +166,7 @@ class EpochKeeper:
         self._said = trouble
 
     def _resume(self) -> None:
-        """What is in the store, after a restart: what is published is offered at once."""
-        if self._resumed:
-            return
+        """What is in the store: what is published is offered from the first request after a restart on."""
         for epoch in self._store.epochs(self._clock()):
             stored = self._store.epoch(epoch)
             assert stored is not None, "it was listed"
@@ -176,7 +174,6 @@ class EpochKeeper:
                 self._unpublished.append(epoch)
             else:
                 self._heads[epoch] = self._server.load_epoch(epoch).head
-        self._resumed = True
 
     def _publish(self) -> None:
         """Send what the proxy may not have: it answers the same however often."""

@@ -123,7 +123,8 @@ class AdServer:
     def load_epoch(self, epoch: int) -> _OpenEpoch:
         """An epoch that is published, from the store where it is not in memory."""
         found = self._epochs.get(epoch)
-        if found is None:
+        # What was not countersigned may be another epoch to the proxy: nothing is charged by it.
+        if found is None or found.head.by_proxy == NO_SIGNATURE:
             stored = self._store.epoch(epoch)
             if stored is None or stored.head is None:
                 raise BillRefused(BillVerdict.STALE_EPOCH, f"epoch {epoch} is not open here")
