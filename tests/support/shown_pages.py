@@ -34,7 +34,7 @@ PORT = re.compile(r"\b84(?:7[1-9]|8[0-9]|90)\b")
 TACIT = [sys.executable, "-m", "tacit.cli"]
 EXIT_CODE = "echo $?"
 PATIENCE_SECONDS = 60
-SERVING = "listens on"
+SERVING = ("listens on", "Ctrl-C ends")
 """What a service prints once it can be reached."""
 
 
@@ -196,7 +196,7 @@ class PageRun:
             process = subprocess.Popen([*TACIT, *arguments], stdout=stream, stderr=subprocess.STDOUT)
         self._background.append(process)
         until = time.monotonic() + PATIENCE_SECONDS
-        while SERVING not in log.read_text():
+        while not any(words in log.read_text() for words in SERVING):
             if process.poll() is not None or time.monotonic() > until:
                 raise WrongPage(f"expected tacit {shlex.join(arguments)} to serve, got {log.read_text()!r}")
             time.sleep(0.02)

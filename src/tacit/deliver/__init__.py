@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from tacit.deliver.protocol.menu import Menu
     from tacit.deliver.protocol.minimum_users import MinimumUsers, discrete_laplace_margin, normal_margin
     from tacit.deliver.protocol.plans import ChoicePlan, Planner, plan_choice
+    from tacit.deliver.protocol.priced_menus import price_list
     from tacit.deliver.protocol.prices import FirstPrice, Rules, SecondPrice
     from tacit.deliver.protocol.priors import (
         ContextRatios,
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
         read_prior,
     )
     from tacit.deliver.protocol.slate_plans import plan_slate
-    from tacit.deliver.server.candidates import CandidateServer
+    from tacit.deliver.server.candidates import CandidateServer, price_menu
     from tacit.deliver.server.choice_logs import choice_table, debias_choices
     from tacit.deliver.server.cohorts import CohortGoal, CohortPlan, Traffic, best_plan, plan_cohorts
     from tacit.deliver.server.moment_shrinkage import MomentShrinkage
@@ -111,10 +112,11 @@ else:
             "protocol.menu": "Menu",
             "protocol.minimum_users": "MinimumUsers discrete_laplace_margin normal_margin",
             "protocol.plans": "ChoicePlan Planner plan_choice",
+            "protocol.priced_menus": "price_list",
             "protocol.prices": "FirstPrice Rules SecondPrice",
             "protocol.priors": "ContextRatios Favourite LearntPrior Mixture prior_as_json read_prior",
             "protocol.slate_plans": "plan_slate",
-            "server.candidates": "CandidateServer",
+            "server.candidates": "CandidateServer price_menu",
             "server.choice_logs": "choice_table debias_choices",
             "server.cohorts": "CohortGoal CohortPlan Traffic best_plan plan_cohorts",
             "server.moment_shrinkage": "MomentShrinkage",
@@ -142,6 +144,6 @@ __all__ = [
     "finest_cut", "finest_cut_with_remainders", "forecast_block", "generated_blocks", "learn_policy",
     "load_simulation", "logged_blocks", "make_offers", "measure", "measure_shading", "menu_ratio_bin",
     "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_cohorts", "plan_request",
-    "plan_slate", "planned_rule", "prepare_choice", "prior_as_json", "ratio_bin", "read_prior",
-    "read_traffic", "run_simulation", "select_ads", "show_block",
+    "plan_slate", "planned_rule", "prepare_choice", "price_list", "price_menu", "prior_as_json", "ratio_bin",
+    "read_prior", "read_traffic", "run_simulation", "select_ads", "show_block",
 ]  # fmt: skip

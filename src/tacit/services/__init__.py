@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tacit.services.http_clients import HttpLink, HttpOperator, HttpUploads, PublicKeys
     from tacit.services.launch import proxy_app, server_app
     from tacit.services.room.remote_room import RemoteRoom
-    from tacit.services.settings import PartySettings, load_settings
+    from tacit.services.settings import PartySettings, load_parties, load_settings
 else:
     __getattr__, __dir__ = front_door(
         __name__,
@@ -63,11 +63,11 @@ else:
             "http_clients": "HttpLink HttpOperator HttpUploads PublicKeys",
             "launch": "proxy_app server_app",
             "room.remote_room": "RemoteRoom",
-            "settings": "PartySettings load_settings",
+            "settings": "PartySettings load_parties load_settings",
         },
     )
 
 __all__ = [
     "HttpAdChannel", "HttpBillingOperator", "HttpLink", "HttpOperator", "HttpUploads", "PartySettings",
-    "PublicKeys", "RemoteRoom", "load_settings", "proxy_app", "server_app",
+    "PublicKeys", "RemoteRoom", "load_parties", "load_settings", "proxy_app", "server_app",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 A device that shows ads has one way to both parties:
 
-    channel = HttpAdChannel(client, "https://proxy.example", entropy=entropy, sleep=time.sleep)
+    channel = HttpAdChannel(client, "https://proxy.example")
 
 The URL must be https, except on the device's own machine: requests and reports are sealed, but anybody on the
 network would see who asks and reports, and could withhold either. What the channel hands on is checked by the
@@ -12,6 +12,7 @@ device itself: heads and statements by their signatures, menus by their proofs.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,11 +40,13 @@ class HttpAdChannel:
         client: httpx.Client,
         url: str,
         *,
-        entropy: Entropy | Simulation,
-        sleep: Callable[[float], None],
+        entropy: Entropy | Simulation | None = None,
+        sleep: Callable[[float], None] = time.sleep,
         attempts: int = 3,
         first_pause_seconds: float = 0.25,
     ) -> None:
+        """`entropy` spreads pauses, so that devices that failed together do not come back together."""
+        entropy = Entropy() if entropy is None else entropy
         self._url = check_url("url", url)
         self._caller = PatientCaller(
             client, self._url, entropy=entropy, sleep=sleep, attempts=attempts,

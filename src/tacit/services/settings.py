@@ -318,7 +318,9 @@ class Parties:
     server: KnownParty
 
 
-def load_parties(path: Path) -> Parties:
+def load_parties(path: Path | str) -> Parties:
+    """Both parties as everybody may know them, from a parties.toml; devices and operators read it."""
+    path = expect.path("path", path)
     with error_prefix(str(path)):
         record, folder = read_toml(path, "settings"), path.resolve().parent
         ConfigTable(record, "", ("proxy", "server"))
