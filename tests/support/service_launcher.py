@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from tacit.cli import main
-from tacit.services import launch  # all that a party needs is loaded here
+from tacit.services import billing_launch, launch  # all that a party needs is loaded here
 from tests.support.service_processes import clock_of
 
 
@@ -34,6 +34,7 @@ def start(party: str, settings: str, out: str, errors: str) -> int:
 
 
 def serve_lines() -> None:
+    assert billing_launch, "it is loaded"
     launch.clock = clock_of(Path(sys.argv[1]))
     for line in sys.stdin:
         match line.split():

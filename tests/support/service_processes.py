@@ -44,13 +44,13 @@ def clock_of(ahead: Path) -> Callable[[], int]:
 
 
 class Launcher:
-    """The process that all others are forked from; see `service_launcher`."""
+    """The process that all others are forked from; see `service_launcher`, or another such module."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, module: str = "tests.support.service_launcher") -> None:
         self._ahead, self._seconds = folder / "seconds-ahead", 0
         self.pass_seconds(0)
         self.clock = clock_of(self._ahead)
-        command = [sys.executable, "-m", "tests.support.service_launcher", str(self._ahead)]
+        command = [sys.executable, "-m", module, str(self._ahead)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
@@ -76,9 +76,11 @@ class Launcher:
 class Parties:
     """Processes by party, and what they said."""
 
-    def __init__(self, launcher: Launcher, folder: Path, pace: str) -> None:
+    def __init__(self, launcher: Launcher, folder: Path, pace: str, *, billing: bool = False) -> None:
         proxy_port, server_port = free_ports(2)
-        trial.write_trial(folder, proxy_port=proxy_port, server_port=server_port, entropy=Entropy())
+        trial.write_trial(
+            folder, proxy_port=proxy_port, server_port=server_port, entropy=Entropy(), billing=billing
+        )
         self.folder = folder
         with (folder / "proxy.toml").open("a") as settings:
             settings.write(f"\n[pace]\n{pace}\n")
@@ -148,8 +150,10 @@ class Parties:
 
 
 @contextmanager
-def some_parties(launcher: Launcher, folder: Path, pace: str = "") -> Iterator[Parties]:
-    parties = Parties(launcher, folder, pace)
+def some_parties(
+    launcher: Launcher, folder: Path, pace: str = "", *, billing: bool = False
+) -> Iterator[Parties]:
+    parties = Parties(launcher, folder, pace, billing=billing)
     try:
         yield parties
     finally:
