@@ -229,9 +229,9 @@ class CohortPlan:
                 shuffled batches alone, and in any other it keeps its local epsilon.
     Neighbours: replace one device's private data; the others' data are arbitrary and fixed.
     Assumes:    requests come independently (Poisson), in every epoch at no less than `quietest` times the
-                average that was counted, and each is reported; the proxy keeps an epoch's reports for one batch,
-                as it does without `hold_seconds`: what leaves before leaves the others a smaller one. Members
-                are devices that really randomise; what `ShuffledChoice` says.
+                average that was counted, and each is reported; the proxy keeps an epoch's reports for one
+                batch, as it does without `hold_seconds`: what leaves before leaves the others a smaller one.
+                Members are devices that really randomise; what `ShuffledChoice` says.
     Source:     `privacy.shuffling`; the cuts: `protocol.cuts`; noisy counts: `MinimumUsers`.
     """
 
