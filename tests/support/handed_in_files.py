@@ -213,6 +213,12 @@ def _parties(files: Whole) -> Kind:
     return Kind(files.served / "parties.toml", lambda: load_parties(files.served / "parties.toml"))
 
 
+def _billed_market(files: Whole) -> Kind:
+    from tacit.services.market_file import read_market
+
+    return Kind(files.served / "market.toml", lambda: read_market(files.served / "market.toml"))
+
+
 def _round(files: Whole) -> Kind:
     from tacit.services import round_file, settings
 
@@ -361,6 +367,7 @@ KINDS: dict[str, Callable[[Whole], Kind]] = {
     "server.toml": lambda files: _settings(files, "server.toml"),
     "sealing key": lambda files: _settings(files, "proxy.sealing"),
     "parties.toml": _parties,
+    "ad server's market.toml": _billed_market,
     "round.toml": _round,
     "question": _question,
     "room.toml": lambda files: _room_settings(files, "room.toml"),

@@ -235,7 +235,8 @@ def run_visits(
 ) -> Seen:
     """Let devices visit, wait a little for their batches, and say what became of it."""
     journals = place.folder / "devices"
-    make_private_folder(journals)
+    if not journals.is_dir():
+        make_private_folder(journals)
     url = place.parties.proxy.url
     with open_client(place.parties.proxy.trust, TIMEOUT_SECONDS) as client, _answering(url):
         channel = HttpAdChannel(client, url, entropy=entropy, sleep=time.sleep)
