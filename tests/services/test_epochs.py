@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -63,18 +64,17 @@ def test_covered_until_follows_epochs_without_a_gap() -> None:
     assert covered_until([a_head(1, 0, 10), a_head(2, 3, 30)], 5) == 30
 
 
-@pytest.mark.parametrize("now", range(100, 131))
-@pytest.mark.parametrize("covered", range(0, 40, 3))
-def test_an_epoch_follows_when_half_of_one_is_left_and_lasts_at_least_half(now: int, covered: int) -> None:
-    seconds = 20
-    found = next_times(now + covered, now, seconds, 7)
-    assert (found is None) == (covered > seconds // 2)
-    if found is not None:
-        assert found.closes % seconds == 0
-        assert found.expires == found.closes + 7
-        assert found.opens == (now + covered if covered else now - now % seconds)
-        assert seconds / 2 <= found.closes - found.opens < 1.5 * seconds
-        assert found.closes > now
+@pytest.mark.parametrize("seconds", [1, 2, 19, 20])
+def test_an_epoch_follows_when_half_of_one_is_left_and_lasts_at_least_half(seconds: int) -> None:
+    for now, covered in itertools.product(range(100, 141), range(2 * seconds)):
+        found = next_times(now + covered, now, seconds, 7)
+        assert (found is None) == (covered > seconds // 2)
+        if found is not None:
+            assert found.closes % seconds == 0
+            assert found.expires == found.closes + 7
+            assert found.opens == (now + covered if covered else now - now % seconds)
+            assert seconds / 2 <= found.closes - found.opens < 1.5 * seconds
+            assert found.closes > now
 
 
 def test_the_current_epoch_and_the_next_are_open_in_time(world: BillingWorld) -> None:
@@ -262,6 +262,22 @@ def test_a_market_that_became_wrong_goes_on_as_it_was(
     assert told[0].startswith("the market as it was goes on: BadInput: ")
     world.now = START + EPOCH_SECONDS
     assert world.device(1).show(HERE, liking, world.now).epoch == FIRST + 1
+
+
+def test_a_market_in_which_somebody_else_pays_is_not_taken(
+    world: BillingWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed = MARKET.replace("Bean & Leaf", "Somebody Else").replace("rate = 0.028", "rate = 0.02")
+    world.market.write_text(changed)
+    with pytest.raises(BillRefused, match="expected campaign 1 to be paid by 'Bean & Leaf', as it always was"):
+        world.operator().rotate()
+    world.now = START + EPOCH_SECONDS // 2
+    world.wait_until(lambda: len(world.keeper.heads()) == 2)
+    assert sum("the market as it was goes on" in record.getMessage() for record in caplog.records) == 1
+    world.now = START + EPOCH_SECONDS
+    menu = world.ads.menu(world.device(1).show(HERE, liking, world.now).menu_id)
+    assert menu is not None
+    assert menu.entries[0].price_micros == 9_800, "as it was"
 
 
 def test_a_campaign_without_money_is_left_out_of_the_next_epoch(

@@ -97,17 +97,17 @@ class EpochKeeper:
         every_seconds: float,
     ) -> None:
         self._server, self._store, self._link, self._clock = server, store, link, clock
-        self._path, self._market = market, read_market(market)
+        self._path = market
+        self._market = self._read_market()
         self._keys, self._keep_seconds, self._every_seconds = keys, keep_days * DAY_SECONDS, every_seconds
         self._heads: dict[int, EpochHead] = {}
         self._unpublished: list[int] = []
         self._began = clock()
-        self._pause, self._said = every_seconds, ""
+        self._pause, self._said, self._said_of_market = every_seconds, "", ""
         self._forgot_at: int | None = None
         self._poor: frozenset[int] = frozenset()  # campaigns that were left out when we last looked
         self._lock = threading.Lock()  # a look and a rotation take turns
         self._ended = asyncio.Event()
-        self._add_campaigns()
         self._resume()
 
     @property
@@ -130,8 +130,7 @@ class EpochKeeper:
     def rotate(self) -> EpochHead:
         """Open an epoch now, in the place of all that are open or were drawn ahead; raises where it cannot."""
         with self._lock:
-            self._market = read_market(self._path)
-            self._add_campaigns()
+            self._market = self._read_market()
             now, seconds = self._clock(), self._market.epoch_seconds
             covered = max((head.closes for head in self.heads()), default=now)
             closes = max(covered, _grid_after(now + (seconds + 1) // 2, seconds))
@@ -198,7 +197,7 @@ class EpochKeeper:
             times = next_times(covered, now, self._market.epoch_seconds, self._market.report_seconds)
             if times is None:
                 return
-            self._read_market()
+            self._refresh_market()
             self._open(times)
 
     def _open(self, times: EpochTimes) -> EpochHead:
@@ -215,27 +214,31 @@ class EpochKeeper:
             raise
         return head
 
-    def _read_market(self) -> None:
+    def _refresh_market(self) -> None:
+        said = ""
         try:
-            self._market = read_market(self._path)
-            self._add_campaigns()
+            self._market = self._read_market()
         except BadInput as wrong:
-            if str(wrong) != self._said:
-                LOG.error("the market as it was goes on: %s", error_line(wrong))
+            said = error_line(wrong)
+            if said != self._said_of_market:
+                LOG.error("the market as it was goes on: %s", said)
+        self._said_of_market = said
 
-    def _add_campaigns(self) -> None:
-        """Campaigns that are new; a budget that the operator has changed since stays."""
+    def _read_market(self) -> Market:
+        """The file as it is now, its new campaigns added; a budget that the operator has changed stays."""
+        market = read_market(self._path)
         known = {each.campaign: each for each in self._store.campaigns()}
-        for each in self._market.campaigns:
+        for each in market.campaigns:
             before = known.get(each.campaign)
             if before is not None and before.advertiser != each.advertiser:
                 raise BadInput(
                     f"{self._path}: expected campaign {each.campaign} to be paid by {before.advertiser!r}, as "
                     f"it always was, got {each.advertiser!r}"
                 )
-        new = [each for each in self._market.campaigns if each.campaign not in known]
+        new = [each for each in market.campaigns if each.campaign not in known]
         if new:
             self._store.put_campaigns(new)
+        return market
 
     def _left_micros(self) -> dict[int, int]:
         """What campaigns with a limit have left, beyond what is held."""
