@@ -5,6 +5,7 @@
 `database`           SQLite files and PostgreSQL databases of ledgers and parties, and transactions on them
 `tamper_evidence`    two small files beside a database that show whether it was put back or edited
 `gather_device`      what a device must not forget of rounds
+`device_file`        a device's own SQLite file
 `device_journal`     what a device must not forget of impressions
 `gather_proxy`, `gather_server`, `room`   the state of each party, made to last
 `gather_tables`      what the stores of proxy and server have alike

@@ -6,16 +6,12 @@ What a stolen copy reveals: what was shown lately, in which contexts, and secret
 The file is its owner's alone and never leaves the device. An old copy must not be put back: what was drawn
 since would be drawn anew, and paid for once.
 
-What is forgotten, and what a state no longer needs, is overwritten in the file. The file system may keep older
-blocks, and SQLite's journal of the last change is deleted without being overwritten.
+What is forgotten, and what a state no longer needs, is overwritten in the file (`device_file`).
 """
 
 from __future__ import annotations
 
-import os
-import weakref
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +19,17 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
-    Engine,
     Index,
     Integer,
     LargeBinary,
     MetaData,
-    QueuePool,
     Row,
     Table,
     delete,
-    inspect,
     select,
 )
 from sqlalchemy.dialects.sqlite import insert
 
-from tacit import expect
 from tacit.deliver.device.account import DeviceAccount
 from tacit.deliver.device.journal import (
     STILL_OWED,
@@ -48,23 +40,12 @@ from tacit.deliver.device.journal import (
     check_turn,
 )
 from tacit.display import brief
-from tacit.errors import BadInput, BillError
-from tacit.store.database import (
-    BUSY_SECONDS,
-    StoreKind,
-    locate,
-    make_private_file,
-    refuse_shared_file,
-    sqlite_engine,
-    sqlite_is_torn,
-    translate_errors,
-)
+from tacit.errors import BillError
+from tacit.store.database import StoreKind
+from tacit.store.device_file import DeviceFile
 
 KIND = StoreKind("device journal", 0x7AC1F, BillError, BillError)
 VERSION = 1
-
-# EXTRA, as for the ledger: a choice that was undone by a power cut after it was shown would be drawn once more.
-_PRAGMAS = ("synchronous = EXTRA", "secure_delete = ON")
 
 _METADATA = MetaData()
 _IMPRESSIONS = Table(
@@ -120,27 +101,16 @@ class SqlDeviceJournal:
     Any thread may use it, and other processes too: whoever is behind is refused.
     """
 
-    def __init__(self, path: Path) -> None:
-        path = expect.path("path", path)
-        self._path, self._name, self._process = path.resolve(), str(path), os.getpid()
-        self._engine = sqlite_engine(
-            self._path, _PRAGMAS, begin="BEGIN IMMEDIATE",
-            poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=BUSY_SECONDS,
-        )  # fmt: skip
-        self.close = weakref.finalize(self, _dispose, self._process, self._engine)
+    def __init__(self, file: DeviceFile) -> None:
+        self._file, self._transaction, self.close = file, file.transaction, file.close
 
     def __repr__(self) -> str:
-        return brief(self, path=self._name)
+        return brief(self, path=self._file.name)
 
     @classmethod
     def open(cls, where: str | Path) -> SqlDeviceJournal:
         """The journal in this file; a new one where there is nothing."""
-        path = locate(where, KIND)
-        if not isinstance(path, Path):
-            raise BadInput("expected the path of a device journal, got the URL of a server")
-        journal = cls(path)
-        journal._make_ready()
-        return journal
+        return cls(DeviceFile(where, KIND, _METADATA, VERSION))
 
     def account(self) -> bytes | None:
         with self._transaction() as connection:
@@ -209,39 +179,6 @@ class SqlDeviceJournal:
             connection.execute(delete(_MENUS).where(_MENUS.c.epoch.not_in(select(_HEADS.c.epoch))))
         return gone
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        if os.getpid() != self._process:
-            # A connection that two processes share after a fork tears a SQLite file.
-            raise self._trouble("it was opened in another process; open it again in this one")
-        if not self._path.exists():
-            raise self._trouble("it was removed")  # SQLite would go on with a file that nobody finds again
-        with translate_errors(self._name, KIND, sqlite_is_torn), self._engine.begin() as connection:
-            yield connection
-
-    def _make_ready(self) -> None:
-        refuse_shared_file(self._path, self._name, KIND)
-        try:
-            make_private_file(self._path)
-        except OSError as problem:
-            raise self._trouble(problem.strerror or "no file can be made there") from problem
-        with self._transaction() as connection:
-            found = connection.exec_driver_sql("PRAGMA user_version").scalar()
-            present = set(inspect(connection).get_table_names())
-            if not present and found == 0:
-                _METADATA.create_all(connection, checkfirst=False)
-                connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-            elif present != set(_METADATA.tables):
-                tables = ", ".join(sorted(present)[:5])
-                raise BillError(f"expected a device journal or nothing at {self._name}, got tables {tables}")
-            elif found != VERSION:
-                raise BillError(
-                    f"expected a device journal of version {VERSION} at {self._name}, got version {found}"
-                )
-
-    def _trouble(self, reason: str) -> BillError:
-        return BillError(f"the device journal at {self._name} could not be used: {reason}")
-
 
 def _keep_record(connection: Connection, record: ImpressionRecord) -> None:
     found = connection.exec_driver_sql(_STATE, (record.nonce,)).first()
@@ -262,7 +199,3 @@ def _keep_account(connection: Connection, account: DeviceAccount) -> None:
 
 def _kept_menu(row: Row[Any] | None) -> KeptMenu | None:
     return None if row is None else KeptMenu(bytes(row.menu_id), row.epoch, bytes(row.place), bytes(row.menu))
-
-
-def _dispose(process: int, engine: Engine) -> None:
-    engine.dispose(close=os.getpid() == process)  # a fork must not close what it does not own

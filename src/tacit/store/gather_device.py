@@ -8,39 +8,26 @@ What a stolen copy reveals: everything. The chosen events are in the clear, as o
 file is its owner's alone and never leaves the device. An old copy must not be put back while a run goes on: the
 device would choose anew.
 
-Forgotten events and uploads are overwritten in the file. The names of their runs and rounds stay, so that
-nothing is chosen or made a second time. The file system may keep older blocks, and SQLite's journal of the last
-change is deleted without being overwritten.
+Forgotten events and uploads are overwritten in the file (`device_file`). The names of their runs and rounds
+stay, so that nothing is chosen or made a second time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
-from sqlalchemy import Column, Connection, LargeBinary, MetaData, NullPool, Table, Text, inspect, select
+from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, Text, select
 from sqlalchemy.dialects.sqlite import insert
 
-from tacit import expect
 from tacit.display import brief
-from tacit.errors import BadInput, GatherError
+from tacit.errors import GatherError
 from tacit.gather.client.reporter import FORGOTTEN_RUN, FORGOTTEN_UPLOAD
-from tacit.store.database import (
-    locate,
-    make_private_file,
-    party_kind,
-    refuse_shared_file,
-    sqlite_engine,
-    sqlite_is_torn,
-    translate_errors,
-)
+from tacit.store.database import party_kind
+from tacit.store.device_file import DeviceFile
 
 KIND = party_kind("device", 0x7AC1A)
 VERSION = 1
-
-# EXTRA, as for the ledger: a choice that was undone by a power cut after it was used would be made once more.
-_PRAGMAS = ("synchronous = EXTRA", "secure_delete = ON")
 
 _METADATA = MetaData()
 _CHOSEN = Table("gather_device_chosen", _METADATA,
@@ -58,23 +45,16 @@ class SqlDeviceStore:
     Any thread and any number of processes may share the file.
     """
 
-    def __init__(self, path: Path) -> None:
-        path = expect.path("path", path)
-        self._path, self._name = path.resolve(), str(path)
-        self._engine = sqlite_engine(self._path, _PRAGMAS, begin="BEGIN IMMEDIATE", poolclass=NullPool)
+    def __init__(self, file: DeviceFile) -> None:
+        self._file, self._transaction = file, file.transaction
 
     def __repr__(self) -> str:
-        return brief(self, path=self._name)
+        return brief(self, path=self._file.name)
 
     @classmethod
     def open(cls, where: str | Path) -> SqlDeviceStore:
         """The memory in this file; a new one where there is nothing."""
-        path = locate(where, KIND)
-        if not isinstance(path, Path):
-            raise BadInput("expected the path of a device store, got the URL of a server")
-        memory = cls(path)
-        memory._make_ready()
-        return memory
+        return cls(DeviceFile(where, KIND, _METADATA, VERSION))
 
     def keep_chosen(self, task: str, events: bytes) -> bytes:
         return self._keep(_CHOSEN, task, events)
@@ -105,35 +85,6 @@ class SqlDeviceStore:
     def _find(self, table: Table, name: str | bytes) -> bytes | None:
         with self._transaction() as connection:
             return _find_kept(connection, table, name)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        if not self._path.exists():
-            # SQLite would begin an empty one.
-            raise GatherError(f"the device store at {self._name} could not be used: it was removed")
-        with translate_errors(self._name, KIND, sqlite_is_torn), self._engine.begin() as connection:
-            yield connection
-
-    def _make_ready(self) -> None:
-        refuse_shared_file(self._path, self._name, KIND)
-        try:
-            make_private_file(self._path)
-        except OSError as problem:
-            reason = problem.strerror or "no file can be made there"
-            raise GatherError(f"the device store at {self._name} could not be used: {reason}") from problem
-        with self._transaction() as connection:
-            found = connection.exec_driver_sql("PRAGMA user_version").scalar()
-            present = set(inspect(connection).get_table_names())
-            if not present and found == 0:
-                _METADATA.create_all(connection, checkfirst=False)
-                connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-            elif present != set(_METADATA.tables):
-                tables = ", ".join(sorted(present)[:5])
-                raise GatherError(f"expected a device store or nothing at {self._name}, got tables {tables}")
-            elif found != VERSION:
-                raise GatherError(
-                    f"expected a device store of version {VERSION} at {self._name}, got version {found}"
-                )
 
 
 def _find_kept(connection: Connection, table: Table, name: str | bytes) -> bytes | None:
