@@ -59,6 +59,21 @@ async def run_background(works: Callable[[], Sequence[BackgroundTask]], _app: St
         await asyncio.gather(*tasks)
 
 
+async def keep_looking(
+    look: Callable[[], float], ended: asyncio.Event, after_failure: Callable[[], float]
+) -> None:
+    """Call `look` in a thread, again and again until the end: it says in how many seconds it looks again. Where
+    it fails in a way that nobody foresaw, one line says so, and the next look may do better."""
+    while not ended.is_set():
+        try:
+            pause = await asyncio.to_thread(look)
+        except Exception as problem:
+            LOG.error("%s", error_line(problem))
+            pause = after_failure()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), pause)
+
+
 HEALTH_SECONDS = 10
 LEAST_FREE_BYTES = 256 * 2**20
 VITAL = frozenset({"store", "disk", "billing_store", "billing_disk"})
@@ -188,15 +203,13 @@ class Retention:
         self._forgotten_before = before  # earlier than the last one where the clock was set back
         return done
 
+    def _look(self) -> float:
+        if done := self.look():
+            LOG.info("forgot who reported in %d rounds", done)
+        return RETENTION_SECONDS
+
     async def run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                if done := await asyncio.to_thread(self.look):
-                    LOG.info("forgot who reported in %d rounds", done)
-            except Exception as problem:  # the next look may do better
-                LOG.error("%s", error_line(problem))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), RETENTION_SECONDS)
+        await keep_looking(self._look, self._ended, lambda: RETENTION_SECONDS)
 
     def end(self) -> None:
         self._ended.set()

@@ -9,13 +9,12 @@ Each is one line in the log when it begins, and one when it is over. Nothing tha
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 from tacit.bill.proxy.party import BatchLink, BillingProxy
 from tacit.bill.proxy.store import BillingProxyStore
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import TacitError
-from tacit.services.background import DAY_SECONDS, RETENTION_SECONDS
+from tacit.services.background import DAY_SECONDS, RETENTION_SECONDS, keep_looking
 from tacit.services.endpoints import Clock
 from tacit.services.http_clients import LinkFailed
 from tacit.services.log import error_line
@@ -65,8 +64,7 @@ class BatchDriver:
         if not trouble:
             self._pause = self._every_seconds
             return self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-        return self._pause * (0.5 + self._entropy.uniform_below(1 << 16) / (1 << 17))
+        return self._longer_pause() * (0.5 + self._entropy.uniform_below(1 << 16) / (1 << 17))
 
     def _tell(self, trouble: str) -> None:
         if self._ended.is_set():
@@ -77,15 +75,12 @@ class BatchDriver:
             LOG.info("batches are delivered again")
         self._said = trouble
 
+    def _longer_pause(self) -> float:
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        return self._pause
+
     async def run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                pause = await asyncio.to_thread(self.look)
-            except Exception as problem:  # whatever it is, the next look may do better
-                LOG.error("%s", error_line(problem))
-                pause = self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), pause)
+        await keep_looking(self.look, self._ended, self._longer_pause)
 
     def end(self) -> None:
         """Stop after the batch that is on its way now."""
@@ -107,15 +102,13 @@ class BillingRetention:
         now = self._clock()
         return 0 if self._store.current_head(now) is None else self._store.forget(now - self._keep_seconds)
 
+    def _look(self) -> float:
+        if done := self.look():
+            LOG.info("forgot the reports of %d epochs", done)
+        return RETENTION_SECONDS
+
     async def run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                if done := await asyncio.to_thread(self.look):
-                    LOG.info("forgot the reports of %d epochs", done)
-            except Exception as problem:  # the next look may do better
-                LOG.error("%s", error_line(problem))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), RETENTION_SECONDS)
+        await keep_looking(self._look, self._ended, lambda: RETENTION_SECONDS)
 
     def end(self) -> None:
         self._ended.set()

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from tacit.bill.protocol.directory import Directory, EpochHead
@@ -27,7 +26,7 @@ from tacit.bill.server.party import AdServer, DirectoryLink, EpochTimes
 from tacit.bill.server.store import AdStore, Campaign
 from tacit.bill.server.token_keys import TokenKey
 from tacit.errors import BadInput, BillError, BillRefused, TacitError
-from tacit.services.background import DAY_SECONDS
+from tacit.services.background import DAY_SECONDS, keep_looking
 from tacit.services.endpoints import Clock
 from tacit.services.http_clients import LinkFailed
 from tacit.services.log import error_line
@@ -275,14 +274,7 @@ class EpochKeeper:
             self._forgot_at = now
 
     async def run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                pause = await asyncio.to_thread(self.look)
-            except Exception as problem:  # whatever it is, the next look may do better
-                LOG.error("%s", error_line(problem))
-                pause = LONGEST_PAUSE_SECONDS
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), pause)
+        await keep_looking(self.look, self._ended, lambda: LONGEST_PAUSE_SECONDS)
 
     def end(self) -> None:
         """Stop after the key that is being drawn, or the message that is on its way."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from tacit.entropy import Entropy, Simulation
@@ -25,6 +24,7 @@ from tacit.errors import TacitError
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.proxy.party import Proxy, ServerLink, drive
 from tacit.gather.proxy.store import ProxyPhase, ProxyStore
+from tacit.services.background import keep_looking
 from tacit.services.endpoints import Clock
 from tacit.services.http_clients import LinkFailed
 from tacit.services.log import error_line
@@ -111,7 +111,7 @@ class RoundDriver:
             self._pause = self._every_seconds
             self._reach.works = self._reach.works or self._link.answered > before
         else:
-            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            self._longer_pause()
             self._reach.works = False
         self._tell(lost, works=works)
         return self._jitter(self._pause) if lost else self._pause
@@ -151,16 +151,12 @@ class RoundDriver:
     def _jitter(self, pause: float) -> float:
         return pause * (0.5 + self._entropy.uniform_below(1 << 16) / (1 << 17))
 
+    def _longer_pause(self) -> float:
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        return self._pause
+
     async def run(self) -> None:
-        pause = self._every_seconds
-        while not self._ended.is_set():
-            try:
-                pause = await asyncio.to_thread(self.look)
-            except Exception as problem:  # whatever it is, the next look may do better
-                LOG.error("%s", error_line(problem))
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), pause)
+        await keep_looking(self.look, self._ended, self._longer_pause)
 
     def end(self) -> None:
         """Stop after the message that is on its way now."""

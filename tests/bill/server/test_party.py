@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -129,16 +128,16 @@ def test_reports_of_a_batch_that_comes_after_the_keys_are_gone_are_expired(world
     assert reason_of(lambda: Offer.decrypted(answer, ANSWER_KEY)) is BillVerdict.STALE_EPOCH
 
 
-def test_workers_sign_the_same_in_the_same_order(world: World) -> None:
+def test_requests_are_answered_the_same_by_themselves_and_together_in_their_order(world: World) -> None:
     world.open_epoch(a_menu())
     modulus = world.server.load_epoch(7).by_id[a_menu().menu_id].listed.token_key.number
     blinded = tuple((Entropy().uniform_below(modulus)).to_bytes(256, "big") for _ in range(6))
     request = OfferRequest(7, Lane.PERSONAL, a_menu().node, blinded, ANSWER_KEY, a_menu().menu_id)
     sealed = request.sealed_to(REQUESTS.public)
     alone = Offer.decrypted(world.server.offer(sealed, DURING), ANSWER_KEY)
-    with ThreadPoolExecutor(3) as workers:
-        together = Offer.decrypted(world.server.offer(sealed, DURING, workers), ANSWER_KEY)
-    assert together == alone
+    several = world.server.offers([sealed, bytes(400), sealed], DURING)
+    assert several[1] == b"", "what cannot be opened has nobody to answer"
+    assert [Offer.decrypted(several[at], ANSWER_KEY) for at in (0, 2)] == [alone, alone]
     assert alone.listed is None
     assert [pow(int.from_bytes(each, "big"), 65_537, modulus) for each in alone.signatures] == [
         int.from_bytes(each, "big") for each in blinded
