@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tacit.bill.protocol.batches import BatchStatement
+from tacit.bill.protocol.batches import BatchStatement, CohortStatement, Receipt
 from tacit.bill.protocol.directory import EpochHead
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.menus import Lane
@@ -79,7 +79,7 @@ def test_impressions_are_charged_once_and_settled_by_signed_sizes(world: Billing
     for device in devices:
         assert device.settle(world.now).by_size == 1
     epoch = shown[0].epoch
-    statements = [BatchStatement.from_bytes(each) for each in world.channel().statements(epoch)]
+    statements = [CohortStatement.from_bytes(each) for each in world.channel().statements(epoch)]
     assert sorted(each.reports for each in statements) == [3, 3]
     for each in statements:
         each.check(world.keys.proxy_signing)
@@ -261,9 +261,16 @@ def test_statements_are_there_once_a_batch_is_formed(world: BillingWorld) -> Non
     world.bill(3)
     statement = world.channel().statement(nonces[0])
     assert statement is not None
-    assert BatchStatement.from_bytes(statement).reports == 3
+    assert CohortStatement.from_bytes(statement).reports == 3
     assert reason(lambda: world.channel().statements(2**32)) is BillVerdict.MALFORMED
-    for path in ("epochs/-1/batches", "epochs/1e3/batches", "reports/abc"):
+    epoch = CohortStatement.from_bytes(statement).epoch
+    batches, receipts = (
+        world.client.get(f"{PROXY_URL}/billing/epochs/{epoch}/{kind}").content
+        for kind in ("batches", "receipts")
+    )
+    assert BatchStatement.from_bytes(batches).reports == 3
+    assert Receipt.from_bytes(receipts[4:]).charged == 3
+    for path in ("epochs/-1/batches", "epochs/1e3/receipts", "epochs/x/cohorts", "reports/abc"):
         answer = world.client.get(f"{PROXY_URL}/billing/{path}")
         assert (answer.status_code, answer.json()["type"]) == (400, "tacit:bill-malformed")
 

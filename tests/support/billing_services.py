@@ -257,9 +257,10 @@ class BillingWorld:
         return sum(line.total_micros for line in self.ads.totals())
 
     def bill(self, count: int) -> None:
-        """Let the reports' time pass, and wait until so many impressions were charged in all."""
+        """Let the reports' time pass, and wait until so many impressions were charged in all, and receipted."""
         self.now += self._hold_seconds
         self.wait_until(lambda: self.impressions() >= count)
+        self.wait_until(lambda: not self.reports.undelivered())
         assert self.impressions() == count
 
 

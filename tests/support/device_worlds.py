@@ -107,7 +107,7 @@ class TownChannel:
 
     def statements(self, epoch: int) -> Sequence[bytes]:
         self.calls["statements"] += 1
-        return [each.to_bytes() for each in self.world.proxy.statements(epoch)]
+        return [each.to_bytes() for each in self.world.proxy.cohorts(epoch)]
 
 
 @dataclass

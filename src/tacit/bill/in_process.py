@@ -92,7 +92,7 @@ class BillingParties:
         return None if found is None else self._count("statements", found.to_bytes())
 
     def statements(self, epoch: int) -> list[bytes]:
-        return [self._count("statements", each.to_bytes()) for each in self.proxy.statements(epoch)]
+        return [self._count("statements", each.to_bytes()) for each in self.proxy.cohorts(epoch)]
 
     # The parties' calls of each other (a `DirectoryLink` and a `BatchLink`).
 

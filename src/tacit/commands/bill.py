@@ -60,7 +60,8 @@ accepted reports that were not charged, receipts, lines and totals. Nothing secr
 
 Public keys come from parties.toml, which you should have from both parties, and not from the folder's sender.
 --statements are the proxy's own, as it gives them for an epoch (GET /billing/epochs/EPOCH/batches), one file
-behind the other: with them, batches that the ad server left out are found.
+behind the other: with them, batches that the ad server left out are found. --receipts are those that the ad
+server gave to the proxy (GET /billing/epochs/EPOCH/receipts): with them, charges that it now denies are found.
 
 exit code 0: everything holds; 1: here is what does not; 2: there is no such folder."""
 
@@ -105,6 +106,7 @@ def add_parser(commands: Subparsers) -> None:
         "--parties", required=True, type=Path, metavar="FILE", help="parties.toml: public keys of both parties"
     )
     verify.add_argument("--statements", type=Path, metavar="FILE", help="the proxy's own statements of batches")
+    verify.add_argument("--receipts", type=Path, metavar="FILE", help="the receipts that the proxy was given")
     add_json_flag(verify)
     verify.set_defaults(run=run_verify)
 
@@ -156,7 +158,9 @@ def run_export(args: argparse.Namespace) -> int:
     print(
         f"wrote {held} and {plural(written.invoices, 'invoice')} to {args.out}: for auditors, never the proxy"
     )
-    print(f"next: tacit bill verify {shlex.quote(str(args.out))} --parties parties.toml")
+    beside = args.settings.parent / "parties.toml"
+    parties = beside if beside.is_file() else "parties.toml"
+    print(f"next: tacit bill verify {shlex.quote(str(args.out))} --parties {shlex.quote(str(parties))}")
     return 0
 
 
@@ -164,7 +168,7 @@ def run_verify(args: argparse.Namespace) -> int:
     from tacit.bill.audit.verification import verify_folder
 
     server, proxy = _signing_keys(args.parties)
-    report = verify_folder(args.folder, server, proxy, statements=args.statements)
+    report = verify_folder(args.folder, server, proxy, statements=args.statements, receipts=args.receipts)
     if args.json:
         print_json(report.as_json())
         return 0 if report.holds else 1
@@ -190,6 +194,8 @@ def run_invoices(args: argparse.Namespace) -> int:
     from tacit.commands.bill_output import invoice_page
     from tacit.files import PRIVATE_MODE, write_atomically
 
+    if args.close and args.invoice is not None:
+        raise BadInput("--invoice: expected no number beside --close, which closes new ones, got one")
     for option in ("csv", "page"):
         _check_place(f"--{option}", getattr(args, option), overwrite=args.overwrite)
     store = _open_store(args.settings)

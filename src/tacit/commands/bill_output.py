@@ -77,6 +77,8 @@ def audit_lines(report: VerificationReport) -> Iterator[str]:
     if report.statements is not None:
         later = f"; {plural(report.later, 'batch', 'batches')} came later than they" if report.later else ""
         yield f"held against {plural(report.statements, 'statement')} of the proxy's own{later}"
+    if report.receipts is not None:
+        yield f"held against {plural(report.receipts, 'receipt')} that the proxy was given"
 
 
 def invoice_page(invoices: Sequence[Itemised]) -> str:

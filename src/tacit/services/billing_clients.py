@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from tacit import expect
-from tacit.bill.protocol.batches import STATEMENT_BYTES
+from tacit.bill.protocol.batches import COHORT_BYTES
 from tacit.bill.protocol.encoding import refuse_malformed
 from tacit.bill.protocol.offers import LONGEST_ANSWER, pack_messages, unpack_messages
 from tacit.bill.protocol.reports import ImpressionReport
@@ -71,10 +71,10 @@ class HttpAdChannel:
         return None if answer.status == 204 else answer.body
 
     def statements(self, epoch: int) -> Sequence[bytes]:
-        body = self._ask("GET", f"/billing/epochs/{epoch}/batches").body
-        if len(body) % STATEMENT_BYTES:
+        body = self._ask("GET", f"/billing/epochs/{epoch}/cohorts").body
+        if len(body) % COHORT_BYTES:
             refuse_malformed("expected whole statements")
-        return [body[at : at + STATEMENT_BYTES] for at in range(0, len(body), STATEMENT_BYTES)]
+        return [body[at : at + COHORT_BYTES] for at in range(0, len(body), COHORT_BYTES)]
 
     def _ask(self, method: str, path: str, body: bytes = b"") -> HttpAnswer:
         answer = self._caller.ask(method, path, body)

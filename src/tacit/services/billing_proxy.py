@@ -3,8 +3,10 @@
     GET  /billing/head                       the head of the epoch that is open, signed by both parties
     POST /billing/offers                     a sealed request, handed on to the ad server, and its answer
     PUT  /billing/reports/{nonce}            one impression, 434 bytes; on disk once it is answered (201)
-    GET  /billing/reports/{nonce}            the signed statement of its batch; 204 while it waits
-    GET  /billing/epochs/{epoch}/batches     all signed statements of an epoch, one after the other
+    GET  /billing/reports/{nonce}            among how many it left, signed; 204 until that is known
+    GET  /billing/epochs/{epoch}/cohorts     how many reports of each batch were accepted, signed: for devices
+    GET  /billing/epochs/{epoch}/batches     statements of all batches of an epoch, one after the other: for
+    GET  /billing/epochs/{epoch}/receipts    auditors, as are the receipts that the ad server signed for them
     POST /billing/directories                an epoch to countersign (signed by the ad server) -> its head
 
 A request is handed on as it came: no address, no header, nothing of the connection; those that arrive together
@@ -122,7 +124,7 @@ class ReportIntake:
         return verdicts
 
     def _is_known(self, report: bytes) -> bool:
-        return self._store.statement_for(ImpressionReport.from_bytes(report).nonce)[0]
+        return self._store.has_report(ImpressionReport.from_bytes(report).nonce, report)
 
     def countersign(self, directory: bytes) -> bytes:
         head = self.proxy.countersign(directory, self._clock())
@@ -135,6 +137,16 @@ class ReportIntake:
         if known is None or known[0] != now:
             known = self._head = now, self.proxy.head(now).to_bytes()
         return known[1]
+
+    def cohorts(self, epoch: int) -> bytes:
+        return b"".join(each.to_bytes() for each in self.proxy.cohorts(epoch))
+
+    def statements(self, epoch: int) -> bytes:
+        return b"".join(each.to_bytes() for each in self.proxy.statements(epoch))
+
+    def receipts(self, epoch: int) -> bytes:
+        """Each behind its length, in 4 bytes."""
+        return b"".join(len(each).to_bytes(4, "big") + each for each in self.proxy.receipts(epoch))
 
     def is_well(self) -> bool:
         """Whether an epoch is open, or we have only just begun."""
@@ -167,7 +179,14 @@ def billing_proxy_part(
             Route("/billing/offers", partial(_offer, intake, relay, limit), methods=["POST"]),
             Route("/billing/reports/{nonce}", partial(_put, intake), methods=["PUT"]),
             Route("/billing/reports/{nonce}", partial(_statement, intake), methods=["GET"]),
-            Route("/billing/epochs/{epoch}/batches", partial(_statements, intake), methods=["GET"]),
+            *(
+                Route(f"/billing/epochs/{{epoch}}/{name}", partial(_of_epoch, read), methods=["GET"])
+                for name, read in (
+                    ("cohorts", intake.cohorts),
+                    ("batches", intake.statements),
+                    ("receipts", intake.receipts),
+                )
+            ),
             Route("/billing/directories", signed_endpoint(gate, clock, countersign), methods=["POST"]),
         ],
         works=works,
@@ -207,12 +226,11 @@ async def _statement(intake: ReportIntake, request: Request) -> Response:
     return Response(status_code=204) if found is None else Response(found.to_bytes(), media_type=OCTETS)
 
 
-async def _statements(intake: ReportIntake, request: Request) -> Response:
+async def _of_epoch(read: Callable[[int], bytes], request: Request) -> Response:
     spelled = request.path_params["epoch"]
     if not (spelled.isascii() and spelled.isdecimal() and len(spelled) <= 10 and int(spelled) < 2**32):
         refuse_malformed("expected the number of an epoch in the path")
-    found = await asyncio.to_thread(intake.proxy.statements, int(spelled))
-    return stream_in_pieces(Response(b"".join(each.to_bytes() for each in found), media_type=OCTETS))
+    return stream_in_pieces(Response(await asyncio.to_thread(read, int(spelled)), media_type=OCTETS))
 
 
 async def _read_bounded(request: Request, most: int, held: QuotaUse) -> bytes:

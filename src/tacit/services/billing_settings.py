@@ -89,7 +89,7 @@ def read_billing(
             table.file("market"),
             read_public_key(table, "proxy_signing_key"),
             table.whole("signing_workers", 2, at_least=1, at_most=MOST_WORKERS),
-            table.whole("keep_days", 7, at_most=MOST_DAYS),
+            table.whole("keep_days", 7, at_least=1, at_most=MOST_DAYS),
         )
     offers = table.whole("offers_per_address", 0, at_most=1_000_000)
     if behind_tls and offers:

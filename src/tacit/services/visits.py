@@ -20,7 +20,7 @@ import httpx
 import numpy as np
 
 from tacit.arrays import Floats
-from tacit.bill.protocol.batches import BatchStatement
+from tacit.bill.protocol.batches import CohortStatement
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.menus import Lane
 from tacit.deliver.device.agent import AdDevice
@@ -315,4 +315,4 @@ def _settle(visitors: Sequence[Visitor], clock: Clock, seconds: float) -> tuple[
 
 
 def _batch_sizes(channel: AdChannel, epoch: int) -> list[int]:
-    return [BatchStatement.from_bytes(each).reports for each in channel.statements(epoch)]
+    return [CohortStatement.from_bytes(each).reports for each in channel.statements(epoch)]

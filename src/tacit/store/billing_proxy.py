@@ -218,6 +218,25 @@ class SqlBillingProxyStore:
             waits = connection.execute(select(WAITING.c.number).where(WAITING.c.nonce == nonce)).first()
             return waits is not None, None
 
+    def settled_for(self, nonce: bytes) -> tuple[bytes, bytes] | None:
+        query = select(FORMED.c.statement, FORMED.c.receipt).join(LEFT, LEFT.c.batch == FORMED.c.number)
+        with self._database.reading() as connection:
+            row = connection.execute(query.where(LEFT.c.nonce == nonce, FORMED.c.receipt.is_not(None))).first()
+        return None if row is None else (row.statement, row.receipt)
+
+    def has_report(self, nonce: bytes, data: bytes) -> bool:
+        with self._database.reading() as connection:
+            left = connection.execute(select(LEFT.c.digest).where(LEFT.c.nonce == nonce)).scalar()
+            if left is not None:
+                return bool(left == _digest(data))
+            return connection.execute(select(WAITING.c.data).where(WAITING.c.nonce == nonce)).scalar() == data
+
+    def settled(self, epoch: int) -> Sequence[tuple[bytes, bytes]]:
+        query = select(FORMED.c.statement, FORMED.c.receipt).where(FORMED.c.epoch == epoch)
+        done = query.where(FORMED.c.receipt.is_not(None)).order_by(FORMED.c.number)
+        with self._database.reading() as connection:
+            return [(row.statement, row.receipt) for row in connection.execute(done)]
+
     def statements(self, epoch: int) -> Sequence[bytes]:
         query = select(FORMED.c.statement).where(FORMED.c.epoch == epoch).order_by(FORMED.c.number)
         with self._database.reading() as connection:

@@ -375,7 +375,7 @@ def test_what_was_done_is_found(name: str, folder: Path) -> None:
 def test_every_kind_of_finding_is_met_by_some_test() -> None:
     elsewhere = {
         FindingKind.MISSING_FILE, FindingKind.CHANGED_FILE, FindingKind.UNLISTED_FILE, FindingKind.DAMAGED,
-        FindingKind.BATCH_LEFT_OUT, FindingKind.OTHER_STATEMENT,
+        FindingKind.BATCH_LEFT_OUT, FindingKind.OTHER_STATEMENT, FindingKind.SECOND_RECEIPT,
     }  # fmt: skip
     assert {kind for _, kind, _ in CASES.values()} | elsewhere == set(FindingKind)
 

@@ -13,7 +13,8 @@ import pytest
 from tacit.bill.audit import charges as charges_module
 from tacit.bill.audit.findings import MOST_FINDINGS, FindingKind
 from tacit.bill.audit.folder import BATCHES, CHARGES, MANIFEST, MENUS, AuditFolder, epoch_file
-from tacit.bill.protocol.batches import BatchStatement
+from tacit.bill.audit.verification import verify_folder
+from tacit.bill.protocol.batches import BatchStatement, Receipt
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.errors import BadInput
 from tests.support.billing_audits import (
@@ -270,3 +271,34 @@ def test_a_folder_can_be_opened_by_its_manifest_alone(good: Path, tmp_path: Path
     for place in (tmp_path, tmp_path / "nowhere", good / MANIFEST):
         with pytest.raises(BadInput, match="expected a folder that `tacit bill export` wrote"):
             verify(place)
+
+
+def test_receipts_that_the_proxy_was_given_show_charges_that_are_denied(
+    folder: Path, world: AdWorld, tmp_path: Path
+) -> None:
+    """An ad server with its own key in hand rejects a batch in another receipt, and drops its charges."""
+    given = [each.receipt for each in world.store.batches()]
+    receipts = tmp_path / "receipts.bin"
+    receipts.write_bytes(b"".join(len(each).to_bytes(4, "big") + each for each in given))
+    keys = SERVER_KEY.public, PROXY_KEY.public
+    whole = verify_folder(folder, *keys, receipts=receipts)
+    assert whole.holds
+    assert whole.receipts == len(given)
+    denied = Receipt.from_bytes(given[0])
+    other = Receipt.sign(
+        SERVER_KEY, denied.batch_id, bytes([BillVerdict.UNOPENABLE]) * denied.received
+    ).to_bytes()
+    receipts.write_bytes(len(other).to_bytes(4, "big") + other)
+    beside = verify_folder(folder, *keys, receipts=receipts)
+    assert [(each.kind, each.batch) for each in beside.findings] == [
+        (FindingKind.SECOND_RECEIPT, denied.batch_id.hex())
+    ]
+
+
+@pytest.mark.parametrize("content", [b"abc", b"\0\0\0\5abcde", b"\xff" * 40], ids=["cut", "none", "long"])
+def test_receipts_that_the_ad_server_did_not_sign_are_refused(
+    content: bytes, good: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "receipts.bin").write_bytes(content)
+    with pytest.raises(BadInput, match=r"receipts\.bin: expected receipts that the ad server signed"):
+        verify_folder(good, SERVER_KEY.public, PROXY_KEY.public, receipts=tmp_path / "receipts.bin")

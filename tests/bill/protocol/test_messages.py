@@ -122,7 +122,7 @@ def test_other_kinds_are_refused(name: str) -> None:
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    **{kind.__name__: kind.from_bytes for kind in {type(each) for each in MESSAGES.values()}},
+    **{type(each).__name__: type(each).from_bytes for each in MESSAGES.values()},
     "Offer": lambda data: Offer.decrypted(data, made.ANSWER_KEY),
     "OfferRequest": lambda data: OfferRequest.opened_by(made.REQUESTS, data),
 }

@@ -79,10 +79,36 @@ def test_a_cohort_is_waited_for_and_said_in_a_signed_statement(world: World) -> 
     (statement,) = world.bill()
     statement.check(PROXY_KEY.public)
     assert (statement.menu_id, statement.epoch, statement.reports) == (COHORT.menu_id, COHORT.epoch, 3)
-    assert [world.proxy.statement_for(nonce) for nonce in nonces] == [statement] * 3
+    (cohort,) = world.proxy.cohorts(COHORT.epoch)
+    cohort.check(PROXY_KEY.public)
+    assert (cohort.batch_id, cohort.menu_id, cohort.reports) == (statement.batch_id, COHORT.menu_id, 3)
+    assert [world.proxy.statement_for(nonce) for nonce in nonces] == [cohort] * 3
     assert world.proxy.statements(COHORT.epoch) == [statement]
     assert world.proxy.statements(COHORT.epoch + 1) == []
     assert reason_of(lambda: world.proxy.statement_for(bytes(32))) is BillVerdict.UNKNOWN_MENU
+
+
+def test_reports_that_the_ad_server_rejects_are_no_cohort(world: World) -> None:
+    """One stranger with real tokens and nonsense in them makes nobody's crowd larger."""
+    world.open_epoch(COHORT)
+    honest = world.report(1)
+    world.report(4, index=200)
+    (statement,) = world.bill()
+    assert statement.reports == 5
+    (cohort,) = world.proxy.cohorts(COHORT.epoch)
+    assert cohort.reports == 1
+    assert world.proxy.statement_for(honest[0][33:65]) == cohort
+
+
+def test_a_cohort_is_not_said_before_there_is_a_receipt(world: World) -> None:
+    world.open_epoch(COHORT)
+    reports = world.report(5)
+    assert len(world.proxy.form_batches(world.now, world.source)) == 1
+    assert world.proxy.statement_for(reports[0][33:65]) is None
+    assert world.proxy.cohorts(COHORT.epoch) == []
+    world.proxy.deliver_batches(world)
+    (cohort,) = world.proxy.cohorts(COHORT.epoch)
+    assert cohort.reports == 5
 
 
 def test_an_undersized_cohort_leaves_when_its_epoch_expires(world: World) -> None:

@@ -115,13 +115,15 @@ def test_epochs_are_let_go_and_loaded_again(world: World) -> None:
     assert reason_of(lambda: world.server.load_epoch(9)) is BillVerdict.STALE_EPOCH
 
 
-def test_reports_of_a_batch_that_comes_after_the_keys_are_gone_are_expired(world: World) -> None:
+def test_a_batch_that_comes_after_the_keys_are_gone_stays_at_the_proxy(world: World) -> None:
+    """Devices were told that their reports are taken: no receipt says for good that they are worth nothing."""
     world.open_epoch(a_menu())
     world.report(1)
     world.proxy.form_batches(world.now, world.source)
     assert world.ads.forget_keys(EXPIRED + 1) == 1
     world.server.unload_epochs(EXPIRED + 1)
-    assert world.proxy.deliver_batches(world) == 1
+    assert reason_of(lambda: world.proxy.deliver_batches(world)) is BillVerdict.EXPIRED
+    assert len(world.proxied.undelivered()) == 1
     assert not world.ads.totals()
     request = OfferRequest(7, Lane.PERSONAL, a_menu().node, (), ANSWER_KEY)
     answer = world.server.offer(request.sealed_to(REQUESTS.public), DURING)

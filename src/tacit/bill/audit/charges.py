@@ -58,6 +58,7 @@ class AuditTally:
         self.spent = SpilledRows(SPENDING.size, NONCE_BYTES)
         self.lines = SpilledRows(LINE.size, LINE_KEY)
         self.statements = SpilledRows(STATEMENT.size, BATCH_ID_BYTES)
+        self.receipts: dict[bytes, bytes] = {}  # digests of what the proxy was given, by batch
 
     def __repr__(self) -> str:
         return brief(self, batches=self.batches, reports=self.reports, findings=self.findings)
@@ -162,6 +163,9 @@ class _EpochCharges:
         tally.reports += count
         digest = hashlib.sha256(statement.to_bytes()).digest()
         tally.statements.add(STATEMENT.pack(batch_id, PROVEN, digest, statement.epoch, statement.reports))
+        if tally.receipts.get(batch_id, given := hashlib.sha256(receipt).digest()) != given:
+            words = "expected the receipt that the ad server gave to the proxy, got another that it signed"
+            self.note(FindingKind.SECOND_RECEIPT, words, batch_id)
         verdicts = self._verdicts(statement, receipt)
         by_place = self._by_place(rows, count)
         for place in range(count):

@@ -18,9 +18,10 @@ LIMITS = (
     "Impressions that nobody saw: an ad server can sign tokens for devices of its own, whose reports look like "
     "all others. Hold the counts against what publishers measured.",
     "Reports that never became part of a signed batch: the proxy can drop them. Batches that the ad server "
-    "leaves out show only beside the proxy's own statements (--statements).",
+    "leaves out show only beside the proxy's own statements (--statements), of every epoch that there was.",
     "Why a report was rejected as unopenable, wrongly opened, expired or of no entry: that takes the ad "
-    "server's key. How many those were is said here.",
+    "server's key. How many those were is said here. An ad server that tells you of other rejections than it "
+    "told the proxy shows only beside the receipts that the proxy was given (--receipts).",
     "Whether a bid, a public rate or the setter of a price is true: prices are those of the menus that all "
     "devices were shown, and how these were made is not derived again.",
     "Who a campaign belongs to, which charges are held for want of money, and whether an advertiser was sent "
@@ -68,6 +69,7 @@ class FindingKind(Choice):
     WRONG_ADVERTISER = "wrong-advertiser"
     BATCH_LEFT_OUT = "batch-left-out"
     OTHER_STATEMENT = "other-statement"
+    SECOND_RECEIPT = "second-receipt"
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ class VerificationReport:
     uninvoiced  of them, by campaign, what is on no invoice yet; `held` what campaigns could not pay so far
     rejected    reports that were not charged, by the receipt's verdict
     statements  how many of the proxy's own statements the batches were held against; None without any
+    receipts    how many receipts that the proxy was given they were held against; None without any
     later       batches that the proxy signed and that its statements, which are older, do not have yet
     """
 
@@ -181,6 +184,7 @@ class VerificationReport:
     findings: tuple[Finding, ...] = field(repr=False)
     counts: Mapping[FindingKind, int]
     statements: int | None = None
+    receipts: int | None = None
     later: int = 0
 
     def __repr__(self) -> str:
@@ -215,6 +219,7 @@ class VerificationReport:
             "held": {str(campaign): each.as_json() for campaign, each in self.held.items()},
             "rejected": {verdict.name.lower(): count for verdict, count in self.rejected.items()},
             "statements": self.statements,
+            "receipts": self.receipts,
             "later_batches": self.later,
             "not_shown": list(LIMITS),
         }

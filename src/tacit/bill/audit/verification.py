@@ -20,20 +20,30 @@ from tacit.bill.audit.folder import (
     epoch_file,
 )
 from tacit.bill.audit.invoices import StatedInvoices
-from tacit.bill.protocol.batches import STATEMENT_BYTES, BatchStatement
-from tacit.bill.protocol.encoding import expect_size
+from tacit.bill.protocol.batches import MOST_REPORTS, STATEMENT_BYTES, BatchStatement, Receipt
+from tacit.bill.protocol.encoding import expect_size, refuse_malformed
 from tacit.errors import BadInput, BillRefused
 from tacit.progress import patient_bar
 from tacit.sealing import KEY_BYTES
 
+MOST_RECEIPT_BYTES = MOST_REPORTS + 256
+
 
 def verify_folder(
-    folder: Path, server_public: bytes, proxy_public: bytes, *, statements: Path | None = None
+    folder: Path,
+    server_public: bytes,
+    proxy_public: bytes,
+    *,
+    statements: Path | None = None,
+    receipts: Path | None = None,
 ) -> VerificationReport:
     """Check an exported folder against the keys that ad server and proxy sign by; nothing secret is needed.
 
     statements  the proxy's own batch statements, one behind the other, as its service gives them for an epoch:
                 with them, batches that the ad server left out are found
+
+    receipts    what the ad server signed for those batches, as the proxy's service gives it: with them, charges
+                are found that it denies to the auditor and had confirmed to the proxy
 
     Guarantee:  where the report holds, every charge on every invoice is of one report that the proxy signed in
                 a batch, whose token the ad server signed for a menu that both parties put under one root; it is
@@ -56,6 +66,8 @@ def verify_folder(
     tally = AuditTally(findings)
     try:
         given = None if statements is None else _read_statements(statements, keys, tally)
+        if receipts is not None:
+            tally.receipts = _read_receipts(receipts, keys)
         _check_files(opened, findings)
         stated = StatedInvoices(opened, tally)
         roots: dict[int, bytes] = {}
@@ -83,6 +95,7 @@ def verify_folder(
         findings=tuple(findings.kept),
         counts=dict(findings.counts),
         statements=given,
+        receipts=None if receipts is None else len(tally.receipts),
         later=later,
     )
 
@@ -122,6 +135,27 @@ def _read_statements(path: Path, keys: AuditKeys, tally: AuditTally) -> int:
             tally.statements.add(STATEMENT.pack(*row))
             count += 1
     return count
+
+
+def _read_receipts(path: Path, keys: AuditKeys) -> dict[bytes, bytes]:
+    """Digests of the receipts that the proxy was given, by batch."""
+    found: dict[bytes, bytes] = {}
+    with expect.path("receipts", path).open("rb") as file:
+        while head := file.read(4):
+            size = int.from_bytes(head, "big")
+            try:
+                if len(head) < 4 or size > MOST_RECEIPT_BYTES:
+                    refuse_malformed("expected a length of 4 bytes and a receipt behind it")
+                data = file.read(size)
+                receipt = Receipt.from_bytes(data)
+                receipt.check(keys.server)
+            except BillRefused as refused:
+                raise BadInput(
+                    f"{path}: expected receipts that the ad server signed, got another as number "
+                    f"{len(found) + 1}: {refused}"
+                ) from None
+            found[receipt.batch_id] = hashlib.sha256(data).digest()
+    return found
 
 
 def _compare_statements(tally: AuditTally) -> int:

@@ -1,8 +1,8 @@
 """Batches: shuffled reports of one menu, which the proxy signs; receipts, which the ad server signs.
 
-A batch's statement says of which menu it is, how many reports it has, and a digest of them in their order. It
-is what devices settle their privacy by (how many reports theirs was among), what the proxy published, and what
-an auditor holds charges against.
+A batch's statement says of which menu it is, how many reports it has, and a digest of them in their order: what
+an auditor holds charges against. How many of them the ad server accepted is a statement of its own: what
+devices settle their privacy by.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from tacit.errors import BadInput
 
 BATCH_ID_BYTES = 16
 MOST_REPORTS = 100_000  # in one batch
-_STATEMENT, _RECEIPT = b"tacit/batch/1", b"tacit/receipt/1"
+_STATEMENT, _COHORT, _RECEIPT = b"tacit/batch/1", b"tacit/cohort/1", b"tacit/receipt/1"
 _ON_RECEIPTS = frozenset(BillVerdict) - {BillVerdict.OVER_BUDGET}
 _AS_OTHERS_KNOW = bytes.maketrans(bytes([BillVerdict.OVER_BUDGET]), bytes([BillVerdict.ACCEPTED]))
+COHORT_BYTES = 1 + BATCH_ID_BYTES + 32 + 4 + 4 + SIGNATURE_BYTES
 STATEMENT_BYTES = 1 + BATCH_ID_BYTES + 32 + 4 + 4 + 32 + SIGNATURE_BYTES
 
 
@@ -87,6 +88,60 @@ class BatchStatement:
         batch_id, menu_id = reader.raw(BATCH_ID_BYTES), reader.raw(32)
         epoch, reports = reader.number("I"), reader.number("I")
         return cls(batch_id, menu_id, epoch, reports, reader.raw(32), reader.raw(SIGNATURE_BYTES))
+
+
+@dataclass(frozen=True)
+class CohortStatement:
+    """How many reports of a batch the ad server accepted, signed by the proxy once it has the receipt.
+
+    What devices settle their privacy by. Reports that were rejected hide nobody: the ad server saw that they
+    were none.
+    """
+
+    batch_id: bytes
+    menu_id: bytes
+    epoch: int
+    reports: int
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        expect_size("a batch's id", self.batch_id, BATCH_ID_BYTES)
+        expect_size("a menu's id", self.menu_id, 32)
+        expect_size("a signature", self.signature, SIGNATURE_BYTES)
+        if not 0 <= expect.integer("epoch", self.epoch) < 2**32:
+            raise BadInput("expected an epoch in 0..2^32-1, got another number")
+        if not 0 <= expect.integer("reports", self.reports) <= MOST_REPORTS:
+            raise BadInput(f"expected 0 to {MOST_REPORTS} accepted reports, got {self.reports}")
+
+    def __repr__(self) -> str:
+        return brief(self, batch=self.batch_id.hex(), epoch=self.epoch, reports=self.reports)
+
+    @classmethod
+    def sign(cls, key: SigningKey, statement: BatchStatement, accepted: int) -> CohortStatement:
+        named = statement.batch_id, statement.menu_id, statement.epoch, accepted
+        unsigned = cls(*named, bytes(SIGNATURE_BYTES))
+        return cls(*named, key.sign(_COHORT, unsigned.body))
+
+    @property
+    def body(self) -> bytes:
+        writer = begin_message().raw(self.batch_id, BATCH_ID_BYTES).raw(self.menu_id, 32)
+        return writer.number("I", self.epoch).number("I", self.reports).to_bytes()
+
+    def check(self, proxy: bytes) -> None:
+        """BillRefused(UNAUTHENTICATED) unless the proxy with this public key signed it."""
+        check_signature(proxy, _COHORT, self.body, self.signature)
+
+    def to_bytes(self) -> bytes:
+        return self.body + self.signature
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CohortStatement:
+        return read_message(data, "cohort statement", cls._parse)
+
+    @classmethod
+    def _parse(cls, reader: Reader) -> CohortStatement:
+        batch_id, menu_id = reader.raw(BATCH_ID_BYTES), reader.raw(32)
+        return cls(batch_id, menu_id, reader.number("I"), reader.number("I"), reader.raw(SIGNATURE_BYTES))
 
 
 def reports_digest(reports: Sequence[bytes]) -> bytes:

@@ -14,7 +14,14 @@ from typing import Protocol
 import numpy as np
 
 from tacit import expect
-from tacit.bill.protocol.batches import BATCH_ID_BYTES, MOST_REPORTS, Batch, BatchStatement, Receipt
+from tacit.bill.protocol.batches import (
+    BATCH_ID_BYTES,
+    MOST_REPORTS,
+    Batch,
+    BatchStatement,
+    CohortStatement,
+    Receipt,
+)
 from tacit.bill.protocol.directory import Directory, EpochHead
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.keys import SigningKey
@@ -76,7 +83,8 @@ class BillingProxy:
     Guarantee:  the ad server gets reports of one menu in a uniformly random order, as many at once as the
                 batch's signed statement says. It learns of each the entry that was chosen, and not which
                 request or address it came from. What that hides of a device's choice is what shuffling gives
-                for that number of reports (`privacy.shuffling`), of members who do not work with the server.
+                for the reports that the server accepted (`privacy.shuffling`), of members who do randomise and
+                do not work with the server.
     Neighbours: the private data of one device of the batch, replaced.
     Assumes:    the proxy follows this code, and tells the server neither addresses nor times; the source is
                 the cryptographic one. It cannot tell devices of the server's own from others: what they report
@@ -201,16 +209,31 @@ class BillingProxy:
             raise BillRefused(BillVerdict.CONFLICT, "expected a receipt of the batch that was sent")
         self._store.settle(stored.batch_id, receipt.to_bytes())
 
-    def statement_for(self, nonce: bytes) -> BatchStatement | None:
-        """The statement of the batch that a report left in; None while it waits."""
-        known, statement = self._store.statement_for(nonce)
+    def statement_for(self, nonce: bytes) -> CohortStatement | None:
+        """Among how many reports that the ad server accepted a report left; None until there is a receipt."""
+        found = self._store.settled_for(nonce)
+        if found is not None:
+            return self._cohort(*found)
+        known, _ = self._store.statement_for(nonce)
         if not known:
             raise BillRefused(BillVerdict.UNKNOWN_MENU, "no report with this nonce is known here")
-        return None if statement is None else BatchStatement.from_bytes(statement)
+        return None
+
+    def cohorts(self, epoch: int) -> list[CohortStatement]:
+        """How large an epoch's cohorts were, signed: what devices look at before they choose."""
+        return [self._cohort(*each) for each in self._store.settled(epoch)]
 
     def statements(self, epoch: int) -> list[BatchStatement]:
-        """How large an epoch's cohorts were, signed: what devices look at before they choose."""
+        """All batches of an epoch, signed: what an auditor holds charges against."""
         return [BatchStatement.from_bytes(each) for each in self._store.statements(epoch)]
+
+    def receipts(self, epoch: int) -> list[bytes]:
+        """What the ad server signed for an epoch's batches: for auditors, beside what it tells them."""
+        return [receipt for _, receipt in self._store.settled(epoch)]
+
+    def _cohort(self, statement: bytes, receipt: bytes) -> CohortStatement:
+        accepted = Receipt.from_bytes(receipt).charged
+        return CohortStatement.sign(self._key, BatchStatement.from_bytes(statement), accepted)
 
     def _menu(self, menu_id: bytes) -> StoredMenu | None:
         found = self._menus.get(menu_id)

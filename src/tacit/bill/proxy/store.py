@@ -105,6 +105,15 @@ class BillingProxyStore(Protocol):
     def statement_for(self, nonce: bytes) -> tuple[bool, bytes | None]:
         """Whether a report with this nonce is known, and the statement of its batch if it is in one."""
 
+    def settled_for(self, nonce: bytes) -> tuple[bytes, bytes] | None:
+        """Statement and receipt of the batch that a report left in; None where it has no receipt yet."""
+
+    def has_report(self, nonce: bytes, data: bytes) -> bool:
+        """Whether exactly this report is known, waiting or in a batch."""
+
+    def settled(self, epoch: int) -> Sequence[tuple[bytes, bytes]]:
+        """Statement and receipt of an epoch's batches that have one, in the order in which they were formed."""
+
     def statements(self, epoch: int) -> Sequence[bytes]:
         """Of all batches of an epoch, in the order in which they were formed."""
 

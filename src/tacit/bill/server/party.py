@@ -180,6 +180,11 @@ class AdServer:
         statement.check(self._proxy_public)
         known = self._store.receipt(statement.batch_id)
         epoch = None if known is not None else self.load_epoch(statement.epoch)
+        if epoch is not None and statement.menu_id not in epoch.by_id:
+            raise BillRefused(BillVerdict.UNKNOWN_MENU, "expected a batch of a menu of its epoch")
+        if epoch is not None and epoch.opening is None:
+            # No receipt: what devices were told is taken must not be rejected for good.
+            raise BillRefused(BillVerdict.EXPIRED, f"the keys of epoch {statement.epoch} were deleted here")
         reports = () if epoch is None else tuple(self._check(each, batch, epoch) for each in batch.reports)
         redeemed = RedeemedBatch(
             statement.batch_id, statement.menu_id, statement.to_bytes(), b"".join(batch.reports), reports
@@ -197,8 +202,7 @@ class AdServer:
             found = epoch.by_id.get(report.menu_id)
             if found is None or report.menu_id != batch.statement.menu_id:
                 return RedeemedReport(BillVerdict.UNKNOWN_MENU)
-            if epoch.opening is None:
-                return RedeemedReport(BillVerdict.EXPIRED)
+            assert epoch.opening is not None, "looked at before"
             if not report.has_token_of(found.listed.token_key):
                 return RedeemedReport(BillVerdict.FORGED)
             opening = report.open(epoch.opening)

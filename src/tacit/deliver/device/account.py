@@ -189,6 +189,8 @@ class DeviceAccount:
         """Whether one more choice of this epsilon keeps within both limits, counted in full."""
         if epsilon_micros == 0:
             return True
+        if self.in_window is not None and self.limits.window.index(now) < self.in_window:
+            return False  # by a clock that was set back: what was spent later is not known to be over
         limits, spent = self.limits, sum(each.epsilon_micros for each in self._choices_at(now))
         return (
             epsilon_micros <= min(limits.local_micros - spent, limits.per_choice_micros)

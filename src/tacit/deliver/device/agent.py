@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from tacit import expect
-from tacit.bill.protocol.batches import BatchStatement
+from tacit.bill.protocol.batches import CohortStatement
 from tacit.bill.protocol.directory import EpochHead
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.menus import Lane
@@ -222,8 +222,8 @@ class AdDevice:
     def send_reports(self, now: int) -> SentReports:
         """Send what was shown, byte for byte as it was made, until the proxy has it.
 
-        One that has expired is closed: nothing is charged. What is refused otherwise is tried again until its
-        epoch has expired by this device's clock too.
+        What is refused is tried again until its epoch has expired by this device's clock too, and is closed
+        then: nothing is charged. A proxy whose clock is wrong takes it once that is set right.
         """
         now = expect.integer("now", now)
         records = self.waiting_reports()
@@ -245,7 +245,7 @@ class AdDevice:
         for record, verdict in zip(records, verdicts, strict=False):
             if verdict is BillVerdict.ACCEPTED:
                 done.append(record.acked())
-            elif verdict is BillVerdict.EXPIRED or now >= record.expires + self.settings.skew_seconds:
+            elif now >= record.expires + (0 if verdict is BillVerdict.EXPIRED else self.settings.skew_seconds):
                 with suppress(OSError):
                     # It may have been taken in time, and only the answer was lost.
                     taken = _verdict(self._channel.statement, record.nonce) is BillVerdict.ACCEPTED
@@ -279,7 +279,7 @@ class AdDevice:
         self._commit(settled, None if after is before else after)
         return SettledReports(len(sizes), len(settled) - len(sizes), len(records) - len(settled))
 
-    def _statement(self, record: ImpressionRecord) -> BatchStatement | None:
+    def _statement(self, record: ImpressionRecord) -> CohortStatement | None:
         """What the proxy signed of the batch that a report left in; None while it says nothing that counts."""
         try:
             data = self._channel.statement(record.nonce)
@@ -291,7 +291,7 @@ class AdDevice:
         fits = (statement.menu_id, statement.epoch) == (record.menu_id, record.epoch)
         return statement if fits else None
 
-    def _counted_in_full(self, menu_id: bytes, found: Mapping[bytes, BatchStatement | None]) -> int:
+    def _counted_in_full(self, menu_id: bytes, found: Mapping[bytes, CohortStatement | None]) -> int:
         """Reports of this device that may be in a batch of this menu, but are not known to: as they count in
         full, they hide nothing of the others."""
         own = self.journal.impressions(REPORTED, menu_id)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tacit.bill.protocol.batches import BatchStatement
+from tacit.bill.protocol.batches import CohortStatement
 from tacit.bill.protocol.directory import DirectoryLeaf, EpochHead, check_listed
 from tacit.bill.protocol.encoding import BillVerdict, Reader, begin_message, malformed_if_refused, read_message
 from tacit.bill.protocol.menus import LANES, NOTHING, Lane, PricedMenu, context_bytes
@@ -86,7 +86,7 @@ class MenuBook:
         self._heads: dict[int, EpochHead] = {}
         self._menus: dict[bytes, OpenMenu] = {}
         self._at: dict[tuple[int, bytes], OpenMenu] = {}
-        self._statements: dict[bytes, BatchStatement] = {}
+        self._statements: dict[bytes, CohortStatement] = {}
 
     def __repr__(self) -> str:
         return brief(self, epochs=sorted(self._heads), menus=len(self._menus))
@@ -135,11 +135,11 @@ class MenuBook:
             refuse_second(head.epoch)
         return head
 
-    def check_statement(self, data: bytes) -> BatchStatement:
+    def check_statement(self, data: bytes) -> CohortStatement:
         """How large a batch was, as the proxy signed it; BillRefused otherwise."""
         found = self._statements.get(data)
         if found is None:
-            found = BatchStatement.from_bytes(data)
+            found = CohortStatement.from_bytes(data)
             found.check(self.keys.proxy_signing)
             if len(self._statements) >= MOST_STATEMENTS:
                 self._statements.clear()

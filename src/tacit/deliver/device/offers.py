@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tacit.bill.protocol.batches import BatchStatement
+from tacit.bill.protocol.batches import CohortStatement
 from tacit.bill.protocol.directory import EpochHead
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.menus import Lane
@@ -205,7 +205,7 @@ class OfferClient:
 
     def _signed_sizes(self, epoch: int, menu_id: bytes) -> list[int]:
         said = self._channel.statements(epoch)
-        own = [data for data in said if BatchStatement.from_bytes(data).menu_id == menu_id]
+        own = [data for data in said if CohortStatement.from_bytes(data).menu_id == menu_id]
         return [self._book.check_statement(data).reports for data in own]
 
 

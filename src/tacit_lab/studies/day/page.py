@@ -315,7 +315,7 @@ SEEN = ("", "device", "proxy", "ad server")
 def _seen_table(found: DayComparison) -> Table:
     """What each party saw of the day, with the figures of this one."""
     billed, cohorts = found.billed, sorted(each.reports for each in found.billed.statements)
-    crowd = f"among {cohorts[0]:,} to {cohorts[-1]:,} others, shuffled"
+    crowd = f"in batches of {cohorts[0]:,} to {cohorts[-1]:,}, shuffled"
     requests, reports = billed.messages["requests"], billed.messages["reports"]
     return Table(
         SEEN,
