@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
-import pwd
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
-from sqlalchemy.exc import OperationalError
 
 from tests.support.ledger_places import Place, administer
+from tests.support.local_postgres import local_postgres, postgres_programs
 
 # Workers are as many as cores: threads of torch and BLAS inside them only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -77,61 +73,9 @@ def postgres_place(postgres_server: str, tmp_path: Path) -> Place:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A private PostgreSQL, reachable through a socket in its own folder only; yields its URL."""
-    programs = _postgres_programs()
+    programs = postgres_programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed here: no initdb under /usr/lib/postgresql or beside pg_config")
-    folder = Path(tempfile.mkdtemp(prefix="tacit-pg-"))  # sockets need a short path
-    owner = _owner()  # PostgreSQL refuses to run as root
-    if owner:
-        os.chown(folder, owner["user"], owner["group"])
-    data = folder / "data"
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
-    try:
-        subprocess.run(
-            [programs / "initdb", "-D", data, "-U", "tacit", "--auth=trust", "--no-sync", "--encoding=UTF8"],
-            check=True, capture_output=True, cwd=folder, env=environment, **owner,
-        )  # fmt: skip
-        with (folder / "log").open("wb") as log:
-            server = subprocess.Popen(
-                [programs / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses=", "-c", "fsync=off",
-                 "-c", "full_page_writes=off", "-c", "autovacuum=off", "-c", "shared_buffers=16MB"],
-                stdout=log, stderr=log, cwd=folder, env=environment, **owner,
-            )  # fmt: skip
-        try:
-            url = f"postgresql+psycopg://tacit@/postgres?host={folder}"
-            _wait_until_ready(url, server, folder / "log")
-            administer(url, "CREATE DATABASE ledger")
-            yield url.replace("/postgres?", "/ledger?")
-        finally:
-            server.send_signal(signal.SIGQUIT)  # at once: nothing of it is kept, so nothing needs to be written
-            server.wait(timeout=60)
-    finally:
-        shutil.rmtree(folder)
-
-
-def _postgres_programs() -> Path | None:
-    candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    if config := shutil.which("pg_config"):
-        asked = subprocess.run([config, "--bindir"], check=True, capture_output=True, text=True)
-        candidates.append(Path(asked.stdout.strip()))
-    return next((folder for folder in candidates if (folder / "initdb").exists()), None)
-
-
-def _owner() -> dict[str, Any]:
-    if os.geteuid() != 0:
-        return {}
-    known = {entry.pw_name: entry for entry in pwd.getpwall()}
-    entry = known.get("postgres") or known["nobody"]
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-
-
-def _wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            administer(url, "SELECT 1")
-            return
-        except OperationalError:
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"PostgreSQL did not start:\n{log.read_text()}") from None
-            time.sleep(0.05)
+    with local_postgres(programs) as server:
+        administer(server.url(), "CREATE DATABASE ledger")
+        yield server.url("ledger")

@@ -231,6 +231,9 @@ class _Check:
         self.expect(released == signed, f"{len(released)} batches left the proxy, {len(signed)} were redeemed")
         self.expect(not found.proxied.undelivered(), "batches are without a receipt")
         self.expect(not found.proxied.waiting(), "reports wait in no batch")
+        kept = {pair for epoch in found.ads.epochs(-1) for pair in found.proxied.settled(epoch)}
+        made = {(batch.statement, batch.receipt) for batch in found.ads.batches()}
+        self.expect(kept == made, "the proxy has other receipts than the ad server")
         known = (found.proxied.statement_for(n)[1] for n, (_, r) in self.records.items() if r.state in TAKEN)
         self.expect(None not in known, "a report that was taken is in no batch of the proxy's")
 
@@ -311,14 +314,17 @@ def check_bill(evidence: Evidence) -> BillFigures:
 
 
 def check_audit(evidence: Evidence, folder: Path) -> None:
-    """What the ad server exports of it verifies, beside the proxy's own statements."""
-    statements = folder / "statements"
+    """What the ad server exports of it verifies, beside what the proxy signed and was given receipts for."""
     folder.mkdir(exist_ok=True)
-    released = [each for epoch in evidence.ads.epochs(-1) for each in evidence.proxied.statements(epoch)]
-    statements.write_bytes(b"".join(released))
+    statements, receipts = folder / "statements", folder / "receipts"
+    settled = [pair for epoch in evidence.ads.epochs(-1) for pair in evidence.proxied.settled(epoch)]
+    statements.write_bytes(b"".join(statement for statement, _ in settled))
+    receipts.write_bytes(b"".join(len(each).to_bytes(4, "big") + each for _, each in settled))
     exported = folder / "audit"
     export_folder(evidence.ads, exported, now=evidence.now)
-    verified = verify_folder(exported, evidence.server_public, evidence.proxy_public, statements=statements)
+    verified = verify_folder(
+        exported, evidence.server_public, evidence.proxy_public, statements=statements, receipts=receipts
+    )
     if not verified.holds:
         raise StormDamage("\n".join(map(str, verified.findings)))
     billed = sum(invoice.total_micros for invoice in evidence.ads.invoices())

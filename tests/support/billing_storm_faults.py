@@ -80,6 +80,10 @@ class Weather:
     def __post_init__(self) -> None:
         self.chance = Simulation(f"storm {self.seed}")
 
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
+        return f"seed {self.seed}: {self.faults.total()} faults ({kinds})"
+
     def below(self, n: int) -> int:
         return self.chance.uniform_below(n)
 
@@ -91,7 +95,7 @@ class Weather:
         if not self.happens(self.lossy):
             return ""
         fate = FATES[self.below(len(FATES))]
-        self._count(f"{link.partition(' ')[0]} {fate}")
+        self.note(f"{link.partition(' ')[0]} {fate}")
         return fate
 
     def meet(self, party: str, write: int, moment: str, what: str = "a commit") -> None:
@@ -105,10 +109,10 @@ class Weather:
             self.kill(party, moment, f" {what}")
 
     def kill(self, party: str, moment: str, what: str = "") -> None:
-        self._count(f"{party} died {moment}{what}")
+        self.note(f"{party} died {moment}{what}")
         raise Died(party, moment)
 
-    def _count(self, what: str) -> None:
+    def note(self, what: str) -> None:
         self.faults[re.sub("-[0-9]+", "", what)] += 1  # devices are many, and one kind
 
     def begin_write(self, party: str) -> int:

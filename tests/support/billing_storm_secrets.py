@@ -12,12 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import NullPool, create_engine, inspect, text
+
 from tacit.bill.protocol.keys import OpeningKey
 from tacit.bill.protocol.offers import OfferRequest
 from tacit.bill.protocol.reports import REPORT_BYTES, ImpressionReport, choice_commitment
 from tacit.bill.server.store import AdStore
-from tests.support.billing_storm_checks import StormDamage
+from tests.support.billing_storm_checks import Evidence, StormDamage
+from tests.support.billing_storm_devices import address_of
 from tests.support.billing_storm_faults import PROXY, SERVER, Message
+from tests.support.billing_storm_processes import ADS, ProcessStorm
 from tests.support.billing_storm_town import CAMPAIGNS, PLACES, marked_rate
 from tests.support.billing_storms import Storm
 from tests.support.billing_worlds import REQUESTS
@@ -35,8 +39,8 @@ class Knowledge:
 
 
 def files_of(folder: Path, name: str) -> bytes:
-    """A SQLite file and those beside it."""
-    return b"".join(path.read_bytes() for path in sorted(folder.glob(f"{name}*")))
+    """All files whose names begin so: a SQLite file and those beside it, or all of a party's."""
+    return b"".join(path.read_bytes() for path in sorted(folder.glob(f"{name}*")) if path.is_file())
 
 
 def private_marks(devices: int) -> dict[str, bytes]:
@@ -75,6 +79,48 @@ def check_secrecy(storm: Storm) -> None:
     ]
     if damage:
         raise StormDamage("\n".join(sorted(set(damage))))
+
+
+def check_process_secrecy(storm: ProcessStorm, evidence: Evidence) -> None:
+    """The same of processes that have ended: what crossed the relays, what stores and logs hold."""
+    devices = range(len(evidence.devices))
+    secrets = {
+        f"secret of token {row.nonce.hex()[:16]}": row.secret
+        for batch in evidence.ads.batches()
+        for row in evidence.ads.charges_of(batch.batch_id)
+    }
+    secrets |= {
+        f"secret of a token of {name}": record.secret
+        for name, device in evidence.devices.items()
+        for record in device.records()
+        if record.secret
+    }
+    addresses = {f"address of device {number}": address_of(number).encode() for number in devices}
+    transit = {relay.link: bytes(relay.asked + relay.answered) for relay in storm.relays}
+    parties = {
+        PROXY: files_of(storm.folder, "proxy") + rows_of(storm.stores[PROXY]),
+        SERVER: files_of(storm.folder, "server") + files_of(storm.folder, "ads") + rows_of(storm.stores[ADS]),
+    }
+    assert all(transit.values()), "nobody listened"
+    damage = [
+        *_found(private_marks(len(devices)), transit | parties),
+        *_found(secrets, transit | {PROXY: parties[PROXY]}),
+        *_found(addresses, transit | parties),
+    ]
+    if damage:
+        raise StormDamage("\n".join(sorted(set(damage))))
+
+
+def rows_of(where: str) -> bytes:
+    """All rows of all tables of a store, one behind the other."""
+    engine = create_engine(where if "://" in where else f"sqlite:///{where}", poolclass=NullPool)
+    found = bytearray()
+    with engine.connect() as connection:
+        for name in inspect(connection).get_table_names():
+            for row in connection.execute(text(f"SELECT * FROM {name}")):
+                for value in row:
+                    found += value if isinstance(value, bytes) else str(value).encode()
+    return bytes(found)
 
 
 def _found(needles: Mapping[str, bytes], haystacks: Mapping[str, bytes]) -> list[str]:

@@ -33,7 +33,6 @@ TOWN = Sequence([Steps("place", Tree.of_paths(list(PLACES)))], [EXACT, QUARTER, 
 CAMPAIGNS = (11, 12, 13)
 POOR, POOR_MICROS = 13, 100_000  # a campaign that can pay for two impressions, until it is given more
 START, EPOCH_SECONDS, REPORT_SECONDS, HOLD_SECONDS = 1_800_000_000, 600, 600, 60
-LIMITS = DeviceLimits(local=Fraction(8), per_choice=Fraction(1))
 SKEW_SECONDS = 30  # by which devices' clocks are off
 
 
@@ -76,5 +75,11 @@ class MarkedRates:
 def settings_of(number: int) -> DeviceSettings:
     """Every fifth person did not agree."""
     return DeviceSettings(
-        TOWN, DisclosureLevel(QUARTER), consent=number % 5 != 4, limits=LIMITS, prefetch=1 + number % 3
-    )
+        TOWN, DisclosureLevel(QUARTER), consent=number % 5 != 4, limits=limits_of(number),
+        prefetch=1 + number % 3,
+    )  # fmt: skip
+
+
+def limits_of(number: int) -> DeviceLimits:
+    """Every third device has soon told all that it may."""
+    return DeviceLimits(local=Fraction(4 if number % 3 == 2 else 30), per_choice=Fraction(1))

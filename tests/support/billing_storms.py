@@ -35,7 +35,7 @@ from tacit.store.billing_ads import SqlAdStore
 from tacit.store.billing_proxy import SqlBillingProxyStore
 from tacit.store.device_journal import SqlDeviceJournal
 from tests.support.billing_messages import token_keys
-from tests.support.billing_storm_checks import DeviceEvidence, Evidence, Kept, Sight
+from tests.support.billing_storm_checks import DeviceEvidence, Evidence, Kept, Sight, StormDamage
 from tests.support.billing_storm_faults import (
     AFTER,
     BEFORE,
@@ -51,7 +51,6 @@ from tests.support.billing_storm_faults import (
 from tests.support.billing_storm_town import (
     EPOCH_SECONDS,
     HOLD_SECONDS,
-    LIMITS,
     PLACES,
     POOR,
     POOR_MICROS,
@@ -59,6 +58,7 @@ from tests.support.billing_storm_town import (
     SKEW_SECONDS,
     START,
     MarkedRates,
+    limits_of,
     menus_of,
     settings_of,
     times_of,
@@ -105,7 +105,7 @@ class StormChannel:
 
     def statements(self, epoch: int) -> Sequence[bytes]:
         def handle(asked: bytes) -> list[bytes]:
-            return [each.to_bytes() for each in self._storm.proxy.statements(int.from_bytes(asked, "big"))]
+            return [each.to_bytes() for each in self._storm.proxy.cohorts(int.from_bytes(asked, "big"))]
 
         return self._call("statements", epoch.to_bytes(4, "big"), handle)
 
@@ -330,20 +330,20 @@ class Storm:
     def play(self) -> None:
         """A short run of everything that parties do, whose crash points are enumerated: two epochs, of which
         the first ends with a full cohort and the second with a small one."""
-        self.give_budget(POOR_MICROS)
+        self._until_done(partial(self.give_budget, POOR_MICROS))
         for epoch in range(2):
             self.now = max(self.now, START + epoch * EPOCH_SECONDS + 60)
-            self._twice(self.open_epochs)
+            self._until_done(self.open_epochs)
             for name in self.names:
                 for _ in range(2 - epoch):
-                    self._twice(partial(self.show, name))
-                self._twice(partial(self.send, name))
+                    self._until_done(partial(self.show, name))
+                self._until_done(partial(self.send, name))
             self.now += HOLD_SECONDS
-            self._twice(self.bill)
+            self._until_done(self.bill)
             for name in self.names:
-                self._twice(partial(self.settle, name))
-            self._twice(self.close_invoices)
-        self._twice(lambda: self.give_budget(None))
+                self._until_done(partial(self.settle, name))
+            self._until_done(self.close_invoices)
+        self._until_done(lambda: self.give_budget(None))
 
     def drain(self) -> None:
         """The weather is calm: all start again, and everything that was under way comes to its end."""
@@ -365,12 +365,9 @@ class Storm:
         self._until_done(self.close_invoices)
 
     @staticmethod
-    def _twice(work: Callable[[], bool]) -> bool:
-        """Again where it came to no end; whether it did."""
-        return work() or work()
-
-    def _until_done(self, work: Callable[[], bool]) -> None:
-        assert self._twice(partial(self._twice, work)), "it never came to an end"
+    def _until_done(work: Callable[[], bool], times: int = 5) -> None:
+        if not any(work() for _ in range(times)):
+            raise StormDamage("work that never comes to an end")
 
     def _last_opening(self) -> int:
         return times_of(max(self._party(SERVER)[1].epochs(-1), default=0)).opens
@@ -382,17 +379,14 @@ class Storm:
             if message.link == f"{PROXY}>{SERVER} offer":
                 blinded |= set(OfferRequest.opened_by(REQUESTS, message.asked).blinded)
         devices = {
-            name: DeviceEvidence(self._party(name)[1], LIMITS, self.commits[name]) for name in self.names
+            name: DeviceEvidence(self._party(name)[1], limits_of(self._number(name)), self.commits[name])
+            for name in self.names
         }
         return Evidence(
             sights=self.sights, devices=devices, ads=self._party(SERVER)[1], proxied=self._party(PROXY)[1],
             server_public=SERVER_KEY.public, proxy_public=PROXY_KEY.public,
             now=self.now, blinded=frozenset(blinded),
         )  # fmt: skip
-
-    def summary(self) -> str:
-        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.weather.faults.items()))
-        return f"seed {self.weather.seed}: {self.weather.faults.total()} faults ({faults})"
 
     def end(self) -> None:
         for _, store in self._living.values():
