@@ -15,12 +15,12 @@ from tacit import expect
 from tacit.display import brief
 from tacit.errors import BadInput, EntropyMisuse, GatherError, Refused
 from tacit.gather.protocol.credentials import DEVICE_BYTES, TAG_BYTES, PartyRole, report_tag, seal
-from tacit.gather.protocol.credentials import KEY_BYTES as SEALING_KEY_BYTES
 from tacit.gather.protocol.encoding import MessageVerdict, expect_bytes
 from tacit.gather.protocol.rounds import REPORT_ID_BYTES, Round, report_binding
 from tacit.gather.protocol.sharing import sharing_scheme
 from tacit.gather.protocol.uploads import Upload
 from tacit.privacy.randomness import Source
+from tacit.sealing import KEY_BYTES as SEALING_KEY_BYTES
 
 KEY_BYTES = 32
 

@@ -20,7 +20,6 @@ from tacit import expect
 from tacit.arrays import Integers
 from tacit.display import brief_repr
 from tacit.errors import BadInput, Refused
-from tacit.gather.protocol.credentials import KEY_BYTES
 from tacit.gather.protocol.encoding import (
     MOST_FIELDS,
     MessageKind,
@@ -38,6 +37,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.ledger.lines import Line, check_ledger_name
 from tacit.privacy.units import Relation, Unit, UnitKind
 from tacit.schema.contexts.hierarchy import Levels
+from tacit.sealing import KEY_BYTES
 
 DIGEST_BYTES = 32
 REPORT_ID_BYTES = 16

@@ -23,11 +23,12 @@ from tacit.gather.estimate.plan import (
     plan_run,
 )
 from tacit.gather.estimate.top_down import GatherTask
-from tacit.gather.protocol.credentials import DEVICE_BYTES, KEY_BYTES, SealingKey
+from tacit.gather.protocol.credentials import DEVICE_BYTES, SealingKey
 from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.protocol.promises import Contribution
 from tacit.gather.protocol.rounds import Round, check_key_hash
 from tacit.privacy.randomness import Source
+from tacit.sealing import KEY_BYTES
 
 SHIFT = 1_000_000
 """What a device that lies adds to the first count."""
