@@ -251,6 +251,7 @@ WITHOUT_A_DOOR = {
     "tacit.errors": "all of it is for people: every exception that tacit raises, drawn as a tree",
     "tacit.counted_ratios": "gather and deliver meet there: neither may export what needs the other",
     "tacit.pipeline": "the tutorial goes through the day by hand, with the day's own functions and settings",
+    "tacit.billed_day": "that day's visits through the parties of billing",
     "tacit.town": "examples of that day's town",
     "tacit.data.generators.town": "the town itself, with its constants",
     "tacit.pages": "exports what reports are made of, and no stage has to load them late",

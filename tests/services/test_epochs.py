@@ -185,7 +185,7 @@ def test_where_the_proxy_knows_another_directory_the_next_number_is_taken(
     assert world.impressions() == 0
     assert len(world.reports.undelivered()) == 1
     world.show(3, first=10)
-    world.bill(3)
+    world.bill(3, left=1)
 
 
 def test_rotation_takes_the_place_of_all_that_was_open_or_drawn_ahead(world: BillingWorld) -> None:

@@ -256,11 +256,12 @@ class BillingWorld:
     def charged_micros(self) -> int:
         return sum(line.total_micros for line in self.ads.totals())
 
-    def bill(self, count: int) -> None:
-        """Let the reports' time pass, and wait until so many impressions were charged in all, and receipted."""
+    def bill(self, count: int, left: int = 0) -> None:
+        """Let the reports' time pass, and wait until so many impressions were charged in all, and all batches
+        were receipted but those that are `left`."""
         self.now += self._hold_seconds
         self.wait_until(lambda: self.impressions() >= count)
-        self.wait_until(lambda: not self.reports.undelivered())
+        self.wait_until(lambda: len(self.reports.undelivered()) == left)
         assert self.impressions() == count
 
 

@@ -30,6 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 
+from tacit import expect
 from tacit.deliver.device.account import DeviceAccount
 from tacit.deliver.device.journal import (
     STILL_OWED,
@@ -102,6 +103,7 @@ class SqlDeviceJournal:
     """
 
     def __init__(self, file: DeviceFile) -> None:
+        expect.kind("file", file, DeviceFile)
         self._file, self._transaction, self.close = file, file.transaction, file.close
 
     def __repr__(self) -> str:

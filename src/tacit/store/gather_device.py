@@ -20,6 +20,7 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, Text, select
 from sqlalchemy.dialects.sqlite import insert
 
+from tacit import expect
 from tacit.display import brief
 from tacit.errors import GatherError
 from tacit.gather.client.reporter import FORGOTTEN_RUN, FORGOTTEN_UPLOAD
@@ -46,6 +47,7 @@ class SqlDeviceStore:
     """
 
     def __init__(self, file: DeviceFile) -> None:
+        expect.kind("file", file, DeviceFile)
         self._file, self._transaction = file, file.transaction
 
     def __repr__(self) -> str:

@@ -148,7 +148,7 @@ def _version(library: str) -> str:
         return "none"
 
 
-COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "config", "files", "memory_ledger")
+COMPUTING = (*TRAINING, "deliver", "bill", "gather", "cleanroom", "config", "files", "memory_ledger", "sealing")
 """The packages whose code any study's figures may depend on."""
 
 APART = {
