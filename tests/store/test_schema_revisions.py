@@ -33,11 +33,11 @@ SCHEMAS = {"ads": billing_ads.SCHEMA, "proxy": billing_proxy.SCHEMA}
 LISBON = a_menu()
 
 # Rebuilds the table that others refer to, as SQLite must for any change but a new column, and adds a column.
-SECOND = '''"""A second revision."""
+LATER = '''"""A later revision."""
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "2", "1"
+revision, down_revision = "3", "2"
 
 
 def upgrade() -> None:
@@ -45,18 +45,18 @@ def upgrade() -> None:
         table.alter_column("advertiser", new_column_name="payer")
     op.add_column("bill_ads_charges", sa.Column("currency", sa.Text, server_default="EUR", nullable=False))
 '''
-BROKEN = SECOND + '    op.execute("DELETE FROM bill_ads_entries")\n    op.execute("nonsense")\n'
-ORPHANS = SECOND + '    op.execute("DELETE FROM bill_ads_entries")\n'
+BROKEN = LATER + '    op.execute("DELETE FROM bill_ads_entries")\n    op.execute("nonsense")\n'
+ORPHANS = LATER + '    op.execute("DELETE FROM bill_ads_entries")\n'
 
 
-def with_second(folder: Path, source: str = SECOND) -> PartySchema:
+def with_later(folder: Path, source: str = LATER) -> PartySchema:
     """The ad server's schema as a later release might have it."""
-    (folder / "revision_2.py").write_text(source)
-    return replace(billing_ads.SCHEMA, head="2", folders=(*billing_ads.SCHEMA.folders, folder))
+    (folder / "revision_3.py").write_text(source)
+    return replace(billing_ads.SCHEMA, head="3", folders=(*billing_ads.SCHEMA.folders, folder))
 
 
 def used(place: Place) -> None:
-    """A store of revision 1 with rows in it."""
+    """A store of today's revision with rows in it."""
     store = SqlAdStore.open(place.where)
     store.keep_epoch(EPOCH, a_stored_epoch(LISBON))
     redeem(store, redeemed(LISBON, [charged(LISBON, each, each) for each in range(3)]))
@@ -117,25 +117,25 @@ def test_the_head_is_the_last_of_its_folder(party: str) -> None:
 def test_an_older_database_is_brought_up_to_date_with_its_rows(place: Place, tmp_path: Path) -> None:
     used(place)
     before = content(place)
-    database = open_migrated(place.where, with_second(tmp_path))
+    database = open_migrated(place.where, with_later(tmp_path))
     database.close()
     after = content(place)
-    assert after["bill_ads_version"] == [("2",)]
+    assert after["bill_ads_version"] == [("3",)]
     assert after["bill_ads_charges"] == [(*row, "EUR") for row in before["bill_ads_charges"]]
     unchanged = set(before) - {"bill_ads_version", "bill_ads_charges"}
     assert {name: after[name] for name in unchanged} == {name: before[name] for name in unchanged}
     assert place.sql("SELECT payer FROM bill_ads_campaigns WHERE campaign = 11") == [("campaign 11",)]
-    open_migrated(place.where, with_second(tmp_path)).close()
+    open_migrated(place.where, with_later(tmp_path)).close()
     assert content(place) == after
 
 
 def test_this_release_refuses_a_newer_database_as_it_is(place: Place, tmp_path: Path) -> None:
     used(place)
-    open_migrated(place.where, with_second(tmp_path)).close()
+    open_migrated(place.where, with_later(tmp_path)).close()
     before = content(place)
     with pytest.raises(
         BillError,
-        match=r"expected revision 1 or older of the ads store at .*, got 2: it was made by another release",
+        match=r"expected revision 2 or older of the ads store at .*, got 3: it was made by another release",
     ) as refused:
         SqlAdStore.open(place.where)
     assert "\n" not in str(refused.value)
@@ -147,7 +147,7 @@ def test_a_revision_that_fails_leaves_everything_as_it_was(place: Place, tmp_pat
     used(place)
     before = content(place)
     with pytest.raises(BillError):
-        open_migrated(place.where, with_second(tmp_path, source))
+        open_migrated(place.where, with_later(tmp_path, source))
     assert content(place) == before
     SqlAdStore.open(place.where).close()
 

@@ -1,5 +1,6 @@
 """Delivery: a menu of candidates at public prices from the server, a private choice among them on the device.
 
+campaigns what advertisers hand in: bids on contexts, schedules, budgets, caps
 protocol  what server and device both know, all public: cuts of contexts, menus, prices, forecasts, plans
 server    click rates from counts, values of ads, which ads to send for a disclosed context, logs of choices
 device    exact context and history, private scores, wallet, the reported choice and the one that stays local

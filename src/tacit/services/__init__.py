@@ -18,6 +18,7 @@ billing_clients                   a device uses `HttpAdChannel`, an operator `Ht
 endpoints, signatures, problems   bounded and signed requests; errors as problem documents
 connections, connection_limits    a deadline per step, and who is closed when there are too many
 background, log                   health checks, retention; one line per error, without private values
+ads                               what the ad server sells, and what people see of it
 room                              the clean room as two processes
 
 Over HTTP, with bodies in msgpack (the messages of `gather.protocol`) and problems in JSON (RFC 9457):

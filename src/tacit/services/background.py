@@ -94,6 +94,16 @@ class AppPart:
 NOTHING_MORE = AppPart()
 
 
+def join_parts(parts: Sequence[AppPart]) -> AppPart:
+    """All of them as one, in their order; a check has one name among all."""
+    checks = {name: check for part in parts for name, check in part.checks.items()}
+    return AppPart(
+        [route for part in parts for route in part.routes],
+        lambda: [work for part in parts for work in part.works()],
+        checks,
+    )
+
+
 def has_free_disk(path: Path) -> bool:
     """Whether there is room on the disk where this file lies or will lie."""
     return shutil.disk_usage(path.parent).free >= LEAST_FREE_BYTES

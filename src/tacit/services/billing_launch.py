@@ -12,7 +12,8 @@ from tacit.bill.proxy.party import BillingProxy
 from tacit.bill.server.party import AdServer
 from tacit.config import blame_key
 from tacit.entropy import Entropy
-from tacit.services.background import NOTHING_MORE, AppPart, HealthCheck, has_free_disk
+from tacit.services.ads.parts import PARTS, RunningAds
+from tacit.services.background import NOTHING_MORE, AppPart, HealthCheck, has_free_disk, join_parts
 from tacit.services.billing_clients import HttpBatches, HttpDirectories
 from tacit.services.billing_driver import BatchDriver, BillingRetention
 from tacit.services.billing_proxy import AddressLimit, OfferRelay, ReportIntake, billing_proxy_part
@@ -57,16 +58,19 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         keep_days=billing.keep_days,
         every_seconds=settings.pace.look_every_ms / 1000,
     )
-    return ad_server_part(
+    operator_gate = _gate(settings, "operator", Party.OPERATOR, clock)
+    charging = ad_server_part(
         server,
         store,
         keeper,
         _gate(settings, "pair", Party.PROXY, clock),
-        _gate(settings, "operator", Party.OPERATOR, clock),
+        operator_gate,
         signing_workers=billing.signing_workers,
         clock=clock,
         watched=_disk_checks(billing.store),
     )
+    running = RunningAds(settings, store, server, keeper, operator_gate, entropy, clock)
+    return join_parts([charging, *(part(running) for part in PARTS)])
 
 
 def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:

@@ -34,17 +34,18 @@ from tacit.bill.server.store import (
 from tacit.display import brief
 from tacit.errors import BillError, BillRefused
 from tacit.store import billing_accounts as accounts
-from tacit.store.billing_tables import ADS, BATCHES, CHARGES, ENTRIES, EPOCHS, MENUS
+from tacit.store.billing_tables import BATCHES, CHARGES, ENTRIES, EPOCHS, MENUS
 from tacit.store.database import PartyDatabase, StoreKind, append_many
+from tacit.store.market_tables import AD_SERVER
 from tacit.store.schema_revisions import MIGRATIONS, PartySchema, open_migrated
 
 SCHEMA = PartySchema(
     kind=StoreKind("ads store", 0x7AC1D, BillError, BillError),
-    metadata=ADS,
+    metadata=AD_SERVER,
     version_table="bill_ads_version",
     strangers=("bill_proxy_version", "gather_proxy_version"),
     page_bytes=4096,  # nonces fall on pages all over their tree, so pages should be small
-    head="1",
+    head="2",
     folders=(MIGRATIONS / "ads",),
 )
 
@@ -62,6 +63,11 @@ class SqlAdStore:
 
     def __repr__(self) -> str:
         return brief(self, at=self._database.name)
+
+    @property
+    def database(self) -> PartyDatabase:
+        """For the other stores of an ad server, which share its transactions."""
+        return self._database
 
     @classmethod
     def open(cls, where: str | Path) -> SqlAdStore:

@@ -1,4 +1,5 @@
 """Revisions of the ad server's tables.
 
 `revision_1`  epochs, menus, entries, campaigns, batches, charges, invoices and their lines
+`revision_2`  campaigns as advertisers hand them in, access keys, changes, limits, notices, versions
 """

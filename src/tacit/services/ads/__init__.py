@@ -1,0 +1,4 @@
+"""The ad server's own part of the server's app: what it sells, to whom, and what people see of it.
+
+parts   what the parts share, and the list of them
+"""
