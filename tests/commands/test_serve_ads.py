@@ -105,7 +105,18 @@ def test_a_folder_is_made_once_with_ports_that_are_free(
     assert not demonstration.prepare_folder(tmp_path / "demo", None, None, Entropy())
     with pytest.raises(BadInput, match=r"expected no port for .*demo, which is there already"):
         demonstration.prepare_folder(tmp_path / "demo", 1234, None, Entropy())
+    with (
+        socket.create_server(("127.0.0.1", min(ports))),
+        pytest.raises(BadInput, match=rf"demo: expected port {min(ports)} of its settings to be free"),
+    ):
+        demonstration.prepare_folder(tmp_path / "demo", None, None, Entropy())
     given = free_ports(2)
+    with (
+        socket.create_server(("127.0.0.1", given[0])),
+        pytest.raises(BadInput, match=rf"--proxy-port: expected a free port, got {given[0]}, which is in use"),
+    ):
+        demonstration.prepare_folder(tmp_path / "other", given[0], given[1], Entropy())
+    assert not (tmp_path / "other").exists(), "refused before anything is made"
     demonstration.prepare_folder(tmp_path / "other", given[0], given[1], Entropy())
     assert load_parties(tmp_path / "other" / "parties.toml").proxy.url == f"http://127.0.0.1:{given[0]}"
 

@@ -17,7 +17,7 @@ from tacit.arrays import Integers
 from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.kernels.auctions import add_by_code
-from tacit.schema.impressions import DUE_ON, Impressions, price_rule_words, price_setter_words
+from tacit.schema.impressions import DUE_ON, Impressions, price_reason_words, price_rule_words
 
 LARGEST_TABLE = 2**24  # campaigns numbered up to here are summed without being sorted
 
@@ -31,9 +31,7 @@ class ChargeReason:
     setter: int
 
     def __str__(self) -> str:
-        by = price_setter_words(self.setter)
-        the = "" if by.startswith("campaign") else "its " if by == "own bid" else "the "
-        return f"{self.rule}, public rank {self.rank + 1}, price set by {the}{by}"
+        return price_reason_words(self.rule, self.rank + 1, self.setter)
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def add_parser(commands: Subparsers) -> None:
         parser.add_argument("settings", nargs="?", type=Path, metavar="FILE", help="its settings, in TOML")
         parser.set_defaults(run=run_party, party=party)
 
-    serve_ads.add_actions(action, _add_parties)
+    serve_ads.add_actions(partial(add_action, actions, serve_ads.EXAMPLES), _add_parties)
 
     enrol = action("enrol", "print a device's name and key", ENROL)
     enrol.add_argument("settings", type=Path, metavar="FILE", help="the proxy's settings, in TOML")

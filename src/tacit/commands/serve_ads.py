@@ -38,9 +38,20 @@ privately within the epsilon it has, reports what it showed, and learns among ho
 hidden. One of four did not agree: it shows what everybody is shown, and spends nothing.
 
 Devices whose people allow it also take part in rounds of statistics that are open (tacit serve open), as far as
-these have no question: cells are then campaigns by number. That needs the trial's proxy.toml, to enrol them."""
+these have no question: cells are then campaigns by number. That needs the trial's proxy.toml, to enrol them.
+
+exit code 0: ads were shown; 1: none was, and the lines say why."""
 
 DEMONSTRATION = "tacit-demo"
+
+
+EXAMPLES = """\
+examples:
+  tacit serve                                      both parties and a small market, here, until Ctrl-C
+  tacit serve visit tacit-demo --devices 50        made-up devices choose, show and report ads
+  tacit serve rotate tacit-demo/server.toml        an epoch now, with new keys and menus
+  tacit serve plan --help                          epochs and contexts that hide reports well enough
+  tacit bill status tacit-demo/server.toml         what campaigns were charged"""
 
 
 def add_demonstration(top: argparse.ArgumentParser) -> None:
@@ -144,7 +155,7 @@ def run_visit(args: argparse.Namespace) -> int:
         print_json(seen)
     else:
         _show_visits(seen)
-    return 0
+    return 0 if seen["shown"] else 1
 
 
 def _show_visits(seen: dict[str, Any]) -> None:

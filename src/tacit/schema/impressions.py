@@ -80,6 +80,13 @@ def price_setter_words(setter: int) -> str:
     return known.get(setter, f"campaign {setter}")
 
 
+def price_reason_words(rule: str, rank: int, setter: int) -> str:
+    """Why a price is what it is, in public terms: the rule, the public rank from 1, and who set it."""
+    by = price_setter_words(setter)
+    the = "" if by.startswith("campaign") else "its " if by == "own bid" else "the "
+    return f"{rule}, public rank {rank}, price set by {the}{by}"
+
+
 def price_rule_words(rule: str, due_on: str) -> str:
     """The rule in words for one line: per what that line is due on, which is the bid's own where clicks are
     charged."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
@@ -28,7 +29,11 @@ def prepare_folder(folder: Path, proxy_port: int | None, server_port: int | None
     if (folder / "server.toml").exists():
         if proxy_port is not None or server_port is not None:
             raise BadInput(f"expected no port for {folder}, which is there already and says which, got one")
-        load_parties(folder / "parties.toml")
+        parties = load_parties(folder / "parties.toml")
+        for party in (parties.proxy, parties.server):
+            port = urlsplit(party.url).port
+            if port is not None and not _is_free(port):
+                raise BadInput(f"{folder}: expected port {port} of its settings to be free, got one in use")
         return False
     ports = _free_ports(proxy_port, server_port)
     write_trial(folder, proxy_port=ports[0], server_port=ports[1], entropy=entropy, billing=True)
@@ -37,6 +42,9 @@ def prepare_folder(folder: Path, proxy_port: int | None, server_port: int | None
 
 def _free_ports(proxy: int | None, server: int | None) -> tuple[int, int]:
     """As given; else the usual ones, where they are free, or any that are."""
+    for name, port in (("--proxy-port", proxy), ("--server-port", server)):
+        if port is not None and not _is_free(port):
+            raise BadInput(f"{name}: expected a free port, got {port}, which is in use")
     ports = []
     for given, usual in ((proxy, PROXY_PORT), (server, SERVER_PORT)):
         ports.append(given if given is not None else usual if _is_free(usual) and usual not in ports else 0)

@@ -313,7 +313,8 @@ def _open_socket(listen: ListenSettings) -> socket.socket:
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return opened
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()  # of a name that nobody knows, too
+        known = (problem.strerror or str(problem)).lower()  # of a name that nobody knows, too
+        reason = known.partition(" (while")[0]  # Python repeats the address
         place = f"{_bracket(listen.host)}:{listen.port}"
         raise BadInput(f"listen: expected a free place to listen on, got {place}: {reason}") from None
 

@@ -19,7 +19,7 @@ from tacit.bill.protocol.encoding import Reader, Writer, begin_message, read_mes
 from tacit.display import brief
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Node
-from tacit.schema.impressions import NO_BIDDER, OWN_BID, RESERVE_PRICE, price_setter_words
+from tacit.schema.impressions import NO_BIDDER, OWN_BID, RESERVE_PRICE, price_reason_words
 
 NOTHING = 0
 """The index of showing nothing."""
@@ -164,9 +164,7 @@ class PricedMenu:
         """Why the price of an index is what it is, in public terms."""
         if index == NOTHING:
             return "nothing was shown"
-        setter = price_setter_words(self.entries[index - 1].setter)
-        the = "" if setter.startswith("campaign") else "its " if setter == "own bid" else "the "
-        return f"{self.rule}, public rank {index}, price set by {the}{setter}"
+        return price_reason_words(self.rule, index, self.entries[index - 1].setter)
 
     def public_lane(self) -> PricedMenu:
         """The same context for who did not agree, or has nothing left to spend: its public best alone."""
