@@ -83,6 +83,14 @@ def test_a_context_in_which_nobody_can_pay_is_not_offered(market: Market) -> Non
     assert market.priced(7, dict.fromkeys((1, 2, 3, 4), 0)) == []
 
 
+def test_campaigns_are_left_out_of_some_contexts_alone(market: Market) -> None:
+    menus = market.priced(7, {}, {NORTH_FOOD: frozenset({1, 2})})
+    menu = menu_at(menus, NORTH_FOOD)
+    assert [(entry.campaign, entry.price_micros) for entry in menu.entries] == [(4, 100)]
+    others = [each for each in market.priced(7) if each.node != NORTH_FOOD]
+    assert [each for each in menus if each.node != NORTH_FOOD] == others
+
+
 def test_what_does_not_reach_the_reserve_takes_no_part(path: Path) -> None:
     path.write_text(path.read_text().replace("reserve_micros = 100", "reserve_micros = 6_000"))
     menu = menu_at(read_market(path).priced(7), NORTH_FOOD)

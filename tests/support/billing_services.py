@@ -54,6 +54,7 @@ from tacit.services.billing_proxy import AddressLimit, OfferRelay, ReportIntake,
 from tacit.services.billing_server import ad_server_part
 from tacit.services.epochs import EpochKeeper, KeyMaker
 from tacit.services.http_clients import LinkFailed, SignedClient
+from tacit.services.market_file import MarketFile
 from tacit.services.problems import HANDLERS, CatchAllMiddleware
 from tacit.services.proxy_driver import LinkState
 from tacit.services.settings import ServicePace
@@ -147,8 +148,8 @@ class BillingWorld:
         )  # fmt: skip
         link = HttpDirectories(self.calls(Party.SERVER, Party.PROXY))
         self.keeper = EpochKeeper(
-            self.server, self.ads, link, market=self.market, clock=clock, keys=keys, keep_days=self._keep_days,
-            every_seconds=0.01,
+            self.server, self.ads, link, source=MarketFile(self.market, self.ads), clock=clock, keys=keys,
+            keep_days=self._keep_days, every_seconds=0.01,
         )  # fmt: skip
         part = ad_server_part(
             self.server, self.ads, self.keeper, self.gate(Party.PROXY, Party.SERVER),

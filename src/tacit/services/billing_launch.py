@@ -22,6 +22,7 @@ from tacit.services.billing_settings import AdServerSettings, BillingProxySettin
 from tacit.services.endpoints import Clock
 from tacit.services.epochs import EpochKeeper, KeyMaker
 from tacit.services.http_clients import SignedClient, open_client
+from tacit.services.market_file import MarketFile
 from tacit.services.proxy_driver import LinkState
 from tacit.services.settings import PartySettings
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate
@@ -52,7 +53,7 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         server,
         store,
         HttpDirectories(_calls(settings, Party.PROXY, settings.pace.timeout_seconds, entropy, clock)),
-        market=billing.market,
+        source=MarketFile(billing.market, store),
         clock=clock,
         keys=keys,
         keep_days=billing.keep_days,

@@ -18,24 +18,53 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from tacit.bill.protocol.directory import Directory, EpochHead
+from tacit.bill.protocol.menus import PricedMenu
 from tacit.bill.server.party import AdServer, DirectoryLink, EpochTimes
-from tacit.bill.server.store import AdStore, Campaign
+from tacit.bill.server.store import AdStore
 from tacit.bill.server.token_keys import TokenKey
 from tacit.errors import BadInput, BillError, BillRefused, TacitError
+from tacit.schema.contexts.hierarchy import Node
 from tacit.services.background import DAY_SECONDS, keep_looking
 from tacit.services.endpoints import Clock
 from tacit.services.http_clients import LinkFailed
 from tacit.services.log import error_line
-from tacit.services.market_file import Market, read_market
 from tacit.services.problems import LOG
 
 LONGEST_PAUSE_SECONDS = 30.0
 FORGET_SECONDS = 3_600
 BEGINNING_SECONDS = 60  # in which an epoch may still be missing
+
+
+class MenuSource(Protocol):
+    """Where the menus of an epoch come from. One thread asks at a time, and it may take its time."""
+
+    @property
+    def epoch_seconds(self) -> int:
+        """For how long a menu and its token keys are offered."""
+
+    @property
+    def report_seconds(self) -> int:
+        """For how long after its epoch's end an impression can still be reported."""
+
+    def refresh(self) -> None:
+        """Read again what menus are made of; BadInput where that is wrong, and then all stays as it was."""
+
+    def menus(
+        self,
+        epoch: int,
+        opens: int,
+        left_micros: Mapping[int, int],
+        without: Mapping[Node, frozenset[int]],
+    ) -> list[PricedMenu]:
+        """All menus of an epoch that opens at this second, for both lanes; none where nobody can pay.
+
+        left_micros  what campaigns with a limit have left: who cannot pay for one impression is left out
+        without      campaigns that are left out of some contexts besides
+        """
 
 
 class KeyMaker:
@@ -89,30 +118,23 @@ class EpochKeeper:
         store: AdStore,
         link: DirectoryLink,
         *,
-        market: Path,
+        source: MenuSource,
         clock: Clock,
         keys: KeyMaker,
         keep_days: int,
         every_seconds: float,
     ) -> None:
         self._server, self._store, self._link, self._clock = server, store, link, clock
-        self._path = market
-        self._market = self._read_market()
+        self._source = source
         self._keys, self._keep_seconds, self._every_seconds = keys, keep_days * DAY_SECONDS, every_seconds
         self._heads: dict[int, EpochHead] = {}
         self._unpublished: list[int] = []
         self._began = clock()
-        self._pause, self._said, self._said_of_market = every_seconds, "", ""
+        self._pause, self._said, self._said_of_source = every_seconds, "", ""
         self._forgot_at: int | None = None
-        self._poor: frozenset[int] = frozenset()  # campaigns that were left out when we last looked
         self._lock = threading.Lock()  # a look and a rotation take turns
         self._ended = asyncio.Event()
         self._resume()
-
-    @property
-    def market(self) -> Market:
-        """As it was last read."""
-        return self._market
 
     def heads(self) -> list[EpochHead]:
         """Epochs that are published and have not expired, in order."""
@@ -129,11 +151,11 @@ class EpochKeeper:
     def rotate(self) -> EpochHead:
         """Open an epoch now, in the place of all that are open or were drawn ahead; raises where it cannot."""
         with self._lock:
-            self._market = self._read_market()
-            now, seconds = self._clock(), self._market.epoch_seconds
+            self._source.refresh()
+            now, seconds = self._clock(), self._source.epoch_seconds
             covered = max((head.closes for head in self.heads()), default=now)
             closes = max(covered, _grid_after(now + (seconds + 1) // 2, seconds))
-            head = self._open(EpochTimes(now, closes, closes + self._market.report_seconds))
+            head = self._open(EpochTimes(now, closes, closes + self._source.report_seconds))
         LOG.info("epoch %d was opened by the operator, with new keys and menus", head.epoch)
         return head
 
@@ -181,7 +203,7 @@ class EpochKeeper:
             assert stored is not None, "it was kept"
             head = Directory.from_bytes(stored.directory).head
             # One that is over was never offered; one far ahead was drawn by a clock that was wrong.
-            if now < head.closes and head.opens <= now + self._market.epoch_seconds:
+            if now < head.closes and head.opens <= now + self._source.epoch_seconds:
                 times = EpochTimes(head.opens, head.closes, head.expires)
                 try:
                     menus = [kept.menu for kept in stored.menus]
@@ -193,16 +215,16 @@ class EpochKeeper:
     def _open_due(self) -> None:
         for _ in range(3):  # the current one and the next; a short one between them after a rotation
             covered, now = covered_until(self.heads(), self._clock()), self._clock()
-            times = next_times(covered, now, self._market.epoch_seconds, self._market.report_seconds)
+            times = next_times(covered, now, self._source.epoch_seconds, self._source.report_seconds)
             if times is None:
                 return
-            self._refresh_market()
+            self._refresh()
             self._open(times)
 
     def _open(self, times: EpochTimes) -> EpochHead:
         last = self._store.last_epoch()
-        epoch = max(times.opens // self._market.epoch_seconds, 0 if last is None else last + 1)
-        menus = self._market.priced(epoch, self._left_micros())
+        epoch = max(times.opens // self._source.epoch_seconds, 0 if last is None else last + 1)
+        menus = self._source.menus(epoch, times.opens, self._left_micros(), {})
         if not menus:
             raise BillError("expected a campaign that can pay for an impression, got none: raise a budget")
         try:
@@ -213,53 +235,24 @@ class EpochKeeper:
             raise
         return head
 
-    def _refresh_market(self) -> None:
+    def _refresh(self) -> None:
         said = ""
         try:
-            self._market = self._read_market()
+            self._source.refresh()
         except BadInput as wrong:
             said = error_line(wrong)
-            if said != self._said_of_market:
+            if said != self._said_of_source:
                 LOG.error("the market as it was goes on: %s", said)
-        self._said_of_market = said
-
-    def _read_market(self) -> Market:
-        """The file as it is now, its new campaigns added; a budget that the operator has changed stays."""
-        market = read_market(self._path)
-        known = {each.campaign: each for each in self._store.campaigns()}
-        for each in market.campaigns:
-            before = known.get(each.campaign)
-            if before is not None and before.advertiser != each.advertiser:
-                raise BadInput(
-                    f"{self._path}: expected campaign {each.campaign} to be paid by {before.advertiser!r}, as "
-                    f"it always was, got {each.advertiser!r}"
-                )
-        new = [each for each in market.campaigns if each.campaign not in known]
-        if new:
-            self._store.put_campaigns(new)
-        return market
+        self._said_of_source = said
 
     def _left_micros(self) -> dict[int, int]:
         """What campaigns with a limit have left, beyond what is held."""
         held = self._store.held_micros()
-        left = {
+        return {
             each.campaign: each.budget_micros - each.charged_micros - held.get(each.campaign, 0)
             for each in self._store.campaigns()
             if each.budget_micros is not None
         }
-        self._tell_poor(self._store.campaigns(), left)
-        return left
-
-    def _tell_poor(self, campaigns: Sequence[Campaign], left: dict[int, int]) -> None:
-        least = {
-            each.campaign: min((ad.most_micros for menu in self._market.menus for ad in menu.ads
-                                if ad.campaign == each.campaign), default=0)
-            for each in campaigns
-        }  # fmt: skip
-        poor = frozenset(number for number, micros in left.items() if micros < max(1, least[number]))
-        for number in sorted(poor - self._poor):
-            LOG.warning("campaign %d cannot pay for an impression: it is left out of the next epochs", number)
-        self._poor = poor
 
     def _forget(self) -> None:
         """Let go of keys that are no longer needed. We come here only where epochs are open, so that both

@@ -37,7 +37,7 @@ from typing import Any, TypeVar
 
 from tacit import expect
 from tacit.bill.protocol.menus import MOST_MICROS, PricedMenu
-from tacit.bill.server.store import Campaign
+from tacit.bill.server.store import AdStore, Campaign
 from tacit.config import ConfigTable, error_prefix, read_toml
 from tacit.deliver.protocol.plans import PlanMethod
 from tacit.deliver.protocol.priced_menus import price_list
@@ -46,6 +46,7 @@ from tacit.deliver.server.candidates import price_menu
 from tacit.display import brief
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Node
+from tacit.services.problems import LOG
 
 TOP = (
     "epoch_seconds", "report_seconds", "epsilon", "smallest_cohort", "reserve_micros", "method", "attributes",
@@ -95,16 +96,24 @@ class Market:
     def __repr__(self) -> str:
         return brief(self, contexts=len(self.menus), campaigns=len(self.campaigns))
 
-    def priced(self, epoch: int, left_micros: Mapping[int, int] | None = None) -> list[PricedMenu]:
+    def priced(
+        self,
+        epoch: int,
+        left_micros: Mapping[int, int] | None = None,
+        without: Mapping[Node, frozenset[int]] | None = None,
+    ) -> list[PricedMenu]:
         """The menus of an epoch, for both lanes; none for a context in which nobody can pay.
 
         `left_micros` is what campaigns have left, where they have a limit: whoever cannot pay for one
-        impression at its own public score, the most that it can cost, is left out.
+        impression at its own public score, the most that it can cost, is left out. `without` leaves campaigns
+        out of some contexts besides.
         """
         left = {} if left_micros is None else left_micros
         found: list[PricedMenu] = []
         for menu in self.menus:
-            ads = [ad for ad in menu.ads if left.get(ad.campaign, MOST_MICROS) >= max(1, ad.most_micros)]
+            out = frozenset() if without is None else without.get(menu.node, frozenset())
+            can_pay = (ad for ad in menu.ads if left.get(ad.campaign, MOST_MICROS) >= max(1, ad.most_micros))
+            ads = [ad for ad in can_pay if ad.campaign not in out]
             if any(ad.bid_micros * ad.rate >= self.reserve_micros for ad in ads):
                 personal = self._price(MarketMenu(menu.node, tuple(ads)), epoch)
                 found += [personal, personal.public_lane()]
@@ -126,6 +135,63 @@ class Market:
             reserve_micros=self.reserve_micros,
             method=self.method,
         )
+
+
+class MarketFile:
+    """The menus of a file, as a `MenuSource`: read again for each epoch, its new campaigns put into the store.
+
+    A budget that the operator has changed stays as it is.
+    """
+
+    def __init__(self, path: Path, store: AdStore) -> None:
+        self._path, self._store = path, store
+        self._poor: frozenset[int] = frozenset()  # campaigns that were left out when we last looked
+        self.refresh()
+
+    def __repr__(self) -> str:
+        return brief(self, path=str(self._path), market=self._market)
+
+    @property
+    def epoch_seconds(self) -> int:
+        return self._market.epoch_seconds
+
+    @property
+    def report_seconds(self) -> int:
+        return self._market.report_seconds
+
+    def refresh(self) -> None:
+        market = read_market(self._path)
+        known = {each.campaign: each for each in self._store.campaigns()}
+        for each in market.campaigns:
+            before = known.get(each.campaign)
+            if before is not None and before.advertiser != each.advertiser:
+                raise BadInput(
+                    f"{self._path}: expected campaign {each.campaign} to be paid by {before.advertiser!r}, as "
+                    f"it always was, got {each.advertiser!r}"
+                )
+        new = [each for each in market.campaigns if each.campaign not in known]
+        if new:
+            self._store.put_campaigns(new)
+        self._market = market
+
+    def menus(
+        self,
+        epoch: int,
+        opens: int,  # noqa: ARG002 (these menus are the same at all times)
+        left_micros: Mapping[int, int],
+        without: Mapping[Node, frozenset[int]],
+    ) -> list[PricedMenu]:
+        self._tell_poor(left_micros)
+        return self._market.priced(epoch, left_micros, without)
+
+    def _tell_poor(self, left_micros: Mapping[int, int]) -> None:
+        least: dict[int, int] = {}
+        for ad in (ad for menu in self._market.menus for ad in menu.ads):
+            least[ad.campaign] = min(ad.most_micros, least.get(ad.campaign, MOST_MICROS))
+        poor = {number for number, left in left_micros.items() if left < max(1, least.get(number, 0))}
+        for number in sorted(poor - self._poor):
+            LOG.warning("campaign %d cannot pay for an impression: it is left out of the next epochs", number)
+        self._poor = frozenset(poor)
 
 
 def read_market(path: Path) -> Market:
