@@ -74,8 +74,8 @@ def served(
 ) -> Iterator[tuple[uvicorn.Server, int]]:
     protocol = http_protocol(ServicePace(**pace), most_per_address=most_per_address, tls=tls)
     config = uvicorn.Config(
-        APP, http=protocol, lifespan="off", log_config=None, log_level="critical", access_log=False,
-        timeout_graceful_shutdown=5, backlog=ACCEPTED_AT_ONCE,
+        APP, http=protocol, loop="asyncio", lifespan="off", log_config=None, log_level="critical",
+        access_log=False, timeout_graceful_shutdown=5, backlog=ACCEPTED_AT_ONCE,
     )  # fmt: skip
     server = uvicorn.Server(config)
     listening = socket.create_server(("127.0.0.1", 0))
@@ -328,12 +328,11 @@ def test_a_small_storm_on_tls_shuts_nobody_out(tmp_path: Path, kind: Slow) -> No
     with served(connections_most=20, tls=context) as (server, port):
         trusting = ssl.create_default_context(cafile=str(certificate))
         target = Target(port, short="/echo", upload="/echo", tls=trusting)
-        storm = Storm(
-            target, kind, count=30, addresses=("127.0.0.1",), again_seconds=0.3, byte_seconds=0.2
-        )  # fmt: skip
+        # They come back seldom enough that a slow machine agrees on TLS before a caller is the oldest.
+        storm = Storm(target, kind, count=40, addresses=("127.0.0.1",), again_seconds=1.5, byte_seconds=0.2)
         with storming(storm):
             answers = [asked(target, "127.0.0.1", "/echo", b"x") for _ in range(10)]
-            assert len(server.server_state.connections) < 60
+            wait_until(lambda: len(server.server_state.connections) <= 20 + 4 + 8)  # with those that leave
         assert answers == [200] * 10
 
 

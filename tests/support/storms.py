@@ -149,7 +149,7 @@ def storming(*storms: Storm, most_seconds: float = 60) -> Iterator[None]:
         loop.close()
 
 
-def asked(target: Target, address: str, path: str, body: bytes | None = None, seconds: float = 5) -> int:
+def asked(target: Target, address: str, path: str, body: bytes | None = None, seconds: float = 20) -> int:
     """The status that an honest caller gets on a new connection; 0 for none."""
     source = (address, 0)
     connection = (

@@ -216,6 +216,7 @@ def _run_server(settings: PartySettings, listening: socket.socket) -> None:
         http=http_protocol(
             settings.pace, tls=_tls_context(settings.listen), most_per_address=_most_per_address(settings)
         ),
+        loop="asyncio",  # uvloop reads on before TLS can begin, and loses what it reads
         ws="none",
         backlog=ACCEPTED_AT_ONCE,
         log_config=None,
