@@ -42,7 +42,10 @@ def test_a_trial_with_billing_is_complete(folder: Path) -> None:
     signing = [SigningKey.derive(each.secrets["sealing"]).public for each in (proxy, server)]
     assert [parties.proxy.signing_key, parties.server.signing_key] == signing
     assert server.billing == AdServerSettings(
-        str(here / "ads.sqlite"), here / "market.toml", proxy_signing_key=signing[0]
+        str(here / "ads.sqlite"),
+        str(here / "priors.sqlite"),
+        here / "market.toml",
+        proxy_signing_key=signing[0],
     )
     assert proxy.billing == BillingProxySettings(
         str(here / "reports.sqlite"), server_signing_key=signing[1], hold=HoldRule(2)

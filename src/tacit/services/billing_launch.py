@@ -12,6 +12,7 @@ from tacit.bill.proxy.party import BillingProxy
 from tacit.bill.server.party import AdServer
 from tacit.config import blame_key
 from tacit.entropy import Entropy
+from tacit.services.ads.learning import LearntMenus, PriorLearner
 from tacit.services.ads.parts import PARTS, RunningAds
 from tacit.services.background import NOTHING_MORE, AppPart, HealthCheck, has_free_disk, join_parts
 from tacit.services.billing_clients import HttpBatches, HttpDirectories
@@ -28,6 +29,7 @@ from tacit.services.settings import PartySettings
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate
 from tacit.store.billing_ads import SqlAdStore
 from tacit.store.billing_proxy import SqlBillingProxyStore
+from tacit.store.prior_evidence import SqlEvidenceStore
 
 OFFER_SECONDS = 10  # a device waits for it
 
@@ -40,6 +42,8 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
     if not isinstance(billing, AdServerSettings):
         return NOTHING_MORE
     store, keys = _open_store(billing.store, SqlAdStore.open), KeyMaker()
+    with blame_key("billing.evidence"):
+        learner = PriorLearner(store, SqlEvidenceStore.open(billing.evidence), clock=clock)
     server = AdServer(
         SigningKey.derive(secrets["sealing"]),
         OpeningKey(secrets["sealing"]),
@@ -53,7 +57,7 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         server,
         store,
         HttpDirectories(_calls(settings, Party.PROXY, settings.pace.timeout_seconds, entropy, clock)),
-        source=MarketFile(billing.market, store),
+        source=LearntMenus(MarketFile(billing.market, store), learner),
         clock=clock,
         keys=keys,
         keep_days=billing.keep_days,
@@ -71,7 +75,8 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         watched=_disk_checks(billing.store),
     )
     running = RunningAds(settings, store, server, keeper, operator_gate, entropy, clock)
-    return join_parts([charging, *(part(running) for part in PARTS)])
+    learning = AppPart(works=lambda: [learner])
+    return join_parts([charging, learning, *(part(running) for part in PARTS)])
 
 
 def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:

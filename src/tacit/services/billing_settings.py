@@ -4,6 +4,7 @@ Of the ad server, which is the server with this table:
 
     [billing]
     store = "ads.sqlite"                 # a path, or postgresql+psycopg://...
+    evidence = "priors.sqlite"           # what charges say of devices' scores; by default beside the store
     market = "market.toml"               # campaigns, contexts and bids: see `market_file`
     proxy_signing_key = "64 hexadecimal digits"
     signing_workers = 2                  # threads that sign tokens
@@ -40,7 +41,7 @@ from tacit.services.signatures import Party
 MOST_WORKERS = 64
 MOST_DAYS = 36_500
 KEYS = {
-    Party.SERVER: ("store", "market", "proxy_signing_key", "signing_workers", "keep_days"),
+    Party.SERVER: ("store", "evidence", "market", "proxy_signing_key", "signing_workers", "keep_days"),
     Party.PROXY: (
         "store", "server_signing_key", "hold_seconds", "batch_most", "offers_per_address", "keep_days"
     ),
@@ -52,6 +53,7 @@ class AdServerSettings:
     """How the server bills. `keep_days`: for so long a batch that is late can still be opened and charged."""
 
     store: str
+    evidence: str
     market: Path
     proxy_signing_key: bytes
     signing_workers: int = 2
@@ -84,8 +86,13 @@ def read_billing(
         if store == place:
             raise BadInput(f"billing.store: expected a place of its own, got that of {key}")
     if party is Party.SERVER:
+        evidence = table.place("evidence") if "evidence" in table else _beside(store)
+        for key, place in {**others, "billing.store": store}.items():
+            if evidence == place and "://" not in evidence:
+                raise BadInput(f"billing.evidence: expected a place of its own, got that of {key}")
         return AdServerSettings(
             store,
+            evidence,
             table.file("market"),
             read_public_key(table, "proxy_signing_key"),
             table.whole("signing_workers", 2, at_least=1, at_most=MOST_WORKERS),
@@ -107,6 +114,11 @@ def read_billing(
         offers,
         table.whole("keep_days", 30, at_most=MOST_DAYS),
     )
+
+
+def _beside(store: str) -> str:
+    """In the database of the store, or in a file beside its own."""
+    return store if "://" in store else str(Path(store).with_name("priors.sqlite"))
 
 
 def read_public_key(table: ConfigTable, key: str) -> bytes:

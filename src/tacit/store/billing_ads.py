@@ -200,6 +200,21 @@ class SqlAdStore:
         with self._database.reading() as connection:
             return accounts.add_up(connection)
 
+    def reported(self, epoch: int) -> dict[bytes, dict[int, int]]:
+        """Reads every charge of the epoch: once an epoch, not with every request."""
+        counted = (
+            select(MENUS.c.menu_id, CHARGES.c.idx, func.count())
+            .join(BATCHES, BATCHES.c.menu_id == MENUS.c.menu_id)
+            .join(CHARGES, CHARGES.c.batch == BATCHES.c.number)  # which are found by batch, not by menu
+            .where(MENUS.c.epoch == epoch)
+            .group_by(MENUS.c.menu_id, CHARGES.c.idx)
+        )
+        found: dict[bytes, dict[int, int]] = {}
+        with self._database.reading() as connection:
+            for menu_id, index, count in connection.execute(counted):
+                found.setdefault(bytes(menu_id), {})[index] = count
+        return found
+
     def forget_keys(self, expired_before: int) -> int:
         over = (EPOCHS.c.expires < expired_before) & EPOCHS.c.sealing_key.is_not(None)
         with self._database.writing() as connection:

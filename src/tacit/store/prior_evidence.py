@@ -121,6 +121,11 @@ class SqlEvidenceStore:
             connection.execute(update(_STATE).values(record=json.dumps(evidence.as_json())))
         return LearntBatch(evidence, added=True)
 
+    def has_learnt(self, batch: str) -> bool:
+        with self._database.reading() as connection:
+            known = select(_BATCHES.c.name).where(_BATCHES.c.name == check_ledger_name("batch", batch))
+            return connection.execute(known).first() is not None
+
     def evidence(self) -> PriorEvidence:
         with self._database.reading() as connection:
             return _evidence(connection)

@@ -6,7 +6,7 @@ own entry, so that no other price can be stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -186,6 +186,9 @@ class AdStore(Protocol):
     def totals(self) -> Sequence[InvoiceLine]:
         """All charges that were made, invoiced or not, by menu and index; those of nothing shown too, whose
         campaign is -1."""
+
+    def reported(self, epoch: int) -> Mapping[bytes, Mapping[int, int]]:
+        """How often each index was reported, by the menu's id, of the menus of one epoch; held ones too."""
 
     def forget_keys(self, expired_before: int) -> int:
         """Delete the private keys of epochs that expired before this second; how many epochs that were."""

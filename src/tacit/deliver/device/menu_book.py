@@ -165,7 +165,7 @@ class MenuBook:
         check_listed(DirectoryLeaf.of(menu, listed.token_key), listed.place, listed.path, head)
         opened = OpenMenu(head, listed, candidates_of(menu), None)
         if menu.lane is Lane.PERSONAL and menu.epsilon_micros:
-            opened = OpenMenu(head, listed, opened.candidates, _plan(menu, opened.candidates))
+            opened = OpenMenu(head, listed, opened.candidates, plan_menu(menu, opened.candidates))
         self._menus[menu.menu_id] = self._at[head.epoch, menu_place(node, lane)] = opened
         return opened
 
@@ -177,8 +177,9 @@ def refuse_second(epoch: int) -> None:
     )
 
 
-def _plan(menu: PricedMenu, candidates: Menu) -> PrivateChoice | None:
-    """How everybody chooses from this menu: a function of it alone, so that a cohort has one law."""
+def plan_menu(menu: PricedMenu, candidates: Menu) -> PrivateChoice | None:
+    """How everybody chooses from this menu: a function of it alone, so that a cohort has one law. None where
+    nothing can be won by a private choice, and so nothing private is read."""
     epsilon = menu.epsilon_micros / MICRO  # read back as a decimal, exactly those millionths
     policy = BudgetPolicy(epsilon, (epsilon,), threshold=0.0, window=Window(1))
     with malformed_if_refused():

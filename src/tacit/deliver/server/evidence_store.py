@@ -44,6 +44,9 @@ class EvidenceStore(Protocol):
     def learn(self, batch: str, reported: Iterable[ReportedRanks]) -> LearntBatch:
         """Add a batch of reports, under a name that no other has; one that was added before changes nothing."""
 
+    def has_learnt(self, batch: str) -> bool:
+        """Whether a batch of this name was added."""
+
     def evidence(self) -> PriorEvidence:
         """What all batches so far say."""
 
