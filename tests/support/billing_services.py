@@ -42,7 +42,7 @@ from tacit.entropy import Entropy, Simulation
 from tacit.errors import TacitError
 from tacit.schema.contexts.hierarchy import load_hierarchy
 from tacit.services import trial
-from tacit.services.background import AppPart, run_background
+from tacit.services.background import AppPart, join_parts, run_background
 from tacit.services.billing_clients import (
     HttpAdChannel,
     HttpBatches,
@@ -155,7 +155,11 @@ class BillingWorld:
             self.server, self.ads, self.keeper, self.gate(Party.PROXY, Party.SERVER),
             self.gate(Party.OPERATOR, Party.SERVER, OPERATOR), signing_workers=2, clock=clock, watched={},
         )  # fmt: skip
-        self._start(SERVER_HOST, part)
+        self._start(SERVER_HOST, join_parts([part, *self.more_parts()]))
+
+    def more_parts(self) -> list[AppPart]:
+        """What else the ad server's app has: none here."""
+        return []
 
     def start_proxy(self) -> None:
         """(Re)start the proxy on what its store holds."""

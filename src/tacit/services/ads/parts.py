@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tacit.bill.server.party import AdServer
 from tacit.entropy import Entropy
+from tacit.services.ads.menu_board import menu_part
 from tacit.services.background import AppPart
 from tacit.services.endpoints import Clock
 from tacit.services.epochs import EpochKeeper
@@ -28,5 +29,5 @@ class RunningAds:
     clock: Clock
 
 
-PARTS: tuple[Callable[[RunningAds], AppPart], ...] = ()
+PARTS: tuple[Callable[[RunningAds], AppPart], ...] = (menu_part,)
 """In the order of their routes."""
