@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tacit import expect
@@ -107,6 +108,19 @@ class Schedule:
             return False
         local = second + 60 * self.utc_offset_minutes - _MONDAY
         return not self.hours or local // 3_600 % WEEK_HOURS in self.hours
+
+    def running_seconds(self, begin: int, end: int) -> int:
+        """In how many seconds of begin..end it runs.
+
+        >>> Schedule(hours=(0, 2), ends=_MONDAY + 7_260).running_seconds(_MONDAY, _MONDAY + DAY_SECONDS)
+        3660
+        """
+        first_hour = begin + (-begin - 60 * self.utc_offset_minutes) % 3_600
+        changes = {begin, *range(first_hour, end, 3_600)}
+        changes |= {at for at in (self.starts, self.ends) if at is not None and begin < at < end}
+        if begin >= end:
+            return 0
+        return sum(later - at for at, later in pairwise([*sorted(changes), end]) if self.runs_at(at))
 
 
 ALWAYS = Schedule()

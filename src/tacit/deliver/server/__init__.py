@@ -6,6 +6,7 @@ report_chances, prior_evidence           how likely reports are under each law, 
 evidence_store                           what is asked of a store of that evidence
 ratio_counts                             the prior from counted ratios
 cohorts, traffic_file                    epochs and contexts that hide reports, planned from counted traffic
+pacing                                   how much of a campaign may be out at once: contexts and tokens
 choice_logs                              what may be exported of choices, and counts from them
 
 Source: Hardt and Nath, Privacy-aware personalization for mobile advertising, CCS 2012, sections 3.2 and 3.3.
