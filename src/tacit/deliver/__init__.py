@@ -1,6 +1,7 @@
 """Delivery: a menu of candidates at public prices from the server, a private choice among them on the device.
 
 campaigns what advertisers hand in: bids on contexts, schedules, budgets, caps
+consent   what consent strings of pages and apps say: whether a choice may be personal
 protocol  what server and device both know, all public: cuts of contexts, menus, prices, forecasts, plans
 server    click rates from counts, values of ads, which ads to send for a disclosed context, logs of choices
 device    exact context and history, private scores, wallet, the reported choice and the one that stays local
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tacit.deliver.auction.market import Arm, MarketResults, measure, show_block
     from tacit.deliver.auction.planned_choices import budget_rule, forecast_block, planned_rule
     from tacit.deliver.auction.simulation import SimulatedMarket, run_simulation
+    from tacit.deliver.consent.signals import ConsentSignals, decide_consent
     from tacit.deliver.device.account import DeviceAccount, DeviceLimits
     from tacit.deliver.device.agent import AdDevice
     from tacit.deliver.device.choice import (
@@ -91,6 +93,7 @@ else:
             "auction.market": "Arm MarketResults measure show_block",
             "auction.planned_choices": "budget_rule forecast_block planned_rule",
             "auction.simulation": "SimulatedMarket run_simulation",
+            "consent.signals": "ConsentSignals decide_consent",
             "device.account": "DeviceAccount DeviceLimits",
             "device.agent": "AdDevice",
             "device.choice": "HistoryRates choose_privately learn_policy plan_request prepare_choice",
@@ -132,7 +135,7 @@ else:
 __all__ = [
     "AdCache", "AdChannel", "AdDevice", "Arm", "AuctionBlock", "AuctionLog", "AuctionLogColumns",
     "BackOff", "Bid", "BudgetPolicy", "CandidateServer", "ChoicePlan", "ClickHistory", "CohortGoal",
-    "CohortPlan", "ContextRatios", "CutBlock", "CutDisclosure", "CutMenu", "DeviceAccount",
+    "CohortPlan", "ConsentSignals", "ContextRatios", "CutBlock", "CutDisclosure", "CutMenu", "DeviceAccount",
     "DeviceContext", "DeviceFleet", "DeviceLimits", "DeviceSettings", "DisclosureLevel", "ExactDevices",
     "Favourite", "FewLiked", "FirstPrice", "Greedy", "HeavyTails", "HistoryRates", "IncrementalSelection",
     "LearntPrior", "MarketResults", "MemoryJournal", "Menu", "MinimumUsers", "Mixture", "ModelRates",
@@ -141,8 +144,9 @@ __all__ = [
     "Rules", "SecondPrice", "ShownAd", "Shrinkage", "SimulatedMarket", "SimulationConfig", "SomeKnown",
     "Spread", "StatisticsConsent", "TopChoiceRule", "Traffic", "Wallet", "best_plan", "budget_rule",
     "build_arms", "candidates_for_load", "choice_table", "choose_for_devices", "choose_locally",
-    "choose_privately", "context_tree", "debias_choices", "disclose_block", "discrete_laplace_margin",
-    "finest_cut", "finest_cut_with_remainders", "forecast_block", "generated_blocks", "learn_policy",
+    "choose_privately", "context_tree", "debias_choices", "decide_consent", "disclose_block",
+    "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders", "forecast_block",
+    "generated_blocks", "learn_policy",
     "load_simulation", "logged_blocks", "make_offers", "measure", "measure_shading", "menu_ratio_bin",
     "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_cohorts", "plan_request",
     "plan_slate", "planned_rule", "prepare_choice", "price_list", "price_menu", "prior_as_json", "ratio_bin",
