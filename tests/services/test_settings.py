@@ -62,7 +62,7 @@ def test_keys_are_never_written_over(folder: Path) -> None:
         (
             "[listen]",
             "[listens]",
-            "listens: expected one of listen, store, secrets, other, pace, billing, got",
+            "listens: expected one of listen, store, secrets, other, pace, billing, metrics, log",
         ),
         ("port =", "prot = 1\nport =", "listen.prot: expected one of .* 'prot': did you mean 'port'"),
         ("[other]", "[pace]\ncommit_wait = 5\n[other]", "pace.commit_wait: .*unknown key 'commit_wait'"),

@@ -19,6 +19,7 @@ endpoints, signatures, problems   bounded and signed requests; errors as problem
 connections, connection_limits    a deadline per step, and who is closed when there are too many
 background, log                   health checks, retention; one line per error, without private values
 ads                               what the ad server sells, and what people see of it
+operations                        what those who run a party see and set: metrics, readiness
 room                              the clean room as two processes
 
 Over HTTP, with bodies in msgpack (the messages of `gather.protocol`) and problems in JSON (RFC 9457):
@@ -27,11 +28,11 @@ Over HTTP, with bodies in msgpack (the messages of `gather.protocol`) and proble
             PUT  /rounds/{digest}/reports/{report_id}         a device's upload: 201, or why not
             GET  /rounds/{digest}/status                      {"phase": ...}
             POST /rounds                                      signed by the server
-            GET  /healthz
+            GET  /healthz, /readyz, /metrics                  for operators
     server  POST /jobs, /agreements, /shares                  signed by the proxy
             POST /rounds; GET /rounds                         signed by the operator
             GET  /rounds/{digest}/result                      counts; 409 not-yet, 410 too-few
-            GET  /healthz
+            GET  /healthz, /readyz, /metrics                  for operators
 
 and, with a table [billing] in their settings, in the bytes of `bill.protocol`:
 

@@ -2,14 +2,17 @@
 
 Health is checked every few seconds, and /healthz answers with the last result, so that requests cost no check:
 
-    store, billing_store   answers
-    disk, billing_disk     has room, where the store lies
+    store, billing_store   answers, and takes a transaction that writes
+    disk, billing_disk     has room and can be written to, where the store lies
+    revision               the store's tables are those that this version of tacit knows
     ledger                 answers
     link, billing_link     the server answered when it was last asked (the proxy only)
     epoch                  menus are offered now (parties that bill)
+    checks                 the checks themselves came to an end lately
 
 Without a store or disk nothing can be taken: "failing", status 503. Without ledger or link what is taken waits:
-"degraded", status 200, so that no load balancer keeps devices away.
+"degraded", status 200, so that no load balancer keeps devices away. A check that hangs, as one of a disk that
+no longer answers does, is failing, too: the last result is then no longer worth anything.
 
 Retention: who reported in a round is deleted a number of days after it closed and was settled. The round itself
 stays, and so does its result (at the server) or its noisy share (at the proxy). Until then either party may be
@@ -19,13 +22,15 @@ away; one that comes back later finds that the other no longer knows the set of 
 from __future__ import annotations
 
 import asyncio
-import shutil
+import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -76,19 +81,43 @@ async def keep_looking(
 
 HEALTH_SECONDS = 10
 LEAST_FREE_BYTES = 256 * 2**20
-VITAL = frozenset({"store", "disk", "billing_store", "billing_disk"})
+STALE_SECONDS = 90.0  # a check may wait a minute for a store that is busy, and no longer
+VITAL = frozenset({"store", "disk", "billing_store", "billing_disk", "revision", "checks"})
 
 HealthCheck = Callable[[], bool]
 """Whether one thing is well; an error is a no."""
 
 
 @dataclass(frozen=True)
+class Reading:
+    """A figure that was looked up, for /metrics: `words` are its help, labels name nobody."""
+
+    name: str
+    words: str
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+Look = Callable[[], Sequence[Reading]]
+"""Looks figures up, in a thread, every few seconds."""
+
+
+@dataclass(frozen=True)
 class AppPart:
-    """What a party's app has beside its own: routes, background tasks, and checks for /healthz."""
+    """What a party's app has beside its own.
+
+    checks  for /healthz
+    needed  what has to be there before /readyz says that requests may come
+    looks   figures for /metrics that are looked up
+    meters  those that are counted on the way
+    """
 
     routes: Sequence[Route] = ()
     works: Callable[[], Sequence[BackgroundTask]] = tuple
     checks: Mapping[str, HealthCheck] = field(default_factory=dict)
+    needed: Mapping[str, HealthCheck] = field(default_factory=dict)
+    looks: Sequence[Look] = ()
+    meters: Sequence[Collector] = ()
 
 
 NOTHING_MORE = AppPart()
@@ -96,17 +125,20 @@ NOTHING_MORE = AppPart()
 
 def join_parts(parts: Sequence[AppPart]) -> AppPart:
     """All of them as one, in their order; a check has one name among all."""
-    checks = {name: check for part in parts for name, check in part.checks.items()}
     return AppPart(
         [route for part in parts for route in part.routes],
         lambda: [work for part in parts for work in part.works()],
-        checks,
+        {name: check for part in parts for name, check in part.checks.items()},
+        {name: check for part in parts for name, check in part.needed.items()},
+        [look for part in parts for look in part.looks],
+        [meter for part in parts for meter in part.meters],
     )
 
 
 def has_free_disk(path: Path) -> bool:
-    """Whether there is room on the disk where this file lies or will lie."""
-    return shutil.disk_usage(path.parent).free >= LEAST_FREE_BYTES
+    """Whether there is room on the disk where this file lies or will lie, and it can be written to."""
+    found = os.statvfs(path.parent)
+    return found.f_bavail * found.f_frsize >= LEAST_FREE_BYTES and not found.f_flag & os.ST_RDONLY
 
 
 class RoundLookup(Protocol):
@@ -126,9 +158,29 @@ def store_checks(store: RoundLookup, accounts: LedgerAccounts) -> dict[str, Heal
 class Health:
     """The last look at some things; a change is one line in the log, and what goes on is none."""
 
-    def __init__(self, checks: Mapping[str, HealthCheck]) -> None:
-        self._checks, self._ended = checks, asyncio.Event()
+    def __init__(
+        self, checks: Mapping[str, HealthCheck], *, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._checks, self._timer, self._ended = checks, timer, asyncio.Event()
         self._found = dict.fromkeys(checks, True)
+        self._looked: float | None = None  # when a look last came to its end
+
+    @property
+    def has_looked(self) -> bool:
+        return self._looked is not None
+
+    def found(self) -> dict[str, bool]:
+        """What is well, as far as is known now."""
+        is_stale = self._looked is not None and self._timer() - self._looked > STALE_SECONDS
+        return {**self._found, "checks": False} if is_stale else dict(self._found)
+
+    def is_vital_well(self) -> bool:
+        """Whether work can be taken."""
+        return all(well or name not in VITAL for name, well in self.found().items())
+
+    def readings(self) -> Sequence[Reading]:
+        words = "Whether a check of /healthz found its subject well."
+        return [Reading("tacit_health_ok", words, well, {"check": name}) for name, well in self.found().items()]
 
     def look(self) -> None:
         for name, check in self._checks.items():
@@ -141,11 +193,13 @@ class Health:
                 say = LOG.info if well else LOG.error
                 say("%s is %s%s", name, "well again" if well else "failing", trouble)
             self._found[name] = well
+        self._looked = self._timer()
 
     def answer(self) -> Response:
-        failing = {name for name, well in self._found.items() if not well}
+        found = self.found()
+        failing = {name for name, well in found.items() if not well}
         status = "failing" if failing & VITAL else "degraded" if failing else "ok"
-        told = {name: "ok" if well else "failing" for name, well in self._found.items()}
+        told = {name: "ok" if well else "failing" for name, well in found.items()}
         return JSONResponse({"status": status, **told}, 503 if status == "failing" else 200)
 
     async def endpoint(self, _request: Request) -> Response:

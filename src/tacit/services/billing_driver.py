@@ -9,7 +9,9 @@ Each is one line in the log when it begins, and one when it is over. Nothing tha
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
+from tacit.bill.protocol.batches import BatchStatement
 from tacit.bill.proxy.party import BatchLink, BillingProxy
 from tacit.bill.proxy.store import BillingProxyStore
 from tacit.entropy import Entropy, Simulation
@@ -34,7 +36,10 @@ class BatchDriver:
         clock: Clock,
         entropy: Entropy | Simulation,
         every_seconds: float,
+        note_formed: Callable[[Sequence[BatchStatement]], None] = lambda _formed: None,
     ) -> None:
+        """Batches that are formed are told to whoever counts them."""
+        self._note_formed = note_formed
         self._proxy, self._link, self._reach, self._clock = proxy, link, reach, clock
         self._entropy, self._every_seconds = entropy, every_seconds
         self._pause, self._said = every_seconds, ""
@@ -50,7 +55,7 @@ class BatchDriver:
         """Form and deliver what there is; the seconds until the next look."""
         trouble = ""
         try:
-            self._proxy.form_batches(self._clock(), self._entropy)
+            self._note_formed(self._proxy.form_batches(self._clock(), self._entropy))
             if self._proxy.deliver_batches(self):
                 self._reach.works = True
         except OSError as problem:

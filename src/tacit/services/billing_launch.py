@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,12 +25,17 @@ from tacit.services.endpoints import Clock
 from tacit.services.epochs import EpochKeeper, KeyMaker
 from tacit.services.http_clients import SignedClient, open_client
 from tacit.services.market_file import MarketFile
+from tacit.services.operations.readings import BatchMeters, look_at_market, look_at_queue
 from tacit.services.proxy_driver import LinkState
 from tacit.services.settings import PartySettings
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate
+from tacit.store import billing_ads
+from tacit.store import billing_proxy as billing_proxy_store
 from tacit.store.billing_ads import SqlAdStore
 from tacit.store.billing_proxy import SqlBillingProxyStore
+from tacit.store.figures import takes_writes
 from tacit.store.prior_evidence import SqlEvidenceStore
+from tacit.store.schema_revisions import PartySchema, is_newest
 
 OFFER_SECONDS = 10  # a device waits for it
 
@@ -64,6 +70,7 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         every_seconds=settings.pace.look_every_ms / 1000,
     )
     operator_gate = _gate(settings, "operator", Party.OPERATOR, clock)
+    meters = BatchMeters(clock)
     charging = ad_server_part(
         server,
         store,
@@ -72,11 +79,16 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         operator_gate,
         signing_workers=billing.signing_workers,
         clock=clock,
-        watched=_disk_checks(billing.store),
+        watched=_watched(billing.store, store, billing_ads.SCHEMA),
+        note_receipt=meters.note_receipt,
+    )
+    figures = AppPart(
+        looks=[look_at_market(store.database, keeper, clock)],
+        meters=[meters.cohorts, meters.judged, meters.last],
     )
     running = RunningAds(settings, store, server, keeper, operator_gate, entropy, clock)
     learning = AppPart(works=lambda: [learner])
-    return join_parts([charging, learning, *(part(running) for part in PARTS)])
+    return join_parts([charging, learning, figures, *(part(running) for part in PARTS)])
 
 
 def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
@@ -95,7 +107,8 @@ def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         HttpBatches(_calls(settings, Party.SERVER, seconds, entropy, clock))
         for seconds in (pace.timeout_seconds, min(pace.timeout_seconds, OFFER_SECONDS))
     )
-    return billing_proxy_part(
+    meters = BatchMeters(clock)
+    taking = billing_proxy_part(
         ReportIntake(proxy, store, clock=clock, pace=pace),
         store,
         OfferRelay(offers),
@@ -104,13 +117,17 @@ def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         lambda: [
             BatchDriver(
                 proxy, batches, reach=reach, clock=clock, entropy=entropy,
-                every_seconds=pace.look_every_ms / 1000,
+                every_seconds=pace.look_every_ms / 1000, note_formed=meters.note_statements,
             ),
             BillingRetention(store, clock=clock, keep_days=billing.keep_days),
         ],
         clock=clock,
-        watched={"billing_link": lambda: reach.works, **_disk_checks(billing.store)},
+        watched={
+            "billing_link": lambda: reach.works, **_watched(billing.store, store, billing_proxy_store.SCHEMA)
+        },
     )  # fmt: skip
+    figures = AppPart(looks=[look_at_queue(store.database, clock, time.monotonic)], meters=[meters.cohorts])
+    return join_parts([taking, figures])
 
 
 def _open_store(place: str, opened: Callable[[str], Store]) -> Store:
@@ -118,8 +135,16 @@ def _open_store(place: str, opened: Callable[[str], Store]) -> Store:
         return opened(place)
 
 
-def _disk_checks(place: str) -> dict[str, HealthCheck]:
-    return {} if "://" in place else {"billing_disk": partial(has_free_disk, Path(place))}
+def _watched(
+    place: str, store: SqlAdStore | SqlBillingProxyStore, schema: PartySchema
+) -> dict[str, HealthCheck]:
+    checks: dict[str, HealthCheck] = {
+        "billing_store": partial(takes_writes, store.database),
+        "revision": partial(is_newest, store.database, schema),
+    }
+    if "://" not in place:
+        checks["billing_disk"] = partial(has_free_disk, Path(place))
+    return checks
 
 
 def _calls(

@@ -148,10 +148,13 @@ class ReportIntake:
         """Each behind its length, in 4 bytes."""
         return b"".join(len(each).to_bytes(4, "big") + each for each in self.proxy.receipts(epoch))
 
+    def is_open(self) -> bool:
+        """Whether an epoch is open: no directory is without menus."""
+        return self._store.current_head(self._clock()) is not None
+
     def is_well(self) -> bool:
         """Whether an epoch is open, or we have only just begun."""
-        now = self._clock()
-        return self._store.current_head(now) is not None or 0 <= now - self._began < BEGINNING_SECONDS
+        return self.is_open() or 0 <= self._clock() - self._began < BEGINNING_SECONDS
 
 
 def billing_proxy_part(
@@ -195,6 +198,7 @@ def billing_proxy_part(
             "epoch": intake.is_well,
             **watched,
         },
+        needed={"epoch": intake.is_open},
     )
 
 

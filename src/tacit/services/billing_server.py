@@ -74,8 +74,9 @@ def ad_server_part(
     signing_workers: int,
     clock: Clock,
     watched: Mapping[str, HealthCheck],
+    note_receipt: Callable[[bytes], None] = lambda _receipt: None,
 ) -> AppPart:
-    """What the ad server adds to the server's app."""
+    """What the ad server adds to the server's app; receipts are told to whoever counts them."""
     workers = SigningWorkers(signing_workers)
     one_at_a_time = asyncio.Lock()  # a batch that is sent again finds its receipt, and not its twin at work
 
@@ -90,7 +91,9 @@ def ad_server_part(
 
     async def redeem(_request: Request, body: bytes) -> Response:
         async with one_at_a_time:
-            return Response(await asyncio.to_thread(server.redeem, body), media_type=OCTETS)
+            receipt = await asyncio.to_thread(server.redeem, body)
+        note_receipt(receipt)
+        return Response(receipt, media_type=OCTETS)
 
     def works() -> list[BackgroundTask]:
         return [workers, keeper]
@@ -110,6 +113,7 @@ def ad_server_part(
             "epoch": keeper.is_well,
             **watched,
         },
+        needed={"epoch": keeper.is_offering},
     )
 
 

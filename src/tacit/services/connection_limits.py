@@ -169,3 +169,11 @@ def networks_of(peer: Any) -> Address:
             return tuple(str(ipaddress.ip_network((address, bits), strict=False)) for bits in IPV6_NETWORK_BITS)
         address = address.ipv4_mapped
     return (str(address),)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, by name or address, is this very machine."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

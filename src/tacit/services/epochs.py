@@ -143,10 +143,14 @@ class EpochKeeper:
             (head for head in list(self._heads.values()) if head.expires > now), key=lambda h: h.epoch
         )
 
+    def is_offering(self) -> bool:
+        """Whether an epoch with menus is open now."""
+        now = self._clock()
+        return any(head.menus for head in self.heads() if head.opens <= now < head.closes)
+
     def is_well(self) -> bool:
         """Whether an epoch is offered now, or we have only just begun."""
-        now = self._clock()
-        return covered_until(self.heads(), now) > now or 0 <= now - self._began < BEGINNING_SECONDS
+        return self.is_offering() or 0 <= self._clock() - self._began < BEGINNING_SECONDS
 
     def rotate(self) -> EpochHead:
         """Open an epoch now, in the place of all that are open or were drawn ahead; raises where it cannot."""

@@ -42,10 +42,13 @@ from tacit.services.http_clients import (
     open_client,
 )
 from tacit.services.log import configure_logging
+from tacit.services.operations.app import Operations
+from tacit.services.operations.readings import look_at_disks, look_at_ledger, look_at_rounds
 from tacit.services.problems import LOG
 from tacit.services.rounds import QuestionFiles
 from tacit.services.settings import ListenSettings, Parties, PartySettings, ServicePace
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate, derive_key
+from tacit.store.figures import takes_writes
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore
 from tacit.store.ledger import LedgerStore
@@ -61,8 +64,8 @@ def clock() -> int:
     return int(time.time())
 
 
-def proxy_app(settings: PartySettings) -> Starlette:
-    """The proxy of these settings, its stores opened."""
+def proxy_app(settings: PartySettings, listening: socket.socket | None = None) -> Starlette:
+    """The proxy of these settings, its stores opened; `listening` is where only its operators are answered."""
     secrets, pace, entropy = settings.secrets, settings.pace, Entropy()
     store, ledger = _open_store(settings, SqlProxyStore.open), _open_ledger(settings)
     proxy = Proxy(
@@ -89,13 +92,14 @@ def proxy_app(settings: PartySettings) -> Starlette:
         entropy=entropy,
         pace=pace,
         keep_days=settings.keep_days,
-        watched=_disk_checks(settings),
+        watched=_watched(settings, store),
         billing=_billing(settings),
+        operations=_operations(settings, store, ledger, listening),
     )
 
 
-def server_app(settings: PartySettings) -> Starlette:
-    """The server of these settings, its stores opened."""
+def server_app(settings: PartySettings, listening: socket.socket | None = None) -> Starlette:
+    """The server of these settings, its stores opened; `listening` is where only its operators are answered."""
     secrets, entropy = settings.secrets, Entropy()
     store, ledger = _open_store(settings, SqlServerStore.open), _open_ledger(settings)
     server = Server(
@@ -114,8 +118,9 @@ def server_app(settings: PartySettings) -> Starlette:
         _gate(settings, "operator", caller=Party.OPERATOR),
         clock=clock,
         keep_days=settings.keep_days,
-        watched=_disk_checks(settings),
+        watched=_watched(settings, store),
         billing=_billing(settings),
+        operations=_operations(settings, store, ledger, listening),
     )
 
 
@@ -129,9 +134,25 @@ def _billing(settings: PartySettings) -> AppPart:
     return part(settings, clock=clock)
 
 
-def _disk_checks(settings: PartySettings) -> dict[str, HealthCheck]:
-    """Of a store in files; PostgreSQL's disk is elsewhere."""
-    return {} if "://" in settings.gathered else {"disk": partial(has_free_disk, Path(settings.gathered))}
+def _watched(settings: PartySettings, store: SqlProxyStore | SqlServerStore) -> dict[str, HealthCheck]:
+    """The disk of a store in files (PostgreSQL's is elsewhere), and that the store takes writes."""
+    checks: dict[str, HealthCheck] = {"store": partial(takes_writes, store.database)}
+    if "://" not in settings.gathered:
+        checks["disk"] = partial(has_free_disk, Path(settings.gathered))
+    return checks
+
+
+def _operations(
+    settings: PartySettings,
+    store: SqlProxyStore | SqlServerStore,
+    ledger: LedgerStore,
+    listening: socket.socket | None,
+) -> Operations:
+    places = [settings.gathered, settings.ledger]
+    if settings.billing is not None:
+        places.append(settings.billing.store)
+    looks = [look_at_rounds(store, clock), look_at_ledger(ledger), look_at_disks(places)]
+    return Operations(settings.party, settings.operations, listening=listening, looks=looks)
 
 
 Store = TypeVar("Store")
@@ -205,12 +226,24 @@ def run_party(settings: PartySettings) -> None:
     configure_logging(LOG)
     _allow_files(settings.pace)
     listening = _open_socket(settings.listen)  # before the stores: a second one on the port stops here
-    with contextlib.closing(listening), _lock_store(settings):
-        _run_server(settings, listening)
+    with contextlib.closing(listening), _operators_socket(settings) as beside, _lock_store(settings):
+        _run_server(settings, listening, beside)
 
 
-def _run_server(settings: PartySettings, listening: socket.socket) -> None:
-    app = APPS[settings.party](settings)
+@contextlib.contextmanager
+def _operators_socket(settings: PartySettings) -> Iterator[socket.socket | None]:
+    """Where operators are answered, if that is a place of its own."""
+    place = settings.operations.metrics
+    if place.port is None:
+        yield None
+        return
+    with contextlib.closing(_open_socket(ListenSettings(place.host, place.port), "metrics")) as listening:
+        yield listening
+
+
+def _run_server(settings: PartySettings, listening: socket.socket, beside: socket.socket | None) -> None:
+    app = APPS[settings.party](settings, beside)
+    operations: Operations = app.state.operations
     config = uvicorn.Config(
         app,
         http=http_protocol(
@@ -228,7 +261,9 @@ def _run_server(settings: PartySettings, listening: socket.socket) -> None:
     )
     scheme = "http" if settings.listen.certificate is None else "https"
     address = f"{scheme}://{_bracket(settings.listen.host)}:{listening.getsockname()[1]}"
-    _AnnouncingServer(config, f"tacit {settings.party} listens on {address}").run(sockets=[listening])
+    line = f"tacit {settings.party} listens on {address}"
+    drain = settings.pace.drain_seconds
+    _AnnouncingServer(config, line, operations.readiness.drain, drain).run(sockets=[listening])
 
 
 def _tls_context(listen: ListenSettings) -> ssl.SSLContext | None:
@@ -281,11 +316,18 @@ def _lock_store(settings: PartySettings) -> Iterator[None]:
 
 
 class _AnnouncingServer(uvicorn.Server):
-    """Says one line once it listens, and takes a signal to end as a wish, not as a failure."""
+    """Says one line once it listens, and takes a signal to end as a wish, not as a failure.
 
-    def __init__(self, config: uvicorn.Config, line: str) -> None:
+    The first signal tells load balancers, by /readyz, and after `drain_seconds` nobody new is let in; a second
+    one does not wait for that.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, line: str, drain: Callable[[], None], drain_seconds: int
+    ) -> None:
         super().__init__(config)
-        self._line = line
+        self._line, self._drain, self._drain_seconds = line, drain, drain_seconds
+        self._asked = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -297,15 +339,24 @@ class _AnnouncingServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, self.handle_exit, each, None)
+            loop.add_signal_handler(each, self._be_asked, each, loop)
         try:
             yield
         finally:
             for each in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(each)
 
+    def _be_asked(self, which: signal.Signals, loop: asyncio.AbstractEventLoop) -> None:
+        self._drain()
+        if self._asked or not self._drain_seconds:
+            self.handle_exit(which, None)
+        else:
+            LOG.info("asked to end: in %d seconds nobody new is let in", self._drain_seconds)
+            loop.call_later(self._drain_seconds, self.handle_exit, which, None)
+        self._asked = True
 
-def _open_socket(listen: ListenSettings) -> socket.socket:
+
+def _open_socket(listen: ListenSettings, table: str = "listen") -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         opened = socket.create_server((listen.host, listen.port), family=family, backlog=QUEUE_MOST)
@@ -317,7 +368,7 @@ def _open_socket(listen: ListenSettings) -> socket.socket:
         known = (problem.strerror or str(problem)).lower()  # of a name that nobody knows, too
         reason = known.partition(" (while")[0]  # Python repeats the address
         place = f"{_bracket(listen.host)}:{listen.port}"
-        raise BadInput(f"listen: expected a free place to listen on, got {place}: {reason}") from None
+        raise BadInput(f"{table}: expected a free place to listen on, got {place}: {reason}") from None
 
 
 def _bracket(host: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -104,9 +104,24 @@ def refusal_name(refusal: MessageVerdict | BillVerdict) -> str:
     return f"{BILL}{name}" if isinstance(refusal, BillVerdict) else name
 
 
+PROBLEM_IN_SCOPE = "tacit.problem"
+"""Where a request's scope says by which problem it was answered, for whoever counts."""
+
+
+class ProblemResponse(Response):
+    """A problem document, which tells the request's scope its kind when it is sent."""
+
+    def __init__(self, kind: str, status: int, body: Mapping[str, Any]) -> None:
+        super().__init__(json.dumps(body), status, media_type=MEDIA)
+        self.kind = kind
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[PROBLEM_IN_SCOPE] = self.kind
+        await super().__call__(scope, receive, send)
+
+
 def problem_response(kind: str, status: int, title: str, **more: Any) -> Response:
-    body = {"type": f"tacit:{kind}", "title": title, "status": status, **more}
-    return Response(json.dumps(body), status, media_type=MEDIA)
+    return ProblemResponse(kind, status, {"type": f"tacit:{kind}", "title": title, "status": status, **more})
 
 
 def problem_from_error(error: Exception) -> Response:

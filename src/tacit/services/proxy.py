@@ -5,7 +5,7 @@
     GET  /rounds/{digest}/status                  how far it is
     PUT  /rounds/{digest}/reports/{report_id}     an upload; the same bytes again are the same report
     POST /rounds                                  open a round (signed by the server)
-    GET  /healthz                                 whether store, disk, ledger and link are well
+    GET  /healthz, /readyz, /metrics              for operators: see `operations`
 
 Where it bills, too, `billing_proxy` adds its routes.
 
@@ -21,7 +21,6 @@ from functools import partial
 from typing import Protocol
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -40,17 +39,16 @@ from tacit.services.background import (
     Health,
     HealthCheck,
     Retention,
-    run_background,
     store_checks,
 )
 from tacit.services.endpoints import Clock, bytes_from_path, read_body, signed_endpoint, stream_in_pieces
 from tacit.services.http_clients import MSGPACK
-from tacit.services.problems import HANDLERS, CatchAllMiddleware
+from tacit.services.operations.app import Operations
 from tacit.services.proxy_driver import LinkState, RoundDriver, Timer
 from tacit.services.proxy_intake import Intake, UnsettledRounds
 from tacit.services.rounds import AnnouncedRound, LedgerAccounts, QuestionFiles, expect_granted
 from tacit.services.settings import ServicePace
-from tacit.services.signatures import RequestGate
+from tacit.services.signatures import Party, RequestGate
 
 
 class RetentionProxyStore(ProxyStore, Protocol):
@@ -75,6 +73,7 @@ def create_app(
     keep_days: int,
     watched: Mapping[str, HealthCheck],
     billing: AppPart = NOTHING_MORE,
+    operations: Operations | None = None,
 ) -> Starlette:
     """The service as a value; its background work begins and ends with it. /healthz tells of `watched`, too."""
     reach = LinkState()
@@ -87,31 +86,22 @@ def create_app(
     def works() -> list[BackgroundTask]:
         every_seconds = pace.look_every_ms / 1000
         return [
-            health,
             intake.batcher,
             RoundDriver(
                 proxy, store, live, link, reach=reach, clock=clock, timer=timer, entropy=entropy,
                 enough=pace.job_reports, every_seconds=every_seconds,
             ),
             Retention(store, clock=clock, keep_days=keep_days),
-            *billing.works(),
         ]  # fmt: skip
 
     routes = [
-        Route("/healthz", health.endpoint, methods=["GET"]),
         Route("/rounds", partial(_list, intake), methods=["GET"]),
         Route("/rounds", signed_endpoint(gate, clock, partial(_open, intake, accounts)), methods=["POST"]),
         Route("/rounds/{digest}", partial(_show, intake), methods=["GET"]),
         Route("/rounds/{digest}/status", partial(_status, intake), methods=["GET"]),
         Route("/rounds/{digest}/reports/{report_id}", partial(_put, intake), methods=["PUT"]),
-        *billing.routes,
     ]
-    return Starlette(
-        routes=routes,
-        exception_handlers=HANDLERS,
-        middleware=[Middleware(CatchAllMiddleware)],
-        lifespan=partial(run_background, works),
-    )
+    return (operations or Operations(Party.PROXY)).make_app(routes, health, works, billing)
 
 
 async def _list(intake: Intake, _request: Request) -> Response:

@@ -4,7 +4,7 @@
     POST /rounds                                  open a round here and at the proxy (signed by the operator)
     GET  /rounds                                  names, phases and digests (signed by the operator)
     GET  /rounds/{digest}/result                  JSON, or msgpack where Accept asks for application/msgpack
-    GET  /healthz                                 whether store, disk and ledger are well
+    GET  /healthz, /readyz, /metrics              for operators: see `operations`
 
 Where it bills, too, `billing_server` adds its routes.
 
@@ -25,7 +25,6 @@ from functools import partial
 from typing import Protocol
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -42,7 +41,6 @@ from tacit.services.background import (
     Health,
     HealthCheck,
     Retention,
-    run_background,
     store_checks,
 )
 from tacit.services.endpoints import (
@@ -54,9 +52,10 @@ from tacit.services.endpoints import (
     stream_in_pieces,
 )
 from tacit.services.http_clients import MSGPACK, ClocksDiffer, LinkFailed
-from tacit.services.problems import HANDLERS, CatchAllMiddleware, OtherPartyUnreachable
+from tacit.services.operations.app import Operations
+from tacit.services.problems import OtherPartyUnreachable
 from tacit.services.rounds import AnnouncedRound, LedgerAccounts, expect_granted
-from tacit.services.signatures import SIGNATURE, RequestGate
+from tacit.services.signatures import SIGNATURE, Party, RequestGate
 
 MOST_RESULTS = 16  # as they are sent; one of a million counts has 9 MB, or some more in JSON
 
@@ -85,6 +84,7 @@ def create_app(
     keep_days: int,
     watched: Mapping[str, HealthCheck],
     billing: AppPart = NOTHING_MORE,
+    operations: Operations | None = None,
 ) -> Starlette:
     """The service as a value: who may ask what is in its routes. /healthz tells of `watched`, too."""
 
@@ -107,25 +107,18 @@ def create_app(
         return stream_in_pieces(await results(request))
 
     routes = [
-        Route("/healthz", health.endpoint, methods=["GET"]),
         from_proxy("/jobs", server.job),
         from_proxy("/agreements", server.agree),
         from_proxy("/shares", server.share),
         Route("/rounds", from_operator(partial(_open, server, accounts, proxy)), methods=["POST"]),
         Route("/rounds", from_operator(partial(_list, store)), methods=["GET"]),
         Route("/rounds/{digest}/result", result, methods=["GET"]),
-        *billing.routes,
     ]
 
     def works() -> list[BackgroundTask]:
-        return [health, Retention(store, clock=clock, keep_days=keep_days), *billing.works()]
+        return [Retention(store, clock=clock, keep_days=keep_days)]
 
-    return Starlette(
-        routes=routes,
-        exception_handlers=HANDLERS,
-        middleware=[Middleware(CatchAllMiddleware)],
-        lifespan=partial(run_background, works),
-    )
+    return (operations or Operations(Party.SERVER)).make_app(routes, health, works, billing)
 
 
 async def _decide(

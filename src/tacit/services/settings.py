@@ -30,6 +30,7 @@ A key that nobody reads is refused by its name. The settings of a proxy or a ser
     commit_wait_ms = 5
 
     [billing]                            # the party bills impressions, too: see `billing_settings`
+    [metrics]                            # and [log]: for those who run it; see `operations.settings`
 
 parties.toml, which devices and operators read, has a table per party:
 
@@ -48,7 +49,6 @@ the settings file, and nothing in it.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import ssl
 from collections.abc import Iterator, Mapping
@@ -63,6 +63,8 @@ from tacit.config import ConfigTable, error_prefix, read_toml
 from tacit.errors import BadInput
 from tacit.files import OTHERS_MODE
 from tacit.services.billing_settings import BillingSettings, read_billing, read_public_key
+from tacit.services.connection_limits import is_loopback
+from tacit.services.operations.settings import TABLES, OperationsSettings, read_operations
 from tacit.services.signatures import SECRET_BYTES, Party
 
 
@@ -81,15 +83,8 @@ def check_url(name: str, spelled: str) -> str:
     return url
 
 
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 VARIABLES = {Party.PROXY: "TACIT_PROXY_SETTINGS", Party.SERVER: "TACIT_SERVER_SETTINGS"}
-TOP = ("listen", "store", "secrets", "other", "pace", "billing")
+TOP = ("listen", "store", "secrets", "other", "pace", "billing", *TABLES)
 LISTEN = ("host", "port", "certificate", "private_key", "behind_tls")
 OTHER = ("url", "trust")
 STORE = {
@@ -133,10 +128,11 @@ class ServicePace:
     look_every_ms: int = 1_000  # how often rounds are looked at
     timeout_seconds: int = 30  # for the other party's answer
     tolerance_seconds: int = 60  # by which the other party's clock may differ from ours
+    drain_seconds: int = 0  # from a wish to end, which /readyz tells load balancers, until nobody new is let in
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            least = 0 if each.name == "commit_wait_ms" else 1
+            least = 0 if each.name in ("commit_wait_ms", "drain_seconds") else 1
             expect.whole(f"pace.{each.name}", getattr(self, each.name), at_least=least)
 
 
@@ -155,6 +151,7 @@ class PartySettings:
     pace: ServicePace
     secrets: Mapping[str, bytes] = field(repr=False)
     billing: BillingSettings | None = None
+    operations: OperationsSettings = field(default_factory=OperationsSettings)
 
 
 def settings_path(party: Party, given: Path | None) -> Path:
@@ -201,6 +198,7 @@ def _parse(record: Mapping[str, Any], party: Party, folder: Path) -> PartySettin
         pace=ServicePace(**pace),
         secrets={key: read_secret_file(f"secrets.{key}", secrets.file(key)) for key in SECRETS[party]},
         billing=read_billing(record, party, folder, others=places, behind_tls=listen.behind_tls),
+        operations=read_operations(record, folder, behind_tls=listen.behind_tls, read_secret=read_secret_file),
     )
 
 

@@ -13,6 +13,7 @@
 `billing_accounts`   campaigns, charges and invoices within the ad server's transactions
 `billing_tables`     the tables of both, as their newest revision leaves them
 `market_tables`      those of what an ad server sells, in the same database
+`figures`            what operators look up: whether a database can be written to, and what waits in it
 `schema_revisions`   databases that are brought to the newest revision when they are opened
 `migrations`         those revisions, a folder per party
 `gather_simulation`  both parties of a simulated round, in one folder

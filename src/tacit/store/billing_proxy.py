@@ -70,6 +70,11 @@ class SqlBillingProxyStore:
     def __repr__(self) -> str:
         return brief(self, at=self._database.name)
 
+    @property
+    def database(self) -> PartyDatabase:
+        """For whoever looks figures up."""
+        return self._database
+
     @classmethod
     def open(cls, where: str | Path) -> SqlBillingProxyStore:
         """The store at a path or URL; a new one where there is nothing."""

@@ -114,6 +114,11 @@ class GatherStore(ABC, Generic[SomePhase, SomeRound]):
         self._database, self._tables, self._phases = database, tables, phases
         self._stored_round = stored_round
 
+    @property
+    def database(self) -> PartyDatabase:
+        """For whoever asks whether it is well."""
+        return self._database
+
     def round(self, digest: bytes) -> SomeRound | None:
         rounds = self._tables.rounds
         with self._database.reading() as connection:

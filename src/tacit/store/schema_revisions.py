@@ -62,6 +62,12 @@ def open_migrated(where: str | Path, schema: PartySchema) -> PartyDatabase:
     return database
 
 
+def is_newest(database: PartyDatabase, schema: PartySchema) -> bool:
+    """Whether the tables are still those of this release: another may have upgraded them meanwhile."""
+    with database.reading() as connection:
+        return _revision(connection, database.name, schema) == schema.head
+
+
 def _refuse_others(database: PartyDatabase, schema: PartySchema) -> None:
     present, noun = database.table_names(), schema.kind.noun
     beside = sorted(present & set(schema.strangers))
