@@ -16,6 +16,7 @@ TacitError
 ├── EvidenceError            what reports say of the prior cannot be kept or read: busy, torn, another version
 ├── BillError                billing between parties cannot go on
 │   └── BillRefused          what a party was sent is not accepted; carries reason, detail
+├── CampaignRefused          what an ad server was asked about campaigns is not done; carries reason, detail
 ├── RoomError                the clean room, or a party to it, cannot go on
 │   ├── RoomRefused          a party was sent what it does not accept; carries reason, detail
 │   └── AuditBroken          an audit log does not hold: edited, cut, or not the one a receipt was given for
@@ -77,9 +78,7 @@ class GatherError(TacitError):
 class _WithReason(TacitError):
     """Carries a reason of a closed list, whose words begin the message."""
 
-    reason: (
-        Any  # a MessageVerdict, BillVerdict or RoomRefusal, of packages from where nothing may be imported here
-    )
+    reason: Any  # a MessageVerdict, BillVerdict..., of packages from where nothing may be imported here
 
     def __init__(self, reason: Any, detail: str = "") -> None:
         self.reason, self.detail = reason, detail
@@ -123,6 +122,10 @@ class BillError(TacitError):
 
 class BillRefused(_WithReason, BillError):
     """A party was sent what it does not accept. Nothing was charged, and nothing that was stored changed."""
+
+
+class CampaignRefused(_WithReason):
+    """An ad server was asked something about campaigns that it does not do. Nothing changed."""
 
 
 class RoomError(TacitError):

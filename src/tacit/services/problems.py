@@ -13,7 +13,17 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit.bill.protocol.encoding import BillVerdict
-from tacit.errors import BillRefused, BudgetExceeded, NotYet, Refused, TacitError, TooFew, UnknownLine
+from tacit.deliver.campaigns.store import CampaignVerdict
+from tacit.errors import (
+    BillRefused,
+    BudgetExceeded,
+    CampaignRefused,
+    NotYet,
+    Refused,
+    TacitError,
+    TooFew,
+    UnknownLine,
+)
 from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.services.log import error_line
 from tacit.services.signatures import WrongTime
@@ -58,6 +68,18 @@ BILL_STATUS = {
     BillVerdict.OVER_BUDGET: 409,
     BillVerdict.TOO_MANY: 413,
 }
+CAMPAIGN_STATUS = {
+    CampaignVerdict.MALFORMED: 400,
+    CampaignVerdict.UNKNOWN: 404,
+    CampaignVerdict.CONFLICT: 409,
+    CampaignVerdict.STALE: 412,
+    CampaignVerdict.ENDED: 409,
+    CampaignVerdict.TOO_MANY: 409,
+    CampaignVerdict.UNAUTHENTICATED: 401,
+    CampaignVerdict.FORBIDDEN: 403,
+}
+MOST_DETAIL = 400  # characters: what is told back of what was sent
+
 BILL = "bill-"
 """What the names of billing's refusals begin with: some of gathering's are called the same."""
 
@@ -142,6 +164,13 @@ def problem_from_error(error: Exception) -> Response:
             answer = problem_response(refusal_name(reason), BILL_STATUS[reason], reason.words, detail=detail)
             if reason is BillVerdict.OVERSIZED:
                 answer.headers["connection"] = "close"
+            return answer
+        case CampaignRefused(reason=reason, detail=detail):
+            kind = f"campaign-{reason}"
+            answer = problem_response(kind, CAMPAIGN_STATUS[reason], reason.words, detail=detail[:MOST_DETAIL])
+            if reason is CampaignVerdict.UNAUTHENTICATED:
+                answer.headers["www-authenticate"] = "Bearer"
+                answer.headers["connection"] = "close"  # its body was not read
             return answer
         case TooManyOffers(seconds=seconds):
             answer = problem_response("too-many-offers", 429, "too many offers for this address: come again")

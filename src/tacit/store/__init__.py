@@ -11,6 +11,7 @@
 `gather_tables`      what the stores of proxy and server have alike
 `billing_ads`, `billing_proxy`   the state of the parties to billing
 `billing_accounts`   campaigns, charges and invoices within the ad server's transactions
+`campaigns`, `campaign_rows`   what an ad server sells: campaigns, creatives, access keys, who changed what
 `billing_tables`     the tables of both, as their newest revision leaves them
 `market_tables`      those of what an ad server sells, in the same database
 `figures`            what operators look up: whether a database can be written to, and what waits in it
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tacit.store.billing_ads import SqlAdStore
     from tacit.store.billing_proxy import SqlBillingProxyStore
     from tacit.store.calibration_cache import CalibrationCache
+    from tacit.store.campaigns import SqlCampaignStore
     from tacit.store.device_journal import SqlDeviceJournal
     from tacit.store.gather_device import SqlDeviceStore
     from tacit.store.gather_proxy import SqlProxyStore
@@ -43,6 +45,7 @@ else:
             "billing_ads": "SqlAdStore",
             "billing_proxy": "SqlBillingProxyStore",
             "calibration_cache": "CalibrationCache",
+            "campaigns": "SqlCampaignStore",
             "device_journal": "SqlDeviceJournal",
             "gather_device": "SqlDeviceStore",
             "gather_proxy": "SqlProxyStore",
@@ -55,6 +58,6 @@ else:
 
 __all__ = [
     "Attempt", "CalibrationCache", "LedgerStore", "SqlAdStore", "SqlBillingProxyStore",
-    "SqlDeviceJournal", "SqlDeviceStore", "SqlEvidenceStore", "SqlProxyStore", "SqlRoomStore",
-    "SqlServerStore",
+    "SqlCampaignStore", "SqlDeviceJournal", "SqlDeviceStore", "SqlEvidenceStore", "SqlProxyStore",
+    "SqlRoomStore", "SqlServerStore",
 ]  # fmt: skip

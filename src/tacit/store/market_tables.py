@@ -40,15 +40,15 @@ OFFERED = Table(
     Column("advertiser", Text, ForeignKey(ADVERTISERS.c.name), nullable=False, index=True),
     Column("version", Integer, nullable=False),  # grows with each change
     Column("status", Text, nullable=False),
-    Column("body", Text, nullable=False),  # JSON
+    Column("body", Text, nullable=False),  # JSON: all that stands in no column here or there
 )
 
 CREATIVES = Table(
     "ads_creatives",
     ADS,
-    Column("number", RowNumber, primary_key=True, autoincrement=False),
+    Column("number", RowNumber, primary_key=True, autoincrement=False),  # of the change that made it
     Column("campaign", RowNumber, ForeignKey(OFFERED.c.campaign), nullable=False, index=True),
-    Column("digest", LargeBinary, nullable=False),  # SHA-256 of the content
+    Column("digest", LargeBinary, nullable=False),  # SHA-256 of body and content
     Column("body", Text, nullable=False),  # JSON: title, text, address, media, size
     Column("content", LargeBinary, nullable=False),  # as it is shown, after it was checked; empty for text
     UniqueConstraint("campaign", "digest"),
@@ -75,10 +75,12 @@ CHANGES = Table(
     Column("at", BigInteger, nullable=False),
     Column("key_id", Text, nullable=False),
     Column("subject", Text, nullable=False),  # "campaign 7", "key 3f2a"
+    Column("advertiser", Text),  # whom it is about; NULL: nobody, or everybody
     Column("before", Text),  # JSON; NULL where it was made
     Column("after", Text),  # JSON; NULL where it was taken away
 )
 Index("ads_changes_of", CHANGES.c.subject, CHANGES.c.number)
+Index("ads_changes_for", CHANGES.c.advertiser, CHANGES.c.number)
 
 # Tokens of a menu that may be signed, and those that were set aside to be signed; both are counted in advance.
 TOKEN_LIMITS = Table(

@@ -1,7 +1,10 @@
 """What advertisers hand in: campaigns with their bids, schedules, budgets and caps, and the ads themselves.
 
 campaign   `AdCampaign`: who pays what for which event, where, when, and up to how much
-store      what is asked of a store of campaigns
+creatives  the ads themselves: texts, images, fragments of HTML, checked before they are kept
+images     what an image is, by its own bytes
+access     keys and roles: who may see and change what
+store      what is kept of advertisers and campaigns, and what is asked of a store of them
 
 Nothing here is private: the ad server alone knows it, and menus show it to everybody who asks.
 """

@@ -85,8 +85,8 @@ class Schedule:
     def __post_init__(self) -> None:
         for name in ("starts", "ends"):
             given = getattr(self, name)
-            if given is not None and not 0 <= expect.integer(name, given) <= MOST_SECOND:
-                raise BadInput(f"schedule.{name}: expected seconds since 1970, got another number")
+            if given is not None:
+                expect_second(f"schedule.{name}", given)
         if self.starts is not None and self.ends is not None and self.starts >= self.ends:
             raise BadInput(f"schedule.ends: expected a second after {self.starts}, got {self.ends}")
         hours = [expect.integer("each of schedule.hours", hour) for hour in self.hours]
@@ -198,7 +198,7 @@ class AdCampaign:
             "advertiser": self.advertiser,
             "title": self.title,
             "event": str(self.event),
-            "bids": [{"micros": bid.micros, "context": _context_as_json(bid.node)} for bid in self.bids],
+            "bids": [{"micros": bid.micros, "context": context_as_json(bid.node)} for bid in self.bids],
             "status": str(self.status),
             "schedule": {
                 "starts": schedule.starts,
@@ -209,17 +209,17 @@ class AdCampaign:
             "budget_micros": self.budget_micros,
             "daily_micros": self.daily_micros,
             "categories": list(self.categories),
-            "blocked": [_context_as_json(node) for node in self.blocked],
+            "blocked": [context_as_json(node) for node in self.blocked],
             "caps": [{"impressions": cap.impressions, "seconds": cap.seconds} for cap in self.caps],
         }
 
     @classmethod
     def from_json(cls, record: Any) -> AdCampaign:
         """A campaign of a record; BadInput names what is missing, unknown or wrong."""
-        said = _expect_keys("campaign", record, NEEDED, ALLOWED)
+        said = expect_keys("campaign", record, NEEDED, ALLOWED)
         schedule = said.get("schedule")
         blocked = _expect_list("blocked", said.get("blocked", []))
-        when = _expect_keys("schedule", {} if schedule is None else schedule, (), SCHEDULE)
+        when = expect_keys("schedule", {} if schedule is None else schedule, (), SCHEDULE)
         return cls(
             number=said["number"],
             advertiser=said["advertiser"],
@@ -255,9 +255,15 @@ def expect_name(name: str, given: Any) -> str:
     return given
 
 
+def expect_second(name: str, given: Any) -> int:
+    if not 0 <= expect.integer(name, given) <= MOST_SECOND:
+        raise BadInput(f"{name}: expected seconds since 1970, got another number")
+    return int(given)
+
+
 def read_context(name: str, record: Any) -> Node:
     """{"levels": [1, 1], "values": ["North", "Food"]}."""
-    said = _expect_keys(name, record, ("levels", "values"), ("levels", "values"))
+    said = expect_keys(name, record, ("levels", "values"), ("levels", "values"))
     levels, values = _expect_list(name, said["levels"]), _expect_list(name, said["values"])
     if not levels or len(levels) != len(values):
         raise BadInput(f"{name}: expected as many levels as values, at least one, got others")
@@ -267,23 +273,23 @@ def read_context(name: str, record: Any) -> Node:
     return Node(tuple(levels), tuple(expect_name(f"{name}.values", value) for value in values))
 
 
-def _context_as_json(node: Node | None) -> dict[str, Any] | None:
+def context_as_json(node: Node | None) -> dict[str, Any] | None:
     return None if node is None else {"levels": list(node.levels), "values": list(node.values)}
 
 
 def _read_bid(record: Any) -> ContextBid:
-    said = _expect_keys("bids", record, ("micros",), ("micros", "context"))
+    said = expect_keys("bids", record, ("micros",), ("micros", "context"))
     context = said.get("context")
     return ContextBid(said["micros"], None if context is None else read_context("bids.context", context))
 
 
 def _read_cap(record: Any) -> FrequencyCap:
     keys = ("impressions", "seconds")
-    said = _expect_keys("caps", record, keys, keys)
+    said = expect_keys("caps", record, keys, keys)
     return FrequencyCap(said["impressions"], said["seconds"])
 
 
-def _expect_keys(name: str, record: Any, needed: Sequence[str], allowed: Sequence[str]) -> Mapping[str, Any]:
+def expect_keys(name: str, record: Any, needed: Sequence[str], allowed: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(record, Mapping):
         raise BadInput(f"{name}: expected a table of keys, got another value")
     for key in record:

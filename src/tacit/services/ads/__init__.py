@@ -3,4 +3,5 @@
 parts        what the parts share, and the list of them
 learning     the prior that charges speak for, in the menus of the next epoch
 menu_board   the menus of the public lane, over GET
+access       who asks: access keys
 """

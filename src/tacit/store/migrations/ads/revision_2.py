@@ -61,10 +61,12 @@ def _add_campaigns() -> None:
         sa.Column("at", sa.BigInteger, nullable=False),
         sa.Column("key_id", sa.Text, nullable=False),
         sa.Column("subject", sa.Text, nullable=False),
+        sa.Column("advertiser", sa.Text),
         sa.Column("before", sa.Text),
         sa.Column("after", sa.Text),
     )
     op.create_index("ads_changes_of", "ads_changes", ["subject", "number"])
+    op.create_index("ads_changes_for", "ads_changes", ["advertiser", "number"])
 
 
 def _add_limits() -> None:
