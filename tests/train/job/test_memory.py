@@ -96,7 +96,9 @@ print(estimate_memory(shape, examples, plan, Speed()).total, (said("VmHWM") - be
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc")
-@pytest.mark.parametrize(("unit", "batch"), [("impression", 3000), ("user", 700)])
+@pytest.mark.parametrize(
+    ("unit", "batch"), [pytest.param("impression", 3000, marks=pytest.mark.slow), ("user", 700)]
+)
 def test_memory_of_a_network_is_estimated_within_a_factor(unit: str, batch: int) -> None:
     """Against what the system saw at most, since torch allocates by itself: in a process of its own. Batches
     dominate; a forgotten pass, or units in double precision that go uncounted, would show."""

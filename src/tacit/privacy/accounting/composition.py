@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
-from scipy.optimize import minimize_scalar
 
 from tacit.arrays import Floats
 from tacit.errors import NoFiniteGuarantee
@@ -116,6 +114,10 @@ class _Cumulants:
 
     def _least(self, objective: Callable[[float], float]) -> tuple[float, float]:
         """The least value of a quasi-convex function of λ > 0, and where: a coarse look, then Brent."""
+        from scipy.optimize import (
+            minimize_scalar,  # here: heavy, and services that compose nothing start sooner
+        )
+
         start = min(range(-8, self.highest_log + 1), key=lambda log: objective(self.unit * math.exp(log)))
         found = minimize_scalar(
             lambda log: objective(self.unit * math.exp(log)),
@@ -148,6 +150,8 @@ def _delta_curve(
             f"expected a composition that fits on {_LONGEST} grid points, got {wanted}: too many steps, "
             "or losses that spread too far"
         )
+    from scipy import fft  # here, as above
+
     length = fft.next_fast_len(wanted, real=True)
 
     spectrum: NDArray[np.complex128] | None = None

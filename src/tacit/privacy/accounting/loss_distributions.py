@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import ive, ndtr, ndtri
 
 from tacit.arrays import Floats
 from tacit.errors import BadInput, UnknownRelease
@@ -98,6 +97,8 @@ def gaussian_pmf(noise: float, grid: float, cut: float) -> LossPmf:
 
     Source: Balle, Wang 2018 (arXiv 1805.06530), theorem 8.
     """
+    from scipy.special import ndtr, ndtri  # here and below: heavy, and a service that starts needs none of it
+
     reach = -float(ndtri(math.exp(cut)))
     half = 1 / (2 * noise**2)
     lowest, epsilons = _grid_span(half - reach / noise, half + reach / noise, grid)
@@ -115,7 +116,8 @@ def sampled_gaussian_add_remove(
     """
     if group > LARGEST_GROUP:
         raise BadInput(f"expected groups of at most {LARGEST_GROUP} records, got {group}: clip per unit")
-    from scipy.stats import binom  # here: heavy, and few need it
+    from scipy.special import ndtr, ndtri
+    from scipy.stats import binom
 
     joined = np.arange(group + 1.0)
     log_weights = binom.logpmf(joined, group, sampling_probability)
@@ -165,6 +167,8 @@ def sampled_gaussian_replace(noise: float, sampling_probability: float, grid: fl
                 is best for both at once. The sum of the others shifts both laws alike; whatever its law, the
                 delta of mixtures is at most the largest of their parts (joint convexity).
     """
+    from scipy.special import ndtr, ndtri
+
     share, rest = sampling_probability, 1 - sampling_probability
     reach = -float(ndtri(math.exp(cut)))
     log_joined = math.log(share) - 1 / (2 * noise**2)
@@ -261,6 +265,8 @@ def count_noise_atoms(release: NoisyCounts, change: int) -> tuple[Floats, Floats
         losses = (2 * values * change + change**2) / (2 * variance)
         return losses.astype(float), mass / mass.sum()
     if isinstance(release, SkellamCounts):
+        from scipy.special import ive
+
         variance = _check_variance(release.variance)
         values = np.arange(-(reach := _count_noise_reach(math.sqrt(variance), change)), reach + 1)
         mass = ive(np.abs(values), variance)

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.special import logsumexp
 
 from tacit.arrays import Floats
 from tacit.errors import UnknownRelease
@@ -82,6 +81,8 @@ def _divergences(noise: float, share: float, ends: tuple[int | None, int | None]
 
     The integrand is smooth and falls off like a Gaussian, where the rule converges faster than any power.
     """
+    from scipy.special import logsumexp  # here and below: heavy, and a service that starts needs none of it
+
     widest = 1 + float(ORDERS[-1])  # the integrand of an order has its far hump around that order
     points = min(math.ceil(16 * (2 * widest + 80 * noise) / noise), _MOST_POINTS)
     x = np.linspace(-widest - 40 * noise, widest + 40 * noise, points)
@@ -108,6 +109,8 @@ def _add_curves(curves: Iterable[Floats]) -> Floats:
 
 
 def _from_atoms(atom_losses: Floats, mass: Floats) -> Floats:
+    from scipy.special import logsumexp
+
     seen = mass > 0
     logs = np.log(mass[seen])
     return np.array([logsumexp(logs + (a - 1) * atom_losses[seen]) / (a - 1) for a in ORDERS])
