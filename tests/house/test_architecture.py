@@ -65,9 +65,9 @@ RESERVED = {
     "sqlalchemy": {"store"},
     "sqlite3": {"store"},
     "psycopg": {"store"},
-    "starlette": {"services"},
+    "starlette": {"services", "bench"},  # whose bare endpoint is what services are measured beside
     "fastapi": {"services"},
-    "uvicorn": {"services"},
+    "uvicorn": {"services", "bench"},
     "httptools": {"services"},
     "uvloop": {"services"},
     "msgspec": {"services"},

@@ -46,7 +46,7 @@ class AskedServer:
         market = folder / "market.toml"
         market.write_text(market.read_text().replace("epoch_seconds = 60 ", "epoch_seconds = 86_400 "))
         self._running: list[subprocess.Popen[bytes]] = []
-        self._client = open_client(None, 30)
+        self._client, self.port = open_client(None, 30), ports[1]
 
     def __enter__(self) -> Self:
         for party in ("proxy", "server"):
@@ -60,6 +60,11 @@ class AskedServer:
             self.__exit__()
             raise
         return self
+
+    @property
+    def process(self) -> int:
+        """Of the ad server, while it runs."""
+        return self._running[1].pid
 
     def _reach(self) -> None:
         known = load_parties(self._folder / "parties.toml")
