@@ -18,7 +18,7 @@ from tacit.errors import TacitError
 from tacit.threads import set_passive_waiting
 
 COMMANDS = (
-    "account", "audit", "bench", "bill", "claims", "contexts", "data", "evaluate", "explain", "gather",
+    "account", "ads", "audit", "bench", "bill", "claims", "contexts", "data", "evaluate", "explain", "gather",
     "ledger", "quickstart", "reproduce", "room", "serve", "simulate", "sweep", "train",
 )  # fmt: skip
 

@@ -15,7 +15,8 @@ TacitError
 │   └── Unproven             the server accepted what is not proven; the round is stopped for good
 ├── EvidenceError            what reports say of the prior cannot be kept or read: busy, torn, another version
 ├── BillError                billing between parties cannot go on
-│   └── BillRefused          what a party was sent is not accepted; carries reason, detail
+│   ├── BillRefused          what a party was sent is not accepted; carries reason, detail
+│   └── BillRolledBack       a party's store is older than what its witness has seen
 ├── CampaignRefused          what an ad server was asked about campaigns is not done; carries reason, detail
 ├── RoomError                the clean room, or a party to it, cannot go on
 │   ├── RoomRefused          a party was sent what it does not accept; carries reason, detail
@@ -122,6 +123,10 @@ class BillError(TacitError):
 
 class BillRefused(_WithReason, BillError):
     """A party was sent what it does not accept. Nothing was charged, and nothing that was stored changed."""
+
+
+class BillRolledBack(BillError):
+    """A store was put back to an older state: somebody has to take the loss before it is served."""
 
 
 class CampaignRefused(_WithReason):

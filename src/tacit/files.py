@@ -57,6 +57,29 @@ def parse_json(content: bytes | str) -> Any:
         raise BadInput("expected JSON, got something else") from None
 
 
+def parse_strict_json(content: bytes) -> Any:
+    """What these bytes spell, in JSON as RFC 8259 has it, where two readers could not differ: in UTF-8, with no
+    key twice, no half of a character, and neither NaN nor Infinity."""
+    try:
+        found = json.loads(content.decode(), object_pairs_hook=_refuse_twins, parse_constant=_refuse_constant)
+        if b"\\u" in content:  # nothing else can spell half of a character
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
+    except (ValueError, RecursionError):
+        raise BadInput("expected JSON in UTF-8, each key once, got something else") from None
+
+
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
+
+
+def _refuse_constant(spelled: str) -> Any:
+    raise ValueError(spelled)
+
+
 @contextmanager
 def refuse_bad_record(place: object, what: str) -> Iterator[None]:
     """Refuse a record that lacks something, or has another kind of value, by its place and `what` it is."""

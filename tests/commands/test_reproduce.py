@@ -123,6 +123,7 @@ def test_machines_are_told_where_the_book_is(tiny: Tiny, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out) == {"book": str(tiny.out / "index.html")}
 
 
+@pytest.mark.slow
 def test_the_locale_is_of_no_matter(tmp_path: Path) -> None:
     """Texts are UTF-8 where the system's own are not, and there is an epsilon in most."""
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -19,6 +19,8 @@ import pytest
 from tacit.cli import main
 from tacit.gather.protocol import credentials
 from tacit.gather.protocol.credentials import SealingKey
+from tacit.services.ads.campaign_menus import read_campaign_market
+from tacit.services.billing_settings import AdServerSettings
 from tacit.services.http_clients import LinkFailed, fetch, open_client
 from tacit.services.settings import load_settings
 from tacit.services.signatures import Party
@@ -91,6 +93,18 @@ def test_keys_tells_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["serve", "keys", "--out", str(tmp_path / "b"), "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
     assert {Path(each).name for each in files} == {path.name for path in (tmp_path / "b").iterdir()}
+
+
+def test_an_empty_set_has_nothing_made_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("full", "empty"):
+        assert main(["serve", "keys", "--out", str(tmp_path / name), *(["--empty"] * (name == "empty"))]) == 0
+    assert "tacit ads keys make operator --settings" in capsys.readouterr().out
+    names = [{path.name for path in (tmp_path / name).iterdir()} for name in ("full", "empty")]
+    assert names[0] - names[1] == {"campaigns.toml", "creatives.toml", "exchange.secret"}
+    settings = load_settings(tmp_path / "empty" / "server.toml", Party.SERVER)
+    assert isinstance(settings.billing, AdServerSettings)
+    assert not settings.billing.synthetic
+    assert read_campaign_market(settings.billing.market).campaigns is None
 
 
 @pytest.mark.parametrize("party", ["proxy", "server"])

@@ -52,13 +52,17 @@ def test_serve_alone_runs_both_parties_and_devices_can_visit_them(
     folder, ports = tmp_path / "demo", free_ports(2)
     trial.write_trial(folder, proxy_port=ports[0], server_port=ports[1], entropy=Entropy(), billing=True)
     market = folder / "market.toml"
-    head, *menus = market.read_text().replace("smallest_cohort = 5", "smallest_cohort = 1").split("[[menu]]")
-    market.write_text("[[menu]]".join([head, *menus[:4]]))
+    market.write_text(
+        market.read_text()
+        .replace("smallest_cohort = 5", "smallest_cohort = 1")
+        .replace("levels = [[1, 1], [2, 2]]", "levels = [[1, 1]]")
+    )
     proxy = folder / "proxy.toml"
     proxy.write_text(proxy.read_text().replace("hold_seconds = 2 ", "hold_seconds = 0 "))
     with serving("--out", str(folder)) as (process, said):
         assert said == {
             "folder": str(folder), "made": False, "ads": f"http://127.0.0.1:{ports[1]}",
+            "console": f"http://127.0.0.1:{ports[1]}/console",
             "proxy": f"http://127.0.0.1:{ports[0]}",
         }  # fmt: skip
         assert main(["serve", "visit", str(folder), "--devices", "4", "--visits", "2", "--json"]) == 0
@@ -83,6 +87,7 @@ def test_serve_alone_runs_both_parties_and_devices_can_visit_them(
         socket.create_server(("127.0.0.1", port)).close()  # nobody listens any more
 
 
+@pytest.mark.slow
 def test_a_party_that_ends_takes_the_other_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, ports = tmp_path / "demo", free_ports(2)
     trial.write_trial(folder, proxy_port=ports[0], server_port=ports[1], entropy=Entropy(), billing=True)

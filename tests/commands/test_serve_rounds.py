@@ -26,6 +26,7 @@ from tacit.services.http_clients import HttpUploads, PublicKeys
 from tacit.services.rounds import AnnouncedRound, QuestionFiles
 from tacit.services.settings import PartySettings, load_settings
 from tacit.services.signatures import Party
+from tacit.store.ledger import LedgerStore
 from tests.support.service_processes import Launcher, Parties, free_ports, some_parties
 
 ROUND = """\
@@ -166,6 +167,48 @@ def test_from_a_file_to_counts(running_parties: Parties, launcher: Launcher, ser
     code, said = serve("open", server, third)
     assert code == 2
     assert "expected a level below the 2 levels of the run, got 2" in said
+
+
+def test_a_round_that_cannot_go_on_is_given_up_at_each_party(running_parties: Parties, serve: Command) -> None:
+    folder = running_parties.folder
+    server, proxy, asked = folder / "server.toml", folder / "proxy.toml", folder / "round.toml"
+    asked.write_text(ROUND)
+    for party in (Party.SERVER, Party.PROXY):
+        grant_as_told(serve("open", server, asked)[1], running_parties.settings(party).ledger)
+    assert serve("open", server, asked)[0] == 0
+    _, told = serve.json("enrol", proxy)
+    report(told, [2, 0, 1, 0])
+    code, said = serve("stop", proxy, "clicks by town", 0)
+    assert code == 2
+    assert "expected a round of the proxy, got clicks by town 0: its tasks are clicks by city" in said
+    code, stopped = serve.json("stop", proxy, "clicks by city", 0)
+    assert (code, stopped["phase"]) == (0, "stopped")
+    until = time.monotonic() + 30
+    while "stopped" not in serve("status", proxy)[1] or _rounds_offered(told):
+        assert time.monotonic() < until, "devices are still asked"
+        time.sleep(0.02)
+    code, said = serve("stop", proxy, "clicks by city", 0)
+    assert (code, "expected clicks by city 0 to be open or closed, got stopped" in said) == (2, True)
+    assert serve("stop", server, "clicks by city", 0) == (
+        0, "clicks by city 0 is given up at the server: too-few, nothing of it will leave\n"
+    )  # fmt: skip
+    assert serve.json("result", server, "clicks by city", 0)[1]["status"] == "too-few"
+    for party in (Party.SERVER, Party.PROXY):
+        ledger = LedgerStore.open(running_parties.settings(party).ledger)
+        assert [each.spent.epsilon_nanos for each in ledger.overview().accounts.values()] == [0]
+
+
+def _rounds_offered(told: dict[str, Any]) -> list[AnnouncedRound]:
+    keys = PublicKeys(bytes.fromhex(str(told["proxy_key"])), bytes.fromhex(str(told["server_key"])))
+    reporter = Reporter(
+        bytes.fromhex(str(told["device"])), bytes.fromhex(str(told["key"])), Entropy(), MemoryDeviceStore(),
+        proxy_key=keys.proxy, server_key=keys.server,
+    )  # fmt: skip
+    with httpx.Client(trust_env=False) as client:
+        uploads = HttpUploads(
+            client, str(told["proxy_url"]), reporter, keys, entropy=Entropy(), sleep=lambda _: None
+        )
+        return list(uploads.rounds())
 
 
 def test_a_server_that_does_not_answer_is_said_in_one_line(tmp_path: Path, serve: Command) -> None:

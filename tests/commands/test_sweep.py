@@ -183,6 +183,7 @@ def records_of(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (out / "records").glob("[0-9a-f]*.json")}
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_done_again(
     tmp_path: Path, prepared_log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

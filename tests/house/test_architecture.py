@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "counted_ratios": MATHS | {"gather", "deliver"},
     "billed_day": MATHS | STAGES | {"town"},
     "pipeline": MATHS | STAGES | {"town", "billed_day"},
-    "services": WHOLE,
+    "services": WHOLE | {"pages"},  # an advertiser's report is served as a page, too
     "commands": WHOLE | {"pages", "services", "threads"} | LAB_ROOMS,
     "cli": WHOLE | {"pages", "services", "commands", "threads"},
     "studies": WHOLE | {"pages"},
@@ -215,10 +215,12 @@ def test_room_and_platform_share_only_the_protocol(part: str) -> None:
     expect_parts("cleanroom", part, CLEANROOM[part])
 
 
-# The parties of delivery; an auction plays the server and every device, for many of them at once.
+# The parties of delivery; an auction plays the server and every device, for many of them at once. Campaigns are
+# the server's, and no device knows of them.
 DELIVER = {
     "protocol": {"protocol"},
-    "server": {"server", "protocol"},
+    "campaigns": {"campaigns", "protocol"},
+    "server": {"server", "protocol", "campaigns"},
     "device": {"device", "protocol"},
     "auction": {"auction", "device", "protocol", "server"},
 }

@@ -148,9 +148,14 @@ class Fixed:
         """Nothing changes."""
 
     def menus(
-        self, epoch: int, opens: int, left_micros: Mapping[int, int], without: Mapping[Node, frozenset[int]]
+        self,
+        epoch: int,
+        opens: int,
+        closes: int,
+        left_micros: Mapping[int, int],
+        without: Mapping[Node, frozenset[int]],
     ) -> list[PricedMenu]:
-        assert (opens, left_micros, without) == (1_200, {11: 5}, {})
+        assert (opens, closes, left_micros, without) == (1_200, 1_800, {11: 5}, {})
         return [near_menu(epoch), near_menu(epoch).public_lane()]
 
 
@@ -160,10 +165,10 @@ def test_the_prior_stands_in_menus_of_the_personal_lane(tmp_path: Path) -> None:
         learner = a_learner(store, tmp_path, TIMES.expires + LATE_SECONDS)
         menus = LearntMenus(Fixed(), learner)
         assert (menus.epoch_seconds, menus.report_seconds) == (600, 60)
-        assert menus.menus(EPOCH + 1, 1_200, {11: 5}, {})[0] == near_menu(EPOCH + 1)
+        assert menus.menus(EPOCH + 1, 1_200, 1_800, {11: 5}, {})[0] == near_menu(EPOCH + 1)
         keep(store, near_menu(), {1: 30, 2: 30})
         learner.look()
-        personal, public = menus.menus(EPOCH + 2, 1_200, {11: 5}, {})
+        personal, public = menus.menus(EPOCH + 2, 1_200, 1_800, {11: 5}, {})
         assert candidates_of(personal).prior == learner.prior(EPOCH + 2)
         assert public == near_menu(EPOCH + 2).public_lane()
     finally:

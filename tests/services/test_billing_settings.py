@@ -36,6 +36,12 @@ def changed(folder: Path, party: Party, old: str, new: str) -> Path:
     return path
 
 
+def load_ads(path: Path) -> AdServerSettings:
+    settings = load_settings(path, Party.SERVER).billing
+    assert isinstance(settings, AdServerSettings)
+    return settings
+
+
 def test_a_trial_with_billing_is_complete(folder: Path) -> None:
     proxy, server = (load_settings(folder / f"{party}.toml", party) for party in PARTIES)
     parties, here = load_parties(folder / "parties.toml"), folder.resolve()
@@ -46,11 +52,16 @@ def test_a_trial_with_billing_is_complete(folder: Path) -> None:
         str(here / "priors.sqlite"),
         here / "market.toml",
         proxy_signing_key=signing[0],
+        synthetic=True,
+        witness=here / "ads.sqlite.witness",
     )
     assert proxy.billing == BillingProxySettings(
-        str(here / "reports.sqlite"), server_signing_key=signing[1], hold=HoldRule(2)
+        str(here / "reports.sqlite"),
+        server_signing_key=signing[1],
+        hold=HoldRule(2),
+        witness=here / "reports.sqlite.witness",
     )
-    for name in ("market.toml", "contexts.toml", "parties.toml"):
+    for name in ("market.toml", "contexts.toml", "campaigns.toml", "creatives.toml", "parties.toml"):
         assert stat.S_IMODE((folder / name).stat().st_mode) & 0o077
     assert not [secret for secret in server.secrets.values() if secret.hex() in repr(server)]
 
@@ -103,6 +114,8 @@ def test_what_may_be_left_out_has_a_value(folder: Path) -> None:
         (Party.SERVER, "signing_workers = 2", "signing_workers = 0", "billing.signing_workers"),
         (Party.SERVER, "signing_workers = 2", "signing_workers = 65", "billing.signing_workers: expected"),
         (Party.SERVER, "keep_days = 7", "keep_days = -1", "billing.keep_days"),
+        (Party.SERVER, "keep_days = 7", "requests_per_key = -1", "billing.requests_per_key"),
+        (Party.SERVER, "keep_days = 7", "failures_per_address = 1000001", "billing.failures_per_address"),
         (Party.SERVER, "keep_days = 7", "hold_seconds = 7", "billing.hold_seconds: .*unknown key"),
         (Party.PROXY, "hold_seconds = 2 ", "hold_seconds = 86401 ", "billing.hold_seconds: expected"),
         (Party.PROXY, "hold_seconds = 2 ", "batch_most = 0\n#", "billing.batch_most"),
@@ -133,6 +146,18 @@ def test_behind_a_reverse_proxy_addresses_cannot_be_limited(folder: Path) -> Non
     path = changed(folder, Party.PROXY, "offers_per_address = 0", "offers_per_address = 5")
     with pytest.raises(BadInput, match=r"billing\.offers_per_address: expected 0 with behind_tls = true"):
         load_settings(path, Party.PROXY)
+    path = changed(folder, Party.SERVER, "# behind_tls = true", "behind_tls = true")
+    assert load_ads(path).failures_per_address == 0
+    changed(folder, Party.SERVER, "keep_days = 7", "failures_per_address = 5")
+    with pytest.raises(BadInput, match=r"billing\.failures_per_address: expected 0 with behind_tls = true"):
+        load_settings(path, Party.SERVER)
+
+
+def test_the_api_has_limits_that_can_be_set(folder: Path) -> None:
+    settings = load_ads(folder / "server.toml")
+    assert (settings.requests_per_key, settings.failures_per_address) == (6_000, 60)
+    path = changed(folder, Party.SERVER, "keep_days = 7", "requests_per_key = 0\nfailures_per_address = 9")
+    assert (load_ads(path).requests_per_key, load_ads(path).failures_per_address) == (0, 9)
 
 
 def test_a_store_of_the_other_party_is_called_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

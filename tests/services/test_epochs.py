@@ -15,7 +15,7 @@ from tacit.bill.protocol.directory import EpochHead
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.menus import Lane
 from tacit.bill.server.party import EpochTimes
-from tacit.errors import BillRefused
+from tacit.errors import BadInput, BillRefused
 from tacit.services.epochs import covered_until, next_times
 from tacit.services.http_clients import LinkFailed
 from tests.support.billing_services import (
@@ -226,7 +226,7 @@ def test_after_a_rotation_old_menus_are_no_longer_offered(world: BillingWorld) -
 
 def test_a_rotation_says_why_it_cannot(world: BillingWorld) -> None:
     world.market.write_text(MARKET.replace("rate = 0.031", "rate = 31"))
-    with pytest.raises(BillRefused, match=r"market\.toml: .*menu 1\.ads 1\.rate"):
+    with pytest.raises(BadInput, match=r"^\S+market\.toml: .*menu 1\.ads 1\.rate"):
         world.operator().rotate()
     world.market.write_text(MARKET)
     world.stop(PROXY_HOST)
@@ -269,7 +269,7 @@ def test_a_market_in_which_somebody_else_pays_is_not_taken(
 ) -> None:
     changed = MARKET.replace("Bean & Leaf", "Somebody Else").replace("rate = 0.028", "rate = 0.02")
     world.market.write_text(changed)
-    with pytest.raises(BillRefused, match="expected campaign 1 to be paid by 'Bean & Leaf', as it always was"):
+    with pytest.raises(BadInput, match="expected campaign 1 to be paid by 'Bean & Leaf', as it always was"):
         world.operator().rotate()
     world.now = START + EPOCH_SECONDS // 2
     world.wait_until(lambda: len(world.keeper.heads()) == 2)
@@ -316,11 +316,15 @@ def test_where_nobody_can_pay_no_epoch_is_opened_until_somebody_can(
     for campaign in (1, 2, 3, 4):
         world.operator().set_budget(campaign, 0)
     world.now = START + EPOCH_SECONDS + 1
-    words = "no epoch can be opened, will try again: BillError: expected a campaign that can pay"
+    words = "no epoch can be opened, will try again: BadInput: expected a campaign with an ad"
     world.wait_until(lambda: any(words in record.getMessage() for record in caplog.records))
     with pytest.raises(BillRefused) as caught:
         world.device(1).show(HERE, liking, world.now)
     assert caught.value.reason is BillVerdict.STALE_EPOCH
+    with pytest.raises(
+        BadInput, match=r"^expected a campaign with an ad, .* money for an impression, got none"
+    ):
+        world.operator().rotate()
     world.operator().set_budget(3, None)
     world.wait_for_epoch()
     assert sum(words in record.getMessage() for record in caplog.records) == 1

@@ -15,6 +15,7 @@ from tacit.schema.contexts.hierarchy import Node, load_hierarchy
 from tacit.schema.impressions import RESERVE_PRICE
 from tacit.services import trial
 from tacit.services.market_file import Market, read_market
+from tests.support.listed_market import LISTED_MARKET
 
 NORTH_FOOD = Node((1, 1), ("North", "Food"))
 
@@ -22,7 +23,7 @@ NORTH_FOOD = Node((1, 1), ("North", "Food"))
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     place = tmp_path / "market.toml"
-    place.write_text(trial.MARKET)
+    place.write_text(LISTED_MARKET)
     return place
 
 
@@ -155,10 +156,10 @@ def test_what_is_wrong_is_said_in_one_line(path: Path, old: str, new: str, messa
 
 
 def test_a_market_needs_campaigns_and_menus(path: Path) -> None:
-    path.write_text(trial.MARKET.partition("[[menu]]")[0])
+    path.write_text(LISTED_MARKET.partition("[[menu]]")[0])
     with pytest.raises(BadInput, match="menu: expected a list of tables, got none"):
         read_market(path)
-    path.write_text("\n".join(trial.MARKET.splitlines()[:7]))
+    path.write_text("\n".join(LISTED_MARKET.splitlines()[:7]))
     with pytest.raises(BadInput, match="campaign: expected a list of tables, got none"):
         read_market(path)
     with pytest.raises(BadInput, match="expected a market here, got no such file"):

@@ -62,7 +62,7 @@ def test_keys_are_never_written_over(folder: Path) -> None:
         (
             "[listen]",
             "[listens]",
-            "listens: expected one of listen, store, secrets, other, pace, billing, metrics, log",
+            "listens: expected one of listen, store, .*, billing, pacing, openrtb, statistics, metrics, log",
         ),
         ("port =", "prot = 1\nport =", "listen.prot: expected one of .* 'prot': did you mean 'port'"),
         ("[other]", "[pace]\ncommit_wait = 5\n[other]", "pace.commit_wait: .*unknown key 'commit_wait'"),
@@ -242,7 +242,29 @@ def test_databases_by_url_are_left_as_they_are(folder: Path) -> None:
     assert (found.ledger, found.witness) == (url, str(folder.resolve() / "here"))
 
 
-def test_the_environment_names_the_file_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_what_the_file_leaves_to_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = changed(folder, Party.PROXY, 'gathered = "proxy.sqlite"', 'gathered = "env:PROXY_STORE"')
+    changed(folder, Party.PROXY, "port = 8471", 'port = "env:PROXY_PORT"')
+    monkeypatch.setenv("PROXY_PORT", "9999")
+    monkeypatch.delenv("PROXY_STORE", raising=False)
+    with pytest.raises(
+        BadInput, match=r"store\.gathered: expected the variable PROXY_STORE to be set, got none"
+    ):
+        load_settings(path, Party.PROXY)
+    monkeypatch.setenv("PROXY_STORE", "postgresql+psycopg://ads:hunter2@db/ads")
+    found = load_settings(path, Party.PROXY)
+    assert (found.gathered, found.listen.port) == ("postgresql+psycopg://ads:hunter2@db/ads", 9999)
+    monkeypatch.setenv("PROXY_PORT", "many")
+    with pytest.raises(BadInput, match=r"expected listen\.port to be a whole number >= 0, got 'many'"):
+        load_settings(path, Party.PROXY)
+    changed(folder, Party.PROXY, "env:PROXY_STORE", "env:../etc")
+    with pytest.raises(
+        BadInput, match=r"store\.gathered: expected env:NAME of capital letters, got another text"
+    ):
+        load_settings(path, Party.PROXY)
+
+
+def test_the_environment_names_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TACIT_PROXY_SETTINGS", raising=False)
     with pytest.raises(BadInput, match="expected a settings file, or its path in TACIT_PROXY_SETTINGS"):
         settings_path(Party.PROXY, None)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.deliver.device.settings import StatisticsConsent
 from tacit.deliver.protocol.priced_menus import candidates_of
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput
@@ -17,11 +18,12 @@ from tacit.services import trial
 from tacit.services.market_file import read_market
 from tacit.services.visits import CountingChannel, MadeUpTaste, Visitor, campaign_counts, read_place
 from tests.support.billing_services import HERE, a_billing_world
+from tests.support.listed_market import LISTED_MARKET
 from tests.support.service_worlds import CELLS, a_world
 
 
 def test_tastes_are_a_persons_own_and_stay(tmp_path: Path) -> None:
-    (tmp_path / "market.toml").write_text(trial.MARKET)
+    (tmp_path / "market.toml").write_text(LISTED_MARKET)
     menu = candidates_of(read_market(tmp_path / "market.toml").priced(1)[0])
     context: Any = None
     rates = MadeUpTaste(1)(menu, context)
@@ -64,7 +66,7 @@ def test_counts_of_campaigns_keep_to_what_the_round_promises(tmp_path: Path) -> 
 def test_only_who_agreed_takes_part_in_rounds(tmp_path: Path, allowed: bool, joined: list[str]) -> None:
     with a_world(tmp_path) as world:
         world.open()
-        consent = SimpleNamespace(allows=lambda _task, **_now: allowed)
+        consent = StatisticsConsent(allowed=allowed)
         device: Any = SimpleNamespace(settings=SimpleNamespace(statistics=consent))
         visitor = Visitor(1, device, device, [HERE])
         visitor.join_rounds(world.device(1), world.device(1)._reporter._outbox, Entropy())  # type: ignore[arg-type]

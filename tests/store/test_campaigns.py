@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from sqlalchemy import Engine, event
 
 from tacit.bill.server.store import Campaign
 from tacit.deliver.campaigns.access import AccessKey, AccessRole, make_key
 from tacit.deliver.campaigns.campaign import CampaignStatus
-from tacit.deliver.campaigns.store import Advertiser, Author, CampaignVerdict
+from tacit.deliver.campaigns.store import Advertiser, Author, CampaignVerdict, PutOutcome, StoredCampaign
 from tacit.entropy import Simulation
 from tacit.errors import CampaignRefused
 from tacit.store import SqlAdStore, SqlCampaignStore, campaign_rows
@@ -47,6 +48,15 @@ def reason(work: Callable[[], object]) -> CampaignVerdict:
     return CampaignVerdict(caught.value.reason)
 
 
+def add(store: SqlCampaignStore, title: str, advertiser: str = BEAN) -> StoredCampaign:
+    """One that gets its number there."""
+    return store.add_campaign(a_campaign(0, advertiser, title=title), BY, numbered=False)[0]
+
+
+def set_budget(store: SqlCampaignStore, micros: int | None) -> StoredCampaign:
+    return store.amend_campaign(7, {"budget_micros": micros}, None, BY)
+
+
 def a_key(advertiser: str | None = BEAN, seed: int = 1, ends: int | None = None) -> AccessKey:
     role = AccessRole.OPERATOR if advertiser is None else AccessRole.ADVERTISER
     return make_key(role, advertiser, Simulation(seed).bytes, now=BY.at, ends=ends)[1]
@@ -72,38 +82,51 @@ def test_a_number_is_given_out_behind_all_that_were_ever_used(
     store: SqlCampaignStore, ads: SqlAdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ads.put_campaigns([Campaign(11, "Other")])
-    given, new = store.add_campaign(a_campaign(0), BY, numbered=False)
+    given, new = store.add_campaign(a_campaign(0, title="First"), BY, numbered=False)
     assert (given.campaign.number, new) == (12, True)
-    assert store.add_campaign(a_campaign(0), BY, numbered=False)[0].campaign.number == 13
+    assert add(store, "Second").campaign.number == 13
     store.add_campaign(a_campaign(2**62), BY)  # an operator's own; it stops nobody
-    assert store.add_campaign(a_campaign(0), BY, numbered=False)[0].campaign.number == 14
+    assert add(store, "Third").campaign.number == 14
     monkeypatch.setattr(campaign_rows, "MOST_NUMBER", 15)
-    assert reason(lambda: store.add_campaign(a_campaign(0), BY, numbered=False)) is CampaignVerdict.TOO_MANY
+    assert reason(lambda: add(store, "Fourth")) is CampaignVerdict.TOO_MANY
+
+
+def test_who_asks_again_for_a_number_is_told_that_it_is_there(store: SqlCampaignStore) -> None:
+    made = add(store, 'Half % "price"_\\')
+    assert reason(lambda: add(store, made.campaign.title)) is CampaignVerdict.CONFLICT
+    assert reason(lambda: store.put_all([], [], BY, unnumbered=[made.campaign])) is CampaignVerdict.CONFLICT
+    for other in ('half % "PRICE"_\\', "Half", "%", 'Half % "price"__'):
+        add(store, other)
+    add(store, made.campaign.title, SHOES)
+    store.amend_campaign(made.campaign.number, {"status": "ended"}, None, BY)
+    assert add(store, made.campaign.title).campaign.number > made.campaign.number
 
 
 def test_whoever_has_seen_an_older_version_changes_nothing(store: SqlCampaignStore) -> None:
     changed = store.change_campaign(a_campaign(title="Autumn"), 1, BY)
     assert (changed.version, changed.campaign.title) == (2, "Autumn")
-    assert reason(lambda: store.set_status(7, PAUSED, 1, LATER)) is CampaignVerdict.STALE
-    assert store.set_status(7, PAUSED, 2, LATER).version == 3
-    assert store.set_status(7, PAUSED, 2, LATER).version == 3  # asked again: it is as they want it
-    assert store.set_budget(7, None, None, BY).version == 4
+    assert reason(lambda: store.amend_campaign(7, {"status": PAUSED}, 1, LATER)) is CampaignVerdict.STALE
+    assert store.amend_campaign(7, {"status": PAUSED}, 2, LATER).version == 3
+    assert (
+        store.amend_campaign(7, {"status": PAUSED}, 2, LATER).version == 3
+    )  # asked again: it is as they want it
+    assert set_budget(store, None).version == 4
     assert reason(lambda: store.change_campaign(a_campaign(9), None, BY)) is CampaignVerdict.UNKNOWN
     other = a_campaign(advertiser=SHOES)
     assert reason(lambda: store.change_campaign(other, None, BY)) is CampaignVerdict.CONFLICT
 
 
 def test_what_has_ended_stays_so_and_can_still_be_paid_for(store: SqlCampaignStore) -> None:
-    store.set_status(7, ENDED, None, BY)
+    store.amend_campaign(7, {"status": ENDED}, None, BY)
     assert store.ad_campaigns() == []
     assert [each.campaign.number for each in store.campaigns()] == [7]
     for work in (
-        lambda: store.set_status(7, CampaignStatus.ACTIVE, None, BY),
+        lambda: store.amend_campaign(7, {"status": CampaignStatus.ACTIVE}, None, BY),
         lambda: store.change_campaign(a_campaign(title="Other"), None, BY),
         lambda: store.add_creative(*a_creative(), BY),
     ):
         assert reason(work) is CampaignVerdict.ENDED
-    assert store.set_budget(7, 60_000_000, None, BY).campaign.budget_micros == 60_000_000
+    assert set_budget(store, 60_000_000).campaign.budget_micros == 60_000_000
 
 
 def test_a_budget_is_one_where_it_is_said_and_where_charges_look(
@@ -111,11 +134,11 @@ def test_a_budget_is_one_where_it_is_said_and_where_charges_look(
 ) -> None:
     menu = a_menu(prices=(30, 30), campaigns=(7, 12))
     ads.keep_epoch(EPOCH, a_stored_epoch(menu))
-    store.set_budget(7, 50, None, BY)
+    set_budget(store, 50)
     redeem(ads, redeemed(menu, [charged(menu, 1, 1), charged(menu, 2, 1)]))
     assert ads.held_micros() == {7: 30}
     assert store.campaigns()[0].charged_micros == 30
-    raised = store.set_budget(7, 60, None, BY)
+    raised = set_budget(store, 60)
     assert (raised.charged_micros, ads.held_micros()) == (60, {})
     ads.put_campaigns([Campaign(7, BEAN, 75)])  # as the bill's own commands do
     kept = store.campaign(7)
@@ -132,17 +155,17 @@ def test_a_campaign_that_others_pay_for_is_not_taken_over(store: SqlCampaignStor
 
 def test_every_change_is_one_with_its_line_in_the_trail(store: SqlCampaignStore) -> None:
     began = store.revision()
-    store.set_status(7, PAUSED, None, LATER)
+    store.amend_campaign(7, {"status": PAUSED}, None, LATER)
     creative, _ = store.add_creative(*a_creative(), LATER)
     store.remove_creative(creative.number, LATER)
     store.add_key(a_key(None), LATER)
-    reason(lambda: store.set_status(99, PAUSED, None, LATER))
+    reason(lambda: store.amend_campaign(99, {"status": PAUSED}, None, LATER))
     lines = store.changes(after=began)
     assert [(each.number, each.subject, each.advertiser) for each in lines] == [
         (began + 1, "campaign 7", BEAN), (began + 2, f"creative {creative.number}", BEAN),
         (began + 3, f"creative {creative.number}", BEAN), (began + 4, f"key {a_key(None).key_id}", None),
     ]  # fmt: skip
-    assert (lines[0].before["status"], lines[0].after["status"]) == ("active", "paused")
+    assert (lines[0].before, lines[0].after) == ({"status": "active"}, {"status": "paused"}), "what changed"
     assert (lines[1].before, lines[2].after) == (None, None)
     assert {(each.key_id, each.at) for each in lines} == {("k2", LATER.at)}
     assert store.revision() == began + 4
@@ -165,9 +188,35 @@ def test_all_of_them_are_put_or_none(store: SqlCampaignStore) -> None:
         assert reason(partial(store.put_all, [Advertiser("Third")], given, BY)) is why
         assert (store.advertiser("Third"), store.revision()) == (None, revision)
     third, everything = [Advertiser("Third")], [(new, None), (changed, 1)]
-    assert store.put_all(third, everything, BY) == (1, 1)
-    assert store.put_all(third, everything, BY) == (0, 0)
+    assert store.put_all(third, everything, BY) == PutOutcome((8,), (7,))
+    assert store.put_all(third, everything, BY) == PutOutcome((), ())
     assert store.ad_campaigns() == [changed, new]
+    two = [a_campaign(0, "Third", title=title) for title in ("One", "Two")]
+    assert store.put_all([], [], BY, unnumbered=two) == PutOutcome((9, 10), ())
+
+
+def test_what_an_advertiser_has_is_read_once_however_many_are_put(store: SqlCampaignStore) -> None:
+    """Nobody else can write meanwhile, charges neither: a file of thousands must not take minutes."""
+    asked: list[str] = []
+
+    def listen(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        asked.append(statement)
+
+    some = [a_campaign(0, SHOES, title=f"sale {place}") for place in range(40)]
+    numbered = [(a_campaign(100 + place, SHOES, title=f"{place}"), None) for place in range(40)]
+    event.listen(Engine, "before_cursor_execute", listen)
+    try:
+        outcome = store.put_all([], numbered, BY, unnumbered=some)
+    finally:
+        event.remove(Engine, "before_cursor_execute", listen)
+    assert outcome.added == tuple(range(100, 180))
+    of_many = [each for each in asked if "ads_campaigns.advertiser = " in each]
+    assert len(of_many) == 2, "how many there are, and what they are called"
+    twice = [a_campaign(0, SHOES, title=title) for title in ("new", "sale 3")]
+    assert reason(lambda: store.put_all([], [], BY, unnumbered=twice)) is CampaignVerdict.CONFLICT
+    twice = [a_campaign(0, SHOES, title="new")] * 2
+    assert reason(lambda: store.put_all([], [], BY, unnumbered=twice)) is CampaignVerdict.CONFLICT
+    assert store.campaign(180) is None
 
 
 def test_pages_follow_one_another(store: SqlCampaignStore) -> None:
@@ -211,18 +260,20 @@ def test_keys_end_are_rotated_and_revoked(store: SqlCampaignStore, monkeypatch: 
     assert reason(lambda: store.add_key(a_key("Nobody", seed=9), BY)) is CampaignVerdict.UNKNOWN
     ended = store.rotate_key(old.key_id, new, BY.at + 100, BY)
     assert ended == replace(old, ends=BY.at + 100)
-    assert store.end_key(old.key_id, BY.at + 200, BY) == ended  # never later than it was
-    assert [each.key_id for each in store.keys(BEAN)] == sorted([old.key_id, new.key_id])
+    another = a_key(seed=6)
+    assert store.rotate_key(old.key_id, another, BY.at + 200, BY) == ended  # never later than it was
+    assert [each.key_id for each in store.keys(BEAN)] == sorted([old.key_id, new.key_id, another.key_id])
     revoked = store.revoke_key(new.key_id, LATER)
     assert revoked == replace(new, revoked=LATER.at)
     assert store.revoke_key(new.key_id, BY) == revoked
+    store.revoke_key(another.key_id, LATER)
     gone = Author("k", BY.at + 100)
     for key in (old, new):
         work = partial(store.rotate_key, key.key_id, a_key(seed=4), gone.at, gone)
         assert reason(work) is CampaignVerdict.ENDED
     assert store.key(a_key(seed=4).key_id) is None
     assert reason(lambda: store.revoke_key("00", BY)) is CampaignVerdict.UNKNOWN
-    assert len(store.keys()) == 3
+    assert len(store.keys()) == 4
     monkeypatch.setattr(campaign_rows, "MOST_KEYS", 1)
     assert reason(lambda: store.add_key(a_key(seed=5), BY)) is CampaignVerdict.TOO_MANY
     store.add_key(a_key(seed=5), gone)  # what has ended takes no room

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tacit.deliver.device.account import DeviceAccount, DeviceLimits
-from tacit.deliver.device.journal import ImpressionState
+from tacit.deliver.device.journal import ImpressionState, KeptMenu, Showing
 from tacit.errors import BadInput, BillError
 from tacit.store.device_journal import SqlDeviceJournal
 from tacit.store.gather_device import SqlDeviceStore
-from tests.deliver.device.test_journal import STATES, life, secret, walk
+from tests.deliver.device.test_journal import STATES, life, paid, secret, walk
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
@@ -69,12 +69,30 @@ def test_what_is_not_needed_any_more_is_overwritten(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["ads.sqlite"]
 
 
+def test_what_a_person_has_erased_is_overwritten_but_for_the_account(tmp_path: Path) -> None:
+    path = tmp_path / "ads.sqlite"
+    journal = SqlDeviceJournal.open(path)
+    journal.keep_head(1, 100, b"head" * 20)
+    journal.keep_menu(KeptMenu(b"m" * 32, 1, b"a place", b"a menu" * 50))
+    walk(journal, *STATES[:2], name=65)
+    journal.commit([life(65)[ImpressionState.CHOSEN]], paid(1), Showing(7, 10, 10**9))
+    account = journal.account()
+    told = [secret(65), life(65)[ImpressionState.NEW].nonce, b"a menu" * 50]
+    assert all(each in path.read_bytes() for each in told)
+    assert journal.erase() == 1
+    assert not any(each in path.read_bytes() for each in told)
+    assert (journal.account(), journal.head(1)) == (account, b"head" * 20)
+    assert journal.impressions(tuple(ImpressionState)) == []
+    assert journal.showings(0) == []
+    assert journal.erase() == 0
+
+
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
 from tests.deliver.device.test_journal import life, walk, STATES, paid
 from tacit.store.device_journal import SqlDeviceJournal
-from tacit.deliver.device.journal import ImpressionState
+from tacit.deliver.device.journal import ImpressionState, KeptMenu, Showing
 journal = SqlDeviceJournal.open(sys.argv[1])
 walk(journal, *STATES[:2])
 journal.commit([life()[ImpressionState.CHOSEN]], paid(1))

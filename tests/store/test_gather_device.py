@@ -56,6 +56,19 @@ def test_the_first_upload_and_the_first_choice_win(opened: Callable[[], Device])
     assert (again.find_chosen("Clicks"), again.find(bytes(31))) == (None, None)
 
 
+def test_what_is_erased_is_gone_and_not_made_again(opened: Callable[[], Device]) -> None:
+    device = opened()
+    device.keep(DIGEST, b"upload")
+    device.keep_chosen("clicks", b"events")
+    device.erase()
+    again = opened()
+    with pytest.raises(GatherError, match="forgotten"):
+        again.find(DIGEST)
+    with pytest.raises(GatherError, match="forgotten"):
+        again.find_chosen("clicks")
+    assert again.keep_chosen("visits", b"later") == b"later"
+
+
 def test_events_that_came_later_change_nothing(opened: Callable[[], Device]) -> None:
     first = Contributions.once("clicks", shown(*range(50)), MOST, Entropy(), opened())
     assert len(first.events) == MOST

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import create_engine, inspect, make_url
 from sqlalchemy.pool import NullPool
 
 from tacit.errors import BadInput, BillError
@@ -25,7 +25,7 @@ from tacit.store import (
     billing_ads,
     billing_proxy,
 )
-from tacit.store.schema_revisions import PartySchema, open_migrated
+from tacit.store.schema_revisions import PartySchema, compatible_revisions, is_served, open_migrated
 from tests.support.billing_worlds import EPOCH, a_menu, a_stored_epoch, charged, redeem, redeemed
 from tests.support.ledger_places import Place
 
@@ -37,7 +37,7 @@ LATER = '''"""A later revision."""
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "3", "2"
+revision, down_revision = "later", "HEAD"
 
 
 def upgrade() -> None:
@@ -49,10 +49,25 @@ BROKEN = LATER + '    op.execute("DELETE FROM bill_ads_entries")\n    op.execute
 ORPHANS = LATER + '    op.execute("DELETE FROM bill_ads_entries")\n'
 
 
+# What an old release can go on beside: columns that it does not know of have defaults.
+EXPANDING = '''"""A later revision that the release before works with."""
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision, compatible_from = "later", "HEAD", "HEAD"
+
+
+def upgrade() -> None:
+    for table in ("charges", "entries", "menus", "batches", "epochs"):
+        op.add_column(f"bill_ads_{table}", sa.Column("currency", sa.Text, server_default="EUR", nullable=False))
+    op.create_table("bill_ads_more", sa.Column("number", sa.Integer, primary_key=True))
+'''
+
+
 def with_later(folder: Path, source: str = LATER) -> PartySchema:
     """The ad server's schema as a later release might have it."""
-    (folder / "revision_3.py").write_text(source)
-    return replace(billing_ads.SCHEMA, head="3", folders=(*billing_ads.SCHEMA.folders, folder))
+    (folder / "revision_later.py").write_text(source.replace("HEAD", billing_ads.SCHEMA.head))
+    return replace(billing_ads.SCHEMA, head="later", folders=(*billing_ads.SCHEMA.folders, folder))
 
 
 def used(place: Place) -> None:
@@ -87,14 +102,16 @@ def described(place: Place, schema: PartySchema) -> list[str]:
     """What the database itself says of the tables, in a form that does not depend on names it made up."""
     if place.where.startswith("sqlite"):
         rows = place.sql(
-            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name <> :v", v=schema.version_table
+            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name NOT LIKE :v",
+            v=f"{schema.version_table}%",
         )
         return sorted(re.sub(r"\s+", " ", sql) for (sql,) in rows)
+    beside = schema.version_table
     found = [f"{name} {table}" for table, name in place.sql(
         "SELECT conrelid::regclass::text, conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint "
-        "WHERE connamespace = 'public'::regnamespace") if table != schema.version_table]  # fmt: skip
+        "WHERE connamespace = 'public'::regnamespace") if not table.startswith(beside)]  # fmt: skip
     indexes = "SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = 'public'"
-    found += [sql for table, sql in place.sql(indexes) if table != schema.version_table]  # fmt: skip
+    found += [sql for table, sql in place.sql(indexes) if not table.startswith(beside)]
     engine = create_engine(place.where, poolclass=NullPool)
     for name in schema.metadata.tables:
         columns = inspect(engine).get_columns(name)
@@ -120,7 +137,7 @@ def test_an_older_database_is_brought_up_to_date_with_its_rows(place: Place, tmp
     database = open_migrated(place.where, with_later(tmp_path))
     database.close()
     after = content(place)
-    assert after["bill_ads_version"] == [("3",)]
+    assert after["bill_ads_version"] == [("later",)]
     assert after["bill_ads_charges"] == [(*row, "EUR") for row in before["bill_ads_charges"]]
     unchanged = set(before) - {"bill_ads_version", "bill_ads_charges"}
     assert {name: after[name] for name in unchanged} == {name: before[name] for name in unchanged}
@@ -129,13 +146,54 @@ def test_an_older_database_is_brought_up_to_date_with_its_rows(place: Place, tmp
     assert content(place) == after
 
 
+@pytest.mark.parametrize("party", SCHEMAS)
+def test_every_revision_says_which_releases_go_on_beside_it(party: str) -> None:
+    from alembic.script import ScriptDirectory
+
+    schema = SCHEMAS[party]
+    scripts = ScriptDirectory(str(schema.folders[0]), version_locations=[str(schema.folders[0])])
+    chain = list(scripts.iterate_revisions(schema.head, "base"))[::-1]
+    said = [(each.revision, each.module.compatible_from) for each in chain]
+    assert set(compatible_revisions(said)) <= {name for name, _ in said}
+
+
+def test_a_release_goes_on_beside_a_newer_one_that_lets_it(place: Place, tmp_path: Path) -> None:
+    used(place)
+    old = SqlAdStore.open(place.where)  # which serves while the other begins
+    new = SqlAdStore(open_migrated(place.where, with_later(tmp_path, EXPANDING)))
+    for number, store in enumerate((old, SqlAdStore.open(place.where), new), 1):
+        assert is_served(store.database, billing_ads.SCHEMA)
+        menu = a_menu(epoch=EPOCH + number)
+        store.keep_epoch(EPOCH + number, a_stored_epoch(menu))
+        redeem(store, redeemed(menu, [charged(menu, 10 * number, 1)], number))
+    assert sum(line.impressions for line in new.totals()) == 3 + 3
+    assert len(set(place.sql("SELECT currency FROM bill_ads_charges"))) == 1
+    for store in (old, new):
+        store.close()
+
+
+def test_a_revision_that_breaks_releases_waits_until_nobody_else_serves(
+    postgres_place: Place, tmp_path: Path
+) -> None:
+    used(postgres_place)
+    before = content(postgres_place)
+    url = make_url(postgres_place.where).update_query_dict({"application_name": "tacit ads store host 1"})
+    with create_engine(url, poolclass=NullPool).connect() as another:
+        another.exec_driver_sql("SELECT 1")
+        with pytest.raises(BillError, match=r"expected nobody else .* got 1 other processes: stop them first"):
+            open_migrated(postgres_place.where, with_later(tmp_path))
+        assert content(postgres_place) == before
+        open_migrated(postgres_place.where, billing_ads.SCHEMA).close()
+    open_migrated(postgres_place.where, with_later(tmp_path)).close()
+
+
 def test_this_release_refuses_a_newer_database_as_it_is(place: Place, tmp_path: Path) -> None:
     used(place)
     open_migrated(place.where, with_later(tmp_path)).close()
     before = content(place)
     with pytest.raises(
         BillError,
-        match=r"expected revision 2 or older of the ads store at .*, got 3: it was made by another release",
+        match=r"expected revision \d+ or older of the ads store at .*, got later: it was made by another",
     ) as refused:
         SqlAdStore.open(place.where)
     assert "\n" not in str(refused.value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from tacit.bill.protocol.batches import Batch, BatchStatement, Receipt
+from tacit.bill.protocol.batches import Batch, BatchStatement, CohortStatement, Receipt
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.keys import OpeningKey
 from tacit.bill.protocol.reports import choice_commitment
@@ -230,6 +230,29 @@ def bad_batches(good: Batch) -> Refusals:
         "statement_alone": data[:size],
         "empty": b"",
     })  # fmt: skip
+
+
+def bad_cohorts(good: CohortStatement) -> Refusals:
+    """Held to the proxy's signature."""
+    data = good.to_bytes()
+    reports = len(good.body) - 4
+    return {
+        **refused(UNAUTHENTICATED, {
+            "more_reports": data[:reports] + b"\x00\x00\x00\x09" + data[reports + 4 :],
+            "other_batch": flipped(data, 1),
+            "other_menu": flipped(data, 1 + 16),
+            "unsigned": good.body + bytes(64),
+            "foreign_key": good.body + STRANGER.sign(b"tacit/cohort/1", good.body),
+            "signed_for_another_purpose": good.body + made.PROXY.sign(b"tacit/batch/1", good.body),
+            "signed_by_ad_server": good.body + made.SERVER.sign(b"tacit/cohort/1", good.body),
+        }),
+        **refused(MALFORMED, {
+            "too_many_reports": data[:reports] + b"\xff" * 4 + data[reports + 4 :],
+            "truncated": data[:-1],
+            "bytes_after": data + b"\0",
+            "version": b"\0" + data[1:],
+        }),
+    }  # fmt: skip
 
 
 def bad_receipts(good: Receipt) -> Refusals:

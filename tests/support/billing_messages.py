@@ -11,7 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tacit.bill.protocol.batches import Batch, BatchStatement, Receipt
+from tacit.bill.protocol.batches import Batch, BatchStatement, CohortStatement, Receipt
 from tacit.bill.protocol.directory import Directory, DirectoryLeaf
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.keys import OpeningKey, SigningKey
@@ -146,6 +146,11 @@ def batch(of: Sequence[bytes] | None = None) -> Batch:
     some = tuple(reports() if of is None else of)
     menu = menus_of_every_kind()["personal"]
     return Batch(BatchStatement.sign(PROXY, bytes(range(16)), menu.menu_id, EPOCH, some), some)
+
+
+def cohort() -> CohortStatement:
+    """Of the batch, of whose three reports one was accepted."""
+    return CohortStatement.sign(PROXY, batch().statement, receipt().charged)
 
 
 def receipt() -> Receipt:

@@ -13,6 +13,7 @@ and started again on what its store holds.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -30,6 +31,7 @@ from tacit.bill.protocol.directory import EpochHead
 from tacit.bill.protocol.keys import OpeningKey, SigningKey
 from tacit.bill.proxy.party import BillingProxy, HoldRule
 from tacit.bill.server.party import AdServer
+from tacit.bill.server.token_counter import ReservedTokens
 from tacit.bill.server.token_keys import TokenKey
 from tacit.deliver.device.agent import AdDevice
 from tacit.deliver.device.context import DeviceContext
@@ -38,11 +40,13 @@ from tacit.deliver.device.parties import PartyKeys
 from tacit.deliver.device.settings import DeviceSettings
 from tacit.deliver.protocol.disclosure import DisclosureLevel
 from tacit.deliver.protocol.menu import Menu
+from tacit.deliver.server.pacing import PacingSettings
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import TacitError
 from tacit.schema.contexts.hierarchy import load_hierarchy
 from tacit.services import trial
-from tacit.services.background import AppPart, join_parts, run_background
+from tacit.services.ads.pacer import Pacer
+from tacit.services.background import AloneOwner, AppPart, join_parts, run_background
 from tacit.services.billing_clients import (
     HttpAdChannel,
     HttpBatches,
@@ -52,8 +56,9 @@ from tacit.services.billing_clients import (
 from tacit.services.billing_driver import BatchDriver, BillingRetention
 from tacit.services.billing_proxy import AddressLimit, OfferRelay, ReportIntake, billing_proxy_part
 from tacit.services.billing_server import ad_server_part
-from tacit.services.epochs import EpochKeeper, KeyMaker
+from tacit.services.epochs import EpochKeeper, MenuSource
 from tacit.services.http_clients import LinkFailed, SignedClient
+from tacit.services.key_maker import KeyMaker
 from tacit.services.market_file import MarketFile
 from tacit.services.problems import HANDLERS, CatchAllMiddleware
 from tacit.services.proxy_driver import LinkState
@@ -61,7 +66,10 @@ from tacit.services.settings import ServicePace
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate
 from tacit.store.billing_ads import SqlAdStore
 from tacit.store.billing_proxy import SqlBillingProxyStore
+from tacit.store.campaigns import SqlCampaignStore
+from tacit.store.pacing import SqlPacingStore
 from tests.support.billing_worlds import token_key
+from tests.support.listed_market import LISTED_MARKET
 from tests.support.service_worlds import OPERATOR, PAIR, PROXY_URL, SERVER_URL, InProcess, Loop, honest
 
 EPOCH_SECONDS, REPORT_SECONDS, COHORT = 600, 3600, 3
@@ -69,7 +77,7 @@ START = 1_800_000_000  # on the grid of epochs
 SECRETS = {Party.PROXY: b"P" * 32, Party.SERVER: b"S" * 32}  # what sealing and signing keys follow from
 HERE, THERE, UNKNOWN = ("Northport", "Coffee"), ("Southwick", "Running"), ("Harbour", "Tea")
 MARKET = (
-    trial.MARKET.replace("epoch_seconds = 60 ", f"epoch_seconds = {EPOCH_SECONDS} ")
+    LISTED_MARKET.replace("epoch_seconds = 60 ", f"epoch_seconds = {EPOCH_SECONDS} ")
     .replace("report_seconds = 600 ", f"report_seconds = {REPORT_SECONDS} ")
     .replace("smallest_cohort = 5 ", f"smallest_cohort = {COHORT} ")
 )
@@ -93,19 +101,29 @@ def liking(menu: Menu, context: DeviceContext) -> Floats:  # noqa: ARG001 (as `D
 class BillingWorld:
     """An ad server and a proxy that reach each other, and devices that reach the proxy."""
 
+    market_text = MARKET
+
     def __init__(
-        self, folder: Path, *, hold_seconds: int = 5, offers_per_address: int = 0, keep_days: int = 7
+        self,
+        folder: Path,
+        *,
+        hold_seconds: int = 5,
+        offers_per_address: int = 0,
+        keep_days: int = 7,
+        pacing: PacingSettings | None = None,
+        ads_store: str | None = None,
     ) -> None:
+        self._pacing = pacing
         self.now = START + 10
         self.proxy_now: int | None = None  # by its own clock, where that is wrong
         self.server_now: int | None = None
         self.folder, self.market = folder, folder / "market.toml"
-        self.market.write_text(MARKET)
+        self.market.write_text(self.market_text)
         (folder / "contexts.toml").write_text(trial.CONTEXTS)
         self.hierarchy = load_hierarchy(folder / "contexts.toml")
         self._hold_seconds, self._offers, self._keep_days = hold_seconds, offers_per_address, keep_days
-        self.ads = SqlAdStore.open(folder / "ads.sqlite")
-        self.reports = SqlBillingProxyStore.open(folder / "reports.sqlite")
+        self._ads_store = folder / "ads.sqlite" if ads_store is None else ads_store
+        self.open_stores()
         self.signing = {party: SigningKey.derive(secret) for party, secret in SECRETS.items()}
         self.keys = PartyKeys(
             OpeningKey(SECRETS[Party.SERVER]).public, self.signing[Party.SERVER].public,
@@ -120,6 +138,12 @@ class BillingWorld:
         self.start_server()
 
     # The parties.
+
+    def open_stores(self) -> None:
+        """With witnesses, which must not be put back with them."""
+        folder = self.folder
+        self.ads = SqlAdStore.open(self._ads_store, witness=folder / "ads.witness")
+        self.reports = SqlBillingProxyStore.open(folder / "reports.sqlite", witness=folder / "reports.witness")
 
     def clock_of(self, party: Party) -> Callable[[], int]:
         def clock() -> int:
@@ -145,17 +169,26 @@ class BillingWorld:
         self.server = AdServer(
             self.signing[Party.SERVER], OpeningKey(secret), self.ads, Entropy(), make_key=keys,
             proxy_public=proxy_public or self.signing[Party.PROXY].public,
+            tokens=None if self._pacing is None else ReservedTokens(SqlPacingStore(self.ads.database)),
         )  # fmt: skip
+        self.pacer = None
+        if self._pacing is not None:
+            self.pacer = Pacer(SqlPacingStore(self.ads.database), self._pacing, clock)
         link = HttpDirectories(self.calls(Party.SERVER, Party.PROXY))
         self.keeper = EpochKeeper(
-            self.server, self.ads, link, source=MarketFile(self.market, self.ads), clock=clock, keys=keys,
-            keep_days=self._keep_days, every_seconds=0.01,
+            self.server, self.ads, link, source=self.source(), clock=clock, keys=keys,
+            keep_days=self._keep_days, every_seconds=0.01, pacer=self.pacer,
         )  # fmt: skip
         part = ad_server_part(
             self.server, self.ads, self.keeper, self.gate(Party.PROXY, Party.SERVER),
             self.gate(Party.OPERATOR, Party.SERVER, OPERATOR), signing_workers=2, clock=clock, watched={},
+            campaigns=SqlCampaignStore(self.ads.database),
         )  # fmt: skip
         self._start(SERVER_HOST, join_parts([part, *self.more_parts()]))
+
+    def source(self) -> MenuSource:
+        """Where menus come from."""
+        return MarketFile(self.market, self.ads)
 
     def more_parts(self) -> list[AppPart]:
         """What else the ad server's app has: none here."""
@@ -188,11 +221,19 @@ class BillingWorld:
     def _start(self, host: str, part: AppPart) -> None:
         app = Starlette(
             routes=list(part.routes), exception_handlers=HANDLERS, middleware=[Middleware(CatchAllMiddleware)],
-            lifespan=partial(run_background, part.works),
+            lifespan=partial(run_background, partial(part.all_works, AloneOwner())),
         )  # fmt: skip
         living = app.router.lifespan_context(app)
         self._loop.run(living.__aenter__())
         self._living[host], self._apps[host] = living, app
+
+    def app(self, host: str) -> Starlette:
+        """A party's app, for who reaches it by another way."""
+        return self._apps[host]
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop.loop
 
     def stop(self, host: str) -> None:
         if host in self._living:

@@ -18,7 +18,7 @@ from tacit.bill.server.store import Invoice, RedeemedBatch, SignReceipt
 from tacit.deliver.device.account import DeviceAccount
 from tacit.deliver.device.agent import AdDevice
 from tacit.deliver.device.choice import DeviceRates
-from tacit.deliver.device.journal import ImpressionRecord, ImpressionState
+from tacit.deliver.device.journal import ImpressionRecord, ImpressionState, Showing
 from tacit.deliver.device.outcomes import SentReports, ShownAd
 from tacit.privacy.randomness import Source
 from tacit.store import billing_accounts
@@ -168,13 +168,18 @@ class KeepsChoicesLate(AdDevice):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._unkept: list[tuple[Sequence[ImpressionRecord], DeviceAccount | None]] = []
+        self._unkept: list[tuple[Sequence[ImpressionRecord], DeviceAccount | None, Showing | None]] = []
 
-    def _commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
+    def _commit(
+        self,
+        records: Sequence[ImpressionRecord],
+        account: DeviceAccount | None = None,
+        showing: Showing | None = None,
+    ) -> None:
         if any(record.state is ImpressionState.CHOSEN for record in records):
-            self._unkept.append((records, account))
+            self._unkept.append((records, account, showing))
         else:
-            super()._commit(records, account)
+            super()._commit(records, account, showing)
 
     def confirm_shown(self, ad: ShownAd) -> None:
         while self._unkept:
@@ -185,8 +190,13 @@ class KeepsChoicesLate(AdDevice):
 class PaysLate(AdDevice):
     """Writes down what it drew first, and what that cost a moment later."""
 
-    def _commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
-        super()._commit(records)
+    def _commit(
+        self,
+        records: Sequence[ImpressionRecord],
+        account: DeviceAccount | None = None,
+        showing: Showing | None = None,
+    ) -> None:
+        super()._commit(records, None, showing)
         if account is not None:
             self.journal.commit([], account)
             self._account = account

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from tacit.deliver.device.account import DeviceAccount
-from tacit.deliver.device.journal import ImpressionRecord
+from tacit.deliver.device.journal import ImpressionRecord, Showing
 from tacit.entropy import Simulation
 from tacit.errors import BillRefused
 from tacit.store.billing_ads import SqlAdStore
@@ -229,9 +229,13 @@ def arm_journal(journal: SqlDeviceJournal, weather: Weather, party: str, kept: K
         if write:
             weather.meet(party, write, AFTER)
 
-    def told(records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
+    def told(
+        records: Sequence[ImpressionRecord],
+        account: DeviceAccount | None = None,
+        showing: Showing | None = None,
+    ) -> None:
         try:
-            commit(records, account)
+            commit(records, account, showing)
         except Died as death:
             if death.moment == AFTER:
                 kept(records, account)

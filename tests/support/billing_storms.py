@@ -254,7 +254,7 @@ class Storm:
                 server.open_epoch(menus_of(epoch), times_of(epoch), self)
                 self._opened.add(epoch)
             if epoch not in self._known:
-                server.resume_epochs(self.now, self)
+                server.load_epoch(epoch)
                 self._known.add(epoch)
 
         return self.attempt(SERVER, work)

@@ -214,9 +214,50 @@ def _parties(files: Whole) -> Kind:
 
 
 def _billed_market(files: Whole) -> Kind:
-    from tacit.services.market_file import read_market
+    from tacit.services.ads.campaign_menus import read_campaign_market
 
-    return Kind(files.served / "market.toml", lambda: read_market(files.served / "market.toml"))
+    return Kind(files.served / "market.toml", lambda: read_campaign_market(files.served / "market.toml"))
+
+
+def _listed_market(files: Whole) -> Kind:
+    from tacit.services.market_file import read_market
+    from tests.support.listed_market import LISTED_MARKET
+
+    place = files.served / "listed.toml"
+    place.write_text(LISTED_MARKET)
+    return Kind(place, lambda: read_market(place))
+
+
+def _first_creatives(files: Whole) -> Kind:
+    from tacit.services.ads.campaign_menus import read_creatives
+
+    return Kind(files.served / "creatives.toml", lambda: read_creatives(files.served / "creatives.toml"))
+
+
+def _campaigns(files: Whole, name: str) -> Kind:
+    """Campaigns as advertisers hand them in, with something under every key."""
+    from tacit.deliver.campaigns.campaign import AdCampaign
+    from tacit.deliver.campaigns.files import (
+        CampaignFile,
+        FiledCampaign,
+        campaigns_as_csv,
+        campaigns_as_toml,
+        read_campaign_file,
+    )
+    from tacit.deliver.campaigns.store import Advertiser
+
+    node = {"levels": [1, 0], "values": ["North", "Tea | coffee"]}
+    record = {
+        "number": 7, "advertiser": "Bean & Leaf", "title": "=Spring", "event": "click", "status": "paused",
+        "bids": [{"micros": 400_000}, {"micros": 650_000, "context": node}], "budget_micros": 5,
+        "schedule": {"starts": 18 * 10**8, "ends": 19 * 10**8, "hours": [8, 9, 30], "utc_offset_minutes": 60},
+        "daily_micros": 4, "categories": ["IAB8-5"], "blocked": [node],
+        "caps": [{"impressions": 3, "seconds": 86_400}],
+    }  # fmt: skip
+    filed = CampaignFile((Advertiser("Bean & Leaf"),), (FiledCampaign(AdCampaign.from_json(record), True, 3),))
+    place = files.folder / name
+    place.write_text((campaigns_as_csv if name.endswith("csv") else campaigns_as_toml)(filed))
+    return Kind(place, lambda: read_campaign_file(place))
 
 
 def _round(files: Whole) -> Kind:
@@ -368,6 +409,10 @@ KINDS: dict[str, Callable[[Whole], Kind]] = {
     "sealing key": lambda files: _settings(files, "proxy.sealing"),
     "parties.toml": _parties,
     "ad server's market.toml": _billed_market,
+    "market.toml with menus": _listed_market,
+    "creatives.toml": _first_creatives,
+    "campaigns.toml": lambda files: _campaigns(files, "campaigns.toml"),
+    "campaigns.csv": lambda files: _campaigns(files, "campaigns.csv"),
     "round.toml": _round,
     "question": _question,
     "room.toml": lambda files: _room_settings(files, "room.toml"),

@@ -489,6 +489,7 @@ def test_a_loaded_model_knows_how_it_was_asked_for(fitted: Classifier, tmp_path:
     assert back.get_params() == fitted.get_params()
 
 
+@pytest.mark.slow
 def test_a_small_network_is_trained_by_one_thread_and_threads_are_put_back(
     clicks: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tacit.bill.protocol.batches import Batch, BatchStatement, Receipt
+from tacit.bill.protocol.batches import Batch, BatchStatement, CohortStatement, Receipt
 from tacit.bill.protocol.directory import EpochHead, leaf_hash
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.menus import Lane
@@ -27,6 +27,7 @@ from tests.support import billing_messages as made
 from tests.support.billing_message_refusals import (
     bad_batches,
     bad_blinded,
+    bad_cohorts,
     bad_offers,
     bad_receipts,
     bad_reports,
@@ -257,6 +258,18 @@ def receipt_fields(receipt: Receipt) -> dict[str, Any]:
     }
 
 
+def cohort_fields(cohort: CohortStatement) -> dict[str, Any]:
+    return {
+        "batch_id": cohort.batch_id.hex(),
+        "menu_id": cohort.menu_id.hex(),
+        "epoch": cohort.epoch,
+        "reports": cohort.reports,
+        "signs": (b"tacit/cohort/1\0" + cohort.body).hex(),
+        "signature": cohort.signature.hex(),
+        "bytes": cohort.to_bytes().hex(),
+    }
+
+
 def records(keys: Sequence[TokenKey]) -> dict[str, Any]:
     """All vectors, from the token keys."""
     signed = tokens(keys)
@@ -295,6 +308,8 @@ def records(keys: Sequence[TokenKey]) -> dict[str, Any]:
         "bad_batches": bad_batches(batch),
         "receipt": receipt_fields(made.receipt()),
         "bad_receipts": bad_receipts(made.receipt()),
+        "cohort": cohort_fields(made.cohort()),
+        "bad_cohorts": bad_cohorts(made.cohort()),
     }
 
 

@@ -148,7 +148,7 @@ def run_export(args: argparse.Namespace) -> int:
     from tacit.files import check_writable
 
     check_writable("--out", args.out)
-    store = _open_store(args.settings)
+    store = open_ad_store(args.settings)
     with spinner("exporting"):
         written = export_folder(store, args.out, now=int(time.time()), overwrite=args.overwrite)
     if args.json:
@@ -197,8 +197,8 @@ def run_invoices(args: argparse.Namespace) -> int:
     if args.close and args.invoice is not None:
         raise BadInput("--invoice: expected no number beside --close, which closes new ones, got one")
     for option in ("csv", "page"):
-        _check_place(f"--{option}", getattr(args, option), overwrite=args.overwrite)
-    store = _open_store(args.settings)
+        check_place(f"--{option}", getattr(args, option), overwrite=args.overwrite)
+    store = open_ad_store(args.settings)
     closed = store.close_invoices(int(time.time())) if args.close else ()
     chosen = [each for each in store.invoices() if args.invoice in (None, each.number)]
     if args.invoice is not None and not chosen:
@@ -239,7 +239,7 @@ def run_status(args: argparse.Namespace) -> int:
     from tacit.bill.accounts import read_accounts
     from tacit.commands.bill_output import ACCOUNT_COLUMNS, ACCOUNT_NUMBERS, account_rows, plural
 
-    accounts = read_accounts(_open_store(args.settings))
+    accounts = read_accounts(open_ad_store(args.settings))
     if args.json:
         print_json(accounts.as_json())
         return 0
@@ -251,11 +251,14 @@ def run_status(args: argparse.Namespace) -> int:
 
 def run_budget(args: argparse.Namespace) -> int:
     from tacit.bill.accounts import set_budget, show_micros
+    from tacit.deliver.campaigns.store import MACHINE, Author
+    from tacit.store.campaigns import SqlCampaignStore
 
     budget = None if args.micros == NO_LIMIT else _micros(args.micros)
-    store = _open_store(args.settings)
+    store = open_ad_store(args.settings)
     held = store.held_micros().get(args.campaign, 0)
-    campaign = set_budget(store, args.campaign, budget)
+    SqlCampaignStore(store.database).set_budget(args.campaign, budget, Author(MACHINE, int(time.time())))
+    campaign = set_budget(store, args.campaign, budget)  # of a market's file, or as it is now
     left = store.held_micros().get(args.campaign, 0)
     released = max(held - left, 0)
     if args.json:
@@ -280,7 +283,7 @@ def _micros(spelled: str) -> int:
     return micros
 
 
-def _check_place(name: str, file: Path | None, *, overwrite: bool) -> None:
+def check_place(name: str, file: Path | None, *, overwrite: bool) -> None:
     from tacit.files import check_writable
 
     if file is None:
@@ -290,7 +293,7 @@ def _check_place(name: str, file: Path | None, *, overwrite: bool) -> None:
     check_writable(name, file)
 
 
-def _open_store(path: Path) -> SqlAdStore:
+def open_ad_store(path: Path) -> SqlAdStore:
     """The ad server's store, which must be there: one that is made here would be empty, and nobody's."""
     with extra_installed():
         from tacit.services.settings import load_settings

@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from tacit.commands import serve_ads, serve_plan, serve_rounds
+from tacit.commands import serve_ads, serve_backup, serve_plan, serve_rounds
 from tacit.commands.output import Subparsers, add_action, add_json_flag, extra_installed, print_json
 from tacit.commands.serve_rounds import parties_beside
 from tacit.errors import BadInput
@@ -34,21 +34,24 @@ examples, a trial on one machine:
   tacit serve open trial/server.toml round.toml            both parties take part in a round (open --help)
   tacit serve status trial/proxy.toml
   tacit serve result trial/server.toml clicks-by-city 0    the counts, once the round has closed
+  tacit serve backup trial/server.toml --out copy          its stores, while it runs (restore --help: and back)
 
 Both ledgers must grant what a round costs before anything can be released:
   tacit ledger grant --ledger trial/proxy-ledger.sqlite --scope clicks --unit device --relation zero-out \\
       --epsilon 1 --delta 1e-6
   (and the same for trial/server-ledger.sqlite)
 
-One process serves a store: a second one on the same file is refused.
+One process serves a SQLite file: a second one is refused. Several may serve one PostgreSQL database.
 On anything but this very machine a party speaks TLS (certificate and private_key in its settings), or says
 behind_tls = true where a reverse proxy in front of it does.
 
-The environment can name the settings file (TACIT_PROXY_SETTINGS, TACIT_SERVER_SETTINGS) and nothing in it.
+The environment can name the settings file (TACIT_PROXY_SETTINGS, TACIT_SERVER_SETTINGS), and the value of any
+key that the file leaves to it: store = "env:ADS_STORE".
 Needs the extra: pip install 'tacit[serve]'."""
 
 KEYS = """\
-Write settings, keys, secrets and a demonstration market for a trial of both parties on one machine.
+Write settings, keys, secrets and a demonstration market for a trial of both parties on one machine. With
+--empty the market has contexts and terms to change, and no campaigns: add yours when it runs (tacit ads).
 
 In production each party makes its own set on its own machine. Only these leave it: the public keys, in
 parties.toml and in the other's [billing], and pair.secret, which both hold. proxy.sealing and server.sealing in
@@ -86,6 +89,11 @@ operator's secret; both services must be running. The file says what is asked an
 The noise is the least that keeps the promise. What was opened is kept beside the file (round.toml:
 round.round): the command can be given again, and asks for the very same round."""
 
+STOP = """\
+Give a round up at one party, in its store; the service may go on running. Possible until the parties have
+agreed on its reports: afterwards a noisy share may have left, and is paid for. Stop it at both parties, the
+proxy first: no device can report to it any more, nothing is released, and nothing was paid."""
+
 RESULT = """\
 Show what a round released, by its digest or by task and level. Asked with the operator's secret, so that the
 answer is known to be the server's.
@@ -110,6 +118,9 @@ def add_parser(commands: Subparsers) -> None:
     keys.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder to write to")
     keys.add_argument("--proxy-port", type=int, default=8471, help="where the proxy listens (default: 8471)")
     keys.add_argument("--server-port", type=int, default=8472, help="where the server listens (default: 8472)")
+    keys.add_argument(
+        "--empty", action="store_true", help="no made-up campaigns and no exchange: for a market of your own"
+    )
     add_json_flag(keys)
     keys.set_defaults(run=run_keys)
 
@@ -123,6 +134,8 @@ def add_parser(commands: Subparsers) -> None:
         parser.set_defaults(run=run_party, party=party)
 
     serve_ads.add_actions(partial(add_action, actions, serve_ads.EXAMPLES), _add_parties)
+
+    serve_backup.add_actions(action)
 
     enrol = action("enrol", "print a device's name and key", ENROL)
     enrol.add_argument("settings", type=Path, metavar="FILE", help="the proxy's settings, in TOML")
@@ -150,6 +163,13 @@ def add_parser(commands: Subparsers) -> None:
     )
     add_json_flag(status)
     status.set_defaults(run=serve_rounds.run_status)
+
+    stop = action("stop", "give up a round that cannot go on", STOP)
+    stop.add_argument("settings", type=Path, metavar="FILE", help="the settings of either party, in TOML")
+    stop.add_argument("task", metavar="TASK", help="the round's task")
+    stop.add_argument("level", type=int, metavar="LEVEL", help="its level, from 0")
+    add_json_flag(stop)
+    stop.set_defaults(run=serve_rounds.run_stop)
 
     result = action("result", "show what a round released", RESULT)
     result.add_argument("settings", type=Path, metavar="FILE", help="the server's settings, in TOML")
@@ -180,16 +200,23 @@ def run_keys(args: argparse.Namespace) -> int:
         from tacit.services import trial
 
         made = trial.write_trial(
-            args.out, proxy_port=args.proxy_port, server_port=args.server_port, entropy=Entropy(), billing=True
-        )
+            args.out, proxy_port=args.proxy_port, server_port=args.server_port, entropy=Entropy(), billing=True,
+            empty=args.empty,
+        )  # fmt: skip
     if args.json:
         print_json({"files": [str(path) for path in made]})
     else:
         print(f"wrote {', '.join(path.name for path in made)} to {args.out}")
         print(f"next: tacit serve ads {args.out / 'server.toml'}")
         print(f"      tacit serve proxy {args.out / 'proxy.toml'}")
-        print(f"      tacit serve visit {args.out}")
-        print("      tacit serve open --help")
+        if args.empty:
+            print(
+                f"      tacit ads keys make operator --settings {args.out / 'server.toml'} --out operator.key"
+            )
+            print("      tacit ads --help")
+        else:
+            print(f"      tacit serve visit {args.out}")
+            print("      tacit serve open --help")
     return 0
 
 

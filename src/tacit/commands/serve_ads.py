@@ -17,18 +17,20 @@ MOST_VISITS = 10_000
 
 ADS = """\
 Run the ad server: it prices menus of ads, signs tokens without seeing them, charges each reported impression
-once, and gathers statistics as the server does. Its settings are a server's with a table [billing], which names
-the market (campaigns, contexts, bids); `tacit serve server` runs the same party, with billing or without.
+once, and gathers statistics as the server does. It has an API for campaigns and reports (/openapi.json), a
+console (/console), public menus (/menus), an edge for OpenRTB, /metrics and /healthz. Its settings are a
+server's with a table [billing], which names the market; `tacit serve server` runs the same party, with billing
+or without.
 
-It opens epochs by itself, each with keys and menus of its own; what is changed in the market's file counts from
-the next one (see tacit serve rotate). Says in one line where it listens, then serves until it is asked to end
-(SIGTERM, Ctrl-C)."""
+It opens epochs by itself, each with keys and menus of its own; what is changed of campaigns (tacit ads) and in
+the market's file counts from the next one (see tacit serve rotate). Says in one line where it listens, then
+serves until it is asked to end (SIGTERM, Ctrl-C)."""
 
 ROTATE = """\
-Open an epoch now, with new keys and with menus of the market's file as it is now, in the place of the current
-one and of those that were drawn ahead. Devices move to it within about a minute. What was shown from the old
-menus is still charged at their prices: an epoch that is out never changes. Signed with the operator's secret;
-both services must be running."""
+Open an epoch now, with new keys and with menus of the campaigns and the market's file as they are now, in the
+place of the current one and of those that were drawn ahead. Devices move to it within about a minute. What was
+shown from the old menus is still charged at their prices: an epoch that is out never changes. Signed with the
+operator's secret; both services must be running."""
 
 VISIT = """\
 Let made-up devices show ads through parties that run. FOLDER is that of a trial (tacit serve), or
@@ -37,8 +39,10 @@ the parties.toml in one that has a contexts.toml, too. Each device has tastes, a
 privately within the epsilon it has, reports what it showed, and learns among how many reports its own was
 hidden. One of four did not agree: it shows what everybody is shown, and spends nothing.
 
-Devices whose people allow it also take part in rounds of statistics that are open (tacit serve open), as far as
-these have no question: cells are then campaigns by number. That needs the trial's proxy.toml, to enrol them.
+Devices whose people allow it also take part in rounds of statistics that are open: those that the ad server
+opens by schedule (the table [statistics] of its settings), which count impressions and clicks by context and
+campaign, and others (tacit serve open) as far as these have no question: cells are then campaigns by number.
+That needs the trial's proxy.toml, to enrol them.
 
 exit code 0: ads were shown; 1: none was, and the lines say why."""
 
@@ -117,12 +121,17 @@ def run_demonstration(args: argparse.Namespace) -> int:
     with demonstration.running_parties(folder) as parties:
         urls = {party: line.split()[-1] for party, (_, line) in parties.items()}
         if args.json:
-            print_json({"folder": str(folder), "made": made, "ads": urls["ads"], "proxy": urls["proxy"]})
+            console = f"{urls['ads']}/console"
+            print_json({"folder": str(folder), "made": made, **urls, "console": console})
         else:
-            print(f"{'made' if made else 'using'} {folder}: settings, keys and a small market")
+            print(f"made {folder}: settings, keys and a small market" if made else f"using {folder} as it is")
             print(f"ad server   {urls['ads']}")
             print(f"proxy       {urls['proxy']}")
-            print(NEXT.format(folder=shlex.quote(str(folder))))
+            print(f"console     {urls['ads']}/console")
+            key, quoted = folder / demonstration.KEY_FILE, shlex.quote(str(folder))
+            make = f"a key: tacit ads keys make operator --settings {quoted}/server.toml --out operator.key"
+            print(f"            sign in by {f'the key in {key}' if key.exists() else make}")
+            print(NEXT.format(folder=quoted))
         sys.stdout.flush()
         ended = demonstration.wait_for_an_end({party: process for party, (process, _) in parties.items()})
     raise BillError(f"expected {ended} to run until Ctrl-C, got its end; its own words are above")
@@ -133,7 +142,7 @@ try, in another terminal:
   tacit serve visit {folder}                 devices choose, show and report ads
   tacit bill status {folder}/server.toml     what campaigns were charged
   tacit bill invoices {folder}/server.toml --close
-  tacit serve rotate {folder}/server.toml    new keys, and the market's file as it is now
+  tacit serve rotate {folder}/server.toml    new keys, and menus of what campaigns say now
 Ctrl-C ends both"""
 
 

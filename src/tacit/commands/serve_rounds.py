@@ -1,6 +1,6 @@
-"""`tacit serve status`, `open` and `result`: a party's rounds, opening one, and what one released.
+"""`tacit serve status`, `open`, `stop` and `result`: a party's rounds, opening one, and what one released.
 
-Status reads the party's store and ledger; the party need not be running.
+Status and stop work on the party's store; the party need not be running.
 """
 
 from __future__ import annotations
@@ -51,6 +51,20 @@ def _show_cell(name: str, value: Any) -> str:
 
 def show_utc(seconds: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def run_stop(args: argparse.Namespace) -> int:
+    with extra_installed():
+        from tacit.services import settings
+        from tacit.services.round_status import stop_round
+
+    found = settings.load_either_settings(args.settings)
+    phase = stop_round(found, args.task, args.level)
+    if args.json:
+        print_json({"task": args.task, "level": args.level, "party": str(found.party), "phase": phase})
+    else:
+        print(f"{args.task} {args.level} is given up at the {found.party}: {phase}, nothing of it will leave")
+    return 0
 
 
 SHOWN_AT_MOST = 1_000

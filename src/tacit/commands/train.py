@@ -77,22 +77,14 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.config is None:
         raise BadInput("expected a configuration file, got none; --example dp-sgd prints one")
-    from tacit.commands.ledger import Asker, grant_command, open_paying_ledger, suggest_grant
+    from tacit.commands.ledger import suggest_grant
     from tacit.train.config_file import load_config
-    from tacit.train.job.payment import payment_for, training_cost
     from tacit.train.job.plan_summary import plan_lines, plan_record
-    from tacit.train.job.planned_training import NO_PAYMENT
     from tacit.train.job.run import TrainingInterrupted
 
     config = load_config(args.config)
     _check_places(config, resume=args.resume, overwrite=args.overwrite)
-    planned = plan_with_spinner(config)
-    cost, ledger, how_to_grant = training_cost(planned), None, ""
-    if cost is not None and config.ledger.path is not None:
-        asker = Asker("[ledger] path", NO_PAYMENT if planned.examples.synthetic else None)
-        ledger = open_paying_ledger(config.ledger, cost, asker)
-        how_to_grant = grant_command(config.ledger, cost)
-    payment = payment_for(planned, ledger)
+    planned, payment, how_to_grant = plan_and_find_payment(config)
     record = plan_record(planned, payment)
     if not args.json:
         print("\n".join(plan_lines(planned, payment)), flush=True)
@@ -106,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     try:
         with suggest_grant(how_to_grant):
-            done = _train(planned, payment, resume=args.resume, overwrite=args.overwrite)
+            done = train_planned(planned, payment, resume=args.resume, overwrite=args.overwrite)
     except TrainingInterrupted as ended:
         print(f"tacit train: interrupted; {ended}", file=sys.stderr)
         return INTERRUPTED
@@ -119,6 +111,21 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print_trained(record, done.paid)
     return 0
+
+
+def plan_and_find_payment(config: TrainingConfig) -> tuple[PlannedTraining, Payment | None, str]:
+    """What is planned, who pays for it, and how to grant that; nothing is paid yet."""
+    from tacit.commands.ledger import Asker, grant_command, open_paying_ledger
+    from tacit.train.job.payment import payment_for, training_cost
+    from tacit.train.job.planned_training import NO_PAYMENT
+
+    planned = plan_with_spinner(config)
+    cost, ledger, how_to_grant = training_cost(planned), None, ""
+    if cost is not None and config.ledger.path is not None:
+        asker = Asker("[ledger] path", NO_PAYMENT if planned.examples.synthetic else None)
+        ledger = open_paying_ledger(config.ledger, cost, asker)
+        how_to_grant = grant_command(config.ledger, cost)
+    return planned, payment_for(planned, ledger), how_to_grant
 
 
 def plan_with_spinner(config: TrainingConfig) -> PlannedTraining:
@@ -146,7 +153,7 @@ def _check_places(config: TrainingConfig, *, resume: bool, overwrite: bool) -> N
         check_folder("run.tensorboard", config.run.tensorboard)
 
 
-def _train(
+def train_planned(
     planned: PlannedTraining, payment: Payment | None, *, resume: bool, overwrite: bool
 ) -> TrainingOutcome:
     """With a line on stderr while it goes."""

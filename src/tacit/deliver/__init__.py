@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     from tacit.deliver.device.journal import MemoryJournal
     from tacit.deliver.device.local_choice import AdCache, choose_locally
     from tacit.deliver.device.outcomes import ShownAd
+    from tacit.deliver.device.packs import PackShelf
     from tacit.deliver.device.parties import AdChannel, PartyKeys
     from tacit.deliver.device.rates import ModelRates
     from tacit.deliver.device.ratio_report import menu_ratio_bin, ratio_bin
     from tacit.deliver.device.settings import CutDisclosure, DeviceSettings, StatisticsConsent
+    from tacit.deliver.device.shown_log import MemoryShownLog
     from tacit.deliver.device.wallet import BudgetPolicy, Wallet
     from tacit.deliver.protocol.cuts import (
         CutBlock,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from tacit.deliver.protocol.factor_laws import FewLiked, HeavyTails, ObservedRatios, SomeKnown, Spread
     from tacit.deliver.protocol.menu import Menu
     from tacit.deliver.protocol.minimum_users import MinimumUsers, discrete_laplace_margin, normal_margin
+    from tacit.deliver.protocol.packs import FrequencyCap, MenuPack, PackedCampaign
     from tacit.deliver.protocol.plans import ChoicePlan, Planner, plan_choice
     from tacit.deliver.protocol.priced_menus import price_list
     from tacit.deliver.protocol.prices import FirstPrice, Rules, SecondPrice
@@ -75,6 +78,13 @@ if TYPE_CHECKING:
     from tacit.deliver.server.choice_logs import choice_table, debias_choices
     from tacit.deliver.server.cohorts import CohortGoal, CohortPlan, Traffic, best_plan, plan_cohorts
     from tacit.deliver.server.moment_shrinkage import MomentShrinkage
+    from tacit.deliver.server.pacing import (
+        CampaignMoney,
+        PacedMenu,
+        PacingSettings,
+        leave_out,
+        limit_tokens,
+    )
     from tacit.deliver.server.prior_evidence import PriorEvidence, ReportedRanks
     from tacit.deliver.server.selection import IncrementalSelection, candidates_for_load, select_ads
     from tacit.deliver.server.shrinkage import BackOff, Shrinkage
@@ -102,10 +112,12 @@ else:
             "device.journal": "MemoryJournal",
             "device.local_choice": "AdCache choose_locally",
             "device.outcomes": "ShownAd",
+            "device.packs": "PackShelf",
             "device.parties": "AdChannel PartyKeys",
             "device.rates": "ModelRates",
             "device.ratio_report": "menu_ratio_bin ratio_bin",
             "device.settings": "CutDisclosure DeviceSettings StatisticsConsent",
+            "device.shown_log": "MemoryShownLog",
             "device.wallet": "BudgetPolicy Wallet",
             "protocol.cuts": (
                 "CutBlock context_tree disclose_block finest_cut finest_cut_with_remainders node_name"
@@ -115,6 +127,7 @@ else:
             "protocol.factor_laws": "FewLiked HeavyTails ObservedRatios SomeKnown Spread",
             "protocol.menu": "Menu",
             "protocol.minimum_users": "MinimumUsers discrete_laplace_margin normal_margin",
+            "protocol.packs": "FrequencyCap MenuPack PackedCampaign",
             "protocol.plans": "ChoicePlan Planner plan_choice",
             "protocol.priced_menus": "price_list",
             "protocol.prices": "FirstPrice Rules SecondPrice",
@@ -124,6 +137,7 @@ else:
             "server.choice_logs": "choice_table debias_choices",
             "server.cohorts": "CohortGoal CohortPlan Traffic best_plan plan_cohorts",
             "server.moment_shrinkage": "MomentShrinkage",
+            "server.pacing": "CampaignMoney PacedMenu PacingSettings leave_out limit_tokens",
             "server.prior_evidence": "PriorEvidence ReportedRanks",
             "server.selection": "IncrementalSelection candidates_for_load select_ads",
             "server.shrinkage": "BackOff Shrinkage",
@@ -134,19 +148,22 @@ else:
 
 __all__ = [
     "AdCache", "AdChannel", "AdDevice", "Arm", "AuctionBlock", "AuctionLog", "AuctionLogColumns",
-    "BackOff", "Bid", "BudgetPolicy", "CandidateServer", "ChoicePlan", "ClickHistory", "CohortGoal",
+    "BackOff", "Bid", "BudgetPolicy", "CampaignMoney", "CandidateServer", "ChoicePlan", "ClickHistory",
+    "CohortGoal",
     "CohortPlan", "ConsentSignals", "ContextRatios", "CutBlock", "CutDisclosure", "CutMenu", "DeviceAccount",
     "DeviceContext", "DeviceFleet", "DeviceLimits", "DeviceSettings", "DisclosureLevel", "ExactDevices",
-    "Favourite", "FewLiked", "FirstPrice", "Greedy", "HeavyTails", "HistoryRates", "IncrementalSelection",
-    "LearntPrior", "MarketResults", "MemoryJournal", "Menu", "MinimumUsers", "Mixture", "ModelRates",
-    "MomentShrinkage", "NonPersonalised", "ObservedRatios", "PartyKeys", "PlannedDevices", "Planner",
+    "Favourite", "FewLiked", "FirstPrice", "FrequencyCap", "Greedy", "HeavyTails", "HistoryRates",
+    "IncrementalSelection", "LearntPrior", "MarketResults", "MemoryJournal", "MemoryShownLog", "Menu",
+    "MenuPack", "MinimumUsers", "Mixture", "ModelRates", "MomentShrinkage", "NonPersonalised",
+    "ObservedRatios", "PacedMenu", "PacingSettings", "PackShelf", "PackedCampaign", "PartyKeys",
+    "PlannedDevices", "Planner",
     "PriorEvidence", "PublicCandidates", "PublicDevices", "Rates", "ReportedRanks", "Requirement",
     "Rules", "SecondPrice", "ShownAd", "Shrinkage", "SimulatedMarket", "SimulationConfig", "SomeKnown",
     "Spread", "StatisticsConsent", "TopChoiceRule", "Traffic", "Wallet", "best_plan", "budget_rule",
     "build_arms", "candidates_for_load", "choice_table", "choose_for_devices", "choose_locally",
     "choose_privately", "context_tree", "debias_choices", "decide_consent", "disclose_block",
     "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders", "forecast_block",
-    "generated_blocks", "learn_policy",
+    "generated_blocks", "learn_policy", "leave_out", "limit_tokens",
     "load_simulation", "logged_blocks", "make_offers", "measure", "measure_shading", "menu_ratio_bin",
     "node_name", "nodes_by_name", "normal_margin", "plan_choice", "plan_cohorts", "plan_request",
     "plan_slate", "planned_rule", "prepare_choice", "price_list", "price_menu", "prior_as_json", "ratio_bin",

@@ -6,7 +6,7 @@ zero where counts are exact; where they are noisy it was not released, and nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -190,7 +190,7 @@ class Counts:
         parent = {
             (each, above): nodes.parent(each, above).astype(np.int64)
             for each in kept
-            for above in _next_coarser(each, kept)
+            for above in next_coarser(each, kept)
         }
         return cls(kept, by_level, parent, nodes)
 
@@ -226,7 +226,8 @@ def _count(
     )
 
 
-def _next_coarser(levels: Levels, kept: tuple[Levels, ...]) -> tuple[Levels, ...]:
+def next_coarser(levels: Levels, kept: Sequence[Levels]) -> tuple[Levels, ...]:
+    """Those of the kept levels that are coarser than this one, with none of them between."""
     above = [each for each in kept if each != levels and is_coarser(each, levels)]
     return tuple(
         each for each in above if not any(other != each and is_coarser(each, other) for other in above)

@@ -1,6 +1,7 @@
 """The parties that run: each is an app made by a function, from one settings file.
 
 settings, billing_settings        one TOML file per party, and parties.toml with what everybody may know
+statistics_settings               its table for rounds by schedule
 trial                             files, keys and secrets for trying both parties on one machine
 launch                            `proxy_app` and `server_app`, from `load_settings`; serves until asked to end
 proxy                             the proxy's app; proxy_intake takes uploads, proxy_driver settles rounds
@@ -9,9 +10,12 @@ http_clients                      a device uses `HttpUploads`, an operator `Http
                                   open`), a proxy `HttpLink`
 rounds, round_file, round_status  rounds as the parties announce them, as an operator writes one down, and
                                   how far each is at a party
+party_backups                     copies of a party's stores, and putting them back without taking spending back
 billing_launch                    what a party that bills adds to its app, from its settings
 billing_proxy, billing_driver     the proxy's part of billing: reports in, batches out until they are receipted
 billing_server, epochs            the ad server's part: offers, charges, invoices; epochs opened in time
+key_maker                         token keys, drawn ahead of the epochs that need them
+device_rounds                     a device's answers to rounds that the ad server opened by schedule
 market_file                       campaigns, contexts and bids, as an operator writes them down
 demonstration, visits             both parties as child processes; made-up devices that show ads through them
 billing_clients                   a device uses `HttpAdChannel`, an operator `HttpBillingOperator`
@@ -45,6 +49,7 @@ and, with a table [billing] in their settings, in the bytes of `bill.protocol`:
     server  POST /billing/offers, /billing/batches            signed by the proxy
             GET  /billing/status                              signed by the operator
             POST /billing/rotate, /billing/campaigns, /billing/invoices   likewise
+            GET  /openapi.json                                what access keys are for: /ads/..., in JSON
 """
 
 from typing import TYPE_CHECKING
@@ -52,7 +57,9 @@ from typing import TYPE_CHECKING
 from tacit.exports import front_door
 
 if TYPE_CHECKING:
+    from tacit.services.ads.campaign_desk import open_desk
     from tacit.services.billing_clients import HttpAdChannel, HttpBillingOperator
+    from tacit.services.device_rounds import CountingDevice
     from tacit.services.http_clients import HttpLink, HttpOperator, HttpUploads, PublicKeys
     from tacit.services.launch import proxy_app, server_app
     from tacit.services.room.remote_room import RemoteRoom
@@ -61,7 +68,9 @@ else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
+            "ads.campaign_desk": "open_desk",
             "billing_clients": "HttpAdChannel HttpBillingOperator",
+            "device_rounds": "CountingDevice",
             "http_clients": "HttpLink HttpOperator HttpUploads PublicKeys",
             "launch": "proxy_app server_app",
             "room.remote_room": "RemoteRoom",
@@ -70,6 +79,7 @@ else:
     )
 
 __all__ = [
-    "HttpAdChannel", "HttpBillingOperator", "HttpLink", "HttpOperator", "HttpUploads", "PartySettings",
-    "PublicKeys", "RemoteRoom", "load_parties", "load_settings", "proxy_app", "server_app",
+    "CountingDevice", "HttpAdChannel", "HttpBillingOperator", "HttpLink", "HttpOperator", "HttpUploads",
+    "PartySettings",
+    "PublicKeys", "RemoteRoom", "load_parties", "load_settings", "open_desk", "proxy_app", "server_app",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ Health is checked every few seconds, and /healthz answers with the last result, 
 
     store, billing_store   answers, and takes a transaction that writes
     disk, billing_disk     has room and can be written to, where the store lies
-    revision               the store's tables are those that this version of tacit knows
+    revision               this version of tacit works on the store's tables
     ledger                 answers
     link, billing_link     the server answered when it was last asked (the proxy only)
     epoch                  menus are offered now (parties that bill)
@@ -17,6 +17,10 @@ no longer answers does, is failing, too: the last result is then no longer worth
 Retention: who reported in a round is deleted a number of days after it closed and was settled. The round itself
 stays, and so does its result (at the server) or its noisy share (at the proxy). Until then either party may be
 away; one that comes back later finds that the other no longer knows the set of reports.
+
+Several processes may serve one party's PostgreSQL databases. What goes on in each of them is in `works`:
+signing tokens, following what others opened. What must not be done twice is in `owned_works`: one process at a
+time does it, the owner (`store.ownership`), and another one takes it up within seconds when the owner is gone.
 """
 
 from __future__ import annotations
@@ -79,6 +83,92 @@ async def keep_looking(
             await asyncio.wait_for(ended.wait(), pause)
 
 
+class LookTask:
+    """A background task that is one function, called again and again: it says in how many seconds it looks
+    again. A new one can be made for the same function where an earlier one ended."""
+
+    def __init__(
+        self, look: Callable[[], float], after_failure_seconds: float, stop: Callable[[], None] = lambda: None
+    ) -> None:
+        """`stop` is called at the end, so that a look that goes on comes to its end soon."""
+        self._look, self._after_failure, self._stop = look, after_failure_seconds, stop
+        self._ended = asyncio.Event()
+
+    async def run(self) -> None:
+        await keep_looking(self._look, self._ended, lambda: self._after_failure)
+
+    def end(self) -> None:
+        self._ended.set()
+        self._stop()
+
+
+class Owner(Protocol):
+    """Who says whether this process does what one process at a time must do: `store.ownership.OwnerLock`."""
+
+    @property
+    def is_shared(self) -> bool: ...
+
+    @property
+    def is_held(self) -> bool: ...
+
+    def hold(self) -> bool: ...
+
+    def release(self) -> None: ...
+
+
+class AloneOwner:
+    """The owner where there is one process only."""
+
+    is_shared, is_held = False, True
+
+    def hold(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        return None
+
+
+OWNER_SECONDS = 1.0
+
+
+class OwnedTasks:
+    """Background tasks that run while this process is the owner: made when it becomes it, ended when it is no
+    longer, and made anew if it becomes it again."""
+
+    def __init__(self, owner: Owner, works: Callable[[], Sequence[BackgroundTask]]) -> None:
+        self._owner, self._works = owner, works
+        self._ended = asyncio.Event()
+        self._running: list[tuple[BackgroundTask, asyncio.Task[None]]] = []
+
+    async def run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                was, is_ours = bool(self._running), await asyncio.to_thread(self._owner.hold)
+                if is_ours and not was and not self._ended.is_set():
+                    self._running = [(each, asyncio.create_task(each.run())) for each in self._works()]
+                    if self._owner.is_shared:
+                        LOG.info("this process does the work that one does for all")
+                elif was and not is_ours:
+                    LOG.warning("another process may do the work that one does for all: it is left here")
+                    await self._end_running()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), OWNER_SECONDS)
+        finally:
+            await self._end_running()
+            await asyncio.to_thread(self._owner.release)
+
+    async def _end_running(self) -> None:
+        running, self._running = self._running, []
+        for each, _ in running:
+            each.end()
+        await asyncio.gather(*(task for _, task in running))
+
+    def end(self) -> None:
+        self._ended.set()
+        for each, _ in self._running:
+            each.end()
+
+
 HEALTH_SECONDS = 10
 LEAST_FREE_BYTES = 256 * 2**20
 STALE_SECONDS = 90.0  # a check may wait a minute for a store that is busy, and no longer
@@ -106,6 +196,8 @@ Look = Callable[[], Sequence[Reading]]
 class AppPart:
     """What a party's app has beside its own.
 
+    works   tasks beside the requests, in every process that serves the party
+    owned_works  tasks that one process at a time does for all: new ones whenever it becomes the owner
     checks  for /healthz
     needed  what has to be there before /readyz says that requests may come
     looks   figures for /metrics that are looked up
@@ -118,6 +210,11 @@ class AppPart:
     needed: Mapping[str, HealthCheck] = field(default_factory=dict)
     looks: Sequence[Look] = ()
     meters: Sequence[Collector] = ()
+    owned_works: Callable[[], Sequence[BackgroundTask]] = tuple
+
+    def all_works(self, owner: Owner) -> list[BackgroundTask]:
+        """Tasks of every process, and those that run while it is the owner."""
+        return [*self.works(), OwnedTasks(owner, self.owned_works)]
 
 
 NOTHING_MORE = AppPart()
@@ -132,6 +229,7 @@ def join_parts(parts: Sequence[AppPart]) -> AppPart:
         {name: check for part in parts for name, check in part.needed.items()},
         [look for part in parts for look in part.looks],
         [meter for part in parts for meter in part.meters],
+        lambda: [work for part in parts for work in part.owned_works()],
     )
 
 

@@ -20,12 +20,13 @@ import httpx
 
 from tacit import expect
 from tacit.bill.protocol.batches import COHORT_BYTES
-from tacit.bill.protocol.encoding import refuse_malformed
+from tacit.bill.protocol.encoding import BillVerdict, refuse_malformed
 from tacit.bill.protocol.offers import LONGEST_ANSWER, pack_messages, unpack_messages
 from tacit.bill.protocol.reports import ImpressionReport
+from tacit.deliver.protocol.packs import LONGEST_PACK
 from tacit.display import brief
 from tacit.entropy import Entropy, Simulation
-from tacit.errors import BillError
+from tacit.errors import BadInput, BillError, BillRefused
 from tacit.files import parse_json
 from tacit.services.http_clients import HttpAnswer, PatientCaller, SignedClient, error_from_problem
 from tacit.services.settings import check_url
@@ -76,6 +77,10 @@ class HttpAdChannel:
             refuse_malformed("expected whole statements")
         return [body[at : at + COHORT_BYTES] for at in range(0, len(body), COHORT_BYTES)]
 
+    def pack(self, menu_id: bytes) -> bytes:
+        """The ads of a menu, signed by the ad server."""
+        return self._ask("GET", f"/billing/packs/{menu_id.hex()}").body
+
     def _ask(self, method: str, path: str, body: bytes = b"") -> HttpAnswer:
         answer = self._caller.ask(method, path, body)
         if answer.status not in (200, 201, 204):
@@ -103,6 +108,10 @@ class HttpBatches:
         if len(answers) != len(requests):
             refuse_malformed(f"expected {len(requests)} answers")
         return answers
+
+    def pack(self, menu_id: bytes) -> bytes:
+        """What the ad server tells everybody of a menu's ads."""
+        return self._calls.get_public(f"/packs/{menu_id.hex()}", LONGEST_PACK)
 
 
 class HttpDirectories:
@@ -133,7 +142,12 @@ class HttpBillingOperator:
 
     def rotate(self) -> dict[str, Any]:
         """The epoch that was opened now, with new keys and menus, in the place of all others."""
-        return dict(_record(self._calls.post("/billing/rotate", b""), dict))
+        try:
+            return dict(_record(self._calls.post("/billing/rotate", b""), dict))
+        except BillRefused as refused:
+            if refused.reason is not BillVerdict.MALFORMED:
+                raise
+            raise BadInput(refused.detail) from None  # of the market: nothing else was sent
 
     def set_budget(self, campaign: int, budget_micros: int | None) -> dict[str, Any]:
         """The campaign with its new budget (None: no limit); what was held and can now be paid is charged."""

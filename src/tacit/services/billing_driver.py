@@ -9,6 +9,7 @@ Each is one line in the log when it begins, and one when it is over. Nothing tha
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from tacit.bill.protocol.batches import BatchStatement
@@ -20,7 +21,7 @@ from tacit.services.background import DAY_SECONDS, RETENTION_SECONDS, keep_looki
 from tacit.services.endpoints import Clock
 from tacit.services.http_clients import LinkFailed
 from tacit.services.log import error_line
-from tacit.services.problems import LOG
+from tacit.services.problems import LOG, TroubleLog
 from tacit.services.proxy_driver import LONGEST_PAUSE_SECONDS, LinkState
 
 
@@ -42,7 +43,7 @@ class BatchDriver:
         self._note_formed = note_formed
         self._proxy, self._link, self._reach, self._clock = proxy, link, reach, clock
         self._entropy, self._every_seconds = entropy, every_seconds
-        self._pause, self._said = every_seconds, ""
+        self._pause, self._trouble = every_seconds, TroubleLog("batches are delivered again", logging.WARNING)
         self._ended = asyncio.Event()
 
     def deliver(self, batch: bytes) -> bytes:
@@ -65,20 +66,12 @@ class BatchDriver:
         except TacitError as problem:
             self._reach.works = True
             trouble = f"a batch cannot be delivered, will try again: {error_line(problem)}"
-        self._tell(trouble)
+        if not self._ended.is_set():
+            self._trouble.tell(trouble)
         if not trouble:
             self._pause = self._every_seconds
             return self._pause
         return self._longer_pause() * (0.5 + self._entropy.uniform_below(1 << 16) / (1 << 17))
-
-    def _tell(self, trouble: str) -> None:
-        if self._ended.is_set():
-            return
-        if trouble and trouble != self._said:
-            LOG.warning("%s", trouble)
-        elif self._said and not trouble:
-            LOG.info("batches are delivered again")
-        self._said = trouble
 
     def _longer_pause(self) -> float:
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)

@@ -11,10 +11,16 @@ from typing import TypeVar
 from tacit.bill.protocol.keys import OpeningKey, SigningKey
 from tacit.bill.proxy.party import BillingProxy
 from tacit.bill.server.party import AdServer
+from tacit.bill.server.token_counter import ReservedTokens
 from tacit.config import blame_key
+from tacit.deliver.server.rate_book import FixedRates, RateBook
 from tacit.entropy import Entropy
+from tacit.schema.contexts.hierarchy import Hierarchy
+from tacit.services.ads.campaign_menus import CampaignMenus, open_market
 from tacit.services.ads.learning import LearntMenus, PriorLearner
-from tacit.services.ads.parts import PARTS, RunningAds
+from tacit.services.ads.pacer import Pacer
+from tacit.services.ads.parts import PARTS, Gathering, RunningAds
+from tacit.services.ads.versions import RatesInUse
 from tacit.services.background import NOTHING_MORE, AppPart, HealthCheck, has_free_disk, join_parts
 from tacit.services.billing_clients import HttpBatches, HttpDirectories
 from tacit.services.billing_driver import BatchDriver, BillingRetention
@@ -22,32 +28,46 @@ from tacit.services.billing_proxy import AddressLimit, OfferRelay, ReportIntake,
 from tacit.services.billing_server import ad_server_part
 from tacit.services.billing_settings import AdServerSettings, BillingProxySettings
 from tacit.services.endpoints import Clock
-from tacit.services.epochs import EpochKeeper, KeyMaker
+from tacit.services.epochs import EpochKeeper, MenuSource
 from tacit.services.http_clients import SignedClient, open_client
-from tacit.services.market_file import MarketFile
+from tacit.services.key_maker import KeyMaker
 from tacit.services.operations.readings import BatchMeters, look_at_market, look_at_queue
 from tacit.services.proxy_driver import LinkState
 from tacit.services.settings import PartySettings
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate
+from tacit.services.statistics_settings import STRENGTH
 from tacit.store import billing_ads
 from tacit.store import billing_proxy as billing_proxy_store
 from tacit.store.billing_ads import SqlAdStore
 from tacit.store.billing_proxy import SqlBillingProxyStore
+from tacit.store.campaigns import SqlCampaignStore
 from tacit.store.figures import takes_writes
+from tacit.store.pacing import SqlPacingStore
 from tacit.store.prior_evidence import SqlEvidenceStore
-from tacit.store.schema_revisions import PartySchema, is_newest
+from tacit.store.schema_revisions import PartySchema, is_served
+from tacit.store.versions import SqlVersionStore
 
 OFFER_SECONDS = 10  # a device waits for it
+KEY_WORKERS = 2  # threads that draw token keys ahead
 
 Store = TypeVar("Store")
 
 
-def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
+def ad_server_billing(settings: PartySettings, *, clock: Clock, gathering: Gathering | None = None) -> AppPart:
     """What billing adds to the server of these settings; nothing where they have no table [billing]."""
     billing, secrets, entropy = settings.billing, settings.secrets, Entropy()
     if not isinstance(billing, AdServerSettings):
         return NOTHING_MORE
-    store, keys = _open_store(billing.store, SqlAdStore.open), KeyMaker()
+    store = _open_store(partial(SqlAdStore.open, billing.store, witness=billing.witness))
+    keys = KeyMaker(KEY_WORKERS)
+    limits, is_paced = SqlPacingStore(store.database), billing.pacing.on
+    pacer = Pacer(
+        limits,
+        billing.pacing,
+        clock,
+        skew_seconds=settings.pace.tolerance_seconds,
+        notice_seconds=0 if settings.openrtb is None else settings.openrtb.notice_seconds,
+    )
     with blame_key("billing.evidence"):
         learner = PriorLearner(store, SqlEvidenceStore.open(billing.evidence), clock=clock)
     server = AdServer(
@@ -58,18 +78,21 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         proxy_public=billing.proxy_signing_key,
         make_key=keys,
         skew_seconds=settings.pace.tolerance_seconds,
+        tokens=ReservedTokens(limits) if is_paced else None,
     )
+    source = _open_market(settings, billing, store, clock())
     keeper = EpochKeeper(
         server,
         store,
         HttpDirectories(_calls(settings, Party.PROXY, settings.pace.timeout_seconds, entropy, clock)),
-        source=LearntMenus(MarketFile(billing.market, store), learner),
+        source=LearntMenus(source, learner),
         clock=clock,
         keys=keys,
         keep_days=billing.keep_days,
         every_seconds=settings.pace.look_every_ms / 1000,
+        pacer=pacer if is_paced else None,
     )
-    operator_gate = _gate(settings, "operator", Party.OPERATOR, clock)
+    operator_gate = _gate(settings, "operator", Party.OPERATOR, clock, store)
     meters = BatchMeters(clock)
     charging = ad_server_part(
         server,
@@ -81,14 +104,16 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         clock=clock,
         watched=_watched(billing.store, store, billing_ads.SCHEMA),
         note_receipt=meters.note_receipt,
+        campaigns=SqlCampaignStore(store.database),
     )
+    of_menus = [source.readings] if isinstance(source, CampaignMenus) else []
     figures = AppPart(
-        looks=[look_at_market(store.database, keeper, clock)],
+        looks=[look_at_market(store.database, keeper, clock), *of_menus],
         meters=[meters.cohorts, meters.judged, meters.last],
     )
-    running = RunningAds(settings, store, server, keeper, operator_gate, entropy, clock)
-    learning = AppPart(works=lambda: [learner])
-    return join_parts([charging, learning, figures, *(part(running) for part in PARTS)])
+    running = RunningAds.of(settings, store, server, keeper, operator_gate, entropy, clock, gathering, pacer)
+    learning = AppPart(owned_works=lambda: [learner.task()])
+    return join_parts([*(part(running) for part in PARTS), charging, learning, figures])
 
 
 def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
@@ -96,7 +121,8 @@ def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
     billing, pace, entropy = settings.billing, settings.pace, Entropy()
     if not isinstance(billing, BillingProxySettings):
         return NOTHING_MORE
-    store, reach = _open_store(billing.store, SqlBillingProxyStore.open), LinkState()
+    store = _open_store(partial(SqlBillingProxyStore.open, billing.store, witness=billing.witness))
+    reach = LinkState()
     proxy = BillingProxy(
         SigningKey.derive(settings.secrets["sealing"]),
         store,
@@ -130,9 +156,20 @@ def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
     return join_parts([taking, figures])
 
 
-def _open_store(place: str, opened: Callable[[str], Store]) -> Store:
+def _open_market(settings: PartySettings, billing: AdServerSettings, store: SqlAdStore, now: int) -> MenuSource:
+    """Menus of the market's file, or of the campaigns in the store at the rates of the versions in use."""
+    campaigns, versions = SqlCampaignStore(store.database), SqlVersionStore(store.database)
+    strength = STRENGTH if settings.statistics is None else settings.statistics.strength
+
+    def rates(hierarchy: Hierarchy, default: FixedRates) -> Callable[[], RateBook]:
+        return RatesInUse(versions, hierarchy, campaigns, strength=strength, default=default).book
+
+    return open_market(billing.market, store, campaigns, rates, now=now)
+
+
+def _open_store(opened: Callable[[], Store]) -> Store:
     with blame_key("billing.store"):
-        return opened(place)
+        return opened()
 
 
 def _watched(
@@ -140,7 +177,7 @@ def _watched(
 ) -> dict[str, HealthCheck]:
     checks: dict[str, HealthCheck] = {
         "billing_store": partial(takes_writes, store.database),
-        "revision": partial(is_newest, store.database, schema),
+        "revision": partial(is_served, store.database, schema),
     }
     if "://" not in place:
         checks["billing_disk"] = partial(has_free_disk, Path(place))
@@ -155,7 +192,11 @@ def _calls(
     return SignedClient(client, settings.other.url, exchange, entropy=entropy, clock=clock)
 
 
-def _gate(settings: PartySettings, secret: str, caller: Party, clock: Clock) -> RequestGate:
+def _gate(
+    settings: PartySettings, secret: str, caller: Party, clock: Clock, shared: SqlAdStore | None = None
+) -> RequestGate:
     """A gate of its own: a flood of requests for offers leaves gathering's nonces alone."""
     exchange = ExchangeKeys.between(settings.secrets[secret], caller=caller, called=settings.party)
-    return RequestGate(exchange, tolerance_seconds=settings.pace.tolerance_seconds, began=clock())
+    return RequestGate(
+        exchange, tolerance_seconds=settings.pace.tolerance_seconds, began=clock(), shared=shared
+    )

@@ -4,6 +4,7 @@
     POST /billing/offers                     a sealed request, handed on to the ad server, and its answer
     PUT  /billing/reports/{nonce}            one impression, 434 bytes; on disk once it is answered (201)
     GET  /billing/reports/{nonce}            among how many it left, signed; 204 until that is known
+    GET  /billing/packs/{menu}               all ads of a menu, as the ad server signed them
     GET  /billing/epochs/{epoch}/cohorts     how many reports of each batch were accepted, signed: for devices
     GET  /billing/epochs/{epoch}/batches     statements of all batches of an epoch, one after the other: for
     GET  /billing/epochs/{epoch}/receipts    auditors, as are the receipts that the ad server signed for them
@@ -32,11 +33,21 @@ from tacit.bill.protocol.reports import REPORT_BYTES, ImpressionReport
 from tacit.bill.protocol.tokens import NONCE_BYTES
 from tacit.bill.proxy.party import BillingProxy
 from tacit.bill.proxy.store import BillingProxyStore
+from tacit.deliver.protocol.packs import check_pack
 from tacit.errors import BillRefused, Refused
 from tacit.services.background import AppPart, BackgroundTask, HealthCheck
 from tacit.services.billing_server import OCTETS
 from tacit.services.connection_limits import networks_of
-from tacit.services.endpoints import Clock, QuotaUse, UploadQuota, read_body, signed_endpoint, stream_in_pieces
+from tacit.services.endpoints import (
+    Clock,
+    LruCache,
+    QuotaUse,
+    UploadQuota,
+    menu_id_of,
+    read_body,
+    signed_endpoint,
+    stream_in_pieces,
+)
 from tacit.services.http_clients import LinkFailed
 from tacit.services.problems import OtherPartyUnreachable, ServiceBusy, TooManyOffers
 from tacit.services.proxy_intake import Batcher
@@ -45,6 +56,9 @@ from tacit.services.signatures import RequestGate
 
 RELAY_SECONDS = 0.002  # for which a request waits for others to be handed on with it
 MOST_WAITING = 4 * MOST_RELAYED
+PACK_SECONDS = 60  # for which a pack is handed on
+MOST_PACK_BYTES = 64 * 2**20  # of packs that are kept
+MOST_PACKS_ASKED = 64  # at once
 MOST_ADDRESSES = 1_000_000
 WINDOW_SECONDS = 60
 BEGINNING_SECONDS = 60  # in which an epoch may still be missing
@@ -55,6 +69,9 @@ class OfferLink(Protocol):
 
     def offers(self, requests: Sequence[bytes]) -> list[bytes]:
         """The answers in the same order; empty where a request cannot be opened."""
+
+    def pack(self, menu_id: bytes) -> bytes:
+        """All ads of a menu, signed; BillRefused where there is none."""
 
 
 class AddressLimit:
@@ -85,6 +102,7 @@ class OfferRelay:
             link.offers, wait_seconds=RELAY_SECONDS, most=MOST_RELAYED
         )
         self._under_way = 0
+        self.pack = link.pack
 
     async def offer(self, sealed: bytes) -> bytes:
         if self._under_way >= MOST_WAITING:
@@ -93,13 +111,49 @@ class OfferRelay:
         try:
             answer = await self.batcher.submit(sealed)
         except OSError as problem:
-            said = str(problem) if isinstance(problem, LinkFailed) else type(problem).__name__
-            raise OtherPartyUnreachable(f"the ad server does not answer ({said}): ask again") from None
+            raise _unreachable(problem) from None
         finally:
             self._under_way -= 1
         if not answer:
             raise BillRefused(BillVerdict.UNOPENABLE)
         return answer
+
+
+class PackRelay:
+    """Packs of menus, asked for once a minute for all devices together, and checked: what the ad server did not
+    sign goes no further."""
+
+    def __init__(self, fetch: Callable[[bytes], bytes], proxy: BillingProxy, clock: Clock) -> None:
+        self._fetch, self._proxy, self._clock = fetch, proxy, clock
+        self._kept: LruCache[bytes, tuple[int, bytes]] = LruCache(MOST_PACK_BYTES, lambda each: len(each[1]))
+        self._asked: dict[bytes, asyncio.Task[bytes]] = {}
+
+    async def pack(self, menu_id: bytes) -> bytes:
+        """A menu's pack; BillRefused for a menu that was never countersigned here."""
+        found = self._kept.get(menu_id)
+        if found is not None and 0 <= self._clock() - found[0] < PACK_SECONDS:
+            return found[1]
+        if menu_id not in self._asked:
+            if len(self._asked) >= MOST_PACKS_ASKED:
+                raise ServiceBusy
+            self._asked[menu_id] = asyncio.create_task(asyncio.to_thread(self._ask, menu_id))
+            self._asked[menu_id].add_done_callback(lambda _: self._asked.pop(menu_id))
+        try:
+            return await asyncio.shield(self._asked[menu_id])
+        except OSError as problem:
+            if found is not None:
+                return found[1]  # it was theirs a while ago
+            raise _unreachable(problem) from None
+
+    def _ask(self, menu_id: bytes) -> bytes:
+        if not self._proxy.lists(menu_id):
+            raise BillRefused(BillVerdict.UNKNOWN_MENU)
+        now, pack = self._clock(), self._fetch(menu_id)
+        try:
+            check_pack(pack, self._proxy.server_public)
+        except BillRefused:
+            raise LinkFailed("expected a pack that it signed, got another") from None
+        return self._kept.put(menu_id, (now, pack))[1]
 
 
 class ReportIntake:
@@ -168,18 +222,22 @@ def billing_proxy_part(
     clock: Clock,
     watched: Mapping[str, HealthCheck],
 ) -> AppPart:
-    """What billing adds to the proxy's app; `drivers` deliver batches and forget what is old."""
+    """What billing adds to the proxy's app; `drivers` deliver batches and forget what is old,
+    in one process at a time."""
 
     async def countersign(_request: Request, body: bytes) -> Response:
         return Response(await asyncio.to_thread(intake.countersign, body), 201, media_type=OCTETS)
 
+    packs = PackRelay(relay.pack, intake.proxy, clock)
+
     def works() -> list[BackgroundTask]:
-        return [intake.batcher, relay.batcher, *drivers()]
+        return [intake.batcher, relay.batcher]
 
     return AppPart(
         routes=[
             Route("/billing/head", partial(_head, intake), methods=["GET"]),
             Route("/billing/offers", partial(_offer, intake, relay, limit), methods=["POST"]),
+            Route("/billing/packs/{menu}", partial(_pack, packs), methods=["GET"]),
             Route("/billing/reports/{nonce}", partial(_put, intake), methods=["PUT"]),
             Route("/billing/reports/{nonce}", partial(_statement, intake), methods=["GET"]),
             *(
@@ -193,6 +251,7 @@ def billing_proxy_part(
             Route("/billing/directories", signed_endpoint(gate, clock, countersign), methods=["POST"]),
         ],
         works=works,
+        owned_works=drivers,
         checks={
             "billing_store": lambda: not store.statement_for(bytes(NONCE_BYTES))[0],
             "epoch": intake.is_well,
@@ -211,6 +270,12 @@ async def _offer(intake: ReportIntake, relay: OfferRelay, limit: AddressLimit, r
     with intake.quota.reserve() as held:
         sealed = await _read_bounded(request, LONGEST_REQUEST, held)
         return Response(await relay.offer(sealed), media_type=OCTETS)
+
+
+async def _pack(packs: PackRelay, request: Request) -> Response:
+    found = await packs.pack(menu_id_of(request.path_params["menu"]))
+    kept = {"cache-control": f"public, max-age={PACK_SECONDS}", "access-control-allow-origin": "*"}
+    return stream_in_pieces(Response(found, headers=kept, media_type="application/json"))
 
 
 async def _put(intake: ReportIntake, request: Request) -> Response:
@@ -235,6 +300,11 @@ async def _of_epoch(read: Callable[[int], bytes], request: Request) -> Response:
     if not (spelled.isascii() and spelled.isdecimal() and len(spelled) <= 10 and int(spelled) < 2**32):
         refuse_malformed("expected the number of an epoch in the path")
     return stream_in_pieces(Response(await asyncio.to_thread(read, int(spelled)), media_type=OCTETS))
+
+
+def _unreachable(problem: OSError) -> OtherPartyUnreachable:
+    said = str(problem) if isinstance(problem, LinkFailed) else type(problem).__name__
+    return OtherPartyUnreachable(f"the ad server does not answer ({said}): ask again")
 
 
 async def _read_bounded(request: Request, most: int, held: QuotaUse) -> bytes:

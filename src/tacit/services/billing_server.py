@@ -30,6 +30,7 @@ from tacit.bill.protocol.menus import MOST_MICROS
 from tacit.bill.protocol.offers import LONGEST_REQUEST, pack_messages, unpack_messages
 from tacit.bill.server.party import AdServer
 from tacit.bill.server.store import AdStore, Campaign, Invoice
+from tacit.deliver.campaigns.store import OPERATOR, Author, CampaignStore
 from tacit.expect import RECORD_FAULTS
 from tacit.files import parse_json
 from tacit.services.background import AppPart, BackgroundTask, HealthCheck
@@ -45,15 +46,15 @@ OCTETS = "application/octet-stream"
 class SigningWorkers:
     """Threads that sign tokens, as a background task: they end with the service."""
 
-    def __init__(self, count: int) -> None:
-        self._count, self._pool = count, ThreadPoolExecutor(count, "tokens")
+    def __init__(self, server: AdServer, count: int) -> None:
+        self._server, self._count, self._pool = server, count, ThreadPoolExecutor(count, "tokens")
         self._ended = asyncio.Event()
 
-    async def answer(self, server: AdServer, requests: list[bytes], now: int) -> list[bytes]:
+    async def answer(self, requests: list[bytes], now: int) -> list[bytes]:
         """Answers in the order of the requests, of which every worker gets a share."""
         loop, share = asyncio.get_running_loop(), -(-len(requests) // self._count) or 1
         shares = [requests[at : at + share] for at in range(0, len(requests), share)]
-        done = (loop.run_in_executor(self._pool, server.offers, each, now) for each in shares)
+        done = (loop.run_in_executor(self._pool, self._server.offers, each, now) for each in shares)
         return [answer for answers in await asyncio.gather(*done) for answer in answers]
 
     async def run(self) -> None:
@@ -61,6 +62,7 @@ class SigningWorkers:
 
     def end(self) -> None:
         self._pool.shutdown(wait=False)
+        self._server.end()
         self._ended.set()
 
 
@@ -75,9 +77,11 @@ def ad_server_part(
     clock: Clock,
     watched: Mapping[str, HealthCheck],
     note_receipt: Callable[[bytes], None] = lambda _receipt: None,
+    campaigns: CampaignStore | None = None,
 ) -> AppPart:
-    """What the ad server adds to the server's app; receipts are told to whoever counts them."""
-    workers = SigningWorkers(signing_workers)
+    """What the ad server adds to the server's app; receipts are told to whoever counts them. Budgets of what
+    stands in `campaigns` are changed there, so that its trail has them."""
+    workers = SigningWorkers(server, signing_workers)
     one_at_a_time = asyncio.Lock()  # a batch that is sent again finds its receipt, and not its twin at work
 
     def route(
@@ -87,7 +91,7 @@ def ad_server_part(
 
     async def offer(_request: Request, body: bytes) -> Response:
         requests = unpack_messages(body, longest=LONGEST_REQUEST)
-        return Response(pack_messages(await workers.answer(server, requests, clock())), media_type=OCTETS)
+        return Response(pack_messages(await workers.answer(requests, clock())), media_type=OCTETS)
 
     async def redeem(_request: Request, body: bytes) -> Response:
         async with one_at_a_time:
@@ -96,7 +100,7 @@ def ad_server_part(
         return Response(receipt, media_type=OCTETS)
 
     def works() -> list[BackgroundTask]:
-        return [workers, keeper]
+        return [workers, keeper.following()]
 
     return AppPart(
         routes=[
@@ -104,10 +108,11 @@ def ad_server_part(
             route("batches", "POST", proxy_gate, redeem),
             route("status", "GET", operator_gate, partial(_status, store, keeper)),
             route("rotate", "POST", operator_gate, partial(_rotate, keeper)),
-            route("campaigns", "POST", operator_gate, partial(_budget, store)),
+            route("campaigns", "POST", operator_gate, partial(_budget, store, campaigns, clock)),
             route("invoices", "POST", operator_gate, partial(_close, store, clock)),
         ],
         works=works,
+        owned_works=lambda: [keeper.opening()],
         checks={
             "billing_store": lambda: store.receipt(bytes(16)) is None,
             "epoch": keeper.is_well,
@@ -156,9 +161,19 @@ async def _rotate(keeper: EpochKeeper, _request: Request, _body: bytes) -> Respo
     return JSONResponse(_epoch_record(head), 201)
 
 
-async def _budget(store: AdStore, _request: Request, body: bytes) -> Response:
+async def _budget(
+    store: AdStore, campaigns: CampaignStore | None, clock: Clock, _request: Request, body: bytes
+) -> Response:
     number, budget = _read_budget(body)
-    return JSONResponse(await asyncio.to_thread(_put_budget, store, number, budget))
+
+    def put() -> dict[str, Any]:
+        # One write: a second could undo what an advertiser changes between the two, and no trail would tell.
+        if campaigns is None or not campaigns.set_budget(number, budget, Author(OPERATOR, clock())):
+            _put_budget(store, number, budget)
+        after = {each.campaign: each for each in store.campaigns()}[number]
+        return _campaign_record(after, store.held_micros())
+
+    return JSONResponse(await asyncio.to_thread(put))
 
 
 def _read_budget(body: bytes) -> tuple[int, int | None]:
@@ -176,13 +191,11 @@ def _read_budget(body: bytes) -> tuple[int, int | None]:
     return number, budget
 
 
-def _put_budget(store: AdStore, number: int, budget: int | None) -> dict[str, Any]:
+def _put_budget(store: AdStore, number: int, budget: int | None) -> None:
     before = {each.campaign: each for each in store.campaigns()}.get(number)
     if before is None:
         refuse_malformed(f"expected a campaign of the market, got {number}")
     store.put_campaigns([Campaign(number, before.advertiser, budget)])
-    after = {each.campaign: each for each in store.campaigns()}[number]
-    return _campaign_record(after, store.held_micros())
 
 
 async def _close(store: AdStore, clock: Clock, _request: Request, _body: bytes) -> Response:

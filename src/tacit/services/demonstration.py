@@ -8,18 +8,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tacit.deliver.campaigns.access import AccessRole, make_key
+from tacit.deliver.campaigns.store import MACHINE, Author
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
+from tacit.files import write_new_files
 from tacit.services.settings import load_parties
 from tacit.services.trial import write_trial
+from tacit.store.billing_ads import SqlAdStore
+from tacit.store.campaigns import SqlCampaignStore
 
 COMMAND = (sys.executable, "-m", "tacit.cli", "serve")
 PARTIES = {"ads": "server.toml", "proxy": "proxy.toml"}
 PROXY_PORT, SERVER_PORT = 8471, 8472
+KEY_FILE = "operator.key"
 ENDING_SECONDS = 20
 LOOK_SECONDS = 0.2
 
@@ -37,7 +43,17 @@ def prepare_folder(folder: Path, proxy_port: int | None, server_port: int | None
         return False
     ports = _free_ports(proxy_port, server_port)
     write_trial(folder, proxy_port=ports[0], server_port=ports[1], entropy=entropy, billing=True)
+    _write_key(folder, entropy)
     return True
+
+
+def _write_key(folder: Path, entropy: Entropy) -> None:
+    """An operator's access key, for the console and the API: known to the store, and spelled in a file."""
+    now = int(time.time())
+    spelled, kept = make_key(AccessRole.OPERATOR, None, entropy.bytes, now=now)
+    with closing(SqlAdStore.open(folder / "ads.sqlite")) as store:
+        SqlCampaignStore(store.database).add_key(kept, Author(MACHINE, now))
+    write_new_files(folder, {KEY_FILE: (f"{spelled}\n".encode(), True)})
 
 
 def _free_ports(proxy: int | None, server: int | None) -> tuple[int, int]:

@@ -13,12 +13,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Scope, Send
 
-from tacit.errors import Refused
+from tacit.bill.protocol.directory import HASH_BYTES
+from tacit.bill.protocol.encoding import BillVerdict
+from tacit.errors import BillRefused, Refused
 from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.services.problems import ServiceBusy, problem_from_error
 from tacit.services.signatures import SIGNATURE, RequestGate, WrongTime
@@ -62,11 +65,13 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Key, Value]):
-    """At most `most` values by key; any thread may call."""
+    """Values by key that weigh at most `most` together: those that were not asked for longest go first. Any
+    thread may call. A value weighs 1, unless it is said how it is weighed (in bytes, say)."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, threading.Lock()
+    def __init__(self, most: int, weigh: Callable[[Value], int] = lambda _: 1) -> None:
+        self._most, self._weigh, self._lock = most, weigh, threading.Lock()
         self._kept: OrderedDict[Key, Value] = OrderedDict()
+        self._weight = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -77,13 +82,54 @@ class LruCache(Generic[Key, Value]):
                 self._kept.move_to_end(key)
             return self._kept.get(key)
 
+    def drop(self, key: Key) -> None:
+        with self._lock:
+            if key in self._kept:
+                self._weight -= self._weigh(self._kept.pop(key))
+
     def put(self, key: Key, value: Value) -> Value:
         with self._lock:
+            if key in self._kept:
+                self._weight -= self._weigh(self._kept.pop(key))
             self._kept[key] = value
-            self._kept.move_to_end(key)
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._weight += self._weigh(value)
+            while self._weight > self._most:
+                self._weight -= self._weigh(self._kept.popitem(last=False)[1])
             return value
+
+
+NO_BODY: Message = {"type": "http.response.body", "body": b""}
+
+
+class PreparedAnswer(NamedTuple):
+    """JSON that is the same for all who ask, as it is sent: whole, or to who has it already without a body."""
+
+    etag: bytes
+    start: Message
+    body: Message
+    unchanged: Message
+
+    @classmethod
+    def of(cls, body: bytes, etag: str, *headers: tuple[bytes, bytes]) -> PreparedAnswer:
+        """With headers for caches, and for pages of whatever origin."""
+        quoted = f'"{etag}"'.encode()
+        kept = [(b"etag", quoted), *headers, (b"access-control-allow-origin", b"*")]
+        described = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        return cls(
+            quoted,
+            {"type": "http.response.start", "status": 200, "headers": [*described, *kept]},
+            {"type": "http.response.body", "body": body},
+            {"type": "http.response.start", "status": 304, "headers": kept},
+        )
+
+    async def send(self, scope: Scope, send: Send) -> None:
+        for name, value in scope["headers"]:
+            if name == b"if-none-match" and (self.etag in value or value == b"*"):
+                await send(self.unchanged)
+                await send(NO_BODY)
+                return
+        await send(self.start)
+        await send(NO_BODY if scope["method"] == "HEAD" else self.body)
 
 
 Clock = Callable[[], int]
@@ -128,6 +174,7 @@ def signed_endpoint(
             body = await read_body(request, MOST_MESSAGE_BYTES)
             if not hmac.compare_digest(hashlib.sha256(body).hexdigest(), digest):
                 raise Refused(MessageVerdict.UNAUTHENTICATED)
+            await gate.admit_everywhere(nonce, clock())
             response = await decide(request, body)
         except Exception as error:  # whatever it was, the caller must know that it comes from us
             response = problem_from_error(error)
@@ -151,6 +198,17 @@ def bytes_from_path(request: Request, name: str, size: int) -> bytes:
         found = b""
     if len(found) != size or found.hex() != spelled:
         raise Refused(MessageVerdict.UNKNOWN_ROUND)
+    return found
+
+
+def menu_id_of(spelled: str) -> bytes:
+    """A menu's id as paths spell it; BillRefused(UNKNOWN_MENU) for whatever else."""
+    try:
+        found = bytes.fromhex(spelled)
+    except ValueError:
+        found = b""
+    if len(found) != HASH_BYTES or found.hex() != spelled:
+        raise BillRefused(BillVerdict.UNKNOWN_MENU)
     return found
 
 

@@ -9,6 +9,10 @@ were open or drawn ahead. Of several that are open the one with the highest numb
     a proxy that refuses an epoch    that number is left, and the next one tried
     a market that cannot be read     the last good one goes on counting
     nobody who could pay             no epoch is opened until somebody can
+    tokens that are given too soon   another epoch takes its place, where campaigns can pay for more
+
+Several processes may serve one database. One of them opens epochs (`opening`), all of them follow what is
+published (`following`), so that any of them offers it and can go on when the one that opened it is gone.
 
 Each is one line in the log when it begins, and one when it is over. Keys are deleted some days after their
 epoch expired; not while the clocks of both parties differ, when nothing can be opened either.
@@ -16,26 +20,29 @@ epoch expired; not while the clocks of both parties differ, when nothing can be 
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from tacit.bill.protocol.directory import Directory, EpochHead
 from tacit.bill.protocol.menus import PricedMenu
 from tacit.bill.server.party import AdServer, DirectoryLink, EpochTimes
-from tacit.bill.server.store import AdStore
-from tacit.bill.server.token_keys import TokenKey
-from tacit.errors import BadInput, BillError, BillRefused, TacitError
+from tacit.bill.server.store import AdStore, EpochLimits
+from tacit.errors import BadInput, BillRefused, TacitError
 from tacit.schema.contexts.hierarchy import Node
-from tacit.services.background import DAY_SECONDS, keep_looking
+from tacit.services.background import DAY_SECONDS, BackgroundTask, LookTask
 from tacit.services.endpoints import Clock
 from tacit.services.http_clients import LinkFailed
+from tacit.services.key_maker import KeyMaker
 from tacit.services.log import error_line
-from tacit.services.problems import LOG
+from tacit.services.problems import LOG, ServiceBusy, TroubleLog
 
 LONGEST_PAUSE_SECONDS = 30.0
 FORGET_SECONDS = 3_600
+SETTLE_SECONDS = 30
+FOLLOW_SECONDS = 1.0
+TURN_SECONDS = 10.0
 BEGINNING_SECONDS = 60  # in which an epoch may still be missing
 
 
@@ -57,29 +64,48 @@ class MenuSource(Protocol):
         self,
         epoch: int,
         opens: int,
+        closes: int,
         left_micros: Mapping[int, int],
         without: Mapping[Node, frozenset[int]],
     ) -> list[PricedMenu]:
-        """All menus of an epoch that opens at this second, for both lanes; none where nobody can pay.
+        """All menus of an epoch that is offered between these seconds, for both lanes; none where nobody can
+        pay.
 
         left_micros  what campaigns with a limit have left: who cannot pay for one impression is left out
         without      campaigns that are left out of some contexts besides
         """
 
 
-class KeyMaker:
-    """Draws token keys, in whatever thread asks for them, until the service is to end."""
+AskForMenus = Callable[[Mapping[int, int], Mapping[Node, frozenset[int]]], list[PricedMenu]]
+"""From what campaigns have left, and whom to leave out of which contexts, to menus."""
 
-    def __init__(self) -> None:
-        self._ended = threading.Event()
 
-    def __call__(self) -> TokenKey:
-        if self._ended.is_set():
-            raise LinkFailed("this service is ending")
-        return TokenKey.generate()
+class PacedMenus(Protocol):
+    """Menus of an epoch, with how many tokens of each may be signed."""
 
-    def end(self) -> None:
-        self._ended.set()
+    @property
+    def menus(self) -> list[PricedMenu]: ...
+
+    @property
+    def limits(self) -> EpochLimits: ...
+
+    def serves(self, places: Any) -> bool:
+        """Whether it has tokens where they had run out."""
+
+
+class EpochPacer(Protocol):
+    """Who says how much of each campaign may be out in an epoch (`services.ads.pacer`)."""
+
+    def plan(self, times: EpochTimes, ask: AskForMenus) -> PacedMenus: ...
+
+    def leave(self, epoch: int) -> None:
+        """An epoch is never offered."""
+
+    def settle(self, compare_clocks: Callable[[], None]) -> None:
+        """Look after what is over; before money is freed, the clocks of both parties are compared."""
+
+    def ran_out(self, head: EpochHead, epoch_seconds: int) -> Any | None:
+        """Where so many tokens of an offered epoch are given that another should take its place; None: not."""
 
 
 def covered_until(heads: Iterable[EpochHead], now: int) -> int:
@@ -123,17 +149,21 @@ class EpochKeeper:
         keys: KeyMaker,
         keep_days: int,
         every_seconds: float,
+        pacer: EpochPacer | None = None,
     ) -> None:
+        """Without a pacer no menu has a limit of tokens, and all have whoever can pay for one impression."""
         self._server, self._store, self._link, self._clock = server, store, link, clock
-        self._source = source
+        self._source, self._pacer = source, pacer
         self._keys, self._keep_seconds, self._every_seconds = keys, keep_days * DAY_SECONDS, every_seconds
         self._heads: dict[int, EpochHead] = {}
         self._unpublished: list[int] = []
+        self._left: set[int] = set()  # drawn, and never to be published
         self._began = clock()
-        self._pause, self._said, self._said_of_source = every_seconds, "", ""
+        self._pause = every_seconds
+        self._trouble, self._source_trouble = TroubleLog("epochs are opened again"), TroubleLog()
         self._forgot_at: int | None = None
-        self._lock = threading.Lock()  # a look and a rotation take turns
-        self._ended = asyncio.Event()
+        self._settled_at = -SETTLE_SECONDS
+        self._lock = threading.Lock()  # a look and a rotation take turns, here and among all processes
         self._resume()
 
     def heads(self) -> list[EpochHead]:
@@ -143,10 +173,15 @@ class EpochKeeper:
             (head for head in list(self._heads.values()) if head.expires > now), key=lambda h: h.epoch
         )
 
+    def offered(self) -> EpochHead | None:
+        """The epoch whose menus are offered now: the last of those that are open."""
+        now = self._clock()
+        return next((head for head in reversed(self.heads()) if head.opens <= now < head.closes), None)
+
     def is_offering(self) -> bool:
         """Whether an epoch with menus is open now."""
-        now = self._clock()
-        return any(head.menus for head in self.heads() if head.opens <= now < head.closes)
+        offered = self.offered()
+        return offered is not None and offered.menus > 0
 
     def is_well(self) -> bool:
         """Whether an epoch is offered now, or we have only just begun."""
@@ -154,50 +189,79 @@ class EpochKeeper:
 
     def rotate(self) -> EpochHead:
         """Open an epoch now, in the place of all that are open or were drawn ahead; raises where it cannot."""
-        with self._lock:
+        with self._lock, self._store.opening_turn():
+            self._resume()
             self._source.refresh()
-            now, seconds = self._clock(), self._source.epoch_seconds
-            covered = max((head.closes for head in self.heads()), default=now)
-            closes = max(covered, _grid_after(now + (seconds + 1) // 2, seconds))
-            head = self._open(EpochTimes(now, closes, closes + self._source.report_seconds))
+            head = self._open(self._times_from_now())
         LOG.info("epoch %d was opened by the operator, with new keys and menus", head.epoch)
         return head
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """While no epoch is planned or opened, by whichever process; ServiceBusy where that takes long."""
+        if not self._lock.acquire(timeout=TURN_SECONDS):
+            raise ServiceBusy
+        try:
+            with self._store.opening_turn():
+                yield
+        finally:
+            self._lock.release()
+
+    def _times_from_now(self) -> EpochTimes:
+        """Of an epoch in the place of all that are open or were drawn ahead."""
+        now, seconds = self._clock(), self._source.epoch_seconds
+        covered = max((head.closes for head in self.heads()), default=now)
+        closes = max(covered, _grid_after(now + (seconds + 1) // 2, seconds))
+        return EpochTimes(now, closes, closes + self._source.report_seconds)
 
     def look(self) -> float:
         """Open what is to be opened; the seconds until the next look."""
         try:
-            with self._lock:
+            with self._lock, self._store.opening_turn():
+                self._resume()
                 self._publish()
                 self._open_due()
+                self._open_early()
                 self._forget()
         except OSError as problem:
             said = str(problem) if isinstance(problem, LinkFailed) else type(problem).__name__
-            self._tell(f"the proxy did not countersign an epoch, will ask again: {said}")
+            trouble = f"the proxy did not countersign an epoch, will ask again: {said}"
         except TacitError as problem:
-            self._tell(f"no epoch can be opened, will try again: {error_line(problem)}")
+            trouble = f"no epoch can be opened, will try again: {error_line(problem)}"
         else:
-            self._tell("")
-            return self._every_seconds
+            self._trouble.tell("")
+            self._pause = self._every_seconds
+            return self._pause
+        if not self._keys.is_ended:
+            self._trouble.tell(trouble)
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
         return self._pause
 
-    def _tell(self, trouble: str) -> None:
-        if trouble and trouble != self._said and not self._ended.is_set():
-            LOG.error("%s", trouble)
-        elif self._said and not trouble:
-            LOG.info("epochs are opened again")
-            self._pause = self._every_seconds
-        self._said = trouble
-
     def _resume(self) -> None:
-        """What is in the store: what is published is offered from the first request after a restart on."""
-        for epoch in self._store.epochs(self._clock()):
-            stored = self._store.epoch(epoch)
-            assert stored is not None, "it was listed"
-            if stored.head is None:
-                self._unpublished.append(epoch)
-            else:
-                self._heads[epoch] = self._server.load_epoch(epoch).head
+        """Take up what is in the store and not known here: what another process opened, or this one before it
+        was started again. What is published is offered from the first request on."""
+        now = self._clock()
+        drawn = set(self._store.epochs(now)) - self._load_published(now)
+        self._unpublished = [epoch for epoch in sorted(drawn) if epoch not in self._left]
+
+    def _follow(self) -> float:
+        """Offer what other processes published, and let go of what has expired."""
+        self._load_published(self._clock())
+        if self.is_offering():  # or the clock may be wrong
+            self._unload(self._clock())
+        return FOLLOW_SECONDS
+
+    def _load_published(self, now: int) -> set[int]:
+        published = set(self._store.published_epochs(now))
+        for epoch in sorted(published - self._heads.keys()):
+            self._heads[epoch] = self._server.load_epoch(epoch).head
+        return published
+
+    def _unload(self, now: int) -> None:
+        self._server.unload_epochs(now)
+        for epoch, head in list(self._heads.items()):
+            if head.expires < now:
+                self._heads.pop(epoch, None)
 
     def _publish(self) -> None:
         """Send what the proxy may not have: it answers the same however often."""
@@ -206,15 +270,24 @@ class EpochKeeper:
             stored, now = self._store.epoch(epoch), self._clock()
             assert stored is not None, "it was kept"
             head = Directory.from_bytes(stored.directory).head
-            # One that is over was never offered; one far ahead was drawn by a clock that was wrong.
-            if now < head.closes and head.opens <= now + self._source.epoch_seconds:
+            # One that is over was never offered; one far ahead was drawn by a clock that was wrong; one without
+            # keys was closed when an older state of the store was taken.
+            if stored.sealing_key and now < head.closes and head.opens <= now + self._source.epoch_seconds:
                 times = EpochTimes(head.opens, head.closes, head.expires)
                 try:
                     menus = [kept.menu for kept in stored.menus]
                     self._heads[epoch] = self._server.open_epoch(menus, times, self._link)
                 except BillRefused as refused:
                     LOG.error("epoch %d is left: %s", epoch, error_line(refused))
+                    self._leave(epoch)
+            else:
+                self._leave(epoch)
             self._unpublished.pop(0)
+
+    def _leave(self, epoch: int) -> None:
+        self._left.add(epoch)
+        if self._pacer is not None:
+            self._pacer.leave(epoch)
 
     def _open_due(self) -> None:
         for _ in range(3):  # the current one and the next; a short one between them after a rotation
@@ -225,29 +298,61 @@ class EpochKeeper:
             self._refresh()
             self._open(times)
 
+    def _open_early(self) -> None:
+        """An epoch in the place of one whose tokens are given before its time, where campaigns can pay for more
+        of what ran out."""
+        offered = self.offered()
+        if self._pacer is None or offered is None:
+            return
+        gone = self._pacer.ran_out(offered, self._source.epoch_seconds)
+        if gone is None:
+            return
+        self._refresh()
+        times = self._times_from_now()
+        epoch, ask = self._next(times)
+        plan = self._pacer.plan(times, ask)
+        if plan.menus and plan.serves(gone):
+            self._keep(epoch, times, plan.menus, plan.limits)
+            LOG.info("epoch %d was opened early: tokens of the one before were given", epoch)
+
     def _open(self, times: EpochTimes) -> EpochHead:
+        epoch, ask = self._next(times)
+        if self._pacer is None:
+            menus, limits = ask(self._left_micros(), {}), None
+        else:
+            plan = self._pacer.plan(times, ask)
+            menus, limits = plan.menus, plan.limits
+        if not menus:
+            raise BadInput(
+                "expected a campaign with an ad, a bid that holds in some context and money for an impression, "
+                "got none: tacit ads add, creative add, or set --budget"
+            )
+        return self._keep(epoch, times, menus, limits)
+
+    def _next(self, times: EpochTimes) -> tuple[int, AskForMenus]:
+        """The number of the next epoch, and how to ask for its menus."""
         last = self._store.last_epoch()
         epoch = max(times.opens // self._source.epoch_seconds, 0 if last is None else last + 1)
-        menus = self._source.menus(epoch, times.opens, self._left_micros(), {})
-        if not menus:
-            raise BillError("expected a campaign that can pay for an impression, got none: raise a budget")
+        return epoch, lambda left, without: self._source.menus(epoch, times.opens, times.closes, left, without)
+
+    def _keep(
+        self, epoch: int, times: EpochTimes, menus: list[PricedMenu], limits: EpochLimits | None
+    ) -> EpochHead:
+        self._keys.expect(len(menus))
         try:
-            head = self._heads[epoch] = self._server.open_epoch(menus, times, self._link)
-        except OSError:
-            if self._store.epoch(epoch) is not None:  # kept, and perhaps countersigned: this very one is sent
-                self._unpublished.append(epoch)
+            head = self._heads[epoch] = self._server.open_epoch(menus, times, self._link, limits)
+        except BillRefused:
+            self._leave(epoch)  # the next number is tried; one that got no answer is sent again
             raise
         return head
 
     def _refresh(self) -> None:
-        said = ""
+        trouble = ""
         try:
             self._source.refresh()
         except BadInput as wrong:
-            said = error_line(wrong)
-            if said != self._said_of_source:
-                LOG.error("the market as it was goes on: %s", said)
-        self._said_of_source = said
+            trouble = f"the market as it was goes on: {error_line(wrong)}"
+        self._source_trouble.tell(trouble)
 
     def _left_micros(self) -> dict[int, int]:
         """What campaigns with a limit have left, beyond what is held."""
@@ -260,20 +365,30 @@ class EpochKeeper:
 
     def _forget(self) -> None:
         """Let go of keys that are no longer needed. We come here only where epochs are open, so that both
-        parties' clocks agree: a clock that is wrong deletes nothing."""
+        parties' clocks agree but for an epoch or so, which `keep_days` are longer than."""
         now = self._clock()
-        self._server.unload_epochs(now)
-        for epoch in [epoch for epoch, head in self._heads.items() if head.expires < now]:
-            del self._heads[epoch]
+        self._unload(now)
+        if self._pacer is not None and not 0 <= now - self._settled_at < SETTLE_SECONDS:
+            self._pacer.settle(self._compare_clocks)
+            self._settled_at = now
         if self._forgot_at is None or not 0 <= now - self._forgot_at < FORGET_SECONDS:
             if done := self._store.forget_keys(now - self._keep_seconds):
                 LOG.info("deleted the keys of %d epochs", done)
             self._forgot_at = now
 
-    async def run(self) -> None:
-        await keep_looking(self.look, self._ended, lambda: LONGEST_PAUSE_SECONDS)
+    def _compare_clocks(self) -> None:
+        """OSError unless the proxy, asked for what it countersigned last, finds our time right: a request is
+        signed with it. That an epoch is open says nothing: it may be older than the fault of the clock."""
+        stored = next((self._store.epoch(head.epoch) for head in reversed(self.heads())), None)
+        if stored is None:
+            raise LinkFailed("expected an epoch by which to compare clocks, got none")
+        self._link.countersign(stored.directory)
 
-    def end(self) -> None:
-        """Stop after the key that is being drawn, or the message that is on its way."""
-        self._ended.set()
-        self._keys.end()
+    def opening(self) -> BackgroundTask:
+        """The task that opens epochs, of one process at a time."""
+        return LookTask(self.look, LONGEST_PAUSE_SECONDS)
+
+    def following(self) -> BackgroundTask:
+        """The task of every process that offers what any of them opened. It ends with the service: so does the
+        drawing of keys, after the one that is being drawn."""
+        return LookTask(self._follow, LONGEST_PAUSE_SECONDS, self._keys.end)

@@ -122,6 +122,15 @@ class SignedClient:
     def get(self, path: str, accept: str = "application/json") -> bytes:
         return self._call("GET", path, b"", {"accept": accept})
 
+    def get_public(self, path: str, most: int) -> bytes:
+        """What the other party tells everybody, unsigned: whoever reads it must be able to check it."""
+        answer = fetch(self._client, self._client.build_request("GET", self._url + path), most)
+        if answer.status >= 500:
+            raise OtherPartyFailed(f"the {self._exchange.called} answered: {_title(answer)}")
+        if answer.status != 200:
+            raise error_from_problem(answer.body)
+        return answer.body
+
     def _call(self, method: str, path: str, body: bytes, more: Mapping[str, str] | None = None) -> bytes:
         nonce = self._entropy.bytes(NONCE_BYTES)
         headers = self._exchange.request_headers(method, path, body, now=self._clock(), nonce=nonce)

@@ -24,6 +24,7 @@ from tacit.entropy import Entropy
 from tacit.errors import BadInput, BillError, GatherError
 from tacit.files import hold_lock
 from tacit.gather.protocol.credentials import SealingKey
+from tacit.gather.protocol.rounds import check_key_hash
 from tacit.gather.proxy.party import Proxy
 from tacit.gather.server.party import Server
 from tacit.services import proxy as proxy_service
@@ -46,12 +47,14 @@ from tacit.services.operations.app import Operations
 from tacit.services.operations.readings import look_at_disks, look_at_ledger, look_at_rounds
 from tacit.services.problems import LOG
 from tacit.services.rounds import QuestionFiles
+from tacit.services.server import OwnRounds
 from tacit.services.settings import ListenSettings, Parties, PartySettings, ServicePace
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate, derive_key
 from tacit.store.figures import takes_writes
 from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.gather_server import SqlServerStore
 from tacit.store.ledger import LedgerStore
+from tacit.store.ownership import OwnerLock
 
 CHECK_LABEL = "the point at which proofs are checked"
 FINISH_SECONDS = 10
@@ -93,7 +96,7 @@ def proxy_app(settings: PartySettings, listening: socket.socket | None = None) -
         pace=pace,
         keep_days=settings.keep_days,
         watched=_watched(settings, store),
-        billing=_billing(settings),
+        billing=_proxy_billing(settings),
         operations=_operations(settings, store, ledger, listening),
     )
 
@@ -119,19 +122,30 @@ def server_app(settings: PartySettings, listening: socket.socket | None = None) 
         clock=clock,
         keep_days=settings.keep_days,
         watched=_watched(settings, store),
-        billing=_billing(settings),
+        billing=_server_billing(settings, store, ledger, OwnRounds(server, ledger, HttpRounds(calls))),
         operations=_operations(settings, store, ledger, listening),
     )
 
 
-def _billing(settings: PartySettings) -> AppPart:
+def _proxy_billing(settings: PartySettings) -> AppPart:
     """What billing adds, which is loaded only where it is asked for."""
     if settings.billing is None:
         return NOTHING_MORE
-    from tacit.services import billing_launch
+    from tacit.services.billing_launch import proxy_billing
 
-    part = billing_launch.ad_server_billing if settings.party is Party.SERVER else billing_launch.proxy_billing
-    return part(settings, clock=clock)
+    return proxy_billing(settings, clock=clock)
+
+
+def _server_billing(
+    settings: PartySettings, store: SqlServerStore, ledger: LedgerStore, rounds: OwnRounds
+) -> AppPart:
+    if settings.billing is None:
+        return NOTHING_MORE
+    from tacit.services.ads.parts import Gathering
+    from tacit.services.billing_launch import ad_server_billing
+
+    gathering = Gathering(store, ledger, rounds, check_key_hash(derive_check_key(settings)))
+    return ad_server_billing(settings, clock=clock, gathering=gathering)
 
 
 def _watched(settings: PartySettings, store: SqlProxyStore | SqlServerStore) -> dict[str, HealthCheck]:
@@ -152,7 +166,13 @@ def _operations(
     if settings.billing is not None:
         places.append(settings.billing.store)
     looks = [look_at_rounds(store, clock), look_at_ledger(ledger), look_at_disks(places)]
-    return Operations(settings.party, settings.operations, listening=listening, looks=looks)
+    owner = OwnerLock(served_places(settings), store.database.kind)
+    return Operations(settings.party, settings.operations, listening=listening, looks=looks, owner=owner)
+
+
+def served_places(settings: PartySettings) -> list[str]:
+    """Stores of which several processes have one owner."""
+    return [settings.gathered, *([] if settings.billing is None else [settings.billing.store])]
 
 
 Store = TypeVar("Store")
@@ -223,10 +243,10 @@ APPS = {Party.PROXY: proxy_app, Party.SERVER: server_app}
 
 def run_party(settings: PartySettings) -> None:
     """Serve until SIGTERM or SIGINT; requests under way are answered first."""
-    configure_logging(LOG)
+    configure_logging(LOG, settings.operations.log_form, str(settings.party))
     _allow_files(settings.pace)
     listening = _open_socket(settings.listen)  # before the stores: a second one on the port stops here
-    with contextlib.closing(listening), _operators_socket(settings) as beside, _lock_store(settings):
+    with contextlib.closing(listening), _operators_socket(settings) as beside, lock_stores(settings):
         _run_server(settings, listening, beside)
 
 
@@ -295,12 +315,9 @@ def _allow_files(pace: ServicePace) -> None:
 
 
 @contextlib.contextmanager
-def _lock_store(settings: PartySettings) -> Iterator[None]:
-    """One process per store: it remembers which rounds are live, and would not hear of another's.
-
-    A store in PostgreSQL has no such lock. Nothing breaks if two serve it, since every step is one transaction
-    and may come twice; but only the process that opened a round lists and drives it, until the other restarts.
-    """
+def lock_stores(settings: PartySettings) -> Iterator[None]:
+    """One process per SQLite file. On PostgreSQL several may serve: every step is one transaction and may come
+    twice, and what one does for all the owner does (`store.ownership`)."""
     places = {"store.gathered": settings.gathered}
     if settings.billing is not None:
         places["billing.store"] = settings.billing.store

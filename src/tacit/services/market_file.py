@@ -48,10 +48,11 @@ from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Node
 from tacit.services.problems import LOG
 
-TOP = (
-    "epoch_seconds", "report_seconds", "epsilon", "smallest_cohort", "reserve_micros", "method", "attributes",
-    "campaign", "menu",
-)  # fmt: skip
+COMMON = ("epoch_seconds", "report_seconds", "epsilon", "smallest_cohort", "reserve_micros", "method")
+"""Keys of every market; menus are listed with those below, or made of campaigns (`ads.campaign_menus`)."""
+
+LISTED = ("attributes", "campaign", "menu")
+TOP = (*COMMON, *LISTED)
 MOST_EPOCH_SECONDS = 7 * 86_400
 MOST_REPORT_SECONDS = 21 * 86_400
 MOST_LEVEL = 255
@@ -81,8 +82,8 @@ class MarketMenu:
 
 
 @dataclass(frozen=True)
-class Market:
-    """All that is offered, and who pays. `priced` makes an epoch's menus of it."""
+class MarketTerms:
+    """What every market says: how long menus are offered and reported, and what a choice may spend."""
 
     epoch_seconds: int
     report_seconds: int
@@ -90,6 +91,23 @@ class Market:
     smallest_cohort: int
     reserve_micros: int
     method: PlanMethod
+
+
+def read_terms(top: ConfigTable) -> MarketTerms:
+    return MarketTerms(
+        epoch_seconds=top.whole("epoch_seconds", at_least=1, at_most=MOST_EPOCH_SECONDS),
+        report_seconds=top.whole("report_seconds", at_most=MOST_REPORT_SECONDS),
+        epsilon=expect.positive("epsilon", top.needed("epsilon", "a number")),
+        smallest_cohort=top.whole("smallest_cohort", at_least=1, at_most=2**32 - 1),
+        reserve_micros=top.whole("reserve_micros", 0, at_most=MOST_MICROS),
+        method=PlanMethod(top.one_of("method", [str(each) for each in PlanMethod], "trunc")),
+    )
+
+
+@dataclass(frozen=True)
+class Market(MarketTerms):
+    """All that is offered, and who pays. `priced` makes an epoch's menus of it."""
+
     campaigns: tuple[Campaign, ...]
     menus: tuple[MarketMenu, ...]
 
@@ -178,6 +196,7 @@ class MarketFile:
         self,
         epoch: int,
         opens: int,  # noqa: ARG002 (these menus are the same at all times)
+        closes: int,  # noqa: ARG002
         left_micros: Mapping[int, int],
         without: Mapping[Node, frozenset[int]],
     ) -> list[PricedMenu]:
@@ -209,12 +228,7 @@ def _parse(record: Mapping[str, Any]) -> Market:
     known = set(numbers)
     attributes = tuple(_texts(top, "attributes")) if "attributes" in top else ()
     market = Market(
-        epoch_seconds=top.whole("epoch_seconds", at_least=1, at_most=MOST_EPOCH_SECONDS),
-        report_seconds=top.whole("report_seconds", at_most=MOST_REPORT_SECONDS),
-        epsilon=expect.positive("epsilon", top.needed("epsilon", "a number")),
-        smallest_cohort=top.whole("smallest_cohort", at_least=1, at_most=2**32 - 1),
-        reserve_micros=top.whole("reserve_micros", 0, at_most=MOST_MICROS),
-        method=PlanMethod(top.one_of("method", [str(each) for each in PlanMethod], "trunc")),
+        **vars(read_terms(top)),
         campaigns=tuple(campaigns),
         menus=tuple(_menu(table, attributes, known) for table in _tables(record, "menu", MENU)),
     )

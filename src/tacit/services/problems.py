@@ -30,6 +30,23 @@ from tacit.services.signatures import WrongTime
 
 LOG = logging.getLogger("tacit.services")
 
+
+class TroubleLog:
+    """The trouble of something that goes on by itself: a line when it begins or is about something else, and
+    one, `over`, when it is over."""
+
+    def __init__(self, over: str = "", level: int = logging.ERROR) -> None:
+        self._over, self._level, self._said = over, level, ""
+
+    def tell(self, trouble: str) -> None:
+        """What it is now; empty: none."""
+        if trouble and trouble != self._said:
+            LOG.log(self._level, "%s", trouble)
+        elif self._said and not trouble and self._over:
+            LOG.info("%s", self._over)
+        self._said = trouble
+
+
 MEDIA = "application/problem+json"
 
 STATUS = {
@@ -66,7 +83,7 @@ BILL_STATUS = {
     BillVerdict.UNAUTHENTICATED: 401,
     BillVerdict.NOT_LISTED: 422,
     BillVerdict.OVER_BUDGET: 409,
-    BillVerdict.TOO_MANY: 413,
+    BillVerdict.NONE_LEFT: 409,
 }
 CAMPAIGN_STATUS = {
     CampaignVerdict.MALFORMED: 400,
@@ -97,6 +114,15 @@ class TooManyOffers(TacitError):
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
         super().__init__(seconds)
+
+
+class TooManyRequests(TacitError):
+    """A key asked more often than it may, or an address came with too many keys that do not hold: `kind` says
+    which; `seconds` until it may again."""
+
+    def __init__(self, kind: str, seconds: int) -> None:
+        self.kind, self.seconds = kind, seconds
+        super().__init__(kind, seconds)
 
 
 class NotGranted(TacitError):
@@ -174,6 +200,11 @@ def problem_from_error(error: Exception) -> Response:
             return answer
         case TooManyOffers(seconds=seconds):
             answer = problem_response("too-many-offers", 429, "too many offers for this address: come again")
+            answer.headers["retry-after"] = str(seconds)
+            answer.headers["connection"] = "close"  # its body was not read
+            return answer
+        case TooManyRequests(kind=kind, seconds=seconds):
+            answer = problem_response(kind, 429, "more than may be asked in a minute: come again")
             answer.headers["retry-after"] = str(seconds)
             answer.headers["connection"] = "close"  # its body was not read
             return answer

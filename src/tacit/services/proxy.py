@@ -38,6 +38,7 @@ from tacit.services.background import (
     BackgroundTask,
     Health,
     HealthCheck,
+    LookTask,
     Retention,
     store_checks,
 )
@@ -45,7 +46,7 @@ from tacit.services.endpoints import Clock, bytes_from_path, read_body, signed_e
 from tacit.services.http_clients import MSGPACK
 from tacit.services.operations.app import Operations
 from tacit.services.proxy_driver import LinkState, RoundDriver, Timer
-from tacit.services.proxy_intake import Intake, UnsettledRounds
+from tacit.services.proxy_intake import REFRESH_SECONDS, Intake, UnsettledRounds
 from tacit.services.rounds import AnnouncedRound, LedgerAccounts, QuestionFiles, expect_granted
 from tacit.services.settings import ServicePace
 from tacit.services.signatures import Party, RequestGate
@@ -76,6 +77,7 @@ def create_app(
     operations: Operations | None = None,
 ) -> Starlette:
     """The service as a value; its background work begins and ends with it. /healthz tells of `watched`, too."""
+    operations = operations or Operations(Party.PROXY)
     reach = LinkState()
     health = Health({**store_checks(store, accounts), "link": lambda: reach.works, **watched, **billing.checks})
     live = UnsettledRounds(store, not_before=clock() - keep_days * DAY_SECONDS)
@@ -84,9 +86,12 @@ def create_app(
     )  # fmt: skip
 
     def works() -> list[BackgroundTask]:
+        refreshing = [LookTask(live.refresh, REFRESH_SECONDS)] if operations.owner.is_shared else []
+        return [intake.batcher, *refreshing]
+
+    def owned_works() -> list[BackgroundTask]:
         every_seconds = pace.look_every_ms / 1000
         return [
-            intake.batcher,
             RoundDriver(
                 proxy, store, live, link, reach=reach, clock=clock, timer=timer, entropy=entropy,
                 enough=pace.job_reports, every_seconds=every_seconds,
@@ -101,7 +106,7 @@ def create_app(
         Route("/rounds/{digest}/status", partial(_status, intake), methods=["GET"]),
         Route("/rounds/{digest}/reports/{report_id}", partial(_put, intake), methods=["PUT"]),
     ]
-    return (operations or Operations(Party.PROXY)).make_app(routes, health, works, billing)
+    return operations.make_app(routes, health, works, billing, owned_works)
 
 
 async def _list(intake: Intake, _request: Request) -> Response:

@@ -1,6 +1,7 @@
 """How the proxy takes uploads: unsettled rounds, group commit, and checks before anything waits.
 
-Unsettled rounds are read from the store once, when the proxy starts, and kept up to date after that.
+Unsettled rounds are read from the store when the proxy starts, and kept up to date after that: every few
+seconds where other processes may open rounds in the same store.
 
 Group commit: uploads that arrive at the same time are decided and stored together, and answered after that. A
 durable commit costs about the same for one upload as for hundreds. The first of a batch waits a few
@@ -33,6 +34,9 @@ from tacit.services.settings import ServicePace
 SETTLED = frozenset({ProxyPhase.RELEASED, ProxyPhase.TOO_FEW, ProxyPhase.STOPPED})
 
 
+REFRESH_SECONDS = 3.0
+
+
 class RoundsStore(Protocol):
     """The part of a proxy's store that is needed here."""
 
@@ -44,6 +48,7 @@ class UnsettledRounds:
 
     def __init__(self, store: RoundsStore, *, not_before: int) -> None:
         """A round with too few reports is told to the server once more, unless it closed before that second."""
+        self._store = store
         stored = [(Round.from_bytes(each.body), each.phase) for each in store.rounds()]
         self._rounds = {
             round.digest: round
@@ -51,6 +56,17 @@ class UnsettledRounds:
             if phase not in SETTLED or (phase is ProxyPhase.TOO_FEW and round.closes >= not_before)
         }
         self._lock = threading.Lock()
+
+    def refresh(self) -> float:
+        """Hear of what other processes opened and settled; the seconds until the next time."""
+        stored = [(Round.from_bytes(each.body), each.phase) for each in self._store.rounds()]
+        with self._lock:
+            for round, phase in stored:
+                if phase not in SETTLED:
+                    self._rounds[round.digest] = round
+                elif phase is not ProxyPhase.TOO_FEW:  # of which the server is told once more
+                    self._rounds.pop(round.digest, None)
+        return REFRESH_SECONDS
 
     def add(self, round: Round) -> None:
         with self._lock:

@@ -90,7 +90,7 @@ class PlannedRound:
 def read_round_file(path: Path, parties: Parties, *, check: bytes, now: int) -> PlannedRound:
     """The round that the file asks for, open from now; `check` is the hash of the parties' check key."""
     with error_prefix(str(path)):
-        return _plan_round(read_toml(path, "settings"), parties, path.resolve().parent, check, now)
+        return plan_round(read_toml(path, "settings"), parties, path.resolve().parent, check=check, now=now)
 
 
 def keep_round(asked: PlannedRound, path: Path) -> PlannedRound:
@@ -114,9 +114,16 @@ def keep_round(asked: PlannedRound, path: Path) -> PlannedRound:
     return replace(asked, announced=before)
 
 
-def _plan_round(
-    record: Mapping[str, Any], parties: Parties, folder: Path, check: bytes, now: int
+def plan_round(
+    record: Mapping[str, Any],
+    parties: Parties,
+    folder: Path,
+    *,
+    check: bytes,
+    now: int,
+    asked: Question | None = None,
 ) -> PlannedRound:
+    """The round that such a record asks for, with `asked` in the place of its cells or its question's file."""
     section = ConfigTable(record, "", (*NEEDED, *OPTIONAL), folder)
     given = section.everything()
     for key in NEEDED:
@@ -143,7 +150,7 @@ def _plan_round(
     hours = expect.positive("hours", given["hours"])
     if hours > MOST_HOURS:
         raise BadInput(f"hours: expected at most {MOST_HOURS}, got {given['hours']}")
-    question = _question(section, given)
+    question = _question(section, given) if asked is None else asked
     round = task.round(
         run,
         question,

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -115,10 +116,10 @@ def create_app(
         Route("/rounds/{digest}/result", result, methods=["GET"]),
     ]
 
-    def works() -> list[BackgroundTask]:
+    def owned_works() -> list[BackgroundTask]:
         return [Retention(store, clock=clock, keep_days=keep_days)]
 
-    return (operations or Operations(Party.SERVER)).make_app(routes, health, works, billing)
+    return (operations or Operations(Party.SERVER)).make_app(routes, health, tuple, billing, owned_works)
 
 
 async def _decide(
@@ -131,18 +132,43 @@ async def _decide(
 async def _open(
     server: Server, accounts: LedgerAccounts, proxy: RoundOpener, _request: Request, body: bytes
 ) -> Response:
-    """Here first, so that no report can be on its way for a round that the server does not know."""
     announced = AnnouncedRound.from_bytes(body)
-    await asyncio.to_thread(expect_granted, accounts, announced.round, PartyRole.SERVER)
-    await asyncio.to_thread(server.open_round, announced.round)
     try:
-        await asyncio.to_thread(proxy.open_round, announced)
+        await asyncio.to_thread(open_at_both, server, accounts, proxy, announced)
     except ClocksDiffer as problem:
         raise OtherPartyUnreachable(str(problem)) from None
     except OSError as problem:
         said = str(problem) if isinstance(problem, LinkFailed) else type(problem).__name__
         raise OtherPartyUnreachable(f"the proxy does not answer it ({said}): ask again") from None
     return JSONResponse({"digest": announced.round.digest.hex()}, 201)
+
+
+def open_at_both(
+    server: Server, accounts: LedgerAccounts, proxy: RoundOpener, announced: AnnouncedRound
+) -> None:
+    """Here first, so that no report can be on its way for a round that the server does not know; nowhere where
+    the server's ledger cannot pay (NotGranted). Again: the same round, which changes nothing."""
+    expect_granted(accounts, announced.round, PartyRole.SERVER)
+    server.open_round(announced.round)
+    proxy.open_round(announced)
+
+
+@dataclass(frozen=True)
+class OwnRounds:
+    """Rounds that the server opens by itself, and what they released: as for its operator, without a call."""
+
+    server: Server
+    accounts: LedgerAccounts
+    proxy: RoundOpener
+
+    def expect_granted(self, round: Round) -> None:
+        expect_granted(self.accounts, round, PartyRole.SERVER)
+
+    def open(self, announced: AnnouncedRound) -> None:
+        open_at_both(self.server, self.accounts, self.proxy, announced)
+
+    def result(self, digest: bytes, now: int) -> RoundResult:
+        return self.server.result(digest, now)
 
 
 async def _list(store: ServerStore, _request: Request, _body: bytes) -> Response:

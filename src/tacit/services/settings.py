@@ -30,6 +30,9 @@ A key that nobody reads is refused by its name. The settings of a proxy or a ser
     commit_wait_ms = 5
 
     [billing]                            # the party bills impressions, too: see `billing_settings`
+    [pacing]                             # how far over budget campaigns can go: there too
+    [openrtb]                            # the ad server answers exchanges: see `ads.openrtb_settings`
+    [statistics]                         # the ad server only: rounds by schedule; see `statistics_settings`
     [metrics]                            # and [log]: for those who run it; see `operations.settings`
 
 parties.toml, which devices and operators read, has a table per party:
@@ -43,13 +46,17 @@ parties.toml, which devices and operators read, has a table per party:
     [server]
     ...
 
-Paths are relative to the file's folder. URLs are https, except on this very machine. The environment can name
-the settings file, and nothing in it.
+Paths are relative to the file's folder. URLs are https, except on this very machine.
+
+The environment can name the settings file (TACIT_PROXY_SETTINGS, TACIT_SERVER_SETTINGS), and say what the file
+leaves to it: a text "env:NAME" is the value of the variable NAME, so that a container's file can leave open
+where its database is. Secrets stay in files.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -62,10 +69,12 @@ from tacit import expect
 from tacit.config import ConfigTable, error_prefix, read_toml
 from tacit.errors import BadInput
 from tacit.files import OTHERS_MODE
+from tacit.services.ads.openrtb_settings import OpenRtbSettings, read_openrtb
 from tacit.services.billing_settings import BillingSettings, read_billing, read_public_key
 from tacit.services.connection_limits import is_loopback
 from tacit.services.operations.settings import TABLES, OperationsSettings, read_operations
 from tacit.services.signatures import SECRET_BYTES, Party
+from tacit.services.statistics_settings import StatisticsSettings, read_statistics
 
 
 def check_url(name: str, spelled: str) -> str:
@@ -84,7 +93,7 @@ def check_url(name: str, spelled: str) -> str:
 
 
 VARIABLES = {Party.PROXY: "TACIT_PROXY_SETTINGS", Party.SERVER: "TACIT_SERVER_SETTINGS"}
-TOP = ("listen", "store", "secrets", "other", "pace", "billing", *TABLES)
+TOP = ("listen", "store", "secrets", "other", "pace", "billing", "pacing", "openrtb", "statistics", *TABLES)
 LISTEN = ("host", "port", "certificate", "private_key", "behind_tls")
 OTHER = ("url", "trust")
 STORE = {
@@ -152,6 +161,8 @@ class PartySettings:
     secrets: Mapping[str, bytes] = field(repr=False)
     billing: BillingSettings | None = None
     operations: OperationsSettings = field(default_factory=OperationsSettings)
+    openrtb: OpenRtbSettings | None = None
+    statistics: StatisticsSettings | None = None
 
 
 def settings_path(party: Party, given: Path | None) -> Path:
@@ -167,7 +178,25 @@ def settings_path(party: Party, given: Path | None) -> Path:
 def load_settings(path: Path, party: Party) -> PartySettings:
     """Settings and the secrets they name; refuses unknown keys, and secrets that others may read."""
     with error_prefix(str(path)):
-        return _parse(read_toml(path, "settings"), party, path.resolve().parent)
+        return _parse(_said_by_environment(read_toml(path, "settings")), party, path.resolve().parent)
+
+
+VARIABLE = re.compile(r"env:([A-Z][A-Z0-9_]{0,99})")
+
+
+def _said_by_environment(record: Any, name: str = "") -> Any:
+    """The same record, texts "env:NAME" as the environment says them; a whole number where it spells one."""
+    if isinstance(record, Mapping):
+        under = f"{name}." if name else ""
+        return {key: _said_by_environment(value, f"{under}{key}") for key, value in record.items()}
+    if not isinstance(record, str) or not record.startswith("env:"):
+        return record
+    found = VARIABLE.fullmatch(record)
+    value = "" if found is None else os.environ.get(found[1], "")
+    if not value:
+        wanted = "env:NAME of capital letters" if found is None else f"the variable {found[1]} to be set"
+        raise BadInput(f"{name}: expected {wanted}, got {'another text' if found is None else 'none'}")
+    return int(value) if value.isascii() and value.isdecimal() and len(value) < 16 else value
 
 
 def _parse(record: Mapping[str, Any], party: Party, folder: Path) -> PartySettings:
@@ -199,7 +228,21 @@ def _parse(record: Mapping[str, Any], party: Party, folder: Path) -> PartySettin
         secrets={key: read_secret_file(f"secrets.{key}", secrets.file(key)) for key in SECRETS[party]},
         billing=read_billing(record, party, folder, others=places, behind_tls=listen.behind_tls),
         operations=read_operations(record, folder, behind_tls=listen.behind_tls, read_secret=read_secret_file),
+        openrtb=_openrtb(record, party, folder),
+        statistics=_statistics(record, party, folder),
     )
+
+
+def _openrtb(record: Mapping[str, Any], party: Party, folder: Path) -> OpenRtbSettings | None:
+    if party is not Party.SERVER and "openrtb" in record:
+        raise BadInput("openrtb: expected no such table of a proxy, got one")
+    return read_openrtb(record, folder, read_secret=read_secret_file, check_url=check_url)
+
+
+def _statistics(record: Mapping[str, Any], party: Party, folder: Path) -> StatisticsSettings | None:
+    if party is Party.PROXY and "statistics" in record:
+        raise BadInput("statistics: expected no such table in a proxy's settings, got one: the server asks")
+    return read_statistics(record, folder)
 
 
 def _refuse_others(record: Mapping[str, Any], party: Party) -> None:

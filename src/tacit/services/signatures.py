@@ -13,11 +13,13 @@ can withhold them, but can neither change nor repeat them.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import heapq
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -96,6 +98,13 @@ class WrongTime(Refused):
         super().__init__(MessageVerdict.UNAUTHENTICATED)
 
 
+class NonceStore(Protocol):
+    """Where nonces are remembered for all processes of a party."""
+
+    def admit_command(self, nonce: str, *, until: int, now: int) -> bool:
+        """Remember it until that second; no where it is known already."""
+
+
 class RequestGate:
     """Lets a signed request in once.
 
@@ -106,10 +115,21 @@ class RequestGate:
     Our own clock may be wrong, and be set right. What had expired by it stays so, unless it goes back by more
     than the tolerance: then all begins anew at that second, as if the process did. Nonces of a time that is
     still to come are kept until it has.
+
+    Where several processes serve, each remembers what it let in itself: a request that somebody repeats at
+    another one passes there once more. For what a proxy and a server ask of each other that changes nothing: it
+    gets the answer that is already kept. For commands of operators, `shared` remembers for all of them.
     """
 
-    def __init__(self, exchange: ExchangeKeys, *, tolerance_seconds: int, began: int) -> None:
-        self.exchange = exchange
+    def __init__(
+        self,
+        exchange: ExchangeKeys,
+        *,
+        tolerance_seconds: int,
+        began: int,
+        shared: NonceStore | None = None,
+    ) -> None:
+        self.exchange, self._shared = exchange, shared
         self._tolerance, self._began, self._latest = tolerance_seconds, began, began
         self._seen: set[str] = set()
         self._expiring: list[tuple[int, str]] = []  # a heap: the last second at which a nonce would pass
@@ -137,6 +157,14 @@ class RequestGate:
         self._seen.add(nonce)
         heapq.heappush(self._expiring, (signed + self._tolerance, nonce))
         return nonce, digest
+
+    async def admit_everywhere(self, nonce: str, now: int) -> None:
+        """Refused(UNAUTHENTICATED) where another process let this nonce in, which this one did just now."""
+        until = now + 2 * self._tolerance  # a caller's clock may be as far ahead as ours is behind
+        if self._shared is not None and not await asyncio.to_thread(
+            self._shared.admit_command, nonce, until=until, now=now
+        ):
+            raise Refused(MessageVerdict.UNAUTHENTICATED)
 
     def _forget(self) -> None:
         while self._expiring and self._expiring[0][0] < self._latest:

@@ -44,6 +44,33 @@ signing_workers = 2                # threads that sign tokens
 keep_days = 7                      # an epoch's private keys are deleted so long after its end
 """
 
+SYNTHETIC = """\
+synthetic = true                   # the market is made up, and the console says so
+"""
+
+SERVER_OPENRTB = """
+[openrtb]                          # without this table, exchanges are not answered
+url = "http://127.0.0.1:{port}"    # where exchanges reach this server
+contexts = "contexts.toml"         # what requests are generalised by
+currency = "USD"
+
+[[openrtb.attribute]]              # how a request's fields become a context
+name = "city"
+from = ["device.geo.city", "device.geo.region"]
+values = {{ Northport = "Northport", Southwick = "Southwick", NO = "North", SO = "South" }}
+
+[[openrtb.attribute]]
+name = "topic"
+from = ["site.pagecat", "site.cat", "app.cat"]
+values = {{ "IAB8-5" = "Coffee", IAB8 = "Food", "IAB17-32" = "Running", IAB17 = "Sport" }}
+
+[[openrtb.exchange]]
+name = "trial"
+secret = "exchange.secret"         # its key, as the exchange shows it
+reasons = true                     # say why there is no bid
+clients = true                     # believe it where it says that a page has the device's client
+"""
+
 PROXY_BILLING = """
 [billing]                          # without this table, statistics alone
 store = "reports.sqlite"           # a path, or postgresql+psycopg://...
@@ -81,83 +108,128 @@ steps = [[0, 0], [1, 1], [1, 2], [2, 2]]
 """
 
 MARKET = """\
-# What may be shown where, and who pays. Read again for each epoch: what is changed here counts from the next.
+# What may be shown where: menus are made of the campaigns in the store. Read again for each epoch.
 epoch_seconds = 60                 # for which a menu and its token keys are offered (production: 600 to 86400)
 report_seconds = 600               # after an epoch's end, in which its impressions can still be reported
 epsilon = 1.0                      # what one private choice may spend
 smallest_cohort = 5                # reports of a menu that leave the proxy together, at least
 reserve_micros = 100               # the least public score (bid x rate) that takes part
-attributes = ["city", "topic"]     # names for reading; contexts.toml has their levels
+contexts = "contexts.toml"         # the hierarchy of contexts
+levels = [[1, 1], [2, 2]]          # those that get menus: region and kind of topic, and nothing at all
+{first}
+[menus]
+candidates = 4                     # ads of a menu, at most
+default_rate = 0.02                # of a click, until statistics are released
+default_conversion_rate = 0.001
+"""
+
+FIRST = """\
+campaigns = "campaigns.toml"       # made up; read once, while the store has no campaigns
+creatives = "creatives.toml"       # their ads, likewise
+"""
+
+CAMPAIGNS = """\
+# Made-up advertisers and campaigns for a first look. Later: tacit ads, or the API of the ad server.
+[[advertiser]]
+name = "Corner Roasters"
+
+[[advertiser]]
+name = "Long Run Shoes"
+
+[[advertiser]]
+name = "Two Wheels"
+
+[[advertiser]]
+name = "Tea House"
 
 [[campaign]]
 number = 1
-advertiser = "Bean & Leaf"
-budget_micros = 50_000_000         # in all; without the key: no limit
+advertiser = "Corner Roasters"
+title = "Fresh roast"
+event = "click"                    # what bids are for; each impression is charged at its public chance
+budget_micros = 500_000_000
+categories = ["IAB8"]
+caps = [{ impressions = 50, seconds = 86_400 }]
+bids = [
+  { micros = 450_000 },
+  { micros = 620_000, context = { levels = [1, 1], values = ["North", "Food"] } },
+  { micros = 580_000, context = { levels = [1, 1], values = ["South", "Food"] } },
+]
 
 [[campaign]]
 number = 2
 advertiser = "Long Run Shoes"
-budget_micros = 80_000_000
+title = "Marathon spring"
+event = "click"
+budget_micros = 800_000_000
+categories = ["IAB17"]
+bids = [
+  { micros = 500_000 },
+  { micros = 680_000, context = { levels = [1, 1], values = ["North", "Sport"] } },
+]
 
 [[campaign]]
 number = 3
 advertiser = "Two Wheels"
+title = "City bikes"
+event = "conversion"
+categories = ["IAB17"]
+bids = [
+  { micros = 9_000_000 },
+  { micros = 12_500_000, context = { levels = [1, 1], values = ["South", "Sport"] } },
+]
 
 [[campaign]]
 number = 4
 advertiser = "Tea House"
-
-[[menu]]                           # one for each context that is offered, at its levels
-levels = [1, 1]
-values = ["North", "Food"]
-ads = [                            # bid for a click, and the public chance of one in this context
-    { campaign = 1, bid_micros = 400_000, rate = 0.031 },
-    { campaign = 4, bid_micros = 350_000, rate = 0.028 },
-    { campaign = 2, bid_micros = 600_000, rate = 0.009 },
+title = "First flush"
+event = "impression"
+categories = ["IAB8"]
+bids = [
+  { micros = 8_500 },
+  { micros = 11_800, context = { levels = [1, 1], values = ["South", "Food"] } },
 ]
+"""
 
-[[menu]]
-levels = [1, 1]
-values = ["North", "Sport"]
-ads = [
-    { campaign = 2, bid_micros = 600_000, rate = 0.034 },
-    { campaign = 3, bid_micros = 700_000, rate = 0.025 },
-    { campaign = 1, bid_micros = 400_000, rate = 0.011 },
-]
+CREATIVES = """\
+# The ads of the made-up campaigns: texts, which lead to addresses that nobody has.
+[[creative]]
+campaign = 1
+title = "Fresh on Mondays"
+text = "Roasted the day before."
+address = "https://roasters.example/"
 
-[[menu]]
-levels = [1, 1]
-values = ["South", "Food"]
-ads = [
-    { campaign = 4, bid_micros = 350_000, rate = 0.036 },
-    { campaign = 1, bid_micros = 400_000, rate = 0.029 },
-]
+[[creative]]
+campaign = 2
+title = "Shoes for the long run"
+address = "https://longrun.example/"
 
-[[menu]]
-levels = [1, 1]
-values = ["South", "Sport"]
-ads = [
-    { campaign = 3, bid_micros = 700_000, rate = 0.030 },
-    { campaign = 2, bid_micros = 600_000, rate = 0.027 },
-    { campaign = 4, bid_micros = 350_000, rate = 0.008 },
-]
+[[creative]]
+campaign = 3
+title = "A bike for the city"
+text = "Lights and mudguards included."
+address = "https://twowheels.example/"
 
-[[menu]]                           # for who tells nothing
-levels = [2, 2]
-values = ["*", "*"]
-ads = [
-    { campaign = 2, bid_micros = 600_000, rate = 0.018 },
-    { campaign = 3, bid_micros = 700_000, rate = 0.015 },
-    { campaign = 1, bid_micros = 400_000, rate = 0.019 },
-    { campaign = 4, bid_micros = 350_000, rate = 0.017 },
-]
+[[creative]]
+campaign = 4
+title = "First flush is here"
+address = "https://teahouse.example/"
 """
 
 
 def write_trial(
-    folder: Path, *, proxy_port: int, server_port: int, entropy: Entropy, billing: bool = False
+    folder: Path,
+    *,
+    proxy_port: int,
+    server_port: int,
+    entropy: Entropy,
+    billing: bool = False,
+    empty: bool = False,
 ) -> list[Path]:
-    """Make the files; refuses a folder in which one of them is already, before it writes any."""
+    """Make the files; refuses a folder in which one of them is already, before it writes any.
+
+    empty  billing without the made-up campaigns and the exchange: for a market of one's own
+    """
     if proxy_port == server_port:
         raise BadInput(f"--server-port: expected another port than the proxy's, got {server_port} for both")
     keys = {"proxy": SealingKey.generate(), "server": SealingKey.generate()}
@@ -182,7 +254,11 @@ def write_trial(
     if billing:
         texts["proxy.toml"] += PROXY_BILLING.format(other_key=signing["server"])
         texts["server.toml"] += SERVER_BILLING.format(other_key=signing["proxy"])
-        texts |= {"market.toml": MARKET, "contexts.toml": CONTEXTS}
+        texts |= {"market.toml": MARKET.format(first="" if empty else FIRST), "contexts.toml": CONTEXTS}
+        if not empty:
+            texts["server.toml"] += SYNTHETIC + SERVER_OPENRTB.format(port=server_port)
+            secrets["exchange.secret"] = entropy.bytes(SECRET_BYTES)
+            texts |= {"campaigns.toml": CAMPAIGNS, "creatives.toml": CREATIVES}
     folder.mkdir(parents=True, exist_ok=True)
     contents = {name: (secret.hex().encode() + b"\n", True) for name, secret in secrets.items()}
     write_new_files(folder, {**contents, **{name: (text.encode(), False) for name, text in texts.items()}})

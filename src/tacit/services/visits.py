@@ -40,6 +40,7 @@ from tacit.gather.protocol.rounds import Round
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Hierarchy, load_hierarchy
 from tacit.services.billing_clients import HttpAdChannel
+from tacit.services.device_rounds import CountingDevice
 from tacit.services.endpoints import Clock
 from tacit.services.http_clients import HttpUploads, LinkFailed, PublicKeys, open_client
 from tacit.services.rounds import NO_QUESTION
@@ -47,9 +48,11 @@ from tacit.services.settings import PARTIES_FILE, Parties, load_parties, load_se
 from tacit.services.signatures import Party
 from tacit.store.device_journal import SqlDeviceJournal
 from tacit.store.gather_device import SqlDeviceStore
+from tacit.store.shown_log import SqlShownLog
 
 CONTEXTS_FILE = "contexts.toml"
 AT_ONCE = 8
+CLICKED_ONE_IN = 20
 TIMEOUT_SECONDS = 10
 
 
@@ -117,13 +120,18 @@ class Visitor:
             away = chance.uniform_below(4) == 0
             here = self.contexts[chance.uniform_below(len(self.contexts))] if away else home
             try:
-                self.shown.append((here, self.device.show(here, MadeUpTaste(self.number), clock())))
+                ad = self.device.show(here, MadeUpTaste(self.number), clock())
+                self.shown.append((here, ad))
+                if Simulation(f"click {self.number} {ad.nonce.hex()}").uniform_below(CLICKED_ONE_IN) == 0:
+                    self.device.note_click(ad)
             except BillRefused as refused:
                 self.refused[BillVerdict(refused.reason).words] += 1
         self.device.send_reports(clock())
 
     def join_rounds(self, uploads: HttpUploads, memory: SqlDeviceStore, entropy: Entropy) -> None:
-        """Report how often each campaign was shown, in rounds without a question whose cells are campaigns."""
+        """Answer what the ad server asks by schedule; and report how often each campaign was shown, in rounds
+        without a question whose cells are campaigns."""
+        self.rounds += CountingDevice(self.device, uploads, memory, entropy).join(charging=True, wifi=True)
         consent = self.device.settings.statistics
         events = [Event(here, ad.campaign, False) for here, ad in self.shown if ad.campaign is not None]
         for announced in uploads.rounds():
@@ -282,7 +290,8 @@ def _visitor(place: Place, journals: Path, number: int, channel: AdChannel, entr
         statistics=StatisticsConsent(allowed=number % 2 == 0),
     )
     journal = SqlDeviceJournal.open(journals / f"{number}.sqlite")
-    device = AdDevice(settings, place.keys, journal, counting, entropy)
+    log = SqlShownLog.open(journals / f"{number}-shown.sqlite") if settings.statistics.allowed else None
+    device = AdDevice(settings, place.keys, journal, counting, entropy, log=log)
     return Visitor(number, device, counting, place.contexts)
 
 

@@ -16,7 +16,17 @@ from tacit import expect
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.server.store import Campaign, Invoice, InvoiceLine
 from tacit.errors import BadInput, BillError, BillRefused
-from tacit.store.billing_tables import CAMPAIGNS, CHARGES, ENTRIES, INVOICES, LINES, MENUS
+from tacit.store.billing_tables import (
+    CAMPAIGNS,
+    CHARGES,
+    ENTRIES,
+    EPOCHS,
+    INVOICES,
+    LINES,
+    MENUS,
+    RESTORES,
+)
+from tacit.store.token_limits import note_reported, sum_out
 
 MOST_CHARGED = 2**62  # of one campaign; what goes further is held, as if that were its budget
 MOST_TOTAL = 2**63 - 1
@@ -44,6 +54,21 @@ class _Account:
 def next_number(connection: Connection, table: Table) -> int:
     greatest = connection.exec_driver_sql(f"SELECT max(number) FROM {table.name}").scalar()
     return 1 if greatest is None else int(greatest) + 1
+
+
+def last_epoch(connection: Connection) -> int:
+    """The largest number of an epoch that was ever used, in this state of the store or a lost one
+    (`billing_restores`); -1 where none was."""
+    drawn = connection.execute(select(func.max(EPOCHS.c.epoch))).scalar()
+    seen = connection.execute(select(func.max(RESTORES.c.last_epoch))).scalar()
+    return max(-1 if drawn is None else int(drawn), -1 if seen is None else int(seen))
+
+
+def last_invoice(connection: Connection) -> int:
+    """The same of invoices; 0 where there was none."""
+    closed = connection.execute(select(func.max(INVOICES.c.number))).scalar()
+    seen = connection.execute(select(func.max(RESTORES.c.last_invoice))).scalar()
+    return max(int(closed or 0), int(seen or 0))
 
 
 def add_unknown_campaigns(connection: Connection, campaigns: Sequence[int]) -> None:
@@ -114,6 +139,7 @@ def charge_campaigns(
     for (index, price), times in Counter((index, price) for _, index, price in charges).items():
         if price and index in campaign_of:
             due[campaign_of[index]] += price * times
+    note_reported(connection, menu, len(charges), due)
     if not due:
         return []
     rows = connection.execute(select(CAMPAIGNS).where(CAMPAIGNS.c.campaign.in_(sorted(due))))
@@ -155,6 +181,13 @@ def sum_held(connection: Connection) -> dict[int, int]:
     return dict(sorted(held.items()))
 
 
+def sum_owed(connection: Connection, campaign: int) -> int:
+    """What a campaign was charged, what is held of it, and what menus that are out may still cost it."""
+    this = CAMPAIGNS.c.campaign == campaign
+    charged = connection.execute(select(CAMPAIGNS.c.charged).where(this)).scalar() or 0
+    return int(charged) + sum_held(connection).get(campaign, 0) + sum_out(connection, campaign)
+
+
 def close_invoices(connection: Connection, now: int) -> list[Invoice]:
     """Invoices of all that is on none, one per advertiser. As many charges are put on them as were counted, or
     none is closed."""
@@ -169,7 +202,7 @@ def close_invoices(connection: Connection, now: int) -> list[Invoice]:
     by_advertiser = defaultdict(list)
     for row in connection.execute(query):
         by_advertiser[row.advertiser].append(row)
-    first = next_number(connection, INVOICES)
+    first = last_invoice(connection) + 1
     for number, (advertiser, rows) in enumerate(sorted(by_advertiser.items()), first):
         total = sum(row.price * row.impressions for row in rows)
         if total > MOST_TOTAL:
@@ -200,8 +233,8 @@ def close_invoices(connection: Connection, now: int) -> list[Invoice]:
     return read_invoices(connection, first)
 
 
-def read_invoices(connection: Connection, first: int = 0) -> list[Invoice]:
-    """Invoices from a number on, each with lines that add up to what was stored with it."""
+def read_invoices(connection: Connection, first: int = 0, last: int = MOST_TOTAL) -> list[Invoice]:
+    """Invoices from a number to another, each with lines that add up to what was stored with it."""
     query = (
         select(
             LINES.c.invoice,
@@ -213,15 +246,15 @@ def read_invoices(connection: Connection, first: int = 0) -> list[Invoice]:
         )
         .join(ENTRIES, (ENTRIES.c.menu == LINES.c.menu) & (ENTRIES.c.idx == LINES.c.idx))
         .join(MENUS, MENUS.c.number == LINES.c.menu)
-        .where(LINES.c.invoice >= first)
+        .where(LINES.c.invoice.between(first, last))
         .order_by(LINES.c.invoice, ENTRIES.c.campaign, LINES.c.menu)
     )
     lines = defaultdict(list)
     for invoice, *line in connection.execute(query):
         lines[invoice].append(InvoiceLine(*line))
     found = []
-    rows = connection.execute(select(INVOICES).where(INVOICES.c.number >= first).order_by(INVOICES.c.number))
-    for row in rows:
+    heads = select(INVOICES).where(INVOICES.c.number.between(first, last)).order_by(INVOICES.c.number)
+    for row in connection.execute(heads):
         invoice = Invoice(row.number, row.advertiser, row.closed_at, tuple(lines[row.number]))
         if (invoice.total_micros, invoice.impressions) != (row.total, row.impressions):
             raise BillError(

@@ -12,16 +12,19 @@ write-ahead log has moved on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
+from tacit import expect
 from tacit.bill.protocol.directory import Directory
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.menus import NOTHING, PricedMenu
 from tacit.bill.server.store import (
     Campaign,
+    EpochLimits,
     Invoice,
     InvoiceLine,
     KeptMenu,
@@ -30,13 +33,18 @@ from tacit.bill.server.store import (
     StoredCharge,
     StoredEpoch,
     StoredRedemption,
+    StoreRestore,
 )
 from tacit.display import brief
 from tacit.errors import BillError, BillRefused
 from tacit.store import billing_accounts as accounts
-from tacit.store.billing_tables import BATCHES, CHARGES, ENTRIES, EPOCHS, MENUS
-from tacit.store.database import PartyDatabase, StoreKind, append_many
-from tacit.store.market_tables import AD_SERVER
+from tacit.store import token_limits
+from tacit.store.billing_restores import WITNESSED, ads_mark, check_witness
+from tacit.store.billing_tables import BATCHES, CHARGES, ENTRIES, EPOCHS, MENUS, RESTORES
+from tacit.store.billing_witness import BillingWitness
+from tacit.store.database import PartyDatabase, StoreKind, append_many, insert_many
+from tacit.store.market_tables import AD_SERVER, COMMAND_NONCES
+from tacit.store.ownership import TurnLock
 from tacit.store.schema_revisions import MIGRATIONS, PartySchema, open_migrated
 
 SCHEMA = PartySchema(
@@ -45,7 +53,7 @@ SCHEMA = PartySchema(
     version_table="bill_ads_version",
     strangers=("bill_proxy_version", "gather_proxy_version"),
     page_bytes=4096,  # nonces fall on pages all over their tree, so pages should be small
-    head="2",
+    head="4",
     folders=(MIGRATIONS / "ads",),
 )
 
@@ -58,8 +66,9 @@ class SqlAdStore:
     The stream of batches reads one short transaction after the other: batches are added, and never change.
     """
 
-    def __init__(self, database: PartyDatabase) -> None:
-        self._database = database
+    def __init__(self, database: PartyDatabase, witness: BillingWitness | None = None) -> None:
+        expect.kind("database", database, PartyDatabase)
+        self._database, self._turn, self._witness = database, TurnLock(database), witness
 
     def __repr__(self) -> str:
         return brief(self, at=self._database.name)
@@ -70,15 +79,36 @@ class SqlAdStore:
         return self._database
 
     @classmethod
-    def open(cls, where: str | Path) -> SqlAdStore:
-        """The store at a path or URL; a new one where there is nothing."""
-        return cls(open_migrated(where, SCHEMA))
+    def open(cls, where: str | Path, *, witness: Path | None = None) -> SqlAdStore:
+        """The store at a path or URL; a new one where there is nothing. With a witness, which whoever charges
+        must have, one that was put back to an older state is refused (BillRolledBack)."""
+        database = open_migrated(where, SCHEMA)
+        if witness is None:
+            return cls(database)
+        kept = BillingWitness(witness)
+        check_witness(database, kept, of_proxy=False)
+        return cls(database, kept)
+
+    def _bear_witness(self, charged: Collection[int] | None = None) -> None:
+        """After a commit, and before anybody hears of it; of all campaigns, or of those that it charged."""
+        if self._witness is not None:
+            with self._database.reading() as connection:
+                mark = ads_mark(connection, charged)
+            self._witness.advance(mark)
 
     def close(self) -> None:
         """Let go of the connections. What was acknowledged is on disk with or without this."""
+        self._turn.close()
         self._database.close()
 
-    def keep_epoch(self, epoch: int, stored: StoredEpoch) -> None:
+    def opening_turn(self) -> AbstractContextManager[None]:
+        return self._turn.take()
+
+    def keep_epoch(self, epoch: int, stored: StoredEpoch, limits: EpochLimits | None = None) -> None:
+        self._keep_epoch(epoch, stored, limits)
+        self._bear_witness()
+
+    def _keep_epoch(self, epoch: int, stored: StoredEpoch, limits: EpochLimits | None) -> None:
         head = Directory.from_bytes(stored.directory).head
         if head.epoch != epoch:
             raise BillRefused(BillVerdict.CONFLICT, f"expected the directory of epoch {epoch}, got another's")
@@ -92,7 +122,9 @@ class SqlAdStore:
                 return
             values = {"expires": head.expires, "sealing_key": stored.sealing_key or None, "head": stored.head}
             connection.execute(insert(EPOCHS).values(epoch=epoch, directory=stored.directory, **values))
-            _add_menus(connection, epoch, stored.menus)
+            numbers = _add_menus(connection, epoch, stored.menus)
+            if limits is not None:
+                token_limits.add_limits(connection, numbers, epoch, limits)
 
     def publish_epoch(self, epoch: int, head: bytes) -> None:
         with self._database.writing() as connection:
@@ -111,10 +143,16 @@ class SqlAdStore:
         with self._database.reading() as connection:
             return connection.execute(query).scalars().all()
 
+    def published_epochs(self, expire_after: int) -> Sequence[int]:
+        whole = EPOCHS.c.head.is_not(None) & EPOCHS.c.sealing_key.is_not(None)
+        query = select(EPOCHS.c.epoch).where(EPOCHS.c.expires > expire_after, whole)
+        with self._database.reading() as connection:
+            return connection.execute(query.order_by(EPOCHS.c.epoch)).scalars().all()
+
     def last_epoch(self) -> int | None:
         with self._database.reading() as connection:
-            found: int | None = connection.execute(select(func.max(EPOCHS.c.epoch))).scalar()
-            return found
+            found = accounts.last_epoch(connection)
+        return None if found < 0 else found
 
     def epoch(self, epoch: int) -> StoredEpoch | None:
         menus = select(MENUS.c.body, MENUS.c.token_key).where(MENUS.c.epoch == epoch).order_by(MENUS.c.number)
@@ -132,6 +170,13 @@ class SqlAdStore:
         return None if body is None else PricedMenu.from_bytes(body)
 
     def redeem(self, batch: RedeemedBatch, sign: SignReceipt) -> bytes:
+        receipt = self._redeem(batch, sign)
+        charged = {each.campaign for each in batch.reports if each.campaign is not None}
+        # Of a batch that is known, too, of which all is said: who redeemed it may have died before this.
+        self._bear_witness(charged if batch.reports else None)
+        return receipt
+
+    def _redeem(self, batch: RedeemedBatch, sign: SignReceipt) -> bytes:
         with self._database.writing() as connection:
             query = select(BATCHES.c.statement, BATCHES.c.receipt).where(BATCHES.c.batch_id == batch.batch_id)
             known = connection.execute(query).first()
@@ -175,9 +220,16 @@ class SqlAdStore:
         with self._database.reading() as connection:
             return [StoredCharge(*row) for row in connection.execute(query)]
 
+    def restores(self) -> Sequence[StoreRestore]:
+        columns = (each for each in RESTORES.c if each.name != "number")
+        query = select(*columns).where(RESTORES.c.number > WITNESSED).order_by(RESTORES.c.number)
+        with self._database.reading() as connection:
+            return [StoreRestore(*row) for row in connection.execute(query)]
+
     def put_campaigns(self, campaigns: Sequence[Campaign]) -> None:
         with self._database.writing() as connection:
             accounts.put_campaigns(connection, campaigns)
+        self._bear_witness()
 
     def campaigns(self) -> Sequence[Campaign]:
         with self._database.reading() as connection:
@@ -189,11 +241,18 @@ class SqlAdStore:
 
     def close_invoices(self, now: int) -> Sequence[Invoice]:
         with self._database.writing() as connection:
-            return accounts.close_invoices(connection, now)
+            closed = accounts.close_invoices(connection, now)
+        self._bear_witness()
+        return closed
 
     def invoices(self) -> Sequence[Invoice]:
         with self._database.reading() as connection:
             return accounts.read_invoices(connection)
+
+    def invoice(self, number: int) -> Invoice | None:
+        """One of them, without reading the others."""
+        with self._database.reading() as connection:
+            return next(iter(accounts.read_invoices(connection, number, number)), None)
 
     def totals(self) -> Sequence[InvoiceLine]:
         """Adds up every charge there is: for checks, not for every request."""
@@ -215,6 +274,12 @@ class SqlAdStore:
                 found.setdefault(bytes(menu_id), {})[index] = count
         return found
 
+    def admit_command(self, nonce: str, *, until: int, now: int) -> bool:
+        """Remember a command's nonce until that second; no where it is known already, to whichever process."""
+        with self._database.writing() as connection:
+            connection.execute(delete(COMMAND_NONCES).where(COMMAND_NONCES.c.until < now))
+            return insert_many(connection, COMMAND_NONCES, [(nonce, until)]) == 1
+
     def forget_keys(self, expired_before: int) -> int:
         over = (EPOCHS.c.expires < expired_before) & EPOCHS.c.sealing_key.is_not(None)
         with self._database.writing() as connection:
@@ -227,7 +292,8 @@ class SqlAdStore:
         return len(epochs)
 
 
-def _add_menus(connection: Connection, epoch: int, kept: Sequence[KeptMenu]) -> None:
+def _add_menus(connection: Connection, epoch: int, kept: Sequence[KeptMenu]) -> dict[bytes, int]:
+    """Their numbers here, by id."""
     campaigns = {entry.campaign for each in kept for entry in each.menu.entries}
     accounts.add_unknown_campaigns(connection, sorted(campaigns))
     first = accounts.next_number(connection, MENUS)
@@ -248,6 +314,7 @@ def _add_menus(connection: Connection, epoch: int, kept: Sequence[KeptMenu]) -> 
             for index, entry in enumerate(each.menu.entries, 1)
         ]
     append_many(connection, ENTRIES, entries)
+    return {each.menu.menu_id: number for number, each in numbered}
 
 
 def _charge(connection: Connection, batch_number: int, batch: RedeemedBatch) -> bytes:

@@ -38,7 +38,9 @@ from tacit.bill.proxy.store import (
 from tacit.display import brief
 from tacit.errors import BadInput, BillError, BillRefused
 from tacit.store.billing_accounts import next_number
+from tacit.store.billing_restores import check_witness, closed_epoch, proxy_mark
 from tacit.store.billing_tables import CONTENTS, DIRECTORIES, FORGOTTEN, FORMED, LEFT, LISTED, PROXY, WAITING
+from tacit.store.billing_witness import BillingWitness
 from tacit.store.database import LOOKED_UP_AT_ONCE, PartyDatabase, StoreKind, append_many, insert_many
 from tacit.store.schema_revisions import MIGRATIONS, PartySchema, open_migrated
 
@@ -48,7 +50,7 @@ SCHEMA = PartySchema(
     version_table="bill_proxy_version",
     strangers=("bill_ads_version", "gather_server_version"),
     page_bytes=4096,  # nonces fall on pages all over their tree, so pages should be small
-    head="1",
+    head="2",
     folders=(MIGRATIONS / "proxy",),
 )
 
@@ -64,8 +66,8 @@ class SqlBillingProxyStore:
     `forget` is several: one that was cut short is taken up by calling it again.
     """
 
-    def __init__(self, database: PartyDatabase) -> None:
-        self._database = database
+    def __init__(self, database: PartyDatabase, witness: BillingWitness | None = None) -> None:
+        self._database, self._witness = database, witness
 
     def __repr__(self) -> str:
         return brief(self, at=self._database.name)
@@ -76,15 +78,33 @@ class SqlBillingProxyStore:
         return self._database
 
     @classmethod
-    def open(cls, where: str | Path) -> SqlBillingProxyStore:
-        """The store at a path or URL; a new one where there is nothing."""
-        return cls(open_migrated(where, SCHEMA))
+    def open(cls, where: str | Path, *, witness: Path | None = None) -> SqlBillingProxyStore:
+        """The store at a path or URL; a new one where there is nothing. With a witness, which whoever releases
+        reports must have, one that was put back to an older state is refused (BillRolledBack)."""
+        database = open_migrated(where, SCHEMA)
+        if witness is None:
+            return cls(database)
+        kept = BillingWitness(witness)
+        check_witness(database, kept, of_proxy=True)
+        return cls(database, kept)
+
+    def _bear_witness(self) -> None:
+        """After a commit, and before anybody hears of it; again: nothing."""
+        if self._witness is not None:
+            with self._database.reading() as connection:
+                mark = proxy_mark(connection)
+            self._witness.advance(mark)
 
     def close(self) -> None:
         """Let go of the connections. What was acknowledged is on disk with or without this."""
         self._database.close()
 
     def keep_directory(self, epoch: int, directory: bytes, head: bytes, menus: Sequence[StoredMenu]) -> bytes:
+        kept = self._keep_directory(epoch, directory, head, menus)
+        self._bear_witness()
+        return kept
+
+    def _keep_directory(self, epoch: int, directory: bytes, head: bytes, menus: Sequence[StoredMenu]) -> bytes:
         with self._database.writing() as connection:
             query = select(DIRECTORIES.c.head, DIRECTORIES.c.directory).where(DIRECTORIES.c.epoch == epoch)
             known = connection.execute(query).first()
@@ -92,7 +112,8 @@ class SqlBillingProxyStore:
                 if known.directory != directory:
                     raise BillRefused(BillVerdict.CONFLICT, f"epoch {epoch} has another directory already")
                 return bytes(known.head)
-            if connection.execute(select(FORGOTTEN).where(FORGOTTEN.c.epoch == epoch)).first() is not None:
+            forgotten = select(FORGOTTEN).where(FORGOTTEN.c.epoch == epoch)
+            if epoch <= closed_epoch(connection) or connection.execute(forgotten).first() is not None:
                 raise BillRefused(
                     BillVerdict.STALE_EPOCH, f"epoch {epoch} is over, and gets no other directory"
                 )
@@ -116,6 +137,7 @@ class SqlBillingProxyStore:
     def current_head(self, now: int) -> bytes | None:
         open_now = (DIRECTORIES.c.opens <= now) & (DIRECTORIES.c.closes > now)
         with self._database.reading() as connection:
+            open_now &= DIRECTORIES.c.epoch > closed_epoch(connection)
             query = select(DIRECTORIES.c.head).where(open_now).order_by(DIRECTORIES.c.epoch.desc()).limit(1)
             found: bytes | None = connection.execute(query).scalar()
             return found
@@ -125,8 +147,8 @@ class SqlBillingProxyStore:
         query = select(LISTED.c.leaf, *times).join(DIRECTORIES, DIRECTORIES.c.epoch == LISTED.c.epoch)
         with self._database.reading() as connection:
             row = connection.execute(query.where(LISTED.c.menu_id == menu_id)).first()
-        if row is None:
-            return None
+            if row is None or row.epoch <= closed_epoch(connection):
+                return None
         return StoredMenu(DirectoryLeaf.parse(Reader(row.leaf)), row.epoch, row.opens, row.closes, row.expires)
 
     def add_reports(self, reports: Sequence[NewReport]) -> list[AddOutcome]:
@@ -184,6 +206,7 @@ class SqlBillingProxyStore:
             last = tuple_(taken[-1].arrived, taken[-1].number)
             gone = (WAITING.c.menu == menu.number) & (tuple_(WAITING.c.arrived, WAITING.c.number) <= last)
             connection.execute(delete(WAITING).where(gone))
+        self._bear_witness()
         return formed.statement
 
     def undelivered(self) -> Sequence[bytes]:

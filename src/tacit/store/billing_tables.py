@@ -144,6 +144,19 @@ Index("bill_ads_open", CHARGES.c.menu, CHARGES.c.idx, CHARGES.c.price,
       sqlite_where=_OPEN, postgresql_where=_OPEN)  # fmt: skip
 Index("bill_ads_held", CHARGES.c.batch, CHARGES.c.place, sqlite_where=_HELD, postgresql_where=_HELD)
 
+# A store that was put back to an older state, and taken so (`billing_restores`): numbers that others have seen
+# are never used again, and what was lost is told to auditors.
+RESTORES = Table(
+    "bill_ads_restores",
+    ADS,
+    Column("number", RowNumber, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("batches", BigInteger, nullable=False),  # that are in the store
+    Column("lost_batches", BigInteger, nullable=False),
+    Column("last_epoch", BigInteger, nullable=False),  # up to which numbers are used up
+    Column("last_invoice", BigInteger, nullable=False),
+)
+
 PROXY = MetaData(naming_convention=NAMES)
 
 DIRECTORIES = Table(
@@ -215,4 +228,15 @@ LEFT = Table(
     Column("digest", LargeBinary, nullable=False),
     Column("batch", RowNumber, nullable=False),
     sqlite_with_rowid=False,
+)
+
+# As the ad server's: reports of these epochs are no longer taken, nor another directory of any.
+PROXY_RESTORES = Table(
+    "bill_proxy_restores",
+    PROXY,
+    Column("number", RowNumber, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("batches", BigInteger, nullable=False),
+    Column("lost_batches", BigInteger, nullable=False),
+    Column("last_epoch", BigInteger, nullable=False),
 )

@@ -6,10 +6,11 @@ Each change is noted in the trail by whoever makes it, here, so that none can be
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, func, insert, select, update
 
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.server.store import Campaign
@@ -40,7 +41,11 @@ def spell(record: Any) -> str:
 def note(
     connection: Connection, author: Author, subject: str, advertiser: str | None, before: Any, after: Any
 ) -> None:
-    """Add a line to the trail, within the transaction of what it is about."""
+    """Add a line to the trail, within the transaction of what it is about: of something that was there before,
+    the keys that changed. The trail is kept for ever, and a campaign may be long."""
+    if before is not None and after is not None:
+        changed = {key for key in (*before, *after) if before.get(key) != after.get(key)}
+        before, after = ({key: said[key] for key in said if key in changed} for said in (before, after))
     connection.execute(
         insert(CHANGES).values(
             number=accounts.next_number(connection, CHANGES),
@@ -54,8 +59,8 @@ def note(
     )
 
 
-def expect_room(connection: Connection, count: Select[Any], most: int, what: str) -> None:
-    if connection.execute(count).scalar_one() >= most:
+def expect_room(count: int, most: int, what: str) -> None:
+    if count >= most:
         raise CampaignRefused(CampaignVerdict.TOO_MANY, f"expected at most {most} {what}, got one more")
 
 
@@ -99,17 +104,63 @@ def free_number(connection: Connection) -> int:
     return number
 
 
-def add_campaign(connection: Connection, campaign: AdCampaign, author: Author) -> StoredCampaign:
-    if campaign.status is CampaignStatus.ENDED:
-        raise CampaignRefused(CampaignVerdict.ENDED, "expected a campaign that begins, got one that has ended")
-    expect_advertiser(connection, campaign.advertiser)
-    mine = (OFFERED.c.advertiser == campaign.advertiser) & (OFFERED.c.status != CampaignStatus.ENDED)
-    expect_room(connection, select(func.count()).where(mine), MOST_CAMPAIGNS, "campaigns")
-    _put_account(connection, campaign)
-    columns = {"campaign": campaign.number, "advertiser": campaign.advertiser, "status": str(campaign.status)}
-    connection.execute(insert(OFFERED).values(version=1, body=_body(campaign), **columns))
-    _note_campaign(connection, author, None, campaign)
-    return find_campaign_there(connection, campaign.number)
+class Additions:
+    """Adds campaigns within one transaction. What an advertiser has is looked up once, however many are added:
+    meanwhile nobody else can write anything, charges neither."""
+
+    def __init__(self, connection: Connection, author: Author, *, several: bool = False) -> None:
+        self._connection, self._author, self._several = connection, author, several
+        self._counts: dict[str, int] = {}  # of those that have not ended, by advertiser
+        self._titles: dict[str, dict[str, int]] = {}  # and their numbers by title
+
+    def add(self, campaign: AdCampaign) -> None:
+        if campaign.status is CampaignStatus.ENDED:
+            raise CampaignRefused(
+                CampaignVerdict.ENDED, "expected a campaign that begins, got one that has ended"
+            )
+        advertiser = campaign.advertiser
+        if advertiser not in self._counts:
+            expect_advertiser(self._connection, advertiser)
+            query = select(func.count()).where(_running_of(advertiser))
+            self._counts[advertiser] = self._connection.execute(query).scalar_one()
+        expect_room(self._counts[advertiser], MOST_CAMPAIGNS, "campaigns")
+        _put_account(self._connection, campaign)
+        columns = {"campaign": campaign.number, "advertiser": advertiser, "status": str(campaign.status)}
+        self._connection.execute(insert(OFFERED).values(version=1, body=_body(campaign), **columns))
+        _note_campaign(self._connection, self._author, None, campaign)
+        self._counts[advertiser] += 1
+        if advertiser in self._titles:
+            self._titles[advertiser].setdefault(campaign.title, campaign.number)
+
+    def add_unnumbered(self, campaign: AdCampaign) -> int:
+        """Under the next free number; CONFLICT where one that has not ended is called the same."""
+        known = self._called(campaign)
+        if known is not None:
+            detail = f"title: expected one that no campaign of its advertiser has, got that of {known}"
+            raise CampaignRefused(CampaignVerdict.CONFLICT, detail)
+        number = free_number(self._connection)
+        self.add(replace(campaign, number=number))
+        return number
+
+    def _called(self, campaign: AdCampaign) -> int | None:
+        """The campaign of the same advertiser that is called so."""
+        query = select(OFFERED.c.campaign, OFFERED.c.body).where(_running_of(campaign.advertiser))
+        if not self._several:
+            # As it stands in a body, where no other key is called so: sooner than reading all of them.
+            spelled = spell({"title": campaign.title})[1:-1]
+            query = query.where(OFFERED.c.body.contains(spelled, autoescape=True))
+            return _by_title(self._connection.execute(query)).get(campaign.title)
+        if campaign.advertiser not in self._titles:
+            self._titles[campaign.advertiser] = _by_title(self._connection.execute(query))
+        return self._titles[campaign.advertiser].get(campaign.title)
+
+
+def _running_of(advertiser: str) -> ColumnElement[bool]:
+    return (OFFERED.c.advertiser == advertiser) & (OFFERED.c.status != CampaignStatus.ENDED)
+
+
+def _by_title(rows: Iterable[Any]) -> dict[str, int]:
+    return {json.loads(row.body)["title"]: row.campaign for row in rows}
 
 
 def change_campaign(
@@ -132,12 +183,26 @@ def change_campaign(
     ):
         raise CampaignRefused(CampaignVerdict.ENDED, f"campaign {campaign.number}")
     if campaign.budget_micros != before.budget_micros:
+        if author.pays:
+            _expect_payment(connection, campaign, before.budget_micros)
         _put_account(connection, campaign)
     this = update(OFFERED).where(OFFERED.c.campaign == campaign.number)
     values = {"version": stored.version + 1, "status": str(campaign.status), "body": _body(campaign)}
     connection.execute(this.values(**values))
     _note_campaign(connection, author, before, campaign)
     return find_campaign_there(connection, campaign.number)
+
+
+def _expect_payment(connection: Connection, campaign: AdCampaign, before: int | None) -> None:
+    """Refuse a budget that is lowered below what may have to be paid: what is shown then would be held for
+    ever, and was offered on the word of the old one."""
+    budget = campaign.budget_micros
+    if budget is None or (before is not None and budget >= before):
+        return
+    owed = accounts.sum_owed(connection, campaign.number)
+    if budget < owed:
+        detail = f"budget_micros: expected at least {owed}, which was charged or is out in menus, got {budget}"
+        raise CampaignRefused(CampaignVerdict.CONFLICT, detail)
 
 
 def _put_account(connection: Connection, campaign: AdCampaign) -> None:
@@ -222,7 +287,7 @@ def add_key(connection: Connection, key: AccessKey, author: Author) -> None:
         expect_advertiser(connection, key.advertiser)
     mine = ACCESS_KEYS.c.revoked.is_(None) & ACCESS_KEYS.c.advertiser.is_not_distinct_from(key.advertiser)
     holding = mine & (ACCESS_KEYS.c.ends.is_(None) | (ACCESS_KEYS.c.ends > author.at))
-    expect_room(connection, select(func.count()).where(holding), MOST_KEYS, "keys")
+    expect_room(connection.execute(select(func.count()).where(holding)).scalar_one(), MOST_KEYS, "keys")
     values = {"role": str(key.role), "advertiser": key.advertiser, "made": key.made, "ends": key.ends}
     connection.execute(
         insert(ACCESS_KEYS).values(key_id=key.key_id, digest=key.digest, revoked=key.revoked, **values)

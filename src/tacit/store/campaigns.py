@@ -10,8 +10,9 @@ it, so that no number ever means two.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import delete, func, insert, select
 
@@ -25,6 +26,7 @@ from tacit.deliver.campaigns.store import (
     Author,
     CampaignVerdict,
     Change,
+    PutOutcome,
     StoredCampaign,
 )
 from tacit.display import brief
@@ -78,11 +80,14 @@ class SqlCampaignStore:
         self, campaign: AdCampaign, author: Author, *, numbered: bool = True
     ) -> tuple[StoredCampaign, bool]:
         with self._database.writing() as connection:
+            adding = rows.Additions(connection, author)
             if not numbered:
-                campaign = replace(campaign, number=rows.free_number(connection))
+                number = adding.add_unnumbered(campaign)
+                return rows.find_campaign_there(connection, number), True
             before = rows.find_campaign(connection, campaign.number)
             if before is None:
-                return rows.add_campaign(connection, campaign, author), True
+                adding.add(campaign)
+                return rows.find_campaign_there(connection, campaign.number), True
             if before.campaign != campaign:
                 raise CampaignRefused(CampaignVerdict.CONFLICT, f"campaign {campaign.number}")
             return before, False
@@ -91,30 +96,33 @@ class SqlCampaignStore:
         with self._database.writing() as connection:
             return rows.change_campaign(connection, campaign, version, author)
 
-    def set_status(
-        self, number: int, status: CampaignStatus, version: int | None, author: Author
+    def amend_campaign(
+        self, number: int, said: Mapping[str, Any], version: int | None, author: Author
     ) -> StoredCampaign:
         with self._database.writing() as connection:
-            campaign = replace(rows.find_campaign_there(connection, number).campaign, status=status)
+            before = rows.find_campaign_there(connection, number).campaign
+            campaign = AdCampaign.from_json({**before.as_json(), **said})
             return rows.change_campaign(connection, campaign, version, author)
 
-    def set_budget(
-        self, number: int, budget_micros: int | None, version: int | None, author: Author
-    ) -> StoredCampaign:
+    def set_budget(self, number: int, budget_micros: int | None, author: Author) -> bool:
         with self._database.writing() as connection:
-            campaign = replace(
-                rows.find_campaign_there(connection, number).campaign, budget_micros=budget_micros
-            )
-            return rows.change_campaign(connection, campaign, version, author)
+            stored = rows.find_campaign(connection, number)
+            if stored is not None:
+                campaign = replace(stored.campaign, budget_micros=budget_micros)
+                rows.change_campaign(connection, campaign, None, author)
+            return stored is not None
 
     def put_all(
         self,
         advertisers: Sequence[Advertiser],
         campaigns: Sequence[tuple[AdCampaign, int | None]],
         author: Author,
-    ) -> tuple[int, int]:
-        added = changed = 0
+        *,
+        unnumbered: Sequence[AdCampaign] = (),
+    ) -> PutOutcome:
+        added, changed = list[int](), list[int]()
         with self._database.writing() as connection:
+            adding = rows.Additions(connection, author, several=len(unnumbered) > 1)
             for advertiser in advertisers:
                 rows.put_advertiser(connection, advertiser, author)
             for campaign, version in campaigns:
@@ -122,12 +130,12 @@ class SqlCampaignStore:
                 if before is None:
                     if version is not None:
                         raise CampaignRefused(CampaignVerdict.UNKNOWN, f"campaign {campaign.number}")
-                    rows.add_campaign(connection, campaign, author)
-                    added += 1
-                else:
-                    after = rows.change_campaign(connection, campaign, version, author)
-                    changed += after.version > before.version
-        return added, changed
+                    adding.add(campaign)
+                    added.append(campaign.number)
+                elif rows.change_campaign(connection, campaign, version, author).version > before.version:
+                    changed.append(campaign.number)
+            added += [adding.add_unnumbered(each) for each in unnumbered]
+        return PutOutcome(tuple(added), tuple(changed))
 
     # Advertisers
 
@@ -174,7 +182,8 @@ class SqlCampaignStore:
                 return rows.read_creative(known), False
             if campaign.status is CampaignStatus.ENDED:
                 raise CampaignRefused(CampaignVerdict.ENDED, f"campaign {campaign.number}")
-            rows.expect_room(connection, select(func.count()).where(of_campaign), MOST_CREATIVES, "creatives")
+            count = connection.execute(select(func.count()).where(of_campaign)).scalar_one()
+            rows.expect_room(count, MOST_CREATIVES, "creatives")
             kept = replace(creative, number=accounts.next_number(connection, CHANGES))
             values = {"number": kept.number, "campaign": kept.campaign, "digest": kept.digest}
             connection.execute(
@@ -216,10 +225,6 @@ class SqlCampaignStore:
                 raise CampaignRefused(CampaignVerdict.ENDED, f"key {key_id}")
             rows.add_key(connection, key, author)
             return rows.end_key(connection, before, ends, author)
-
-    def end_key(self, key_id: str, ends: int, author: Author) -> AccessKey:
-        with self._database.writing() as connection:
-            return rows.end_key(connection, rows.find_key_there(connection, key_id), ends, author)
 
     def revoke_key(self, key_id: str, author: Author) -> AccessKey:
         with self._database.writing() as connection:

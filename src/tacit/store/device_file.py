@@ -71,10 +71,13 @@ class DeviceFile:
         except OSError as problem:
             raise self._trouble(problem.strerror or "no file can be made there") from problem
         with self.transaction() as connection:
-            found = connection.exec_driver_sql("PRAGMA user_version").scalar()
+            found = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
             present = set(inspect(connection).get_table_names())
             if not present and found == 0:
                 metadata.create_all(connection, checkfirst=False)
+                connection.exec_driver_sql(f"PRAGMA user_version = {version}")
+            elif 0 < found < version and present < set(metadata.tables):
+                metadata.create_all(connection, checkfirst=True)  # later versions only have more tables
                 connection.exec_driver_sql(f"PRAGMA user_version = {version}")
             elif present != set(metadata.tables):
                 tables = ", ".join(sorted(present)[:5])

@@ -37,6 +37,7 @@ from tacit.deliver.device.journal import (
     ImpressionRecord,
     ImpressionState,
     KeptMenu,
+    Showing,
     check_step,
     check_turn,
 )
@@ -46,7 +47,7 @@ from tacit.store.database import StoreKind
 from tacit.store.device_file import DeviceFile
 
 KIND = StoreKind("device journal", 0x7AC1F, BillError, BillError)
-VERSION = 1
+VERSION = 2
 
 _METADATA = MetaData()
 _IMPRESSIONS = Table(
@@ -83,6 +84,15 @@ _MENUS = Table(
     Column("place", LargeBinary, nullable=False),
     Column("menu", LargeBinary, nullable=False),
     Index("device_menus_by_place", "place", "epoch"),
+)
+# What counts towards frequency caps; files of version 1 have none.
+_SHOWINGS = Table(
+    "device_showings",
+    _METADATA,
+    Column("number", Integer, primary_key=True),
+    Column("campaign", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("until", BigInteger, nullable=False, index=True),
 )
 
 # What is done for every impression, by the driver itself, in a third of the time of SQLAlchemy's way.
@@ -135,12 +145,36 @@ class SqlDeviceJournal:
             rows = connection.exec_driver_sql(f"{_RECORDS} WHERE {among} ORDER BY number", values).all()
         return [ImpressionRecord.from_bytes(bytes(each[0])) for each in rows]
 
-    def commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
+    def commit(
+        self,
+        records: Sequence[ImpressionRecord],
+        account: DeviceAccount | None = None,
+        showing: Showing | None = None,
+    ) -> None:
         with self._transaction() as connection:
             for each in records:
                 _keep_record(connection, each)
             if account is not None:
                 _keep_account(connection, account)
+            if showing is not None:
+                row = {"campaign": showing.campaign, "at": showing.at, "until": showing.until}
+                connection.execute(insert(_SHOWINGS).values(row))
+
+    def showings(self, now: int) -> Sequence[Showing]:
+        counting = select(_SHOWINGS).where(_SHOWINGS.c.until > now).order_by(_SHOWINGS.c.number)
+        with self._transaction() as connection:
+            return [Showing(row.campaign, row.at, row.until) for row in connection.execute(counting)]
+
+    def forget_showings(self, now: int) -> None:
+        with self._transaction() as connection:
+            connection.execute(delete(_SHOWINGS).where(_SHOWINGS.c.until <= now))
+
+    def erase(self) -> int:
+        with self._transaction() as connection:
+            gone = connection.execute(delete(_IMPRESSIONS)).rowcount
+            connection.execute(delete(_SHOWINGS))
+            connection.execute(delete(_MENUS))
+        return gone
 
     def keep_head(self, epoch: int, expires: int, head: bytes) -> bytes:
         with self._transaction() as connection:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, Text, select
+from sqlalchemy import Column, Connection, LargeBinary, MetaData, Table, Text, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from tacit import expect
@@ -76,6 +76,12 @@ class SqlDeviceStore:
             for table, name in [(_CHOSEN, task), *((_UPLOADS, digest) for digest in digests)]:
                 row = insert(table).values(name=name, kept=None)
                 connection.execute(row.on_conflict_do_update(index_elements=["name"], set_={"kept": None}))
+
+    def erase(self) -> None:
+        """The same of every run and round."""
+        with self._transaction() as connection:
+            for table in (_CHOSEN, _UPLOADS):
+                connection.execute(update(table).values(kept=None))
 
     def _keep(self, table: Table, name: str | bytes, content: bytes) -> bytes:
         with self._transaction() as connection:

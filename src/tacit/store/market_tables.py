@@ -1,7 +1,7 @@
 """Tables of what an ad server sells, beside those of what it charges (`billing_tables`), in one database.
 
 Campaigns, creatives, access keys and the trail of changes; how many tokens of a menu may be out, and what
-campaigns had been charged when a day began; billing notices of exchanges that are to be reported; versions of
+campaigns spent on each day; billing notices of exchanges that are to be reported; versions of
 statistics and models.
 """
 
@@ -82,21 +82,33 @@ CHANGES = Table(
 Index("ads_changes_of", CHANGES.c.subject, CHANGES.c.number)
 Index("ads_changes_for", CHANGES.c.advertiser, CHANGES.c.number)
 
-# Tokens of a menu that may be signed, and those that were set aside to be signed; both are counted in advance.
+# Tokens of a menu that may be signed, those that were set aside to be signed, in advance, and those that were
+# reported. The day (since 1970, UTC) on which its epoch opens. Once closed, nothing more is set aside; once
+# retired, nothing more is expected of it.
 TOKEN_LIMITS = Table(
     "ads_token_limits",
     ADS,
     Column("menu", RowNumber, ForeignKey(MENUS.c.number), primary_key=True, autoincrement=False),
     Column("most", BigInteger, CheckConstraint("most >= 0", name="most"), nullable=False),
-    Column("reserved", BigInteger, CheckConstraint("reserved >= 0", name="reserved"), nullable=False),
+    Column(
+        "reserved", BigInteger, CheckConstraint("reserved BETWEEN 0 AND most", name="reserved"), nullable=False
+    ),
+    Column("reported", BigInteger, CheckConstraint("reported >= 0", name="reported"), nullable=False),
+    Column("day", Integer, nullable=False),
+    Column("closed", Boolean, nullable=False),
+    Column("retired", Boolean, nullable=False),
 )
+Index("ads_token_limits_out", TOKEN_LIMITS.c.menu,
+      sqlite_where=text("NOT retired"), postgresql_where=text("NOT retired"))  # fmt: skip
 
+# What the epochs that opened on a day cost a campaign: charged or held; and at worst, once they are retired.
 DAYS = Table(
     "ads_days",
     ADS,
-    Column("day", Integer, primary_key=True, autoincrement=False),  # since 1970, UTC
+    Column("day", Integer, primary_key=True, autoincrement=False),
     Column("campaign", RowNumber, ForeignKey(CAMPAIGNS.c.campaign), primary_key=True, autoincrement=False),
-    Column("charged_before", BigInteger, nullable=False),
+    Column("spent", BigInteger, CheckConstraint("spent >= 0", name="spent"), nullable=False),
+    Column("exposed", BigInteger, CheckConstraint("exposed >= 0", name="exposed"), nullable=False),
 )
 
 # Impressions that an exchange told of, as reports for the proxy; a notice that comes again changes nothing.
@@ -124,6 +136,14 @@ VERSIONS = Table(
 )
 Index("ads_versions_in_use", VERSIONS.c.kind, unique=True,
       sqlite_where=text("in_use"), postgresql_where=text("in_use"))  # fmt: skip
+
+# Of operators' signed commands, as long as one could come again, at whichever process.
+COMMAND_NONCES = Table(
+    "ads_command_nonces",
+    ADS,
+    Column("nonce", Text, primary_key=True),
+    Column("until", BigInteger, nullable=False),
+)
 
 AD_SERVER = ADS
 """All tables of an ad server's database: importing this is importing both files."""

@@ -45,6 +45,12 @@ class AskedServer:
         write_trial(folder, proxy_port=ports[0], server_port=ports[1], entropy=self._entropy, billing=True)
         market = folder / "market.toml"
         market.write_text(market.read_text().replace("epoch_seconds = 60 ", "epoch_seconds = 86_400 "))
+        campaigns = folder / "campaigns.toml"
+        lines = campaigns.read_text().splitlines()
+        limits = ("budget_micros", "daily_micros")  # without them, all tokens of a run can be paid for
+        campaigns.write_text("\n".join(line for line in lines if not line.startswith(limits)) + "\n")
+        settings = folder / "server.toml"
+        settings.write_text(settings.read_text() + "\n[pacing]\nfirst_tokens = 1_000_000\n")
         self._running: list[subprocess.Popen[bytes]] = []
         self._client, self.port = open_client(None, 30), ports[1]
 

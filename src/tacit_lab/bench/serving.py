@@ -7,6 +7,7 @@ ratio is what our own work leaves of the framework's throughput.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,12 +17,21 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import quote
 
+from tacit.errors import BillError
 from tacit_lab.bench.billing_parties import NODE, AskedServer
 from tacit_lab.bench.measurement import Measurement, SuiteProgress, processor_model
 from tacit_lab.bench.serving_load import BareServer, LoadFigures, Target, fetch, load, on_cores_apart
+from tacit_lab.bench.serving_menus import LARGE, MarketScale, rebuilding
 
 THROUGHPUT_BAR, LATENCY_BAR, MEMORY_BAR = 0.5, 3.0, 1.1
-KEPT_HEADERS = ("content-type", "etag", "cache-control", "expires", "access-control-allow-origin")
+KEPT_HEADERS = (
+    "content-type",
+    "x-openrtb-version",
+    "etag",
+    "cache-control",
+    "expires",
+    "access-control-allow-origin",
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,7 @@ class ServingScale:
     connections: int = 16
     paced: int = 4_000  # requests in one turn at half load
     memory_requests: int = 100_000
+    market: MarketScale = LARGE
 
 
 FULL = ServingScale()
@@ -42,18 +53,27 @@ def run(progress: SuiteProgress, scale: ServingScale = FULL) -> list[Measurement
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         asked = stack.enter_context(AskedServer(folder))
-        request = menu_request()
-        headers, body = fetch(asked.port, request)
-        kept = [(name, headers[name]) for name in KEPT_HEADERS if name in headers]
-        bare = stack.enter_context(BareServer(folder, kept, body))
-        ours = Target(asked.port, request, asked.process)
-        peer = Target(bare.port, request, bare.process)
-        stack.enter_context(on_cores_apart(ours, peer))
-        parts: list[Callable[[], list[Measurement]]] = [
-            partial(beside_bare, "menus", ours, peer, scale, f"GET /menus, {len(body):,} bytes"),
-            partial(memory, "menus", ours, scale),
-        ]
+        requests = {"menus": menu_request(), "openrtb": bid_request(folder)}
+        words = {"menus": "GET /menus", "openrtb": f"POST /openrtb/bid of {len(requests['openrtb']):,} bytes"}
+        parts: list[Callable[[], list[Measurement]]] = []
+        for name, request in requests.items():
+            headers, body = fetch(asked.port, request)
+            kept = [(header, headers[header]) for header in KEPT_HEADERS if header in headers]
+            bare = stack.enter_context(BareServer(folder, kept, body))
+            ours = Target(asked.port, request, asked.process)
+            peer = Target(bare.port, request, bare.process)
+            if name == "openrtb" and b"seatbid" not in body:
+                raise BillError("expected a bid from the ad server, got none")
+            what = f"{words[name]}, answered by {len(body):,} bytes"
+            parts.append(partial(on_own_cores, ours, peer, partial(beside_bare, name, ours, peer, scale, what)))
+            parts.append(partial(on_own_cores, ours, peer, partial(memory, name, ours, scale)))
+        parts.append(partial(rebuilding, scale.market))
         return [measurement for part in progress(parts, "serving") for measurement in part()]
+
+
+def on_own_cores(ours: Target, bare: Target, measure: Callable[[], list[Measurement]]) -> list[Measurement]:
+    with on_cores_apart(ours, bare):
+        return measure()
 
 
 def menu_request() -> bytes:
@@ -62,6 +82,41 @@ def menu_request() -> bytes:
         f"context={level}:{quote(value)}" for level, value in zip(NODE.levels, NODE.values, strict=True)
     )
     return f"GET /menus?{context} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n".encode()
+
+
+def bid_request(folder: Path) -> bytes:
+    """Of the trial's exchange, for a banner in that context, with what exchanges say besides."""
+    key = (folder / "exchange.secret").read_text().strip()
+    said = {
+        "id": "80ce30c53c16e6ede735f123ef6e32361bfc7b22", "at": 1, "tmax": 250, "cur": ["USD"],
+        "imp": [
+            {
+                "id": "1", "tagid": "news/top", "secure": 1, "bidfloor": 3.5, "bidfloorcur": "USD",
+                "banner": {"format": [{"w": 728, "h": 90}, {"w": 300, "h": 250}], "topframe": 0, "pos": 1},
+                "ext": {"gpid": "/1234/news/top", "prebid": {"bidder": {"tacit": {"placement": "7"}}}},
+            }
+        ],
+        "site": {
+            "id": "102855", "domain": "news.example", "cat": ["IAB8"], "page": "https://news.example/food/1",
+            "ref": "https://search.example/", "publisher": {"id": "8953", "name": "News"},
+        },
+        "device": {
+            "ua": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/150",
+            "ip": "203.0.113.7", "devicetype": 2, "language": "en", "dnt": 0, "lmt": 0,
+            "geo": {"country": "USA", "region": "NO", "city": "Northport", "lat": 37.7, "lon": -122.4},
+        },
+        "user": {"id": "u-1", "buyeruid": "b-1", "eids": [{"source": "id.example", "uids": [{"id": "x"}]}]},
+        "source": {"tid": "t-1", "fd": 1, "ext": {"schain": {"ver": "1.0", "complete": 1, "nodes": []}}},
+        "regs": {"gdpr": 0, "gpp": "DBABBg~1YNN", "gpp_sid": [6]},
+        "bcat": ["IAB25", "IAB7-39", "IAB23"], "badv": ["rival.example", "other.example"],
+    }  # fmt: skip
+    body = json.dumps(said).encode()
+    head = (
+        f"POST /openrtb/bid HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
+        "Content-Type: application/json\r\nX-OpenRTB-Version: 2.6\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from starlette.routing import Route
 from tacit.services.connections import http_protocol
 from tacit.services.settings import ServicePace
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS, SLOWEST_RATE = 60, 200  # requests a second
 END_OF_HEAD = b"\r\n\r\n"
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -164,7 +164,7 @@ class _Load:
                 self._by_rate = True
                 self._free.extend(askers)
                 await self._send_at(rate)
-            await asyncio.wait_for(self._done, PATIENCE_SECONDS)
+            await asyncio.wait_for(self._done, PATIENCE_SECONDS + self._count / SLOWEST_RATE)
         finally:
             self._done.done() or self._done.cancel()
             for asker in askers:

@@ -274,7 +274,7 @@ CASES: dict[str, tuple[Tampering, FindingKind, str]] = {
         FindingKind.WRONGLY_REJECTED, BATCHES,
     ),
     "rejected for no reason that there is": (
-        lambda at: _reject_first(at, BillVerdict.TOO_MANY), FindingKind.WRONGLY_REJECTED, BATCHES,
+        lambda at: _reject_first(at, BillVerdict.NONE_LEFT), FindingKind.WRONGLY_REJECTED, BATCHES,
     ),
     "accepted, and malformed": (
         lambda at: edit_batches(at, 1, _set_verdict(2, 5, BillVerdict.ACCEPTED)),
@@ -376,6 +376,7 @@ def test_every_kind_of_finding_is_met_by_some_test() -> None:
     elsewhere = {
         FindingKind.MISSING_FILE, FindingKind.CHANGED_FILE, FindingKind.UNLISTED_FILE, FindingKind.DAMAGED,
         FindingKind.BATCH_LEFT_OUT, FindingKind.OTHER_STATEMENT, FindingKind.SECOND_RECEIPT,
+        FindingKind.STORE_PUT_BACK,
     }  # fmt: skip
     assert {kind for _, kind, _ in CASES.values()} | elsewhere == set(FindingKind)
 

@@ -231,6 +231,7 @@ def test_charges_that_hold_are_the_only_ones_that_damage_leaves(good: Path, fold
         (folder / epoch_file(1, kind)).write_bytes(whole)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_charges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve times the batches and charges in the same memory: what is compared goes to disk."""
     monkeypatch.setattr("tacit.bill.audit.spilled_rows.BUCKET_MEMORY", 256)

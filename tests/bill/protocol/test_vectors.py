@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tacit.bill.protocol.batches import Batch, BatchStatement, Receipt
+from tacit.bill.protocol.batches import Batch, BatchStatement, CohortStatement, Receipt
 from tacit.bill.protocol.directory import Directory, DirectoryLeaf, EpochHead, check_listed, leaf_hash
 from tacit.bill.protocol.encoding import BillVerdict, Reader
 from tacit.bill.protocol.keys import OpeningKey
@@ -242,6 +242,25 @@ def test_bad_statements(name: str) -> None:
 def test_bad_batches(name: str) -> None:
     said = BILLING_V1["bad_batches"][name]
     held_to(said["verdict"], Batch.from_bytes, bytes.fromhex(said["bytes"]))
+
+
+def test_the_cohort() -> None:
+    said = BILLING_V1["cohort"]
+    cohort = CohortStatement.from_bytes(bytes.fromhex(said["bytes"]))
+    cohort.check(PROXY)
+    assert (cohort.reports, cohort.epoch, cohort.menu_id.hex()) == (1, said["epoch"], said["menu_id"])
+    assert bytes.fromhex(said["signs"]) == b"tacit/cohort/1\0" + cohort.body
+    assert cohort.to_bytes().hex() == said["bytes"]
+
+
+@pytest.mark.parametrize("name", names("bad_cohorts"))
+def test_bad_cohorts(name: str) -> None:
+    said = BILLING_V1["bad_cohorts"][name]
+    held_to(
+        said["verdict"],
+        lambda data: CohortStatement.from_bytes(data).check(PROXY),
+        bytes.fromhex(said["bytes"]),
+    )
 
 
 def test_the_receipt() -> None:

@@ -13,7 +13,6 @@ from tacit.bill.protocol.directory import Directory, EpochHead
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.menus import Lane
 from tacit.bill.protocol.offers import Offer, OfferRequest
-from tacit.bill.server.party import EpochTimes
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.store.billing_ads import SqlAdStore
@@ -86,23 +85,6 @@ def test_an_epoch_goes_on_where_it_was_cut_off(world: World, signs: bool) -> Non
     world.report(1)
     world.bill()
     assert [line.impressions for line in world.ads.totals()] == [1]
-
-
-@pytest.mark.parametrize("signs", [True, False])
-def test_a_restart_resumes_what_has_not_expired(world: World, signs: bool) -> None:
-    """An epoch that closed while the server was down is resumed if the proxy countersigned it, and is no reason
-    to stay down if it did not."""
-    with pytest.raises(OSError, match="lost"):
-        world.server.open_epoch([a_menu()], TIMES, Unanswered(world, signs=signs))
-    later = EpochTimes(opens=TIMES.closes, closes=TIMES.closes + 100, expires=EXPIRED)
-    world.now = TIMES.closes
-    world.open_epoch(a_menu(epoch=8), times=later)
-    started = World(world.ads, world.proxied, now=TIMES.closes + 1)
-    started.server.resume_epochs(started.now, started)
-    assert started.server.load_epoch(8).head.epoch == 8
-    stored = world.ads.epoch(7)
-    assert stored is not None
-    assert (stored.head is not None) is signs
 
 
 def test_epochs_are_let_go_and_loaded_again(world: World) -> None:

@@ -109,6 +109,7 @@ def test_the_server_is_the_mean_of_the_device(log: tuple[pa.Table, pa.Table]) ->
         assert device[part].mean() == pytest.approx(server[part].mean(), rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learnable", [0.0, pytest.param(0.5, marks=pytest.mark.slow), 1.0])
 def test_a_share_of_what_the_device_knows_is_by_segment_and_category(learnable: float) -> None:
     """What the device adds to the public log-odds is alike within a segment and category, by that share.
@@ -137,6 +138,7 @@ def test_a_share_of_what_the_device_knows_is_by_segment_and_category(learnable: 
     assert z.var() == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.slow
 def test_side_tables() -> None:
     world = TaobaoWorld(seed=1)
     sides = world.side_tables()

@@ -26,6 +26,7 @@ from tacit.deliver.device.journal import (
     ImpressionState,
     KeptMenu,
     MemoryJournal,
+    Showing,
 )
 from tacit.deliver.device.outcomes import ShownAd
 from tacit.deliver.device.parties import AdChannel
@@ -88,8 +89,22 @@ class FailingJournal:
     def last_menu_at(self, place: bytes, before: int) -> KeptMenu | None:
         return self.kept.last_menu_at(place, before)
 
-    def commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
-        self.fault.meet(lambda: self.kept.commit(records, account), PowerCutError())
+    def commit(
+        self,
+        records: Sequence[ImpressionRecord],
+        account: DeviceAccount | None = None,
+        showing: Showing | None = None,
+    ) -> None:
+        self.fault.meet(lambda: self.kept.commit(records, account, showing), PowerCutError())
+
+    def showings(self, now: int) -> Sequence[Showing]:
+        return self.kept.showings(now)
+
+    def erase(self) -> int:
+        return self.kept.erase()
+
+    def forget_showings(self, now: int) -> None:
+        self.fault.meet(lambda: self.kept.forget_showings(now), PowerCutError())
 
     def keep_head(self, epoch: int, expires: int, head: bytes) -> bytes:
         return self.fault.meet(lambda: self.kept.keep_head(epoch, expires, head), PowerCutError())
@@ -327,20 +342,30 @@ def test_who_takes_back_their_consent_is_shown_nothing_that_was_chosen_by_it(tow
 class DrawsAgain(MemoryJournal):
     """Does not keep what was chosen until it was shown."""
 
-    def commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
+    def commit(
+        self,
+        records: Sequence[ImpressionRecord],
+        account: DeviceAccount | None = None,
+        showing: Showing | None = None,
+    ) -> None:
         kept = [each for each in records if each.state is not ImpressionState.CHOSEN]
         for each in kept:
             if each.state is ImpressionState.SHOWN:
                 self._open[each.nonce] = self._open[each.nonce].chosen(each.index or 0, each.epsilon_micros, 0)
-        super().commit(kept, account)
+        super().commit(kept, account, showing)
 
 
 class PaysNothing(MemoryJournal):
     """Keeps records and forgets the account."""
 
-    def commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
+    def commit(
+        self,
+        records: Sequence[ImpressionRecord],
+        account: DeviceAccount | None = None,
+        showing: Showing | None = None,
+    ) -> None:
         del account
-        super().commit(records)
+        super().commit(records, None, showing)
 
 
 @pytest.mark.parametrize("broken", [DrawsAgain, PaysNothing])

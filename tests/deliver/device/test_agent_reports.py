@@ -52,18 +52,36 @@ def test_reports_that_are_too_late_are_closed_without_a_charge(town: AdTown) -> 
     assert device.send_reports(EXPIRED) == SentReports(0, 0)
 
 
+def test_who_erases_is_charged_for_nothing_more_and_gets_no_privacy_back(town: AdTown) -> None:
+    device = town.device()
+    device.show(OLD, town.rates, town.now)
+    device.send_reports(town.now)
+    device.show(OLD, town.rates, town.now)  # shown, and not yet reported
+    spent = device.account
+    assert spent.local_micros == 2 * TWO
+    assert device.erase() >= 2
+    assert device.journal.impressions(tuple(ImpressionState)) == []
+    assert device.account == spent
+    assert town.device(journal=device.journal).account == spent, "after a restart too"
+    assert device.send_reports(town.now) == SentReports(0, 0)
+    town.bill()
+    assert sum(town.charges().values()) == 1, "what was reported before stays: it names nobody"
+    device.show(OLD, town.rates, town.now)
+    assert device.account.local_micros == 3 * TWO
+
+
 @dataclass
 class Refusing(TownChannel):
     """Takes no report, and says why."""
 
-    verdict: BillVerdict = BillVerdict.TOO_MANY
+    verdict: BillVerdict = BillVerdict.NONE_LEFT
 
     def report(self, report: bytes) -> None:
         del report
         raise BillRefused(self.verdict)
 
 
-@pytest.mark.parametrize("verdict", [BillVerdict.TOO_MANY, BillVerdict.UNKNOWN_MENU, BillVerdict.STALE_EPOCH])
+@pytest.mark.parametrize("verdict", [BillVerdict.NONE_LEFT, BillVerdict.UNKNOWN_MENU, BillVerdict.STALE_EPOCH])
 def test_what_is_refused_otherwise_is_tried_again_until_it_is_over(town: AdTown, verdict: BillVerdict) -> None:
     device = town.device(channel=Refusing(town.world, verdict=verdict))
     device.show(OLD, town.rates, town.now)

@@ -235,6 +235,7 @@ def test_no_place_just_below_the_minimum_is_a_block(kind: str) -> None:
         assert not a_cut_fails(discrete_laplace_margin, lambda n: discrete_laplace(rng, n), 5)
 
 
+@pytest.mark.slow
 def test_the_same_cuts_catch_margins_that_are_too_small() -> None:
     """Twins: four deviations whatever the tries, at 0.41 a cut; normal margins for Laplace noise, at 0.74.
 

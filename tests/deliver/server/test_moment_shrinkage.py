@@ -10,12 +10,7 @@ from numpy.testing import assert_allclose
 
 from tacit.arrays import Floats, Integers
 from tacit.deliver.server import moment_shrinkage as spread_module
-from tacit.deliver.server.moment_shrinkage import (
-    MomentShrinkage,
-    corrected_spread,
-    measured_spread,
-    rate_spread,
-)
+from tacit.deliver.server.moment_shrinkage import MomentShrinkage, corrected_spread, measured_spread
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Levels
 from tacit.schema.counts import Counts, LevelCounts
@@ -172,7 +167,7 @@ def test_the_spread_of_counts_is_measured_once_and_forgotten_with_them(monkeypat
 
 def test_a_spread_may_be_given() -> None:
     counts, _ = drawn(np.random.default_rng(0), spread_children(0.004), 0.3, flat, ads=20)
-    fitted = MomentShrinkage(spread=rate_spread(counts, corrected=True))
+    fitted = MomentShrinkage(spread=corrected_spread(counts, measured_spread(counts)))
     assert_allclose(everything(fitted, counts, CONTEXT), everything(MomentShrinkage(), counts, CONTEXT))
     with pytest.raises(BadInput, match="expected a spread for every level"):
         everything(MomentShrinkage(spread={CONTEXT: 0.1}), counts, CONTEXT)

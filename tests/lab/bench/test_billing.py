@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import pytest
+
 from tacit_lab.bench import billing
 from tacit_lab.bench.measurement import Item
 
@@ -17,6 +19,7 @@ def plain(items: Sequence[Item], label: str) -> Iterable[Item]:  # noqa: ARG001
     return items
 
 
+@pytest.mark.slow
 def test_the_suite_runs_and_names_every_bar() -> None:
     measured = {m.name: m for m in billing.run(plain, TOY)}
     bars = {

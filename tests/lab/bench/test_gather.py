@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import pytest
+
 from tacit_lab.bench import gather
 from tacit_lab.bench.measurement import Item
 
@@ -15,6 +17,7 @@ def plain(items: Sequence[Item], label: str) -> Iterable[Item]:  # noqa: ARG001
     return items
 
 
+@pytest.mark.slow
 def test_the_suite_runs_and_names_every_bar() -> None:
     measured = {m.name: m for m in gather.run(plain, TOY)}
     bars = {

@@ -95,7 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "part",
     [
-        pytest.param(part, marks=[pytest.mark.slow] if part == "torch-transformer" else [])  # as torch-mlp
+        pytest.param(part, marks=[pytest.mark.slow] if part.startswith("torch-") else [])
         for part in PROCESS_PARTS
     ],
 )

@@ -226,6 +226,7 @@ def test_a_folder_without_check_ins_is_refused_and_so_are_other_columns(tmp_path
         read_city(tmp_path, "New York")
 
 
+@pytest.mark.slow
 def test_check_ins_of_real_cities(tmp_path: Path) -> None:
     folder = os.environ.get("TACIT_DATA")
     if folder is None or not (Path(folder) / "checkins_nyc.csv.gz").is_file():

@@ -33,6 +33,7 @@ def mark(module: str = MODULES["gather-noise"]) -> str:
     return digests.fingerprint("name", module, "asked", None, Path())
 
 
+@pytest.mark.slow
 def test_every_package_that_a_study_imports_counts_or_is_left_out_by_name() -> None:
     packages = {
         each.split(".")[1] for module in MODULES.values() for each in modules_reached(module) if "." in each

@@ -117,6 +117,7 @@ def test_a_task_is_done_once_and_a_failed_one_leaves_no_record(cache: Path, tmp_
     assert not (cache / "records" / f"{record_name(broken, log_folder(broken.log, cache))}.json").exists()
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(cache: Path, tmp_path: Path) -> None:
     tasks = [TrainingTask(SMALL_LOG, FactorizationMachine(2), PLAIN, seed) for seed in (1, 2)]
     alone = run_tasks(tasks, cache, processes=1)
@@ -158,6 +159,7 @@ def test_each_encoding_gives_the_table_it_promises(
         assert 20 <= encoder.sensitive.size < 28_612
 
 
+@pytest.mark.slow
 def test_a_paid_selection_adds_noise_to_the_training(cache: Path) -> None:
     logs = [replace(SMALL_LOG, sensitive=Selected(0, 4, "5e-7")), SMALL_LOG]
     tasks = [TrainingTask(log, FactorizationMachine(2), Hybrid(8, "1e-6", 0.0), 1) for log in logs]

@@ -116,6 +116,7 @@ def test_a_little_above_the_accountant(choices: list[Choice]) -> None:
     assert precise <= central_epsilon(choices, 1e-6) <= precise * (1.25 if len(choices) == 1 else 1.12)
 
 
+@pytest.mark.slow
 def test_a_cohort_of_twice_the_size_would_be_below_the_accountant() -> None:
     for choices in MANY[:4]:
         precise = accounting.epsilon(Composed(tuple(map(release, choices))), delta=1e-6)
@@ -149,6 +150,7 @@ def test_never_falls_with_more_epsilon_smaller_cohorts_or_less_delta(
     assert here <= with_one(micros, cohort, 1e-8) + slack
 
 
+@pytest.mark.slow
 def test_monotone_from_entry_to_entry_of_the_table() -> None:
     sizes = sorted({_rounded_cohort(n) for n in range(2, 500)})
     for micros in (500_000, 3_000_000):

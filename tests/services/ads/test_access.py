@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from tacit.deliver.campaigns.access import Access, AccessRole, make_key
 from tacit.deliver.campaigns.store import Advertiser, CampaignVerdict
 from tacit.entropy import Simulation
 from tacit.errors import CampaignRefused
-from tacit.services.ads.access import AccessGate, expect_changer, expect_reader
-from tacit.services.problems import problem_from_error
+from tacit.services.ads import access
+from tacit.services.ads.access import AccessGate, AccessLimits, TokenBuckets, expect_changer, expect_reader
+from tacit.services.problems import TooManyRequests, problem_from_error
 from tacit.store import SqlAdStore, SqlCampaignStore
 from tests.support.ad_campaigns import BEAN, BY, SHOES
 
@@ -68,6 +70,89 @@ def test_a_key_that_ended_or_was_revoked_opens_nothing_more(store: SqlCampaignSt
     store.revoke_key(KEY.key_id, BY)
     with pytest.raises(CampaignRefused):
         ask(store, f"Bearer {SPELLED}")
+
+
+def test_an_address_comes_only_so_often_with_what_is_no_key(store: SqlCampaignStore) -> None:
+    ticks = [0.0]
+    gate = AccessGate(store, lambda: BY.at, AccessLimits(0, 2), ticks=lambda: ticks[0])
+
+    def came(spelled: str, host: str) -> str:
+        raw = [(b"authorization", f"Bearer {spelled}".encode())]
+        request = Request(
+            {"type": "http", "method": "GET", "path": "/", "headers": raw, "client": (host, 4711)}
+        )
+        try:
+            asyncio.run(gate.admit(request))
+        except TooManyRequests as refused:
+            return f"{refused.kind} {refused.seconds}"
+        except CampaignRefused:
+            return "no"
+        return "yes"
+
+    here, there = "198.51.100.7", "2001:db8::1"
+    assert [came(SPELLED, here) for _ in range(5)] == ["yes"] * 5
+    assert [came(OTHER, here) for _ in range(3)] == ["no", "no", "too-many-failures 30"]
+    assert came(SPELLED, here) == "too-many-failures 30"  # or guesses could go on until one is right
+    assert [came(OTHER, there), came(OTHER, "2001:db8::2"), came(SPELLED, "2001:db8::3")] == [
+        "no", "no", "too-many-failures 30",
+    ]  # fmt: skip
+    assert came(SPELLED, "2001:db8:0:1::1") == "yes"
+    ticks[0] = 31
+    assert [came(SPELLED, here), came(OTHER, here), came(SPELLED, here)] == [
+        "yes", "no", "too-many-failures 29",
+    ]  # fmt: skip
+    assert [came(OTHER, "127.0.0.1") for _ in range(9)] == ["no"] * 9
+
+
+def test_keys_of_one_advertiser_have_one_limit_together(store: SqlCampaignStore) -> None:
+    """They may be as many as it likes."""
+    ticks = [0.0]
+    gate = AccessGate(store, lambda: BY.at, AccessLimits(3, 0, 2), ticks=lambda: ticks[0])
+    spelled = [SPELLED]
+    for seed in (8, 9):
+        another, key = make_key(AccessRole.ADVERTISER, BEAN, Simulation(seed).bytes, now=BY.at)
+        store.add_key(key, BY)
+        spelled.append(another)
+
+    def came(one: str) -> bool:
+        raw = [(b"authorization", f"Bearer {one}".encode())]
+        try:
+            asyncio.run(gate.admit(Request({"type": "http", "method": "GET", "path": "/", "headers": raw})))
+        except TooManyRequests:
+            return False
+        return True
+
+    assert [came(each) for each in spelled * 2] == [True] * 3 + [False] * 3
+    mine, other = Access("k", AccessRole.ADVERTISER, BEAN), Access("k", AccessRole.ADVERTISER, SHOES)
+    gate.count_body(mine, 2**20 * 64)  # a file of all its campaigns
+    with pytest.raises(TooManyRequests) as refused:
+        gate.count_body(replace(mine, key_id="another"), 10)
+    assert refused.value.seconds == 60
+    gate.count_body(other, 10)
+    for _ in range(3):
+        gate.count_body(Access("o", AccessRole.OPERATOR), 2**30)
+    ticks[0] = 61
+    gate.count_body(mine, 10)
+
+
+def test_buckets_fill_evenly_and_are_few() -> None:
+    ticks = [0.0]
+    buckets = TokenBuckets(60, lambda: ticks[0])
+    for _ in range(60):
+        assert buckets.wait_seconds("a") == 0
+        buckets.take("a")
+    assert buckets.wait_seconds("a") == 1
+    ticks[0] = 0.999
+    assert buckets.wait_seconds("a") == 1
+    ticks[0] = 1_000.0
+    assert buckets.wait_seconds("a") == 0
+    for number in range(access.MOST_BUCKETS + 10):
+        buckets.take(str(number))
+    assert len(buckets._buckets) == access.MOST_BUCKETS
+    free = TokenBuckets(0, lambda: 0.0)
+    for _ in range(1_000):
+        free.take("a")
+    assert free.wait_seconds("a") == 0
 
 
 def test_what_is_anothers_is_not_there_and_what_is_nobodys_is_forbidden() -> None:

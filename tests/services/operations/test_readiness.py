@@ -14,7 +14,7 @@ from tacit.store import billing_ads
 from tacit.store.billing_ads import SqlAdStore
 from tacit.store.figures import takes_writes
 from tacit.store.gather_server import SqlServerStore
-from tacit.store.schema_revisions import is_newest
+from tacit.store.schema_revisions import is_served
 from tests.support.operated_parties import called, running, settings_of
 
 
@@ -41,6 +41,13 @@ def test_it_is_ready_after_the_first_look_and_the_first_epoch_until_it_is_to_end
     assert health.answer().status_code == 503
     readiness.drain()
     assert readiness.missing() == ("draining", [])
+
+
+def test_no_answer_leads_to_a_host_that_a_request_made_up() -> None:
+    operations, health = Operations(Party.SERVER), Health({})
+    with called(operations.make_app([], health, list, AppPart())) as client:
+        answer = client.get("/readyz/", headers={"host": "evil.example"}, follow_redirects=False)
+        assert (answer.status_code, answer.headers.get("location")) == (404, None)
 
 
 def test_load_balancers_are_told_by_the_status() -> None:
@@ -72,10 +79,10 @@ def test_a_store_that_is_torn_or_was_upgraded_by_another_release_is_not_well(tmp
     ads, gathered = SqlAdStore.open(tmp_path / "ads.sqlite"), SqlServerStore.open(tmp_path / "server.sqlite")
     assert takes_writes(ads.database)
     assert takes_writes(gathered.database)
-    assert is_newest(ads.database, billing_ads.SCHEMA)
+    assert is_served(ads.database, billing_ads.SCHEMA)
     with sqlite3.connect(tmp_path / "ads.sqlite") as connection:
         connection.execute("UPDATE bill_ads_version SET version_num = '999'")
-    assert not is_newest(ads.database, billing_ads.SCHEMA)
+    assert not is_served(ads.database, billing_ads.SCHEMA)
     health = Health({"store": lambda: takes_writes(gathered.database)})
     health.look()
     assert health.is_vital_well()

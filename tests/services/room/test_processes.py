@@ -126,7 +126,11 @@ def sql(folder: Path, query: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     ("mode", "one_by_one"),
-    [(Mode.AGGREGATE, True), (Mode.NOISED, False), pytest.param(Mode.NOISED, True, marks=pytest.mark.slow)],
+    [
+        (Mode.AGGREGATE, True),
+        pytest.param(Mode.NOISED, False, marks=pytest.mark.slow),
+        pytest.param(Mode.NOISED, True, marks=pytest.mark.slow),
+    ],
 )
 def test_killed_and_started_again(
     launcher: Launcher,

@@ -149,6 +149,7 @@ def test_a_killed_run_goes_on_and_is_paid_for_once(place: Path, capsys: Told) ->
     assert not checkpoint_folder(place / "model").exists()
 
 
+@pytest.mark.slow
 def test_asked_to_end_it_keeps_and_says_how_to_go_on(place: Path, capsys: Told) -> None:
     config = dp_sgd(place, descent=LONG, checkpoint={"every_steps": 5})
     process = begun(config)

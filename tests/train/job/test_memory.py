@@ -95,6 +95,7 @@ print(estimate_memory(shape, examples, plan, Speed()).total, (said("VmHWM") - be
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
     ("unit", "batch"), [pytest.param("impression", 3000, marks=pytest.mark.slow), ("user", 700)]

@@ -59,6 +59,7 @@ class AuditTally:
         self.lines = SpilledRows(LINE.size, LINE_KEY)
         self.statements = SpilledRows(STATEMENT.size, BATCH_ID_BYTES)
         self.receipts: dict[bytes, bytes] = {}  # digests of what the proxy was given, by batch
+        self.receipted: set[bytes] = set()  # of these, batches that the folder has
 
     def __repr__(self) -> str:
         return brief(self, batches=self.batches, reports=self.reports, findings=self.findings)
@@ -163,6 +164,8 @@ class _EpochCharges:
         tally.reports += count
         digest = hashlib.sha256(statement.to_bytes()).digest()
         tally.statements.add(STATEMENT.pack(batch_id, PROVEN, digest, statement.epoch, statement.reports))
+        if batch_id in tally.receipts:
+            tally.receipted.add(batch_id)
         if tally.receipts.get(batch_id, given := hashlib.sha256(receipt).digest()) != given:
             words = "expected the receipt that the ad server gave to the proxy, got another that it signed"
             self.note(FindingKind.SECOND_RECEIPT, words, batch_id)

@@ -7,7 +7,7 @@ import io
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self
@@ -32,7 +32,7 @@ from tacit.bill.audit.folder import (
 )
 from tacit.bill.protocol.batches import BatchStatement
 from tacit.bill.protocol.reports import REPORT_BYTES
-from tacit.bill.server.store import Campaign, Invoice, StoredCharge, StoredEpoch, StoredRedemption
+from tacit.bill.server.store import Campaign, Invoice, StoredCharge, StoredEpoch, StoredRedemption, StoreRestore
 from tacit.display import brief
 from tacit.errors import BadInput
 
@@ -53,6 +53,8 @@ class AuditedStore(Protocol):
     def campaigns(self) -> Sequence[Campaign]: ...
 
     def invoices(self) -> Sequence[Invoice]: ...
+
+    def restores(self) -> Sequence[StoreRestore]: ...
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def export_folder(store: AuditedStore, folder: Path, *, now: int, overwrite: boo
             names = [(each.campaign, each.advertiser) for each in store.campaigns()]
             writer.write_rows(CAMPAIGNS, names)
         record = {"format": FORMAT, "version": VERSION, "exported_at": now, "reports": reports}
+        if restores := store.restores():
+            record["restores"] = [asdict(each) for each in restores]
         record["files"] = {
             each.name: {"bytes": each.stat().st_size, "sha256": files.file_digest(each)}
             for each in sorted(building.iterdir())

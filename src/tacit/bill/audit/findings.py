@@ -70,6 +70,7 @@ class FindingKind(Choice):
     BATCH_LEFT_OUT = "batch-left-out"
     OTHER_STATEMENT = "other-statement"
     SECOND_RECEIPT = "second-receipt"
+    STORE_PUT_BACK = "store-put-back"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The folder that an auditor gets: everything that charges rest on, and no key, address or request.
 
     manifest.json                    {"format", "version", "exported_at", "reports", "files": {name: {"bytes",
-                                     "sha256"}}}: the second it was made, how many reports it has, its files
+                                     "sha256"}}}: the second it was made, how many reports it has, its files;
+                                     and "restores" where the ad server's store was put back
     campaigns.csv                    campaign,advertiser
     invoices.csv                     invoice,advertiser,closed_at,impressions,total_micros
     invoice_lines.csv                invoice,campaign,menu,index,price_micros,impressions
@@ -27,8 +28,8 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -36,6 +37,7 @@ from typing import Self, TypeVar
 from tacit import expect, files
 from tacit.bill.protocol.batches import BATCH_ID_BYTES, STATEMENT_BYTES
 from tacit.bill.protocol.tokens import SECRET_BYTES
+from tacit.bill.server.store import StoreRestore
 from tacit.display import brief
 from tacit.errors import BadInput
 
@@ -120,6 +122,7 @@ class AuditFolder:
     exported_at: int
     reports: int
     files: Mapping[str, FileRecord]
+    restores: Sequence[StoreRestore] = ()
 
     def __repr__(self) -> str:
         return brief(self, path=str(self.path), epochs=len(self.epochs), reports=self.reports)
@@ -146,7 +149,12 @@ class AuditFolder:
             made, reports = (
                 expect.whole(name, record[name], at_least=0) for name in ("exported_at", "reports")
             )
-            return cls(Path(path), made, reports, listed)
+            names = [each.name for each in fields(StoreRestore)]
+            restores = [
+                StoreRestore(*(expect.integer(name, each[name]) for name in names))
+                for each in record.get("restores", ())
+            ]
+            return cls(Path(path), made, reports, listed, tuple(restores))
 
     @property
     def epochs(self) -> list[int]:

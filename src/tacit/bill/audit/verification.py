@@ -15,6 +15,7 @@ from tacit.bill.audit.folder import (
     CHARGES,
     INVOICE_LINES,
     INVOICES,
+    MANIFEST,
     MENUS,
     AuditFolder,
     epoch_file,
@@ -69,6 +70,7 @@ def verify_folder(
         if receipts is not None:
             tally.receipts = _read_receipts(receipts, keys)
         _check_files(opened, findings)
+        _tell_restores(opened, findings)
         stated = StatedInvoices(opened, tally)
         roots: dict[int, bytes] = {}
         with patient_bar("verifying", opened.reports, "reports") as count:
@@ -78,6 +80,7 @@ def verify_folder(
                 audit_charges(opened, known, keys, tally, count)
         tally.find_repetitions()
         later = 0 if given is None else _compare_statements(tally)
+        _find_left_out(tally)
         invoices = stated.compare()
     finally:
         tally.close()
@@ -116,6 +119,24 @@ def _check_files(folder: AuditFolder, findings: Findings) -> None:
     for name in folder.unlisted():
         if name not in needed:
             findings.add(FindingKind.UNLISTED_FILE, name, "expected a file of the manifest, got another")
+
+
+def _tell_restores(folder: AuditFolder, findings: Findings) -> None:
+    """What the ad server says itself that it has lost."""
+    for each in folder.restores:
+        words = (
+            f"expected a store that was never put back, got one that was at {each.at}: at least "
+            f"{each.lost_batches} batches of epochs up to {each.last_epoch} are gone with their charges, and "
+            f"invoices up to {each.last_invoice} may be"
+        )
+        findings.add(FindingKind.STORE_PUT_BACK, MANIFEST, words)
+
+
+def _find_left_out(tally: AuditTally) -> None:
+    """Receipts that the proxy was given, of batches that the folder lacks."""
+    for batch in sorted(tally.receipts.keys() - tally.receipted):
+        words = "expected the batch of a receipt that the ad server signed, got none"
+        tally.findings.add(FindingKind.BATCH_LEFT_OUT, MANIFEST, words, batch=batch)
 
 
 def _read_statements(path: Path, keys: AuditKeys, tally: AuditTally) -> int:

@@ -37,7 +37,7 @@ class BillVerdict(IntEnum):
     UNAUTHENTICATED = 13
     NOT_LISTED = 14
     OVER_BUDGET = 15
-    TOO_MANY = 16
+    NONE_LEFT = 16
 
     @property
     def words(self) -> str:
@@ -61,7 +61,7 @@ _WORDS = {
     BillVerdict.UNAUTHENTICATED: "the sender is not the party it should be",
     BillVerdict.NOT_LISTED: "the menu does not stand at its context's place in the countersigned directory",
     BillVerdict.OVER_BUDGET: "the campaign has no money left: kept until its budget is raised",
-    BillVerdict.TOO_MANY: "more tokens than one request may ask for",
+    BillVerdict.NONE_LEFT: "fewer tokens of this menu are left: ask for one, or come back in the next epoch",
 }
 
 

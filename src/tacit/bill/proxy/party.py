@@ -103,6 +103,15 @@ class BillingProxy:
     def __repr__(self) -> str:
         return brief(self, store=self._store)
 
+    @property
+    def server_public(self) -> bytes:
+        """What the ad server signs with."""
+        return self._server_public
+
+    def lists(self, menu_id: bytes) -> bool:
+        """Whether a menu stands in a directory that was countersigned here, and is not forgotten."""
+        return self._menu(menu_id) is not None
+
     def countersign(self, data: bytes, now: int) -> bytes:
         """The head of an epoch with both signatures: one per epoch, for ever the same."""
         directory = Directory.from_bytes(data, server=self._server_public)

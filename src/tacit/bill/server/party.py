@@ -5,7 +5,8 @@ It never meets a device: requests come sealed through the proxy, and reports in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,11 +17,21 @@ from tacit.bill.protocol.keys import OpeningKey, SigningKey
 from tacit.bill.protocol.menus import NOTHING, Lane, PricedMenu, context_bytes
 from tacit.bill.protocol.offers import ListedMenu, Offer, OfferRequest, encrypted_refusal
 from tacit.bill.protocol.reports import ImpressionReport
-from tacit.bill.server.store import AdStore, KeptMenu, RedeemedBatch, RedeemedReport, StoredEpoch
+from tacit.bill.protocol.tokens import HASH_BYTES, encode_pss, token_message, token_nonce
+from tacit.bill.server.store import (
+    AdStore,
+    EpochLimits,
+    KeptMenu,
+    RedeemedBatch,
+    RedeemedReport,
+    StoredEpoch,
+)
 from tacit.bill.server.token_keys import TokenKey
 from tacit.display import brief
 from tacit.errors import BadInput, BillRefused
 from tacit.privacy.randomness import Source
+
+OWN_TOKEN = b"tacit/own-token/1"
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,19 @@ class DirectoryLink(Protocol):
 
     def countersign(self, directory: bytes) -> bytes:
         """The head with both signatures; the same one for the same directory."""
+
+
+class TokenCounter(Protocol):
+    """Knows how many tokens of a menu may still be signed."""
+
+    def take(self, menu_id: bytes, count: int) -> bool:
+        """Whether so many may be signed now; they then count as signed. All or none."""
+
+    def forget(self, menus: Iterable[bytes]) -> None:
+        """No more tokens of these menus are asked for."""
+
+    def end(self) -> None:
+        """No more tokens are asked for at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,16 +103,35 @@ class AdServer:
         proxy_public: bytes,
         make_key: Callable[[], TokenKey] = TokenKey.generate,
         skew_seconds: int = 60,
+        tokens: TokenCounter | None = None,
     ) -> None:
+        """Without a counter of tokens, as many of each menu are signed as are asked for."""
         self._key, self._opening, self._store, self._source = key, opening, store, source
         self._proxy_public, self._make_key, self._skew = proxy_public, make_key, skew_seconds
+        self._tokens = tokens
         self._epochs: dict[int, _OpenEpoch] = {}
 
     def __repr__(self) -> str:
         return brief(self, store=self._store, epochs=sorted(self._epochs))
 
-    def open_epoch(self, menus: Sequence[PricedMenu], times: EpochTimes, link: DirectoryLink) -> EpochHead:
-        """Begin an epoch with these menus, all of it: keys are drawn, and kept, before the proxy is told.
+    def sign(self, label: bytes, body: bytes) -> bytes:
+        """What devices must know to be this server's; it passes under no other label."""
+        return self._key.sign(label, body)
+
+    @property
+    def public_keys(self) -> tuple[bytes, bytes]:
+        """What everybody checks signatures by: this ad server's and its proxy's."""
+        return self._key.public, self._proxy_public
+
+    def open_epoch(
+        self,
+        menus: Sequence[PricedMenu],
+        times: EpochTimes,
+        link: DirectoryLink,
+        limits: EpochLimits | None = None,
+    ) -> EpochHead:
+        """Begin an epoch with these menus, all of it: keys are drawn, and kept, before the proxy is told, and
+        with them how many tokens may be signed.
 
         Called again after a failure on the way, it goes on with what was kept.
         """
@@ -98,27 +141,12 @@ class AdServer:
         stored = self._store.epoch(epoch)
         if stored is None:
             stored = self._draw_epoch(menus, times)
-            self._store.keep_epoch(epoch, stored)
+            self._store.keep_epoch(epoch, stored, limits)
         elif sorted(kept.menu.menu_id for kept in stored.menus) != sorted(menu.menu_id for menu in menus):
             raise BillRefused(BillVerdict.CONFLICT, f"epoch {epoch} is there already, with other menus")
         if stored.head is None:
             self._countersign(epoch, stored, link)
         return self.load_epoch(epoch).head
-
-    def resume_epochs(self, now: int, link: DirectoryLink) -> None:
-        """Load what has not expired, and have countersigned what was not: after a restart. What closed before
-        anybody countersigned it was never offered, and stays so."""
-        for epoch in self._store.epochs(now):
-            stored = self._store.epoch(epoch)
-            assert stored is not None, "it was listed"
-            if stored.head is None:
-                try:
-                    self._countersign(epoch, stored, link)
-                except BillRefused as refused:
-                    if refused.reason != BillVerdict.STALE_EPOCH:
-                        raise
-                    continue
-            self.load_epoch(epoch)
 
     def load_epoch(self, epoch: int) -> _OpenEpoch:
         """An epoch that is published, from the store where it is not in memory."""
@@ -136,6 +164,13 @@ class AdServer:
         for epoch, found in list(self._epochs.items()):  # others load some meanwhile
             if found.head.expires < expired_before:
                 self._epochs.pop(epoch, None)
+                if self._tokens is not None:
+                    self._tokens.forget(found.by_id)
+
+    def end(self) -> None:
+        """Let go of what goes on beside it; nothing is offered any more."""
+        if self._tokens is not None:
+            self._tokens.end()
 
     def offers(self, requests: Sequence[bytes], now: int) -> list[bytes]:
         """Answers to several requests; empty for one that cannot be opened, whose device nobody can answer."""
@@ -158,7 +193,7 @@ class AdServer:
         return offer.encrypted(request.answer_key, self._source)
 
     def _make_offer(self, request: OfferRequest, now: int) -> Offer:
-        epoch = self._epochs.get(request.epoch)
+        epoch = self._epochs.get(request.epoch) or self._find_newer(request.epoch)
         if epoch is None or not epoch.head.opens - self._skew <= now < epoch.head.closes + self._skew:
             raise BillRefused(BillVerdict.STALE_EPOCH)
         for other in list(self._epochs.values()):  # one with a higher number takes its place once it is open
@@ -170,8 +205,25 @@ class AdServer:
             raise BillRefused(BillVerdict.UNKNOWN_CONTEXT)
         if found.key is None:
             raise BillRefused(BillVerdict.STALE_EPOCH)
+        if request.blinded:
+            self.count_tokens(found.listed.menu, len(request.blinded))
         signatures = tuple(found.key.sign_blinded(each, self._source) for each in request.blinded)
         return Offer(signatures, None if request.known == found.listed.menu.menu_id else found.listed)
+
+    def _find_newer(self, number: int) -> _OpenEpoch | None:
+        """An epoch that another process opened a moment ago: it is kept before the proxy can tell a device."""
+        if number <= max(list(self._epochs), default=-1):
+            return None
+        stored = self._store.epoch(number)
+        if stored is not None:
+            self._epochs[number] = _open(stored)
+        return self._epochs.get(number)
+
+    def count_tokens(self, menu: PricedMenu, count: int) -> None:
+        """Count tokens of a menu as signed, before any of them is; BillRefused(NONE_LEFT) where they are more
+        than may be. One that is asked for again counts again."""
+        if self._tokens is not None and not self._tokens.take(menu.menu_id, count):
+            raise BillRefused(BillVerdict.NONE_LEFT)
 
     def redeem(self, data: bytes) -> bytes:
         """Charge a batch; its receipt, the same however often it comes."""
@@ -216,6 +268,34 @@ class AdServer:
         return RedeemedReport(
             BillVerdict.ACCEPTED, report.nonce, opening.index, price, campaign, opening.secret
         )
+
+    def own_report(self, epoch: int, menu_id: bytes, index: int, bid: bytes) -> bytes:
+        """A report, with a real token, that an entry of a public-lane menu was shown: of an impression that no
+        device reports, but an exchange tells of. It takes the way of all others, through the proxy.
+
+        The token counts against the menu's limit like a device's, and is signed unblinded. Which of a batch's
+        reports are of this kind the ad server knows: they hide nobody, and in the public lane there is nothing
+        to hide.
+
+        A bid, by the nonce that was drawn for it, has one token for ever, which follows from this server's key:
+        two reports of it are charged once, though nobody remembers the first.
+        """
+        opened = self.load_epoch(epoch)
+        found = opened.by_id.get(menu_id)
+        if found is None:
+            raise BillRefused(BillVerdict.UNKNOWN_MENU)
+        if found.key is None:
+            raise BillRefused(BillVerdict.EXPIRED, f"the keys of epoch {epoch} were deleted here")
+        menu = found.listed.menu
+        if menu.lane is not Lane.PUBLIC or menu.price_micros(index) is None:
+            raise BillRefused(BillVerdict.NO_SUCH_ENTRY)
+        self.count_tokens(menu, 1)
+        # Of the same bytes there is one signature (Ed25519), and nobody else can make it.
+        secret = hashlib.sha256(self._key.sign(OWN_TOKEN, menu_id + bid)).digest()
+        message = token_message(token_nonce(secret), menu_id)
+        bits = 8 * len(found.listed.token_key.modulus) - 1
+        token = found.key.sign_blinded(encode_pss(message, bits, self._source.bytes(HASH_BYTES)), self._source)
+        return ImpressionReport.make(menu_id, secret, token, index, opened.head.sealing_key).to_bytes()
 
     def _draw_epoch(self, menus: Sequence[PricedMenu], times: EpochTimes) -> StoredEpoch:
         keys = [self._make_key() for _ in menus]

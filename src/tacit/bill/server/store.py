@@ -7,6 +7,7 @@ own entry, so that no other price can be stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -35,6 +36,28 @@ class StoredEpoch:
     head: bytes | None
     menus: tuple[KeptMenu, ...]
     sealing_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class EpochLimits:
+    """How many tokens of each menu of a new epoch may be signed: as many as its campaigns can pay for.
+
+    most    by the menu's id
+    opens   the second at which the epoch opens, for what is counted by day
+    after   the last epoch that was kept when campaigns' money was counted; None: there was none
+    """
+
+    most: Mapping[bytes, int]
+    opens: int
+    after: int | None
+
+
+@dataclass(frozen=True)
+class GrantedTokens:
+    """Tokens of a menu that were set aside to be signed, and how many could still be."""
+
+    given: int
+    room: int
 
 
 @dataclass(frozen=True)
@@ -133,6 +156,22 @@ class Invoice:
         return sum(line.impressions for line in self.lines)
 
 
+@dataclass(frozen=True)
+class StoreRestore:
+    """When a store was put back to an older state, and what it lacks since.
+
+    batches       that it had left
+    lost_batches  that were redeemed and are gone, as far as anybody knows
+    last_epoch    the last number of an epoch, and of an invoice, that others have seen
+    """
+
+    at: int
+    batches: int
+    lost_batches: int
+    last_epoch: int
+    last_invoice: int
+
+
 SignReceipt = Callable[[bytes], bytes]
 """From verdicts, one byte per report, to a signed receipt."""
 
@@ -140,14 +179,21 @@ SignReceipt = Callable[[bytes], bytes]
 class AdStore(Protocol):
     """Epochs with their menus and keys, spent tokens, charges, campaigns and invoices."""
 
-    def keep_epoch(self, epoch: int, stored: StoredEpoch) -> None:
-        """Keep a new epoch; again the same: nothing; another under the same number: BillRefused(CONFLICT)."""
+    def opening_turn(self) -> AbstractContextManager[None]:
+        """Held by whoever opens an epoch: other processes that want to wait for their turn."""
+
+    def keep_epoch(self, epoch: int, stored: StoredEpoch, limits: EpochLimits | None = None) -> None:
+        """Keep a new epoch, and with it how many of its tokens may be signed; again the same: nothing; another
+        under the same number, or limits that were counted before another was kept: BillRefused(CONFLICT)."""
 
     def publish_epoch(self, epoch: int, head: bytes) -> None:
         """Keep the countersigned head."""
 
     def epochs(self, expire_after: int) -> Sequence[int]:
         """Numbers of epochs that expire after this second, in order."""
+
+    def published_epochs(self, expire_after: int) -> Sequence[int]:
+        """Those of them that have both signatures and their keys, in order."""
 
     def last_epoch(self) -> int | None:
         """The largest number that was ever used."""
@@ -168,6 +214,9 @@ class AdStore(Protocol):
 
     def charges_of(self, batch_id: bytes) -> Sequence[StoredCharge]:
         """The charges of a batch in its order, those that are held too; none of a batch that is unknown."""
+
+    def restores(self) -> Sequence[StoreRestore]:
+        """When this store was put back to an older state, in order."""
 
     def put_campaigns(self, campaigns: Sequence[Campaign]) -> None:
         """Add campaigns, or give those that are there another budget; who pays for one never changes. Charges

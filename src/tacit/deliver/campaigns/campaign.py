@@ -22,6 +22,7 @@ from typing import Any
 
 from tacit import expect
 from tacit.bill.protocol.menus import MOST_MICROS
+from tacit.deliver.protocol.packs import FrequencyCap as FrequencyCap
 from tacit.display import brief
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Node, is_coarser
@@ -124,20 +125,6 @@ class Schedule:
 
 
 ALWAYS = Schedule()
-
-
-@dataclass(frozen=True)
-class FrequencyCap:
-    """At most so many impressions of the campaign within so many seconds, as the device counts them."""
-
-    impressions: int
-    seconds: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= expect.integer("impressions", self.impressions) < 2**16:
-            raise BadInput("caps.impressions: expected 1..65535, got another number")
-        if not 1 <= expect.integer("seconds", self.seconds) < 2**32:
-            raise BadInput("caps.seconds: expected 1..2^32-1, got another number")
 
 
 @dataclass(frozen=True)

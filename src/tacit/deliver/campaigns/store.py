@@ -7,13 +7,13 @@ seen: where somebody else was faster, nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tacit import expect
 from tacit.deliver.campaigns.access import AccessKey
-from tacit.deliver.campaigns.campaign import AdCampaign, CampaignStatus, expect_keys, expect_name
+from tacit.deliver.campaigns.campaign import AdCampaign, expect_keys, expect_name
 from tacit.deliver.campaigns.creatives import Creative
 
 MOST_PER_PAGE = 1_000
@@ -40,7 +40,7 @@ class CampaignVerdict(expect.Choice):
 
 _WORDS = {
     CampaignVerdict.MALFORMED: "this is not what is expected here",
-    CampaignVerdict.UNKNOWN: "there is no such thing here",
+    CampaignVerdict.UNKNOWN: "there is no such thing here, or it is another's",
     CampaignVerdict.CONFLICT: "it is there already, and says something else",
     CampaignVerdict.STALE: "it was changed meanwhile: read it again",
     CampaignVerdict.ENDED: "what has ended never comes back",
@@ -52,14 +52,21 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Author:
-    """Who changes something, and when: a key's id, or a word for what has none."""
+    """Who changes something, and when: a key's id, or a word for what has none.
+
+    pays  whether it is who pays for the campaigns that it changes: it lowers no budget below what was charged,
+          is held, and may still be charged by menus that are out (`CONFLICT`)
+    """
 
     key_id: str
     at: int
+    pays: bool = False
 
 
 MACHINE = "machine"
 """Who works on the store itself, with no key: whoever runs the ad server's machine."""
+OPERATOR = "operator"
+"""Who signs with the secret that the ad server shares with its operator, and not by a key."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +121,29 @@ class Change:
     before: Any = field(repr=False)
     after: Any = field(repr=False)
 
+    @property
+    def campaign(self) -> int | None:
+        """The campaign that it changed, itself or one of its ads."""
+        kind, _, number = self.subject.partition(" ")
+        if kind == "creative":
+            return int((self.after or self.before)["campaign"])
+        return int(number) if kind == "campaign" else None
+
     def as_json(self) -> dict[str, Any]:
         names = ("number", "at", "key_id", "subject", "advertiser", "before", "after")
         return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class PutOutcome:
+    """What became of campaigns that were put together: the numbers of those that are new, and of those that are
+    not as they were."""
+
+    added: tuple[int, ...]
+    changed: tuple[int, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"added": list(self.added), "changed": list(self.changed)}
 
 
 class CampaignReader(Protocol):
@@ -150,27 +177,30 @@ class CampaignStore(CampaignReader, Protocol):
         self, campaign: AdCampaign, author: Author, *, numbered: bool = True
     ) -> tuple[StoredCampaign, bool]:
         """The campaign as it is kept, and whether it is new. The same one again changes nothing; one that is
-        not `numbered` gets the next number that is free."""
+        not `numbered` gets the next number that is free, and may not be called as another of its advertiser's
+        that has not ended: so that who asks again, since an answer was lost, does not sell twice."""
 
     def change_campaign(self, campaign: AdCampaign, version: int | None, author: Author) -> StoredCampaign:
         """`version` is the one that was seen; None: whichever is there."""
 
-    def set_status(
-        self, number: int, status: CampaignStatus, version: int | None, author: Author
-    ) -> StoredCampaign: ...
+    def amend_campaign(
+        self, number: int, said: Mapping[str, Any], version: int | None, author: Author
+    ) -> StoredCampaign:
+        """Say something else under some keys of its record, and leave the others as they are."""
 
-    def set_budget(
-        self, number: int, budget_micros: int | None, version: int | None, author: Author
-    ) -> StoredCampaign: ...
+    def set_budget(self, number: int, budget_micros: int | None, author: Author) -> bool:
+        """Give a campaign another budget, as billing does it; whether there is such a campaign here."""
 
     def put_all(
         self,
         advertisers: Sequence[Advertiser],
         campaigns: Sequence[tuple[AdCampaign, int | None]],
         author: Author,
-    ) -> tuple[int, int]:
-        """Add or change all of them, or none; how many campaigns were added, and how many changed. A campaign
-        comes with the version that was seen, or None."""
+        *,
+        unnumbered: Sequence[AdCampaign] = (),
+    ) -> PutOutcome:
+        """Add or change all of them, or none. A campaign comes with the version that was seen, or None; those
+        that are `unnumbered` get the next free numbers."""
 
     def advertiser(self, name: str) -> Advertiser | None: ...
 
@@ -196,9 +226,6 @@ class CampaignStore(CampaignReader, Protocol):
     def rotate_key(self, key_id: str, key: AccessKey, ends: int, author: Author) -> AccessKey:
         """Add a key in the place of one that holds until `ends` at the latest; the old one, as it is now."""
 
-    def end_key(self, key_id: str, ends: int, author: Author) -> AccessKey:
-        """Let it hold until then at the latest."""
-
     def revoke_key(self, key_id: str, author: Author) -> AccessKey: ...
 
     def changes(
@@ -210,3 +237,11 @@ class CampaignStore(CampaignReader, Protocol):
         most: int = MOST_PER_PAGE,
     ) -> Sequence[Change]:
         """The trail from behind a number on, the oldest first; of one advertiser or one subject, or all."""
+
+
+def all_campaigns(store: CampaignStore, advertiser: str | None = None) -> Iterator[StoredCampaign]:
+    """By number, page by page; of one advertiser, or of all. Those that have ended too."""
+    after = -1
+    while page := store.campaigns(advertiser=advertiser, after=after):
+        yield from page
+        after = page[-1].campaign.number

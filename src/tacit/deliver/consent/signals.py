@@ -20,6 +20,9 @@ from tacit.deliver.consent.gpp_string import TCF_EU, US_NATIONAL, US_PRIVACY, Gp
 from tacit.deliver.consent.tc_string import MOST_VENDOR, TcString
 from tacit.errors import BadInput
 
+ATTS_AUTHORIZED = 3
+"""Of Apple's ATTrackingManager.AuthorizationStatus, as OpenRTB's extension has it; 0 to 2 are no yes."""
+
 NEED_CONSENT = (1, 3, 4)
 """Purposes of the TCF: keep something on the device; make a profile; choose ads by it."""
 
@@ -50,6 +53,8 @@ class ConsentSignals:
     tc_string              `user.consent`
     gpp, gpp_sid           `regs.gpp`, and which of its sections apply
     us_privacy             `regs.us_privacy`
+    gpc                    `regs.ext.gpc`, the browser's Global Privacy Control: all but 0 is an objection
+    atts                   `device.ext.atts`, what a person said whom an app asked on iOS: only 3 is a yes
     """
 
     gdpr: Any = None
@@ -60,6 +65,8 @@ class ConsentSignals:
     coppa: Any = None
     lmt: Any = None
     dnt: Any = None
+    gpc: Any = None
+    atts: Any = None
 
 
 @dataclass(frozen=True)
@@ -92,8 +99,11 @@ def _verdicts(signals: ConsentSignals, vendor: int | None) -> Iterator[ConsentVe
     """What each signal that applies says; nothing where none does."""
     if signals.coppa not in (None, 0):
         yield ConsentVerdict.CHILD
-    if signals.lmt not in (None, 0) or signals.dnt not in (None, 0):
+    limited = any(each not in (None, 0) for each in (signals.lmt, signals.dnt))
+    if limited or signals.atts not in (None, ATTS_AUTHORIZED):
         yield ConsentVerdict.LIMITED
+    if signals.gpc not in (None, 0, "0"):
+        yield ConsentVerdict.OPTED_OUT
     sections = {} if signals.gpp is None else GppString.parse(signals.gpp).sections
     # Without a list of those that apply, all may; -1 says that none does.
     listed = tuple(sections) if signals.gpp_sid is None else signals.gpp_sid

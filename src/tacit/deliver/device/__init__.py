@@ -10,9 +10,11 @@ account       the same on two counts: to proxy and ad server together, and to th
 journal       the states of an impression, each kept before the device acts on it
 menu_book     menus that were found in a directory that both parties signed, with their plans
 offers        heads, menus and tokens: fetched, checked, kept
+packs         the ads of a menu; frequency caps and exclusions, kept within the private choice
 choice        the choice that is reported: private scores, and one of the menu's ads with differential privacy
 outcomes      what it shows, and what became of its reports
 fleet         thousands of devices in one process, which share what is public
+shown_log     what it showed and what was clicked, kept for rounds that count it
 ratio_report  in which bin one of its ratios private / public lies, for a round that counts them
 local_choice  the choice that is never reported: exact, and among cached ads too
 """

@@ -6,7 +6,7 @@
     ad = device.show((place,), rates, now, render=draw)  # a `ShownAd`: which, at which price and epsilon
     device.send_reports(now)                             # now and then, until all are taken
     device.settle(now)                                   # and when batches have left
-    device.forget(now)                                   # once a day, say
+    device.forget(now)                                   # once a day, say; `erase` when the person asks for it
 
 `rates` are the device's own (`HistoryRates`, `ModelRates`), and are asked only where the person agreed and the
 account can pay. A device without a disk has a `MemoryJournal`, and forgets with its process. One thread at a
@@ -28,18 +28,15 @@ from tacit.bill.protocol.reports import ImpressionReport
 from tacit.deliver.device.account import MICRO, DeviceAccount, Settlement
 from tacit.deliver.device.choice import DeviceRates
 from tacit.deliver.device.context import DeviceContext
-from tacit.deliver.device.journal import DeviceJournal, ImpressionRecord, ImpressionState
+from tacit.deliver.device.journal import DeviceJournal, ImpressionRecord, ImpressionState, Showing
 from tacit.deliver.device.menu_book import MenuBook, OpenMenu
 from tacit.deliver.device.offers import OfferClient
-from tacit.deliver.device.outcomes import (
-    RecoveredDevice,
-    SentReports,
-    SettledReports,
-    ShownAd,
-    shown_ad,
-)
+from tacit.deliver.device.outcomes import RecoveredDevice, SentReports, SettledReports, ShownAd, shown_ad
+from tacit.deliver.device.packs import PackShelf, barred_campaigns
 from tacit.deliver.device.parties import AdChannel, PartyKeys
 from tacit.deliver.device.settings import DeviceSettings
+from tacit.deliver.device.shown_log import ShownEvent, ShownLog
+from tacit.deliver.protocol.packs import MenuPack
 from tacit.display import brief
 from tacit.errors import BadInput, BillError, BillRefused, EntropyMisuse
 from tacit.privacy.randomness import Source
@@ -76,11 +73,15 @@ class AdDevice:
         source: Source,
         *,
         book: MenuBook | None = None,
+        packs: PackShelf | None = None,
         choosing: Source | None = None,
+        log: ShownLog | None = None,
         simulated: bool = False,
     ) -> None:
-        """`choosing` draws choices where `source`, which draws secrets and blindings, is another: a simulation
-        that is to be repeated, whose choices must not hang on the parties' keys."""
+        """`packs` are the menus' ads, and with them caps and categories; without, none are kept to.
+        `choosing` draws choices where `source`, which draws secrets and blindings, is another: a simulation
+        that is to be repeated, whose choices must not hang on the parties' keys. `log` keeps what `show` showed
+        and what was clicked, for questions, where the person lets it count."""
         expect.kind("settings", settings, DeviceSettings)
         expect.kind("keys", keys, PartyKeys)
         expect.having("journal", journal, "commit", "a DeviceJournal")
@@ -95,7 +96,10 @@ class AdDevice:
         if book is not None and book.keys != keys:
             raise BadInput("expected a book of menus that was checked by the device's own keys, got another")
         self.settings, self.journal = settings, journal
-        self._channel, self._choosing = channel, choosing
+        self._channel, self._choosing, self._packs = channel, choosing, packs
+        self.log = log if settings.statistics.allowed else None
+        if log is not None and self.log is None:
+            log.forget(log.events())  # kept while its person agreed
         self._book = MenuBook(keys) if book is None else book
         self._offers = OfferClient(self._book, journal, channel, source, settings.skew_seconds)
         self._account: DeviceAccount | None = None
@@ -130,19 +134,29 @@ class AdDevice:
             self.put_back(ad)
             raise
         self.confirm_shown(ad)
+        if self.log is not None and ad.campaign is not None:
+            self.log.note_shown(ShownEvent(ad.nonce, tuple(context), ad.campaign, now))
         return ad
+
+    def note_click(self, ad: ShownAd) -> bool:
+        """It was clicked: only this device gets to know, and counts it where it is asked; whether it will."""
+        return self.log is not None and self.log.note_click(ad.nonce)
 
     def choose(self, context: Sequence[Any], rates: DeviceRates, now: int) -> ShownAd:
         """What to show at this exact context: drawn once, paid for and kept. `confirm_shown` once it was shown.
 
-        A choice that was drawn at this menu before, and not shown, is the one.
+        A choice that was drawn at this menu before, and not shown, is the one. Where no token of the personal
+        lane is left it is the public lane's; BillRefused(NONE_LEFT) where none of either is: come back later.
         """
         now = expect.integer("now", now)
         here = self.settings.generalise(context)
         try:
             return self._choose(here, rates, now)
         except BillRefused as refused:
-            if refused.reason != BillVerdict.STALE_EPOCH or not self._offers.moved_on(now):
+            # Where no token is left, the next epoch may be open already; else the public lane has its own.
+            if refused.reason not in (BillVerdict.STALE_EPOCH, BillVerdict.NONE_LEFT):
+                raise
+            if not self._offers.moved_on(now) and refused.reason == BillVerdict.STALE_EPOCH:
                 raise
         return self._choose(here, rates, now)
 
@@ -151,14 +165,21 @@ class AdDevice:
         menu, tokens = self._menu_at(head, here.disclosed, now)
         record = self._left_over(tokens)
         if record is None:
+            pack = None if self._packs is None else self._packs.pack(menu.menu.menu_id)
             token = self._offers.token(menu, tokens, self.settings.prefetch)
             epsilon = menu.epsilon_micros
             paid = self.account.reserve(epsilon, now) if epsilon else None
-            index = menu.choose(rates, here, self._choosing)
+            index = menu.choose(rates, here, self._choosing, lambda: self._barred(pack, now))
             record = token.chosen(index, epsilon, self.settings.limits.window.index(now))
-            self._commit([record], paid)
+            self._commit([record], paid, _showing(pack, menu.campaign(index), now))
         self._in_flight[record.nonce] = record
         return shown_ad(record, menu)
+
+    def _barred(self, pack: MenuPack | None, now: int) -> frozenset[int]:
+        """Campaigns that are worth nothing here now, as private as what they follow from."""
+        if pack is None:
+            return frozenset()
+        return barred_campaigns(pack, self.journal.showings(now), self.settings.excluded, now)
 
     def _menu_at(self, head: EpochHead, node: Node, now: int) -> tuple[OpenMenu, list[ImpressionRecord]]:
         """The menu to choose from, and the tokens of it for which nothing was shown yet."""
@@ -172,7 +193,11 @@ class AdDevice:
                 )
             tokens = self._offers.unshown(menu)
             paid = self._left_over(tokens) is not None  # when it was drawn
-            if paid or (self._is_hidden(menu) and self.account.affords(menu.epsilon_micros, now)):
+            if paid or (
+                not self._offers.ran_out(menu, tokens)
+                and self._is_hidden(menu)
+                and self.account.affords(menu.epsilon_micros, now)
+            ):
                 return menu, tokens
         menu = self._offers.menu(head, node, Lane.PUBLIC)
         return menu, self._offers.unshown(menu)
@@ -326,19 +351,44 @@ class AdDevice:
         """Delete records, menus and heads that nothing needs any more; how many records that were."""
         before = expect.integer("now", now) - self.settings.settle_seconds - self.settings.keep_seconds
         self._book.forget(before)
+        self.journal.forget_showings(now)
         return self.journal.forget(before)
 
-    def _commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
+    def erase(self) -> int:
+        """Delete all that tells of the person, as they may ask at any time; how many impressions that were.
+
+        What was shown and not yet reported goes uncharged. What stays is the account, since privacy that was
+        spent stays spent, and heads of epochs, which are public. What the caller holds is the caller's.
+        """
+        self._in_flight.clear()
+        if self.log is not None:
+            self.log.forget(self.log.events())
+        return self.journal.erase()
+
+    def _commit(
+        self,
+        records: Sequence[ImpressionRecord],
+        account: DeviceAccount | None = None,
+        showing: Showing | None = None,
+    ) -> None:
         if not records:
             return
         try:
-            self.journal.commit(records, account)
+            self.journal.commit(records, account, showing)
         except BaseException:
             self._account = None  # it may have been kept before it failed: read it again
             for each in records:
                 self._in_flight.pop(each.nonce, None)
             raise
         self._account = account or self._account
+
+
+def _showing(pack: MenuPack | None, campaign: int | None, now: int) -> Showing | None:
+    """What a choice counts towards caps; None where none are to be kept."""
+    if pack is None or campaign is None:
+        return None
+    seconds = pack.campaign(campaign).remembered_seconds
+    return Showing(campaign, now, now + seconds) if seconds else None
 
 
 def _verdict(call: Callable[[bytes], object], message: bytes) -> BillVerdict:

@@ -23,8 +23,10 @@ from tacit.deliver.device.choice import DeviceRates
 from tacit.deliver.device.journal import MemoryJournal
 from tacit.deliver.device.menu_book import MenuBook
 from tacit.deliver.device.outcomes import SentReports, SettledReports, ShownAd
+from tacit.deliver.device.packs import PackShelf
 from tacit.deliver.device.parties import AdChannel, PartyKeys
 from tacit.deliver.device.settings import DeviceSettings
+from tacit.deliver.device.shown_log import MemoryShownLog
 from tacit.display import brief
 from tacit.privacy.randomness import Source
 
@@ -40,6 +42,7 @@ class DeviceFleet:
 
     consents  whether the person of a device agrees; where it is None, as `settings` say
     take      hands in many reports at once, where the channel's one by one would be too slow
+    packs     the menus' ads, and with them caps and categories, which all devices share
     choosing  draws choices, where they are to be repeated: as `AdDevice` has it
     """
 
@@ -52,6 +55,7 @@ class DeviceFleet:
         *,
         consents: Callable[[int], bool] | None = None,
         take: TakeReports | None = None,
+        packs: PackShelf | None = None,
         choosing: Source | None = None,
         simulated: bool = False,
     ) -> None:
@@ -60,7 +64,7 @@ class DeviceFleet:
         self._settings = {choice: replace(settings, consent=choice) for choice in (False, True)}
         self._consents = (lambda _: settings.consent) if consents is None else consents
         self._keys, self._channel, self._source, self._simulated = keys, channel, source, simulated
-        self._take, self._choosing = take, choosing
+        self._take, self._packs, self._choosing = take, packs, choosing
         self._book = MenuBook(keys)
         self._devices: dict[int, AdDevice] = {}
 
@@ -82,7 +86,9 @@ class DeviceFleet:
         if found is None:
             found = self._devices[number] = AdDevice(
                 self._settings[self._consents(number)], self._keys, MemoryJournal(), self._channel,
-                self._source, book=self._book, choosing=self._choosing, simulated=self._simulated,
+                self._source, book=self._book, packs=self._packs, choosing=self._choosing,
+                log=MemoryShownLog(),
+                simulated=self._simulated,
             )  # fmt: skip
         return found
 

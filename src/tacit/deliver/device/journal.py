@@ -184,9 +184,22 @@ class KeptMenu:
     data: bytes = field(repr=False)
 
 
+@dataclass(frozen=True)
+class Showing:
+    """That a campaign with frequency caps was drawn to be shown, and for how long that counts.
+
+    It counts from the draw on, also where the device failed before it was seen: a cap may be kept too well.
+    """
+
+    campaign: int
+    at: int
+    until: int
+
+
 class DeviceJournal(Protocol):
-    """Impressions, the account, heads of epochs and menus. Every method is one transaction; what it keeps is on
-    disk when it returns. Any error may come after it was kept: whoever is told of one reads again."""
+    """Impressions, what counts towards caps, the account, heads of epochs and menus. Every method is one
+    transaction; what it keeps is on disk when it returns. Any error may come after it was kept: whoever is told
+    of one reads again."""
 
     def account(self) -> bytes | None:
         """The account as it was last kept."""
@@ -198,9 +211,18 @@ class DeviceJournal(Protocol):
     ) -> Sequence[ImpressionRecord]:
         """Those in these states, of one menu or of all, the oldest first."""
 
-    def commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
-        """Keep records and the account, all of them or none. A record that does not follow the kept one
-        (`AFTER`), or an account that is not one change after the kept one, is refused with a BillError."""
+    def commit(
+        self,
+        records: Sequence[ImpressionRecord],
+        account: DeviceAccount | None = None,
+        showing: Showing | None = None,
+    ) -> None:
+        """Keep records, the account and what counts towards a cap, all of them or none. A record that does not
+        follow the kept one (`AFTER`), or an account that is not one change after the kept one, is refused with
+        a BillError."""
+
+    def showings(self, now: int) -> Sequence[Showing]:
+        """Those that still count at this second."""
 
     def keep_head(self, epoch: int, expires: int, head: bytes) -> bytes:
         """Keep the head of an epoch, and return the first that was ever kept for it."""
@@ -217,6 +239,13 @@ class DeviceJournal(Protocol):
     def forget(self, expired_before: int) -> int:
         """Delete, and overwrite, records whose epochs expired before this second, but for those that are still
         owed something (`is_over`), and heads and menus that no record needs; how many records that were."""
+
+    def forget_showings(self, now: int) -> None:
+        """Delete, and overwrite, those that no longer count."""
+
+    def erase(self) -> int:
+        """Delete, and overwrite, every record, showing and menu, whatever is owed; how many records that were.
+        The account and the heads of epochs stay."""
 
 
 MOVED_ON = "the device's journal has moved on: another process uses it, or an old copy of it was put back"
@@ -252,6 +281,7 @@ class MemoryJournal:
         self._account: DeviceAccount | None = None
         self._heads: dict[int, tuple[int, bytes]] = {}
         self._menus: dict[bytes, KeptMenu] = {}
+        self._showings: list[Showing] = []
 
     def __repr__(self) -> str:
         return brief(self, impressions=len(self._open) + len(self._done))
@@ -268,7 +298,12 @@ class MemoryJournal:
         every = [*self._open.values(), *(() if OPEN.issuperset(states) else self._done.values())]
         return [each for each in every if each.state in states and menu_id in (None, each.menu_id)]
 
-    def commit(self, records: Sequence[ImpressionRecord], account: DeviceAccount | None = None) -> None:
+    def commit(
+        self,
+        records: Sequence[ImpressionRecord],
+        account: DeviceAccount | None = None,
+        showing: Showing | None = None,
+    ) -> None:
         for each in records:
             before = self.impression(each.nonce)
             check_step(None if before is None else before.state, each)
@@ -281,6 +316,11 @@ class MemoryJournal:
             else:
                 self._open.pop(each.nonce, None)
                 self._done[each.nonce] = each
+        if showing is not None:
+            self._showings.append(showing)
+
+    def showings(self, now: int) -> Sequence[Showing]:
+        return [each for each in self._showings if each.until > now]
 
     def keep_head(self, epoch: int, expires: int, head: bytes) -> bytes:
         return self._heads.setdefault(epoch, (expires, head))[1]
@@ -309,3 +349,12 @@ class MemoryJournal:
             del self._heads[epoch]
         self._menus = {each.menu_id: each for each in self._menus.values() if each.epoch not in over}
         return before - len(self._open) - len(self._done)
+
+    def erase(self) -> int:
+        gone = len(self._open) + len(self._done)
+        for each in (self._open, self._done, self._menus, self._showings):
+            each.clear()
+        return gone
+
+    def forget_showings(self, now: int) -> None:
+        self._showings = [each for each in self._showings if each.until > now]

@@ -6,6 +6,7 @@ do, and none learns from it what another did.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,12 +62,22 @@ class OpenMenu:
         """What one choice spends: all that the menu asks for, or nothing where nothing can be won."""
         return 0 if self.choice is None else self.menu.epsilon_micros
 
-    def choose(self, rates: DeviceRates, context: DeviceContext, source: Source) -> int:
-        """The index of the entry to show, drawn once."""
+    def choose(
+        self,
+        rates: DeviceRates,
+        context: DeviceContext,
+        source: Source,
+        barred: Callable[[], Collection[int]] = frozenset,
+    ) -> int:
+        """The index of the entry to show, drawn once. `barred` are campaigns that this device would rather not
+        show now: their rate is 0 in the choice. It is asked only where private data may be read."""
         expect_answer(self.candidates, context)
         if self.choice is None:
             return entry_index(self.menu, 0)
         known = np.asarray(rates(self.candidates, context))[None]
+        unwanted = barred()
+        if unwanted:
+            known = np.where(np.isin(self.candidates.ads, sorted(unwanted)), 0.0, known)
         return entry_index(self.menu, int(self.choice.choose(known, source.words)[0]))
 
     def campaign(self, index: int) -> int | None:

@@ -41,6 +41,8 @@ class OfferClient:
         self._kept_menus: set[bytes] = set()
         self._public_only: set[tuple[int, Node]] = set()
         self._cohorts: dict[bytes, int | None] = {}
+        self._scarce: set[bytes] = set()  # menus of which fewer tokens were left than we asked for
+        self._gone: set[bytes] = set()  # and those of which none was
 
     def current_head(self, now: int) -> EpochHead:
         """The head of the epoch that is open, from the book or the proxy."""
@@ -138,20 +140,46 @@ class OfferClient:
         return ready[0] if ready else self._fetch(menu, waiting, at_once)[0]
 
     def tokens(self, menu: OpenMenu, count: int) -> list[ImpressionRecord]:
-        """At least `count` tokens of a menu that are not used, fetched where there are fewer.
+        """`count` tokens of a menu that are not used, fetched where there are fewer; as many as are to be had.
 
         What was asked for and not answered is asked for again, as it was: the ad server signs it the same, and
         no token is issued in vain. Secrets are kept before anything leaves.
         """
         ready, waiting = _unused(self.unshown(menu))
         lacking = count - len(ready)
-        return ready if lacking <= 0 else ready + self._fetch(menu, waiting, lacking)
+        if lacking <= 0:
+            return ready
+        try:
+            return ready + self._fetch(menu, waiting, lacking)
+        except BillRefused as refused:
+            if refused.reason != BillVerdict.NONE_LEFT:
+                raise
+            return ready
+
+    def ran_out(self, menu: OpenMenu, unshown: list[ImpressionRecord]) -> bool:
+        """Whether no token of a menu is here, and none is to be had. There never is again: a menu's tokens are
+        counted once, when its epoch opens."""
+        return menu.menu.menu_id in self._gone and not _unused(unshown)[0]
 
     def _fetch(self, menu: OpenMenu, waiting: list[ImpressionRecord], count: int) -> list[ImpressionRecord]:
+        """As many tokens as are wanted, or one where fewer are left; BillRefused(NONE_LEFT) where none is."""
+        menu_id = menu.menu.menu_id
+        if menu_id in self._gone:
+            raise BillRefused(BillVerdict.NONE_LEFT)
+        count = 1 if menu_id in self._scarce else min(count, MOST_TOKENS)
         fresh = [self._draw(menu) for _ in range(count - len(waiting))]
         if fresh:
             self._journal.commit(fresh)
-        return self._issue(menu, [*waiting, *fresh][:MOST_TOKENS])
+        asked = [*waiting, *fresh][:count]
+        for some in (asked, asked[:1]) if count > 1 else (asked,):
+            try:
+                return self._issue(menu, some)
+            except BillRefused as refused:
+                if refused.reason != BillVerdict.NONE_LEFT:
+                    raise
+                self._scarce.add(menu_id)
+        self._gone.add(menu_id)
+        raise BillRefused(BillVerdict.NONE_LEFT)
 
     def finish_tokens(self, menu: OpenMenu) -> None:
         """Ask again for what was asked for and not answered."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from tacit import expect
@@ -57,16 +58,19 @@ class StatisticsConsent:
     only_charging  only while it is being charged
     only_wifi      only on WiFi
     questions      the names of tasks that it answers; None: all
+    per_round      the largest epsilon that a round which an ad server schedules may promise
     """
 
     allowed: bool = False
     only_charging: bool = True
     only_wifi: bool = True
     questions: tuple[str, ...] | None = None
+    per_round: Fraction = Fraction(2)
 
     def __post_init__(self) -> None:
         for name in ("allowed", "only_charging", "only_wifi"):
             expect.kind(name, getattr(self, name), bool)
+        object.__setattr__(self, "per_round", expect.positive("per_round", self.per_round))
         if self.questions is not None:
             object.__setattr__(self, "questions", expect.several("questions", self.questions, str))
 
@@ -100,6 +104,8 @@ class DeviceSettings:
     settle_seconds   how long after an epoch expired its cohorts may still become known
     keep_seconds     how long after that its records are kept
     statistics       which rounds of counting it joins
+    excluded         categories of ads that the person does not want ("IAB9-7", or "IAB9" with all below it).
+                     They are private: an ad of one is worth nothing in the choice, and nobody is told
     """
 
     hierarchy: Hierarchy = field(repr=False)
@@ -112,6 +118,7 @@ class DeviceSettings:
     settle_seconds: int = 86_400
     keep_seconds: int = 7 * 86_400
     statistics: StatisticsConsent = field(default_factory=StatisticsConsent)
+    excluded: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         expect.having("hierarchy", self.hierarchy, "path", "a hierarchy of contexts")
@@ -119,6 +126,7 @@ class DeviceSettings:
         expect.kind("consent", self.consent, bool)  # nothing that merely counts as true is consent
         expect.kind("limits", self.limits, DeviceLimits)
         expect.kind("statistics", self.statistics, StatisticsConsent)
+        object.__setattr__(self, "excluded", expect.several("excluded", self.excluded, str))
         if expect.whole("prefetch", self.prefetch, at_least=1) > MOST_TOKENS:
             raise BadInput(f"expected prefetch in 1..{MOST_TOKENS}, got {self.prefetch}")
         if self.smallest_cohort is not None:

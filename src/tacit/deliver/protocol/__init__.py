@@ -6,6 +6,7 @@ minimum_users  cuts whose every block has enough users
 menu           the ads that are sent for a disclosed context, ranked and priced
 prices         price rules
 priced_menus   menus as the bill lists and charges them, and back
+packs          the ads of a menu with their caps, the same for all who ask
 factor_laws    laws of a factor between private and public scores
 priors         the same and other laws, mixtures, what was learnt; written in menus
 ratio_bins     bins in which devices count ratios private / public

@@ -16,6 +16,7 @@ nothing else. Outside of it lie:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -23,6 +24,7 @@ from itertools import combinations
 from typing import Any
 
 from tacit import expect
+from tacit.bill.protocol.menus import context_bytes
 from tacit.deliver.protocol.cuts import Cut, CutBlock, finest_cut_with_remainders, root_cut
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Hierarchy, Levels, Node
@@ -174,3 +176,18 @@ class CutMenu:
             if all(safe(block) for block in entry.cut.blocks):
                 return entry
         return CutMenuEntry(NOTHING, root_cut(tree))
+
+
+_NUMBER_LABEL = b"tacit context 1 "
+
+
+def context_number(node: Node) -> int:
+    """By which a question about contexts names one: 53 bits of SHA-256 of its one spelling.
+
+    Server and device find it each from what they know, so that nobody has to list contexts for the other. Two
+    of 20,000 contexts have the same with probability below 2.3e-8; whoever asks about many looks.
+
+    >>> context_number(Node((1,), ("North",))) == context_number(Node((1,), ("North",), ("city",)))
+    True
+    """
+    return int.from_bytes(hashlib.sha256(_NUMBER_LABEL + context_bytes(node)).digest()[:8]) >> 11

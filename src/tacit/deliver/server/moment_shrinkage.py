@@ -16,6 +16,7 @@ import numpy as np
 from tacit.arrays import Floats, Integers
 from tacit.deliver.server.estimates import (
     Frame,
+    FrameCells,
     Opportunities,
     PairFrame,
     RateEstimate,
@@ -45,13 +46,9 @@ def moment_step(
     holds the same clicks (with noise of its own, which makes it a second look at them).
     """
     cells = frame.cells(level, keys)
-    n = np.maximum(cells.opportunities(level), 0.0)
+    n, weight, rate = _shrink(level, cells, prior.rate, spread)
     bernoulli = prior.rate * (1 - prior.rate)
     noise_in_clicks = plain_residual(level, prior.rate)
-    against = spread * n**2 + n * bernoulli + noise_in_clicks
-    weight = np.where(against > 0, spread * n / np.where(against > 0, against, 1.0), 0.0)  # w / n
-    rate = np.clip(prior.rate + weight * (cells.take(level.clicks) - prior.rate * n), 0.0, 1.0)
-
     true = Opportunities.behind(n, level.opportunity_variance)
     possible = np.minimum(spread, bernoulli)  # no rate in [0, 1] varies more around its mean
     left = 1 - 2 * weight * true.mean + weight**2 * true.square
@@ -73,20 +70,42 @@ def moment_step(
     )
 
 
+def _shrink(
+    level: LevelCounts, cells: FrameCells, above: Floats, spread: float
+) -> tuple[Floats, Floats, Floats]:
+    """Opportunities of the cells, how much of their clicks counts (w / n), and their rates, given the parents'
+    rates."""
+    n = np.maximum(cells.opportunities(level), 0.0)
+    against = spread * n**2 + n * (above * (1 - above)) + plain_residual(level, above)
+    weight = np.where(against > 0, spread * n / np.where(against > 0, against, 1.0), 0.0)
+    return n, weight, np.clip(above + weight * (cells.take(level.clicks) - above * n), 0.0, 1.0)
+
+
+def rate_step(level: LevelCounts, keys: Integers, prior: RateState, frame: Frame, spread: float) -> RateState:
+    """As `moment_step`, of the rates alone."""
+    none = np.zeros((1, 1))
+    rate = _shrink(level, frame.cells(level, keys), prior.rate, spread)[2]
+    return RateState(rate, none, none, none, none, none)
+
+
 PAIRS_AT_ONCE = 1_000_000
 NOTICEABLE = 4.0  # standard deviations of its noise that the scale of a spread must pass
 
 LevelSpreads = dict[Levels, float]
 
-_kept: WeakKeyDictionary[Counts, dict[bool, LevelSpreads]] = WeakKeyDictionary()
+LevelExcess = dict[Levels, Floats]
+
+_kept: WeakKeyDictionary[Counts, dict[bool, tuple[LevelSpreads, LevelExcess]]] = WeakKeyDictionary()
 
 
-def rate_spread(counts: Counts, *, corrected: bool) -> Mapping[Levels, float]:
-    """The spread of these counts, measured once for as long as this very object lives."""
+def _measured_once(counts: Counts, corrected: bool) -> tuple[LevelSpreads, LevelExcess]:
+    """The spread of these counts, and the excess variance that follows from it, measured once for as long as
+    this very object lives."""
     known = _kept.setdefault(counts, {})
     if corrected not in known:
-        spread = measured_spread(counts)
-        known[corrected] = corrected_spread(counts, spread) if corrected else spread
+        measured = measured_spread(counts)
+        spread = corrected_spread(counts, measured) if corrected else measured
+        known[corrected] = spread, excess_variance(counts, spread)
     return known[corrected]
 
 
@@ -271,12 +290,28 @@ class MomentShrinkage:
     __repr__ = brief_repr
 
     def rates(self, counts: Counts, levels: Levels, nodes: Integers, ads: Integers) -> RateEstimate:
-        spread = rate_spread(counts, corrected=self.corrected) if self.spread is None else self.spread
-        if missing := [each for each in counts.levels if each not in spread]:
-            raise BadInput(f"expected a spread for every level of the counts, got none for {missing[0]}")
-        excess = excess_variance(counts, spread)
+        spread, excess = self._measures(counts)
 
         def step(at: Levels, keys: Integers, prior: RateState, frame: Frame) -> RateState:
             return moment_step(counts.by_level[at], keys, prior, frame, spread[at], excess[at])
 
         return estimate_cells(counts, levels, nodes, ads, step)
+
+    def only_rates(self, counts: Counts, levels: Levels, nodes: Integers, ads: Integers) -> Floats:
+        """The rates of `rates`, in a fraction of the time where no context has several parents; those are
+        weighed by their errors, which then have to be known."""
+        if any(len(counts.parents(each)) > 1 for each in counts.levels):
+            return self.rates(counts, levels, nodes, ads).rate
+        spread, _ = self._measures(counts)
+
+        def step(at: Levels, keys: Integers, prior: RateState, frame: Frame) -> RateState:
+            return rate_step(counts.by_level[at], keys, prior, frame, spread[at])
+
+        return estimate_cells(counts, levels, nodes, ads, step).rate
+
+    def _measures(self, counts: Counts) -> tuple[LevelSpreads, LevelExcess]:
+        if self.spread is None:
+            return _measured_once(counts, self.corrected)
+        if missing := [each for each in counts.levels if each not in self.spread]:
+            raise BadInput(f"expected a spread for every level of the counts, got none for {missing[0]}")
+        return dict(self.spread), excess_variance(counts, self.spread)

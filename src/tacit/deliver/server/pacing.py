@@ -23,10 +23,12 @@ from fractions import Fraction
 
 from tacit import expect
 from tacit.bill.protocol.menus import PricedMenu, context_bytes
+from tacit.display import brief_repr
 from tacit.errors import BadInput
 from tacit.schema.contexts.hierarchy import Node
 
 MOST_TOKENS = 2**40  # of one menu, whoever pays
+MOST_LATE_SECONDS = 36_500 * 86_400
 LEAST_PART = 4  # a campaign that can pay for less than 1 / so many of a menu's forecast tokens is left out
 LEAST_YIELD = Fraction(1, 8)
 
@@ -35,24 +37,31 @@ LEAST_YIELD = Fraction(1, 8)
 class PacingSettings:
     """How campaigns are paced.
 
+    on            whether they are: otherwise menus have no limit of tokens
     share         of its budget, and of its daily one: by how much a campaign may be over at worst
     even          whether a daily budget is spread over the hours in which its campaign runs
     first_tokens  forecast for a menu of which nothing is known yet
     room          tokens that a menu is given, times its forecast, where everybody can pay for them
+    late_seconds  after its expiry, in which an epoch's batches may come; then nothing more is awaited
     """
 
     share: Fraction = Fraction(1, 50)
+    on: bool = True
     even: bool = True
     first_tokens: int = 256
     room: int = 2
+    late_seconds: int = 600
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "share", expect.probability("share", self.share, zero=True, one=True))
+        expect.kind("on", self.on, bool)
         expect.kind("even", self.even, bool)
         if not 1 <= expect.integer("first_tokens", self.first_tokens) <= MOST_TOKENS:
             raise BadInput("first_tokens: expected 1..2^40, got another number")
         if not 1 <= expect.integer("room", self.room) <= 1_000:
             raise BadInput("room: expected 1..1000, got another number")
+        if not 0 <= expect.integer("late_seconds", self.late_seconds) <= MOST_LATE_SECONDS:
+            raise BadInput(f"late_seconds: expected 0..{MOST_LATE_SECONDS}, got another number")
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,14 @@ class CampaignMoney:
     day_out_micros: int = 0
     target_micros: int | None = None
     earned: Fraction = Fraction(1)
+
+    def __post_init__(self) -> None:
+        for name in ("campaign", "spent_micros", "out_micros", "day_spent_micros", "day_out_micros"):
+            expect.integer(name, getattr(self, name))
+        for name in ("budget_micros", "daily_micros", "target_micros"):
+            if getattr(self, name) is not None:
+                expect.integer(name, getattr(self, name))
+        object.__setattr__(self, "earned", expect.probability("earned", self.earned, zero=True, one=True))
 
     def share_micros(self, share: Fraction) -> int | None:
         """By how much it may be over at worst; None without a budget."""
@@ -122,8 +139,16 @@ class PacedMenu:
     prices: Mapping[int, int]
     tokens: int
 
+    __repr__ = brief_repr
+
+    def __post_init__(self) -> None:
+        expect.kind("node", self.node, Node)
+        expect.kind("prices", self.prices, Mapping)
+        expect.integer("tokens", self.tokens)
+
     @classmethod
     def of(cls, menu: PricedMenu, tokens: int) -> PacedMenu:
+        expect.kind("menu", menu, PricedMenu)
         prices: dict[int, int] = {}
         for entry in menu.entries:
             prices[entry.campaign] = max(entry.price_micros, prices.get(entry.campaign, 0))
@@ -165,6 +190,8 @@ def leave_out(menus: Sequence[PacedMenu], allowed: Allowances, epoch: int) -> di
     Where it covers none it stays in the cheapest if it can pay for a quarter of it: that menu then has fewer
     tokens, and an epoch that is opened early takes its place once they are given.
     """
+    _check(menus, allowed)
+    expect.integer("epoch", epoch)
     costs: dict[int, dict[Node, int]] = defaultdict(lambda: defaultdict(int))
     for menu in menus:
         for campaign, price in menu.prices.items():
@@ -180,6 +207,13 @@ def leave_out(menus: Sequence[PacedMenu], allowed: Allowances, epoch: int) -> di
         for node in by_node.keys() - stays:
             out[node].add(campaign)
     return {node: frozenset(campaigns) for node, campaigns in out.items()}
+
+
+def _check(menus: Sequence[PacedMenu], allowed: Allowances) -> None:
+    expect.kind("menus", menus, Sequence)
+    for menu in menus:
+        expect.kind("each of menus", menu, PacedMenu)
+    expect.kind("allowed", allowed, Mapping)
 
 
 def _covered(costs: Mapping[Node, int], left: int, campaign: int, epoch: int) -> set[Node]:
@@ -208,6 +242,8 @@ def limit_tokens(menus: Sequence[PacedMenu], allowed: Allowances, room: int = 1)
     Assumes:    prices of at least 0; that no more tokens are given than the limits say (`TokenCounter`).
     Source:     a linear bound; no published rule.
     """
+    _check(menus, allowed)
+    expect.integer("room", room)
     needs: dict[int, int] = defaultdict(int)
     for menu in menus:
         for campaign, price in menu.prices.items():

@@ -154,6 +154,10 @@ class MemoryDeviceStore:
         self._chosen[task] = None
         self._uploads.update(dict.fromkeys(digests))
 
+    def erase(self) -> None:
+        """The same of every run and round."""
+        self._chosen, self._uploads = dict.fromkeys(self._chosen), dict.fromkeys(self._uploads)
+
 
 def _expect_remembered(kept: bytes | None, forgotten: str) -> bytes:
     if kept is None:

@@ -204,7 +204,9 @@ class Proxy:
         """The set to which nothing is added now."""
         round, phase = self._rounds.of(digest).round, self.phase(digest)
         if phase is ProxyPhase.STOPPED:
-            raise Unproven(f"{round.key} was stopped: the server accepted what is not proven")
+            raise Unproven(
+                f"{round.key} was stopped: the server accepted what is not proven, or by an operator"
+            )
         if phase is ProxyPhase.OPEN:
             raise NotYet(f"{round.key} is still open")
         waiting = self._store.waiting_count(digest)

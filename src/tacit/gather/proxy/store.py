@@ -21,7 +21,7 @@ class ProxyPhase(expect.Choice):
     AGREED = "agreed"  # its noisy share is kept, and may have left
     RELEASED = "released"
     TOO_FEW = "too-few"
-    STOPPED = "stopped"  # the server accepted what is not proven: nothing is released
+    STOPPED = "stopped"  # the server accepted what is not proven, or an operator gave up: nothing is released
 
 
 @dataclass(frozen=True)

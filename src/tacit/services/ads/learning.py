@@ -17,7 +17,6 @@ that is worth it. Nothing more is asked of anybody.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from tacit.deliver.server.prior_evidence import ReportedRanks
 from tacit.errors import BillRefused
 from tacit.privacy.choice.top_choice import TopChoice
 from tacit.schema.contexts.hierarchy import Node
-from tacit.services.background import DAY_SECONDS, keep_looking
+from tacit.services.background import DAY_SECONDS, BackgroundTask, LookTask
 from tacit.services.endpoints import Clock
 from tacit.services.epochs import MenuSource
 from tacit.services.problems import LOG
@@ -84,7 +83,6 @@ class PriorLearner:
     def __init__(self, store: AdStore, evidence: EvidenceStore, *, clock: Clock) -> None:
         self._store, self._evidence, self._clock = store, evidence, clock
         self._learnt: set[int] = set()
-        self._ended = asyncio.Event()
 
     def prior(self, epoch: int) -> ScorePrior | None:
         """The prior of an epoch's menus, fixed when it is first asked for; None: the default, as nothing was
@@ -133,11 +131,9 @@ class PriorLearner:
                 LOG.info("learnt from %d reports of epoch %d", learnt.reports, learnt.epoch)
         return EVERY_SECONDS
 
-    async def run(self) -> None:
-        await keep_looking(self.look, self._ended, lambda: EVERY_SECONDS)
-
-    def end(self) -> None:
-        self._ended.set()
+    def task(self) -> BackgroundTask:
+        """The task that learns, of one process at a time."""
+        return LookTask(self.look, EVERY_SECONDS)
 
 
 class LearntMenus:
@@ -158,9 +154,14 @@ class LearntMenus:
         self._source.refresh()
 
     def menus(
-        self, epoch: int, opens: int, left_micros: Mapping[int, int], without: Mapping[Node, frozenset[int]]
+        self,
+        epoch: int,
+        opens: int,
+        closes: int,
+        left_micros: Mapping[int, int],
+        without: Mapping[Node, frozenset[int]],
     ) -> list[PricedMenu]:
-        menus = self._source.menus(epoch, opens, left_micros, without)
+        menus = self._source.menus(epoch, opens, closes, left_micros, without)
         prior = self._learner.prior(epoch) if menus else None
         if prior is None:
             return menus

@@ -17,11 +17,11 @@ import base64
 import json
 from collections.abc import Mapping
 from email.utils import formatdate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, quote_plus
 
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from tacit.bill.protocol.directory import EpochHead
 from tacit.bill.protocol.encoding import BillVerdict, refuse_malformed
@@ -33,7 +33,7 @@ from tacit.display import brief
 from tacit.errors import BillRefused
 from tacit.schema.contexts.hierarchy import Node
 from tacit.services.background import AppPart
-from tacit.services.endpoints import Clock
+from tacit.services.endpoints import Clock, PreparedAnswer
 from tacit.services.epochs import EpochKeeper
 from tacit.services.problems import problem_from_error
 
@@ -43,16 +43,6 @@ if TYPE_CHECKING:
 PATH = "/menus"
 LONGEST_QUERY = 4 * CONTEXT_BYTES  # each byte of a value may be three characters
 MOST_LEVEL = 255
-NO_BODY: Message = {"type": "http.response.body", "body": b""}
-
-
-class MenuAnswer(NamedTuple):
-    """An answer as it is sent."""
-
-    etag: bytes
-    start: Message
-    body: Message
-    unchanged: Message  # for who has it already
 
 
 class EpochMenus:
@@ -60,7 +50,7 @@ class EpochMenus:
 
     def __init__(self, head: EpochHead, menus: Mapping[tuple[bytes, Lane], ListedMenu]) -> None:
         self.head, self._menus = head, menus
-        self.answers: dict[bytes, MenuAnswer] = {}  # by the query's usual spellings
+        self.answers: dict[bytes, PreparedAnswer] = {}  # by the query's usual spellings
 
     def __repr__(self) -> str:
         return brief(self, epoch=self.head.epoch, answers=len(self.answers))
@@ -69,7 +59,7 @@ class EpochMenus:
         """The menu of a context (`context_bytes`) and lane, with its proof."""
         return self._menus.get((context, lane))
 
-    def answer(self, query: bytes) -> MenuAnswer:
+    def answer(self, query: bytes) -> PreparedAnswer:
         """What a query gets; BillRefused where it names no context of this epoch."""
         node = parse_query(query)
         listed = self.listed(context_bytes(node), Lane.PUBLIC)
@@ -89,15 +79,15 @@ class MenuBoard:
         self._second = -1
         self._current: EpochMenus | None = None
 
+    def known(self) -> EpochMenus | None:
+        """The menus that are offered now, where that was looked up within this second."""
+        return self._current if self._clock() == self._second else None
+
     async def current(self) -> EpochMenus:
         """The menus that are offered now; BillRefused where none are."""
         now = self._clock()
         if now != self._second:
-            head = max(
-                (each for each in self._keeper.heads() if each.opens <= now < each.closes),
-                key=lambda each: each.epoch,
-                default=None,
-            )
+            head = self._keeper.offered()
             if head is None:
                 self._current = None
             elif self._current is None or self._current.head.epoch != head.epoch:
@@ -120,19 +110,12 @@ class MenuBoard:
         except BillRefused as refused:
             await problem_from_error(refused)(scope, receive, send)
             return
-        for name, value in scope["headers"]:
-            if name == b"if-none-match" and (found.etag in value or value == b"*"):
-                await send(found.unchanged)
-                await send(NO_BODY)
-                return
-        await send(found.start)
-        await send(NO_BODY if scope["method"] == "HEAD" else found.body)
+        await found.send(scope, send)
 
 
 def menu_part(running: RunningAds) -> AppPart:
     """The public lane's menus over GET."""
-    board = MenuBoard(running.server, running.keeper, running.clock)
-    return AppPart(routes=[Route(PATH, board, methods=["GET"])])
+    return AppPart(routes=[Route(PATH, running.board, methods=["GET"])])
 
 
 def parse_query(query: bytes) -> Node:
@@ -197,19 +180,8 @@ def _entry_records(menu: PricedMenu) -> list[dict[str, object]]:
     ]
 
 
-def _make_answer(head: EpochHead, listed: ListedMenu) -> MenuAnswer:
+def _make_answer(head: EpochHead, listed: ListedMenu) -> PreparedAnswer:
     body = json.dumps(menu_record(head, listed), separators=(",", ":"), ensure_ascii=False).encode()
-    etag = b'"' + listed.menu.menu_id.hex().encode() + b'"'
-    kept = [
-        (b"etag", etag),
-        (b"cache-control", b"public, must-revalidate"),
-        (b"expires", formatdate(head.closes, usegmt=True).encode()),
-        (b"access-control-allow-origin", b"*"),
-    ]
-    described = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    return MenuAnswer(
-        etag,
-        {"type": "http.response.start", "status": 200, "headers": [*described, *kept]},
-        {"type": "http.response.body", "body": body},
-        {"type": "http.response.start", "status": 304, "headers": kept},
-    )
+    expires = formatdate(head.closes, usegmt=True).encode()
+    headers = (b"cache-control", b"public, must-revalidate"), (b"expires", expires)
+    return PreparedAnswer.of(body, listed.menu.menu_id.hex(), *headers)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,12 +27,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from tacit.services.background import (
+    AloneOwner,
     AppPart,
     BackgroundTask,
     Health,
     HealthCheck,
     Look,
+    Owner,
     Reading,
+    join_parts,
     keep_looking,
     run_background,
 )
@@ -44,7 +48,7 @@ from tacit.services.operations.metrics import (
     answer_metrics,
 )
 from tacit.services.operations.settings import OperationsSettings
-from tacit.services.problems import HANDLERS, LOG, CatchAllMiddleware
+from tacit.services.problems import HANDLERS, CatchAllMiddleware, TroubleLog
 from tacit.services.signatures import Party
 
 LOOK_SECONDS = 10.0
@@ -79,6 +83,10 @@ class Readiness:
             self._began = True
         return "ready", []
 
+    def health(self) -> dict[str, bool]:
+        """What /healthz last found, by check; nothing before it looked."""
+        return {} if self._health is None or not self._health.has_looked else self._health.found()
+
     async def endpoint(self, _request: Request) -> Response:
         word, lacking = await asyncio.to_thread(self.missing)
         told = {"status": word, **({"missing": lacking} if lacking else {})}
@@ -95,9 +103,12 @@ class Operations:
         *,
         listening: socket.socket | None = None,
         looks: Sequence[Look] = (),
+        owner: Owner | None = None,
     ) -> None:
-        """`listening` is where operators are answered, if not by the service itself."""
+        """`listening` is where operators are answered, if not by the service itself; `owner` says whether this
+        process does what one of several does for all (None: it is the only one)."""
         self._listening, self._looks = listening, looks
+        self.owner: Owner = owner or AloneOwner()
         self.settings = settings or OperationsSettings()
         self.metrics, self.readiness = PartyMetrics(str(party)), Readiness()
         shown = self.settings.metrics
@@ -111,8 +122,10 @@ class Operations:
         health: Health,
         works: Callable[[], Sequence[BackgroundTask]],
         more: AppPart,
+        owned_works: Callable[[], Sequence[BackgroundTask]] = tuple,
     ) -> Starlette:
         """The app of these routes and works, and of what another part adds to them."""
+        both = join_parts([AppPart(works=works, owned_works=owned_works), more])
         self.readiness.watch(health, more.needed)
         for meter in more.meters:
             self.metrics.registry.register(meter)
@@ -122,12 +135,14 @@ class Operations:
         ]
         shown = Route("/metrics", partial(answer_metrics, self.metrics, self._gate), methods=["GET"])
         apart = self.settings.metrics.port is not None
-        everything = [*own, *([] if apart else [shown]), *routes, *more.routes]
+        # Routes are tried in this order: those that are asked most come first.
+        everything = [*more.routes, *own, *([] if apart else [shown]), *routes]
         self.metrics.know_routes(everything)
 
         def all_works() -> list[BackgroundTask]:
-            looking = FigureLooker([health.readings, *self._looks, *more.looks], self._readings, self.metrics)
-            found: list[BackgroundTask] = [health, looking, *works(), *more.works()]
+            looks = [health.readings, self._tell_owner, *self._looks, *more.looks]
+            looking = FigureLooker(looks, self._readings, self.metrics)
+            found: list[BackgroundTask] = [health, looking, *both.all_works(self.owner)]
             if self._listening is not None:
                 beside = Starlette(routes=[*own, shown], exception_handlers=HANDLERS)
                 found.append(OperatorsListener(beside, self._listening))
@@ -139,8 +154,13 @@ class Operations:
             middleware=[Middleware(MeasuringMiddleware, self.metrics), Middleware(CatchAllMiddleware)],
             lifespan=partial(run_background, all_works),
         )
+        app.router.redirect_slashes = False  # an answer that names whatever host the request did
         app.state.operations = self
         return app
+
+    def _tell_owner(self) -> list[Reading]:
+        words = "1 in the process that opens epochs, learns, drives and forgets for all processes of the party"
+        return [Reading("tacit_owner", words, float(self.owner.is_held))]
 
 
 class FigureLooker:
@@ -148,7 +168,7 @@ class FigureLooker:
 
     def __init__(self, looks: Sequence[Look], kept: ReadingsCollector, metrics: PartyMetrics) -> None:
         self._looks, self._kept, self._metrics, self._ended = looks, kept, metrics, asyncio.Event()
-        self._said = ""
+        self._trouble = TroubleLog(level=logging.WARNING)
 
     def look(self) -> float:
         found: list[Reading] = []
@@ -157,11 +177,10 @@ class FigureLooker:
             try:
                 found += each()
             except Exception as problem:  # the others may do better
-                trouble = error_line(problem)
+                trouble = f"figures of /metrics are missing: {error_line(problem)}"
                 self._metrics.failed_looks.inc()
-        if trouble and trouble != self._said:
-            LOG.warning("figures of /metrics are missing: %s", trouble)
-        self._said, self._kept.last = trouble, found
+        self._trouble.tell(trouble)
+        self._kept.last = found
         return LOOK_SECONDS
 
     async def run(self) -> None:

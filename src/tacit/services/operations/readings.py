@@ -66,9 +66,11 @@ def look_at_market(database: PartyDatabase, keeper: EpochKeeper, clock: Clock) -
 
     def look() -> list[Reading]:
         now, heads, found = clock(), keeper.heads(), market_figures(database)
-        menus = [head.menus for head in heads if head.opens <= now < head.closes]  # the last is offered
+        offered = keeper.offered()
         return [
-            Reading("tacit_epoch_menus", "Menus that are offered now.", menus[-1] if menus else 0),
+            Reading(
+                "tacit_epoch_menus", "Menus that are offered now.", 0 if offered is None else offered.menus
+            ),
             Reading(
                 "tacit_epoch_covered_seconds", "For how long from now some epoch is open without a gap.",
                 covered_until(heads, now) - now,

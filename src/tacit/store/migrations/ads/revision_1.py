@@ -7,6 +7,7 @@ from alembic import op
 
 revision = "1"
 down_revision = None
+compatible_from = "1"
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 ENTRY = ["menu", "idx", "price"]

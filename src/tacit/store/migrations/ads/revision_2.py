@@ -7,6 +7,7 @@ from alembic import op
 
 revision = "2"
 down_revision = "1"
+compatible_from = "1"
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
