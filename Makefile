@@ -13,7 +13,7 @@ quickstart: $(VENV)/.run
 	@echo "living through one made-up day: half a minute, longer on a busy machine"
 	@$(BIN)/tacit quickstart
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(VENV)/.node
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(MYPY)
@@ -24,7 +24,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(MYPY)
 
-check-slow: $(VENV)/.dev
+check-slow: $(VENV)/.dev $(VENV)/.node
 	$(PYTEST) -m "slow or not slow" --hypothesis-profile=fresh
 
 bench: $(VENV)/.bench
@@ -65,6 +65,17 @@ $(VENV)/.bench: $(VENV)/.dev
 	@echo "installing into $(VENV), once: the peers that benchmarks compare with, about 100 MB to fetch: a minute or two"
 	$(PIP_INSTALL) --editable ".[bench]"
 	@touch $@
+
+# What tests compare the device client for browsers with. The client needs none of it, and without npm or a network
+# those tests are skipped, so nothing fails here; npm is asked again next time.
+NPM_INSTALL = npm install --prefix tests/device --no-package-lock --no-audit --no-fund --ignore-scripts --silent \
+	--fetch-retries 0 --fetch-timeout 20000
+
+$(VENV)/.node: $(VENV)/.venv tests/device/package.json
+	@echo "installing into tests/device/node_modules, once: what the device client is compared with, about 10 MB: some seconds"
+	@if ! command -v npm > /dev/null; then echo "NPM IS NOT INSTALLED: the device client is compared with no other"; \
+	elif $(NPM_INSTALL); then touch $@; \
+	else echo "NPM COULD NOT INSTALL, is there a network? The device client is compared with no other"; fi
 
 # The digests of every file of every pin, for `pip install --require-hashes`. torch is left out: it comes first, by its
 # exact version, and which build of it serves a machine is the machine's business.

@@ -18,8 +18,8 @@ from tacit.errors import TacitError
 from tacit.threads import set_passive_waiting
 
 COMMANDS = (
-    "account", "ads", "audit", "bench", "bill", "claims", "contexts", "data", "evaluate", "explain", "gather",
-    "ledger", "quickstart", "reproduce", "room", "serve", "simulate", "sweep", "train",
+    "account", "ads", "audit", "bench", "bill", "claims", "contexts", "data", "device", "evaluate", "explain",
+    "gather", "ledger", "quickstart", "reproduce", "room", "serve", "simulate", "sweep", "train",
 )  # fmt: skip
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130

@@ -79,6 +79,20 @@ def terminal(
     return Terminal(reach(world, world.key(AccessRole.OPERATOR), monkeypatch), capsys)
 
 
+def test_a_contact_is_erased_in_the_trail_too(terminal: Terminal) -> None:
+    for contact in ("ann@bean.example", "bob@bean.example"):
+        terminal("advertiser", BEAN, "--contact", contact)
+    assert "ann@bean.example" in str(terminal.json("changes"))
+    told = terminal("advertiser", BEAN, "--erase-contact")
+    assert told == f"advertiser {BEAN}: its contact is erased, in the trail of changes too\n"
+    assert {"name": BEAN, "contact": ""} in terminal.json("advertiser")
+    trail = str(terminal.json("changes"))
+    assert "bean.example" not in trail
+    assert "erased" in trail
+    for wrong in (("advertiser", "--erase-contact"), ("advertiser", BEAN, "--contact", "x", "--erase-contact")):
+        assert "--erase-contact: expected a name" in terminal(*wrong, code=2)
+
+
 def test_a_campaign_from_its_first_bid_to_its_ads(terminal: Terminal, tmp_path: Path) -> None:
     assert (
         terminal("advertiser", BEAN, "--contact", "ads@bean.example")

@@ -142,7 +142,13 @@ def test_statistics_are_listed_and_rolled_back(folder: Path, capsys: Told, tmp_p
     versions = SqlVersionStore(store.database)
     for clicks in (5, 6):
         versions.add(statistics(clicks), Author("schedule", 1_800_000_000), use=True)
+    counted = statistics(7, VersionKind.CONVERSION_STATISTICS)
+    versions.add(counted, Author("schedule", 1_800_000_000), use=True)
     store.close()
+    converted = json.loads(run(capsys, "statistics", "list", "--conversions", "--json", *settings))
+    assert [(each["number"], each["kind"]) for each in converted] == [(3, "conversion-statistics")]
+    assert "Statistics of conversions" in run(capsys, "statistics", "list", "--conversions", *settings)
+    assert "conversion-statistics 3 is in use" in run(capsys, "statistics", "use", "3", *settings)
     assert "statistics 1 is in use" in run(capsys, "statistics", "use", "1", *settings)
     listed = json.loads(run(capsys, "statistics", "list", "--json", *settings))
     assert [(each["number"], each["in_use"]) for each in listed] == [(2, False), (1, True)]

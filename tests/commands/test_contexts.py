@@ -9,7 +9,8 @@ import pytest
 
 from tacit.cli import main
 from tacit.schema.contexts.attributes import Steps
-from tacit.schema.contexts.hierarchy import Lattice
+from tacit.schema.contexts.device_copy import hierarchy_as_json
+from tacit.schema.contexts.hierarchy import Lattice, load_hierarchy
 from tacit.schema.contexts.tree import Tree
 
 HIERARCHY = """
@@ -141,3 +142,12 @@ def test_a_wrong_file_is_refused_by_the_node_or_key(
     assert said in refusal
     assert str(file) in refusal
     assert refusal.count("\n") == 1
+
+
+def test_devices_are_given_the_same_hierarchy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "contexts.toml"
+    file.write_text('[[attribute]]\nname = "query"\npaths = ["Food > Tea"]\n[sequence]\nsteps = [[0], [1]]\n')
+    assert main(["contexts", str(file), "--device"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record == hierarchy_as_json(load_hierarchy(file))
+    assert record["levels"] == [[0], [1], [2]]

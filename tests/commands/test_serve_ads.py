@@ -62,7 +62,7 @@ def test_serve_alone_runs_both_parties_and_devices_can_visit_them(
     with serving("--out", str(folder)) as (process, said):
         assert said == {
             "folder": str(folder), "made": False, "ads": f"http://127.0.0.1:{ports[1]}",
-            "console": f"http://127.0.0.1:{ports[1]}/console",
+            "page": f"http://127.0.0.1:{ports[1]}/", "console": f"http://127.0.0.1:{ports[1]}/console",
             "proxy": f"http://127.0.0.1:{ports[0]}",
         }  # fmt: skip
         assert main(["serve", "visit", str(folder), "--devices", "4", "--visits", "2", "--json"]) == 0

@@ -22,6 +22,7 @@ from tacit.privacy.units import Relation, Unit, UnitKind, Window
 from tacit.train.examples import Examples
 from tacit.train.job import run
 from tacit.train.job.checkpoints import checkpoint_folder
+from tacit.train.models.device_export import device_bytes
 from tacit.train.models.model import Part
 from tacit.train.models.onnx_export import export_onnx
 from tacit.train.models.saving import load
@@ -281,6 +282,14 @@ def test_the_saved_statistic_predicts_what_was_fitted(place: Path, capsys: Told)
     assert np.ptp(expected) > 0.01
     with pytest.raises(BadInput, match="expected an fm, logistic or mlp to export, got field-fm"):
         export_onnx(saved, place / "model.onnx")
+
+
+def test_a_model_for_devices_is_written_beside_it(place: Path, capsys: Told) -> None:
+    called_synthetic(place / "log")
+    for make, name in ((dp_sgd, "a"), (statistic, "b")):
+        config = make(place, out=name, ledger={}, run={"simulated": 3}, export={"device": f"{name}.tacit"})
+        told(capsys, "train", config)
+        assert (place / f"{name}.tacit").read_bytes() == device_bytes(load(place / name))
 
 
 def test_a_release_never_comes_out_twice_the_same(place: Path, capsys: Told) -> None:

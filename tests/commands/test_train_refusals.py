@@ -20,7 +20,7 @@ from tacit.cli import main
 from tacit.errors import BadInput
 from tacit.files import check_folder, check_writable, explain_os_error
 from tacit.train.job import progress
-from tacit.train.models import onnx_export
+from tacit.train.models import device_export, onnx_export
 from tests.support.repository import ROOT
 from tests.support.training_logs import (  # fmt: skip
     LABELS,
@@ -191,6 +191,7 @@ def test_places_are_looked_at_before_the_training(place: Path, capsys: Told) -> 
         ({"export": {"onnx": "folder"}}, "export.onnx: expected a file, got .*, which is a folder"),
         ({"export": {"onnx": "file"}}, "expected a new file for export.onnx, got .*; say --overwrite"),
         ({"export": {"onnx": "model/m.onnx"}}, "export.onnx: expected a file outside of the model's folder"),
+        ({"export": {"device": "file"}}, "expected a new file for export.device, got .*; say --overwrite"),
         ({"run": {"tensorboard": "file"}}, "run.tensorboard: expected a folder"),
         ({"privacy": {"method": "hybrid", "epsilon": 4, "delta": 1e-5, "k": 0.5}, "labels": LABELS,
           "ledger": {**LEDGER, "key": "k", "secret": "file/s"}}, "ledger.secret: expected a place below"),
@@ -269,9 +270,10 @@ def test_a_failed_export_says_that_the_model_is_paid_for(
 def test_what_cannot_be_exported_is_not_trained(
     place: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_export, "LARGEST_BYTES", 10)
-    said = refused(capsys, "train", dp_sgd(place, export={"onnx": "model.onnx"}))
-    assert "export.onnx: expected at most 10 bytes of weights" in said
+    for key, module in (("onnx", onnx_export), ("device", device_export)):
+        monkeypatch.setattr(module, "LARGEST_BYTES", 10)
+        said = refused(capsys, "train", dp_sgd(place, export={key: "model.file"}))
+        assert f"export.{key}: expected at most 10 bytes of weights" in said
     assert spent(place) == 0
 
 

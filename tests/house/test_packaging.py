@@ -155,6 +155,9 @@ def test_an_archive_builds_without_git_and_a_wheel_from_it_is_whole(tmp_path: Pa
     assert {"tacit/py.typed", "tacit_lab/py.typed"} <= inside
     assert {f"tacit/store/migrations/{party}/revision_1.py" for party in ("ads", "proxy")} <= inside
     assert [name for name in inside if name.endswith("licenses/LICENSE")]
+    modules = {f"tacit/device/{path.name}" for path in (ROOT / "device").glob("*.js")}
+    assert modules == {name for name in inside if name.startswith("tacit/device/")}
+    assert {"tacit/services/page/web/index.html", "tacit/services/ads/console/web/index.html"} <= inside
     kernels = [name for name in inside if re.fullmatch(r"tacit/kernels/_\w+\.cpython-\S+\.so", name)]
     assert len(kernels) == len(list((ROOT / "src/tacit/kernels").glob("*.cpp")))
 

@@ -54,12 +54,14 @@ def test_a_trial_with_billing_is_complete(folder: Path) -> None:
         proxy_signing_key=signing[0],
         synthetic=True,
         witness=here / "ads.sqlite.witness",
+        parties=here / "parties.toml",
     )
     assert proxy.billing == BillingProxySettings(
         str(here / "reports.sqlite"),
         server_signing_key=signing[1],
         hold=HoldRule(2),
         witness=here / "reports.sqlite.witness",
+        synthetic=True,
     )
     for name in ("market.toml", "contexts.toml", "campaigns.toml", "creatives.toml", "parties.toml"):
         assert stat.S_IMODE((folder / name).stat().st_mode) & 0o077
@@ -79,6 +81,25 @@ def test_a_parties_file_from_before_billing_still_loads(folder: Path) -> None:
     assert (load_parties(path).proxy.signing_key, load_parties(path).server.signing_key) == (None, None)
     with pytest.raises(BadInput, match=r"proxy\.signing_key: expected a key that devices check by, got no"):
         read_place(folder)
+
+
+def test_a_demonstration_is_made_up_and_on_this_very_machine(folder: Path, tmp_path: Path) -> None:
+    for party in PARTIES:
+        path = folder / f"{party}.toml"
+        text = path.read_text()
+        assert load_settings(path, party).is_demonstration
+        for old, new in (
+            ("synthetic = true", "synthetic = false"),
+            ("[listen]\n", "[listen]\nbehind_tls = true\n"),
+        ):
+            path.write_text(text.replace(old, new))
+            assert not load_settings(path, party).is_demonstration
+    trial.write_trial(
+        tmp_path / "own", proxy_port=1, server_port=2, entropy=Entropy(), billing=True, empty=True
+    )
+    for party in PARTIES:
+        assert "synthetic" not in (tmp_path / "own" / f"{party}.toml").read_text()
+        assert not load_settings(tmp_path / "own" / f"{party}.toml", party).is_demonstration
 
 
 def test_what_may_be_left_out_has_a_value(folder: Path) -> None:
@@ -121,6 +142,7 @@ def test_what_may_be_left_out_has_a_value(folder: Path) -> None:
         (Party.PROXY, "hold_seconds = 2 ", "batch_most = 0\n#", "billing.batch_most"),
         (Party.PROXY, "hold_seconds = 2 ", "batch_most = 100001\n#", "billing.batch_most: expected"),
         (Party.PROXY, "offers_per_address = 0", "offers_per_address = -1", "billing.offers_per_address"),
+        (Party.PROXY, "synthetic = true", 'synthetic = "yes"', "billing.synthetic: expected true or false"),
         (Party.PROXY, "[billing] ", "[bill] ", "bill: expected one of listen, store"),
     ],
 )  # fmt: skip

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tacit import files
 from tacit.bill.audit.export import export_folder
 from tacit.bill.audit.findings import FindingKind
 from tacit.bill.audit.verification import verify_folder
@@ -19,16 +24,22 @@ from tacit.bill.protocol.reports import REPORT_BYTES
 from tacit.bill.server.store import Campaign
 from tacit.cli import main
 from tacit.errors import BillError, BillRefused, BillRolledBack, LedgerRolledBack
+from tacit.gather.protocol.credentials import SealingKey
+from tacit.services.proxy_intake import Intake
+from tacit.services.rounds import QuestionFiles, unpack_rounds
+from tacit.services.settings import ServicePace
 from tacit.services.signatures import Party
 from tacit.store.backups import back_up_store, put_back_store
 from tacit.store.billing_ads import SCHEMA, SqlAdStore
 from tacit.store.billing_proxy import SqlBillingProxyStore
 from tacit.store.billing_restores import AcceptedLoss, accept_older_ads, accept_older_proxy
 from tacit.store.billing_witness import BillingWitness
+from tacit.store.gather_proxy import SqlProxyStore
 from tacit.store.schema_revisions import open_migrated
 from tests.support.billing_services import PROXY_HOST, SERVER_HOST, BillingWorld
 from tests.support.billing_worlds import EPOCH, a_menu, a_stored_epoch, charged, redeem, redeemed
 from tests.support.ledger_places import COST, LIMIT, LINE, Place
+from tests.support.service_worlds import OPENS, a_round
 
 
 @pytest.fixture
@@ -287,3 +298,48 @@ def test_commands_copy_put_back_and_accept(tmp_path: Path, capsys: pytest.Captur
     )
     (copy / "billing.sqlite").write_bytes(b"torn")
     assert run(capsys, "restore", settings, "--from", copy)[0] == 2
+
+
+def test_a_proxys_questions_are_copied_and_put_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without them open rounds could not be told to devices any more."""
+    trial, copy = tmp_path / "trial", tmp_path / "copy"
+    assert run(capsys, "keys", "--out", trial)[0] == 0
+    settings, where = trial / "proxy.toml", trial / "questions"
+    SqlProxyStore.open(trial / "proxy.sqlite").close()
+    kept, question = QuestionFiles(where), b"how many clicks?" * 1_000
+    digest = hashlib.sha256(question).digest()
+    kept.keep(digest, question)
+    (where / "notes.txt").write_text("not ours")
+    code, said = run(capsys, "backup", settings, "--out", copy)
+    assert (code, "questions.zip" in said) == (0, True)
+    assert oct((copy / "questions.zip").stat().st_mode)[-3:] == "600"
+    shutil.rmtree(where)
+    code, said = run(capsys, "restore", settings, "--from", copy)
+    assert (code, "put back: gathered, questions" in said) == (0, True), said
+    assert QuestionFiles(where).find(digest) == question
+    assert sorted(each.name for each in where.iterdir()) == [digest.hex()]
+    with zipfile.ZipFile(copy / "questions.zip", "w") as packed:
+        packed.writestr("../../elsewhere", b"x")
+    manifest = json.loads((copy / "backup.json").read_text())
+    manifest["stores"]["questions"]["sha256"] = files.file_digest(copy / "questions.zip")
+    (copy / "backup.json").write_text(json.dumps(manifest))
+    code, said = run(capsys, "restore", settings, "--from", copy)
+    assert (code, "expected questions by their digests" in said) == (2, True)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_round_whose_question_is_gone_keeps_no_other_from_devices(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = SealingKey.generate(), SealingKey.generate()
+    whole, lacking = a_round(*keys), a_round(*keys, task="lost", question=b"q" * 32)
+    nothing: Any = None
+    live: Any = SimpleNamespace(all=lambda: [whole, lacking])
+    intake = Intake(
+        nothing, nothing, live, QuestionFiles(tmp_path), enrolment_secret=b"e" * 32, clock=lambda: OPENS,
+        pace=ServicePace(),
+    )  # fmt: skip
+    for _ in range(2):
+        intake._listed = None
+        assert [each.round for each in unpack_rounds(intake.open_rounds())] == [whole]
+    assert caplog.text.count("questions of open rounds are gone") == 1

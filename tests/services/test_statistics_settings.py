@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tacit.deliver.device.shown_log import RoundFamily
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.services import trial
@@ -41,6 +42,16 @@ def test_a_table_and_its_defaults() -> None:
     assert (found.parties, found.contexts) == (Path("/folder/parties.toml"), Path("/folder/contexts.toml"))
 
 
+def test_conversions_cost_as_much_as_clicks_unless_said_and_may_be_left_out() -> None:
+    same = read("delta = 1e-9")
+    assert dict(same.families()) == {RoundFamily.CLICKS: same.asked, RoundFamily.CONVERSIONS: same.asked}
+    own = read("conversions_epsilon = 0.25\nconversions_delta = 1e-10")
+    assert [each["epsilon"] for each in own.families().values()] == [0.5, 0.25]
+    assert own.families()[RoundFamily.CONVERSIONS]["delta"] == 1e-10
+    assert own.families()[RoundFamily.CONVERSIONS]["scope"] == "menu rates"  # one line pays for both
+    assert list(read("conversions_epsilon = 0").families()) == [RoundFamily.CLICKS]
+
+
 @pytest.mark.parametrize(
     ("more", "without", "words"),
     [
@@ -53,6 +64,7 @@ def test_a_table_and_its_defaults() -> None:
         ("levels = [1, -1]", "", "statistics.levels: expected a list of small whole numbers"),
         ("cells_most = 0", "", "cells_most"),
         ("strength = -1", "", "strength"),
+        ("conversions_epsilon = -1", "", "conversions_epsilon >= 0"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(more: str, without: str, words: str) -> None:

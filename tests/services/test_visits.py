@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.deliver.campaigns.store import MACHINE, Author
+from tacit.deliver.device.packs import barred_campaigns
 from tacit.deliver.device.settings import StatisticsConsent
 from tacit.deliver.protocol.priced_menus import candidates_of
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput
 from tacit.gather.client.contributions import Contributions, Event
-from tacit.services import trial
+from tacit.services import trial, visits
 from tacit.services.market_file import read_market
 from tacit.services.visits import CountingChannel, MadeUpTaste, Visitor, campaign_counts, read_place
 from tests.support.billing_services import HERE, a_billing_world
 from tests.support.listed_market import LISTED_MARKET
+from tests.support.openrtb_samples import ADVERTISERS, ExchangeWorld
 from tests.support.service_worlds import CELLS, a_world
 
 
@@ -49,6 +52,44 @@ def test_a_visitor_shows_reports_and_is_counted(tmp_path: Path) -> None:
         world.stop("proxy.test")
         with pytest.raises(OSError, match="ConnectError"):
             visitor.visit(1, lambda: world.now)
+
+
+def test_visitors_keep_to_caps_as_devices_do(tmp_path: Path) -> None:
+    world = ExchangeWorld(tmp_path)
+    try:
+        store = world.running.campaigns
+        for number in ADVERTISERS:
+            once = {"caps": [{"impressions": 1, "seconds": 86_400}]}
+            store.amend_campaign(number, once, None, Author(MACHINE, world.now))
+        world.now += 2  # by when packs have it
+        place: Any = SimpleNamespace(keys=world.keys, hierarchy=world.hierarchy, contexts=(HERE,))
+        visitor = visits._visitor(place, tmp_path, 0, world.channel(), Entropy())
+        visitor.visit(2, lambda: world.now)
+        assert visitor.channel.calls["pack"] == 1  # of its one menu, before it chose
+        showings = visitor.device.journal.showings(world.now)
+        assert [each.campaign for each in showings] == [ad.campaign for _, ad in visitor.shown]
+        shown = {each.campaign for each in showings}
+        pack = visitor.device._packs
+        assert pack is not None
+        menu = pack.pack(visitor.shown[0][1].menu_id)
+        assert barred_campaigns(menu, showings, (), world.now) == shown
+    finally:
+        world.end()
+
+
+def test_some_visitors_buy_what_they_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with a_billing_world(tmp_path) as world:
+        world.wait_for_epoch()
+        device, bought = world.device(5), list[tuple[int, int]]()
+        monkeypatch.setattr(device, "note_conversion", lambda *given: bought.append(given))
+        for one_in, least, most in ((1, 4, 4), (10**6, 0, 0)):
+            monkeypatch.setattr("tacit.services.visits.CONVERTED_ONE_IN", one_in)
+            bought.clear()
+            visitor = Visitor(5, device, CountingChannel(world.channel()), [HERE])
+            visitor.visit(4, lambda: world.now)
+            assert least <= len(bought) <= most
+            if bought:
+                assert bought == [(ad.campaign, world.now) for _, ad in visitor.shown]
 
 
 def test_counts_of_campaigns_keep_to_what_the_round_promises(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, event
@@ -290,3 +291,53 @@ def test_of_many_who_change_at_once_each_version_has_one(store: SqlCampaignStore
     with ThreadPoolExecutor(4) as pool:
         assert sorted(pool.map(rename, range(8))) == ["changed", *["stale"] * 7]
     assert [each.number for each in store.changes()] == [1, 2, 3, 4]
+
+
+def test_a_contact_is_erased_and_so_is_what_the_trail_said_of_it(store: SqlCampaignStore) -> None:
+    for contact in ("ann@bean.example", "bob@bean.example"):
+        store.put_advertiser(Advertiser(BEAN, contact), BY)
+    store.put_advertiser(Advertiser(SHOES, "eve@shoes.example"), BY)
+    before = store.changes()
+    assert store.erase_contact(BEAN, LATER)
+    assert store.advertiser(BEAN) == Advertiser(BEAN)
+    after = store.changes()
+    assert "bean.example" not in str([each.as_json() for each in after])
+    assert store.advertiser(SHOES) == Advertiser(SHOES, "eve@shoes.example")
+    lines = [each for each in after if (each.subject, each.advertiser) == ("advertiser", BEAN)]
+    assert [(each.before, each.after) for each in lines] == [
+        (None, {"name": BEAN, "contact": ""}),
+        ({"contact": ""}, {"contact": "erased"}),
+        ({"contact": "erased"}, {"contact": "erased"}),
+        ({"contact": "erased"}, {"contact": ""}),  # who erased it
+    ]
+    assert (lines[-1].key_id, lines[-1].at) == (LATER.key_id, LATER.at)
+    # Every other line is as it was, and none has left.
+    assert [each.number for each in after[:-1]] == [each.number for each in before]
+    others = [each for each in before if each.advertiser != BEAN or each.subject != "advertiser"]
+    assert [each for each in after if each in others] == others
+    assert not store.erase_contact(BEAN, LATER)  # again: nothing changes
+    assert store.changes() == after
+    store.put_advertiser(Advertiser(BEAN, "new@bean.example"), BY)
+    assert store.erase_contact(BEAN, LATER)
+    assert reason(lambda: store.erase_contact("Nobody", BY)) is CampaignVerdict.UNKNOWN
+
+
+def test_an_erased_contact_is_in_no_byte_of_the_files(tmp_path: Path) -> None:
+    """Neither of the database nor of what it has written ahead, while it is open; the second time, too."""
+    path = tmp_path / "ads.sqlite"
+    ads = SqlAdStore.open(path)
+    store = SqlCampaignStore(ads.database)
+    long = " of 12 Long Street, with more words than a short contact has" * 2
+    for turn in range(3):
+        for number in range(40):  # so that pages of the trail are split
+            store.put_advertiser(Advertiser(f"Firm {turn} {number}", f"firm{number}@firms.example"), BY)
+            store.put_advertiser(Advertiser(BEAN, f"ann.unlikely{turn}{number}@bean.example{long}"), BY)
+        store.put_advertiser(Advertiser(BEAN, "bob.unlikely"), BY)
+        before = {each.name: each.read_bytes().count(b".unlikely") for each in tmp_path.iterdir()}
+        assert sum(before.values()) > 40
+        assert store.erase_contact(BEAN, LATER)
+        left = {each.name: each.read_bytes().count(b".unlikely") for each in tmp_path.iterdir()}
+        assert set(left.values()) == {0}, left
+        with ads.database.writing() as connection:
+            assert connection.exec_driver_sql("PRAGMA secure_delete").scalar() == 1
+    ads.close()

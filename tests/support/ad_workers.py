@@ -8,11 +8,11 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from sqlalchemy import URL, make_url
@@ -27,6 +27,17 @@ EPOCH_SECONDS = 600
 ASK_SECONDS = 0.05
 OWNS = "this process does the work that one does for all"
 PASSED_ON = ("content-type", "accept", "tacit-time", "tacit-nonce", "tacit-digest", "tacit-signature")
+
+
+class Balancer(Protocol):
+    """What the proxy knows as the ad server: `refused` are requests that no worker answered as it should."""
+
+    refused: list[str]
+
+    def ready(self) -> set[str]:
+        """The workers that it sends requests to."""
+
+    def end(self) -> None: ...
 
 
 class LoadBalancer:
@@ -111,7 +122,13 @@ class LoadBalancer:
 class AdWorkers:
     """The proxy and two ad servers, `first` and `second`, each ended by its id."""
 
-    def __init__(self, launcher: Launcher, parties: Parties, databases: URL) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        parties: Parties,
+        databases: URL,
+        balance: Callable[[int, list[str]], Balancer] = LoadBalancer,
+    ) -> None:
         self.parties, self._launcher, self._running = parties, launcher, dict[str, int]()
         folder, (balanced, other) = parties.folder, free_ports(2)
         first = parties.urls[Party.SERVER]
@@ -140,7 +157,8 @@ class AdWorkers:
         (folder / "second.toml").write_text(told)
         known = (folder / "parties.toml").read_text()
         (folder / "parties.toml").write_text(known.replace(first, f"http://127.0.0.1:{balanced}"))
-        self.balancer = LoadBalancer(balanced, list(self.urls.values()))
+        self.balanced = f"http://127.0.0.1:{balanced}"
+        self.balancer = balance(balanced, list(self.urls.values()))
 
     def start(self, worker: str, revisions: Path | None = None) -> None:
         """Start, and wait until the load balancer sends requests there."""
@@ -176,9 +194,14 @@ class AdWorkers:
 
 
 @contextmanager
-def some_workers(launcher: Launcher, folder: Path, server: str) -> Iterator[AdWorkers]:
+def some_workers(
+    launcher: Launcher,
+    folder: Path,
+    server: str,
+    balance: Callable[[int, list[str]], Balancer] = LoadBalancer,
+) -> Iterator[AdWorkers]:
     with some_parties(launcher, folder, "look_every_ms = 30", billing=True) as parties:
-        workers = AdWorkers(launcher, parties, make_url(server))
+        workers = AdWorkers(launcher, parties, make_url(server), balance)
         try:
             yield workers
         finally:

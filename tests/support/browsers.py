@@ -1,8 +1,9 @@
-"""Chromium without a window, and an ad server of a test that it reaches over the loopback interface."""
+"""Chromium without a window, and parties of a test that it reaches over the loopback interface."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import shutil
 import socket
 from collections.abc import Iterator
@@ -12,19 +13,32 @@ from typing import TYPE_CHECKING
 import pytest
 import uvicorn
 
+from tacit.services.signatures import Party
 from tests.support.ads_services import AdsWorld
 from tests.support.billing_services import SERVER_HOST
+from tests.support.page_worlds import DemonstrationWorld
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--no-first-run",
 ]  # fmt: skip
 
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
+
+def _missing() -> str:
+    """What keeps browser tests from running here; empty: nothing."""
+    if CHROMIUM is None:
+        return "there is no chromium here (apt-get install chromium)"
+    if importlib.util.find_spec("playwright") is None:
+        return "Playwright, which drives it, is not installed (pip install playwright)"
+    return ""
+
+
+MISSING = _missing()
+needs_chromium = pytest.mark.skipif(bool(MISSING), reason=f"NOT TRIED IN A BROWSER: {MISSING}")
 
 
 @contextmanager
@@ -52,3 +66,21 @@ def served(world: AdsWorld) -> Iterator[str]:
     finally:
         server.should_exit = True
         running.result(10)
+
+
+@contextmanager
+def served_parties(world: DemonstrationWorld) -> Iterator[str]:
+    """Where the ad server of a demonstration answers over HTTP; its proxy does too, at its own address."""
+    loop, servers, running = world._loop.loop, [], []
+    for port, app in world._apps.items():
+        listening = socket.create_server(("127.0.0.1", port))
+        servers.append(uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, ws="none")))
+        running.append(asyncio.run_coroutine_threadsafe(servers[-1]._serve([listening]), loop))
+    world.wait_until(lambda: all(each.started for each in servers))
+    try:
+        yield world.urls[Party.SERVER]
+    finally:
+        for each in servers:
+            each.should_exit = True
+        for ended in running:
+            ended.result(10)

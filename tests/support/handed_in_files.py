@@ -213,6 +213,15 @@ def _parties(files: Whole) -> Kind:
     return Kind(files.served / "parties.toml", lambda: load_parties(files.served / "parties.toml"))
 
 
+def _device_parties(files: Whole) -> Kind:
+    from tacit.services.page.client_export import example_context, parties_from_toml, read_device_parties
+
+    place = files.served / "parties.json"
+    known = parties_from_toml(files.served / "parties.toml", files.served / "contexts.toml", [1, 1])
+    place.write_text(json.dumps(known))
+    return Kind(place, lambda: example_context(read_device_parties(str(place))["hierarchy"]))
+
+
 def _billed_market(files: Whole) -> Kind:
     from tacit.services.ads.campaign_menus import read_campaign_market
 
@@ -408,6 +417,7 @@ KINDS: dict[str, Callable[[Whole], Kind]] = {
     "server.toml": lambda files: _settings(files, "server.toml"),
     "sealing key": lambda files: _settings(files, "proxy.sealing"),
     "parties.toml": _parties,
+    "parties.json": _device_parties,
     "ad server's market.toml": _billed_market,
     "market.toml with menus": _listed_market,
     "creatives.toml": _first_creatives,

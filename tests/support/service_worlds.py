@@ -178,8 +178,8 @@ class World:
         self._apps: dict[str, Starlette] = {}
         self.network = InProcess(self._loop, self._apps)
         self.client = httpx.Client(transport=self.network)
-        self.start_server()
         self.start_proxy()
+        self.start_server()  # which asks at once whether the proxy is there
 
     def a_round(self, **changes: Any) -> Round:
         return a_round(self.keys[Party.PROXY], self.keys[Party.SERVER], **changes)
@@ -225,6 +225,7 @@ class World:
             HttpRounds(self.calls(Party.SERVER, Party.PROXY)), self.gate(Party.PROXY, Party.SERVER),
             self.gate(Party.OPERATOR, Party.SERVER, OPERATOR), clock=self.clock_of(Party.SERVER),
             keep_days=KEEP_DAYS, watched=self.watched,
+            ask_link=HttpRounds(self.calls(Party.SERVER, Party.PROXY)).ask_link,
         )  # fmt: skip
         self._start("server.test", app)
 

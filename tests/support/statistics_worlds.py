@@ -179,12 +179,12 @@ class StatisticsWorld(AdsWorld):
 
     # Devices
 
-    def asking_device(self, number: int) -> AdDevice:
-        """A device whose person agreed to choices and to counting."""
+    def asking_device(self, number: int, questions: tuple[str, ...] | None = None, **more: Any) -> AdDevice:
+        """A device whose person agreed to choices and to counting, of all or of some families of rounds."""
+        consent = StatisticsConsent(allowed=True, per_round=Fraction(EPSILON), questions=questions)
         settings = DeviceSettings(
-            self.hierarchy, DisclosureLevel((1, 1)), consent=True, prefetch=2,
-            statistics=StatisticsConsent(allowed=True, per_round=Fraction(EPSILON)),
-        )  # fmt: skip
+            self.hierarchy, DisclosureLevel((1, 1)), consent=True, prefetch=2, **{"statistics": consent, **more}
+        )
         return AdDevice(
             settings, self.keys, MemoryJournal(), self.channel(), Simulation(number), log=MemoryShownLog(),
             simulated=True,
@@ -201,7 +201,9 @@ class StatisticsWorld(AdsWorld):
         uploads = HttpUploads(
             self.client, PROXY_URL, reporter, keys, entropy=Simulation(number), sleep=lambda _: None, attempts=1
         )
-        return CountingDevice(device, uploads, memory, Simulation(f"chosen {number}"))
+        return CountingDevice(
+            device, uploads, memory, Simulation(f"chosen {number}"), clock=lambda: self.now
+        )  # fmt: skip
 
     def wait_for_result(self, count: int = 1) -> None:
         """Until so many rounds are settled at the server."""

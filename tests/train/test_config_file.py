@@ -212,7 +212,7 @@ def test_lists_become_layers(tmp_path: Path) -> None:
         (changed(HYBRID, "run.simulated", "x"), "expected run.simulated to be a whole number >= 0, got 'x'"),
         (changed(HYBRID, "run.seed", 1), "run.seed: expected one of simulated, tensorboard, mlflow"),
         (changed(HYBRID, "checkpoint.every_minutes", 0), "expected checkpoint.every_minutes > 0, got 0"),
-        (changed(HYBRID, "export.onx", "x"), "export.onx: expected one of onnx, got .* did you mean 'onnx'"),
+        (changed(HYBRID, "export.onx", "x"), "export.onx: expected one of onnx, device, got"),
         (
             {**HYBRID, "run": {"simulated": 1}, "ledger": {"path": "a", "scope": "b"}},
             "ledger: expected no such table with run.simulated",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from tacit.commands.ads_advertisers import add_advertisers
 from tacit.commands.ads_campaigns import add_campaigns
 from tacit.commands.ads_keys import add_more
 from tacit.commands.ads_pacing import add_pacing
@@ -49,6 +50,7 @@ def add_parser(commands: Subparsers) -> None:
     actions = top.add_subparsers(dest="action", metavar="ACTION", required=True)
     action = partial(add_action, actions, EXAMPLES)
     add_campaigns(action)
+    add_advertisers(action)
     add_more(action)
     add_report(action)
     add_pacing(action)

@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
 ABOUT = """\
 What an advertiser's campaigns showed and cost from one day until before another (UTC), and why: impressions and
-spend exactly, as devices reported them; clicks and rates from released statistics, with intervals that include
-their noise. Every figure says what it promises. Charges belong to the day on which their epoch opened, however
-late they came, and to the invoice that was closed next; what is held is shown beside, and in no sum.
+spend exactly, as devices reported them; clicks, conversions and rates from released statistics, with intervals
+that include their noise. Every figure says what it promises. Charges belong to the day on which their epoch
+opened, however late they came, and to the invoice that was closed next; what is held is shown beside, and in no
+sum.
 
 Amounts are in currency units, to the micro; in --json and files in whole micros. --out writes a file whose form
 follows from its ending: .csv, .parquet, .html (a page) or .json. With SETTINGS it reads the store, whether the
 service runs or not; without, it asks the ad server, and an advertiser's key needs no --advertiser."""
 
 COLUMNS = ("impressions", "spend", "held", "clicks", "rate, %", "95% interval, %")
+CONVERSIONS = ("conversions", "rate, %", "95% interval, %")
 
 
 def add_report(action: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
     """The action of `tacit ads`."""
-    parser = action("report", "impressions, spend, reasons and click rates of an advertiser", ABOUT)
+    parser = action("report", "impressions, spend, reasons and rates of an advertiser", ABOUT)
     parser.add_argument("--advertiser", metavar="NAME", help="whose report (default: the key's own)")
     parser.add_argument("--from", dest="first", metavar="DAY", help="the first day; default: 30 before --until")
     parser.add_argument("--until", metavar="DAY", help="the first day that is not in it; default: tomorrow")
@@ -104,10 +106,12 @@ def _print_report(report: dict[str, Any]) -> None:
     rows = [*map(_row, report["rows"]), _row(whole)]
     print_table(f"{report['advertiser']}, {days}", (report["by"], *COLUMNS), rows, numbers=COLUMNS)
     print(f"impressions, spend, held: {Promise(**whole['impressions']['statement'])}")
-    clicks = whole["clicks"]
-    statement = clicks["statement"] if "withheld" in clicks else clicks["hits"]["statement"]
-    if statement is not None:
+    if (statement := _statement(whole["clicks"])) is not None:
         print(f"clicks, rates: {Promise(**statement)}")
+    if (statement := _statement(whole["conversions"])) is not None:
+        found = [(each["label"], *_rate_cells(each["conversions"])) for each in (*report["rows"], whole)]
+        print_table("Conversions", (report["by"], *CONVERSIONS), found, numbers=CONVERSIONS)
+        print(f"conversions, rates: {Promise(**statement)}")
     for each in report["invoices"]:
         where = "on no invoice yet" if each["invoice"] is None else f"on invoice {each['invoice']}"
         print(f"{where}: {each['impressions']:,} impressions for {show_micros(each['spend_micros'])}")
@@ -117,9 +121,18 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
     from tacit.bill.accounts import show_micros
 
     money = [show_micros(row[name]["value"]) for name in ("spend_micros", "held_micros")]
-    exact, clicks = (f"{row['impressions']['value']:,}", *money), row["clicks"]
-    if "withheld" in clicks:
-        return row["label"], *exact, clicks["withheld"], "", ""
-    rate = clicks["rate"]
+    return row["label"], f"{row['impressions']['value']:,}", *money, *_rate_cells(row["clicks"])
+
+
+def _statement(figures: dict[str, Any]) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = (figures if "withheld" in figures else figures["hits"])["statement"]
+    return found
+
+
+def _rate_cells(figures: dict[str, Any]) -> tuple[str, str, str]:
+    """Hits, their rate and its interval, or why there are none."""
+    if "withheld" in figures:
+        return figures["withheld"], "", ""
+    rate = figures["rate"]
     ends = f"{100 * rate['low']:.2f} to {100 * rate['high']:.2f}"
-    return row["label"], *exact, f"{clicks['hits']['value']:,}", f"{100 * rate['value']:.2f}", ends
+    return f"{figures['hits']['value']:,}", f"{100 * rate['value']:.2f}", ends

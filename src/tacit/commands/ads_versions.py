@@ -26,9 +26,10 @@ names of its columns. One is in use; another that is put in use counts from the 
 stays, a `use` away."""
 
 STATISTICS = """\
-Statistics that rates of menus are made of: noisy counts that rounds released. Rounds are opened by schedule
-(the table [statistics] of the ad server's settings), and what they release is put in use by itself; `use` goes
-back to an older one, until the next result."""
+Statistics that rates of menus are made of: noisy counts that rounds released, of clicks and, where campaigns
+bid on them, of conversions (`list --conversions`). Rounds are opened by schedule (the table [statistics] of the
+ad server's settings), and what they release is put in use by itself; `use` goes back to an older one, until the
+next result."""
 
 RETRAIN = """\
 Train as CONFIG says (see tacit train), measure the model on rows that it was not trained on, beside the one in
@@ -89,7 +90,7 @@ def _add_common(doing: Any, *, is_model: bool) -> None:
         parser = add_action(doing, None, name, does, about)
         if name != "list":
             parser.add_argument("number", type=int, metavar="NUMBER", help="of the version")
-        elif is_model:
+        else:
             _add_conversions(parser)
         add_desk(parser)
         parser.set_defaults(run=run, is_model=is_model)
@@ -123,9 +124,10 @@ def _store_desk(args: argparse.Namespace) -> AbstractContextManager[StoreDesk]:
 def _kind(args: argparse.Namespace) -> VersionKind:
     from tacit.deliver.campaigns.versions import VersionKind
 
+    of_conversions = getattr(args, "conversions", False)
     if not getattr(args, "is_model", True):
-        return VersionKind.STATISTICS
-    return VersionKind.CONVERSIONS if getattr(args, "conversions", False) else VersionKind.MODEL
+        return VersionKind.CONVERSION_STATISTICS if of_conversions else VersionKind.STATISTICS
+    return VersionKind.CONVERSIONS if of_conversions else VersionKind.MODEL
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -134,7 +136,10 @@ def run_list(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found)
         return 0
-    noun = {"statistics": "Statistics", "model": "Models of clicks"}.get(_kind(args), "Models of conversions")
+    noun = {
+        "statistics": "Statistics", "conversion-statistics": "Statistics of conversions",
+        "model": "Models of clicks", "conversion-model": "Models of conversions",
+    }[_kind(args)]  # fmt: skip
     rows = [[_cell(each, name) for name in COLUMNS] for each in found]
     print_table(noun, COLUMNS, rows, numbers=("number", "epsilon", "delta"))
     return 0
@@ -255,8 +260,9 @@ def _named(config: TrainingConfig, name: str) -> TrainingConfig:
         raise BadInput(f"--name: expected letters, digits, dots and dashes, got {name!r}")
     key = config.ledger.key
     ledger = replace(config.ledger, key=None if key is None else f"{key}/{name}")
-    onnx = config.onnx and config.onnx.with_name(f"{name}-{config.onnx.name}")
-    return replace(config, out=config.out.with_name(f"{config.out.name}-{name}"), ledger=ledger, onnx=onnx)
+    onnx, device = (path and path.with_name(f"{name}-{path.name}") for path in (config.onnx, config.device))
+    out = config.out.with_name(f"{config.out.name}-{name}")
+    return replace(config, out=out, ledger=ledger, onnx=onnx, device=device)
 
 
 def _flips(args: argparse.Namespace, config: TrainingConfig) -> tuple[Any, Any]:

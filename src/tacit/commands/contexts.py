@@ -27,6 +27,7 @@ examples:
   tacit contexts contexts.toml
   tacit contexts contexts.toml place=37.7596,-122.4269 activity=Yoga
   tacit contexts contexts.toml --json
+  tacit contexts contexts.toml --device > contexts.json
 
 a hierarchy:
   [[attribute]]
@@ -49,6 +50,9 @@ def add_parser(commands: Subparsers) -> None:
     )
     parser.add_argument("path", type=Path, metavar="FILE", help="a hierarchy of contexts in TOML")
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE", help="the exact context, by attribute")
+    parser.add_argument(
+        "--device", action="store_true", help="print the hierarchy as devices in JavaScript read it, and stop"
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -57,6 +61,11 @@ def run(args: argparse.Namespace) -> int:
     from tacit.schema.contexts.hierarchy import load_hierarchy
 
     hierarchy = load_hierarchy(args.path)
+    if args.device:
+        from tacit.schema.contexts.device_copy import hierarchy_as_json
+
+        print_json(hierarchy_as_json(hierarchy))
+        return 0
     levels = hierarchy.levels()
     names = [each.name for each in hierarchy.attributes]
     context = _context(hierarchy.attributes, args.values) if args.values else None

@@ -120,13 +120,16 @@ def run_demonstration(args: argparse.Namespace) -> int:
     made = demonstration.prepare_folder(folder, args.proxy_port, args.server_port, Entropy())
     with demonstration.running_parties(folder) as parties:
         urls = {party: line.split()[-1] for party, (_, line) in parties.items()}
+        page = f"{urls['ads']}/" if demonstration.has_page(folder) else None
         if args.json:
             console = f"{urls['ads']}/console"
-            print_json({"folder": str(folder), "made": made, **urls, "console": console})
+            print_json({"folder": str(folder), "made": made, **urls, "page": page, "console": console})
         else:
             print(f"made {folder}: settings, keys and a small market" if made else f"using {folder} as it is")
             print(f"ad server   {urls['ads']}")
             print(f"proxy       {urls['proxy']}")
+            if page is not None:
+                print(f"page        {page}")
             print(f"console     {urls['ads']}/console")
             key, quoted = folder / demonstration.KEY_FILE, shlex.quote(str(folder))
             make = f"a key: tacit ads keys make operator --settings {quoted}/server.toml --out operator.key"

@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     if done.calibrated is not None:  # it is part of the release, so it is told once the model is there
         print(f"  calibrated  {done.calibrated['words']}", file=sys.stderr)
     record |= {"seconds": done.seconds, "paid": done.paid, "calibrated": done.calibrated}
-    record["onnx"] = str(config.onnx) if config.onnx else None
+    record |= {key: str(path) if path else None for key, path in config.exports.items()}
     if args.json:
         print_json(record)
     else:
@@ -148,7 +148,7 @@ def _check_places(config: TrainingConfig, *, resume: bool, overwrite: bool) -> N
 
     if resume and checkpoint_folder(config.out).exists():
         return
-    check_destination(config.out, secret_path=config.ledger.secret, onnx=config.onnx, overwrite=overwrite)
+    check_destination(config.out, secret_path=config.ledger.secret, exports=config.exports, overwrite=overwrite)
     if config.run.tensorboard is not None:
         check_folder("run.tensorboard", config.run.tensorboard)
 
@@ -186,6 +186,7 @@ def _print_trained(record: dict[str, Any], paid: str | None) -> None:
     print(f"{record['out']}: trained in {record['seconds']:.1f} s{steps}")
     if paid is not None:
         print(f"  ledger    {paid}, and committed: {', '.join(record['ledger']['keys'][:3])}")
-    if record["onnx"]:
-        print(f"  onnx      {record['onnx']}")
+    for key in ("onnx", "device"):
+        if record[key]:
+            print(f"  {key:<8}  {record[key]}")
     print(f"  tacit explain {record['out']} says what is promised; tacit evaluate measures it")

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tacit.deliver.device.rates import ModelRates
     from tacit.deliver.device.ratio_report import menu_ratio_bin, ratio_bin
     from tacit.deliver.device.settings import CutDisclosure, DeviceSettings, StatisticsConsent
-    from tacit.deliver.device.shown_log import MemoryShownLog
+    from tacit.deliver.device.shown_log import MemoryShownLog, RoundFamily, ShownEvent
     from tacit.deliver.device.wallet import BudgetPolicy, Wallet
     from tacit.deliver.protocol.cuts import (
         CutBlock,
@@ -117,7 +117,7 @@ else:
             "device.rates": "ModelRates",
             "device.ratio_report": "menu_ratio_bin ratio_bin",
             "device.settings": "CutDisclosure DeviceSettings StatisticsConsent",
-            "device.shown_log": "MemoryShownLog",
+            "device.shown_log": "MemoryShownLog RoundFamily ShownEvent",
             "device.wallet": "BudgetPolicy Wallet",
             "protocol.cuts": (
                 "CutBlock context_tree disclose_block finest_cut finest_cut_with_remainders node_name"
@@ -158,8 +158,9 @@ __all__ = [
     "ObservedRatios", "PacedMenu", "PacingSettings", "PackShelf", "PackedCampaign", "PartyKeys",
     "PlannedDevices", "Planner",
     "PriorEvidence", "PublicCandidates", "PublicDevices", "Rates", "ReportedRanks", "Requirement",
-    "Rules", "SecondPrice", "ShownAd", "Shrinkage", "SimulatedMarket", "SimulationConfig", "SomeKnown",
-    "Spread", "StatisticsConsent", "TopChoiceRule", "Traffic", "Wallet", "best_plan", "budget_rule",
+    "RoundFamily", "Rules", "SecondPrice", "ShownAd", "ShownEvent", "Shrinkage", "SimulatedMarket",
+    "SimulationConfig", "SomeKnown", "Spread", "StatisticsConsent", "TopChoiceRule", "Traffic", "Wallet",
+    "best_plan", "budget_rule",
     "build_arms", "candidates_for_load", "choice_table", "choose_for_devices", "choose_locally",
     "choose_privately", "context_tree", "debias_choices", "decide_consent", "disclose_block",
     "discrete_laplace_margin", "finest_cut", "finest_cut_with_remainders", "forecast_block",

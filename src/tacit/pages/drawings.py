@@ -75,9 +75,10 @@ def inline_svg(svg: str, prefix: str) -> str:
     root.attrib.pop("height", None)
     root.attrib.pop("width", None)
     root.set("role", "img")
-    # As wide as it was drawn, or narrower while its text can be read. The rest are matplotlib's own defaults,
-    # which it says in the style that is left out.
-    size = f"max-width: {width:.0f}px; min-width: {min(READABLE * width, WIDEST):.0f}px"
+    # As wide as it was drawn, or narrower while its text can be read; on a phone that is nearly as wide
+    # (`style.css`). The rest are matplotlib's own defaults, which it says in the style that is left out.
+    least = min(READABLE * width, WIDEST)
+    size = f"--drawn: {width:.0f}px; max-width: {width:.0f}px; min-width: {least:.0f}px"
     root.set("style", f"{size}; stroke-linejoin: round; stroke-linecap: butt")
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
 

@@ -13,6 +13,7 @@ from tacit.exports import front_door
 if TYPE_CHECKING:
     from tacit.schema.columns import Column, Kind, LogSchema, Role
     from tacit.schema.contexts.attributes import Decimals, MetreCells, SetOf, Steps
+    from tacit.schema.contexts.device_copy import hierarchy_as_json
     from tacit.schema.contexts.hierarchy import Hierarchy, Lattice, Node, Sequence, load_hierarchy
     from tacit.schema.contexts.nodes import ContextNodes
     from tacit.schema.contexts.tree import Tree
@@ -24,6 +25,7 @@ else:
         {
             "columns": "Column Kind LogSchema Role",
             "contexts.attributes": "Decimals MetreCells SetOf Steps",
+            "contexts.device_copy": "hierarchy_as_json",
             "contexts.hierarchy": "Hierarchy Lattice Node Sequence load_hierarchy",
             "contexts.nodes": "ContextNodes",
             "contexts.tree": "Tree",
@@ -34,5 +36,6 @@ else:
 
 __all__ = [
     "Column", "ContextNodes", "Counts", "Decimals", "Hierarchy", "Impressions", "Kind", "Lattice",
-    "LogSchema", "MetreCells", "Node", "Role", "Sequence", "SetOf", "Steps", "Tree", "load_hierarchy",
+    "LogSchema", "MetreCells", "Node", "Role", "Sequence", "SetOf", "Steps", "Tree", "hierarchy_as_json",
+    "load_hierarchy",
 ]  # fmt: skip

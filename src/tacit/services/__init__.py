@@ -19,10 +19,13 @@ device_rounds                     a device's answers to rounds that the ad serve
 market_file                       campaigns, contexts and bids, as an operator writes them down
 demonstration, visits             both parties as child processes; made-up devices that show ads through them
 billing_clients                   a device uses `HttpAdChannel`, an operator `HttpBillingOperator`
+sites                             folders of plain files over GET: pages, stylesheets, ES modules
 endpoints, signatures, problems   bounded and signed requests; errors as problem documents
+any_origin                        what pages of any origin may call: the routes of devices
 connections, connection_limits    a deadline per step, and who is closed when there are too many
 background, log                   health checks, retention; one line per error, without private values
 ads                               what the ad server sells, and what people see of it
+page                              the demonstration's page, and the device's client for browsers
 operations                        what those who run a party see and set: metrics, readiness
 room                              the clean room as two processes
 
@@ -31,7 +34,7 @@ Over HTTP, with bodies in msgpack (the messages of `gather.protocol`) and proble
     proxy   GET  /rounds, /rounds/{digest}                    for devices: rounds and their questions
             PUT  /rounds/{digest}/reports/{report_id}         a device's upload: 201, or why not
             GET  /rounds/{digest}/status                      {"phase": ...}
-            POST /rounds                                      signed by the server
+            POST /rounds; GET /link                           signed by the server
             GET  /healthz, /readyz, /metrics                  for operators
     server  POST /jobs, /agreements, /shares                  signed by the proxy
             POST /rounds; GET /rounds                         signed by the operator
@@ -50,6 +53,8 @@ and, with a table [billing] in their settings, in the bytes of `bill.protocol`:
             GET  /billing/status                              signed by the operator
             POST /billing/rotate, /billing/campaigns, /billing/invoices   likewise
             GET  /openapi.json                                what access keys are for: /ads/..., in JSON
+            GET  /device/...                                  the device's client for browsers
+            GET  /, /page/..., /demonstration/...             the page of a market that is made up
 """
 
 from typing import TYPE_CHECKING

@@ -6,7 +6,8 @@ Health is checked every few seconds, and /healthz answers with the last result, 
     disk, billing_disk     has room and can be written to, where the store lies
     revision               this version of tacit works on the store's tables
     ledger                 answers
-    link, billing_link     the server answered when it was last asked (the proxy only)
+    link                   the other party answered when it was last asked
+    billing_link           the ad server answered for a batch when it was last asked (the proxy only)
     epoch                  menus are offered now (parties that bill)
     checks                 the checks themselves came to an end lately
 

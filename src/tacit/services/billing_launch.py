@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from tacit.bill.protocol.batches import BatchStatement
 from tacit.bill.protocol.keys import OpeningKey, SigningKey
 from tacit.bill.proxy.party import BillingProxy
 from tacit.bill.server.party import AdServer
@@ -32,6 +33,8 @@ from tacit.services.epochs import EpochKeeper, MenuSource
 from tacit.services.http_clients import SignedClient, open_client
 from tacit.services.key_maker import KeyMaker
 from tacit.services.operations.readings import BatchMeters, look_at_market, look_at_queue
+from tacit.services.page.part import proxy_page_part
+from tacit.services.page.seen import AdServerSight, ProxySight, SeenMessages
 from tacit.services.proxy_driver import LinkState
 from tacit.services.settings import PartySettings
 from tacit.services.signatures import ExchangeKeys, Party, RequestGate
@@ -68,6 +71,7 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock, gathering: Gathe
         skew_seconds=settings.pace.tolerance_seconds,
         notice_seconds=0 if settings.openrtb is None else settings.openrtb.notice_seconds,
     )
+    seen = SeenMessages(clock) if settings.is_demonstration else None
     with blame_key("billing.evidence"):
         learner = PriorLearner(store, SqlEvidenceStore.open(billing.evidence), clock=clock)
     server = AdServer(
@@ -79,6 +83,7 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock, gathering: Gathe
         make_key=keys,
         skew_seconds=settings.pace.tolerance_seconds,
         tokens=ReservedTokens(limits) if is_paced else None,
+        onlooker=None if seen is None else AdServerSight(seen),
     )
     source = _open_market(settings, billing, store, clock())
     keeper = EpochKeeper(
@@ -111,7 +116,9 @@ def ad_server_billing(settings: PartySettings, *, clock: Clock, gathering: Gathe
         looks=[look_at_market(store.database, keeper, clock), *of_menus],
         meters=[meters.cohorts, meters.judged, meters.last],
     )
-    running = RunningAds.of(settings, store, server, keeper, operator_gate, entropy, clock, gathering, pacer)
+    running = RunningAds.of(
+        settings, store, server, keeper, operator_gate, entropy, clock, gathering, pacer, seen=seen
+    )
     learning = AppPart(owned_works=lambda: [learner.task()])
     return join_parts([*(part(running) for part in PARTS), charging, learning, figures])
 
@@ -134,8 +141,16 @@ def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         for seconds in (pace.timeout_seconds, min(pace.timeout_seconds, OFFER_SECONDS))
     )
     meters = BatchMeters(clock)
+    seen = SeenMessages(clock) if settings.is_demonstration else None
+    sight = None if seen is None else ProxySight(seen, proxy)
+
+    def note_formed(formed: Sequence[BatchStatement]) -> None:
+        meters.note_statements(formed)
+        if sight is not None:
+            sight.batches(formed)
+
     taking = billing_proxy_part(
-        ReportIntake(proxy, store, clock=clock, pace=pace),
+        ReportIntake(proxy, store, clock=clock, pace=pace, onlooker=sight),
         store,
         OfferRelay(offers),
         _gate(settings, "pair", Party.SERVER, clock),
@@ -143,7 +158,7 @@ def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         lambda: [
             BatchDriver(
                 proxy, batches, reach=reach, clock=clock, entropy=entropy,
-                every_seconds=pace.look_every_ms / 1000, note_formed=meters.note_statements,
+                every_seconds=pace.look_every_ms / 1000, note_formed=note_formed,
             ),
             BillingRetention(store, clock=clock, keep_days=billing.keep_days),
         ],
@@ -153,7 +168,7 @@ def proxy_billing(settings: PartySettings, *, clock: Clock) -> AppPart:
         },
     )  # fmt: skip
     figures = AppPart(looks=[look_at_queue(store.database, clock, time.monotonic)], meters=[meters.cohorts])
-    return join_parts([taking, figures])
+    return join_parts([taking, figures, proxy_page_part(seen, settings.other.url)])
 
 
 def _open_market(settings: PartySettings, billing: AdServerSettings, store: SqlAdStore, now: int) -> MenuSource:

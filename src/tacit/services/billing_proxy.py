@@ -10,10 +10,12 @@
     GET  /billing/epochs/{epoch}/receipts    auditors, as are the receipts that the ad server signed for them
     POST /billing/directories                an epoch to countersign (signed by the ad server) -> its head
 
+What devices call may be called by pages of any origin: all but what is for auditors and for the ad server.
+
 A request is handed on as it came: no address, no header, nothing of the connection; those that arrive together
 in one message, which costs the ad server less. Reports that arrive together are checked and stored together. As
 in gathering, an address is written down nowhere; it is in memory for a minute where offers per address are
-limited.
+limited, and, of a demonstration's last messages, where it shows what the proxy saw (`page.seen`).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from tacit.bill.proxy.party import BillingProxy
 from tacit.bill.proxy.store import BillingProxyStore
 from tacit.deliver.protocol.packs import check_pack
 from tacit.errors import BillRefused, Refused
+from tacit.services.any_origin import page_routes
 from tacit.services.background import AppPart, BackgroundTask, HealthCheck
 from tacit.services.billing_server import OCTETS
 from tacit.services.connection_limits import networks_of
@@ -156,13 +159,30 @@ class PackRelay:
         return self._kept.put(menu_id, (now, pack))[1]
 
 
+class ProxyOnlooker(Protocol):
+    """Told of what devices ask and hand in, and from which address: of all that the proxy learns, for a
+    demonstration. It must not wait."""
+
+    def head(self, address: str, answer: bytes) -> None: ...
+
+    def request(self, address: str, sealed: bytes, answer: bytes) -> None: ...
+
+    def report(self, address: str, report: bytes, verdict: BillVerdict) -> None: ...
+
+
 class ReportIntake:
     """Reports as they come: checked, stored in groups, answered; and the head that devices ask for."""
 
     def __init__(
-        self, proxy: BillingProxy, store: BillingProxyStore, *, clock: Clock, pace: ServicePace
+        self,
+        proxy: BillingProxy,
+        store: BillingProxyStore,
+        *,
+        clock: Clock,
+        pace: ServicePace,
+        onlooker: ProxyOnlooker | None = None,
     ) -> None:
-        self.proxy, self.quota = proxy, UploadQuota(pace.held_bytes_most)
+        self.proxy, self.quota, self.onlooker = proxy, UploadQuota(pace.held_bytes_most), onlooker
         self._store, self._clock, self._began = store, clock, clock()
         self._head: tuple[int, bytes] | None = None  # the second at which it was looked up
         self.batcher: Batcher[bytes, BillVerdict] = Batcher(
@@ -235,18 +255,16 @@ def billing_proxy_part(
 
     return AppPart(
         routes=[
-            Route("/billing/head", partial(_head, intake), methods=["GET"]),
-            Route("/billing/offers", partial(_offer, intake, relay, limit), methods=["POST"]),
-            Route("/billing/packs/{menu}", partial(_pack, packs), methods=["GET"]),
-            Route("/billing/reports/{nonce}", partial(_put, intake), methods=["PUT"]),
-            Route("/billing/reports/{nonce}", partial(_statement, intake), methods=["GET"]),
+            *page_routes("/billing/head", GET=partial(_head, intake)),
+            *page_routes("/billing/offers", POST=partial(_offer, intake, relay, limit)),
+            *page_routes("/billing/packs/{menu}", GET=partial(_pack, packs)),
+            *page_routes(
+                "/billing/reports/{nonce}", PUT=partial(_put, intake), GET=partial(_statement, intake)
+            ),
+            *page_routes("/billing/epochs/{epoch}/cohorts", GET=partial(_of_epoch, intake.cohorts)),
             *(
                 Route(f"/billing/epochs/{{epoch}}/{name}", partial(_of_epoch, read), methods=["GET"])
-                for name, read in (
-                    ("cohorts", intake.cohorts),
-                    ("batches", intake.statements),
-                    ("receipts", intake.receipts),
-                )
+                for name, read in (("batches", intake.statements), ("receipts", intake.receipts))
             ),
             Route("/billing/directories", signed_endpoint(gate, clock, countersign), methods=["POST"]),
         ],
@@ -261,20 +279,26 @@ def billing_proxy_part(
     )
 
 
-async def _head(intake: ReportIntake, _request: Request) -> Response:
-    return Response(await asyncio.to_thread(intake.head), media_type=OCTETS)
+async def _head(intake: ReportIntake, request: Request) -> Response:
+    found = await asyncio.to_thread(intake.head)
+    if intake.onlooker is not None:
+        intake.onlooker.head(_address(request), found)
+    return Response(found, media_type=OCTETS)
 
 
 async def _offer(intake: ReportIntake, relay: OfferRelay, limit: AddressLimit, request: Request) -> Response:
     limit.count(request.client)
     with intake.quota.reserve() as held:
         sealed = await _read_bounded(request, LONGEST_REQUEST, held)
-        return Response(await relay.offer(sealed), media_type=OCTETS)
+        answer = await relay.offer(sealed)
+        if intake.onlooker is not None:
+            intake.onlooker.request(_address(request), sealed, answer)
+        return Response(answer, media_type=OCTETS)
 
 
 async def _pack(packs: PackRelay, request: Request) -> Response:
     found = await packs.pack(menu_id_of(request.path_params["menu"]))
-    kept = {"cache-control": f"public, max-age={PACK_SECONDS}", "access-control-allow-origin": "*"}
+    kept = {"cache-control": f"public, max-age={PACK_SECONDS}"}
     return stream_in_pieces(Response(found, headers=kept, media_type="application/json"))
 
 
@@ -285,6 +309,8 @@ async def _put(intake: ReportIntake, request: Request) -> Response:
         if ImpressionReport.from_bytes(body).nonce != nonce:  # what is no report never waits
             refuse_malformed("expected the report that its path names")
         verdict = await intake.batcher.submit(body)
+    if intake.onlooker is not None:
+        intake.onlooker.report(_address(request), body, verdict)
     if verdict is not BillVerdict.ACCEPTED:
         raise BillRefused(verdict)
     return Response(status_code=201)
@@ -300,6 +326,10 @@ async def _of_epoch(read: Callable[[int], bytes], request: Request) -> Response:
     if not (spelled.isascii() and spelled.isdecimal() and len(spelled) <= 10 and int(spelled) < 2**32):
         refuse_malformed("expected the number of an epoch in the path")
     return stream_in_pieces(Response(await asyncio.to_thread(read, int(spelled)), media_type=OCTETS))
+
+
+def _address(request: Request) -> str:
+    return "" if request.client is None else request.client.host
 
 
 def _unreachable(problem: OSError) -> OtherPartyUnreachable:

@@ -11,9 +11,14 @@ Of the ad server, which is the server with this table:
     proxy_signing_key = "64 hexadecimal digits"
     signing_workers = 2                  # threads that sign tokens
     keep_days = 7                        # days after its end for which an epoch's private keys are kept
-    synthetic = false                    # whether the market is made up: the console says so
+    synthetic = false                    # whether the market is made up: the console says so, and on this very
+                                         # machine the demonstration's page is served (`page`)
+    parties = "parties.toml"             # what devices are told of both parties; by default beside these
+                                         # settings, where it is there
     requests_per_key = 6000              # of the API, per minute and access key; 0: no limit
-    failures_per_address = 60            # requests per minute from one address whose access key does not hold
+    failures_per_address = 60            # requests per minute from one address whose access key, or exchange's
+                                         # key, does not hold; 0: no limit
+    menus_per_address = 6000             # requests per minute from one address for menus and packs; 0: no limit
 
     [pacing]                             # beside it: how far over budget campaigns can go at worst
     on = true
@@ -34,6 +39,8 @@ Of the proxy:
     batch_most = 10000                   # reports that leave together
     offers_per_address = 0               # requests for offers per minute from one address; 0: no limit
     keep_days = 30                       # days after its end for which an epoch's statements are kept
+    synthetic = false                    # whether the market is made up: on this very machine the page of
+                                         # the demonstration is told what the proxy saw last
 
 A party's own signing key follows from its sealing key. Both signing keys stand in parties.toml.
 """
@@ -56,15 +63,16 @@ from tacit.services.signatures import Party
 MOST_WORKERS = 64
 MOST_DAYS = 36_500
 MOST_PER_MINUTE = 1_000_000
-REQUESTS_PER_KEY, FAILURES_PER_ADDRESS = 6_000, 60
+REQUESTS_PER_KEY, FAILURES_PER_ADDRESS, MENUS_PER_ADDRESS = 6_000, 60, 6_000
 KEYS = {
     Party.SERVER: (
         "store", "witness", "evidence", "market", "proxy_signing_key", "signing_workers", "keep_days",
-        "synthetic", "requests_per_key", "failures_per_address",
+        "synthetic", "requests_per_key", "failures_per_address", "parties",
+        "menus_per_address",
     ),
     Party.PROXY: (
         "store", "witness", "server_signing_key", "hold_seconds", "batch_most", "offers_per_address",
-        "keep_days",
+        "keep_days", "synthetic",
     ),
 }  # fmt: skip
 
@@ -84,6 +92,8 @@ class AdServerSettings:
     requests_per_key: int = REQUESTS_PER_KEY
     failures_per_address: int = FAILURES_PER_ADDRESS
     witness: Path | None = None
+    parties: Path | None = None
+    menus_per_address: int = MENUS_PER_ADDRESS
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,7 @@ class BillingProxySettings:
     offers_per_address: int = 0
     keep_days: int = 30
     witness: Path | None = None
+    synthetic: bool = False
 
 
 BillingSettings = AdServerSettings | BillingProxySettings
@@ -131,6 +142,8 @@ def read_billing(
             table.whole("requests_per_key", REQUESTS_PER_KEY, at_most=MOST_PER_MINUTE),
             _per_address(table, "failures_per_address", FAILURES_PER_ADDRESS, behind_tls=behind_tls),
             _read_witness(table, record, party, folder),
+            _read_parties(table, folder),
+            _per_address(table, "menus_per_address", MENUS_PER_ADDRESS, behind_tls=behind_tls),
         )
     offers = _per_address(table, "offers_per_address", 0, behind_tls=behind_tls)
     return BillingProxySettings(
@@ -143,6 +156,7 @@ def read_billing(
         offers,
         table.whole("keep_days", 30, at_most=MOST_DAYS),
         _read_witness(table, record, party, folder),
+        table.flag("synthetic"),
     )
 
 
@@ -176,6 +190,12 @@ def _read_witness(table: ConfigTable, record: Mapping[str, Any], party: Party, f
         return Path(f"{store}.witness")
     beside = ConfigTable.under(record, "store", tuple(record["store"]), folder).optional_file("witness")
     return (folder if beside is None else beside.parent) / f"{party}-billing.witness"
+
+
+def _read_parties(table: ConfigTable, folder: Path) -> Path | None:
+    """As given; by default beside the settings, where such a file is there."""
+    found, beside = table.optional_file("parties"), folder / "parties.toml"
+    return beside if found is None and beside.is_file() else found
 
 
 def _beside(store: str) -> str:

@@ -17,7 +17,8 @@ from tacit.deliver.campaigns.store import MACHINE, Author
 from tacit.entropy import Entropy
 from tacit.errors import BadInput
 from tacit.files import write_new_files
-from tacit.services.settings import load_parties
+from tacit.services.settings import load_parties, load_settings
+from tacit.services.signatures import Party
 from tacit.services.trial import write_trial
 from tacit.store.billing_ads import SqlAdStore
 from tacit.store.campaigns import SqlCampaignStore
@@ -45,6 +46,11 @@ def prepare_folder(folder: Path, proxy_port: int | None, server_port: int | None
     write_trial(folder, proxy_port=ports[0], server_port=ports[1], entropy=entropy, billing=True)
     _write_key(folder, entropy)
     return True
+
+
+def has_page(folder: Path) -> bool:
+    """Whether the ad server of a folder serves the page of a demonstration, at `/`."""
+    return load_settings(folder / PARTIES["ads"], Party.SERVER).is_demonstration
 
 
 def _write_key(folder: Path, entropy: Entropy) -> None:

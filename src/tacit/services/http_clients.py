@@ -222,6 +222,10 @@ class HttpRounds:
         """Open there when this returns; the same round again changes nothing."""
         self._calls.post("/rounds", announced.to_bytes())
 
+    def ask_link(self) -> None:
+        """Whether the proxy answers the server; OSError where it does not, or the clocks differ."""
+        self._calls.get("/link")
+
 
 class HttpOperator(HttpRounds):
     """The operator's way to the server: opens rounds, and reads what became of them."""

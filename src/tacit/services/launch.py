@@ -58,6 +58,7 @@ from tacit.store.ownership import OwnerLock
 
 CHECK_LABEL = "the point at which proofs are checked"
 FINISH_SECONDS = 10
+LINK_SECONDS = 5  # for the proxy to say that it is there
 QUEUE_MOST = 2048  # connections that wait in the kernel until they are accepted
 ACCEPTED_AT_ONCE = 32  # so that those that came are heard before many more come
 OTHER_FILES = 150  # stores, ledger, the other party, standard streams
@@ -78,7 +79,7 @@ def proxy_app(settings: PartySettings, listening: socket.socket | None = None) -
         enrolment_secret=secrets["enrolment"],
         check_key=derive_check_key(settings),
     )
-    calls = _signed_client(settings, called=Party.SERVER, entropy=entropy)
+    calls = _signed_client(settings, pace.timeout_seconds, Party.SERVER, entropy)
     assert settings.questions is not None, "a proxy's settings name a folder for questions"
     with blame_key("store.questions"):
         questions = QuestionFiles(settings.questions)
@@ -111,7 +112,7 @@ def server_app(settings: PartySettings, listening: socket.socket | None = None) 
         ledger,
         check_key=derive_check_key(settings),
     )
-    calls = _signed_client(settings, called=Party.PROXY, entropy=entropy)
+    calls = _signed_client(settings, settings.pace.timeout_seconds, Party.PROXY, entropy)
     return server_service.create_app(
         server,
         store,
@@ -124,6 +125,7 @@ def server_app(settings: PartySettings, listening: socket.socket | None = None) 
         watched=_watched(settings, store),
         billing=_server_billing(settings, store, ledger, OwnRounds(server, ledger, HttpRounds(calls))),
         operations=_operations(settings, store, ledger, listening),
+        ask_link=HttpRounds(_signed_client(settings, LINK_SECONDS, Party.PROXY, entropy)).ask_link,
     )
 
 
@@ -188,9 +190,9 @@ def _open_ledger(settings: PartySettings) -> LedgerStore:
         return LedgerStore.open(settings.ledger, witness=settings.witness)
 
 
-def _signed_client(settings: PartySettings, *, called: Party, entropy: Entropy) -> SignedClient:
+def _signed_client(settings: PartySettings, seconds: float, called: Party, entropy: Entropy) -> SignedClient:
     exchange = ExchangeKeys.between(settings.secrets["pair"], caller=settings.party, called=called)
-    client = open_client(settings.other.trust, settings.pace.timeout_seconds)
+    client = open_client(settings.other.trust, seconds)
     return SignedClient(client, settings.other.url, exchange, entropy=entropy, clock=clock)
 
 

@@ -6,6 +6,7 @@ one moment, taken while the party goes on.
     gathered   statistics: uploads that wait, rounds, results
     billing    the ad server's epochs with their private keys, charges, invoices; the proxy's reports, batches
     evidence   what charges say of devices' scores (the ad server, where it is not in the same database)
+    questions  of rounds, which the proxy tells devices (the proxy)
     ledger     what releases have spent: put back only where there is none, and refused by its own witness then
                if it lacks anything
 
@@ -15,7 +16,9 @@ Restoring needs that nobody serves. What billing has lost by it is taken by the 
 
 from __future__ import annotations
 
+import hashlib
 import json
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -26,16 +29,18 @@ from tacit import files
 from tacit.errors import BadInput
 from tacit.services.billing_settings import AdServerSettings
 from tacit.services.launch import lock_stores, served_places
+from tacit.services.rounds import QuestionFiles
 from tacit.services.settings import PartySettings
 from tacit.store import billing_ads, billing_proxy
 from tacit.store.backups import back_up_store, backup_name, has_ledger, put_back_store
 from tacit.store.billing_restores import AcceptedLoss, accept_older_ads, accept_older_proxy
 from tacit.store.billing_witness import BillingWitness
-from tacit.store.database import PartyDatabase
+from tacit.store.database import PartyDatabase, make_private_file
 from tacit.store.ownership import OwnerLock
 from tacit.store.schema_revisions import PartySchema, open_migrated
 
 MANIFEST = "backup.json"
+QUESTIONS, QUESTIONS_FILE = "questions", "questions.zip"
 FORMAT = "tacit-backup"
 VERSION = 1
 
@@ -70,7 +75,7 @@ def party_stores(settings: PartySettings) -> dict[str, str]:
 def back_up_party(settings: PartySettings, folder: Path, *, now: int) -> list[str]:
     """Copy all stores to a new folder; the names of its files."""
     with files.place_folder(
-        folder, MANIFEST, what="a backup", overwrite=False, suffixes=(".sqlite", ".dump")
+        folder, MANIFEST, what="a backup", overwrite=False, suffixes=(".sqlite", ".dump", ".zip")
     ) as building:
         building.chmod(files.PRIVATE_FOLDER_MODE)
         made = {}
@@ -78,6 +83,10 @@ def back_up_party(settings: PartySettings, folder: Path, *, now: int) -> list[st
             target = building / backup_name(name, place)
             if back_up_store(place, target):
                 made[name] = {"file": target.name, "sha256": files.file_digest(target)}
+        # After the rounds that name them: each is kept before its round is opened, and never changes.
+        target = building / QUESTIONS_FILE
+        if settings.questions is not None and made and _back_up_questions(settings.questions, target):
+            made[QUESTIONS] = {"file": target.name, "sha256": files.file_digest(target)}
         if not made:
             raise BadInput("expected stores to copy, got none: the party was never started")
         record = {"format": FORMAT, "version": VERSION, "party": str(settings.party), "made_at": now}
@@ -93,6 +102,10 @@ def restore_party(settings: PartySettings, folder: Path, *, now: int) -> Restore
     with _alone(settings):
         put_back, left = [], []
         for name, copy in copies.items():
+            if name == QUESTIONS:
+                _put_back_questions(settings, copy)
+                put_back.append(name)
+                continue
             place = party_stores(settings)[name]
             if name == "ledger" and has_ledger(place):
                 left.append(name)
@@ -100,6 +113,33 @@ def restore_party(settings: PartySettings, folder: Path, *, now: int) -> Restore
             left += put_back_store(place, copy)
             put_back.append(name)
         return Restored(tuple(put_back), tuple(left), _accept(settings, now))
+
+
+def _back_up_questions(folder: Path, target: Path) -> bool:
+    """Copy all questions into one file; no where there are none."""
+    names = QuestionFiles(folder).names() if folder.is_dir() else []
+    if not names:
+        return False
+    make_private_file(target)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in names:
+            packed.write(folder / name, name)
+    return True
+
+
+def _put_back_questions(settings: PartySettings, copy: Path) -> None:
+    """Those that are there stay: a question's name is its digest, so that they are the same."""
+    assert settings.questions is not None, "looked at before"
+    kept = QuestionFiles(settings.questions)
+    try:
+        with zipfile.ZipFile(copy) as packed:
+            found = {name: packed.read(name) for name in packed.namelist()}
+    except zipfile.BadZipFile:
+        raise BadInput(f"{copy}: expected questions, got a file that cannot be read") from None
+    for name, question in found.items():
+        if hashlib.sha256(question).hexdigest() != name:
+            raise BadInput(f"{copy}: expected questions by their digests, got another file")
+        kept.keep(bytes.fromhex(name), question)
 
 
 def accept_loss(settings: PartySettings, *, now: int) -> Restored:
@@ -156,9 +196,11 @@ def _read_backup(settings: PartySettings, folder: Path) -> dict[str, Path]:
         if record["party"] != str(settings.party):
             raise BadInput(f"expected a backup of the {settings.party}, got one of another party")
         stores = {name: (folder / str(each["file"]), each["sha256"]) for name, each in record["stores"].items()}
-    places = party_stores(settings)
+    known = {name: backup_name(name, place) for name, place in party_stores(settings).items()}
+    if settings.questions is not None:
+        known[QUESTIONS] = QUESTIONS_FILE
     for name, (copy, digest) in stores.items():
-        if name not in places or copy.name != backup_name(name, places[name]):
+        if copy.name != known.get(name):
             raise BadInput(f"{copy}: expected a store of these settings, of the same kind, got another")
         if not copy.is_file() or files.file_digest(copy) != digest:
             raise BadInput(f"{copy}: expected the file that was written, got none or another")

@@ -5,9 +5,11 @@
     GET  /rounds/{digest}/status                  how far it is
     PUT  /rounds/{digest}/reports/{report_id}     an upload; the same bytes again are the same report
     POST /rounds                                  open a round (signed by the server)
+    GET  /link                                    nothing, and that the proxy is there (signed by the server)
     GET  /healthz, /readyz, /metrics              for operators: see `operations`
 
-Where it bills, too, `billing_proxy` adds its routes.
+Where it bills, too, `billing_proxy` adds its routes. Devices that are pages call from any origin: rounds and
+uploads may be asked for and handed in from everywhere (`any_origin`).
 
 A device's address is seen here, as it must be, and kept nowhere: not in the store, not in a log. (While its
 connection lasts it is in memory, where connections are counted by address.)
@@ -31,6 +33,7 @@ from tacit.gather.protocol.credentials import PartyRole
 from tacit.gather.protocol.encoding import MessageVerdict
 from tacit.gather.proxy.party import Proxy, ServerLink
 from tacit.gather.proxy.store import ProxyStore
+from tacit.services.any_origin import page_routes
 from tacit.services.background import (
     DAY_SECONDS,
     NOTHING_MORE,
@@ -100,17 +103,23 @@ def create_app(
         ]  # fmt: skip
 
     routes = [
-        Route("/rounds", partial(_list, intake), methods=["GET"]),
+        *page_routes("/rounds", GET=partial(_list, intake)),
         Route("/rounds", signed_endpoint(gate, clock, partial(_open, intake, accounts)), methods=["POST"]),
-        Route("/rounds/{digest}", partial(_show, intake), methods=["GET"]),
+        Route("/link", signed_endpoint(gate, clock, _answer_link), methods=["GET"]),
+        *page_routes("/rounds/{digest}", GET=partial(_show, intake)),
         Route("/rounds/{digest}/status", partial(_status, intake), methods=["GET"]),
-        Route("/rounds/{digest}/reports/{report_id}", partial(_put, intake), methods=["PUT"]),
+        *page_routes("/rounds/{digest}/reports/{report_id}", PUT=partial(_put, intake)),
     ]
     return operations.make_app(routes, health, works, billing, owned_works)
 
 
 async def _list(intake: Intake, _request: Request) -> Response:
     return stream_in_pieces(Response(await asyncio.to_thread(intake.open_rounds), media_type=MSGPACK))
+
+
+async def _answer_link(_request: Request, _body: bytes) -> Response:
+    """Whoever may ask is told that both share a secret, and a time within the tolerance."""
+    return JSONResponse({})
 
 
 async def _show(intake: Intake, request: Request) -> Response:

@@ -27,7 +27,7 @@ from tacit.gather.proxy.reports import UPLOAD_ANSWERS, KnownRound, KnownRounds, 
 from tacit.gather.proxy.store import NewReport, ProxyPhase, ProxyStore, StoredProxyRound
 from tacit.services import rounds
 from tacit.services.endpoints import Clock, LruCache, UploadQuota
-from tacit.services.problems import ServiceBusy
+from tacit.services.problems import ServiceBusy, TroubleLog
 from tacit.services.rounds import AnnouncedRound, QuestionFiles
 from tacit.services.settings import ServicePace
 
@@ -164,6 +164,7 @@ class Intake:
         pace: ServicePace,
     ) -> None:
         self.questions, self.quota = questions, UploadQuota(pace.held_bytes_most)
+        self._trouble = TroubleLog("all open rounds have their questions again")
         self._proxy, self._store, self._live = proxy, store, live
         self._enrolment_secret, self._clock = enrolment_secret, clock
         self._recent: LruCache[bytes, KnownRound] = LruCache(MOST_KNOWN)
@@ -204,9 +205,20 @@ class Intake:
             here = [
                 each for each in self._live.all() if each.opens - each.skew <= now < each.closes + each.skew
             ]
-            parts = [(each.to_bytes(), self.questions.find(each.question)) for each in here]
-            self._listed = now, rounds.pack_rounds(parts)
+            self._listed = now, rounds.pack_rounds(self._answerable(here))
         return self._listed[1]
+
+    def _answerable(self, here: Sequence[Round]) -> list[tuple[bytes, bytes]]:
+        """Rounds with their questions; one whose question is gone, as after a restore, keeps no other from
+        being told of."""
+        parts, lacking = [], []
+        for each in here:
+            try:
+                parts.append((each.to_bytes(), self.questions.find(each.question)))
+            except Refused:
+                lacking.append(each.key)
+        self._trouble.tell(f"questions of open rounds are gone: {', '.join(lacking)}" if lacking else "")
+        return parts
 
     def report_in(self, upload: bytes, known: KnownRound, report_id: bytes) -> NewReport:
         """The report of an enrolled device, or Refused: all that needs neither a store nor the time."""

@@ -5,6 +5,7 @@ Whether a party's ledger can pay is checked before a round opens, not after its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,6 +25,7 @@ from tacit.privacy.ledger.rules import Account, Reservation
 from tacit.services.problems import NotGranted
 
 NO_QUESTION = bytes(32)
+QUESTION_NAME = re.compile("[0-9a-f]{64}")
 MOST_ANNOUNCED = 1_000
 
 
@@ -93,8 +95,18 @@ class QuestionFiles:
         write_atomically(place, question)
 
     def find(self, digest: bytes) -> bytes:
-        """The question's bytes; empty for a round without a question."""
-        return b"" if digest == NO_QUESTION else (self._folder / digest.hex()).read_bytes()
+        """The question's bytes; empty for a round without a question. Refused where its file is gone: who asks
+        is told that there is no such round, since nobody could answer it."""
+        if digest == NO_QUESTION:
+            return b""
+        try:
+            return (self._folder / digest.hex()).read_bytes()
+        except FileNotFoundError:
+            raise Refused(MessageVerdict.UNKNOWN_ROUND) from None
+
+    def names(self) -> list[str]:
+        """All that are kept, by their digests in hexadecimal digits."""
+        return sorted(each.name for each in self._folder.iterdir() if QUESTION_NAME.fullmatch(each.name))
 
 
 class LedgerAccounts(Protocol):
@@ -105,11 +117,14 @@ class LedgerAccounts(Protocol):
     def reservation(self, key: str) -> Reservation | None: ...
 
 
-def expect_granted(accounts: LedgerAccounts, round: Round, role: PartyRole) -> None:
+def expect_granted(
+    accounts: LedgerAccounts, round: Round, role: PartyRole, beside: Iterable[Round] = ()
+) -> None:
     """NotGranted if the line has too little left for the round, or for the whole run if it is its first.
     Refused, if it is a later one, unless the first was paid for.
 
-    Nothing is set aside: of two rounds that are open at once the second may still find too little.
+    Nothing is set aside: of two rounds that are open at once the second may still find too little, unless the
+    first is named `beside` it, and not yet paid for.
     """
     if accounts.reservation(round_ledger_key(round, role)) is not None:
         return
@@ -117,6 +132,9 @@ def expect_granted(accounts: LedgerAccounts, round: Round, role: PartyRole) -> N
         expect_first_round_paid(accounts, round, role)
     cost = Amount.spending(round.cost if round.level else round.promise.cost)
     account = accounts.account(round.line)
+    for each in beside:
+        if each.line == round.line and accounts.reservation(round_ledger_key(each, role)) is None:
+            cost = cost + Amount.spending(each.cost)
     needed = cost if account is None else account.used + cost
     if account is None or not needed.fits(account.limit):
         limit = Amount(  # what the line has in plenty, it keeps

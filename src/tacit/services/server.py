@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -30,17 +31,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tacit.errors import TacitError
 from tacit.gather.protocol.credentials import PartyRole
 from tacit.gather.protocol.messages import RoundResult
 from tacit.gather.protocol.rounds import Round
 from tacit.gather.server.party import Server
 from tacit.gather.server.store import ServerPhase, ServerStore
 from tacit.services.background import (
+    HEALTH_SECONDS,
     NOTHING_MORE,
     AppPart,
     BackgroundTask,
     Health,
     HealthCheck,
+    LookTask,
     Retention,
     store_checks,
 )
@@ -54,7 +58,7 @@ from tacit.services.endpoints import (
 )
 from tacit.services.http_clients import MSGPACK, ClocksDiffer, LinkFailed
 from tacit.services.operations.app import Operations
-from tacit.services.problems import OtherPartyUnreachable
+from tacit.services.problems import OtherPartyUnreachable, TroubleLog
 from tacit.services.rounds import AnnouncedRound, LedgerAccounts, expect_granted
 from tacit.services.signatures import SIGNATURE, Party, RequestGate
 
@@ -73,6 +77,33 @@ class RetentionServerStore(ServerStore, Protocol):
     def forget(self, digest: bytes) -> None: ...
 
 
+class ProxyWatch:
+    """Whether the proxy answers a signed call, asked every few seconds beside the requests.
+
+    Every process asks for itself: each has a network of its own, and answers its own /healthz. Without the
+    proxy a server is degraded and no more: menus are offered until their epoch ends, and its API goes on.
+    """
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        """`ask` raises an OSError where there is no answer, or the clocks differ."""
+        self._ask, self.works = ask, True
+        self._trouble = TroubleLog("the proxy answers again", logging.WARNING)
+
+    def look(self) -> float:
+        """Ask; the seconds until the next time."""
+        trouble = ""
+        try:
+            self._ask()
+        except OSError as problem:
+            said = str(problem) if isinstance(problem, LinkFailed) else type(problem).__name__
+            trouble = f"the proxy does not answer: {said}"
+        except TacitError:  # an answer, if not the one that was hoped for
+            pass
+        self.works = not trouble
+        self._trouble.tell(trouble)
+        return HEALTH_SECONDS
+
+
 def create_app(
     server: Server,
     store: RetentionServerStore,
@@ -86,10 +117,14 @@ def create_app(
     watched: Mapping[str, HealthCheck],
     billing: AppPart = NOTHING_MORE,
     operations: Operations | None = None,
+    ask_link: Callable[[], None] | None = None,
 ) -> Starlette:
-    """The service as a value: who may ask what is in its routes. /healthz tells of `watched`, too."""
+    """The service as a value: who may ask what is in its routes. /healthz tells of `watched`, too, and of the
+    proxy where `ask_link` asks it something."""
 
-    health = Health({**store_checks(store, accounts), **watched, **billing.checks})
+    watch = None if ask_link is None else ProxyWatch(ask_link)
+    linked: dict[str, HealthCheck] = {} if watch is None else {"link": lambda: watch.works}
+    health = Health({**store_checks(store, accounts), **linked, **watched, **billing.checks})
     one_at_a_time = asyncio.Lock()  # a message that is sent again finds the answer, and not its twin at work
 
     def from_proxy(path: str, decide: Callable[[bytes, int], bytes]) -> Route:
@@ -116,10 +151,13 @@ def create_app(
         Route("/rounds/{digest}/result", result, methods=["GET"]),
     ]
 
+    def works() -> list[BackgroundTask]:
+        return [] if watch is None else [LookTask(watch.look, HEALTH_SECONDS)]
+
     def owned_works() -> list[BackgroundTask]:
         return [Retention(store, clock=clock, keep_days=keep_days)]
 
-    return (operations or Operations(Party.SERVER)).make_app(routes, health, tuple, billing, owned_works)
+    return (operations or Operations(Party.SERVER)).make_app(routes, health, works, billing, owned_works)
 
 
 async def _decide(
@@ -161,8 +199,8 @@ class OwnRounds:
     accounts: LedgerAccounts
     proxy: RoundOpener
 
-    def expect_granted(self, round: Round) -> None:
-        expect_granted(self.accounts, round, PartyRole.SERVER)
+    def expect_granted(self, round: Round, beside: Iterable[Round] = ()) -> None:
+        expect_granted(self.accounts, round, PartyRole.SERVER, beside)
 
     def open(self, announced: AnnouncedRound) -> None:
         open_at_both(self.server, self.accounts, self.proxy, announced)

@@ -164,6 +164,13 @@ class PartySettings:
     openrtb: OpenRtbSettings | None = None
     statistics: StatisticsSettings | None = None
 
+    @property
+    def is_demonstration(self) -> bool:
+        """Whether the market is made up, and this very machine alone is answered: messages are shown to nobody
+        else."""
+        is_near = is_loopback(self.listen.host) and not self.listen.behind_tls
+        return is_near and self.billing is not None and self.billing.synthetic
+
 
 def settings_path(party: Party, given: Path | None) -> Path:
     """The settings file: as given, or as the environment names it."""

@@ -45,7 +45,10 @@ keep_days = 7                      # an epoch's private keys are deleted so long
 """
 
 SYNTHETIC = """\
-synthetic = true                   # the market is made up, and the console says so
+synthetic = true                   # the market is made up: the console says so, and / is a page to try it on
+"""
+PROXY_SYNTHETIC = """\
+synthetic = true                   # the market is made up: that page is shown what the proxy saw last
 """
 
 SERVER_OPENRTB = """
@@ -256,6 +259,7 @@ def write_trial(
         texts["server.toml"] += SERVER_BILLING.format(other_key=signing["proxy"])
         texts |= {"market.toml": MARKET.format(first="" if empty else FIRST), "contexts.toml": CONTEXTS}
         if not empty:
+            texts["proxy.toml"] += PROXY_SYNTHETIC
             texts["server.toml"] += SYNTHETIC + SERVER_OPENRTB.format(port=server_port)
             secrets["exchange.secret"] = entropy.bytes(SECRET_BYTES)
             texts |= {"campaigns.toml": CAMPAIGNS, "creatives.toml": CREATIVES}

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import numpy as np
@@ -26,6 +26,7 @@ from tacit.bill.protocol.menus import Lane
 from tacit.deliver.device.agent import AdDevice
 from tacit.deliver.device.context import DeviceContext
 from tacit.deliver.device.outcomes import ShownAd
+from tacit.deliver.device.packs import PackShelf
 from tacit.deliver.device.parties import AdChannel, PartyKeys
 from tacit.deliver.device.settings import DeviceSettings, StatisticsConsent
 from tacit.deliver.protocol.disclosure import DisclosureLevel
@@ -40,7 +41,7 @@ from tacit.gather.protocol.rounds import Round
 from tacit.schema.contexts.attributes import Steps
 from tacit.schema.contexts.hierarchy import Hierarchy, load_hierarchy
 from tacit.services.billing_clients import HttpAdChannel
-from tacit.services.device_rounds import CountingDevice
+from tacit.services.device_rounds import CountingDevice, read_clock
 from tacit.services.endpoints import Clock
 from tacit.services.http_clients import HttpUploads, LinkFailed, PublicKeys, open_client
 from tacit.services.rounds import NO_QUESTION
@@ -52,14 +53,21 @@ from tacit.store.shown_log import SqlShownLog
 
 CONTEXTS_FILE = "contexts.toml"
 AT_ONCE = 8
-CLICKED_ONE_IN = 20
+CLICKED_ONE_IN, CONVERTED_ONE_IN = 20, 40
+LOOK_BACK_SECONDS = 60  # so that the conversions of one look are counted in the next; people take days
 TIMEOUT_SECONDS = 10
+
+
+class PackChannel(AdChannel, Protocol):
+    """A device's channel that fetches menus' ads, too."""
+
+    def pack(self, menu_id: bytes) -> bytes: ...
 
 
 class CountingChannel:
     """A device's channel that counts what goes through it."""
 
-    def __init__(self, channel: AdChannel) -> None:
+    def __init__(self, channel: PackChannel) -> None:
         self._channel = channel
         self.calls, self.sent_bytes, self.got_bytes = Counter[str](), 0, 0
 
@@ -80,6 +88,9 @@ class CountingChannel:
 
     def statements(self, epoch: int) -> Sequence[bytes]:
         return self._channel.statements(epoch)
+
+    def pack(self, menu_id: bytes) -> bytes:
+        return self._count("pack", b"", self._channel.pack(menu_id))
 
     def _count(self, name: str, sent: bytes, got: bytes) -> bytes:
         self.calls[name] += 1
@@ -124,14 +135,20 @@ class Visitor:
                 self.shown.append((here, ad))
                 if Simulation(f"click {self.number} {ad.nonce.hex()}").uniform_below(CLICKED_ONE_IN) == 0:
                     self.device.note_click(ad)
+                buys = Simulation(f"buy {self.number} {ad.nonce.hex()}").uniform_below(CONVERTED_ONE_IN) == 0
+                if buys and ad.campaign is not None:
+                    self.device.note_conversion(ad.campaign, clock())
             except BillRefused as refused:
                 self.refused[BillVerdict(refused.reason).words] += 1
         self.device.send_reports(clock())
 
-    def join_rounds(self, uploads: HttpUploads, memory: SqlDeviceStore, entropy: Entropy) -> None:
+    def join_rounds(
+        self, uploads: HttpUploads, memory: SqlDeviceStore, entropy: Entropy, clock: Clock = read_clock
+    ) -> None:
         """Answer what the ad server asks by schedule; and report how often each campaign was shown, in rounds
         without a question whose cells are campaigns."""
-        self.rounds += CountingDevice(self.device, uploads, memory, entropy).join(charging=True, wifi=True)
+        counting = CountingDevice(self.device, uploads, memory, entropy, clock=clock)
+        self.rounds += counting.join(charging=True, wifi=True)
         consent = self.device.settings.statistics
         events = [Event(here, ad.campaign, False) for here, ad in self.shown if ad.campaign is not None]
         for announced in uploads.rounds():
@@ -252,7 +269,7 @@ def run_visits(
         visitors = [_visitor(place, journals, number, channel, entropy) for number in range(devices)]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda visitor: visitor.visit(visits, clock), visitors))
-            list(pool.map(lambda visitor: _join_rounds(place, visitor, client, entropy), visitors))
+            list(pool.map(lambda visitor: _join_rounds(place, visitor, client, entropy, clock), visitors))
         settled, waiting = _settle(visitors, clock, wait_seconds)
         epochs = sorted({ad.epoch for visitor in visitors for _, ad in visitor.shown})
         sizes = [size for epoch in epochs for size in _batch_sizes(channel, epoch)]
@@ -279,8 +296,9 @@ def _wait_for_epoch(channel: AdChannel, seconds: float) -> None:
             time.sleep(0.1)
 
 
-def _visitor(place: Place, journals: Path, number: int, channel: AdChannel, entropy: Entropy) -> Visitor:
-    """Three of four agreed that it chooses for them, and one of two that it counts."""
+def _visitor(place: Place, journals: Path, number: int, channel: PackChannel, entropy: Entropy) -> Visitor:
+    """Three of four agreed that it chooses for them, and one of two that it counts. It keeps to campaigns' caps
+    as devices do."""
     counting = CountingChannel(channel)
     levels = place.hierarchy.levels()
     settings = DeviceSettings(
@@ -288,14 +306,16 @@ def _visitor(place: Place, journals: Path, number: int, channel: AdChannel, entr
         DisclosureLevel(levels[min(1, len(levels) - 1)]),
         consent=number % 4 != 3,
         statistics=StatisticsConsent(allowed=number % 2 == 0),
+        look_back_seconds=LOOK_BACK_SECONDS,
     )
     journal = SqlDeviceJournal.open(journals / f"{number}.sqlite")
     log = SqlShownLog.open(journals / f"{number}-shown.sqlite") if settings.statistics.allowed else None
-    device = AdDevice(settings, place.keys, journal, counting, entropy, log=log)
+    packs = PackShelf(counting.pack, place.keys)
+    device = AdDevice(settings, place.keys, journal, counting, entropy, packs=packs, log=log)
     return Visitor(number, device, counting, place.contexts)
 
 
-def _join_rounds(place: Place, visitor: Visitor, client: httpx.Client, entropy: Entropy) -> None:
+def _join_rounds(place: Place, visitor: Visitor, client: httpx.Client, entropy: Entropy, clock: Clock) -> None:
     """Where the folder has the proxy's secret to enrol devices with, as that of a trial does."""
     settings = place.folder / "proxy.toml"
     if not visitor.device.settings.statistics.allowed or not settings.exists():
@@ -308,7 +328,7 @@ def _join_rounds(place: Place, visitor: Visitor, client: httpx.Client, entropy: 
     uploads = HttpUploads(
         client, place.parties.proxy.url, reporter, keys, entropy=entropy, sleep=time.sleep, attempts=3
     )
-    visitor.join_rounds(uploads, memory, entropy)
+    visitor.join_rounds(uploads, memory, entropy, clock)
 
 
 def _settle(visitors: Sequence[Visitor], clock: Clock, seconds: float) -> tuple[int, int]:

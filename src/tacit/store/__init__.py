@@ -7,7 +7,7 @@
 `gather_device`      what a device must not forget of rounds
 `device_file`        a device's own SQLite file
 `device_journal`     what a device must not forget of impressions
-`shown_log`          what a device showed and what was clicked, until a round counted it
+`shown_log`          what a device showed, what was clicked and bought, until rounds counted it
 `gather_proxy`, `gather_server`, `room`   the state of each party, made to last
 `gather_tables`      what the stores of proxy and server have alike
 `billing_ads`, `billing_proxy`   the state of the parties to billing

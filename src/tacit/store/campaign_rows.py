@@ -18,6 +18,7 @@ from tacit.deliver.campaigns.access import AccessKey
 from tacit.deliver.campaigns.campaign import AdCampaign, CampaignStatus
 from tacit.deliver.campaigns.creatives import Creative
 from tacit.deliver.campaigns.store import (
+    ERASED,
     MOST_CAMPAIGNS,
     MOST_KEYS,
     Advertiser,
@@ -248,6 +249,37 @@ def put_advertiser(connection: Connection, advertiser: Advertiser, author: Autho
     was = None if before is None else before.as_json()
     note(connection, author, "advertiser", advertiser.name, was, advertiser.as_json())
     return before is None
+
+
+def erase_contact(connection: Connection, name: str, author: Author) -> bool:
+    """Take a contact away, and what the trail says of it now and earlier: its lines stay, with a word in the
+    place of each. Whether there was one. What is deleted in a SQLite file is overwritten on every
+    connection (`schema_revisions.WRITING`); its log is the caller's to empty."""
+    before = find_advertiser(connection, name)
+    if before is None:
+        raise CampaignRefused(CampaignVerdict.UNKNOWN, f"advertiser {name}")
+    of_lines = (CHANGES.c.subject == "advertiser") & (CHANGES.c.advertiser == name)
+    query = select(CHANGES.c.number, CHANGES.c.before, CHANGES.c.after).where(of_lines)
+    told = {row.number: {"before": row.before, "after": row.after} for row in connection.execute(query)}
+    erased = {
+        number: {key: _without_contact(body) for key, body in line.items()} for number, line in told.items()
+    }
+    for number, line in erased.items():
+        if line != told[number]:
+            connection.execute(update(CHANGES).where(CHANGES.c.number == number).values(**line))
+    body = spell(replace(before, contact="").as_json())
+    connection.execute(update(ADVERTISERS).where(ADVERTISERS.c.name == name).values(body=body))
+    if erased == told and not before.contact:
+        return False
+    note(connection, author, "advertiser", name, {"contact": ERASED}, {"contact": ""})
+    return True
+
+
+def _without_contact(body: str | None) -> str | None:
+    said = None if body is None else json.loads(body)
+    if not said or not said.get("contact"):
+        return body
+    return spell({**said, "contact": ERASED})
 
 
 SAID_OF_CREATIVE = (CREATIVES.c.number, CREATIVES.c.campaign, CREATIVES.c.digest, CREATIVES.c.body)

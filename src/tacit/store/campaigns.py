@@ -153,6 +153,15 @@ class SqlCampaignStore:
         with self._database.writing() as connection:
             return rows.put_advertiser(connection, advertiser, author)
 
+    def erase_contact(self, name: str, author: Author) -> bool:
+        """Whether there was one. SQLite's log is emptied behind it, so that neither file has a copy; where
+        somebody reads from it for two seconds just then, it stays in the log until that is next emptied: when
+        an epoch's keys are deleted, after some megabytes of commits, or with the last connection."""
+        with self._database.writing() as connection:
+            was_there = rows.erase_contact(connection, name, author)
+        self._database.empty_log()
+        return was_there
+
     # Creatives
 
     def creatives(self, campaign: int | None = None) -> Sequence[Creative]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import func, select, true
+from sqlalchemy import func, select, true, tuple_
 
 from tacit.bill.protocol.directory import EpochHead
 from tacit.bill.protocol.menus import PricedMenu
@@ -36,6 +36,19 @@ class BatchCharge(NamedTuple):
     impressions: int
     micros: int
     held: bool
+
+
+class ChargeRow(NamedTuple):
+    """One charge, by its batch and its place there; its campaign is None where nothing was shown."""
+
+    batch: int
+    place: int
+    menu_id: bytes
+    entry: int
+    price_micros: int
+    campaign: int | None
+    held: bool
+    invoice: int | None
 
 
 class InvoiceHead(NamedTuple):
@@ -83,6 +96,26 @@ def charges_by_batch(database: PartyDatabase, numbers: Sequence[int]) -> dict[in
             for batch, campaign, held, count, micros in connection.execute(these):
                 found[batch].append(BatchCharge(campaign, count, int(micros), bool(held)))
     return dict(found)
+
+
+def charges_behind(database: PartyDatabase, batch: int, place: int, most: int) -> list[ChargeRow]:
+    """The next charges behind a place of a batch, in their order."""
+    entry = (ENTRIES.c.menu == CHARGES.c.menu) & (ENTRIES.c.idx == CHARGES.c.idx)
+    columns = (
+        CHARGES.c.batch, CHARGES.c.place, MENUS.c.menu_id, CHARGES.c.idx, CHARGES.c.price, ENTRIES.c.campaign,
+        CHARGES.c.held, CHARGES.c.invoice,
+    )  # fmt: skip
+    query = (
+        select(*columns)
+        .join(ENTRIES, entry)
+        .join(MENUS, MENUS.c.number == CHARGES.c.menu)
+        .where(tuple_(CHARGES.c.batch, CHARGES.c.place) > tuple_(batch, place))
+        .order_by(CHARGES.c.batch, CHARGES.c.place)
+        .limit(most)
+    )
+    with database.reading() as connection:
+        found = [ChargeRow(*row) for row in connection.execute(query)]
+    return [each._replace(menu_id=bytes(each.menu_id), held=bool(each.held)) for each in found]
 
 
 def menus_by_id(database: PartyDatabase, menu_ids: Sequence[bytes]) -> dict[bytes, PricedMenu]:

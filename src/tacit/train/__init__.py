@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tacit.train.labels.windows import ReportingWindows
     from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod
     from tacit.train.models.architectures import Din, Fnn, Mlp
+    from tacit.train.models.device_export import export_device
     from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression
     from tacit.train.models.model import Part
     from tacit.train.models.onnx_export import export_onnx
@@ -78,6 +79,7 @@ else:
             "labels.windows": "ReportingWindows",
             "methods": "DpSgd Hybrid LabelDp Plain StatisticMethod",
             "models.architectures": "Din Fnn Mlp",
+            "models.device_export": "export_device",
             "models.factorization_machine": "FactorizationMachine LogisticRegression",
             "models.model": "Part",
             "models.onnx_export": "export_onnx",
@@ -97,6 +99,6 @@ __all__ = [
     "NoisyStatistic", "Outcomes", "Part", "Plain", "Plan", "PrivateLearning", "Regressor", "ReportingWindows",
     "RmsProp", "RolesGuessed", "Run", "SavedModel", "Sgd", "Sizes", "StatisticMethod", "TrainingLedger",
     "TrainingOutcome", "TuningSpends", "Yogi", "auc", "auc_value", "best_bins", "calibration_ratio",
-    "evaluate", "evaluate_model", "explain_log", "explain_model", "explain_training", "export_onnx",
-    "load_config", "log_loss", "plan_training", "release_payment", "run_training",
+    "evaluate", "evaluate_model", "explain_log", "explain_model", "explain_training", "export_device",
+    "export_onnx", "load_config", "log_loss", "plan_training", "release_payment", "run_training",
 ]  # fmt: skip

@@ -66,7 +66,7 @@ KEYS: dict[str, dict[str, frozenset[str]]] = {
         "secret": FLIP_METHODS,
     },
     "checkpoint": dict.fromkeys(("every_steps", "every_minutes"), STEP_METHODS),
-    "export": {"onnx": STEP_METHODS},
+    "export": {"onnx": STEP_METHODS, "device": ALL_METHODS},
 }
 
 
@@ -165,7 +165,13 @@ class TrainingConfig:
     keeping: CheckpointSettings
     run: RunSettings
     onnx: Path | None
+    device: Path | None
     said: Mapping[str, Any] = field(repr=False)  # the file's own words, by table
+
+    @property
+    def exports(self) -> dict[str, Path | None]:
+        """Files that the model is also written to, by their key."""
+        return {"onnx": self.onnx, "device": self.device}
 
     @property
     def digest(self) -> str:

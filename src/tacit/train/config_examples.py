@@ -108,6 +108,7 @@ every_minutes = 10
 # tensorboard = "runs"       # or mlflow = "uri": what the progress line shows
 # [export]
 # onnx = "model.onnx"
+# device = "model.tacit"     # for devices in JavaScript: fm and logistic
 """
 
 EXAMPLES = {
@@ -164,6 +165,8 @@ rate = 0.05                  # a public guess of how many labels are 1
 {_LEDGER}{_KEY}
 # [run]
 # simulated = 1              # a trial on made-up data, without [ledger]: this seed, no payment, no promise
+# [export]
+# device = "model.tacit"     # for devices in JavaScript
 """,
     "dp-sgd": f"""{_DP_SGD_TOP}
 [privacy]                    # all that moves the guarantee is in here

@@ -128,6 +128,7 @@ def parse_config(record: Mapping[str, Any], place: Path, *, also: Collection[str
         keeping=read_checkpoint(table("checkpoint")),
         run=run,
         onnx=export.optional_file("onnx"),
+        device=export.optional_file("device"),
         said=ours,
     )
 

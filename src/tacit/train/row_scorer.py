@@ -29,15 +29,14 @@ class RowScorer:
     """What a model expects of one row. Remembers ids of values, and nothing of any row."""
 
     def __init__(self, saved: SavedModel) -> None:
-        model, encoder, part = saved.model, saved.encoder, saved.part
+        model, encoder = saved.model, saved.encoder
         self._saved, self._model, self._encoder, self._head = saved, model, encoder, saved.head
-        read = [Role.PUBLIC] if part is Part.TRUNCATED else [Role.PUBLIC, Role.SENSITIVE]
-        self._columns = [column for role in read for column in encoder.columns if role in column.roles]
+        self._columns = read_columns(saved)
         self._ids: list[dict[Any, int]] = [{} for _ in self._columns]
         self._table, self._bias = None, 0.0
         if isinstance(model, FmModel):
             self._table, self._bias = model.table, float(model.bias[0])
-            self._starts = [self._start(place, column) for place, column in enumerate(self._columns)]
+            self._starts = first_rows(model, self._columns)
 
     def score(self, row: Mapping[str, Any]) -> float:
         """The expected label: a probability, a count or a value, by the head."""
@@ -78,8 +77,16 @@ class RowScorer:
             known[value] = found
         return found
 
-    def _start(self, place: int, column: Column) -> int:
-        """The first row of a column's part of the table."""
-        if isinstance(self._model, FieldFmModel):
-            return place * self._model.sizes.public_rows
-        return 0 if Role.PUBLIC in column.roles else self._model.sizes.public_rows
+
+def read_columns(saved: SavedModel) -> list[Column]:
+    """The columns that predictions read, in the order of their fields: those of the public side first."""
+    roles = [Role.PUBLIC] if saved.part is Part.TRUNCATED else [Role.PUBLIC, Role.SENSITIVE]
+    return [column for role in roles for column in saved.encoder.columns if role in column.roles]
+
+
+def first_rows(model: FmModel, columns: list[Column]) -> list[int]:
+    """The first row of each column's part of the table."""
+    size = model.sizes.public_rows
+    if isinstance(model, FieldFmModel):
+        return [place * size for place in range(len(columns))]
+    return [0 if Role.PUBLIC in column.roles else size for column in columns]

@@ -41,7 +41,7 @@ class AskedServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._entropy = folder, Entropy()
-        ports = _free_ports(2)
+        ports = free_ports(2)
         write_trial(folder, proxy_port=ports[0], server_port=ports[1], entropy=self._entropy, billing=True)
         market = folder / "market.toml"
         market.write_text(market.read_text().replace("epoch_seconds = 60 ", "epoch_seconds = 86_400 "))
@@ -121,7 +121,7 @@ class AskedServer:
             process.wait(PATIENCE_SECONDS)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 USUAL = (
     "noise", "accounting", "shuffling", "data", "training", "choice", "deliver", "gather", "cleanroom",
-    "billing", "serving",
+    "billing", "serving", "device",
 )  # fmt: skip
 ON_REQUEST = ("defaults",)
 """Those that take an hour, and files that not everybody has."""

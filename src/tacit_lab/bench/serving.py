@@ -7,6 +7,7 @@ ratio is what our own work leaves of the framework's throughput.
 
 from __future__ import annotations
 
+import gzip
 import json
 import tempfile
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 from urllib.parse import quote
 
 from tacit.errors import BillError
@@ -23,6 +25,8 @@ from tacit_lab.bench.measurement import Measurement, SuiteProgress, processor_mo
 from tacit_lab.bench.serving_load import BareServer, LoadFigures, Target, fetch, load, on_cores_apart
 from tacit_lab.bench.serving_menus import LARGE, MarketScale, rebuilding
 
+DISTINCT = 256  # requests for bids, of as many people and pages
+EXPECTED = {"menus": [b"entries"], "openrtb": [b"seatbid"], "openrtb_client": [b"seatbid", b"mechanism"]}
 THROUGHPUT_BAR, LATENCY_BAR, MEMORY_BAR = 0.5, 3.0, 1.1
 KEPT_HEADERS = (
     "content-type",
@@ -53,18 +57,27 @@ def run(progress: SuiteProgress, scale: ServingScale = FULL) -> list[Measurement
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         asked = stack.enter_context(AskedServer(folder))
-        requests = {"menus": menu_request(), "openrtb": bid_request(folder)}
-        words = {"menus": "GET /menus", "openrtb": f"POST /openrtb/bid of {len(requests['openrtb']):,} bytes"}
+        requests = {
+            "menus": [menu_request()],
+            "openrtb": [bid_request(folder, number) for number in range(DISTINCT)],
+            "openrtb_client": [client_request(folder, number) for number in range(DISTINCT)],
+        }
+        words = {
+            "menus": "GET /menus",
+            "openrtb": "POST /openrtb/bid of {:,} bytes",
+            "openrtb_client": "POST /openrtb/bid of {:,} bytes, packed, with the client and consent: two menus",
+        }
         parts: list[Callable[[], list[Measurement]]] = []
-        for name, request in requests.items():
-            headers, body = fetch(asked.port, request)
+        for name, several in requests.items():
+            headers, body = fetch(asked.port, several[0])
             kept = [(header, headers[header]) for header in KEPT_HEADERS if header in headers]
             bare = stack.enter_context(BareServer(folder, kept, body))
-            ours = Target(asked.port, request, asked.process)
-            peer = Target(bare.port, request, bare.process)
-            if name == "openrtb" and b"seatbid" not in body:
-                raise BillError("expected a bid from the ad server, got none")
-            what = f"{words[name]}, answered by {len(body):,} bytes"
+            ours = Target(asked.port, several, asked.process)
+            peer = Target(bare.port, several, bare.process)
+            for expected in EXPECTED[name]:
+                if expected not in body:
+                    raise BillError(f"expected {expected.decode()} from the ad server, got none")
+            what = f"{words[name].format(len(several[0]))}, answered by {len(body):,} bytes"
             parts.append(partial(on_own_cores, ours, peer, partial(beside_bare, name, ours, peer, scale, what)))
             parts.append(partial(on_own_cores, ours, peer, partial(memory, name, ours, scale)))
         parts.append(partial(rebuilding, scale.market))
@@ -84,11 +97,23 @@ def menu_request() -> bytes:
     return f"GET /menus?{context} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n".encode()
 
 
-def bid_request(folder: Path) -> bytes:
-    """Of the trial's exchange, for a banner in that context, with what exchanges say besides."""
-    key = (folder / "exchange.secret").read_text().strip()
-    said = {
-        "id": "80ce30c53c16e6ede735f123ef6e32361bfc7b22", "at": 1, "tmax": 250, "cur": ["USD"],
+def bid_request(folder: Path, number: int) -> bytes:
+    """Of the trial's exchange, for a banner in that context, with what exchanges say besides; by its number one
+    of several people and pages."""
+    return _post_bid(folder, json.dumps(_bid_record(number)).encode())
+
+
+def client_request(folder: Path, number: int) -> bytes:
+    """The same of a page with the device's client, whose person agreed; packed."""
+    said = _bid_record(number)
+    said["imp"][0]["ext"]["tacit"] = {"version": 1}
+    said["regs"]["gpp"] = "DBABTA~1YNN"
+    return _post_bid(folder, gzip.compress(json.dumps(said).encode(), 6, mtime=0), "Content-Encoding: gzip\r\n")
+
+
+def _bid_record(number: int) -> dict[str, Any]:
+    return {
+        "id": f"80ce30c53c16e6ede735f123ef6e32361bfc{number:04x}", "at": 1, "tmax": 250, "cur": ["USD"],
         "imp": [
             {
                 "id": "1", "tagid": "news/top", "secure": 1, "bidfloor": 3.5, "bidfloorcur": "USD",
@@ -97,7 +122,8 @@ def bid_request(folder: Path) -> bytes:
             }
         ],
         "site": {
-            "id": "102855", "domain": "news.example", "cat": ["IAB8"], "page": "https://news.example/food/1",
+            "id": "102855", "domain": "news.example", "cat": ["IAB8"],
+            "page": f"https://news.example/food/{number:04x}",
             "ref": "https://search.example/", "publisher": {"id": "8953", "name": "News"},
         },
         "device": {
@@ -105,15 +131,21 @@ def bid_request(folder: Path) -> bytes:
             "ip": "203.0.113.7", "devicetype": 2, "language": "en", "dnt": 0, "lmt": 0,
             "geo": {"country": "USA", "region": "NO", "city": "Northport", "lat": 37.7, "lon": -122.4},
         },
-        "user": {"id": "u-1", "buyeruid": "b-1", "eids": [{"source": "id.example", "uids": [{"id": "x"}]}]},
+        "user": {
+            "id": f"u-{number:04x}", "buyeruid": f"b-{number:04x}",
+            "eids": [{"source": "id.example", "uids": [{"id": "x"}]}],
+        },
         "source": {"tid": "t-1", "fd": 1, "ext": {"schain": {"ver": "1.0", "complete": 1, "nodes": []}}},
         "regs": {"gdpr": 0, "gpp": "DBABBg~1YNN", "gpp_sid": [6]},
         "bcat": ["IAB25", "IAB7-39", "IAB23"], "badv": ["rival.example", "other.example"],
     }  # fmt: skip
-    body = json.dumps(said).encode()
+
+
+def _post_bid(folder: Path, body: bytes, more: str = "") -> bytes:
+    key = (folder / "exchange.secret").read_text().strip()
     head = (
         f"POST /openrtb/bid HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
-        "Content-Type: application/json\r\nX-OpenRTB-Version: 2.6\r\n"
+        f"Content-Type: application/json\r\nX-OpenRTB-Version: 2.6\r\n{more}"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -162,6 +194,7 @@ def beside_bare(name: str, ours: Target, bare: Target, scale: ServingScale, what
     )
     return [
         Measurement(f"{name}_vs_bare", ratio, "x", THROUGHPUT_BAR, True, f"{costs}; {where}"),
+        Measurement(f"{name}_wall_vs_bare", rates["ours"] / rates["bare"], "x", None, True, where),
         Measurement(
             f"{name}_p99_vs_bare", slower, "x", LATENCY_BAR, False,
             f"both at half the rate that ours came to, from when a request was due: {waits}; {where}",

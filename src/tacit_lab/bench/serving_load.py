@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Self
 
@@ -41,10 +42,11 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Target:
-    """A request as it is sent, to a port of this machine, and the process that answers it."""
+    """Requests as they are sent, one after the other and then again from the first, to a port of this machine,
+    and the process that answers them."""
 
     port: int
-    request: bytes
+    requests: Sequence[bytes]
     process: int
 
     def processor_seconds(self) -> float:
@@ -83,7 +85,7 @@ class _Asker(asyncio.Protocol):
 
     def ask(self, due: float) -> None:
         self._due = due
-        self._transport.write(self._load.request)
+        self._transport.write(next(self._load.requests))
 
     def data_received(self, data: bytes) -> None:
         self._came += data
@@ -123,8 +125,8 @@ def _body_length(head: bytes) -> int:
 class _Load:
     """Connections that ask until so many requests were answered."""
 
-    def __init__(self, request: bytes, count: int) -> None:
-        self.request, self._count, self._begun = request, count, 0
+    def __init__(self, requests: Sequence[bytes], count: int) -> None:
+        self.requests, self._count, self._begun = cycle(requests), count, 0
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.latencies: list[float] = []
         self._free: deque[_Asker] = deque()
@@ -188,7 +190,7 @@ def load(target: Target, requests: int, connections: int, rate: float | None = N
     """Ask so often, as fast as it answers or at a rate; whatever is no whole answer of 200 or 204 raises."""
 
     async def work() -> _Load:
-        made = _Load(target.request, requests)
+        made = _Load(target.requests, requests)
         await made.run(target.port, connections, rate)
         return made
 

@@ -16,5 +16,5 @@
     recorded       the results that come with tacit: NAME.csv and NAME.json of every study
 
 Every other folder is a family of studies, one per paper or part of it; `sweep` and `day` serve `tacit
-sweep` and `tacit quickstart`.
+sweep` and `tacit quickstart`, `page` the page of `tacit serve`.
 """

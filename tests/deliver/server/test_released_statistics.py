@@ -59,6 +59,13 @@ def test_bytes_are_read_as_they_were_written() -> None:
     assert len(made.to_bytes()) < 350
 
 
+def test_statistics_that_were_kept_before_stay_readable() -> None:
+    """Clicks or conversions, the bytes are the same: what is of which kind is said by their version."""
+    made = some(noise_sd=7.5).to_bytes()
+    digest = "4bbfe8b37506ff90283a4f2255a9c57f28c19a577fdcbe5dbc0ba89ac55e7e52"
+    assert hashlib.sha256(made).hexdigest() == digest
+
+
 @given(st.integers(0, 300), st.integers(1, 255), st.booleans())
 def test_damaged_bytes_are_refused_in_one_line(at: int, change: int, mend: bool) -> None:
     data = bytearray(some(noise_sd=1.0).to_bytes())

@@ -20,6 +20,7 @@ TOY_MARKET = MarketScale(regions=3, topics=2, cities=2, campaigns=40, impression
 TOY = serving.ServingScale(
     turns=1, requests=60, connections=4, paced=40, memory_requests=100, market=TOY_MARKET
 )
+EDGES = ("menus", "openrtb", "openrtb_client")
 GET = b"GET /any?thing=1 HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -32,8 +33,8 @@ def test_the_suite_runs_and_names_every_bar() -> None:
     cores = os.sched_getaffinity(0)
     measured = {m.name: m for m in serving.run(plain, TOY)}
     bars = {
-        "menus_vs_bare": 0.5, "menus_p99_vs_bare": 3.0, "menus_memory_rise": 1.1,
-        "openrtb_vs_bare": 0.5, "openrtb_p99_vs_bare": 3.0, "openrtb_memory_rise": 1.1,
+        **{f"{name}_vs_bare": 0.5 for name in EDGES}, **{f"{name}_wall_vs_bare": None for name in EDGES},
+        **{f"{name}_p99_vs_bare": 3.0 for name in EDGES}, **{f"{name}_memory_rise": 1.1 for name in EDGES},
         "menus_rebuild_seconds": 10.0, "menus_rebuild_processor_seconds": 10.0, "menus_change_seconds": 1.0,
         "menus_change_processor_seconds": 1.0, "menus_rebuild_growth": None,
         "menus_rebuild_below_processor_seconds": None, "menus_token_keys_processor_seconds": None,
@@ -50,7 +51,7 @@ def test_the_bare_endpoint_answers_what_it_was_given(tmp_path: Path) -> None:
         headers, found = fetch(bare.port, GET)
         assert found == body
         assert kept.items() <= headers.items()
-        figures = [load(Target(bare.port, GET, bare.process), 50, 3, rate) for rate in (None, 5_000.0)]
+        figures = [load(Target(bare.port, [GET], bare.process), 50, 3, rate) for rate in (None, 5_000.0)]
         assert [each.requests for each in figures] == [len(each.latencies) for each in figures] == [50, 50]
 
 
@@ -78,7 +79,7 @@ def test_what_is_no_whole_answer_is_not_counted_as_one(answer: bytes, problem: s
         thread.start()
         try:
             with pytest.raises((ValueError, ConnectionError), match=problem):
-                load(Target(listening.getsockname()[1], GET, os.getpid()), 5, 1)
+                load(Target(listening.getsockname()[1], [GET], os.getpid()), 5, 1)
         finally:
             thread.join()
 

@@ -165,6 +165,24 @@ def test_a_proxy_that_is_away_gets_them_later(world: ExchangeWorld) -> None:
     world.bill(3)
 
 
+def test_a_report_that_the_proxy_refuses_for_good_is_counted(world: ExchangeWorld) -> None:
+    (told,) = addresses(world, 1)
+    world.stop("proxy.test")
+    assert world.notify(told) == 204
+    world.stop("server.test")
+    store, lost = SqlNoticeStore(world.ads.database), list[int]()
+
+    def refuse(_report: bytes) -> None:
+        raise BillRefused(BillVerdict.EXPIRED)
+
+    def busy(_report: bytes) -> None:
+        raise BillError("come again")
+
+    for send, left, counted in ((busy, 1, []), (refuse, 0, [1]), (refuse, 0, [1])):
+        NoticeReporter(store, send, clock=lambda: world.now, every_seconds=1, note_lost=lost.append).look()
+        assert (store.count_waiting(), lost) == (left, counted)
+
+
 class FewTokens:
     """Two tokens of a menu may be signed, and no more."""
 

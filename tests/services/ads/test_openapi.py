@@ -2,7 +2,8 @@
 
 Schemathesis asks, with an operator's key, so that nothing is refused for lack of rights, and there is something
 under the numbers that are asked for most. No answer is a 5xx; each has a status, a media type and a body as
-described; what breaks the description is refused. Nothing is answered without a key.
+described; what breaks the description is refused. Nothing is answered without a key, but for what says that it
+needs none: public menus and packs, and notices. Bids are asked for by an exchange's own key.
 """
 
 from __future__ import annotations
@@ -49,11 +50,24 @@ class Described(AdsWorld):
             self.must("POST", f"/ads/campaigns/{number}/creatives", json=text_record())
         said = self.get("/openapi.json").json()
         assert said.pop("security") == [{"key": []}]  # the key is ours to bring, and not to be varied
+        self._needed = {
+            operation["operationId"]: operation.pop("security", [{"key": []}])
+            for path in said["paths"].values()
+            for operation in path.values()
+        }
         schema = schemathesis.openapi.from_dict(said, config=CONFIG)
         self.operations: list[Any] = [cast(Any, found).ok() for found in schema.get_all_operations()]
 
     def must(self, method: str, path: str, **more: Any) -> None:
         assert self.ask(method, path, self.operator_key, **more).status_code == 201
+
+    def key_for(self, operation: Any) -> str | None:
+        """The key that an operation says it needs."""
+        needed = self._needed[operation.definition.raw["operationId"]]
+        if not needed:
+            return None
+        secret = self.folder / "trial" / "exchange.secret"
+        return secret.read_text().strip() if "exchange" in needed[0] else self.operator_key
 
     def send(self, case: Case[Any], key: str | None) -> httpx.Response:
         """The case as a client sends it, but with this key."""
@@ -82,29 +96,39 @@ def try_all(world: Described, mode: GenerationMode, examples: int) -> dict[int, 
     """Every operation, with so many requests that are as described, or are not; answers by status."""
     statuses: dict[int, int] = {}
     for operation in world.operations:
-        if mode is GenerationMode.NEGATIVE and not (operation.body or any(operation.iter_parameters())):
-            continue  # nothing of it can be wrong
-
-        @seed(20_261_118)
-        @settings(
-            max_examples=examples, deadline=None, database=None, phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )  # fmt: skip
-        @given(case=operation.as_strategy(generation_mode=mode))
-        def check(case: Case[Any]) -> None:
-            answer = world.send(case, world.operator_key)
-            statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
-            case.validate_response(answer, checks=CHECKED)
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the generators, about schemas
-            check()
+        if mode is GenerationMode.POSITIVE or operation.body or any(operation.iter_parameters()):
+            try_one(world, operation, mode, examples, statuses)  # else nothing of it can be wrong
     return statuses
+
+
+def try_one(
+    world: Described, operation: Any, mode: GenerationMode, examples: int, statuses: dict[int, int]
+) -> None:
+    key = world.key_for(operation)
+
+    @seed(20_261_118)
+    @settings(
+        max_examples=examples, deadline=None, database=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def check(case: Case[Any]) -> None:
+        answer = world.send(case, key)
+        statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
+        case.validate_response(answer, checks=CHECKED)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the generators, about schemas
+        check()
 
 
 def test_every_operation_is_described(world: Described) -> None:
     labels = [operation.label for operation in world.operations]
-    assert len(labels) == len(set(labels)) == len(world.running.api.operations)
+    public = {"GET /menus", "GET /packs/{menu_id}", "POST /openrtb/bid"}
+    public |= {f"{method} /openrtb/notice/{{token}}" for method in ("GET", "POST")}
+    assert len(labels) == len(set(labels)) == len(world.running.api.operations) + len(public)
+    by_key = {each.label for each in world.operations if world.key_for(each) == world.operator_key}
+    assert set(labels) - by_key == public
     ids = [operation.definition.raw["operationId"] for operation in world.operations]
     assert len(ids) == len(set(ids))
 
@@ -136,6 +160,8 @@ def test_answers_are_as_described_on_postgresql(
 
 def test_nothing_is_answered_without_a_key(world: Described) -> None:
     for operation in world.operations:
+        if world.key_for(operation) is None:
+            continue
         path = operation.path.replace("{", "").replace("}", "")
         for key in (None, world.operator_key[:-1] + ("0" if world.operator_key[-1] != "0" else "1")):
             answer = world.ask(operation.method.upper(), path, key)

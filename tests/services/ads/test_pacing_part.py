@@ -11,7 +11,7 @@ import pytest
 
 from tacit.deliver.campaigns.access import AccessRole
 from tacit.deliver.campaigns.store import MACHINE, Advertiser, Author
-from tacit.services.ads.pacing_part import look_at_pacing
+from tacit.services.ads.pacing_part import FIGURE_SECONDS, look_at_pacing
 from tests.support.ad_campaigns import a_campaign
 from tests.support.ads_services import AdsWorld
 from tests.support.billing_services import HERE
@@ -75,7 +75,18 @@ def test_figures_tell_the_largest_bound(world: AdsWorld) -> None:
     assert found["tacit_pacing_largest_bound_share"] > 1
     shown = world.get("/ads/pacing", world.key(AccessRole.VIEWER)).json()["campaigns"][0]
     assert (shown["campaign"], shown["within"]) == (1, False)
+    operator = world.key(AccessRole.OPERATOR)
+
+    def alerts() -> list[dict[str, str]]:
+        told = world.get("/ads/console/overview", operator).json()["alerts"]
+        return [each for each in told if each["kind"] == "over-share"]
+
+    (alert,) = alerts()
+    assert f"1 ({before.advertiser})" in alert["says"]
+    assert alert["runbook"] == "Over the share"
     world.operator().set_budget(1, before.budget_micros)
+    world.now += FIGURE_SECONDS
+    assert alerts() == []
 
 
 BEAN = "Bean & Leaf"

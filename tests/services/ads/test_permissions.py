@@ -55,6 +55,12 @@ class Market(AdsWorld):
         made = self.post("/ads/keys", self.keys_by_asker["operator"], json=body).json()
         return str(made["key"]["key_id"])
 
+    def contacted(self, place: int) -> str:
+        """The first advertiser, whom one can write to."""
+        contact = {"contact": f"ann{place}@bean.example"}
+        self.ask("PUT", f"/ads/advertisers/{BEAN}", self.keys_by_asker["operator"], json=contact)
+        return BEAN
+
     def revision(self) -> int:
         return self.running.campaigns.revision()
 
@@ -144,6 +150,9 @@ ROWS: dict[str, Row] = {
     "GET /ads/advertisers/{name}": Row(READ, fixed(f"/ads/advertisers/{BEAN}")),
     "PUT /ads/advertisers/{name}": Row(
         CHANGE, lambda _, place: (f"/ads/advertisers/{BEAN}", {"contact": f"ads{place}@bean.example"}), 1
+    ),
+    "DELETE /ads/advertisers/{name}/contact": Row(
+        REMOVE, lambda market, place: (f"/ads/advertisers/{market.contacted(place)}/contact", None), changes=1
     ),
     "GET /ads/reports": Row(READ, fixed(f"/ads/reports?advertiser={BEAN.replace('&', '%26')}")),
     "GET /ads/versions": Row(OPERATED, fixed("/ads/versions")),

@@ -32,6 +32,9 @@ NORTH_FOOD = Node((1, 1), ("North", "Food"))
 STATEMENT = PrivacyStatement.of(
     [LocalChoice(Fraction(1))], unit=Unit(UnitKind.DEVICE), relation=Relation.REPLACE_ONE
 )
+CONVERSIONS_STATEMENT = PrivacyStatement.of(
+    [LocalChoice(Fraction(1, 2))], unit=Unit(UnitKind.DEVICE), relation=Relation.REPLACE_ONE
+)
 PERIOD = f"from={show_day(START)}&until={show_day(START + 86_400)}"
 
 
@@ -83,6 +86,65 @@ def test_a_report_is_what_was_charged(world: ReportWorld) -> None:
     assert rate["statement"]["source"] == "round 1f"
     assert told["statistics"][0]["statement"]["unit"] == "device"
     assert row["conversions"]["withheld"] == "not counted"
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReportWorld]:
+    """The same, with conversions that were released after the clicks."""
+    made = ReportWorld(tmp_path_factory.mktemp("conversions"))
+    try:
+        made.prepare()
+        counts = ReleasedStatistics(
+            (NORTH_FOOD,), np.array([3_000]), np.array([0, 1]), np.array([1]), np.array([24]),
+            np.array([3_000]), noise_sd=5.0, reports=800,
+        )  # fmt: skip
+        body = {"statement": CONVERSIONS_STATEMENT.as_json()}
+        version = NewVersion(VersionKind.CONVERSION_STATISTICS, "round 2e", body, counts.to_bytes())
+        SqlVersionStore(made.ads.database).add(version, BY, use=True)
+        yield made
+    finally:
+        made.end()
+
+
+def test_conversions_have_their_own_counts_intervals_and_statement(converted: ReportWorld) -> None:
+    told = converted.get(f"/ads/reports?{PERIOD}", converted.own_key).json()
+    (row,) = told["rows"]
+    for figures in (row["conversions"], told["total"]["conversions"]):
+        rate = figures["rate"]
+        assert rate["value"] == pytest.approx(0.008)
+        assert rate["low"] < 0.0065 < 0.0095 < rate["high"]
+        assert figures["hits"]["low"] == pytest.approx(24 - 1.96 * 5, abs=0.01)
+        assert rate["statement"]["source"] == "round 2e"
+        assert rate["statement"]["epsilon"] == pytest.approx(0.5)
+    assert row["clicks"]["rate"]["value"] == pytest.approx(0.032)  # another round's, with its own promise
+    assert row["clicks"]["rate"]["statement"]["source"] == "round 1f"
+    assert [(each["event"], each["source"]) for each in told["statistics"]] == [
+        ("click", "round 1f"),
+        ("conversion", "round 2e"),
+    ]
+
+
+def test_conversions_are_in_every_form(converted: ReportWorld) -> None:
+    path = f"/ads/reports?{PERIOD}&by=campaign"
+    (line,) = csv.DictReader(io.StringIO(converted.get(f"{path}&form=csv", converted.own_key).text))
+    assert line["conversions"] == "24"
+    assert float(line["conversions_rate"]) == pytest.approx(0.008)
+    assert "0.5" in line["conversions_statement"]
+    parquet = converted.get(f"{path}&form=parquet", converted.own_key).content
+    table = pq.read_table(io.BytesIO(parquet))
+    assert table["conversions"].to_pylist() == [24]
+    assert table["conversions_rate_high"].to_pylist()[0] > 0.0095
+    page = converted.get(f"{path}&form=page", converted.own_key).text
+    for words in (
+        "Conversions",
+        "conversion rate",
+        "0.80%",
+        "round 2e",
+        "Conversion rates with their intervals",
+    ):
+        assert words in page
+    assert "were not counted" not in page
+    assert "of them were released" in report_page(AdvertiserReport("Nobody", 0, 86_400, ()))
 
 
 @pytest.mark.parametrize("by", ["campaign", "context", "day", "line"])

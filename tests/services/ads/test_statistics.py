@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,17 @@ from tacit.deliver.device.settings import StatisticsConsent
 from tacit.deliver.server.released_statistics import ReleasedStatistics
 from tacit.entropy import Simulation
 from tacit.errors import BadInput, GatherError
+from tacit.gather.estimate.plan import default_delta
+from tacit.gather.protocol.noise import ServerNoise
+from tacit.gather.protocol.rounds import Round
+from tacit.privacy.noise.distributions import DiscreteGaussian
 from tacit.schema.contexts.hierarchy import Hierarchy, Node, load_hierarchy
 from tacit.services import trial
-from tacit.services.ads.statistics import KeptRound, ScheduledRounds, ask_about_menus
+from tacit.services.ads.menu_questions import KeptRound, ask_about_menus
+from tacit.services.ads.statistics import ScheduledRounds
 from tacit.services.http_clients import LinkFailed
 from tacit.services.market_file import read_market
+from tacit.services.rounds import AnnouncedRound
 from tacit.store.campaigns import SqlCampaignStore
 from tacit.store.versions import SqlVersionStore
 from tests.support.ad_campaigns import a_campaign
@@ -185,7 +192,7 @@ def test_each_period_has_its_round(world: StatisticsWorld) -> None:
 def test_what_was_counted_is_deleted_from_the_device(world: StatisticsWorld) -> None:
     world.wait_for_epoch()
     world.rounds.look()
-    device = world.asking_device(1)
+    device = world.asking_device(1, ("menu-rates",))  # no conversions, which would be counted later
     device.show(HERE, liking, world.now)
     assert device.log is not None
     assert len(device.log.events()) == 1
@@ -215,6 +222,36 @@ def test_a_round_that_promises_less_than_the_person_wants_is_left(world: Statist
     assert careful.log is not None
     assert len(careful.log.events()) == 1, "nothing was chosen for it"
     assert counting._memory.find_chosen(kept.source) is None
+
+
+def test_a_round_that_leaves_more_to_chance_than_the_person_wants_is_left(world: StatisticsWorld) -> None:
+    """At delta near 1 hardly any noise keeps what a round promises, whatever its epsilon."""
+    world.wait_for_epoch()
+    world.rounds.look()
+    device = world.asking_device(1)
+    device.show(HERE, liking, world.now)
+    counting = world.counting_device(1, device)
+    [open_] = counting._uploads.rounds()
+    answered = list[Fraction]()
+
+    class Announced:
+        def __init__(self, delta: Fraction) -> None:
+            promise = replace(open_.round.promise, delta=delta)
+            noise = ServerNoise(DiscreteGaussian(Fraction(10**6)))  # more than enough
+            self._round = AnnouncedRound(replace(open_.round, promise=promise, noise=noise), open_.question)
+            self._round.round.expect_promise_kept()
+
+        def rounds(self) -> list[AnnouncedRound]:
+            return [self._round]
+
+        def report(self, round: Round, values: Any) -> None:  # noqa: ARG002
+            answered.append(round.promise.delta)
+
+    tried = [Fraction(999, 1000), Fraction(2, 10**6), Fraction(1, 10**6)]
+    for delta in tried:
+        counting._uploads = Announced(delta)
+        counting.join(charging=True, wifi=True)
+    assert answered == [default_delta(1)] == tried[-1:]
 
 
 def test_an_answer_that_got_lost_is_sent_again_and_then_forgotten(world: StatisticsWorld) -> None:

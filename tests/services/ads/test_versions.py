@@ -26,6 +26,7 @@ from tests.support.ads_services import AdsWorld
 
 NODE = Node((1, 1), ("North", "Food"))
 STATISTICS, MODEL, CONVERSIONS = VersionKind.STATISTICS, VersionKind.MODEL, VersionKind.CONVERSIONS
+CONVERTED = VersionKind.CONVERSION_STATISTICS
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +51,12 @@ def asked(folder: Path, name: str, **more: Any) -> dict[str, Any]:
     return {"kind": "model", "name": name, "content": content, **more}
 
 
-def statistics(clicks: int) -> NewVersion:
+def statistics(clicks: int, kind: VersionKind = STATISTICS) -> NewVersion:
     shown = np.array([1_000], np.int64)
     made = ReleasedStatistics(
         (NODE,), shown, np.array([0, 1]), np.array([7]), np.array([clicks]), shown, noise_sd=0.0, reports=10
     )
-    return NewVersion(STATISTICS, f"round {clicks}", {"closes": clicks}, made.to_bytes())
+    return NewVersion(kind, f"round {clicks}", {"closes": clicks}, made.to_bytes())
 
 
 def test_operators_roll_out_and_back_and_the_trail_has_it(world: AdsWorld, folder: Path) -> None:
@@ -166,6 +167,39 @@ def test_rates_follow_what_is_in_use(tmp_path: Path, folder: Path, caplog: pytes
         assert rates.book() is before
         assert len([each for each in caplog.records if "rates stay as they were" in each.getMessage()]) == 1
         assert contexts_of(world.running.settings).name == "contexts.toml"
+    finally:
+        world.end()
+
+
+def test_counted_conversions_correct_clicks_or_a_model(tmp_path: Path, folder: Path) -> None:
+    world = AdsWorld(tmp_path)
+    try:
+        versions, author = world.running.versions, Author("k", BY.at)
+        rates = RatesInUse(versions, world.hierarchy, world.running.campaigns, strength=1_000.0)
+
+        def at(event: BidEvent = BidEvent.CONVERSION) -> float:
+            return float(rates.book().rates([NODE], [7], event)[0, 0])
+
+        assert at() == 0.001
+        old, _ = versions.add(statistics(20, CONVERTED), author, use=True)
+        assert old is not None
+        assert rates.book().version == f"conversion-statistics {old.number}, strength 1000"
+        alone = at()
+        assert 0.001 < alone < 0.02  # from the default towards 20 of 1000
+        assert at(BidEvent.CLICK) == 0.01
+        versions.add(statistics(50), author, use=True)
+        assert at(BidEvent.CLICK) == pytest.approx(0.05)
+        assert alone < at() < 0.02  # from a tenth of the clicks towards it
+        versions.add(model_version(folder / "clicks-1", world.hierarchy, CONVERSIONS), author, use=True)
+        expected = RatesInUse(_without(versions, CONVERTED), world.hierarchy, world.running.campaigns)
+        model = float(expected.book().rates([NODE], [7], BidEvent.CONVERSION)[0, 0])
+        low, high = sorted((model, 0.02))
+        assert low < at() < high
+        before = at()
+        versions.add(statistics(900, CONVERTED), author, use=True)
+        assert at() > before
+        versions.use(old.number, author)  # rolled back
+        assert at() == before
     finally:
         world.end()
 

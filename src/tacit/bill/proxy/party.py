@@ -22,7 +22,7 @@ from tacit.bill.protocol.batches import (
     CohortStatement,
     Receipt,
 )
-from tacit.bill.protocol.directory import Directory, EpochHead
+from tacit.bill.protocol.directory import Directory, DirectoryLeaf, EpochHead
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.bill.protocol.keys import SigningKey
 from tacit.bill.protocol.reports import ImpressionReport
@@ -111,6 +111,11 @@ class BillingProxy:
     def lists(self, menu_id: bytes) -> bool:
         """Whether a menu stands in a directory that was countersigned here, and is not forgotten."""
         return self._menu(menu_id) is not None
+
+    def leaf(self, menu_id: bytes) -> DirectoryLeaf | None:
+        """What a directory that was countersigned here says of a menu: its context, its lane, its token key."""
+        found = self._menu(menu_id)
+        return None if found is None else found.leaf
 
     def countersign(self, data: bytes, now: int) -> bytes:
         """The head of an epoch with both signatures: one per epoch, for ever the same."""

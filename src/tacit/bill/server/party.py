@@ -63,6 +63,17 @@ class TokenCounter(Protocol):
         """No more tokens are asked for at all."""
 
 
+class AdServerOnlooker(Protocol):
+    """Told of what an ad server opened, when it did: of all that it learns, for a demonstration. Any thread may
+    tell it, so that it must not wait."""
+
+    def request(self, sealed: bytes, request: OfferRequest) -> None:
+        """A request as it came, and what it asks for."""
+
+    def batch(self, data: bytes, batch: RedeemedBatch, menu: PricedMenu) -> None:
+        """A batch as it came, what its reports are worth, and the menu that they are of."""
+
+
 @dataclass(frozen=True, eq=False)
 class _OpenMenu:
     listed: ListedMenu
@@ -104,11 +115,12 @@ class AdServer:
         make_key: Callable[[], TokenKey] = TokenKey.generate,
         skew_seconds: int = 60,
         tokens: TokenCounter | None = None,
+        onlooker: AdServerOnlooker | None = None,
     ) -> None:
         """Without a counter of tokens, as many of each menu are signed as are asked for."""
         self._key, self._opening, self._store, self._source = key, opening, store, source
         self._proxy_public, self._make_key, self._skew = proxy_public, make_key, skew_seconds
-        self._tokens = tokens
+        self._tokens, self._onlooker = tokens, onlooker
         self._epochs: dict[int, _OpenEpoch] = {}
 
     def __repr__(self) -> str:
@@ -122,6 +134,11 @@ class AdServer:
     def public_keys(self) -> tuple[bytes, bytes]:
         """What everybody checks signatures by: this ad server's and its proxy's."""
         return self._key.public, self._proxy_public
+
+    @property
+    def request_key(self) -> bytes:
+        """What devices seal their requests to."""
+        return self._opening.public
 
     def open_epoch(
         self,
@@ -186,6 +203,8 @@ class AdServer:
         """The answer to a sealed request, which only its device can read; a refusal too, but for a request that
         cannot be opened."""
         request = OfferRequest.opened_by(self._opening, sealed)
+        if self._onlooker is not None:
+            self._onlooker.request(sealed, request)
         try:
             offer = self._make_offer(request, now)
         except BillRefused as refused:
@@ -245,7 +264,10 @@ class AdServer:
         def sign(verdicts: bytes) -> bytes:
             return Receipt.sign(self._key, statement.batch_id, verdicts).to_bytes()
 
-        return self._store.redeem(redeemed, sign)
+        receipt = self._store.redeem(redeemed, sign)
+        if self._onlooker is not None and epoch is not None:
+            self._onlooker.batch(data, redeemed, epoch.by_id[statement.menu_id].listed.menu)
+        return receipt
 
     def _check(self, data: bytes, batch: Batch, epoch: _OpenEpoch) -> RedeemedReport:
         """What a report is worth, whatever the proxy found: each party believes its own eyes."""

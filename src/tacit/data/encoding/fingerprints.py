@@ -43,7 +43,12 @@ def real_buckets(values: NDArray[np.float64], *, per_doubling: int) -> NDArray[n
 
 def bucket_range(kind: Kind, per_doubling: int) -> int:
     """The highest bucket; the lowest is its negative."""
-    return len(_whole_edges(per_doubling) if kind is Kind.WHOLE else _real_edges(per_doubling))
+    return len(bucket_edges(kind, per_doubling))
+
+
+def bucket_edges(kind: Kind, per_doubling: int) -> NDArray[Any]:
+    """The sizes at which buckets begin, rising: a number's bucket is how many of them its size reaches."""
+    return _whole_edges(per_doubling) if kind is Kind.WHOLE else _real_edges(per_doubling)
 
 
 def _sign_buckets(buckets: NDArray[np.intp], negative: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -102,6 +107,11 @@ def column_fingerprints(column: Column, array: pa.Array, utc_offset_hours: int =
 def value_fingerprints(name: str, texts: list[str]) -> Fingerprints:
     """The fingerprints of values of a field that are given as texts."""
     return _of_binary(pa.array([text.encode() for text in texts], pa.binary()), _seed(name, VALUES))
+
+
+def value_seed(name: str) -> int:
+    """What the fingerprints of a field's values start from."""
+    return _seed(name, VALUES)
 
 
 @cache

@@ -1,6 +1,7 @@
 """What the ad server keeps of advertisers and campaigns. A method is one transaction, on disk when it returns.
 
-Each change is one with its row in the trail of changes: who, when, before, after. A campaign's advertiser never
+Each change is one with its row in the trail of changes: who, when, before, after. Rows stay for ever; only an
+advertiser's contact, which may be a person's, can be erased from them. A campaign's advertiser never
 changes, and one that has ended never comes back. Whoever changes a campaign says which version of it they have
 seen: where somebody else was faster, nothing is changed.
 """
@@ -65,6 +66,8 @@ class Author:
 
 MACHINE = "machine"
 """Who works on the store itself, with no key: whoever runs the ad server's machine."""
+ERASED = "erased"
+"""What the trail says in the place of a contact that was erased."""
 OPERATOR = "operator"
 """Who signs with the secret that the ad server shares with its operator, and not by a key."""
 
@@ -208,6 +211,10 @@ class CampaignStore(CampaignReader, Protocol):
 
     def put_advertiser(self, advertiser: Advertiser, author: Author) -> bool:
         """Add one, or change what is said of it; whether it is new."""
+
+    def erase_contact(self, name: str, author: Author) -> bool:
+        """Take an advertiser's contact away, here and from all lines of the trail, where `ERASED` stands
+        instead; whether there was one. The lines stay, and one more says who did it."""
 
     def add_creative(self, creative: Creative, content: bytes, author: Author) -> tuple[Creative, bool]:
         """The creative with its number, and whether it is new: the same one again is found by its digest."""

@@ -30,13 +30,15 @@ MOST_SOURCE = 200
 class VersionKind(expect.Choice):
     """What a version is.
 
-    STATISTICS   noisy counts of impressions and clicks that a round released
-    MODEL        a model of clicks
-    CONVERSIONS  a model of conversions
-    ROUND        a scheduled round as it was announced, kept before anybody hears of it; never in use
+    STATISTICS             noisy counts of impressions and clicks that a round released
+    CONVERSION_STATISTICS  the same of impressions and conversions
+    MODEL                  a model of clicks
+    CONVERSIONS            a model of conversions
+    ROUND                  a scheduled round as it was announced, kept before anybody hears of it; never in use
     """
 
     STATISTICS = "statistics"
+    CONVERSION_STATISTICS = "conversion-statistics"
     MODEL = "model"
     CONVERSIONS = "conversion-model"
     ROUND = "round"
@@ -44,7 +46,7 @@ class VersionKind(expect.Choice):
     @property
     def is_once(self) -> bool:
         """Whether a source that was deleted stays so: a round is held once, and its result counted once."""
-        return self in (VersionKind.STATISTICS, VersionKind.ROUND)
+        return self not in (VersionKind.MODEL, VersionKind.CONVERSIONS)
 
 
 @dataclass(frozen=True)

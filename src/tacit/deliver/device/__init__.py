@@ -14,7 +14,7 @@ packs         the ads of a menu; frequency caps and exclusions, kept within the 
 choice        the choice that is reported: private scores, and one of the menu's ads with differential privacy
 outcomes      what it shows, and what became of its reports
 fleet         thousands of devices in one process, which share what is public
-shown_log     what it showed and what was clicked, kept for rounds that count it
+shown_log     what it showed, what was clicked and what led to a conversion, kept for rounds that count it
 ratio_report  in which bin one of its ratios private / public lies, for a round that counts them
 local_choice  the choice that is never reported: exact, and among cached ads too
 """

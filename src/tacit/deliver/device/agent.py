@@ -32,10 +32,10 @@ from tacit.deliver.device.journal import DeviceJournal, ImpressionRecord, Impres
 from tacit.deliver.device.menu_book import MenuBook, OpenMenu
 from tacit.deliver.device.offers import OfferClient
 from tacit.deliver.device.outcomes import RecoveredDevice, SentReports, SettledReports, ShownAd, shown_ad
-from tacit.deliver.device.packs import PackShelf, barred_campaigns
-from tacit.deliver.device.parties import AdChannel, PartyKeys
+from tacit.deliver.device.packs import PackShelf, barred_campaigns, showing_of
+from tacit.deliver.device.parties import AdChannel, PartyKeys, verdict_of
 from tacit.deliver.device.settings import DeviceSettings
-from tacit.deliver.device.shown_log import ShownEvent, ShownLog
+from tacit.deliver.device.shown_log import RoundFamily, ShownEvent, ShownLog, forget_done
 from tacit.deliver.protocol.packs import MenuPack
 from tacit.display import brief
 from tacit.errors import BadInput, BillError, BillRefused, EntropyMisuse
@@ -80,8 +80,8 @@ class AdDevice:
     ) -> None:
         """`packs` are the menus' ads, and with them caps and categories; without, none are kept to.
         `choosing` draws choices where `source`, which draws secrets and blindings, is another: a simulation
-        that is to be repeated, whose choices must not hang on the parties' keys. `log` keeps what `show` showed
-        and what was clicked, for questions, where the person lets it count."""
+        that is to be repeated, whose choices must not hang on the parties' keys. `log` keeps what `show`
+        showed, what was clicked and what led to a conversion, where the person lets it count."""
         expect.kind("settings", settings, DeviceSettings)
         expect.kind("keys", keys, PartyKeys)
         expect.having("journal", journal, "commit", "a DeviceJournal")
@@ -97,9 +97,9 @@ class AdDevice:
             raise BadInput("expected a book of menus that was checked by the device's own keys, got another")
         self.settings, self.journal = settings, journal
         self._channel, self._choosing, self._packs = channel, choosing, packs
-        self.log = log if settings.statistics.allowed else None
-        if log is not None and self.log is None:
-            log.forget(log.events())  # kept while its person agreed
+        self.log = log if settings.statistics.families else None
+        if log is not None:
+            forget_done(log, settings.statistics.families)  # kept while its person agreed
         self._book = MenuBook(keys) if book is None else book
         self._offers = OfferClient(self._book, journal, channel, source, settings.skew_seconds)
         self._account: DeviceAccount | None = None
@@ -142,6 +142,26 @@ class AdDevice:
         """It was clicked: only this device gets to know, and counts it where it is asked; whether it will."""
         return self.log is not None and self.log.note_click(ad.nonce)
 
+    def note_conversion(self, campaign: int, now: int) -> bool:
+        """Its person bought, say, what this campaign is for: the latest of its impressions here that is within
+        the look-back led to that. Only this device gets to know, and counts it where it is asked; whether it
+        will."""
+        now, settings = expect.integer("now", now), self.settings
+        if self.log is None or RoundFamily.CONVERSIONS not in settings.statistics.families:
+            return False
+        return self.log.note_conversion(campaign, now - settings.look_back_seconds, now)
+
+    def check_menu(self, head: bytes, listed: bytes, context: Sequence[Any], now: int) -> bytes:
+        """The id of a menu that came by another way than the proxy, as with an exchange's bid; BillRefused
+        unless it is this context's own, in the directory of the epoch that this device goes by.
+
+        It is not used: what this device asks for, and of which menu, is the same with and without it, so that
+        no menu that one person alone was handed can make their requests different from everybody's. Where
+        `show` gives an ad of this id (`ShownAd.menu_id`), the ads that came with it are those to show.
+        """
+        node = self.settings.generalise(context).disclosed
+        return self._offers.check_menu(head, listed, node, expect.integer("now", now))
+
     def choose(self, context: Sequence[Any], rates: DeviceRates, now: int) -> ShownAd:
         """What to show at this exact context: drawn once, paid for and kept. `confirm_shown` once it was shown.
 
@@ -171,7 +191,7 @@ class AdDevice:
             paid = self.account.reserve(epsilon, now) if epsilon else None
             index = menu.choose(rates, here, self._choosing, lambda: self._barred(pack, now))
             record = token.chosen(index, epsilon, self.settings.limits.window.index(now))
-            self._commit([record], paid, _showing(pack, menu.campaign(index), now))
+            self._commit([record], paid, showing_of(pack, menu.campaign(index), now))
         self._in_flight[record.nonce] = record
         return shown_ad(record, menu)
 
@@ -255,7 +275,7 @@ class AdDevice:
         verdicts: list[BillVerdict] = []
         with suppress(OSError):  # nobody answers: the rest waits
             for record in records:
-                verdicts.append(_verdict(self._channel.report, record.report))
+                verdicts.append(verdict_of(self._channel.report, record.report))
         return self.enter_verdicts(records, verdicts, now)
 
     def waiting_reports(self) -> list[ImpressionRecord]:
@@ -273,7 +293,7 @@ class AdDevice:
             elif now >= record.expires + (0 if verdict is BillVerdict.EXPIRED else self.settings.skew_seconds):
                 with suppress(OSError):
                     # It may have been taken in time, and only the answer was lost.
-                    taken = _verdict(self._channel.statement, record.nonce) is BillVerdict.ACCEPTED
+                    taken = verdict_of(self._channel.statement, record.nonce) is BillVerdict.ACCEPTED
                     done.append(record.acked() if taken else record.closed(verdict))
         self._commit(done)
         acked = sum(each.state is ImpressionState.ACKED for each in done)
@@ -284,7 +304,7 @@ class AdDevice:
         """Ask among how many reports each of this device's left; what stays unknown counts in full for ever."""
         now = expect.integer("now", now)
         records = self.journal.impressions((ImpressionState.ACKED,))
-        found = {record.nonce: self._statement(record) for record in records}
+        found = {record.nonce: self._offers.statement(record) for record in records}
         settled, sizes = [], []
         in_full: dict[bytes, int] = {}  # by menu
         for record in records:
@@ -303,18 +323,6 @@ class AdDevice:
         after = before.settle(sizes)
         self._commit(settled, None if after is before else after)
         return SettledReports(len(sizes), len(settled) - len(sizes), len(records) - len(settled))
-
-    def _statement(self, record: ImpressionRecord) -> CohortStatement | None:
-        """What the proxy signed of the batch that a report left in; None while it says nothing that counts."""
-        try:
-            data = self._channel.statement(record.nonce)
-            if data is None:
-                return None
-            statement = self._book.check_statement(data)
-        except (OSError, BillRefused):
-            return None
-        fits = (statement.menu_id, statement.epoch) == (record.menu_id, record.epoch)
-        return statement if fits else None
 
     def _counted_in_full(self, menu_id: bytes, found: Mapping[bytes, CohortStatement | None]) -> int:
         """Reports of this device that may be in a batch of this menu, but are not known to: as they count in
@@ -352,6 +360,9 @@ class AdDevice:
         before = expect.integer("now", now) - self.settings.settle_seconds - self.settings.keep_seconds
         self._book.forget(before)
         self.journal.forget_showings(now)
+        if self.log is not None:
+            oldest = now - self.settings.look_back_seconds - self.settings.uncounted_seconds
+            forget_done(self.log, self.settings.statistics.families, oldest)
         return self.journal.forget(before)
 
     def erase(self) -> int:
@@ -381,19 +392,3 @@ class AdDevice:
                 self._in_flight.pop(each.nonce, None)
             raise
         self._account = account or self._account
-
-
-def _showing(pack: MenuPack | None, campaign: int | None, now: int) -> Showing | None:
-    """What a choice counts towards caps; None where none are to be kept."""
-    if pack is None or campaign is None:
-        return None
-    seconds = pack.campaign(campaign).remembered_seconds
-    return Showing(campaign, now, now + seconds) if seconds else None
-
-
-def _verdict(call: Callable[[bytes], object], message: bytes) -> BillVerdict:
-    try:
-        call(message)
-    except BillRefused as refused:
-        return BillVerdict(refused.reason)
-    return BillVerdict.ACCEPTED

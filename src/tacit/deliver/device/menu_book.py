@@ -162,7 +162,17 @@ class MenuBook:
         self._heads[head.epoch] = head
 
     def add_menu(self, head: EpochHead, listed: ListedMenu, node: Node, lane: Lane) -> OpenMenu:
-        """A menu that was sent for a context and lane, checked and planned; BillRefused where it is another.
+        """A menu that was sent for a context and lane, checked and planned; BillRefused where it is another."""
+        menu = listed.menu
+        self.check_menu(head, listed, node, lane)
+        opened = OpenMenu(head, listed, candidates_of(menu), None)
+        if menu.lane is Lane.PERSONAL and menu.epsilon_micros:
+            opened = OpenMenu(head, listed, opened.candidates, plan_menu(menu, opened.candidates))
+        self._menus[menu.menu_id] = self._at[head.epoch, menu_place(node, lane)] = opened
+        return opened
+
+    def check_menu(self, head: EpochHead, listed: ListedMenu, node: Node, lane: Lane) -> None:
+        """Whether it is the menu of a context and lane, in a directory that was checked; BillRefused otherwise.
 
         Its leaf is made anew from the menu: a menu with a key or a price of this device's own is in no
         directory that others have.
@@ -174,11 +184,6 @@ class MenuBook:
             if expected != got:
                 raise BillRefused(BillVerdict.NOT_LISTED, f"expected a menu of {name} {expected}, got {got}")
         check_listed(DirectoryLeaf.of(menu, listed.token_key), listed.place, listed.path, head)
-        opened = OpenMenu(head, listed, candidates_of(menu), None)
-        if menu.lane is Lane.PERSONAL and menu.epsilon_micros:
-            opened = OpenMenu(head, listed, opened.candidates, plan_menu(menu, opened.candidates))
-        self._menus[menu.menu_id] = self._at[head.epoch, menu_place(node, lane)] = opened
-        return opened
 
 
 def refuse_second(epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""A device's way to heads, menus and tokens: what comes is checked, and kept, before it is used."""
+"""A device's way to heads, menus and tokens: whoever sent them, they are checked before they are used."""
 
 from __future__ import annotations
 
@@ -91,10 +91,36 @@ class OfferClient:
             if offer.listed is None:
                 raise BillRefused(BillVerdict.MALFORMED, "expected a menu in the answer, got none")
             found = self._book.add_menu(head, offer.listed, node, lane)
-        menu_id = found.menu.menu_id
-        if menu_id not in self._kept_menus:
-            self._journal.keep_menu(KeptMenu(menu_id, head.epoch, place, listed_to_bytes(found.listed)))
-            self._kept_menus.add(menu_id)
+        return self._keep_menu(found, node)
+
+    def check_menu(self, head: bytes, listed: bytes, node: Node, now: int) -> bytes:
+        """The id of a menu that somebody else handed on, where both parties signed its epoch, its directory
+        lists it, it is of this context, and its epoch is the one that this device goes by; BillRefused
+        otherwise.
+
+        Nothing of it is entered: a device that asked for tokens of a menu which it was never sent through the
+        proxy could be told apart by that, and so could one that went to an epoch because it was handed its
+        head. Both parties may have signed several that are open at once.
+        """
+        sent, given = self._book.check_head(head), listed_from_bytes(listed)
+        current = self.current_head(now)
+        if sent.epoch != current.epoch:
+            raise BillRefused(
+                BillVerdict.STALE_EPOCH,
+                f"expected a menu of epoch {current.epoch}, which this device goes by, got another",
+            )
+        if sent.body != current.body:
+            refuse_second(sent.epoch)
+        self._book.check_menu(current, given, node, given.menu.lane)
+        return given.menu.menu_id
+
+    def _keep_menu(self, found: OpenMenu, node: Node) -> OpenMenu:
+        """The same, in the journal once it is used."""
+        own = found.menu
+        if own.menu_id not in self._kept_menus:
+            place = menu_place(node, own.lane)
+            self._journal.keep_menu(KeptMenu(own.menu_id, own.epoch, place, listed_to_bytes(found.listed)))
+            self._kept_menus.add(own.menu_id)
         return found
 
     def personal_menu(self, head: EpochHead, node: Node) -> OpenMenu | None:
@@ -216,6 +242,18 @@ class OfferClient:
     def _ask(self, request: OfferRequest) -> Offer:
         sealed = request.sealed_to(self._book.keys.server_sealing)
         return Offer.decrypted(self._channel.offer(sealed), request.answer_key)
+
+    def statement(self, record: ImpressionRecord) -> CohortStatement | None:
+        """What the proxy signed of the batch that a report left in; None while it says nothing that counts."""
+        try:
+            data = self._channel.statement(record.nonce)
+            if data is None:
+                return None
+            statement = self._book.check_statement(data)
+        except (OSError, BillRefused):
+            return None
+        fits = (statement.menu_id, statement.epoch) == (record.menu_id, record.epoch)
+        return statement if fits else None
 
     def past_cohort(self, menu: OpenMenu) -> int | None:
         """How large batches of this context were, by the proxy's signatures: in this epoch so far, else in the

@@ -75,3 +75,11 @@ def barred_campaigns(
         for each in pack.campaigns
         if each.is_about(excluded) or each.is_capped(shown[each.number], now)
     )
+
+
+def showing_of(pack: MenuPack | None, campaign: int | None, now: int) -> Showing | None:
+    """What a choice counts towards caps; None where none are to be kept."""
+    if pack is None or campaign is None:
+        return None
+    seconds = pack.campaign(campaign).remembered_seconds
+    return Showing(campaign, now, now + seconds) if seconds else None

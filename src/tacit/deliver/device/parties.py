@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from tacit.bill.protocol.encoding import expect_size
+from tacit.bill.protocol.encoding import BillVerdict, expect_size
 from tacit.display import brief
+from tacit.errors import BillRefused
 from tacit.sealing import KEY_BYTES
 
 
@@ -50,3 +51,12 @@ class AdChannel(Protocol):
 
     def statements(self, epoch: int) -> Sequence[bytes]:
         """The signed statements of all batches of an epoch so far."""
+
+
+def verdict_of(call: Callable[[bytes], object], message: bytes) -> BillVerdict:
+    """What a party says to a message that it takes or refuses; OSError where nobody answers."""
+    try:
+        call(message)
+    except BillRefused as refused:
+        return BillVerdict(refused.reason)
+    return BillVerdict.ACCEPTED

@@ -17,6 +17,7 @@ from tacit import expect
 from tacit.bill.protocol.offers import MOST_TOKENS
 from tacit.deliver.device.account import DeviceLimits
 from tacit.deliver.device.context import DeviceContext
+from tacit.deliver.device.shown_log import LOOK_BACK_SECONDS, UNCOUNTED_SECONDS, RoundFamily
 from tacit.deliver.protocol.cuts import Cut, node_name
 from tacit.deliver.protocol.disclosure import DisclosureLevel
 from tacit.errors import BadInput
@@ -57,8 +58,11 @@ class StatisticsConsent:
     allowed        whether it takes part in any
     only_charging  only while it is being charged
     only_wifi      only on WiFi
-    questions      the names of tasks that it answers; None: all
+    questions      the names of tasks that it answers, and of families of scheduled ones (`RoundFamily`);
+                   None: all
     per_round      the largest epsilon that a round which an ad server schedules may promise
+    most_delta     and the largest delta: with probability delta a round may tell more than epsilon says. Rounds
+                   that are planned by default have at most 1e-6
     """
 
     allowed: bool = False
@@ -66,11 +70,13 @@ class StatisticsConsent:
     only_wifi: bool = True
     questions: tuple[str, ...] | None = None
     per_round: Fraction = Fraction(2)
+    most_delta: Fraction = Fraction(1, 10**6)
 
     def __post_init__(self) -> None:
         for name in ("allowed", "only_charging", "only_wifi"):
             expect.kind(name, getattr(self, name), bool)
         object.__setattr__(self, "per_round", expect.positive("per_round", self.per_round))
+        object.__setattr__(self, "most_delta", expect.probability("most_delta", self.most_delta, zero=True))
         if self.questions is not None:
             object.__setattr__(self, "questions", expect.several("questions", self.questions, str))
 
@@ -84,8 +90,17 @@ class StatisticsConsent:
         >>> consent.allows("clicks", charging=False, wifi=True)
         False
         """
-        asked = self.questions is None or task in self.questions
-        return self.allowed and asked and (charging or not self.only_charging) and (wifi or not self.only_wifi)
+        asked = self.includes(task)
+        return asked and (charging or not self.only_charging) and (wifi or not self.only_wifi)
+
+    def includes(self, task: str) -> bool:
+        """Whether such a round may be answered at all, on whatever network."""
+        return self.allowed and (self.questions is None or task in self.questions)
+
+    @property
+    def families(self) -> frozenset[RoundFamily]:
+        """Scheduled rounds that it may take part in: what is kept for others is not kept at all."""
+        return frozenset(each for each in RoundFamily if self.includes(each))
 
 
 @dataclass(frozen=True)
@@ -104,6 +119,9 @@ class DeviceSettings:
     settle_seconds   how long after an epoch expired its cohorts may still become known
     keep_seconds     how long after that its records are kept
     statistics       which rounds of counting it joins
+    look_back_seconds  how long after an impression a conversion counts as its own. Rates mean something where
+                     all devices of a market have the same
+    uncounted_seconds  how long after that an impression waits for rounds to count it, at most
     excluded         categories of ads that the person does not want ("IAB9-7", or "IAB9" with all below it).
                      They are private: an ad of one is worth nothing in the choice, and nobody is told
     """
@@ -119,6 +137,8 @@ class DeviceSettings:
     keep_seconds: int = 7 * 86_400
     statistics: StatisticsConsent = field(default_factory=StatisticsConsent)
     excluded: tuple[str, ...] = field(default=(), repr=False)
+    look_back_seconds: int = LOOK_BACK_SECONDS
+    uncounted_seconds: int = UNCOUNTED_SECONDS
 
     def __post_init__(self) -> None:
         expect.having("hierarchy", self.hierarchy, "path", "a hierarchy of contexts")
@@ -131,7 +151,9 @@ class DeviceSettings:
             raise BadInput(f"expected prefetch in 1..{MOST_TOKENS}, got {self.prefetch}")
         if self.smallest_cohort is not None:
             expect.whole("smallest_cohort", self.smallest_cohort, at_least=1)
-        for name in ("skew_seconds", "settle_seconds", "keep_seconds"):
+        for name in (
+            "skew_seconds", "settle_seconds", "keep_seconds", "look_back_seconds", "uncounted_seconds"
+        ):  # fmt: skip
             expect.whole(name, getattr(self, name), at_least=0)
 
     def generalise(self, context: Sequence[Any]) -> DeviceContext:

@@ -9,10 +9,11 @@ as it is sent to the server: a node, and the children of it that are excluded.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tacit import expect
 from tacit.errors import BadInput
@@ -296,3 +297,16 @@ def disclose_block(block: CutBlock, by_name: Mapping[str, Node]) -> Disclosure:
         if name not in by_name:
             raise BadInput(f"node {name!r}: expected a node of the tree of contexts, got another")
     return Disclosure(by_name[block.node], tuple(by_name[name] for name in block.without))
+
+
+def cut_as_json(cut: Cut, by_name: Mapping[str, Node]) -> dict[str, Any]:
+    """A published cut for devices without Python: the levels at which the block of each context is told, by the
+    context as [levels, values] in JSON. With it a device discloses what `CutDisclosure` does."""
+    expect.kind("cut", cut, Cut)
+    told = {}
+    for leaf in cut.tree.leaves():
+        block = disclose_block(cut.of(leaf), by_name)
+        node = disclose_block(CutBlock(leaf), by_name).node
+        name = json.dumps([node.levels, node.values], ensure_ascii=False, separators=(",", ":"))
+        told[name] = list(block.node.levels)
+    return {"version": 1, "told": told}

@@ -3,6 +3,7 @@
 estimates, shrinkage, moment_shrinkage   click rates from exact or noisy counts
 rate_book                                public rates by context and campaign, as menus are made of them
 released_statistics, modelled_rates      what rounds released, as rates; a model's rates, corrected by it
+conversion_rates                         rates of conversions, corrected by what rounds counted of them
 values, selection, candidates            what ads pay and are worth, which k to send, the answer and its prices
 report_chances, prior_evidence           how likely reports are under each law, and which prior they speak for
 evidence_store                           what is asked of a store of that evidence

@@ -6,6 +6,9 @@
 
 Counts are of contexts at one level of the hierarchy. What coarser contexts have is their sum, so that a rate is
 drawn towards that of the more general context (`moment_shrinkage`) without another question.
+
+Rounds of conversions release the same, with conversions in the place of clicks: the kind of a version says
+which, and `conversion_rates` makes rates of them.
 """
 
 from __future__ import annotations

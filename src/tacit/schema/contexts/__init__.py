@@ -4,6 +4,7 @@
 `attributes`  from exact to nothing: `Steps` up a tree, `SetOf` such, points by `Decimals` or `MetreCells`
 `hierarchy`   which levels a context may be told at: a `Sequence` or a `Lattice`, in Python or from a TOML file
 `listed`      all nodes that a hierarchy's trees list, and the node above one
+`device_copy` a hierarchy as JSON, for devices without Python
 `nodes`       a log's contexts as whole numbers: the node of each row at each level
 
 >>> from tacit.schema import Decimals, Sequence, Steps, Tree

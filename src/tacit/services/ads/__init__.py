@@ -3,6 +3,7 @@
 parts        what the parts share, and the list of them
 learning     the prior that charges speak for, in the menus of the next epoch
 statistics   rounds by schedule, and versions of what they released
+menu_questions   what those ask, of clicks and of conversions
 versions     the rates that statistics and models in use make, and operations to roll them out
 rate_models  models as versions, scoring contexts and campaigns
 version_desk, rollouts     operators' work on versions; a model trained anew beside the one in use
@@ -19,6 +20,7 @@ reports      what advertisers are told: JSON, CSV, Parquet, a page (`report_page
 console      what goes on, for those who run it and for advertisers, in a browser
 access       who asks: access keys, and how often they may
 api          operations for access keys, with their OpenAPI description
+public_operations       what that description says of operations without one: menus, packs, bids, notices
 campaign_api, key_api   those for advertisers, campaigns and ads, and for access keys and the trail of changes
 campaign_desk           the same for whoever asks: over HTTP (`access_client`), or on the store itself
 campaign_schemas        what they take and give, in JSON Schema

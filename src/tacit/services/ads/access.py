@@ -9,8 +9,9 @@ does not exist.
 
 Keys of one advertiser ask only so often in a minute, together, and hand in only so much; so does each of the
 others but operators', which hand in what they like. An address comes only so often with what is no key that
-holds: then it is told to come again, whatever it brings. Each process counts for itself. Addresses of this
-very machine are not counted, and none is behind a reverse proxy, where all requests have the proxy's.
+holds: then it is told to come again, whatever it brings. So is one that asks for menus and packs, which need
+no key, more often than it may. Each process counts for itself. Addresses of this very machine are not counted,
+and none is behind a reverse proxy, where all requests have the proxy's.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tacit.deliver.campaigns.access import Access, digest_of, key_id_of
 from tacit.deliver.campaigns.store import CampaignStore, CampaignVerdict
 from tacit.errors import CampaignRefused
-from tacit.services.billing_settings import FAILURES_PER_ADDRESS, REQUESTS_PER_KEY
+from tacit.services.billing_settings import FAILURES_PER_ADDRESS, MENUS_PER_ADDRESS, REQUESTS_PER_KEY
 from tacit.services.connection_limits import is_loopback, networks_of
 from tacit.services.endpoints import Clock
-from tacit.services.problems import TooManyRequests
+from tacit.services.problems import TooManyRequests, problem_from_error
 
 MOST_SPELLED = 200  # characters of a header that may be a key
 MOST_BUCKETS = 10_000  # addresses or keys that are remembered; the one not heard of for longest is forgotten
@@ -69,11 +72,13 @@ class TokenBuckets:
 @dataclass(frozen=True)
 class AccessLimits:
     """Per minute: requests of one key (of an advertiser's keys together), those of one address whose key does
-    not hold, and kilobytes that an advertiser hands in; 0: no limit."""
+    not hold, kilobytes that an advertiser hands in, and requests of one address for menus and packs; 0: no
+    limit."""
 
     requests_per_key: int = REQUESTS_PER_KEY
     failures_per_address: int = FAILURES_PER_ADDRESS
     kilobytes: int = KILOBYTES_PER_MINUTE
+    menus_per_address: int = MENUS_PER_ADDRESS
 
 
 class AccessGate:
@@ -95,7 +100,7 @@ class AccessGate:
     async def admit(self, request: Request) -> Access:
         """What the request may do by its key; CampaignRefused(UNAUTHENTICATED) where it has none that holds,
         TooManyRequests where it comes too often."""
-        address = _address_of(request)
+        address = counted_address(request.client)
         if address and (seconds := self._failed.wait_seconds(address)):
             raise TooManyRequests("too-many-failures", seconds)
         try:
@@ -133,10 +138,53 @@ def counted_as(access: Access) -> str:
     return f"of {access.advertiser}" if access.role.of_one else access.key_id
 
 
-def _address_of(request: Request) -> str:
-    """Whom a failure counts for: an address, of IPv6 its network; empty for this very machine."""
-    peer = request.client
-    return "" if peer is None or is_loopback(peer.host) else "".join(networks_of(peer)[-1:])
+def counted_address(peer: Any) -> str:
+    """Whom something counts for: an address, of IPv6 its network; empty for this very machine. `peer` is a host
+    and a port, as requests have it, or None."""
+    return "" if peer is None or is_loopback(peer[0]) else "".join(networks_of(peer)[-1:])
+
+
+class AddressBuckets:
+    """So many per minute of each address, for endpoints that have no time to lose: whom a host counts for is
+    worked out once."""
+
+    def __init__(self, per_minute: int, ticks: Callable[[], float] = time.monotonic) -> None:
+        self._per_minute, self._buckets = per_minute, TokenBuckets(per_minute, ticks)
+        self._names: dict[str, str] = {}
+
+    def wait_seconds(self, peer: Any) -> int:
+        """Seconds until this one may ask again; 0: it may now."""
+        return self._buckets.wait_seconds(name) if (name := self._name_of(peer)) else 0
+
+    def take(self, peer: Any) -> None:
+        if name := self._name_of(peer):
+            self._buckets.take(name)
+
+    def _name_of(self, peer: Any) -> str:
+        if peer is None or not self._per_minute:
+            return ""
+        found = self._names.get(peer[0])
+        if found is None:
+            if len(self._names) >= MOST_BUCKETS:
+                self._names.clear()
+            found = self._names[peer[0]] = counted_address(peer)
+        return found
+
+
+class PacedEndpoint:
+    """An ASGI endpoint that an address (of IPv6: one /64) may ask only so often in a minute, together with all
+    others of the same buckets."""
+
+    def __init__(self, endpoint: ASGIApp, buckets: AddressBuckets) -> None:
+        self._endpoint, self._buckets = endpoint, buckets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        peer = scope.get("client")
+        if seconds := self._buckets.wait_seconds(peer):
+            await problem_from_error(TooManyRequests("too-many-requests", seconds))(scope, receive, send)
+            return
+        self._buckets.take(peer)
+        await self._endpoint(scope, receive, send)
 
 
 def bearer_of(request: Request) -> str:

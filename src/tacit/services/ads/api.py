@@ -42,6 +42,7 @@ from tacit.services.endpoints import Clock, Endpoint, read_body
 from tacit.services.problems import MEDIA, TooManyRequests, problem_from_error
 
 JSON = "application/json"
+BEARER = {"type": "http", "scheme": "bearer"}
 MOST_BODY_BYTES = 2**20
 PER_PAGE = 100
 THREADS, PER_KEY, MOST_WAITING = 8, 4, 64  # handlers at work, those of one key, and what of it may wait
@@ -143,6 +144,7 @@ class AdsApi:
     def __init__(self, gate: AccessGate, clock: Clock) -> None:
         self._gate, self._clock = gate, clock
         self._known: list[ApiRoute] = []
+        self._described: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
         self._threads = ThreadPoolExecutor(THREADS, "api")
         self._turns: dict[str, _KeyTurns] = {}  # of keys that are asking now
 
@@ -150,6 +152,10 @@ class AdsApi:
     def operations(self) -> Sequence[ApiRoute]:
         """All that routes were made of."""
         return tuple(self._known)
+
+    def describe(self, method: str, path: str, operation: Mapping[str, Any]) -> None:
+        """Tell OpenAPI clients of an operation that needs no access key, and is answered elsewhere."""
+        self._described[path][method.lower()] = operation
 
     def routes(self, operations: Sequence[ApiRoute]) -> list[Route]:
         """One route per path, for all its methods."""
@@ -217,9 +223,9 @@ class AdsApi:
         return {
             "openapi": "3.1.0",
             "info": {"title": "tacit ad server", "version": tacit.__version__},
-            "paths": dict(paths),
+            "paths": {**paths, **self._described},
             "security": [{"key": []}],
-            "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+            "components": {"securitySchemes": dict.fromkeys(("key", "exchange"), BEARER)},
         }
 
 

@@ -5,7 +5,7 @@
     GET   /ads/campaigns/7/creatives                   POST
     GET   /ads/creatives/12, /ads/creatives/12/content DELETE
     POST  /ads/import                                  all of a file, or nothing
-    GET   /ads/advertisers, /ads/advertisers/NAME      PUT
+    GET   /ads/advertisers, /ads/advertisers/NAME      PUT; DELETE /ads/advertisers/NAME/contact
 
 Who may what: an operator's key everything; an advertiser's key its own, and there everything but the numbers
 of new campaigns, which the server gives out; a viewer's key looks, and changes nothing. An advertiser sets the
@@ -316,6 +316,11 @@ def advertiser_operations(store: CampaignStore) -> list[ApiRoute]:
             partial(put_advertiser, store), parts=one, body=schemas.ADVERTISER_PUT,
             answers={200: schemas.ADVERTISER, 201: schemas.ADVERTISER},
         ),
+        ApiRoute(
+            "DELETE", "/ads/advertisers/{name:path}/contact",
+            "Erase whom to write to, from earlier lines of the trail too", partial(erase_contact, store),
+            parts=one, answers={204: None},
+        ),
     ]  # fmt: skip
 
 
@@ -343,3 +348,9 @@ def put_advertiser(store: CampaignStore, call: ApiCall) -> Response:
     expect_changer(call.access, advertiser.name)
     new = store.put_advertiser(advertiser, call.author)
     return json_answer(advertiser.as_json(), 201 if new else 200)
+
+
+def erase_contact(store: CampaignStore, call: ApiCall) -> Response:
+    expect_changer(call.access, call.path["name"])
+    store.erase_contact(call.path["name"], call.author)
+    return Response(status_code=204)

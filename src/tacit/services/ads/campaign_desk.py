@@ -50,6 +50,9 @@ class CampaignDesk(Protocol):
 
     def put_advertiser(self, advertiser: Advertiser) -> None: ...
 
+    def erase_contact(self, name: str) -> None:
+        """Take an advertiser's contact away, from earlier lines of the trail too."""
+
     def campaigns(self, advertiser: str | None = None) -> Sequence[StoredCampaign]:
         """By number, of one advertiser or of all that may be seen."""
 
@@ -110,6 +113,9 @@ class StoreDesk:
 
     def put_advertiser(self, advertiser: Advertiser) -> None:
         self._store.put_advertiser(advertiser, self._author)
+
+    def erase_contact(self, name: str) -> None:
+        self._store.erase_contact(name, self._author)
 
     def campaigns(self, advertiser: str | None = None) -> Sequence[StoredCampaign]:
         return [*all_campaigns(self._store, advertiser)]
@@ -189,6 +195,9 @@ class HttpDesk:
     def put_advertiser(self, advertiser: Advertiser) -> None:
         name = quote(advertiser.name, safe="")
         self._api.ask("PUT", f"/ads/advertisers/{name}", {"contact": advertiser.contact})
+
+    def erase_contact(self, name: str) -> None:
+        self._api.ask("DELETE", f"/ads/advertisers/{quote(name, safe='')}/contact")
 
     def campaigns(self, advertiser: str | None = None) -> Sequence[StoredCampaign]:
         return [*self._api.pages("/ads/campaigns", "campaigns", _stored, advertiser=advertiser)]

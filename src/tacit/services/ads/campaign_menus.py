@@ -364,13 +364,18 @@ class CampaignMenus:
         self._told = bare
 
 
+def has_campaign_menus(path: Path) -> bool:
+    """Whether a market.toml's menus are made of campaigns, and not its own."""
+    with error_prefix(str(path)):
+        record = read_toml(path, "a market")
+    return any(key in record for key in ("contexts", "levels", "menus"))
+
+
 def open_market(
     path: Path, store: AdStore, campaigns: CampaignStore, rates: RatesOf = only_defaults, *, now: int
 ) -> MenuSource:
     """The menus of a market.toml: its own, or those of the campaigns in the store."""
-    with error_prefix(str(path)):
-        record = read_toml(path, "a market")
-    if any(key in record for key in ("contexts", "levels", "menus")):
+    if has_campaign_menus(path):
         import_first(read_campaign_market(path), campaigns, Author(MACHINE, now))
         return CampaignMenus(path, campaigns, rates)
     return MarketFile(path, store)

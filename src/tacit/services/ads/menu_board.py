@@ -20,7 +20,6 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, quote_plus
 
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tacit.bill.protocol.directory import EpochHead
@@ -32,6 +31,8 @@ from tacit.deliver.device.menu_book import listed_to_bytes
 from tacit.display import brief
 from tacit.errors import BillRefused
 from tacit.schema.contexts.hierarchy import Node
+from tacit.services.ads.public_operations import MENUS
+from tacit.services.any_origin import page_routes
 from tacit.services.background import AppPart
 from tacit.services.endpoints import Clock, PreparedAnswer
 from tacit.services.epochs import EpochKeeper
@@ -115,7 +116,8 @@ class MenuBoard:
 
 def menu_part(running: RunningAds) -> AppPart:
     """The public lane's menus over GET."""
-    return AppPart(routes=[Route(PATH, running.board, methods=["GET"])])
+    running.api.describe("GET", PATH, MENUS)
+    return AppPart(routes=page_routes(PATH, GET=running.paced(running.board)))
 
 
 def parse_query(query: bytes) -> Node:

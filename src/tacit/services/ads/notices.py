@@ -47,6 +47,9 @@ TAKEN = frozenset({BillVerdict.ACCEPTED, BillVerdict.DUPLICATE, BillVerdict.CONF
 FINAL = TAKEN | {BillVerdict.EXPIRED, BillVerdict.UNKNOWN_MENU, BillVerdict.FORGED, BillVerdict.MALFORMED}
 """Answers of the proxy that no second try would change."""
 
+UNCHARGED = (BillVerdict.NONE_LEFT, BillVerdict.EXPIRED)
+"""What was shown, and nobody is charged for: its menu had no token left, or its notice came too late."""
+
 SendReport = Callable[[bytes], None]
 """Hands one report to the proxy: BillRefused where it refuses it, OSError where it does not answer."""
 
@@ -62,6 +65,12 @@ class NoticeIntake:
         self.taken = Counter(
             "tacit_openrtb_notices", "Notices of exchanges, by what became of them.", ["verdict"], registry=None
         )
+        for verdict in UNCHARGED:  # there from the start, so that an alert sees the first
+            self.taken.labels(refusal_name(verdict))
+        self.lost = Counter(
+            "tacit_openrtb_notices_lost", "Notices whose reports the proxy refused for good.",
+            registry=None,
+        )  # fmt: skip
 
     def _take(self, notices: Sequence[BidNotice]) -> Sequence[BillVerdict]:
         return self._desk.take(notices, self._clock())
@@ -84,7 +93,17 @@ class NoticeIntake:
 class NoticeReporter:
     """Sends reports of notices to the proxy until it has them. It may be cut off anywhere and goes on."""
 
-    def __init__(self, store: NoticeStore, send: SendReport, *, clock: Clock, every_seconds: float) -> None:
+    def __init__(
+        self,
+        store: NoticeStore,
+        send: SendReport,
+        *,
+        clock: Clock,
+        every_seconds: float,
+        note_lost: Callable[[int], None] = lambda _count: None,
+    ) -> None:
+        """How many reports the proxy refused for good is told to whoever counts."""
+        self._note_lost = note_lost
         self._store, self._send, self._clock, self._every_seconds = store, send, clock, every_seconds
         self._pause, self._forgot = every_seconds, clock()
         self._trouble = TroubleLog("reports of notices are delivered again", logging.WARNING)
@@ -100,6 +119,7 @@ class NoticeReporter:
                 self._store.mark_delivered([each.nonce for each, verdict in outcomes if verdict is not None])
                 lost = [verdict for _, verdict in outcomes if verdict is not None and verdict not in TAKEN]
                 if lost:
+                    self._note_lost(len(lost))
                     LOG.error("the proxy refused %d reports of notices: %s", len(lost), lost[0].words)
                 if any(verdict is None for _, verdict in outcomes):
                     trouble = "the proxy did not answer for a report of an exchange's notice, will try again"

@@ -7,7 +7,9 @@ KEY is the exchange's secret of the table [openrtb], in hexadecimal digits. A re
 market's hierarchy (`openrtb_settings`), and the bid is the entry of the public lane's menu there, at its price
 (`openrtb_bidder`): nothing of a person is used, kept or logged.
 
-A bid in time or none: what cannot be answered within `tmax` is answered with no bid at once.
+A bid in time or none: what cannot be answered within `tmax` is answered with no bid at once. An exchange that
+asks more often than it may is told to come again (429), and so is an address that came too often with keys
+that do not hold, whatever it brings then. Each process counts for itself.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from starlette.types import Receive, Scope, Send
 from tacit.bill.protocol.directory import EpochHead
 from tacit.bill.server.notices import NoticeDesk, NoticeKey
 from tacit.errors import BillRefused, TacitError
+from tacit.services.ads.access import AddressBuckets, TokenBuckets
+from tacit.services.ads.notices import PATH as NOTICE_PATH
 from tacit.services.ads.notices import (
     SPENT_SECONDS,
     NoticeIntake,
@@ -44,6 +48,7 @@ from tacit.services.ads.openrtb_messages import (
     parse_request,
 )
 from tacit.services.ads.openrtb_settings import Exchange, OpenRtbSettings, key_digest
+from tacit.services.ads.public_operations import BID, NOTICE
 from tacit.services.background import AppPart, LookTask
 from tacit.services.billing_clients import HttpAdChannel
 from tacit.services.http_clients import open_client
@@ -57,6 +62,7 @@ if TYPE_CHECKING:
 PATH = "/openrtb/bid"
 MOST_KEY = 200  # characters that may be a key
 MOST_TMAX = 60_000  # milliseconds
+THROTTLED = "throttled"
 LEAST_PACKED = 1_400  # bytes: less fits a packet as it is
 JSON = (b"content-type", b"application/json")
 SPOKEN = (b"x-openrtb-version", VERSION.encode())
@@ -68,9 +74,21 @@ class BidEndpoint:
     """Answers requests for bids: an ASGI endpoint, since most of its time would be the framework's."""
 
     def __init__(
-        self, settings: OpenRtbSettings, bidder: Bidder, *, timer: Callable[[], float] = time.monotonic
+        self,
+        settings: OpenRtbSettings,
+        bidder: Bidder,
+        *,
+        timer: Callable[[], float] = time.monotonic,
+        failures_per_address: int = 0,
     ) -> None:
+        """An address may come so often in a minute with a key that does not hold; 0: as often as it likes."""
         self._bidder, self._timer, self._network = bidder, timer, settings.network_ms / 1000
+        self._failed = AddressBuckets(failures_per_address, timer)
+        self._asked = {
+            each.name: TokenBuckets(60 * each.requests_per_second, timer, each.requests_per_second)
+            for each in settings.exchanges
+            if each.requests_per_second
+        }
         self._exchanges = {each.digest: each for each in settings.exchanges}
         self.answered = Counter(
             "tacit_openrtb_requests", "Requests of exchanges for bids, by what they were answered.",
@@ -79,20 +97,30 @@ class BidEndpoint:
         self._children = {
             (each.name, outcome): self.answered.labels(each.name, outcome)
             for each in settings.exchanges
-            for outcome in ("bid", *(reason.name.lower() for reason in NoBid))
+            for outcome in ("bid", THROTTLED, *(reason.name.lower() for reason in NoBid))
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = self._timer()
+        if seconds := self._failed.wait_seconds(scope.get("client")):
+            await _send_empty(send, 429, (b"connection", b"close"), _come_again(seconds))
+            return
         headers = _read_headers(scope)
         exchange = self._exchanges.get(key_digest(_key_of(scope, headers)))
         if exchange is None:
+            self._failed.take(scope.get("client"))
             await _send_empty(send, 401, (b"connection", b"close"), (b"www-authenticate", b"Bearer"))
             return
         body = await _read_body(headers, receive)
         if body is None:
             await _send_empty(send, 413, (b"connection", b"close"))
             return
+        if buckets := self._asked.get(exchange.name):
+            if seconds := buckets.wait_seconds(exchange.name):
+                self._children[exchange.name, THROTTLED].inc()
+                await _send_empty(send, 429, _come_again(seconds))
+                return
+            buckets.take(exchange.name)
         media = headers.get(b"content-type", JSON[1]).partition(b";")[0].strip().lower()
         version = headers.get(b"x-openrtb-version", b"2")
         try:
@@ -177,6 +205,10 @@ async def _read_body(headers: dict[bytes, bytes], receive: Receive) -> bytes | N
             return bytes(body)
 
 
+def _come_again(seconds: int) -> tuple[bytes, bytes]:
+    return b"retry-after", str(seconds).encode()
+
+
 async def _send_empty(send: Send, status: int, *headers: tuple[bytes, bytes]) -> None:
     described = [SPOKEN, *headers] if status == 204 else [SPOKEN, (b"content-length", b"0"), *headers]
     await send({"type": "http.response.start", "status": status, "headers": described})
@@ -211,6 +243,9 @@ def openrtb_part(running: RunningAds) -> AppPart:
     settings = running.settings.openrtb
     if settings is None:
         return AppPart()
+    running.api.describe("POST", PATH, BID)
+    for method, operation in NOTICE.items():
+        running.api.describe(method, f"{NOTICE_PATH}/{{token}}", operation)
     key, store = NoticeKey.derive(running.settings.secrets["sealing"]), SqlNoticeStore(running.store.database)
     shelf = AdShelf(running.campaigns, running.clock, settings.contexts.cattax)
     desk, pace = NoticeDesk(running.server, store), running.settings.pace
@@ -219,7 +254,7 @@ def openrtb_part(running: RunningAds) -> AppPart:
         settings, running.board, shelf, key,
         clock=running.clock, draw=running.entropy.bytes, is_spent=spent.__contains__,
     )  # fmt: skip
-    endpoint = BidEndpoint(settings, bidder)
+    endpoint = BidEndpoint(settings, bidder, failures_per_address=running.limits.failures_per_address)
     intake = NoticeIntake(desk, key, running.clock, wait_ms=pace.commit_wait_ms, most=pace.commit_most)
     send = running.send_report
     if send is None:
@@ -234,8 +269,14 @@ def openrtb_part(running: RunningAds) -> AppPart:
         ],
         works=lambda: [intake.batcher, LookTask(spent.look, SPENT_SECONDS)],
         owned_works=lambda: [
-            NoticeReporter(store, send, clock=running.clock, every_seconds=pace.look_every_ms / 1000)
+            NoticeReporter(
+                store,
+                send,
+                clock=running.clock,
+                every_seconds=pace.look_every_ms / 1000,
+                note_lost=intake.lost.inc,
+            )
         ],
         looks=[look_at_notices(store)],
-        meters=[endpoint.answered, intake.taken],
+        meters=[endpoint.answered, intake.taken, intake.lost],
     )

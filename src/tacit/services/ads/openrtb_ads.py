@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -47,6 +47,7 @@ class RenderedAd:
     size         of an image; None where it fills what there is
     banner_type  by AdCOM's list, as `banner.btype` blocks
     fields       its part of a bid, as JSON between braces
+    caps         how often a device should show its campaign, as packs spell it
     """
 
     creative: int
@@ -58,6 +59,7 @@ class RenderedAd:
     categories: tuple[str, ...]
     markup: str
     fields: bytes
+    caps: tuple[Mapping[str, int], ...] = ()
 
 
 class Blocks:
@@ -204,6 +206,7 @@ def render_ad(campaign: AdCampaign, creative: Creative, content: bytes, cattax: 
     return RenderedAd(
         creative.number, size, creative.media, TEXT_BANNER if is_text else IMAGE_BANNER, attributes, host,
         campaign.categories, markup, msgspec.json.encode(said)[1:-1],
+        tuple({"impressions": cap.impressions, "seconds": cap.seconds} for cap in campaign.caps),
     )  # fmt: skip
 
 

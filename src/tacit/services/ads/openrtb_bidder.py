@@ -218,15 +218,16 @@ class Bidder:
             found = fitting_ad(self._ads(entry.campaign), imp.banner, blocks)
             if isinstance(found, NoBid):
                 return b""
-            ads.append(_choosable(index, *found))
+            ads.append(_choosable(index, entry.campaign, *found))
         spelled = _encode(ads)
         if len(spelled) > MOST_PERSONAL:
             return b""
         return b'"ext":{"tacit":{' + offering.personal_fields + b',"ads":' + spelled + b"}}"
 
 
-def _choosable(index: int, ad: RenderedAd, size: Size) -> dict[str, object]:
+def _choosable(index: int, campaign: int, ad: RenderedAd, size: Size) -> dict[str, object]:
+    """An entry with its ad; what caps and categories say is spelled as in packs, for the device's choice."""
     return {
-        "index": index, "crid": str(ad.creative), "adomain": [ad.domain], "adm": ad.markup,
-        "w": size[0], "h": size[1],
+        "index": index, "campaign": campaign, "crid": str(ad.creative), "adomain": [ad.domain],
+        "adm": ad.markup, "w": size[0], "h": size[1], "caps": list(ad.caps), "categories": list(ad.categories),
     }  # fmt: skip

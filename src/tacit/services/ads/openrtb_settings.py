@@ -21,6 +21,7 @@
     secret = "example.secret"            # 64 hexadecimal digits, in a file that only its owner may read
     reasons = false                      # answer 200 with `nbr` where there is no bid, instead of 204
     clients = false                      # believe it where it says that a page has the device's client
+    requests_per_second = 2000           # that each worker answers it, more are told to come again; 0: no limit
 
 The first field of `from` with a value in the table counts; upper and lower case are one. A value of the table
 is a node of the attribute's tree, exact or coarser.
@@ -50,9 +51,11 @@ OPENRTB = (
     "url", "contexts", "currency", "seat", "cattax", "vendor", "charge_on", "notice_seconds", "network_ms",
     "attribute", "exchange",
 )  # fmt: skip
-ATTRIBUTE, EXCHANGE = ("name", "from", "values"), ("name", "secret", "reasons", "clients")
+ATTRIBUTE = ("name", "from", "values")
+EXCHANGE = ("name", "secret", "reasons", "clients", "requests_per_second")
 GEO = ("country", "region", "metro", "city")
 CATEGORIES = ("cat", "sectioncat", "pagecat")
+MOST_PER_SECOND = 1_000_000
 MOST_SPELLED = 100  # characters of a value that is looked up
 
 Read = Callable[[BidRequest], Sequence[str]]
@@ -144,12 +147,13 @@ class RequestContexts:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Who may ask for bids. Of its key a digest is kept."""
+    """Who may ask for bids, and how often; 0: as often as it likes. Of its key a digest is kept."""
 
     name: str
     digest: bytes = field(repr=False)
     reasons: bool = False
     clients: bool = False
+    requests_per_second: int = 0
 
 
 @dataclass(frozen=True)
@@ -226,7 +230,10 @@ def _exchange(table: ConfigTable, read_secret: Callable[[str, Path], bytes]) -> 
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,40}", name):
         raise BadInput(f"{table.name('name')}: expected letters, digits and ._- alone, got another text")
     secret = read_secret(table.name("secret"), table.file("secret"))
-    return Exchange(name, key_digest(secret.hex()), table.flag("reasons"), table.flag("clients"))
+    return Exchange(
+        name, key_digest(secret.hex()), table.flag("reasons"), table.flag("clients"),
+        table.whole("requests_per_second", 0, at_most=MOST_PER_SECOND),
+    )  # fmt: skip
 
 
 def _sources(table: ConfigTable, hierarchy: Hierarchy, folder: Path) -> tuple[AttributeSource | None, ...]:

@@ -14,12 +14,13 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tacit.bill.protocol.encoding import BillVerdict
 from tacit.deliver.campaigns.packs import pack_menu
 from tacit.errors import BillRefused
+from tacit.services.ads.public_operations import PACKS
+from tacit.services.any_origin import page_routes
 from tacit.services.background import AppPart
 from tacit.services.endpoints import LruCache, PreparedAnswer, menu_id_of
 from tacit.services.problems import problem_from_error
@@ -91,4 +92,5 @@ class PackBoard:
 
 def pack_part(running: RunningAds) -> AppPart:
     """Packs over GET."""
-    return AppPart(routes=[Route(PATH, PackBoard(running), methods=["GET"])])
+    running.api.describe("GET", PATH, PACKS)
+    return AppPart(routes=page_routes(PATH, GET=running.paced(PackBoard(running))))

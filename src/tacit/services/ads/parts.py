@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from starlette.types import ASGIApp
+
 from tacit.bill.server.party import AdServer
 from tacit.deliver.server.pacing import PacingSettings
 from tacit.entropy import Entropy
-from tacit.services.ads.access import AccessGate, AccessLimits
+from tacit.services.ads.access import AccessGate, AccessLimits, AddressBuckets, PacedEndpoint
 from tacit.services.ads.api import AdsApi, description_route
 from tacit.services.ads.campaign_api import campaign_part
 from tacit.services.ads.console.part import console_part
+from tacit.services.ads.console.verification import InvoiceCheck
 from tacit.services.ads.menu_board import MenuBoard, menu_part
 from tacit.services.ads.notices import SendReport
 from tacit.services.ads.openrtb import openrtb_part
@@ -26,6 +29,9 @@ from tacit.services.background import AppPart
 from tacit.services.billing_settings import AdServerSettings
 from tacit.services.endpoints import Clock
 from tacit.services.epochs import EpochKeeper
+from tacit.services.page.device_files import device_part
+from tacit.services.page.part import page_part
+from tacit.services.page.seen import SeenMessages
 from tacit.services.settings import PartySettings
 from tacit.services.signatures import RequestGate
 from tacit.store.billing_ads import SqlAdStore
@@ -60,6 +66,7 @@ class RunningAds:
     gate, api  who asks by an access key, and the operations that such keys are for
     gathering  rounds and ledger, where the server gathers statistics too
     send_report  hands a report to the proxy, as a device does; None: over HTTP, by the settings
+    seen       the messages that it got last, in a demonstration
     """
 
     settings: PartySettings
@@ -76,11 +83,30 @@ class RunningAds:
     pacer: Pacer
     gathering: Gathering | None = None
     send_report: SendReport | None = None
+    seen: SeenMessages | None = None
 
     @cached_property
     def versions(self) -> SqlVersionStore:
         """Statistics and models, in the database of `store`."""
         return SqlVersionStore(self.store.database)
+
+    @cached_property
+    def invoice_check(self) -> InvoiceCheck:
+        """The auditor's check of all invoices, whoever begins it."""
+        return InvoiceCheck(self.store, lambda: self.server.public_keys, self.clock)
+
+    @cached_property
+    def limits(self) -> AccessLimits:
+        """How often keys and addresses may ask, by the settings."""
+        return _limits(self.settings)
+
+    @cached_property
+    def _keyless(self) -> AddressBuckets:
+        return AddressBuckets(self.limits.menus_per_address)
+
+    def paced(self, endpoint: ASGIApp) -> ASGIApp:
+        """An endpoint that needs no key, for each address as often as it may ask all such ones together."""
+        return PacedEndpoint(endpoint, self._keyless) if self.limits.menus_per_address else endpoint
 
     @classmethod
     def of(
@@ -95,6 +121,7 @@ class RunningAds:
         gathering: Gathering | None = None,
         pacer: Pacer | None = None,
         send_report: SendReport | None = None,
+        seen: SeenMessages | None = None,
     ) -> RunningAds:
         """With what follows from the rest."""
         if pacer is None:
@@ -104,7 +131,7 @@ class RunningAds:
         board = MenuBoard(server, keeper, clock)
         return cls(
             settings, store, server, keeper, operator_gate, entropy, clock, campaigns, board, gate,
-            AdsApi(gate, clock), pacer, gathering, send_report,
+            AdsApi(gate, clock), pacer, gathering, send_report, seen,
         )  # fmt: skip
 
     @property
@@ -118,7 +145,11 @@ def _limits(settings: PartySettings) -> AccessLimits:
     billing = settings.billing
     if not isinstance(billing, AdServerSettings):
         return AccessLimits()
-    return AccessLimits(billing.requests_per_key, billing.failures_per_address)
+    return AccessLimits(
+        billing.requests_per_key,
+        billing.failures_per_address,
+        menus_per_address=billing.menus_per_address,
+    )
 
 
 def description_part(running: RunningAds) -> AppPart:
@@ -128,6 +159,6 @@ def description_part(running: RunningAds) -> AppPart:
 
 PARTS: tuple[Callable[[RunningAds], AppPart], ...] = (
     menu_part, openrtb_part, pack_part, pacing_part, campaign_part, report_part, console_part,
-    statistics_part, version_part, description_part,
+    statistics_part, version_part, description_part, device_part, page_part,
 )  # fmt: skip
 """In the order of their routes."""

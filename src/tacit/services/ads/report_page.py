@@ -1,4 +1,5 @@
-"""A report as a page: spend by day, campaigns with their click rates, contexts, reasons, invoices, promises.
+"""A report as a page: spend by day, campaigns with their rates of clicks and conversions, contexts, reasons,
+invoices, promises.
 
 It is self-contained, in light and dark, and has no script. Charts are plain SVG, as wide as a phone where the
 page is.
@@ -39,6 +40,7 @@ def report_page(report: AdvertiserReport) -> str:
         Section("In all", [_facts(whole), Prose(_promise_words(report))]),
         Section("Spend by day", _day_blocks(report, days)),
         Section("Campaigns", _rate_blocks(report.rows(Grouping.CAMPAIGN), "campaign")),
+        *_conversions(report),
         Section("Contexts", [_table(report.rows(Grouping.CONTEXT), "context")]),
         Section("Why prices are what they are", [_reasons(whole)]),
         Section("Invoices", _invoices(report)),
@@ -49,24 +51,32 @@ def report_page(report: AdvertiserReport) -> str:
 
 
 def _facts(whole: ReportRow) -> Facts:
-    rate, interval = whole.clicks.rate, whole.clicks.interval
-    clicks = "-" if rate is None else f"{100 * rate:.2f}%"
-    note = whole.clicks.withheld if interval is None else f"95% interval {_percent(interval)}%"
     facts = [
         (_rounded(whole.spend_micros), "spend", f"{show_micros(whole.spend_micros)}, exact"),
         (f"{whole.impressions:,}", "impressions", "exact: as devices reported them"),
-        (clicks, "click rate", note),
+        _rate_fact(whole.clicks, "click rate"),
     ]
+    if whole.conversions.promise is not None:
+        facts.append(_rate_fact(whole.conversions, "conversion rate"))
     if whole.held_micros:
         said = "shown, and not charged: the budget was spent"
         facts.append((show_micros(whole.held_micros)[:-4], "held", said))
     return Facts(facts)
 
 
+def _rate_fact(figures: EventFigures, name: str) -> tuple[str, str, str]:
+    rate, interval = figures.rate, figures.interval
+    note = figures.withheld if interval is None else f"95% interval {_percent(interval)}%"
+    return "-" if rate is None else f"{100 * rate:.2f}%", name, note
+
+
 def _promise_words(report: AdvertiserReport) -> str:
-    clicks = report.whole.clicks.promise
-    said = f"Impressions and spend: {report.whole.promise}."
-    return said + (f" Clicks: {clicks}." if clicks is not None else " Clicks: no statistics were released yet.")
+    whole = report.whole
+    said = f"Impressions and spend: {whole.promise}."
+    for name, figures in (("Clicks", whole.clicks), ("Conversions", whole.conversions)):
+        promise = figures.promise
+        said += f" {name}: {'no statistics were released yet' if promise is None else promise}."
+    return said
 
 
 def _day_blocks(report: AdvertiserReport, days: Sequence[ReportRow]) -> list[Block]:
@@ -91,6 +101,25 @@ def _rate_blocks(rows: Sequence[ReportRow], name: str) -> list[Block]:
         said = f"Click rate with its 95% interval, noise included. {known[0].clicks.promise}."
         blocks.append(Figure(draw_rates([(row.label, row.clicks) for row in known[:20]]), said))
     return [*blocks, _table(rows, name)]
+
+
+def _conversions(report: AdvertiserReport) -> list[Section]:
+    """Rates of conversions by campaign, where they were counted."""
+    if report.conversions is None:
+        return []
+    rows = report.rows(Grouping.CAMPAIGN)
+    promise = report.whole.conversions.promise
+    said = "Impressions are counted once the time is over in which a conversion counts as theirs."
+    known = [(row.label, row.conversions) for row in rows if row.conversions.interval is not None][:20]
+    blocks: list[Block] = [Prose(said)]
+    if known:
+        drawn = draw_rates(known, "Conversion rates with their intervals")
+        blocks.append(Figure(drawn, f"Conversion rate with its 95% interval, noise included. {promise}."))
+    columns = ("campaign", "conversions", "rate, %", "95% interval, %")
+    cells = [(row.label, *_rate_cells(row.conversions)) for row in rows[:MOST_ROWS]]
+    return [
+        Section("Conversions", [*blocks, Table(columns, cells, numbers=columns[1:], caption=f"{promise}.")])
+    ]
 
 
 def _table(rows: Sequence[ReportRow], name: str, *, rates: bool = True) -> Table:
@@ -156,7 +185,9 @@ def _promises(report: AdvertiserReport) -> list[Block]:
             "choices of one device add up, within the limits that its person set. Contexts are as general as "
             "devices told them."
         ),
-        Prose(f"*Clicks and rates* come from counts that were released with noise; {SUPPRESSION}."),
+        Prose(
+            f"*Clicks, conversions and rates* come from counts that were released with noise; {SUPPRESSION}."
+        ),
     ]
     for each in (report.clicks, report.conversions):
         if each is not None:
@@ -214,7 +245,7 @@ def scale_ticks(most: float) -> list[float]:
 ROW, NAMES = 32, 150
 
 
-def draw_rates(rows: Sequence[tuple[str, EventFigures]]) -> str:
+def draw_rates(rows: Sequence[tuple[str, EventFigures]], what: str = "Click rates with their intervals") -> str:
     """Rates as dots with whiskers from end to end of their intervals, one row each."""
     intervals = [figures.interval or (0.0, 1.0) for _, figures in rows]
     ticks = scale_ticks(100 * max(high for _, high in intervals))
@@ -233,7 +264,7 @@ def draw_rates(rows: Sequence[tuple[str, EventFigures]]) -> str:
         parts += [_line(each, y - 5, each, y + 5, INK, 'stroke-width="1.5"') for each in (x_low, x_high)]
         parts.append(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="4.5" fill="{ACCENT}"/>')
         parts.append(_text(x_high + 8, y + 5, f"{100 * (figures.rate or 0):.2f}%", "start", INK))
-    return _svg(foot + FOOT, parts, "Click rates with their intervals")
+    return _svg(foot + FOOT, parts, what)
 
 
 def _svg(height: float, parts: Sequence[str], what: str) -> str:

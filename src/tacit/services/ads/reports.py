@@ -91,17 +91,25 @@ def make_report(
         end,
         tuple(read_report_lines(database, advertiser, begin, end)),
         clicks=last_counts(versions, end),
+        conversions=last_counts(versions, end, BidEvent.CONVERSION),
         titles={each.campaign.number: each.campaign.title for each in own},
         daily_micros={each.campaign.number: each.campaign.daily_micros for each in own},
     )
 
 
-def last_counts(versions: VersionStore, before: int) -> EventCounts | None:
-    """The clicks that were last released before a second, with their promise."""
+RELEASED = {
+    BidEvent.CLICK: VersionKind.STATISTICS,
+    BidEvent.CONVERSION: VersionKind.CONVERSION_STATISTICS,
+}
+"""Where the counts of an event are."""
+
+
+def last_counts(versions: VersionStore, before: int, event: BidEvent = BidEvent.CLICK) -> EventCounts | None:
+    """The clicks, or conversions, that were last released before a second, with their promise."""
     from tacit.deliver.server.released_statistics import ReleasedStatistics
     from tacit.privacy.statement import PrivacyStatement
 
-    known = (each for each in versions.versions(VersionKind.STATISTICS) if each.made < before)
+    known = (each for each in versions.versions(RELEASED[event]) if each.made < before)
     newest = max(known, key=lambda each: each.made, default=None)
     content = None if newest is None else versions.content(newest.number)
     if newest is None or content is None:
@@ -113,7 +121,7 @@ def last_counts(versions: VersionStore, before: int) -> EventCounts | None:
             cell = CountedCell(float(counted.clicks[at]), float(counted.shown[at]))
             cells[int(counted.campaign[at]), node] = cell
     statement = PrivacyStatement.from_json(newest.body["statement"])
-    return EventCounts(BidEvent.CLICK, newest.source, newest.made, statement, counted.noise_sd, cells)
+    return EventCounts(event, newest.source, newest.made, statement, counted.noise_sd, cells)
 
 
 def write_report(report: AdvertiserReport, by: Grouping, form: ReportForm) -> bytes:
@@ -165,7 +173,7 @@ def report_part(running: RunningAds) -> AppPart:
     operation = ApiRoute(
         "GET",
         "/ads/reports",
-        "A report of an advertiser's impressions, spend, clicks and why prices are what they are",
+        "A report of an advertiser's impressions, spend, clicks, conversions and why prices are what they are",
         answer,
         query={
             "advertiser": TEXT,

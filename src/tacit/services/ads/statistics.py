@@ -1,8 +1,11 @@
-"""Rounds by schedule: devices are asked what they showed and was clicked, and the answer makes the next rates.
+"""Rounds by schedule: devices are asked what they showed, what was clicked and what led to a conversion.
 
-In each period of `every_hours` one round is opened, at both parties, by the ad server itself. It asks for
-impressions and clicks by context and campaign, at one level of the contexts that menus are offered for. What it
-releases becomes a version of statistics, in use from the next epoch that is opened.
+The answers make the next rates.
+
+In each period of `every_hours` a round is opened, at both parties, by the ad server itself. It asks for
+impressions and clicks by context and campaign, at one level of the contexts that menus are offered for. Where
+campaigns bid per conversion, a second one asks for impressions and conversions of theirs. What a round releases
+becomes a version of statistics, of its family's kind, in use from the next epoch that is opened.
 
     a ledger that cannot pay        one line in the log, a figure, and nothing is opened; asked again later
     a proxy that does not answer    the round is kept, and this very one is opened there later
@@ -15,38 +18,35 @@ version under the round's digest. So a restart at any point, or a second process
 counts nothing twice.
 
     Guarantee:  what the round promises to each device (`RunPlan`): (epsilon, delta)-DP of all that it releases.
-                A period's round is another release: they add up on the ledger's line, and the line's limit
-                bounds all of them together.
+                Each round of each period is another release: they add up on the ledger's one line, clicks and
+                conversions alike, and the line's limit bounds all of them together.
     Neighbours: the contribution of one device set to zero; who reported is known to the proxy.
-    Assumes:    what both parties of gathering assume; menus, which say what is asked, are public, and made of
-                public data, earlier releases and charges alone.
+    Assumes:    what both parties of gathering assume; menus and what campaigns bid on, which say what is asked,
+                are public, and made of public data, earlier releases and charges alone.
     Source:     `gather/estimate/plan.py`, `gather/server/party.py`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgpack
-import numpy as np
-
-from tacit.bill.protocol.menus import Lane, PricedMenu, context_bytes, parse_context
+from tacit.bill.protocol.menus import PricedMenu
 from tacit.config import blame_key
+from tacit.deliver.campaigns.campaign import BidEvent
 from tacit.deliver.campaigns.store import Author
 from tacit.deliver.campaigns.versions import NewVersion, StoredVersion, VersionKind, VersionStore
-from tacit.deliver.protocol.disclosure import context_number
+from tacit.deliver.device.shown_log import LOOK_BACK_SECONDS, UNCOUNTED_SECONDS, RoundFamily
 from tacit.display import brief
-from tacit.errors import BadInput, NotYet, Refused, TacitError, TooFew
+from tacit.errors import NotYet, Refused, TacitError, TooFew
 from tacit.gather.protocol.messages import RoundResult
-from tacit.gather.protocol.rounds import Question, Round
-from tacit.schema.contexts.hierarchy import Hierarchy, Levels, Node, is_coarser, load_hierarchy
-from tacit.schema.contexts.listed import node_above
+from tacit.gather.protocol.rounds import Round
+from tacit.schema.contexts.hierarchy import Hierarchy, load_hierarchy
+from tacit.services.ads.menu_questions import AskedPair, KeptRound, MenuQuestion, ask_about_menus
 from tacit.services.background import DAY_SECONDS, NOTHING_MORE, AppPart, LookTask, Reading
-from tacit.services.device_rounds import FAMILY
+from tacit.services.device_rounds import family_of
 from tacit.services.endpoints import Clock
 from tacit.services.log import error_line
 from tacit.services.problems import LOG, NotGranted, TroubleLog
@@ -55,7 +55,6 @@ from tacit.services.settings import Parties, load_parties
 from tacit.services.statistics_settings import StatisticsSettings
 
 if TYPE_CHECKING:
-    from tacit.deliver.server.released_statistics import ReleasedStatistics
     from tacit.services.ads.parts import RunningAds
     from tacit.services.round_file import PlannedRound
 
@@ -65,14 +64,19 @@ LOOK_SECONDS = 15.0
 NOTHING_SECONDS = 1.0  # until menus are looked for again, where there are none yet
 REFUSED_SECONDS = 600.0  # until a ledger that could not pay is asked again
 BACK_SECONDS = 30 * DAY_SECONDS  # a round that closed earlier and has no result will have none
-NEVER_MENU = 1_000  # the rank of a campaign that stands in a coarser menu alone, beyond any of its own
+EARLIER_SECONDS = LOOK_BACK_SECONDS + UNCOUNTED_SECONDS  # for which a device keeps an impression to be counted
+RELEASES = {
+    RoundFamily.CLICKS: VersionKind.STATISTICS,
+    RoundFamily.CONVERSIONS: VersionKind.CONVERSION_STATISTICS,
+}
+"""What the rounds of a family release."""
 
 
 class RoundsParty(Protocol):
     """The server's own part in rounds."""
 
-    def expect_granted(self, round: Round) -> None:
-        """NotGranted where its ledger cannot pay."""
+    def expect_granted(self, round: Round, beside: Iterable[Round] = ()) -> None:
+        """NotGranted where its ledger cannot pay, also for what is open beside it and not paid for yet."""
 
     def open(self, announced: AnnouncedRound) -> None:
         """Here and at the proxy; again: nothing changes. OSError where the proxy does not answer."""
@@ -81,125 +85,8 @@ class RoundsParty(Protocol):
         """NotYet or TooFew where there is none."""
 
 
-@dataclass(frozen=True, eq=False)
-class MenuQuestion:
-    """What is asked of devices: a question, its contexts in the question's order, and how many pairs of context
-    and campaign found no room."""
-
-    question: Question
-    nodes: tuple[Node, ...]
-    left_out: int
-
-
-def ask_about_menus(
-    menus: Sequence[PricedMenu], hierarchy: Hierarchy, *, levels: Levels | None = None, cells_most: int
-) -> MenuQuestion | None:
-    """The question for these menus' contexts of one level, by default the finest; None where there are none.
-
-    A context is asked about with the campaigns of its own menu and of coarser menus that it lies in, since who
-    told less saw those there. What finds no room, by its public rank, is left out.
-    """
-    personal = [menu for menu in menus if menu.lane is Lane.PERSONAL]
-    asked = _finest(personal) if levels is None else levels
-    own = {menu.node: menu for menu in personal if menu.node.levels == asked}
-    if not own:
-        return None
-    above: dict[Node, list[PricedMenu]] = {}
-    coarser = {menu.node: menu for menu in personal if menu.node.levels != asked}
-    for levels_above in {node.levels for node in coarser if is_coarser(node.levels, asked)}:
-        for node in own:
-            found = node_above(hierarchy, node, levels_above)
-            if found in coarser:
-                above.setdefault(node, []).append(coarser[found])
-    ranked: list[tuple[int, int, Node]] = []  # rank, campaign
-    for node, menu in own.items():
-        ranks = {each.campaign: rank for rank, each in enumerate(menu.entries)}
-        for other in above.get(node, ()):
-            for rank, each in enumerate(other.entries):
-                ranks.setdefault(each.campaign, NEVER_MENU + rank)
-        ranked += [(rank, campaign, node) for campaign, rank in ranks.items()]
-    kept_nodes = sorted(own)[:cells_most]
-    room = (cells_most - len(kept_nodes)) // 2
-    allowed = set(kept_nodes)
-    ranked = sorted(each for each in ranked if each[2] in allowed)
-    return _question(asked, kept_nodes, ranked[:room], len(ranked) - min(room, len(ranked)))
-
-
-def _finest(menus: Sequence[PricedMenu]) -> Levels:
-    """Of the levels that menus have one that none is finer than; of several the one with most menus."""
-    counted: dict[Levels, int] = {}
-    for menu in menus:
-        counted[menu.node.levels] = counted.get(menu.node.levels, 0) + 1
-    finest = [
-        each for each in counted if not any(other != each and is_coarser(each, other) for other in counted)
-    ]
-    return max(finest, key=lambda each: (counted[each], each), default=())
-
-
-def _question(
-    levels: Levels, nodes: Sequence[Node], ranked: Sequence[tuple[int, int, Node]], left_out: int
-) -> MenuQuestion:
-    by_number = {context_number(node): node for node in nodes}
-    if len(by_number) < len(nodes):
-        raise BadInput("expected contexts with different numbers, got two of the same: ask at other levels")
-    campaigns: dict[Node, list[int]] = {node: [] for node in nodes}
-    for _, campaign, node in ranked:
-        campaigns[node].append(campaign)
-    numbers = sorted(by_number)
-    ordered = tuple(by_number[number] for number in numbers)
-    offsets = np.cumsum([0, *(len(campaigns[node]) for node in ordered)], dtype=np.int64)
-    ads = [sorted(campaigns[node]) for node in ordered]
-    flat = np.array([each for some in ads for each in some], np.int64)
-    return MenuQuestion(Question(levels, np.array(numbers, np.int64), offsets, flat), ordered, left_out)
-
-
-@dataclass(frozen=True, eq=False)
-class KeptRound:
-    """A scheduled round as it is kept before it is announced: with its contexts, which the question names by
-    numbers only."""
-
-    announced: AnnouncedRound
-    nodes: tuple[Node, ...]
-
-    def to_bytes(self) -> bytes:
-        return bytes(msgpack.packb((self.announced.to_bytes(), [context_bytes(node) for node in self.nodes])))
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> KeptRound:
-        try:
-            announced, nodes = msgpack.unpackb(data)
-            found = cls(AnnouncedRound.from_bytes(announced), tuple(parse_context(each) for each in nodes))
-        except (ValueError, TypeError, TacitError):
-            raise BadInput("expected a scheduled round as it was kept, got other bytes") from None
-        numbers = [context_number(node) for node in found.nodes]
-        if numbers != found.question.nodes.tolist():
-            raise BadInput("expected the contexts that the round's question names, got others")
-        return found
-
-    @property
-    def question(self) -> Question:
-        return Question.of_round(self.announced.round, self.announced.question)
-
-    def statistics(self, result: RoundResult) -> ReleasedStatistics:
-        """What the round released, by context and campaign."""
-        from tacit.deliver.server.released_statistics import ReleasedStatistics
-
-        question, values = self.question, result.values.astype(np.int64)
-        clicks = values[question.clicks]
-        return ReleasedStatistics(
-            self.nodes,
-            values[question.totals],
-            question.offsets,
-            question.ad,
-            clicks,
-            clicks + values[question.no_clicks],
-            float(result.noise_variance) ** 0.5,
-            result.count,
-        )
-
-
 class ScheduledRounds:
-    """Opens a round per period, and makes a version of what it released. It may be cut off anywhere."""
+    """Opens the rounds of each period, and makes versions of what they released. It may be cut off anywhere."""
 
     def __init__(
         self,
@@ -212,12 +99,16 @@ class ScheduledRounds:
         parties: Parties,
         check: bytes,
         clock: Clock,
+        conversions: Callable[[], Collection[int]] = tuple,
     ) -> None:
-        """`menus` are those that are offered now; `check` is the hash of the parties' check key."""
+        """`menus` are those that are offered now; `check` is the hash of the parties' check key; `conversions`
+        are the campaigns that bid per conversion."""
         self._settings, self._party, self._versions, self._menus = settings, party, versions, menus
         self._hierarchy, self._parties, self._check, self._clock = hierarchy, parties, check, clock
         self._settled: set[int] = set()  # rounds, by their version's number, of which nothing more will come
         self._opened: set[int] = set()
+        self._conversions = conversions
+        self._passed = ""  # the task of a period in which there were no conversions to ask for
         self._trouble = TroubleLog("rounds of statistics go on again")
         self._is_refused = False
 
@@ -251,36 +142,84 @@ class ScheduledRounds:
     # Opening
 
     def _open_due(self) -> float:
-        """Keep the round of this period, unless one is kept, and open it; the seconds until the next look."""
+        """Open what this period has of each family; the seconds until the next look."""
+        kept = self._versions.versions(VersionKind.ROUND)
+        known = {each.source for each in kept}
+        for family, asked in self._settings.families().items():
+            task = f"{family}-{self._clock() // self._settings.every_seconds}"
+            if task in known or task == self._passed:
+                continue
+            menus = self._menus()
+            if not menus:
+                return NOTHING_SECONDS  # nothing is offered: there is nothing to count
+            question = self._question(family, menus, kept)
+            if question is not None:
+                self._keep_and_open({**asked, "task": task}, question)
+            elif family is RoundFamily.CLICKS:
+                return NOTHING_SECONDS
+            else:
+                self._passed = task
+        return LOOK_SECONDS
+
+    def _question(
+        self, family: RoundFamily, menus: Sequence[PricedMenu], kept: Sequence[StoredVersion]
+    ) -> MenuQuestion | None:
+        levels, most = self._settings.levels, self._settings.cells_most
+        if family is RoundFamily.CLICKS:
+            return ask_about_menus(menus, self._hierarchy, levels=levels, cells_most=most)
+        bidding, earlier = self._asked_before(kept)
+        return ask_about_menus(
+            menus, self._hierarchy, levels=levels, cells_most=most, campaigns=bidding, earlier=earlier
+        )
+
+    def _asked_before(self, kept: Sequence[StoredVersion]) -> tuple[set[int], set[AskedPair]]:
+        """Campaigns that bid per conversion, or did when impressions were shown that are counted now; and what
+        menus had then, as rounds of clicks asked about it."""
+        bidding, asked = set(self._conversions()), set[AskedPair]()
+        since = self._clock() - EARLIER_SECONDS
+        recent = [each for each in kept if each.body.get("opens", 0) >= since]
+        if not bidding and all(family_of(each.source) is RoundFamily.CLICKS for each in recent):
+            return bidding, asked
+        for each in recent:
+            content = self._versions.content(each.number)
+            pairs = set() if content is None else KeptRound.from_bytes(content).pairs()
+            if family_of(each.source) is RoundFamily.CLICKS:
+                asked |= pairs
+            else:
+                bidding |= {campaign for _, campaign in pairs}
+        return bidding, asked
+
+    def _keep_and_open(self, wanted: Mapping[str, Any], asked: MenuQuestion) -> None:
+        """Keep the round that is asked for, unless another process was faster, and open it."""
         from tacit.services.round_file import plan_round  # it brings SciPy
 
         now = self._clock()
-        task = f"{FAMILY}-{now // self._settings.every_seconds}"
-        if any(each.source == task for each in self._versions.versions(VersionKind.ROUND)):
-            return LOOK_SECONDS
-        asked = ask_about_menus(
-            self._menus(), self._hierarchy, levels=self._settings.levels, cells_most=self._settings.cells_most
-        )
-        if asked is None:
-            return NOTHING_SECONDS  # nothing is offered: there is nothing to count
         planned = plan_round(
-            {**self._settings.asked, "task": task}, self._parties, Path(), check=self._check, now=now,
-            asked=asked.question,
+            wanted, self._parties, Path(), check=self._check, now=now, asked=asked.question
         )  # fmt: skip
-        self._party.expect_granted(planned.round)
+        self._party.expect_granted(planned.round, self._waiting())
         kept = KeptRound(planned.announced, asked.nodes)
         body = {**_said_of(planned), "left_out": asked.left_out}
-        version = NewVersion(VersionKind.ROUND, task, body, kept.to_bytes())
+        version = NewVersion(VersionKind.ROUND, planned.round.task, body, kept.to_bytes())
         stored, new = self._versions.add(version, Author(SCHEDULE, now))
         if stored is None or not new:
-            return LOOK_SECONDS  # another process was faster
+            return
         if asked.left_out:
             LOG.warning(
                 "%d pairs of context and campaign are not asked about in round %s: statistics.cells_most is %d",
-                asked.left_out, task, self._settings.cells_most,
+                asked.left_out, stored.source, self._settings.cells_most,
             )  # fmt: skip
         self._open(stored, kept)
-        return LOOK_SECONDS
+
+    def _waiting(self) -> list[Round]:
+        """Rounds that are kept and may still have to be paid for."""
+        found = []
+        for each in self._versions.versions(VersionKind.ROUND):
+            is_waiting = each.number not in self._settled
+            content = self._versions.content(each.number) if is_waiting else None
+            if content is not None:
+                found.append(KeptRound.from_bytes(content).announced.round)
+        return found
 
     def _open(self, stored: StoredVersion, kept: KeptRound) -> None:
         if stored.number in self._opened or self._clock() >= kept.announced.round.closes:
@@ -326,15 +265,15 @@ class ScheduledRounds:
             "contexts": len(statistics.nodes),
             "campaigns": len(statistics.campaigns),
         }
-        version = NewVersion(
-            VersionKind.STATISTICS, f"round {kept.announced.round.digest.hex()}", body, statistics.to_bytes()
-        )
-        before = self._versions.in_use(VersionKind.STATISTICS)
+        kind = RELEASES[family_of(stored.source) or RoundFamily.CLICKS]
+        source = f"round {kept.announced.round.digest.hex()}"
+        version = NewVersion(kind, source, body, statistics.to_bytes())
+        before = self._versions.in_use(kind)
         is_newer = before is None or before.body.get("closes", 0) <= body["closes"]
         added, new = self._versions.add(version, Author(SCHEDULE, now), use=is_newer)
         if new and added is not None:
             LOG.info(
-                "round %s released the counts of %d devices: statistics %d%s", stored.source, result.count,
+                "round %s released the counts of %d devices: %s %d%s", stored.source, result.count, kind,
                 added.number, ", from the next epoch on" if is_newer else ", kept beside newer ones",
             )  # fmt: skip
 
@@ -380,8 +319,12 @@ def statistics_part(running: RunningAds) -> AppPart:
         stored = None if offered is None else running.store.epoch(offered.epoch)
         return [] if stored is None else [kept.menu for kept in stored.menus]
 
+    def bid_per_conversion() -> Collection[int]:
+        campaigns = running.campaigns.ad_campaigns()
+        return [each.number for each in campaigns if each.event is BidEvent.CONVERSION]
+
     rounds = ScheduledRounds(
         settings, gathering.party, running.versions, menus_now, hierarchy=hierarchy, parties=parties,
-        check=gathering.check, clock=running.clock,
+        check=gathering.check, clock=running.clock, conversions=bid_per_conversion,
     )  # fmt: skip
     return AppPart(owned_works=lambda: [rounds.task()], looks=[rounds.readings])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import threading
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from tacit import expect
 from tacit.deliver.campaigns.campaign import MOST_TEXT, expect_keys
 from tacit.deliver.campaigns.store import CampaignReader, CampaignVerdict
 from tacit.deliver.campaigns.versions import StoredVersion, VersionKind, VersionStore
+from tacit.deliver.server.conversion_rates import ConversionRates
 from tacit.deliver.server.modelled_rates import ModelledRates
 from tacit.deliver.server.rate_book import NOTHING_COUNTED, FixedRates, RateBook
 from tacit.deliver.server.released_statistics import ReleasedStatistics
@@ -46,7 +48,10 @@ if TYPE_CHECKING:
 MOST_SENT = 16 * 2**20
 """Bytes of a model over HTTP; a larger one is added on the ad server's machine."""
 
-KINDS = (VersionKind.STATISTICS, VersionKind.MODEL, VersionKind.CONVERSIONS)
+KINDS = (
+    VersionKind.STATISTICS, VersionKind.CONVERSION_STATISTICS, VersionKind.MODEL, VersionKind.CONVERSIONS,
+)  # fmt: skip
+LEAST_EXPECTED = 0.1  # of the market's default, where clicks or a model say less: nobody clicked, say
 MODELS = (VersionKind.MODEL, VersionKind.CONVERSIONS)
 
 
@@ -54,8 +59,9 @@ class RatesInUse:
     """The book of rates that the versions in use make, looked up anew whenever it is asked for.
 
     Without any, rates are `default`. With statistics alone they are drawn along the contexts; with a model its
-    rates are corrected by the counts. A version that cannot be read is one line in the log, and the book stays
-    as it was.
+    rates are corrected by the counts. Conversions that were counted correct what is expected of them: a model's
+    rates, or clicks in the proportion of the defaults. A version that cannot be read is one line in the log,
+    and the book stays as it was.
     """
 
     def __init__(
@@ -100,11 +106,27 @@ class RatesInUse:
         if statistics is not None:
             base = statistics.rate_book(self._hierarchy, version=version, default=self._default)
         models = {kind: self._model(used[kind]) for kind in MODELS}
-        if not any(models.values()):
+        conversions = self._statistics(used[VersionKind.CONVERSION_STATISTICS])
+        version = f"{version}, strength {self._strength:g}"
+        if any(models.values()):
+            base = self._modelled(base, models, statistics, version)
+        if conversions is None:
             return base
+        return ConversionRates(
+            base, conversions, self._hierarchy, version=version, strength=self._strength,
+            least=LEAST_EXPECTED * self._default.conversion,
+        )  # fmt: skip
+
+    def _modelled(
+        self,
+        base: RateBook,
+        models: Mapping[VersionKind, RateModel | None],
+        statistics: ReleasedStatistics | None,
+        version: str,
+    ) -> RateBook:
         return ModelledRates(
             base,
-            version=f"{version}, strength {self._strength:g}",
+            version=version,
             hierarchy=self._hierarchy,
             clicks=models[VersionKind.MODEL],
             conversions=models[VersionKind.CONVERSIONS],

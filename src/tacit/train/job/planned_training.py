@@ -30,6 +30,7 @@ from tacit.train.job.training_job import Destination
 from tacit.train.labels.windows import RepeatedFlips
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, TrainingMethod
 from tacit.train.models.architectures import only_part
+from tacit.train.models.device_export import check_device_export
 from tacit.train.models.model import Architecture, Part
 from tacit.train.models.onnx_export import check_exportable
 from tacit.train.plan import LabelPhase, Plan, PrivatePhase
@@ -106,6 +107,7 @@ class PlannedTraining:
         return Destination(
             config.out, self.columns.encoder, config.privacy.method, settings, self, config.keeping,
             config.ledger.secret, config.onnx, resume, overwrite, f"tacit train {config.place} --resume",
+            config.device,
         )  # fmt: skip
 
     @property
@@ -146,6 +148,10 @@ def plan_training(
         with error_prefix("export.onnx"):
             # A truncated model leaves its sensitive tables out: how large its file is, the export will say.
             check_exportable(config.model, size.weights if plan.part is Part.WHOLE else 0)
+    if config.device is not None:
+        with error_prefix("export.device"):
+            held = size.weights if plan.part is Part.WHOLE else 0
+            check_device_export(config.model, plan.head, columns.encoder, held)
     return PlannedTraining(config, columns, examples, plan, flips, secret, size)
 
 

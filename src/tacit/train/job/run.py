@@ -39,6 +39,7 @@ from tacit.train.job.training_job import (
     weights_digest,
 )
 from tacit.train.labels.noisy_targets import labels_for_mechanism
+from tacit.train.models.device_export import export_device
 from tacit.train.models.model import Architecture, Model
 from tacit.train.models.onnx_export import export_onnx
 from tacit.train.models.saving import SavedModel, load, save
@@ -168,8 +169,7 @@ def _run_to_place(
     if not there:
         placed.finish(stays, partial(put_in_place, keeper.staged, to.out, overwrite=to.overwrite))
     placed.finish(stays, lambda: None if payment is None else payment.commit(attempt))
-    if to.onnx is not None:
-        placed.finish(placed.is_there, placed.export)
+    placed.finish(placed.is_there, placed.export)
     keeper.discard()
     calibration = saved_settings(to.out).get("calibrated")
     seconds, run = time.monotonic() - began, keeper.run
@@ -312,8 +312,9 @@ class _PlacedRun:
             raise
 
     def export(self) -> None:
-        assert self.to.onnx is not None
-        export_onnx(load(self.to.out), self.to.onnx, overwrite=self.to.overwrite)
+        for write, path in ((export_onnx, self.to.onnx), (export_device, self.to.device)):
+            if path is not None:
+                write(load(self.to.out), path, overwrite=self.to.overwrite)
 
     @property
     def is_there(self) -> str:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -162,23 +163,31 @@ class Destination:
     resume: bool = False  # go on from the checkpoint, if there is one
     overwrite: bool = False  # replace the model that is there, once the new one is whole
     resume_hint: str = "resume=True"
+    device: Path | None = None
 
     def check(self) -> None:
         """Refuse to lose anything, before anything is paid for."""
-        check_destination(self.out, secret_path=self.secret_path, onnx=self.onnx, overwrite=self.overwrite)
+        exports = {"onnx": self.onnx, "device": self.device}
+        check_destination(self.out, secret_path=self.secret_path, exports=exports, overwrite=self.overwrite)
 
 
 def check_destination(
-    out: Path, *, secret_path: Path | None = None, onnx: Path | None = None, overwrite: bool = False
+    out: Path,
+    *,
+    secret_path: Path | None = None,
+    exports: Mapping[str, Path | None] = MappingProxyType({}),
+    overwrite: bool = False,
 ) -> None:
-    """Refuse to lose anything, and places that cannot be written, as far as one can tell beforehand."""
+    """Refuse to lose anything, and places that cannot be written, as far as one can tell beforehand. `exports`
+    are files by their key in a configuration."""
     check_writable("out", out)
     if out.exists() and not out.is_dir():
         raise BadInput(f"out: expected a folder for the model, got {out}, which is a file")
     if secret_path is not None:
         check_writable("ledger.secret", secret_path)
-    if onnx is not None:
-        _check_onnx(onnx, out, overwrite=overwrite)
+    for key, path in exports.items():
+        if path is not None:
+            _check_export(f"export.{key}", path, out, overwrite=overwrite)
     if not out.exists():
         return
     if not overwrite:
@@ -188,14 +197,14 @@ def check_destination(
         raise BadInput(f"expected a saved model to overwrite, got {out}, which holds something else")
 
 
-def _check_onnx(onnx: Path, out: Path, *, overwrite: bool) -> None:
-    if onnx.resolve().is_relative_to(out.resolve()):
-        raise BadInput(f"export.onnx: expected a file outside of the model's folder {out}, got {onnx}")
-    check_writable("export.onnx", onnx)
-    if onnx.is_dir():
-        raise BadInput(f"export.onnx: expected a file, got {onnx}, which is a folder")
-    if onnx.exists() and not overwrite:
-        raise BadInput(f"expected a new file for export.onnx, got {onnx}, which exists; say --overwrite")
+def _check_export(key: str, path: Path, out: Path, *, overwrite: bool) -> None:
+    if path.resolve().is_relative_to(out.resolve()):
+        raise BadInput(f"{key}: expected a file outside of the model's folder {out}, got {path}")
+    check_writable(key, path)
+    if path.is_dir():
+        raise BadInput(f"{key}: expected a file, got {path}, which is a folder")
+    if path.exists() and not overwrite:
+        raise BadInput(f"expected a new file for {key}, got {path}, which exists; say --overwrite")
 
 
 def put_in_place(staged: Path, out: Path, *, overwrite: bool) -> None:

@@ -39,6 +39,7 @@ def test_where_all_is_well_there_is_none() -> None:
         ({"small_cohorts": (1, 9)}, "small-cohorts", {"small_cohorts": (0, 9)}),
         ({"nearly_spent": ["clicks"]}, "ledger", {"nearly_spent": []}),
         ({"notices": (2, 1_300)}, "notices", {"notices": (2, 1_301)}),
+        ({"over_share": {3: "Two Wheels"}}, "over-share", {"over_share": {}}),
         ({"health": {"store": False}}, "health-store", {"health": {"store": True}}),
         ({"health": {"some_new_check": False}}, "health-some_new_check", {"health": {}}),
     ],

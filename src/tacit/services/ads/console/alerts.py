@@ -28,6 +28,7 @@ class Runbook(expect.Choice):
     COHORTS = "Small cohorts"
     HELD = "Held charges"
     BUDGET = "Privacy budget"
+    OVER = "Over the share"
 
 
 class Urgency(expect.Choice):
@@ -73,6 +74,7 @@ class Situation:
     small_cohorts     batches of personal menus below the size that their menus ask for, of how many
     nearly_spent      ledger lines with little left, in words
     notices           that wait, and the second at which the first expires
+    over_share        campaigns that can be over their budgets by more than pacing's share, with advertisers
     """
 
     now: int
@@ -86,6 +88,7 @@ class Situation:
     small_cohorts: tuple[int, int] = (0, 0)
     nearly_spent: Sequence[str] = ()
     notices: tuple[int, int | None] = (0, None)
+    over_share: Mapping[int, str] = field(default_factory=dict)
 
 
 _FULL = "See whether its disk is full or its database away."
@@ -142,10 +145,14 @@ def _epochs(found: Situation) -> list[Alert]:
 
 def _money(found: Situation) -> list[Alert]:
     alerts = []
+    if found.over_share:
+        many = _plural(len(found.over_share), "campaign", "campaigns")
+        says = f"{many} can be over budget by more than the stated share: {_named(found.over_share)}."
+        do = "Nothing more of it is offered: wait until its epochs are over, and lower no budget under way."
+        alerts.append(Alert("over-share", Urgency.SOON, says, do, Runbook.OVER, "pacing"))
     if found.spent:
-        shown = ", ".join(f"{number} ({name})" for number, name in sorted(found.spent.items())[:3])
-        more = f" and {len(found.spent) - 3} more" if len(found.spent) > 3 else ""
-        says = f"{_plural(len(found.spent), 'campaign has', 'campaigns have')} spent all: {shown}{more}."
+        many = _plural(len(found.spent), "campaign has", "campaigns have")
+        says = f"{many} spent all: {_named(found.spent)}."
         do = "Raise the budget, or leave it: it is left out of the next menus."
         alerts.append(Alert("budget-spent", Urgency.SOON, says, do, view="campaigns"))
     if found.held_micros:
@@ -196,6 +203,12 @@ def _notices(found: Situation) -> list[Alert]:
         return []
     says = f"{_plural(count, 'notice of an exchange waits', 'notices of exchanges wait')} and may expire."
     return [Alert("notices", Urgency.NOW, says, "See whether the proxy answers.", Runbook.PROXY)]
+
+
+def _named(campaigns: Mapping[int, str]) -> str:
+    """The first few of them, and how many more."""
+    shown = ", ".join(f"{number} ({name})" for number, name in sorted(campaigns.items())[:3])
+    return f"{shown} and {len(campaigns) - 3} more" if len(campaigns) > 3 else shown
 
 
 def _sentence(words: str) -> str:

@@ -18,7 +18,6 @@ import tacit
 from tacit.services.ads.access import expect_changer, expect_reader
 from tacit.services.ads.api import NUMBER, TEXT, ApiCall, ApiRoute, json_answer
 from tacit.services.ads.console.site import load_site, site_routes
-from tacit.services.ads.console.verification import InvoiceCheck
 from tacit.services.ads.console.views import ConsoleReader
 from tacit.services.background import AppPart
 
@@ -34,7 +33,7 @@ def console_part(running: RunningAds) -> AppPart:
     """The console, which only reads, but for the check of invoices that it may begin."""
     reader = ConsoleReader(running)
     privacy = reader.privacy
-    check = InvoiceCheck(running.store, lambda: running.server.public_keys, running.clock)
+    check = running.invoice_check
 
     def reading(path: str, does: str, read: Callable[[ApiCall], dict[str, Any]], **more: Any) -> ApiRoute:
         def answer(call: ApiCall) -> Response:

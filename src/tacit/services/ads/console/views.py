@@ -21,6 +21,7 @@ from tacit.errors import BadInput, CampaignRefused
 from tacit.services.ads.console.alerts import NEARLY_SPENT, Situation, find_alerts
 from tacit.services.ads.console.batches import RecentBatches, context_words
 from tacit.services.ads.console.privacy import MOST_EPOCHS, MOST_ROWS, PrivacyReader
+from tacit.services.ads.pacing_part import FIGURE_SECONDS
 from tacit.services.background import SETTLED
 from tacit.services.epochs import covered_until
 from tacit.store.console_figures import latest_invoices, token_use, waiting_notices
@@ -38,6 +39,7 @@ class ConsoleReader:
     def __init__(self, running: RunningAds) -> None:
         self._running, self._batches = running, RecentBatches(running.store)
         self.privacy = PrivacyReader(running, self._batches)
+        self._over: tuple[int, dict[int, str]] | None = None  # a second, and what was found then
 
     # Overview and alerts.
 
@@ -122,7 +124,18 @@ class ConsoleReader:
                 if each["left_nanos"] < NEARLY_SPENT * each["limit_nanos"]
             ],
             notices=(waiting.notices, waiting.expires),
+            over_share=self._over_share(now),
         )
+
+    def _over_share(self, now: int) -> dict[int, str]:
+        """Campaigns beyond pacing's share; looked up twice a minute at most, as it goes over every menu."""
+        pacer = self._running.pacer
+        if not pacer.settings.on:
+            return {}
+        if self._over is None or not 0 <= now - self._over[0] < FIGURE_SECONDS:
+            over = [each for each in pacer.report(now).campaigns if each.is_over(pacer.settings.share)]
+            self._over = now, {each.campaign.campaign: each.campaign.advertiser for each in over}
+        return self._over[1]
 
     # Campaigns.
 

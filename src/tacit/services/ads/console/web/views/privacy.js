@@ -254,7 +254,11 @@ function phaseMark(row, now) {
 }
 
 /** @type {Record<string, string>} */
-const KINDS = { model: "click model", "conversion-model": "conversion model" };
+const KINDS = {
+  model: "click model",
+  "conversion-model": "conversion model",
+  "conversion-statistics": "conversion statistics",
+};
 
 /** @type {View} */
 export const versions = {

@@ -1,0 +1,275 @@
+// The ledger: charges as they arrive, each with its reason; what this phone showed against what was charged; and the
+// auditor's check.
+
+import { h, update } from "/console/dom.js";
+import { count, money, moment, plural } from "/console/format.js";
+import { mark, table } from "/console/parts.js";
+import { handset, hasParties, say, whileSeen } from "../handset.js";
+
+/**
+ * @typedef {{ number: number, campaign: number | null, advertiser: string, title: string, price_micros: number, reason: string,
+ *   context: string, lane: string, epoch: number, batch: number, held: boolean }} Charge
+ * @typedef {{ ads: number, micros: number }} Sum
+ */
+
+const LISTED = 6;
+const MOST_PAGES = 50;
+const LEFT = ["SETTLED"];
+const WAITING = ["SHOWN", "ACKED"];
+
+/** @param {HTMLElement} root @param {import("../main.js").Env} env */
+export function ledger(root, env) {
+  if (!hasParties(root, env)) return;
+  const device = handset(env);
+  const sums = h("div", { class: "sums" });
+  const verdict = h("p", { class: "verdict", role: "status" });
+  const way = h("p", { class: "words way" });
+  const list = h("div", { class: "charges" });
+  const check = /** @type {HTMLButtonElement} */ (h("button", { type: "button" }, "Run the auditor’s check"));
+  const found = h("div", { class: "found", role: "status" });
+  const trouble = h("p", { class: "trouble", role: "status" });
+  root.append(
+    h(
+      "div",
+      { class: "pair" },
+      h("div", {}, sums, verdict, way),
+      h("div", {}, h("p", { class: "act" }, check), found, trouble),
+    ),
+    list,
+  );
+  found.append(
+    h("p", { class: "muted" }, "The auditor reads what both parties signed, and adds all of it up again."),
+  );
+
+  /** @type {Charge[]} */
+  const charges = [];
+  let held = 0;
+  /** @type {{ menu: string, reports: number }[]} */
+  let batches = [];
+  const draw = () => {
+    const told = reconcile(device.kept, charges, batches);
+    update(sums, [sheet(told)]);
+    say(verdict, told.words);
+    say(way, onTheWay(device));
+    update(list, arrived(device, charges, held));
+  };
+  env.bus.addEventListener("device", draw);
+  draw();
+
+  whileSeen(root, async () => {
+    if (device.kept.some((each) => WAITING.includes(each.state))) await device.settle();
+    const wrong = [];
+    try {
+      for (let page = 0; page < MOST_PAGES; page++) {
+        const after = charges.length ? `?after=${charges[charges.length - 1].number}` : "";
+        const told = await env.get(`/demonstration/ledger${after}`);
+        charges.push(...told.charges);
+        held = told.held_micros;
+        if (!told.more) break;
+      }
+    } catch (problem) {
+      wrong.push(said(problem));
+    }
+    try {
+      /** @type {{ kind: string, fields: any }[]} */
+      const seen = await env.get(`${env.parties.proxy.url}/demonstration/seen`);
+      batches = seen.filter((each) => each.kind === "batch").map((each) => each.fields);
+    } catch (problem) {
+      wrong.push(said(problem));
+    }
+    say(trouble, wrong.length ? `${wrong.join(" ")} What is known already stays.` : "");
+    draw();
+  });
+
+  check.addEventListener("click", async () => {
+    check.disabled = true;
+    found.replaceChildren(h("p", {}, "The check is running…"));
+    try {
+      found.replaceChildren(...(await verify(env)));
+    } catch (problem) {
+      found.replaceChildren(h("p", { class: "trouble" }, said(problem)));
+    }
+    check.disabled = false;
+  });
+}
+
+/** @param {unknown} problem */
+function said(problem) {
+  return problem instanceof Error ? problem.message : String(problem);
+}
+
+/** @param {{ micros: number }[]} all @returns {Sum} */
+function add(all) {
+  return { ads: all.length, micros: all.reduce((sum, each) => sum + each.micros, 0) };
+}
+
+/**
+ * This phone's own sums against what was charged of the menus that it chose from. The ad server cannot tell whose
+ * reports those are, so that others may be among them.
+ * @param {import("../handset.js").Kept[]} kept
+ * @param {Charge[]} charges
+ * @param {{ menu: string, reports: number }[]} batches
+ */
+export function reconcile(kept, charges, batches) {
+  const own = kept
+    .filter((each) => [...LEFT, ...WAITING].includes(each.state))
+    .map((each) => ({ ...each, micros: each.priceMicros }));
+  const left = add(own.filter((each) => LEFT.includes(each.state)));
+  const shown = add(own);
+  const menus = new Set(own.map((each) => `${each.epoch} ${each.lane} ${each.place}`));
+  const ids = new Set(own.map((each) => each.menu));
+  const charged = add(
+    charges
+      .filter((each) => menus.has(`${each.epoch} ${each.lane} ${each.context}`))
+      .map((each) => ({ micros: each.price_micros })),
+  );
+  const sent = batches.filter((each) => ids.has(each.menu)).reduce((sum, each) => sum + each.reports, 0);
+  return {
+    shown,
+    left,
+    charged,
+    sent,
+    all: add(charges.map((each) => ({ micros: each.price_micros }))),
+    words: agree(shown, left, charged),
+  };
+}
+
+/** @param {Sum} shown @param {Sum} left @param {Sum} charged */
+function agree(shown, left, charged) {
+  const ads = (/** @type {Sum} */ sum) => `${plural(sum.ads, "ad")} for ${money(sum.micros, 4)}`;
+  if (!shown.ads) return "Nothing was shown yet.";
+  const what = `You showed ${ads(shown)}; the ad server charged ${ads(charged)} from the same menus.`;
+  if (charged.ads === shown.ads && charged.micros === shown.micros)
+    return `${what} The sums agree to the last millionth.`;
+  if (!left.ads && !charged.ads) return `${what} Nothing has left the proxy yet: all of it is on its way.`;
+  if (charged.ads === left.ads && charged.micros === left.micros)
+    return `${what} That is what has left the proxy, to the last millionth; the rest is on its way.`;
+  if (charged.ads > shown.ads) {
+    const rest = { ads: charged.ads - shown.ads, micros: charged.micros - shown.micros };
+    return `${what} The other ${ads(rest)} are of other phones in the same batches: nobody can say which charge is whose.`;
+  }
+  return `${what} Some of yours are on their way, and some charges may be of other phones: nobody can say which is whose.`;
+}
+
+/** @param {ReturnType<typeof reconcile>} told */
+function sheet({ shown, left, charged, sent, all }) {
+  const rows = [
+    { who: "This phone showed", ads: shown.ads, micros: shown.micros },
+    { who: "of which have left the proxy", ads: left.ads, micros: left.micros },
+    { who: "The proxy sent on, of the same menus", ads: sent, micros: null },
+    { who: "The ad server charged, of the same menus", ads: charged.ads, micros: charged.micros },
+    { who: "and of all menus, for all phones", ads: all.ads, micros: all.micros },
+  ];
+  return table(
+    "Ads that were shown and charged",
+    [
+      { title: "Who says so", cell: (each) => each.who },
+      { title: "Ads", number: true, cell: (each) => count(each.ads) },
+      {
+        title: "Amount",
+        number: true,
+        cell: (each) =>
+          each.micros === null ? h("span", { class: "muted" }, "cannot know") : money(each.micros, 4),
+      },
+    ],
+    rows,
+    (each) => each.who,
+  );
+}
+
+/** @param {import("../handset.js").Handset} device */
+function onTheWay(device) {
+  const waits = device.kept.filter((each) => WAITING.includes(each.state));
+  if (!waits.length) return "Nothing is on its way.";
+  const now = Date.now() / 1000;
+  const cohort = device.menu("personal")?.smallestCohort ?? 1;
+  const last = Math.max(...waits.map((each) => each.expires));
+  return `On their way: ${plural(waits.length, "report")}. A private one waits at the proxy until ${count(cohort)} of its menu are there to hide among, or until ${moment(last, now)} UTC, when it leaves with however many there are. Devices of “tacit serve visit” help to fill a batch.`;
+}
+
+/** @param {import("../handset.js").Handset} device @param {Charge[]} charges @param {number} held */
+function arrived(device, charges, held) {
+  if (!charges.length)
+    return [h("p", { class: "empty" }, "Charges stand here as they arrive, each with its reason.")];
+  const shown = charges.slice(-LISTED).reverse();
+  const rows = table(
+    "Charges, the newest first",
+    [
+      {
+        title: "Charged",
+        cell: (/** @type {Charge} */ each) => [
+          each.campaign === null ? "nothing shown" : each.title || device.name(each.campaign),
+          each.campaign !== null &&
+            h("span", { class: "below" }, `${each.advertiser}, campaign ${each.campaign}`),
+        ],
+      },
+      { title: "Price", number: true, cell: (each) => money(each.price_micros, 4) },
+      {
+        title: "Reason",
+        words: true,
+        cell: (each) => [
+          each.reason,
+          each.held ? " Held: its money has run out." : "",
+          h("span", { class: "below" }, `${each.context}, ${each.lane}, batch ${count(each.batch)}`),
+        ],
+      },
+    ],
+    shown,
+    (each) => each.number,
+  );
+  const more =
+    charges.length > LISTED
+      ? `The last ${LISTED} of ${count(charges.length)} charges.`
+      : `${plural(charges.length, "charge")} in all.`;
+  return [
+    rows,
+    h("p", { class: "source" }, `${more}${held ? ` Held for want of money: ${money(held, 4)}.` : ""}`),
+  ];
+}
+
+/** Begin a check, or take the one that has just ended, and say what came of it. @param {import("../main.js").Env} env @returns {Promise<HTMLElement[]>} */
+async function verify(env) {
+  let told = await env.get("/demonstration/verification");
+  const wasEarlier = told.again_in > 0;
+  if (!told.running && !wasEarlier) told = await env.post("/demonstration/verification", {});
+  while (told.running) {
+    await new Promise((done) => setTimeout(done, 300));
+    told = await env.get("/demonstration/verification");
+  }
+  const { report } = told;
+  if (!report)
+    return [h("p", { class: "trouble" }, `The check came to no end: ${told.trouble || "ask again"}.`)];
+  const { holds, findings, batches, reports, charged, invoices, found } = report;
+  const again = wasEarlier ? ` That was a moment ago; a new check can begin in ${told.again_in} s.` : "";
+  const summed = `${plural(batches, "batch", "batches")} with ${plural(reports, "report")} were signed by the proxy, every charge is at the price that its menu said, and they add up to ${plural(charged.impressions, "ad")} for ${money(charged.micros, 4)}${invoices.length ? `, on ${plural(invoices.length, "invoice")}` : ""}.`;
+  return [
+    h(
+      "p",
+      { class: "holds" },
+      holds ? mark("good", "Everything holds.") : mark("bad", `${plural(found, "thing")} did not hold.`),
+    ),
+    h("p", {}, holds ? summed : "The ad server’s account differs from what was signed:", again),
+    holds
+      ? h("span")
+      : h(
+          "ul",
+          {},
+          findings.slice(0, 5).map((/** @type {any} */ each) => h("li", {}, words(each))),
+        ),
+    h(
+      "details",
+      {},
+      h("summary", {}, "What such a check cannot show"),
+      h(
+        "ul",
+        { class: "words" },
+        report.not_shown.map((/** @type {string} */ each) => h("li", {}, each)),
+      ),
+    ),
+  ];
+}
+
+/** @param {any} finding */
+function words(finding) {
+  return typeof finding === "string" ? finding : Object.values(finding).join(" ");
+}

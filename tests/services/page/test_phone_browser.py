@@ -1,0 +1,380 @@
+"""The phone, its wallet and the ledger in Chromium, with both parties: consent, chances, sums, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvicorn
+
+from tacit.services.signatures import Party
+from tests.support.browsers import a_browser, needs_chromium
+from tests.support.page_worlds import DemonstrationWorld, a_demonstration
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page, Route
+
+pytestmark = needs_chromium
+
+PRIVATE = ("Northport", "Coffee")  # an exact context
+ELSEWHERE = ("Harbour", "Running")  # of which nobody else reports
+SPENT = "This period’s epsilon is spent."
+SUMS = """
+  const rows = [...document.querySelectorAll("#ledger .sums tbody tr")];
+  const own = rows.map(row => [...row.querySelectorAll("td")].map(cell => cell.innerText));
+"""
+NOTHING_WAITS = "!/waits here|not shown yet/.test(document.querySelector('#wallet .choices').innerText)"
+REFUSED = "The phone refused it"
+
+
+class ServedParty:
+    """One party over HTTP, in the world's own loop; it can be away for a while."""
+
+    def __init__(self, world: DemonstrationWorld, party: Party) -> None:
+        self._world, self._port = world, int(world.urls[party].rpartition(":")[2])
+        self.begin()
+
+    def begin(self) -> None:
+        app = self._world._apps[self._port]
+        self._server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, ws="none"))
+        listening = socket.create_server(("127.0.0.1", self._port))
+        loop = self._world._loop.loop
+        self._running = asyncio.run_coroutine_threadsafe(self._server._serve([listening]), loop)
+        self._world.wait_until(lambda: self._server.started)
+
+    def end(self) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        self._running.result(10)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemonstrationWorld]:
+    with a_demonstration(tmp_path_factory.mktemp("phone") / "demo") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def proxy(world: DemonstrationWorld) -> Iterator[ServedParty]:
+    served = [ServedParty(world, Party.SERVER), ServedParty(world, Party.PROXY)]
+    yield served[1]
+    for each in served:
+        each.end()
+
+
+@pytest.fixture(scope="module")
+def browser(proxy: ServedParty) -> Iterator[Browser]:  # noqa: ARG001 (it is reached over HTTP)
+    with a_browser() as opened:
+        yield opened
+
+
+@contextmanager
+def a_phone(
+    browser: Browser, world: DemonstrationWorld, place: tuple[str, str] | None = None, **options: Any
+) -> Iterator[Page]:
+    """A browser that nobody used before; nothing went wrong in it, and it asked nobody but both parties."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, **options)
+    wrong: list[str] = []
+    if place is not None:
+        context.add_init_script(f"localStorage['tacit-page'] ??= JSON.stringify({{ context: {list(place)} }})")
+    yield a_tab(context, world, wrong)
+    assert wrong == []
+    context.close()
+
+
+def a_tab(context: BrowserContext, world: DemonstrationWorld, wrong: list[str]) -> Page:
+    page = context.new_page()
+    urls = (*world.urls.values(), "data:", "blob:")
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("request", lambda asked: None if asked.url.startswith(urls) else wrong.append(asked.url))
+    page.goto(world.urls[Party.SERVER])
+    page.locator("footer").wait_for()
+    page.locator("#phone .phone").scroll_into_view_if_needed()
+    return page
+
+
+def wait_for(page: Page, place: str, words: str) -> str:
+    """Until an element says so; all that it says."""
+    found = page.locator(place).filter(has_text=re.compile(words))
+    found.first.wait_for(timeout=10_000)
+    return found.first.inner_text()
+
+
+def wait_until(page: Page, expression: str) -> None:
+    """Until an expression of the page is true; its policy allows no script to evaluate one."""
+    for _ in range(200):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"{expression} never became true")
+
+
+def agree(page: Page) -> None:
+    wait_for(page, "#phone .why", "epsilon 0")
+    page.get_by_role("button", name="Yes, privately").click()
+    wait_for(page, "#phone .why", "Chosen on this phone")
+
+
+def next_ad(page: Page) -> None:
+    """One more, and wait until its record stands."""
+    before = page.evaluate("document.querySelectorAll('#wallet tbody tr').length")
+    assert before < 7, "the wallet lists so many"
+    page.get_by_role("button", name="Next ad").click()
+    wait_until(page, f"document.querySelectorAll('#wallet tbody tr').length > {before}")
+
+
+def spent(page: Page) -> float:
+    return float(page.inner_text("#wallet .bar-row:nth-child(2) .number").split(" of ")[0])
+
+
+def private_sums(page: Page) -> tuple[float, float]:
+    """What was spent, by the account and by the list of choices."""
+    listed = page.locator("#wallet .choices tbody td:nth-child(2)").all_inner_texts()
+    return spent(page), sum(float(each) for each in listed)
+
+
+def test_nothing_private_is_read_before_somebody_agrees(browser: Browser, world: DemonstrationWorld) -> None:
+    with a_phone(browser, world) as page:
+        said = wait_for(page, "#phone .why", "epsilon 0")
+        assert said == "What everybody in North · Food is shown: epsilon 0."
+        assert page.inner_text("#phone .slot small") == "Ad"
+        assert "nothing of this is read" in page.inner_text("#phone .chances")
+        assert page.get_by_role("button", name="Spend it").is_disabled()
+        assert {each["fields"]["lane"] for each in world.seen(Party.SERVER)} == {"public"}
+        page.get_by_role("button", name="No", exact=True).click()
+        wait_for(page, "#phone .ask", "everybody here is shown")
+        assert spent(page) == 0
+
+        page.get_by_role("button", name="Allow it").focus()  # by the keyboard
+        page.keyboard.press("Enter")
+        wait_for(page, "#phone .why", "Chosen on this phone, with chance mixed in: epsilon 1")
+        assert spent(page) == 1
+        chances = page.locator("#phone .tight tbody td:last-child").all_inner_texts()
+        favoured, other = math.e / (math.e + 2), 1 / (math.e + 2)
+        assert chances == [f"{100 * other:.1f}%", f"{100 * favoured:.1f}%", f"{100 * other:.1f}%", "0%"]
+        shown = page.inner_text("#phone .slot strong")
+        assert page.inner_text("#phone .tight .chosen th") == shown
+        wait_for(page, "#phone .side:nth-child(2) li", "Which one is sealed")
+        wait_for(page, "#phone .side:nth-child(3) li", "asks for the personal menu")
+        for party in (Party.PROXY, Party.SERVER):
+            assert not any(word in str(world.seen(party)) for word in PRIVATE)
+        for each in world.seen(Party.PROXY):
+            assert not {"entry", "campaign", "price_micros"} & each["fields"].keys()
+
+        page.get_by_role("button", name="Take it back").click()
+        wait_for(page, "#phone .why", "What everybody in North · Food is shown: epsilon 0")
+        assert spent(page) == 1
+
+        page.locator("footer").scroll_into_view_if_needed()
+        page.wait_for_timeout(700)
+        asked: list[str] = []
+        page.on("request", lambda each: asked.append(each.url))
+        page.wait_for_timeout(2300)
+        assert asked == []  # while nobody looks
+
+
+def drawn(page: Page) -> list[tuple[int, float]]:
+    """Counts and exact chances, in percent, as the chart says them."""
+    label = page.locator("#phone svg.shares").get_attribute("aria-label") or ""
+    rows = re.findall(r"([\d,]+) of [\d,]+, (?:exactly ([\d.]+)%|never)", label)
+    return [(int(count.replace(",", "")), float(chance or 0)) for count, chance in rows]
+
+
+def draw(page: Page) -> tuple[str, list[tuple[int, float]]]:
+    page.get_by_role("button", name="Choose 1,000 times").click()
+    said = wait_for(page, "#phone .rehearsal .verdict", "of [0-9,]+ draws|nothing private is read")
+    return said, drawn(page)
+
+
+def test_many_choices_meet_their_exact_chances(browser: Browser, world: DemonstrationWorld) -> None:
+    """A false alarm in 10^9 runs: no count is further than 6.7 standard deviations and 8 from its mean."""
+    with a_phone(browser, world) as page:
+        agree(page)
+        left = []
+        page.on("request", lambda asked: left.append(asked.url) if "/billing/" in asked.url else None)
+        for epsilon, law, ads, favoured in (
+            (5, "trunc", 2, math.e / (math.e + 2)),
+            (7, "rr", 6, math.exp(2) / (math.exp(2) + 7)),
+            (11, "rr", 0, math.exp(8) / (math.exp(8) + 1)),
+        ):
+            page.locator("#rehearsal-epsilon").fill(str(epsilon))
+            page.locator("#rehearsal-mechanism").select_option(law)
+            page.locator("#rehearsal-number").fill(str(ads))
+            said, rows = draw(page)
+            assert len(rows) == ads + 2
+            assert sum(count for count, _ in rows) == 1000
+            assert max(chance for _, chance in rows) == pytest.approx(100 * favoured, abs=0.051)
+            for count, chance in rows:
+                share = chance / 100
+                assert abs(count - 1000 * share) <= 6.7 * math.sqrt(1000 * share * (1 - share)) + 8
+            assert re.match(r"(As near as chance allows|Far apart for chance, which happens): of 1,000", said)
+            assert re.search(r"Chi-square [\d.]+ at \d degrees? of freedom, p = |too rare to test", said)
+        _, rows = draw(page)
+        wait_for(page, "#phone .rehearsal .verdict", "of 2,000 draws")
+        page.locator("#rehearsal-epsilon").fill("0")
+        wait_for(page, "#phone .rehearsal .verdict", "nothing private is read")
+        assert "nothing is spent" in page.inner_text("#phone .rehearsal .source")
+        assert spent(page) == 1
+        assert [each for each in left if "reports" in each and "PUT" in each] == []
+
+
+def test_a_spent_wallet_and_sums_that_agree(browser: Browser, world: DemonstrationWorld) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    # axe itself is no script of this server
+    with a_phone(browser, world, ELSEWHERE, color_scheme="dark", bypass_csp=True) as page:
+        agree(page)
+        page.get_by_role("button", name="Spend it").click()
+        wait_for(page, "#wallet .verdict", "Spent: from now on .* begins anew at .* UTC")
+        assert spent(page) == 6
+        assert wait_for(page, "#phone .why", SPENT).startswith("What everybody in South · Sport is shown")
+        assert page.get_by_role("button", name="Spend it").is_disabled()
+        page.get_by_role("button", name="Next ad").click()
+        wait_for(page, "#wallet .choices .source", "The last 7 of 9")
+        assert spent(page) == 6
+
+        page.locator("#ledger").scroll_into_view_if_needed()
+        wait_for(page, "#ledger .verdict", "charged [6-9] ads .* millionth")
+        wait_until(page, f"() => {{ {SUMS} return own[1] + '' === own[3] + '' && own[2][0] === own[3][0] }}")
+        shown, left, _, charged, everything = page.evaluate(f"() => {{ {SUMS} return own }}")
+        assert shown[0] == "9"
+        assert left == charged
+        assert int(charged[0]) >= 6
+        told = world.get("/demonstration/ledger").json()
+        assert int(everything[0]) <= len(told["charges"])
+        own = [each for each in told["charges"] if each["context"] == "South · Sport"]
+        assert len(own) >= int(charged[0])
+        assert float(charged[1]) == pytest.approx(
+            sum(each["price_micros"] for each in own[: int(charged[0])]) / 1e6
+        )
+        assert "public rank" in page.inner_text("#ledger .charges tbody tr:first-child .words")
+        assert re.search(r"left among \d+ others?", page.inner_text("#wallet .choices"))
+
+        page.get_by_role("button", name="Run the auditor’s check").click()
+        wait_for(page, "#ledger .found", "Everything holds.")
+        assert re.search(
+            r"\d+ batches with \d+ reports were signed by the proxy", page.inner_text("#ledger .found")
+        )
+        page.get_by_text("What such a check cannot show").click()
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        page.set_viewport_size({"width": 360, "height": 900})
+        found = Axe().run(page, context={"include": [["#phone"], ["#wallet"], ["#ledger"]]}).response
+        serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+        assert [f"{each['id']}: {each['nodes'][0]['html']}" for each in serious] == []
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+def test_a_choice_that_was_drawn_is_shown_after_a_reload(browser: Browser, world: DemonstrationWorld) -> None:
+    with a_phone(browser, world) as page:
+        agree(page)
+        page.evaluate("""() => {
+          const post = Worker.prototype.postMessage;
+          Worker.prototype.postMessage = function (message) {
+            if (message.call === "confirmShown") window.stopped = true;
+            else post.call(this, message);
+          };
+        }""")
+        page.get_by_role("button", name="Next ad").click()
+        wait_until(page, "window.stopped")
+        drawn_before = page.inner_text("#phone .slot strong")
+        page.reload()
+        page.locator("#phone .phone").scroll_into_view_if_needed()
+        wait_for(page, "#phone .why", "Drawn before, and only shown now: the same one")
+        assert page.inner_text("#phone .slot strong") == drawn_before
+        assert spent(page) == 2
+        # Who has agreed and comes back is not charged for that.
+        page.reload()
+        page.locator("#phone .phone").scroll_into_view_if_needed()
+        wait_for(page, "#phone .slot", "Press “Next ad”")
+        wait_for(page, "#wallet .bar-row:nth-child(2) .number", "^2.00 of 6$")
+
+
+def test_two_tabs_are_one_phone(browser: Browser, world: DemonstrationWorld) -> None:
+    with a_phone(browser, world) as page:
+        agree(page)
+        wrong: list[str] = []
+        other = a_tab(page.context, world, wrong)
+        wait_for(other, "#phone .slot", "Press “Next ad”")
+        for _ in range(2):
+            for each in (page, other):
+                each.get_by_role("button", name="Next ad").click()
+        for each in (page, other):
+            wait_for(each, "#phone .why", "Chosen on this phone")
+            each.locator("#wallet").scroll_into_view_if_needed()
+        for each in (page, other):
+            wait_until(each, NOTHING_WAITS)
+        for _ in range(100):
+            if len(found := {*private_sums(page), *private_sums(other)}) == 1:
+                break
+            page.wait_for_timeout(100)
+        # What one tab has drawn and not shown yet, the other may show: then it is one choice.
+        assert found <= {3, 4, 5}
+        assert len(found) == 1
+        assert wrong == []
+
+
+def test_what_nobody_signed_is_refused(browser: Browser, world: DemonstrationWorld) -> None:
+    """A directory's head, then an answer with menus, of which one bit is another one."""
+    sent: list[str] = []
+
+    def change(route: Route) -> None:
+        body = bytearray(route.fetch().body())
+        body[len(body) // 2] ^= 1
+        route.fulfill(status=200, body=bytes(body), headers={"access-control-allow-origin": "*"})
+
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context.route("**/billing/head", change)
+    wrong: list[str] = []
+    page = a_tab(context, world, wrong)
+    page.on("request", lambda asked: sent.append(f"{asked.method} {asked.url}"))
+    page.get_by_role("button", name="Yes, privately").click()
+    wait_for(page, "#phone .hand .trouble", REFUSED)
+    assert not any("/billing/offers" in each for each in sent)
+    context.route("**/billing/offers", change)
+    context.unroute("**/billing/head")
+    with page.expect_response("**/billing/offers"):
+        page.get_by_role("button", name="Next ad").click()
+    page.wait_for_timeout(200)
+    wait_for(page, "#phone .hand .trouble", REFUSED)
+    assert page.locator("#phone .slot a").count() == 0
+    assert page.locator("#wallet tbody tr").count() == 0
+    assert spent(page) == 0
+    assert not any(each.startswith("PUT") for each in sent)
+    context.unroute("**/billing/offers")
+    page.get_by_role("button", name="Next ad").click()
+    wait_for(page, "#phone .why", "Chosen on this phone")
+    assert page.inner_text("#phone .hand .trouble") == ""
+    assert wrong == []
+    context.close()
+
+
+def test_reports_wait_while_the_proxy_is_away(
+    browser: Browser, world: DemonstrationWorld, proxy: ServedParty
+) -> None:
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = context.new_page()
+    page.goto(world.urls[Party.SERVER])
+    page.locator("#phone .phone").scroll_into_view_if_needed()
+    wait_for(page, "#phone .why", "epsilon 0")
+    proxy.end()
+    try:
+        next_ad(page)  # tokens are there already
+        wait_for(page, "#wallet .choices", "shown, report waits here")
+        page.get_by_label("City", exact=True).select_option("Harbour")
+        page.get_by_role("button", name="Next ad").click()
+        wait_for(page, "#phone .hand .trouble", "The proxy does not answer")
+        wait_for(page, "#phone .side:nth-child(2) li", "The proxy does not answer: is it running?")
+    finally:
+        proxy.begin()
+    wait_for(page, "#phone .hand .trouble", "^$")
+    page.get_by_role("button", name="Next ad").click()
+    wait_for(page, "#phone .why", "What everybody in South · Food is shown")
+    page.locator("#wallet").scroll_into_view_if_needed()
+    wait_until(page, "!document.querySelector('#wallet .choices').textContent.includes('waits here')")
+    context.close()
