@@ -40,6 +40,7 @@ def plain(items: Sequence[Item], label: str) -> Iterable[Item]:  # noqa: ARG001
 
 @pytest.mark.skipif(bool(MISSING), reason=f"NOT TRIED IN A BROWSER: {MISSING}")
 @needs_bundler
+@pytest.mark.slow
 def test_the_suite_runs_and_names_every_bar() -> None:
     measured = {each.name: each for each in device.run(plain, TOY)}
     assert {name: each.bar for name, each in measured.items()} == BARS
