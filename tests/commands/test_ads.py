@@ -342,7 +342,7 @@ def test_an_advertisers_key_reports_of_itself(
     for name in (BEAN, SHOES):
         operator("advertiser", name)
         operator("add", name, "Of its own", "--bid", 400_000)
-    assert "advertiser: expected whose report, got none" in operator("report", code=2)
+    assert "advertiser: expected whose report (--advertiser NAME), got none" in operator("report", code=2)
     own = Terminal(reach(world, world.key(AccessRole.ADVERTISER, BEAN), monkeypatch), capsys)
     assert own.json("report")["advertiser"] == BEAN
     assert {each["advertiser"] for each in own.json("pacing")["campaigns"]} == {BEAN}

@@ -151,7 +151,9 @@ def report_part(running: RunningAds) -> AppPart:
     def answer(call: ApiCall) -> Response:
         advertiser = call.query.get("advertiser") or call.access.advertiser
         if advertiser is None:
-            raise CampaignRefused(CampaignVerdict.MALFORMED, "advertiser: expected whose report, got none")
+            raise CampaignRefused(
+                CampaignVerdict.MALFORMED, "advertiser: expected whose report (--advertiser NAME), got none"
+            )
         expect_reader(call.access, advertiser)
         paid_by = {each.advertiser for each in running.store.campaigns()}
         if running.campaigns.advertiser(advertiser) is None and advertiser not in paid_by:
