@@ -109,7 +109,7 @@ export class AdDevice {
   }
 
   async #choose(context) {
-    const here = this.#generalise(context), [open, tokens] = await this.#menuAt(here.disclosed), { menu, plan, epsilonMicros } = open;
+    const here = this.generalise(context), [open, tokens] = await this.#menuAt(here.disclosed), { menu, plan, epsilonMicros } = open;
     const pack = (open.pack ??= await readPack(await this.channel.pack(menu.id), this.keys, menu.id));
     const inPack = ({ campaign }) => pack.campaigns.find(({ number }) => number === campaign);
     let record = this.#leftOver(tokens);
@@ -129,7 +129,11 @@ export class AdDevice {
     return { ...ad, creatives: inPack(ad)?.creatives ?? [] };
   }
 
-  #generalise(context) { return generalise(this.settings.hierarchy, context, this.settings.disclosure.levels); }
+  /** A context's nodes, and the one that is told: at levels, or by a published cut (`disclosure.told`). */
+  generalise(context) {
+    const { hierarchy, disclosure } = this.settings;
+    return generalise(hierarchy, context, disclosure.told ? disclosure : disclosure.levels);
+  }
 
   /** The menu to choose from, and its tokens for which nothing was shown yet. */
   async #menuAt(node) {
@@ -301,12 +305,12 @@ export class AdDevice {
   }
 
   /** The menu that would be chosen from, and its law: public. */
-  look(context) { return this.#alone(async () => (await this.#menuAt(this.#generalise(context).disclosed))[0]); }
+  look(context) { return this.#alone(async () => (await this.#menuAt(this.generalise(context).disclosed))[0]); }
 
   /** Fetch tokens before they are needed; how many there are now. */
   prefetch(context) {
     return this.#alone(async () => {
-      const [open, tokens] = await this.#menuAt(this.#generalise(context).disclosed), ready = tokens.filter(isIssued);
+      const [open, tokens] = await this.#menuAt(this.generalise(context).disclosed), ready = tokens.filter(isIssued);
       const lacking = this.settings.prefetch - ready.length;
       const more = lacking > 0 ? await this.#fetch(open, tokens, lacking).catch(after("NONE_LEFT", () => [])) : [];
       return ready.length + more.length;

@@ -60,6 +60,10 @@ export function scoreRow({ columns, table, width, bias }, row) {
   return 1 / (1 + Math.exp(-score));
 }
 
+/** The model's rates, of what is known of this person and moment; `campaign` is each candidate's number. */
+export const modelRates = (model, row, menu) =>
+  candidates(menu).map(({ campaign }) => (campaign < 0 ? 0 : scoreRow(model, { ...row, campaign })));
+
 const keysAt = (levels, path) => levels.map((own) => nodeKey(demand(path.find((node) => `${node.levels}` === `${own}`), "a level")));
 
 /** The server's rates where the device is, then the person's own from coarse to fine, each as `strength` requests of the next.

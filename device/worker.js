@@ -2,22 +2,21 @@
  * Nonces and tokens stay here: the page knows an ad by a number. */
 import { demand } from "./bytes.js";
 import { deviceScores, pmf } from "./choice.js";
-import { generalise } from "./contexts.js";
 import { AdDevice, httpChannel } from "./device.js";
 import { Journal, memoryRows, openJournal } from "./journal.js";
-import { historyRates, withRequest } from "./models.js";
+import { historyRates, loadModel, modelRates, withRequest } from "./models.js";
 
 /** A device that is called by messages; `post` takes the answers, and {message} for each that leaves the device. */
 export function serveDevice(post) {
   const ads = [];
-  let device, passing, kept, make, open, history, turn = Promise.resolve();
+  let device, passing, kept, make, open, rates, turn = Promise.resolve();
   const calls = {
     async open({ settings, profile = {}, journal }) {
       demand(!device, "a device that is not open yet");
       const said = settings.proxy ? settings : await (await fetch(settings, { credentials: "omit", referrerPolicy: "no-referrer" })).json();
       demand(said.version === 1, "settings of version 1");
       const channel = httpChannel(said.proxy.url, (message) => post({ message }));
-      make = (rows) => new AdDevice(said, rows, channel, (menu, context) => historyRates(history, menu, context));
+      make = (rows) => new AdDevice(said, rows, channel, (menu, context) => rates(menu, context));
       open = () => openJournal(journal);
       device = passing = make(new Journal(memoryRows()));
       calls.setProfile(profile);
@@ -40,10 +39,12 @@ export function serveDevice(post) {
       await kept.setConsent(true);
       if (isNew) kept.recover().then(() => kept.forget()).catch(() => {});
     })),
-    /** What was clicked where: [campaign or null, exact context], the oldest first. It stays here. */
-    setProfile({ clicks = [], levels = [], strength = 4, most = 1000 }) {
-      const none = { levels, strength, most, requests: [] };
-      history = clicks.reduce((before, [campaign, context]) => withRequest(before, campaign, here(context)), none);
+    /** What the person's own rates come from, which stays here: a model of tacit's and what it reads of them, or what was clicked where:
+     * [campaign or null, exact context], the oldest first. */
+    setProfile({ model, row, clicks = [], levels = [], strength = 4, most = 1000 }) {
+      const read = model && loadModel(new Uint8Array(model)), none = { levels, strength, most, requests: [] };
+      const history = clicks.reduce((before, [campaign, context]) => withRequest(before, campaign, here(context)), none);
+      rates = (menu, context) => (read ? modelRates(read, row, menu) : historyRates(history, menu, context));
     },
     erase: () => (calls.setProfile({}), both((each) => each.erase())),
     sendReports: () => both((each) => each.sendReports()),
@@ -72,7 +73,7 @@ export function serveDevice(post) {
     const add = (a, b) => (b === undefined ? a : Array.isArray(a) ? [...a, ...b] : a + b);
     return one?.constructor === Object ? Object.fromEntries(Object.entries(one).map(([name, each]) => [name, add(each, other?.[name])])) : add(one, other);
   };
-  const here = (context) => generalise(device.settings.hierarchy, context, device.settings.disclosure.levels);
+  const here = (context) => device.generalise(context);
   return async ({ id, call, args }) => {
     try {
       demand(Object.hasOwn(calls, call) && (device || call === "open"), "a call of an open device");

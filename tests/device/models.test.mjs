@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { generalise } from "../../device/contexts.js";
-import { historyRates, loadModel, scoreRow, withRequest } from "../../device/models.js";
+import { historyRates, loadModel, modelRates, scoreRow, withRequest } from "../../device/models.js";
 import { menuOf, reasonOf, vectors } from "./choice_vectors.mjs";
 
 const models = Object.entries(vectors.models).map(([name, { file, ...rest }]) => ({
@@ -55,4 +55,11 @@ test("a history turns the server's rates into a person's own, as in Python", asy
     historyRates(history, read, at).forEach((rate, rank) => assert.ok(Math.abs(rate - own[rank]) < 1e-15));
     assert.equal(await reasonOf(() => historyRates(history, read, { ...at, disclosed: at.path[0] })), "MALFORMED");
   }
+});
+
+test("a model's rates are those of a row with each candidate's number, and nothing is worth none", () => {
+  const [{ data }] = models, model = loadModel(data), [row] = vectors.rows, column = model.columns[0].source;
+  const read = { ...model, columns: [{ ...model.columns[0], source: "campaign" }, ...model.columns.slice(1)] };
+  const menu = { entries: [{ campaign: 5 }, { campaign: 7 }], nothingRank: 1 };
+  assert.deepEqual(modelRates(read, row, menu), [scoreRow(model, { ...row, [column]: 5 }), 0, scoreRow(model, { ...row, [column]: 7 })]);
 });

@@ -5,6 +5,7 @@ import test from "node:test";
 import { unhex } from "../../device/bytes.js";
 import { openTacit } from "../../device/tacit.js";
 import { serveDevice } from "../../device/worker.js";
+import { vectors } from "./choice_vectors.mjs";
 import { NEW, OLD, Town, TWO } from "./town.mjs";
 
 /** Let `fetch` reach a town's proxy for as long as `act` takes. */
@@ -80,6 +81,26 @@ test("a page is told what it must show, and nothing by which a report is known a
     assert.equal((await ask("account")).value.localMicros, 2 * TWO, "what was spent stays spent");
     town.now += 400 * 86_400;
     assert.equal((await ask("account")).value.localMicros, 0, "in another window");
+  });
+});
+
+test("a profile may be a model that tacit exported, and what it reads", async () => {
+  const town = await Town.open(), [{ file }] = Object.values(vectors.models), [row] = vectors.rows;
+  town.settings.demonstration = true;
+  await reaching(town, async () => {
+    const { ask } = talk(), model = new Uint8Array(Buffer.from(file, "base64"));
+    await ask("open", { settings: town.settings, profile: { clicks: Array(50).fill([2, OLD]), levels: [[2]] } });
+    await ask("setConsent", true);
+    const before = (await ask("pmf", OLD)).value, bids = (await ask("plan", OLD)).value.entries.map(({ bidMicros }) => bidMicros);
+    assert.equal((await ask("setProfile", { model, row })).ok, true);
+    const after = (await ask("pmf", OLD)).value;
+    assert.ok(Math.abs(after.reduce((sum, each) => sum + each, 0) - 1) < 1e-9);
+    const favoured = (chances) => chances.indexOf(Math.max(...chances));
+    assert.deepEqual([favoured(before), favoured(after)], [1, favoured(bids)], "the model says the same of all: the best bid wins");
+    assert.notEqual(favoured(bids), 1);
+    assert.equal((await ask("setProfile", { model, row: {} })).ok, true);
+    assert.equal((await ask("pmf", OLD)).error.reason, "MALFORMED", "what the model reads is missing");
+    assert.equal((await ask("setProfile", { model: model.slice(0, 9), row })).error.reason, "MALFORMED");
   });
 });
 

@@ -1,4 +1,4 @@
-"""What OpenAPI clients read of operations that need no access key: menus, packs, health, and OpenRTB's.
+"""What OpenAPI clients read of operations that need no access key: menus, packs, and OpenRTB's.
 
 Menus and packs are for whoever asks. Bids are for exchanges, which show a key of their own; notices for whoever
 has one that this server signed. Requests for bids are described by the fields that are read: whatever else an
