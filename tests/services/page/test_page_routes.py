@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tacit.services import billing_launch
+from tacit.errors import BillError
+from tacit.services import billing_launch, visits
 from tacit.services.page import ledger, part
 from tacit.services.page.part import load_page
 from tacit.services.settings import load_settings
@@ -18,7 +21,7 @@ from tests.support.operated_parties import running, write_settings
 from tests.support.page_worlds import DemonstrationWorld, a_demonstration, replace_in
 
 GETS = ["/", "/page/index.html", "/demonstration/seen", "/demonstration/ledger", "/demonstration/verification"]
-POSTS = ["/demonstration/verification", "/demonstration/round"]
+POSTS = ["/demonstration/verification", "/demonstration/round", "/demonstration/visits"]
 SHOWN = 7
 
 
@@ -174,7 +177,7 @@ def test_the_auditor_finds_that_all_of_it_holds(world: DemonstrationWorld) -> No
 
 @pytest.mark.parametrize("path", [each for each in GETS if each.startswith("/demonstration")] + POSTS)
 def test_pages_of_other_sites_are_answered_nothing(world: DemonstrationWorld, path: str) -> None:
-    method = "POST" if path in POSTS and path.endswith("round") else "GET"
+    method = "GET" if path in GETS else "POST"
     for site in ("cross-site", "same-site"):
         assert world.ask(method, path, headers={"sec-fetch-site": site}).status_code == 403
 
@@ -194,9 +197,56 @@ def test_who_asks_for_another_host_is_refused(world: DemonstrationWorld, host: s
         assert world.get(path, headers={"host": host}).status_code == status, path
     assert world.get(part.SEEN, of=Party.PROXY, headers={"host": host}).status_code == status
     if status == 403:
-        assert [world.ask("POST", each, headers={"host": host}).status_code for each in POSTS] == [403, 403]
+        refused = [world.ask("POST", each, headers={"host": host}).status_code for each in POSTS]
+        assert refused == [403] * len(POSTS)
 
 
 def test_a_long_body_is_refused_before_it_is_read(world: DemonstrationWorld) -> None:
     body = json.dumps({"devices": 200}).encode() + b" " * part.MOST_BODY_BYTES
     assert world.ask("POST", "/demonstration/round", content=body).status_code == 413
+
+
+# Other phones.
+
+
+def test_other_phones_show_ads_that_are_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with a_demonstration(tmp_path / "demo") as world:
+        monkeypatch.setattr(visits, "open_client", lambda *_: world.client("203.0.113.9"))
+        world.wait_for_epoch()
+        told = world.ask("POST", "/demonstration/visits", json={"phones": 9, "ads_each": 2}).json()
+        assert (told["phones"], told["shown"], told["refused"]) == (9, 18, {})
+        assert told["lanes"]["personal"] >= told["lanes"]["public"] > 0
+        world.wait_until(
+            lambda: len(world.get("/demonstration/ledger").json()["charges"]) >= 18 - told["waiting"]
+        )
+        # What waits is in batches that are too small, and is charged when their epoch expires.
+        charged = world.get("/demonstration/ledger").json()
+        assert 0 < charged["total_micros"] <= told["price_micros"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"phones": 0}, {"phones": 51}, {"ads_each": 11}, {"phones": 2.5}, {"phones": True}, {"more": 1}, [], 3],
+)
+def test_visits_that_cannot_be_are_refused(world: DemonstrationWorld, body: Any) -> None:
+    answer = world.ask("POST", "/demonstration/visits", json=body)
+    assert answer.status_code == 400
+    assert "expected" in answer.json()["title"]
+
+
+def test_one_group_visits_at_a_time(world: DemonstrationWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay(*_: Any, **__: Any) -> None:
+        inside.set()
+        leave.wait(20)
+        raise BillError("nobody came")
+
+    monkeypatch.setattr(visits, "run_visits", stay)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(world.ask, "POST", "/demonstration/visits", json={})
+        assert inside.wait(20)
+        assert world.ask("POST", "/demonstration/visits", json={}).status_code == 409
+        leave.set()
+        assert first.result().status_code == 400  # and in words
+        assert first.result().json()["title"] == "other phones could not visit: nobody came"

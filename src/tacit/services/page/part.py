@@ -6,6 +6,7 @@
                 GET  /demonstration/verification   the last check of all invoices
                 POST /demonstration/verification   begin one
                 POST /demonstration/round          {"devices": 500, ...}: a simulated round of statistics
+                POST /demonstration/visits         {"phones": 16, ...}: other phones show ads and report them
     proxy       GET  /demonstration/seen           as the ad server's; for pages of the ad server
 
 They are there where the settings say that the market is made up, and that this very machine alone is answered;
@@ -20,7 +21,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
@@ -35,6 +36,7 @@ from tacit.services.connection_limits import is_loopback
 from tacit.services.endpoints import Endpoint, read_body
 from tacit.services.page.device_files import PartyFacts, origin_of
 from tacit.services.page.ledger import LARGEST_NUMBER, ChargeFeed
+from tacit.services.page.other_phones import OtherPhones, VisitDials
 from tacit.services.page.seen import SeenMessages
 from tacit.services.page.statistics_round import RoundDemonstration, RoundDials
 from tacit.services.sites import GUARDS, FreshSite, SiteFile, load_folder, policy_words, site_endpoint
@@ -42,6 +44,7 @@ from tacit.services.sites import GUARDS, FreshSite, SiteFile, load_folder, polic
 if TYPE_CHECKING:
     from tacit.services.ads.parts import RunningAds
 
+Dials = TypeVar("Dials")
 SEEN = "/demonstration/seen"
 MOST_BODY_BYTES = 4_096
 NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -75,6 +78,7 @@ def page_part(running: RunningAds) -> AppPart:
         return NOTHING_MORE
     site = site_endpoint(FreshSite(load_page), page_headers(PartyFacts(running).proxy_url))
     feed, check, rounds = ChargeFeed(running), running.invoice_check, RoundDemonstration()
+    others = OtherPhones(running.settings, running.clock)
 
     async def seen(_request: Request) -> Any:
         return [] if running.seen is None else running.seen.latest()
@@ -89,15 +93,10 @@ def page_part(running: RunningAds) -> AppPart:
         return await asyncio.to_thread(check.start)
 
     async def round_(request: Request) -> Any:
-        body = await read_body(request, MOST_BODY_BYTES)
-        try:
-            dials = RoundDials.of(parse_strict_json(body))
-        except BadInput as wrong:
-            raise HTTPException(400, str(wrong)) from None
-        found = await asyncio.to_thread(rounds.run, dials)
-        if found is None:
-            raise HTTPException(409, "another round is running: come again")
-        return found
+        return await _turned(request, RoundDials.of, rounds.run, "another round is running: come again")
+
+    async def visits(request: Request) -> Any:
+        return await _turned(request, VisitDials.of, others.visit, "other phones are visiting: come again")
 
     return AppPart(
         routes=[
@@ -108,8 +107,23 @@ def page_part(running: RunningAds) -> AppPart:
             _near_route("/demonstration/verification", _answers(verification)),
             _near_route("/demonstration/verification", _answers(verify, 202), "POST"),
             _near_route("/demonstration/round", _answers(round_), "POST"),
+            _near_route("/demonstration/visits", _answers(visits), "POST"),
         ]
     )
+
+
+async def _turned(
+    request: Request, read: Callable[[Any], Dials], run: Callable[[Dials], Any | None], busy: str
+) -> Any:
+    """What comes of the dials in a request's body; 409 where somebody else's are being run."""
+    body = await read_body(request, MOST_BODY_BYTES)
+    try:
+        found = await asyncio.to_thread(run, read(parse_strict_json(body)))
+    except BadInput as wrong:
+        raise HTTPException(400, str(wrong)) from None
+    if found is None:
+        raise HTTPException(409, busy)
+    return found
 
 
 def proxy_page_part(seen: SeenMessages | None, server_url: str) -> AppPart:

@@ -26,6 +26,12 @@ export function ledger(root, env) {
   const way = h("p", { class: "words way" });
   const list = h("div", { class: "charges" });
   const check = /** @type {HTMLButtonElement} */ (h("button", { type: "button" }, "Run the auditor’s check"));
+  const others = /** @type {HTMLButtonElement} */ (h("button", { type: "button" }, "Let other phones visit"));
+  const visited = h(
+    "p",
+    { class: "words visited", role: "status" },
+    "They show ads at the same proxy, and fill the batches that yours hide in.",
+  );
   const found = h("div", { class: "found", role: "status" });
   const trouble = h("p", { class: "trouble", role: "status" });
   root.append(
@@ -33,7 +39,7 @@ export function ledger(root, env) {
       "div",
       { class: "pair" },
       h("div", {}, sums, verdict, way),
-      h("div", {}, h("p", { class: "act" }, check), found, trouble),
+      h("div", {}, h("p", { class: "act" }, others), visited, h("p", { class: "act" }, check), found, trouble),
     ),
     list,
   );
@@ -79,6 +85,21 @@ export function ledger(root, env) {
     }
     say(trouble, wrong.length ? `${wrong.join(" ")} What is known already stays.` : "");
     draw();
+  });
+
+  others.addEventListener("click", async () => {
+    others.disabled = true;
+    say(visited, "Other phones are choosing, showing and reporting…");
+    try {
+      const { phones, shown, price_micros: micros } = await env.post("/demonstration/visits", {});
+      say(
+        visited,
+        `${plural(phones, "other phone")} showed ${plural(shown, "ad")} for ${money(micros, 4)}. Nobody but they can tell which reports are theirs.`,
+      );
+    } catch (problem) {
+      say(visited, said(problem));
+    }
+    others.disabled = false;
   });
 
   check.addEventListener("click", async () => {
@@ -184,7 +205,7 @@ function onTheWay(device) {
   const now = Date.now() / 1000;
   const cohort = device.menu("personal")?.smallestCohort ?? 1;
   const last = Math.max(...waits.map((each) => each.expires));
-  return `On their way: ${plural(waits.length, "report")}. A private one waits at the proxy until ${count(cohort)} of its menu are there to hide among, or until ${moment(last, now)} UTC, when it leaves with however many there are. Devices of “tacit serve visit” help to fill a batch.`;
+  return `On their way: ${plural(waits.length, "report")}. A private one waits at the proxy until ${count(cohort)} of its menu are there to hide among, or until ${moment(last, now)} UTC, when it leaves with however many there are. Other phones help to fill a batch.`;
 }
 
 /** @param {import("../handset.js").Handset} device @param {Charge[]} charges @param {number} held */
