@@ -29,7 +29,57 @@ export function showTwo(context) {
 export async function records() {
   const { openJournal } = await import("/device/journal.js");
   const found = await (await openJournal()).all("i");
-  return found.map(({ state, epsilonMicros = 0 }) => ({ state, epsilon: epsilonMicros }));
+  return found.map(({ state, epsilonMicros = 0, key }) => ({ state, epsilon: epsilonMicros, key }));
+}
+
+/** A script of the page that wants more than one choice is: it spoils what the page has, listens, and asks whatever it can. */
+export async function attack(context) {
+  const heard = [], asked = new Map();
+  let worker;
+  const { Worker: Own } = window;
+  window.Worker = class extends Own {
+    constructor(...given) {
+      super(...given);
+      worker = this;
+      this.addEventListener("message", ({ data }) => (heard.push(data), asked.get(data.id)?.(data)));
+    }
+  };
+  crypto.getRandomValues = (array) => array.fill(0);
+  Math.random = () => 0;
+  window.fetch = () => Promise.reject(new Error("nothing leaves by the page"));
+  Object.prototype.demonstration = Object.prototype.consent = true;
+  await openDevice({ consent: true });
+  const raw = (call, ...args) => new Promise((done) => {
+    const id = `raw ${asked.size}`;
+    asked.set(id, done);
+    worker.postMessage({ id, call, args });
+  });
+  const refused = [];
+  for (const call of ["pmf", "journal", "constructor", "__proto__", "toString"]) refused.push((await raw(call, context)).error?.reason);
+  const limits = { local: 600, central: 600, perChoice: 60, delta: 1e-6, windowSeconds: 1 };
+  refused.push((await raw("open", { settings: { version: 1, limits, demonstration: true } })).error?.reason);
+
+  const drawn = new Set();
+  for (let times = 20; times; times--) {
+    const { ad, campaign } = await tacit.choose(context);
+    drawn.add(campaign);
+    await tacit.putBack(ad);
+  }
+  const again = { drawn: drawn.size, spent: (await tacit.account()).localMicros };
+  const { ad } = await tacit.choose(context), counted = [];
+  for (let times = 5; times; times--) counted.push(await tacit.confirmShown(ad).then(() => true, () => false));
+  await tacit.sendReports();
+
+  const lanes = [];
+  for (let times = 10; times; times--) {
+    lanes.push((await tacit.choose(context)).lane);
+    await tacit.setConsent(false);
+    await tacit.setConsent(true);
+  }
+  delete Object.prototype.demonstration;
+  delete Object.prototype.consent;
+  const { localMicros } = await tacit.account(), words = JSON.stringify(heard.filter(({ message }) => !message));
+  return { refused, again, counted: counted.every(Boolean), lanes, spent: localMicros, words };
 }
 
 /** Three devices at once on one journal, without locks. */

@@ -30,7 +30,7 @@ from tests.support.browsers import a_browser, needs_chromium
 from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 pytestmark = needs_chromium
 MICRO = 1_000_000
@@ -199,6 +199,91 @@ def test_an_ad_counts_where_it_is_in_the_page(browser: Browser, world: TabWorld)
         assert step(page, "show", "ad", FOOD)["lane"] == "public"
         page.evaluate("tacit.sendReports()")
         world.bill_all(2)
+
+
+def wait_for_states(page: Page, *wanted: str) -> list[dict[str, Any]]:
+    """Until the journal's impressions are in these states; the impressions, by their keys."""
+    for _ in range(200):
+        found: list[dict[str, Any]] = step(page, "records")
+        if sorted(each["state"] for each in found) == sorted(wanted):
+            return sorted(found, key=lambda each: str(each["key"]))
+        page.wait_for_timeout(50)
+    raise AssertionError(f"expected {wanted}, got {found}")
+
+
+def test_a_reload_in_the_middle_of_each_state_goes_on_from_it(browser: Browser, world: TabWorld) -> None:
+    """What was asked, issued, drawn or shown before is what it is after; nothing is drawn or paid again."""
+    issued = ["ISSUED"] * 3
+    with world.served() as (url, _):
+        page = open_page(browser, url)
+
+        def begin_again() -> None:
+            page.reload()  # first: what waits is answered once nothing is in its way
+            page.unroute_all(behavior="ignoreErrors")
+            step(page, "openDevice", {"consent": True})
+
+        def spent() -> int:
+            return int(page.evaluate("tacit.account()")["localMicros"])
+
+        # The second question for menus is for tokens: it is never answered.
+        asked: list[str] = []
+
+        def answer_once(route: Route) -> None:
+            asked.append(route.request.url)
+            if len(asked) == 1:
+                route.continue_()
+
+        page.route("**/billing/offers", answer_once)
+        page.evaluate("tacit.setConsent(true)")
+        page.evaluate("context => void tacit.choose(context).catch(() => {})", FOOD)
+        before = wait_for_states(page, *["NEW"] * 4)
+        begin_again()
+        after = wait_for_states(page, "ISSUED", *issued)
+        assert [each["key"] for each in after] == [each["key"] for each in before], "the same secrets"
+        begin_again()
+        assert wait_for_states(page, "ISSUED", *issued) == after
+        assert spent() == 0
+
+        drawn = page.evaluate("context => tacit.choose(context)", FOOD)
+        wait_for_states(page, "CHOSEN", *issued)
+        begin_again()
+        page.route("**/billing/reports/*", lambda _: None)  # on its way for ever
+        shown = step(page, "show", "ad", FOOD)
+        assert (shown["campaign"], shown["lane"]) == (drawn["campaign"], "personal")
+        assert spent() == MICRO
+        wait_for_states(page, "SHOWN", *issued)
+        begin_again()
+        acked = wait_for_states(page, "ACKED", *issued)
+        begin_again()
+        assert wait_for_states(page, "ACKED", *issued) == acked
+
+        world.bill_all(1)
+        begin_again()
+        wait_for_states(page, "SETTLED", *issued)
+        begin_again()
+        wait_for_states(page, "SETTLED", *issued)
+        assert spent() == MICRO
+
+
+def test_a_script_of_the_page_can_not_have_more_than_one_choice_is(browser: Browser, world: TabWorld) -> None:
+    with world.served() as (url, front):
+        page = browser.new_page()
+        page.goto(url)
+        found = step(page, "attack", FOOD)
+        assert found["refused"] == ["MALFORMED"] * 6
+        assert found["again"] == {"drawn": 1, "spent": MICRO}, "drawn once, however often it is put back"
+        assert found["counted"], "again is no error"
+        sent = [path for method, path, _ in front.of_devices() if method == "PUT"]
+        assert len(sent) == len(set(sent)) == 1, "and no second report"
+        # Each new draw is paid for, until nothing is left: then it is everybody's ad.
+        assert found["lanes"] == ["personal"] * 5 + ["public"] * 5
+        assert found["spent"] == 6 * MICRO
+        for each in step(page, "records"):
+            assert each["key"][1:] not in found["words"], "nothing by which a report is known again"
+        nonces = [path.rpartition("/")[2] for path in sent]
+        assert not any(each in found["words"] for each in nonces)
+        zero = "00" * 32
+        assert not any(zero in each["key"] for each in step(page, "records")), "secrets are the worker's own"
 
 
 def test_two_tabs_never_draw_for_the_same_token_nor_spend_twice(browser: Browser, world: TabWorld) -> None:

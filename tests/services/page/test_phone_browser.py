@@ -38,17 +38,19 @@ class ServedParty:
 
     def __init__(self, world: DemonstrationWorld, party: Party) -> None:
         self._world, self._port = world, int(world.urls[party].rpartition(":")[2])
+        self._app = world._apps[self._port]
         self.begin()
 
     def begin(self) -> None:
-        app = self._world._apps[self._port]
-        self._server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, ws="none"))
+        self._world._apps[self._port] = self._app
+        self._server = uvicorn.Server(uvicorn.Config(self._app, lifespan="off", log_config=None, ws="none"))
         listening = socket.create_server(("127.0.0.1", self._port))
         loop = self._world._loop.loop
         self._running = asyncio.run_coroutine_threadsafe(self._server._serve([listening]), loop)
         self._world.wait_until(lambda: self._server.started)
 
     def end(self) -> None:
+        self._world._apps.pop(self._port, None)  # the other party does not reach it either
         self._server.should_exit = self._server.force_exit = True
         self._running.result(10)
 
@@ -60,15 +62,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemonstrationWor
 
 
 @pytest.fixture(scope="module")
-def proxy(world: DemonstrationWorld) -> Iterator[ServedParty]:
-    served = [ServedParty(world, Party.SERVER), ServedParty(world, Party.PROXY)]
-    yield served[1]
-    for each in served:
+def parties(world: DemonstrationWorld) -> Iterator[dict[Party, ServedParty]]:
+    served = {party: ServedParty(world, party) for party in world.urls}
+    yield served
+    for each in served.values():
         each.end()
 
 
 @pytest.fixture(scope="module")
-def browser(proxy: ServedParty) -> Iterator[Browser]:  # noqa: ARG001 (it is reached over HTTP)
+def browser(parties: dict[Party, ServedParty]) -> Iterator[Browser]:  # noqa: ARG001 (reached over HTTP)
     with a_browser() as opened:
         yield opened
 
@@ -355,14 +357,14 @@ def test_what_nobody_signed_is_refused(browser: Browser, world: DemonstrationWor
 
 
 def test_reports_wait_while_the_proxy_is_away(
-    browser: Browser, world: DemonstrationWorld, proxy: ServedParty
+    browser: Browser, world: DemonstrationWorld, parties: dict[Party, ServedParty]
 ) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page = context.new_page()
     page.goto(world.urls[Party.SERVER])
     page.locator("#phone .phone").scroll_into_view_if_needed()
     wait_for(page, "#phone .why", "epsilon 0")
-    proxy.end()
+    parties[Party.PROXY].end()
     try:
         next_ad(page)  # tokens are there already
         wait_for(page, "#wallet .choices", "shown, report waits here")
@@ -371,10 +373,49 @@ def test_reports_wait_while_the_proxy_is_away(
         wait_for(page, "#phone .hand .trouble", "The proxy does not answer")
         wait_for(page, "#phone .side:nth-child(2) li", "The proxy does not answer: is it running?")
     finally:
-        proxy.begin()
+        parties[Party.PROXY].begin()
     wait_for(page, "#phone .hand .trouble", "^$")
     page.get_by_role("button", name="Next ad").click()
     wait_for(page, "#phone .why", "What everybody in South · Food is shown")
     page.locator("#wallet").scroll_into_view_if_needed()
     wait_until(page, "!document.querySelector('#wallet .choices').textContent.includes('waits here')")
+    context.close()
+
+
+def test_the_page_goes_on_while_the_ad_server_is_away(
+    browser: Browser, world: DemonstrationWorld, parties: dict[Party, ServedParty]
+) -> None:
+    """The phone chooses from what it has, the proxy takes its reports; what is missing is said in a line."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page, wrong = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(world.urls[Party.SERVER])
+    page.locator("#phone .phone").scroll_into_view_if_needed()
+    agree(page)
+    parties[Party.SERVER].end()
+    try:
+        next_ad(page)  # its token and its ads are there already
+        wait_for(page, "#phone .why", "Chosen on this phone")
+        page.locator("#wallet").scroll_into_view_if_needed()
+        wait_until(page, "!document.querySelector('#wallet .choices').textContent.includes('waits here')")
+        page.locator("#phone .phone").scroll_into_view_if_needed()
+        page.get_by_label("City", exact=True).select_option("Harbour")
+        page.get_by_role("button", name="Next ad").click()
+        wait_for(page, "#phone .hand .trouble", "The proxy does not answer, or the ad server behind it")
+        wait_for(page, "#phone .side:nth-child(3) li", "The ad server does not answer: is it running?")
+        page.locator("#ledger").scroll_into_view_if_needed()
+        page.get_by_role("button", name="Run the auditor’s check").click()
+        wait_for(page, "#ledger .found", "The ad server does not answer: is it running?")
+        wait_for(page, "#ledger", "What is known already stays")
+        page.get_by_role("button", name="Run a round").click()
+        wait_for(page, "#rounds", "The ad server does not answer")
+        page.locator("#phone .phone").scroll_into_view_if_needed()
+    finally:
+        parties[Party.SERVER].begin()
+    wait_for(page, "#phone .hand .trouble", "^$")
+    page.get_by_role("button", name="Next ad").click()
+    wait_for(page, "#phone .why", "Chosen on this phone")
+    page.locator("#ledger").scroll_into_view_if_needed()
+    wait_for(page, "#ledger .verdict", "charged [1-9]")
+    assert wrong == []
     context.close()
