@@ -62,6 +62,9 @@ def add_parser(commands: Subparsers) -> None:
     )
     export.add_argument("--currency", default="USD", help="of the market's prices, for Prebid: USD by default")
     export.add_argument("--overwrite", action="store_true", help="replace what was exported there before")
+    export.add_argument(
+        "--commented", action="store_true", help="modules as they are written: a third more to fetch"
+    )
     add_json_flag(export)
     export.set_defaults(run=run)
 
@@ -80,7 +83,10 @@ def run(args: argparse.Namespace) -> int:
             if given != (None, None, None):
                 raise BadInput("expected --contexts, --levels and --vendor with a parties.toml alone")
             parties = read_device_parties(args.parties)
-        made = export_client(args.out, parties, at=args.at, currency=args.currency, overwrite=args.overwrite)
+        made = export_client(
+            args.out, parties, at=args.at, currency=args.currency, overwrite=args.overwrite,
+            commented=args.commented,
+        )  # fmt: skip
     if args.json:
         print_json(made.as_json())
     else:

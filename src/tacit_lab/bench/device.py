@@ -21,6 +21,7 @@ from typing import Any
 from scipy.special import gammaincc
 
 from tacit.errors import BadInput
+from tacit.services.page.device_files import PREBID, read_client
 from tacit_lab.bench.device_page import (
     PEER,
     BenchPage,
@@ -28,9 +29,7 @@ from tacit_lab.bench.device_page import (
     Task,
     bench_page,
     missing_browser,
-    modules,
     tasks_between,
-    without_comments,
     zipped_bytes,
 )
 from tacit_lab.bench.measurement import Measurement, SuiteProgress, processor_model
@@ -101,14 +100,15 @@ def _where() -> str:
 
 def client_sizes(bundler: Bundler) -> list[Measurement]:
     """Bytes of the client as it is served, and of what else could be made of it."""
-    sources = [path.read_text() for path in modules()]
-    whole = zipped_bytes("".join(sources).encode())
-    bare = zipped_bytes("".join(map(without_comments, sources)).encode())
-    adapter, *_ = (path for path in modules("prebid") if path.name == ADAPTER)
-    about = f"all {len(sources)} modules of the client in one, packed by gzip -9"
+    served, written = read_client(), read_client(commented=True)
+    own = [name for name in sorted(served) if "/" not in name]
+    sizes = [zipped_bytes(b"".join(files[name] for name in own)) for files in (served, written)]
+    about = f"all {len(own)} modules of the client in one, packed by gzip -9"
     found = [
-        Measurement("client_bytes", whole, "bytes", CLIENT_BYTES_BAR, False, f"{about}, as they are written"),
-        Measurement("client_bytes_bare", bare, "bytes", settings=f"{about}, without comments and indentation"),
+        Measurement(
+            "client_bytes", sizes[0], "bytes", CLIENT_BYTES_BAR, False, f"{about}, as an ad server serves them"
+        ),
+        Measurement("client_bytes_written", sizes[1], "bytes", settings=f"{about}, as they are written"),
     ]
     name = "client_bytes_minified"
     if bundler.missing:
@@ -119,7 +119,7 @@ def client_sizes(bundler: Bundler) -> list[Measurement]:
             Measurement(name, small, "bytes", settings=f"{about}, as esbuild bundles and minifies them")
         )
     words = f"{ADAPTER}, which Prebid is built with, packed by gzip -9, as it is written"
-    size = zipped_bytes(adapter.read_bytes())
+    size = zipped_bytes(written[f"{PREBID}/{ADAPTER}"])
     return [*found, Measurement("adapter_bytes", size, "bytes", ADAPTER_BYTES_BAR, False, words)]
 
 

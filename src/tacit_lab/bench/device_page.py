@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
-import re
 import shutil
 import subprocess
 import time
@@ -47,9 +46,6 @@ TASKS = ("ThreadControllerImpl::RunTask", "RunTask")
 PEER = "@cloudflare/blindrsa-ts"
 PEER_ENTRY = f'export {{ RSABSSA }} from "{PEER}";'
 OWN_ENTRY = 'export { drawToken, finalize } from "./tokens.js";'
-CODE_OR_COMMENT = re.compile(
-    r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)|/\*.*?\*/|(?<![\\:/])//[^\n]*""", re.DOTALL
-)
 
 
 def missing_browser() -> str:
@@ -193,12 +189,6 @@ def tasks_between(events: list[dict[str, Any]], began: str, ended: str) -> list[
 
 def zipped_bytes(text: bytes) -> int:
     return len(gzip.compress(text, 9, mtime=0))
-
-
-def without_comments(source: str) -> str:
-    """Of a module of ours: no comments, blanks that lines begin with, nor empty lines."""
-    bare = CODE_OR_COMMENT.sub(lambda found: found[1] or "", source)
-    return "\n".join(filter(None, (line.strip() for line in bare.splitlines()))) + "\n"
 
 
 def client_folder() -> Path:

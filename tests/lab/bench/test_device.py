@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import BadInput
+from tacit.services.page.device_files import PREBID, read_client
 from tacit_lab.bench import device
 from tacit_lab.bench.device_page import (
     Bundler,
     Task,
     missing_browser,
-    modules,
     tasks_between,
-    without_comments,
     write_market,
 )
 from tacit_lab.bench.measurement import Item
@@ -115,31 +114,16 @@ def test_tasks_are_those_of_one_thread_between_its_marks() -> None:
         tasks_between(events, "begin", "never")
 
 
-def test_comments_go_and_code_stays() -> None:
-    source = """\
-/** A module's
- * words. */
-const url = "http://a//b"; // of nobody
-  const quoted = 'it is // none', spelled = `/* nor
-  this */`;
-
-// all of it
-const found = /^http:\\/\\/(a|b)/.test(url) /* once */;
-"""
-    assert without_comments(source) == (
-        "const url = \"http://a//b\";\nconst quoted = 'it is // none', spelled = `/* nor\nthis */`;\n"
-        "const found = /^http:\\/\\/(a|b)/.test(url) ;\n"
-    )
-
-
 @needs_bundler
 def test_the_client_without_comments_is_the_same_client(tmp_path: Path) -> None:
-    client = {path.name: path.read_text() for path in modules()}
-    for name, change in (("whole", str), ("bare", without_comments)):
-        (tmp_path / name).mkdir()
-        for path, source in client.items():
-            (tmp_path / name / path).write_text(change(source))
-    assert FOUND.whole_client(tmp_path / "bare") == FOUND.whole_client(tmp_path / "whole")
+    for commented in (True, False):
+        folder = tmp_path / str(commented)
+        (folder / PREBID).mkdir(parents=True)
+        for name, source in read_client(commented=commented).items():
+            (folder / name).write_bytes(source)
+    assert FOUND.whole_client(tmp_path / "False") == FOUND.whole_client(tmp_path / "True")
+    adapters = [(tmp_path / each / PREBID / "bids.js").read_bytes() for each in ("False", "True")]
+    assert len(adapters[0]) < len(adapters[1])
 
 
 def test_the_market_has_as_many_candidates_as_are_asked_for(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rjsmin
 
 from tacit import cli
 from tacit.errors import BadInput
-from tacit.services.page import client_export
+from tacit.services.page import device_files
 from tacit.services.page.client_export import (
     check_device_parties,
     example_context,
@@ -49,7 +50,7 @@ def test_a_site_gets_the_whole_client_and_the_parties(
     assert written == said["files"] == sorted([*MODULES, "parties.json"])
     assert "prebid/tacitBidAdapter.js" in written
     for name in MODULES:
-        assert (out / name).read_bytes() == (ROOT / "device" / name).read_bytes()
+        assert (out / name).read_bytes() == rjsmin.jsmin((ROOT / "device" / name).read_bytes())
     assert json.loads((out / "parties.json").read_text()) == world.get("/device/parties.json").json()
     assert world.urls[Party.PROXY] in said["policy"]
     assert world.urls[Party.SERVER] not in said["policy"]
@@ -174,7 +175,7 @@ def test_refusals_are_one_line(
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert expected in said
-    monkeypatch.setattr(client_export, "device_folder", lambda: tmp_path / "none")
+    monkeypatch.setattr(device_files, "device_folder", lambda: tmp_path / "none")
     assert cli.main([*export, f"{server}/device/parties.json"]) == 2
     assert "expected the client's modules" in capsys.readouterr().err
     assert not (tmp_path / "tacit").exists()

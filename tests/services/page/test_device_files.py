@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import rjsmin
 
 import tacit
 from tacit.deliver.device.account import DeviceLimits
@@ -55,7 +56,7 @@ def test_modules_lie_in_the_repository_or_in_the_package(
 @pytest.mark.parametrize("name", MODULES)
 def test_each_module_is_served(world: DemonstrationWorld, name: str) -> None:
     answer = world.get(f"/device/{name}")
-    assert answer.content == (ROOT / "device" / name).read_bytes()
+    assert answer.content == rjsmin.jsmin((ROOT / "device" / name).read_bytes())
     assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
     assert answer.headers["access-control-allow-origin"] == "*"
     assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
@@ -73,8 +74,8 @@ def test_a_demonstration_has_modules_as_they_are_now(
 ) -> None:
     monkeypatch.setattr(device_files, "device_folder", lambda: tmp_path)
     monkeypatch.setattr("tacit.services.sites.FRESH_SECONDS", 0.0)
-    for text in ("export const now = 1;", "export const now = 2;"):
-        (tmp_path / "made_up.js").write_text(text)
+    for text in ("export const now=1;", "export const now=2;"):
+        (tmp_path / "made_up.js").write_text(f"// {text}\n{text}")
         assert world.get("/device/made_up.js").text == text
 
 

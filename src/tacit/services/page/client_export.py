@@ -15,7 +15,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,11 @@ from tacit.errors import BadInput
 from tacit.files import parse_strict_json, place_folder
 from tacit.schema.contexts.device_copy import hierarchy_as_json
 from tacit.schema.contexts.hierarchy import load_hierarchy
-from tacit.services.page.device_files import device_folder, limits_as_json, origin_of
+from tacit.services.page.device_files import PREBID, limits_as_json, origin_of, read_client
 from tacit.services.settings import check_url, load_parties
 
 PARTIES = "parties.json"
 VERSION = 1
-PREBID = "prebid"  # the folder of what only Prebid needs
 MOST_BYTES = 8_000_000
 PATIENCE_SECONDS = 10.0
 KEYS = {"proxy": ("signing",), "server": ("signing", "sealing")}
@@ -172,14 +170,16 @@ def export_client(
     at: str = "/tacit",
     currency: str = "USD",
     overwrite: bool = False,
+    commented: bool = False,
 ) -> ClientExport:
-    """Write the client's modules, Prebid's part and the parties, all or nothing."""
+    """Write the client's modules, Prebid's part and the parties, all or nothing: modules bare, or commented as
+    they are written."""
     base = at.rstrip("/")
     if not re.fullmatch(r"(/[\w.~-]+)*|https://[\w.-]+(:\d+)?(/[\w.~-]+)*", base, re.ASCII):
         raise BadInput("at: expected a path such as /tacit, where browsers find the folder, got another text")
     if not re.fullmatch("[A-Z]{3}", currency):
         raise BadInput(f"currency: expected a code such as USD, got {currency!r}")
-    modules = read_client(device_folder())
+    modules = read_client(commented=commented)
     if not modules:
         raise BadInput("expected the client's modules in this installation, got none")
     spelled = json.dumps(parties, separators=(",", ":"), ensure_ascii=False).encode()
@@ -200,17 +200,6 @@ def export_client(
         prebid=PREBID_SNIPPET.format(**words),
         policy=policy_for(parties["proxy"]["url"]),
     )
-
-
-def read_client(folder: Traversable) -> dict[str, bytes]:
-    """The client's modules, and those of Prebid's part by `prebid/NAME.js`."""
-    found = {}
-    for where, before in ((folder, ""), (folder / PREBID, f"{PREBID}/")):
-        if where.is_dir():
-            for each in where.iterdir():
-                if each.name.endswith(".js"):
-                    found[f"{before}{each.name}"] = each.read_bytes()
-    return found
 
 
 def policy_for(proxy_url: str) -> str:

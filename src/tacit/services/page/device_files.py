@@ -1,6 +1,6 @@
 """The device's client for browsers, over GET: its modules, and what it must know of the parties.
 
-    GET /device/NAME.js         a module of the client, as it lies in `device`; any origin's pages may import it
+    GET /device/NAME.js         a module of the client, without its comments; any origin's pages may import it
     GET /device/parties.json    where the parties are, their public keys, how contexts generalise, and limits
 
 Every ad server has them. A page that shows ads should have its own copy of the client, and of what it must know
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import rjsmin
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -37,12 +38,13 @@ from tacit.services.log import error_line
 from tacit.services.market_file import read_market
 from tacit.services.problems import TroubleLog
 from tacit.services.settings import Parties, PartySettings, load_parties
-from tacit.services.sites import GUARDS, FreshSite, SiteFile, load_folder, policy_words, site_endpoint
+from tacit.services.sites import GUARDS, MEDIA, FreshSite, SiteFile, policy_words, site_endpoint
 
 if TYPE_CHECKING:
     from tacit.services.ads.parts import RunningAds
 
 
+PREBID = "prebid"  # the folder of what only Prebid needs
 CONTEXTS_FILE = "contexts.toml"  # beside a market that lists its menus
 ANY_ORIGIN = {"access-control-allow-origin": "*", "cross-origin-resource-policy": "cross-origin"}
 JSON = "application/json"
@@ -55,11 +57,22 @@ def device_folder() -> Traversable:
     return source.parent / "device" if source.name == "src" else files("tacit") / "device"
 
 
+def read_client(*, commented: bool = False) -> dict[str, bytes]:
+    """The client's modules by name, and what Prebid needs by `prebid/NAME.js`: as they are written, or without
+    comments and blanks, which are a quarter of what a browser would fetch."""
+    found, folder = {}, device_folder()
+    for where, before in ((folder, ""), (folder / PREBID, f"{PREBID}/")):
+        for each in where.iterdir() if where.is_dir() else ():
+            if each.name.endswith(".js"):
+                source = each.read_bytes()
+                found[f"{before}{each.name}"] = source if commented else rjsmin.jsmin(source)
+    return found
+
+
 def load_device() -> dict[str, SiteFile]:
-    """The client's modules, by their names; what only publishers need lies in a folder below them."""
-    folder = device_folder()
-    found = load_folder(folder, (".js",)) if folder.is_dir() else {}
-    return {name: file for name, file in found.items() if "/" not in name}
+    """The client's modules, as they are served; what only publishers need is not."""
+    modules = read_client()
+    return {name: SiteFile.of(modules[name], MEDIA[".js"]) for name in sorted(modules) if "/" not in name}
 
 
 def origin_of(url: str) -> str:
