@@ -56,6 +56,9 @@ AT_ONCE = 8
 CLICKED_ONE_IN, CONVERTED_ONE_IN = 20, 40
 LOOK_BACK_SECONDS = 60  # so that the conversions of one look are counted in the next; people take days
 TIMEOUT_SECONDS = 10
+QUIET_SECONDS = (
+    4.0  # after which what has not left in a batch is not waited for: a demonstration's leave after two
+)
 
 
 class PackChannel(AdChannel, Protocol):
@@ -332,13 +335,15 @@ def _join_rounds(place: Place, visitor: Visitor, client: httpx.Client, entropy: 
 
 
 def _settle(visitors: Sequence[Visitor], clock: Clock, seconds: float) -> tuple[int, int]:
-    """How many reports left in a batch, and how many wait for theirs, once all did or the time is over."""
-    end, settled = time.monotonic() + seconds, 0
+    """How many reports left in a batch, and how many wait for theirs: once all did, none has for a while or the
+    time is over."""
+    end, settled, latest = time.monotonic() + seconds, 0, time.monotonic()
     while True:
         done = [visitor.device.settle(clock()) for visitor in visitors]
-        settled += sum(each.by_size + each.in_full for each in done)
-        waiting = sum(each.waiting for each in done)
-        if not waiting or time.monotonic() > end:
+        more = sum(each.by_size + each.in_full for each in done)
+        waiting, now = sum(each.waiting for each in done), time.monotonic()
+        settled, latest = settled + more, now if more else latest
+        if not waiting or now > min(end, latest + QUIET_SECONDS):
             return settled, waiting
         time.sleep(0.5)
 
