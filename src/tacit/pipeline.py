@@ -252,7 +252,7 @@ def learn_purchases(
     model.add_adapter(ADAPTER, advertiser=SECRETIVE, rank=4, seed=town.seed)
     learning = AdapterPlan(task=PURCHASE, batch=512, epochs=6, learning_rate=1e-2, seed=town.seed)
     if privacy is None:
-        tune_adapter(model, ADAPTER, own, PURCHASE, own.labels(PURCHASE), learning.learning)
+        tune_adapter(model, ADAPTER, own, PURCHASE, own.labels(PURCHASE), learning.learning(len(own)))
         return model
     named = tokens(own.records, token_key(source.bytes(32), ADAPTER))
     room = room_in_process(

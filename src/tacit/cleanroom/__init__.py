@@ -15,7 +15,8 @@ from tacit.exports import front_door
 
 if TYPE_CHECKING:
     from tacit.cleanroom.in_process import room_in_process
-    from tacit.cleanroom.model.examples import ConversionExamples
+    from tacit.cleanroom.model.examples import ConversionExamples, advertiser_key
+    from tacit.cleanroom.model.frames import ClickReader
     from tacit.cleanroom.model.learning import LearnSettings, predict, pretrain
     from tacit.cleanroom.model.network import ConversionModel
     from tacit.cleanroom.platform.released_labels import train_on_released
@@ -35,14 +36,16 @@ if TYPE_CHECKING:
     from tacit.cleanroom.protocol.requests import RoomLink
     from tacit.cleanroom.protocol.signatures import new_key, public_key
     from tacit.cleanroom.protocol.terms import Terms, terms_from_toml
-    from tacit.cleanroom.protocol.tokens import token_key, tokens
+    from tacit.cleanroom.protocol.tokens import record_tokens, token_key, tokens
+    from tacit.cleanroom.room.labels import labels_of_frame
     from tacit.cleanroom.room.party import Room
 else:
     __getattr__, __dir__ = front_door(
         __name__,
         {
             "in_process": "room_in_process",
-            "model.examples": "ConversionExamples",
+            "model.examples": "ConversionExamples advertiser_key",
+            "model.frames": "ClickReader",
             "model.learning": "LearnSettings predict pretrain",
             "model.network": "ConversionModel",
             "platform.released_labels": "train_on_released",
@@ -54,14 +57,16 @@ else:
             "protocol.requests": "RoomLink",
             "protocol.signatures": "new_key public_key",
             "protocol.terms": "Terms terms_from_toml",
-            "protocol.tokens": "token_key tokens",
+            "protocol.tokens": "record_tokens token_key tokens",
+            "room.labels": "labels_of_frame",
             "room.party": "Room",
         },
     )
 
 __all__ = [
-    "AdapterPlan", "Agreement", "ConversionExamples", "ConversionModel", "Join", "LearnSettings", "Mode",
-    "NoiseLaw", "Room", "RoomLink", "Signer", "Terms", "best_advantage", "fit_statistic", "loosened_fields",
-    "new_key", "posterior_of_positive", "predict", "pretrain", "public_key", "room_in_process",
+    "AdapterPlan", "Agreement", "ClickReader", "ConversionExamples", "ConversionModel", "Join",
+    "LearnSettings", "Mode", "NoiseLaw", "Room", "RoomLink", "Signer", "Terms", "advertiser_key",
+    "best_advantage", "fit_statistic", "labels_of_frame", "loosened_fields", "new_key",
+    "posterior_of_positive", "predict", "pretrain", "public_key", "record_tokens", "room_in_process",
     "terms_from_toml", "terms_statement", "token_key", "tokens", "train_adapter", "train_on_released",
 ]  # fmt: skip

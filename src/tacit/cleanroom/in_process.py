@@ -29,6 +29,7 @@ from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.labels import LabelTable
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.store import MemoryRoomStore, RoomLedger
+from tacit.errors import BadInput
 from tacit.memory_ledger import MemoryLedger
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.randomness import Source
@@ -80,15 +81,16 @@ class InProcessRoom:
 
 
 def room_in_process(
-    tokens: NDArray[np.uint8],
-    labels: NDArray[np.integer],
+    tokens: NDArray[np.uint8] | LabelTable,
+    labels: NDArray[np.integer] | None = None,
     *,
     source: Source,
     now: int = 1_000,
     ledger: RoomLedger | None = None,
     **terms: Any,
 ) -> InProcessRoom:
-    """A fresh room with these labels, (n, tasks), by token, (n, 16); `terms` are those of the agreement.
+    """A fresh room with these labels, (n, tasks), by token, (n, 16), or with a table of them, as
+    `labels_of_frame` makes one, whose tasks are then agreed; `terms` are those of the agreement.
 
     Keys and the room's secret come from `source`, and both parties sign. Nothing is kept beyond the process,
     unless a `ledger` is handed in: what was released is forgotten with it, so a second room over the same
@@ -107,10 +109,18 @@ def room_in_process(
         "expires": 2 * now,
         "delta": Fraction(0) if pure else USUAL_DELTA,
     }
+    if isinstance(tokens, LabelTable):
+        usual["tasks"] = tokens.tasks
     agreed = Terms(**(usual | terms))
+    if isinstance(tokens, LabelTable):
+        table = tokens
+    elif labels is None:
+        raise BadInput("expected labels beside the tokens, or a table of both, got tokens alone")
+    else:
+        table = LabelTable.of(tokens, labels, agreed.tasks)
     room = Room(
         Agreement.propose(agreed).sign(Signer.PLATFORM, platform_key).sign(Signer.ROOM, room_key),
-        LabelTable.of(tokens, labels, agreed.tasks),
+        table,
         store=MemoryRoomStore(),
         ledger=MemoryLedger() if ledger is None else ledger,
         secret=source.bytes(SECRET_BYTES),

@@ -64,6 +64,8 @@ def _show_outcome(done: CheckedRun) -> None:
         ("sent", show_bytes(outcome.bytes_sent)),
         ("received", show_bytes(outcome.bytes_received)),
     ]
+    if outcome.positives is not None:
+        rows.append(("positives, as the room tells", _interval(outcome.positives.as_json(), "{:,.0f}")))
     for when, metrics in (("before", outcome.before), ("after", outcome.after)):
         if metrics is None:
             continue
@@ -79,9 +81,9 @@ def _show_outcome(done: CheckedRun) -> None:
     print(f"saved {done.adapter}")
 
 
-def _interval(figure: dict[str, Any]) -> str:
-    numbers = [value for value in figure.values() if isinstance(value, int | float)]
-    return f"{numbers[0]:.4f}" + (f" ({numbers[1]:.4f} to {numbers[2]:.4f})" if len(numbers) > 2 else "")
+def _interval(figure: dict[str, Any], form: str = "{:.4f}") -> str:
+    numbers = [form.format(value) for value in figure.values() if isinstance(value, int | float)]
+    return numbers[0] + (f" ({numbers[1]} to {numbers[2]})" if len(numbers) > 2 else "")
 
 
 def _show_cost(cost: dict[str, Any], args: argparse.Namespace) -> int:

@@ -149,7 +149,7 @@ def test_what_cannot_be_an_adapter_is_refused() -> None:
         ("two", 8, 2**26, "at most"),
     ):
         with pytest.raises(BadInput, match=problem):
-            model.add_adapter(name, advertiser, rank, seed=1)  # type: ignore[arg-type]
+            model.add_adapter(name, advertiser, rank, seed=1)
     with pytest.raises(BadInput, match="task among"):
         model.add_adapter("two", 8, 1, seed=1, tasks=("clicks",))
     with pytest.raises(BadInput, match="adapter among one, got 'two'"):

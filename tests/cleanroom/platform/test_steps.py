@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.cleanroom.platform.steps import inner_products, project_gradient
+from tacit.cleanroom.platform.steps import AdapterPlan, inner_products, project_gradient
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 
@@ -132,3 +132,12 @@ def test_long_and_short_derivatives_both_count() -> None:
         for b in LAYOUT.blocks
     }
     assert rank(uneven) == 6
+
+
+@pytest.mark.parametrize(
+    ("rows", "smallest", "batch"),
+    [(100, 1, 256), (6_892, 1, 256), (30_000, 1, 1024), (10**7, 1, 1024), (100, 400, 400)],
+)
+def test_a_batch_that_nobody_chose_suits_the_rows(rows: int, smallest: int, batch: int) -> None:
+    assert AdapterPlan().for_rows(rows, smallest).batch == batch
+    assert AdapterPlan(batch=77).for_rows(rows, smallest).batch == 77

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tacit import expect
 from tacit.cleanroom.model.settings import ModelSettings
+from tacit.cleanroom.protocol.tokens import record_fingerprints, tokens
 from tacit.data.columns import Columns
 from tacit.data.encoding.encoder import Encoder
 from tacit.data.encoding.fingerprints import key_fingerprints
@@ -173,8 +174,21 @@ class ConversionExamples:
         if self.numbers.shape[1] != settings.numbers:
             raise BadInput(f"expected {settings.numbers} numbers per row, got {self.numbers.shape[1]}")
 
-    def of_advertiser(self, advertiser: int) -> ConversionExamples:
-        return self.select(self.advertiser == advertiser)
+    def of_advertiser(self, advertiser: int | str) -> ConversionExamples:
+        """The rows of one advertiser, by its number here or by the name that its log or frame has for it."""
+        here = self.advertiser == (advertiser if isinstance(advertiser, int | np.integer) else 0)
+        if isinstance(advertiser, str) or (self.encoder and not here.any()):
+            here = self.advertiser == advertiser_key(advertiser)
+        if not here.any():
+            raise BadInput(f"expected an advertiser with rows, got {advertiser!r}, which has none")
+        return self.select(here)
+
+    def tokens(self, key: bytes) -> NDArray[np.uint8]:
+        """(n, 16): the rows' names in the collaboration of this key, as the room makes them of the same ids.
+
+        Logs and frames keep fingerprints of ids, and no ids; of rows made by hand, `records` are the ids.
+        """
+        return tokens(self.records if self.encoder else record_fingerprints(self.records), key)
 
     def settings(self, **others: Any) -> ModelSettings:
         """Settings of a model that reads these examples; `others` replace the defaults."""
@@ -191,7 +205,7 @@ class ConversionExamples:
 
 
 def advertiser_key(name: int | str) -> int:
-    """How a prepared log calls the advertiser that its file calls `name`."""
+    """How a prepared log, or a frame that was read, calls the advertiser that its file calls `name`."""
     raw = pa.array([name.encode() if isinstance(name, str) else name])
     return int(key_fingerprints(raw, str(Role.ADVERTISER)).view(np.int64)[0])
 
@@ -206,7 +220,7 @@ def examples_from_log(
     advertiser, records = columns.key(Role.ADVERTISER), columns.key(Role.RECORD)
     if advertiser is None or records is None:
         raise BadInput(f"{columns.folder}: expected columns of an advertiser and a record, got a log without")
-    fields, sizes = _fields(columns, encoder, at)
+    fields, sizes = field_ids(encoder, columns.public[at])
     sequences, lengths, sequence_sizes = _sequences(columns, encoder, at, positions)
     return ConversionExamples(
         fields,
@@ -254,9 +268,8 @@ def _labels(columns: Columns) -> dict[str, NDArray[Any]]:
     return named
 
 
-def _fields(columns: Columns, encoder: Encoder, at: NDArray[np.int64]) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """Ids within each field, so that its size is its own; hashed columns have bins in common."""
-    ids = columns.public[at]
+def field_ids(encoder: Encoder, ids: NDArray[np.integer]) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """Ids within each public field, so that its size is its own; hashed columns have bins in common."""
     public = (each for each in encoder.columns if Role.PUBLIC in each.roles)
     starts, sizes = _ranges(encoder, [each.vocabulary for each in public if each.kind is not Kind.SEQUENCE])
     return _small(ids - np.array(starts, ids.dtype), max(sizes, default=0)), sizes

@@ -101,7 +101,8 @@ def estimate_training(
         an_example = token_bytes + LOGIT_BYTES + sum(codec.size(each, each.positions) for each in layout.blocks)
     else:
         an_example = sampled.bytes_an_example
-    steps_each = steps_per_epoch(rows, plan.batch, terms.smallest_batch)
+    batch = plan.for_rows(rows, terms.smallest_batch).batch or rows
+    steps_each = steps_per_epoch(rows, batch, terms.smallest_batch)
     steps = plan.epochs * steps_each
     slabs = math.ceil(rows / steps_each * an_example / SLAB_BYTES)
     request = StepRequest(terms.digest, "r" * 32, steps, plan.task, plan.loss, plan.codec, rows, layout)

@@ -28,7 +28,7 @@ from tacit.arrays import Floats
 from tacit.cleanroom.platform.steps import Tokens, statistic_slabs
 from tacit.cleanroom.protocol.requests import Purpose, RoomLink, StatisticRequest
 from tacit.cleanroom.protocol.terms import Terms
-from tacit.errors import BadInput
+from tacit.errors import BadInput, RoomError
 from tacit.train.evaluation.intervals import LEVEL, IntervalScale, MeasuredValue, symmetric_interval
 
 BINS = 64
@@ -193,6 +193,36 @@ def _interval(
     """The normal interval: there are many rows, and the room's noise has a variance that is known."""
     within = float(expect.probability("level", level))
     return symmetric_interval(value, float(ndtri((1 + within) / 2)) * math.sqrt(variance), level, scale)
+
+
+UNJOINED_DEVIATIONS = 2.0
+
+
+def refuse_unjoined(positives: MeasuredValue, predicted: float, rows: int, least_share: float) -> None:
+    """Refuse labels that are surely not those of these records.
+
+    A record that the room does not know counts as 0, so that records which the parties name differently all
+    have a label, and none a conversion. What the room let out anyway tells: `positives`, whose interval holds
+    its noise alone, against what the model predicts. No more is asked, and of no single record.
+    """
+    deviation = (positives.high - positives.low) / (2 * float(ndtri((1 + positives.level) / 2)))
+    if positives.value + UNJOINED_DEVIATIONS * deviation < least_share * predicted:
+        raise RoomError(
+            f"expected at least {least_share:g} of the {predicted:,.0f} positives that the model predicts for "
+            f"{rows:,} records, got {positives.value:,.0f} (noise: {deviation:,.0f}): do both parties name "
+            "records by the same ids and the same token key? plan.least_share = 0 learns from them all the same"
+        )
+
+
+def flipped_positives(told: float, rows: int, keep: float) -> MeasuredValue:
+    """The positives among records of whose flipped labels `told` are 1; the interval is of the flips."""
+    spread = rows * keep * (1 - keep) / (2 * keep - 1) ** 2
+    return _interval((told - (1 - keep) * rows) / (2 * keep - 1), spread, LEVEL)
+
+
+def noised_positives(told: float, noise_stddev: float) -> MeasuredValue:
+    """The positives of a count that has Gaussian noise."""
+    return _interval(told, noise_stddev**2, LEVEL)
 
 
 def ask_metrics(

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from tacit.cleanroom.model.examples import ConversionExamples
-from tacit.cleanroom.model.learning import LearningProgress, tune_adapter
+from tacit.cleanroom.model.learning import LearningProgress, predict, tune_adapter
 from tacit.cleanroom.model.network import ConversionModel
+from tacit.cleanroom.platform.metrics import flipped_positives, refuse_unjoined
 from tacit.cleanroom.platform.steps import AdapterPlan, Tokens, token_slabs
 from tacit.cleanroom.protocol.answers import AuditReceipt
 from tacit.cleanroom.protocol.modes import Mode, statement_after
 from tacit.cleanroom.protocol.requests import LabelsRequest, RoomLink
 from tacit.errors import BadInput
 from tacit.privacy.statement import PrivacyStatement
+from tacit.train.evaluation.intervals import MeasuredValue
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +32,11 @@ class ReleasedLabels:
     bytes_received: int
     receipt: AuditReceipt
     statement: PrivacyStatement
+
+    @property
+    def positives(self) -> MeasuredValue:
+        """How many of the true labels are 1, as far as the flips let it be known."""
+        return flipped_positives(float(self.labels.sum()), len(self.labels), self.keep)
 
 
 def ask_for_labels(tokens: Tokens, link: RoomLink, *, task: str, run: str) -> ReleasedLabels:
@@ -65,8 +73,11 @@ def train_on_released(
     if len(tokens) != len(examples):
         raise BadInput(f"expected a token for each of {len(examples)} examples, got {len(tokens)}")
     released = ask_for_labels(tokens, link, task=plan.task, run=run)
+    if plan.least_share:
+        predicted = float(expit(predict(model, examples, plan.task).astype(np.float64)).sum())
+        refuse_unjoined(released.positives, predicted, len(examples), plan.least_share)
     tune_adapter(
-        model, adapter, examples, plan.task, released.labels, plan.learning, loss=plan.loss, keep=released.keep,
-        watch=progress,
+        model, adapter, examples, plan.task, released.labels, plan.learning(len(examples)), loss=plan.loss,
+        keep=released.keep, watch=progress,
     )  # fmt: skip
     return released

@@ -23,13 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
+from scipy.special import expit
 
 from tacit import expect
 from tacit.arrays import Floats32
 from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.network import ConversionModel
+from tacit.cleanroom.platform.metrics import noised_positives, refuse_unjoined
 from tacit.cleanroom.platform.noisy_ridge import EffectPrior, StatisticInputs, fit_effects
-from tacit.cleanroom.platform.steps import ExampleRows, Tokens, statistic_slabs
+from tacit.cleanroom.platform.steps import LEAST_SHARE, ExampleRows, Tokens, statistic_slabs
 from tacit.cleanroom.protocol.answers import AuditReceipt
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.modes import Mode, statement_after
@@ -38,6 +40,7 @@ from tacit.errors import BadInput
 from tacit.expect import RECORD_FAULTS
 from tacit.files import parse_json, write_atomically
 from tacit.privacy.statement import PrivacyStatement
+from tacit.train.evaluation.intervals import MeasuredValue
 
 DIRECTIONS = 64
 DIRECTION_ROWS = 2048  # rows that the directions are found from
@@ -263,6 +266,7 @@ class FittedStatistic:
     bytes_received: int
     receipt: AuditReceipt
     statement: PrivacyStatement
+    positives: MeasuredValue  # of the rows: what the cell of all of them tells
 
 
 def fit_statistic(
@@ -277,8 +281,10 @@ def fit_statistic(
     directions: int = DIRECTIONS,
     cell_weight: float = CELL_WEIGHT,
     prior: EffectPrior | None = None,
+    least_share: float = LEAST_SHARE,
 ) -> FittedStatistic:
     """Ask and fit. The adapter is a fresh one: it says which derivatives to look at, and stays as it is.
+    `least_share` is a plan's.
 
     Asked again with the same run and rows the room answers the same without a second release.
     """
@@ -309,6 +315,11 @@ def fit_statistic(
     )
     slabs = statistic_slabs(tokens, phi.cells, features)
     answer = link.statistic(request, slabs)
+    positives = noised_positives(
+        float(answer.sums[cells.bias]) / cell_weight, answer.noise_stddev / cell_weight
+    )
+    if least_share:
+        refuse_unjoined(positives, float(expit(logits.astype(np.float64)).sum()), len(tokens), least_share)
     effects = fit_effects(
         answer.sums, answer.noise_stddev, phi, logits.astype(np.float64), bias=cells.bias, prior=prior
     )
@@ -333,4 +344,5 @@ def fit_statistic(
         sum(len(chunk) for chunk in answer.to_chunks()),
         answer.receipt,
         statement,
+        positives,
     )

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -148,20 +148,27 @@ def _directions(
 
 
 NOISED_RATE = 1.0  # of plain descent on mean gradients
+FEWEST_ROWS, MOST_ROWS, STEPS_AN_EPOCH = 256, 1024, 32
+"""Of a batch that nobody chose: about this many steps an epoch, within these sizes."""
+LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class AdapterPlan:
     """How an adapter is trained through a room: its task, loss, codec, batches and rate.
 
-    `seed` orders the rows; `loss_every` counts steps, 0 asking for no loss. `project` is for noised sums, of
-    batches that are smaller than the adapter: those of others span everything.
+    Without a `batch` it is chosen by the number of rows (`for_rows`). `seed` orders the rows; `loss_every`
+    counts steps, 0 asking for no loss. `project` is for noised sums, of batches that are smaller than the
+    adapter: those of others span everything; it is slow, and no trial has shown a gain.
+
+    `least_share` is of the positives that the model predicts: labels that surely have fewer than that stop a
+    run before it learns from them (`metrics.refuse_unjoined`); 0 lets any pass.
     """
 
     task: str = "conversion"
     loss: Loss = Loss.FORWARD
     codec: str = "int8"
-    batch: int = 1024
+    batch: int | None = None
     epochs: int = 2
     learning_rate: float = 1e-3
     one_cycle: bool = True
@@ -169,35 +176,47 @@ class AdapterPlan:
     seed: int = 0
     project: bool = False
     loss_every: int = 0
+    least_share: float = LEAST_SHARE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", Loss(self.loss))
         object.__setattr__(self, "optimizer", Optimizer(self.optimizer))
         object.__setattr__(self, "learning_rate", float(expect.positive("learning_rate", self.learning_rate)))
-        for name in ("batch", "epochs"):
-            expect.whole(name, getattr(self, name), at_least=1)
+        expect.whole("epochs", self.epochs, at_least=1)
+        if self.batch is not None:
+            expect.whole("batch", self.batch, at_least=1)
+        share = expect.probability("least_share", self.least_share, zero=True)
+        object.__setattr__(self, "least_share", float(share))
         for name in ("seed", "loss_every"):
             expect.whole(name, getattr(self, name), at_least=0)
         for name in ("project", "one_cycle"):
             if not isinstance(getattr(self, name), bool):
                 raise BadInput(f"expected {name} to be true or false, got {getattr(self, name)!r}")
 
-    @property
-    def learning(self) -> LearnSettings:
-        """The same, for learning at home; its rate of a step is the run's, too."""
-        return LearnSettings(self.epochs, self.batch, self.learning_rate, self.one_cycle, seed=self.seed)
+    def for_rows(self, rows: int, smallest: int = 1) -> AdapterPlan:
+        """The same plan with a batch: its own, or one that suits so many rows, none below `smallest`."""
+        if self.batch is not None:
+            return self
+        suited = 2 ** round(math.log2(max(rows, 1) / STEPS_AN_EPOCH)) if rows > STEPS_AN_EPOCH else 1
+        return replace(self, batch=max(min(max(suited, FEWEST_ROWS), MOST_ROWS), smallest))
+
+    def learning(self, rows: int) -> LearnSettings:
+        """The same, for learning at home on so many rows; its rate of a step is the run's, too."""
+        batch = self.for_rows(rows).batch
+        assert batch is not None, "it was chosen"
+        return LearnSettings(self.epochs, batch, self.learning_rate, self.one_cycle, seed=self.seed)
 
     @classmethod
     def for_terms(cls, terms: Terms, **given: Any) -> AdapterPlan:
         """Defaults that suit the mode.
 
-        With noise: true labels, each record as often as agreed, projected, and plain descent: Adam divides by
-        the size of what it sees, and so takes steps of full length where all it sees is noise.
+        With noise: true labels, each record as often as agreed, and plain descent: Adam divides by the size of
+        what it sees, and so takes steps of full length where all it sees is noise.
         """
         suited: dict[str, Any] = {"codec": terms.codecs[0], "task": terms.tasks[0]}
         if terms.mode is Mode.NOISED:
             epochs = min(cls.epochs, terms.releases_per_record)
-            suited |= {"loss": Loss.RAW, "epochs": epochs, "project": True, "optimizer": Optimizer.SGD}
+            suited |= {"loss": Loss.RAW, "epochs": epochs, "optimizer": Optimizer.SGD}
             if given.get("optimizer", Optimizer.SGD) == Optimizer.SGD:
                 suited |= {"learning_rate": NOISED_RATE, "one_cycle": False}
         return cls(**(suited | given))
@@ -212,7 +231,8 @@ class AdapterPlan:
         for name, value, agreed in (("task", self.task, terms.tasks), ("codec", self.codec, terms.codecs)):
             if value not in agreed:
                 raise BadInput(f"expected {name} among the agreed {', '.join(agreed)}, got {value!r}")
-        if (smallest := min(rows, self.batch)) < terms.smallest_batch:
+        batch = self.for_rows(rows, terms.smallest_batch).batch or rows
+        if (smallest := min(rows, batch)) < terms.smallest_batch:
             raise BadInput(
                 f"expected batches of the agreed {terms.smallest_batch} rows or more, got {smallest}"
             )

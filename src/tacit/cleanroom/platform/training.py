@@ -21,8 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
+from scipy.special import expit
 
 from tacit import expect
 from tacit.arrays import Floats32
@@ -130,6 +133,7 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Floats32]]:
 
 KEPT_RECEIPTS = 64  # the newest: the log is a chain, so a later head vouches for all that came before it
 DIGESTED_ROWS = 4096  # at a time
+JOINED_ROWS = 2**14  # that are asked about before the first step
 
 Stopwatch = Callable[[], float]
 
@@ -164,6 +168,7 @@ class AdapterRunSummary:
     bytes_a_second: float | None  # that the link and the room kept up with: to estimate a next run by
     receipts: tuple[AuditReceipt, ...]
     statement: PrivacyStatement
+    positives: MeasuredValue | None = None  # among the rows asked about before it, where flips tell for nothing
 
 
 def train_adapter(
@@ -192,6 +197,7 @@ def train_adapter(
     if _sets_aside(described) and done.step < run_of.steps and (done.begun or not done.step):
         run_of.begin(digest)
         done = replace(done, begun=True)
+    positives = None if done.step else run_of.check_joined()
     remaining, computing, waiting, begun = described.remaining, 0.0, 0.0, done
     for number in range(begun.step, run_of.steps):
         started = stopwatch()
@@ -213,6 +219,7 @@ def train_adapter(
     return AdapterRunSummary(
         done.step, done.bytes_sent, done.bytes_received, done.examples, computing, waiting,
         crossed / waiting if waiting > 0 else None, done.receipts, statement_after(described.terms, remaining),
+        positives,
     )  # fmt: skip
 
 
@@ -246,12 +253,14 @@ class _Run:
                 f"expected tokens as bytes, one line for each of {rows} examples, got {tokens.shape}"
             )
         plan.refuse_unless_agreed(terms, rows)
+        plan = plan.for_rows(rows, terms.smallest_batch)
         self.model, self.adapter, self.examples, self.tokens = model, adapter, examples, tokens
         self.link, self.plan, self.run, self.terms = link, plan, run, terms
         self.layout = model.adapter_layout(adapter)
         self.codec = codec_named(plan.codec, dense_sequences=terms.dense_sequences)
+        self.learning = plan.learning(rows)
         self.descent = AdapterDescent(plan.optimizer, model.adapter_values(adapter))
-        self.steps_an_epoch = steps_per_epoch(rows, plan.batch, terms.smallest_batch)
+        self.steps_an_epoch = steps_per_epoch(rows, plan.batch or rows, terms.smallest_batch)
 
     @property
     def steps(self) -> int:
@@ -291,6 +300,29 @@ class _Run:
         request = BeginRequest(terms.digest, self.run, digest, plan.epochs, plan.task, len(self.tokens))
         self.link.begin(request, token_slabs(self.tokens))
 
+    def check_joined(self) -> MeasuredValue | None:
+        """The positives among the rows, or among some of many, as the room's flips tell them; refused where
+        they cannot be those of these records. In other modes asking would be a release: nothing is asked."""
+        if not (self.terms.mode.flips and self.terms.metrics and self.plan.least_share):
+            return None
+        rows = len(self.examples)
+        some = np.unique(np.linspace(0, rows - 1, min(JOINED_ROWS, rows)).astype(np.int64))
+        logits = np.concatenate(
+            [self._logits(some[at : at + DIGESTED_ROWS]) for at in range(0, len(some), DIGESTED_ROWS)]
+        )
+        found = metrics.ask_metrics(
+            logits, self.tokens[some], self.link, self.terms, task=self.plan.task, run=f"{self.run} joined",
+            number=0, bins=1,
+        )  # fmt: skip
+        predicted = float(expit(logits.astype(np.float64)).sum())
+        metrics.refuse_unjoined(found.positives, predicted, len(some), self.plan.least_share)
+        return found.positives
+
+    def _logits(self, rows: NDArray[np.int64]) -> Floats32:
+        with torch.inference_mode():
+            found: Floats32 = self.model.logits(self.examples.batch(rows), self.plan.task).numpy()
+        return found
+
     def step(self, number: int, stopwatch: Stopwatch) -> _Step:
         """Derivatives, the room's sum, and the step that follows from it."""
         chosen = step_rows(self.plan, len(self.examples), self.steps_an_epoch, number)
@@ -312,7 +344,7 @@ class _Run:
         if self.plan.project and answer.noise_stddev and answer.rows < self.layout.parameters:
             decoded = decoded_derivatives(slabs, self.layout, self.codec, tokens.shape[1])
             gradient = project_gradient(gradient, decoded, self.layout).astype(np.float32)
-        self.descent.step(gradient, self.plan.learning.rate(number, self.steps))
+        self.descent.step(gradient, self.learning.rate(number, self.steps))
         self.model.set_adapter_values(self.adapter, self.descent.values)
         received = sum(len(chunk) for chunk in answer.to_chunks())
         return _Step(len(chosen), sent, received, waited, answer.receipt, loss)

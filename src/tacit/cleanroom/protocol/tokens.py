@@ -22,15 +22,21 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from numpy.typing import NDArray
 
 from tacit import expect
 from tacit.cleanroom.protocol.encoding import RoomRefusal
+from tacit.data.encoding.fingerprints import Fingerprints, key_fingerprints
+from tacit.data.frames import key_column, read_frame
 from tacit.errors import BadInput, RoomRefused
 from tacit.privacy.randomness import Source
+from tacit.schema.columns import Column, Kind, Role
 
 TOKEN_BYTES = 16
 KEY_BYTES = 32
@@ -58,6 +64,26 @@ def tokens(ids: Ids, key: bytes) -> NDArray[np.uint8]:
         raise BadInput(f"expected a token key of {KEY_BYTES} bytes, got {len(key)}")
     made = b"".join([hmac.digest(key, each, "sha256")[:TOKEN_BYTES] for each in id_bytes(ids)])
     return np.frombuffer(made, np.uint8).reshape(-1, TOKEN_BYTES).copy()
+
+
+RECORD_NAMESPACE = "record"
+"""Ids become 64-bit fingerprints in this namespace before they become tokens, as in prepared logs: that way
+both parties name a record alike, whether its id is written as text or as a number."""
+
+
+def record_fingerprints(ids: Any, column: str = "record") -> Fingerprints:
+    """The fingerprint of each record's id, (n,): of an array, a list, or a column of any frame."""
+    table = ids if isinstance(ids, pa.Table) else read_frame({column: ids}, column)
+    ids = table.column(column)
+    if pa.types.is_floating(ids.type) and pc.any(pc.not_equal(pc.floor(ids), ids)).as_py():
+        raise BadInput(f"column {column}: expected ids as texts or whole numbers, got fractions")
+    return key_fingerprints(key_column(table, Column(column, {Role.RECORD}), Kind.CATEGORY), RECORD_NAMESPACE)
+
+
+def record_tokens(ids: Any, key: bytes) -> NDArray[np.uint8]:
+    """(n, 16): the tokens of records by the ids that both parties know, e.g. click ids. Both sides name records
+    by this; a prepared log's record keys are fingerprints already (`ConversionExamples.tokens` knows)."""
+    return tokens(record_fingerprints(ids), key)
 
 
 def id_bytes(ids: Ids) -> list[bytes]:

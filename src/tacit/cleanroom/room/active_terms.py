@@ -7,7 +7,7 @@ private set intersection a record is what the room's mask makes of a point.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -90,6 +90,22 @@ def parse_points(data: bytes, most_ids: int) -> Points:
 def _records(identities: Points) -> Records:
     spelled = b"".join(hashlib.sha256(each.tobytes()).digest()[:TOKEN_BYTES] for each in identities)
     return np.frombuffer(spelled, np.uint8).reshape(-1, TOKEN_BYTES)
+
+
+@dataclass(frozen=True)
+class JoinShare:
+    """Of the records that a run asked about, each as often as it did: how many have a label in the table.
+
+    Where a table lists conversions alone, it is their rate: for the room's operator and nobody else, and kept
+    in no store.
+    """
+
+    asked: int
+    found: int
+
+    @property
+    def share(self) -> float:
+        return self.found / self.asked if self.asked else 0.0
 
 
 STORE_KEY, STORE_ID_BYTES = "store", 16

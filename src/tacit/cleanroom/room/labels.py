@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from pyarrow import csv, parquet
 
 from tacit.cleanroom.protocol.terms import Terms
-from tacit.cleanroom.protocol.tokens import tokens
-from tacit.data.encoding.fingerprints import key_fingerprints
+from tacit.cleanroom.protocol.tokens import record_fingerprints, tokens
+from tacit.data.frames import list_names, read_frame
 from tacit.errors import BadInput
 from tacit.files import parquet_faults
 from tacit.privacy.mechanisms.memoisation import TOKEN_BYTES, FlipKey, flip_tokens
@@ -81,6 +81,17 @@ class LabelTable:
             found |= same.astype(np.uint8) * column[place]
         return found
 
+    def count_found(self, records: Records) -> int:
+        """How many of these records the table has: the room's own to know, and never told to a platform."""
+        if not len(self):
+            return 0
+        upper, lower = token_halves(records)
+        first, found = np.searchsorted(self.upper, upper), np.zeros(len(records), np.bool_)
+        for step in range(self.longest_run):
+            place = np.minimum(first + step, len(self) - 1)
+            found |= (self.upper[place] == upper) & (self.lower[place] == lower)
+        return int(np.count_nonzero(found))
+
     def with_records(self, records: Records) -> LabelTable:
         """The same labels under other records, given in this table's order."""
         return LabelTable.of(records, self.labels, self.tasks)
@@ -132,9 +143,17 @@ def flipped_labels(
     return flip_tokens(truth, records, key, terms.response, secret).astype(np.uint8)
 
 
-RECORD_NAMESPACE = "record"
-"""Ids become 64-bit fingerprints in this namespace before they become tokens, as in prepared logs: that way
-both parties name a record alike, whether its id is written as text or as a number."""
+def labels_of_frame(frame: Any, *, record: str, labels: Sequence[str], key: bytes) -> LabelTable:
+    """The table of an advertiser's frame: pandas, Polars, Arrow, DuckDB, arrays or rows, as everywhere.
+
+    `record` is the column of ids that the platform knows, too; each of `labels` is a task, of 0 and 1. `key` is
+    the collaboration's (`protocol.tokens.token_key`).
+    """
+    table = read_frame(frame, "labels")
+    for name in (record, *labels):
+        if name not in table.column_names:
+            raise BadInput(f"expected a column {name!r}, got {list_names(table.column_names)}")
+    return _label_table(table, record, labels, key)
 
 
 def read_labels(path: str | Path, id_column: str, tasks: Sequence[str], key: bytes) -> LabelTable:
@@ -143,18 +162,20 @@ def read_labels(path: str | Path, id_column: str, tasks: Sequence[str], key: byt
     Labels are 0 and 1 or false and true. What is wrong is said by column, never by value or row.
     """
     file = Path(path)
-    columns = [id_column, *tasks]
-    if len(set(columns)) < len(columns):
+    _expect_different(id_column, tasks)
+    return _label_table(_read_table(file, [id_column, *tasks]), id_column, tasks, key)
+
+
+def _expect_different(id_column: str, tasks: Sequence[str]) -> None:
+    if len({id_column, *tasks}) < 1 + len(tasks):
         raise BadInput("expected the id column and the tasks to be different columns, got one twice")
-    table = _read_table(file, columns)
-    ids = table.column(id_column).combine_chunks()
-    if ids.null_count:
+
+
+def _label_table(table: pa.Table, id_column: str, tasks: Sequence[str], key: bytes) -> LabelTable:
+    _expect_different(id_column, tasks)
+    if table.column(id_column).null_count:
         raise BadInput(f"column {id_column}: expected an id in every row, got an empty one")
-    is_text = pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)
-    try:
-        named = key_fingerprints(pc.cast(ids, pa.binary()) if is_text else ids, RECORD_NAMESPACE)
-    except (BadInput, pa.ArrowInvalid):
-        raise BadInput(f"column {id_column}: expected ids as texts or whole numbers, got {ids.type}") from None
+    named = record_fingerprints(table.select([id_column]), id_column)
     if len(np.unique(named)) < len(named):
         raise BadInput(f"column {id_column}: expected each id once, got one twice")
     labels = np.stack([_labels(task, table.column(task)) for task in tasks], axis=1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from tacit.cleanroom.protocol.tokens import match_points
 from tacit.cleanroom.room import quotas
 from tacit.cleanroom.room.active_terms import (
     ActiveTerms,
+    JoinShare,
     activate_terms,
     adopt_agreement,
     parse_points,
@@ -122,6 +124,7 @@ class Room:
         signing_key: PrivateKey,
         entropy: Source,
         now: int,
+        watch_joined: Callable[[str, JoinShare], None] = lambda _run, _share: None,
     ) -> None:
         if len(secret) != SECRET_BYTES:
             raise BadInput(f"expected a secret of {SECRET_BYTES} bytes, got {len(secret)}")
@@ -129,6 +132,9 @@ class Room:
         self._signing_key, self._entropy = signing_key, entropy
         self._log = AuditLog(store, signing_key)
         self._paid: set[str] = set()  # releases that this process has seen paid
+        self._watch_joined = watch_joined
+        self._joined: dict[str, JoinShare] = {}  # by run
+        self._noting = threading.Lock()
         self._open = self._taken_up(agreement, now)
 
     def __repr__(self) -> str:
@@ -242,6 +248,12 @@ class Room:
                     self._log.write(transaction, "exchange", now, told)
         return b""
 
+    def joined(self) -> dict[str, JoinShare]:
+        """By run, since this process began, how many of the records asked about have a label in the table. For
+        the room's operator: it goes into no answer, no refusal, no store and no entry of the audit log."""
+        with self._noting:
+            return dict(self._joined)
+
     def audit(self, after: int, *, peer: str) -> list[AuditEntry]:
         """The audit log's entries after a sequence number, at most a thousand at a time."""
         refuse_stranger(self._open.terms, peer)
@@ -321,6 +333,7 @@ class Room:
         Where one is kept, `values` is None, or was computed while another call made the one that is.
         """
         request, answer = query.request, None if values is None else values.astype(query.dtype)
+        asked, found = query.request.rows, active.joined_labels(self._store).count_found(query.stream.records)
         with self._store.transaction() as transaction:
             active.refuse_replaced(transaction)
             active.register_labels(transaction)
@@ -352,6 +365,11 @@ class Room:
         if counter is not None:
             confirm_sole_copy(active.terms, self._store, self._ledger, self._store_id)
         self._paid.add(active.release)
+        with self._noting:
+            before = self._joined.get(request.run, JoinShare(0, 0))
+            now_joined = JoinShare(before.asked + asked, before.found + found)
+            self._joined[request.run] = now_joined
+        self._watch_joined(request.run, now_joined)
         return answer, receipt
 
     @contextmanager

@@ -21,6 +21,7 @@ from tacit.cleanroom.protocol.signatures import private_key
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.protocol.tokens import token_key
 from tacit.cleanroom.room import quotas
+from tacit.cleanroom.room.active_terms import JoinShare
 from tacit.cleanroom.room.labels import LabelTable, read_labels
 from tacit.cleanroom.room.party import Room
 from tacit.cleanroom.room.payment import release_name
@@ -82,6 +83,24 @@ def clock() -> int:
     return int(time.time())
 
 
+class JoinLog:
+    """Says in the room's own log how many of a run's records its table has: at first, and at each doubling."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, int] = {}
+
+    def __call__(self, run: str, share: JoinShare) -> None:
+        if share.asked < 2 * self._said.get(run, 0):
+            return
+        self._said[run] = share.asked
+        line = "%s: %d of %d records asked about are in the table (%.1f%%)"
+        said = (run, share.found, share.asked, 100 * share.share)
+        if share.found:
+            LOG.info(line, *said)
+        else:
+            LOG.warning(f"{line}: do both parties name records by the same ids and the same token key?", *said)
+
+
 def open_room(settings: RoomSettings) -> Room:
     """The room of these settings: its labels read, its stores opened, its agreement taken up."""
     agreement = read_agreement("agreement.file", settings.agreement)
@@ -110,6 +129,7 @@ def open_room(settings: RoomSettings) -> Room:
             signing_key=private_key(settings.signing),
             entropy=Entropy(),
             now=now,
+            watch_joined=JoinLog(),
         )
 
 

@@ -49,6 +49,7 @@ from tacit.services.room.remote_room import (
     terms_in_force,
 )
 from tacit.services.room.settings import PlatformSettings
+from tacit.train.evaluation.intervals import MeasuredValue
 
 
 def record_names(records: NDArray[np.uint64], settings: PlatformSettings, terms: Terms) -> NDArray[np.uint8]:
@@ -99,7 +100,7 @@ def prepare_run(settings: PlatformSettings) -> PreparedRun:
     columns = Columns.open(settings.columns)
     parts, advertiser = columns.parts(), advertiser_key(settings.advertiser)
     examples = {
-        part: examples_from_log(columns, parts[part]).of_advertiser(advertiser)
+        part: (of_all := examples_from_log(columns, parts[part])).select(of_all.advertiser == advertiser)
         for part in (TRAIN, TEST)
         if part in parts
     }
@@ -155,6 +156,7 @@ class RunOutcome:
     statement: PrivacyStatement
     before: RoomMetrics | None
     after: RoomMetrics | None
+    positives: MeasuredValue | None  # that the room tells of, among the rows; None where telling would cost
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -165,6 +167,7 @@ class RunOutcome:
             "bytes_received": self.bytes_received,
             "before": self.before and self.before.as_json(),
             "after": self.after and self.after.as_json(),
+            "positives": self.positives and self.positives.as_json(),
             "statement": self.statement.as_json(),
         }
 
@@ -216,18 +219,30 @@ def train(ready: PreparedRun, link: RemoteRoom, settings: PlatformSettings, watc
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     start = model.adapter_values(adapter).copy()
     logits: Callable[[], NDArray[np.floating]] = lambda: predict(model, ready.examples[TEST], plan.task)  # noqa: E731
+    positives: MeasuredValue | None
     measured = _TestMetrics(ready, link, settings.run)
     before = measured(logits, 0)
     mode = ready.terms.mode
     if mode is Mode.STATISTIC:
-        fitted = fit_statistic(model, adapter, examples, tokens, link, task=plan.task, run=settings.run)
+        fitted = fit_statistic(
+            model,
+            adapter,
+            examples,
+            tokens,
+            link,
+            task=plan.task,
+            run=settings.run,
+            least_share=plan.least_share,
+        )
         fitted.head.save(settings.out)
+        positives = fitted.positives
         sent, received, statement, steps, seen = (
             fitted.bytes_sent, fitted.bytes_received, fitted.statement, 1, len(examples),
         )  # fmt: skip
     elif mode is Mode.RELEASE:
         model.set_adapter_values(adapter, start)
         released = train_on_released(model, adapter, examples, tokens, link, plan, run=settings.run)
+        positives = released.positives
         sent, received, statement, steps, seen = (
             released.bytes_sent, released.bytes_received, released.statement, 1, len(examples),
         )  # fmt: skip
@@ -245,12 +260,13 @@ def train(ready: PreparedRun, link: RemoteRoom, settings: PlatformSettings, watc
             checkpoint=checkpoint,
             progress=watch,
         )
+        positives = trained.positives
         sent, received, statement, steps, seen = (
             trained.bytes_sent, trained.bytes_received, trained.statement, trained.steps, trained.examples,
         )  # fmt: skip
         model.save_adapter(adapter, settings.out, statement=statement.as_json())
     after = None if mode is Mode.STATISTIC else measured(logits, 1)
-    return RunOutcome(mode, steps, seen, sent, received, statement, before, after)
+    return RunOutcome(mode, steps, seen, sent, received, statement, before, after, positives)
 
 
 class _TestMetrics:
