@@ -29,9 +29,9 @@ from tacit.cleanroom.attacks.game import (
 from tacit.cleanroom.attacks.probes import StepQuestion, matrix_derivatives
 from tacit.cleanroom.attacks.suite import Attack
 from tacit.cleanroom.attacks.unsafe_targets import PublishedProtocol, fresh_flip_room
-from tacit.cleanroom.protocol.derivatives import Derivatives
 from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.modes import Mode, NoiseLaw
+from tacit.cleanroom.protocol.row_derivatives import Derivatives
 from tacit.cleanroom.room import payment, sums
 from tacit.cleanroom.room.labels import has_repeats
 from tacit.cleanroom.room.mechanism import clip_factors

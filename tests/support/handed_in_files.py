@@ -106,7 +106,7 @@ def _checkpoint(files: Whole) -> Kind:
 def _room_checkpoint(files: Whole) -> Kind:
     from safetensors.numpy import save
 
-    from tacit.cleanroom.platform.training import CHECKPOINT_ARRAYS, CHECKPOINT_FORMAT, restore_checkpoint
+    from tacit.cleanroom.platform.checkpoints import CHECKPOINT_ARRAYS, CHECKPOINT_FORMAT, restore_checkpoint
 
     class Descent:
         values = mean = square = np.ones(6, np.float32)

@@ -192,3 +192,60 @@ def test_an_adapter_comes_back_from_its_file_to_its_own_base_only(tmp_path: Path
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(BadInput, match="changed"):
         model.load_adapter(path)
+
+
+@EACH
+@pytest.mark.parametrize("rank", [0, 2])
+def test_changed_embeddings_touch_no_other_advertiser(architecture: dict[str, Any], rank: int) -> None:
+    """C8 for rows of the table: the values are shared by all, their changes are one advertiser's own."""
+    model = small_model(**architecture)
+    rows = some_rows(model.settings, 257, advertisers=5)
+    batch = rows.batch(slice(None))
+    before = model(batch)
+    for number in (1, 3):
+        model.add_adapter(f"of {number}", number, rank, seed=number, values=rows.of_advertiser(number))
+    assert all(torch.equal(model(batch)[task], before[task]) for task in before)  # no change yet
+    for name in ("of 1", "of 3"):
+        trained(model.adapter(name))
+    after = model(batch)
+    touched = (batch.advertiser == 1) | (batch.advertiser == 3)
+    for task in before:
+        assert torch.equal(after[task][~touched], before[task][~touched])
+        assert (after[task][touched] != before[task][touched]).float().mean() >= 0.5
+    with torch.no_grad():
+        for matrix in model.adapter("of 3").parameters:
+            matrix.fill_(torch.nan)
+    broken = model(batch)
+    for task in before:
+        assert torch.equal(broken[task][batch.advertiser != 3], after[task][batch.advertiser != 3])
+
+
+def test_a_change_of_values_is_a_change_of_the_table() -> None:
+    model = small_model()
+    rows = some_rows(model.settings, 60)
+    adapter = trained(model.add_adapter("one", 0, seed=1, values=rows.select(slice(0, 30))))
+    assert adapter.rank == 0
+    assert adapter.value_rows is not None
+    merged = copy.deepcopy(model)
+    merged.remove_adapter("one")
+    with torch.no_grad():
+        merged.fields.table[adapter.value_rows.places] += adapter.value_rows.change
+    batch = rows.batch(slice(None))  # values that the first thirty do not have keep their vectors
+    expected = merged.logits(batch, "conversion")
+    torch.testing.assert_close(model.logits(batch, "conversion"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_changed_embeddings_are_saved_with_their_places(tmp_path: Path) -> None:
+    model = small_model()
+    rows = some_rows(model.settings, 50)
+    adapter = trained(model.add_adapter("one", 0, 2, seed=1, values=rows))
+    expected = model.logits(rows.batch(slice(None)), "conversion")
+    model.save_adapter("one", tmp_path / "one.safetensors")
+    model.remove_adapter("one")
+    found = model.load_adapter(tmp_path / "one.safetensors")
+    assert found.value_rows is not None
+    assert adapter.value_rows is not None
+    assert np.array_equal(found.value_rows.places, adapter.value_rows.places)
+    assert torch.equal(model.logits(rows.batch(slice(None)), "conversion"), expected)
+    with pytest.raises(BadInput, match="rank"):
+        model.add_adapter("two", 1, 0, seed=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from tacit.cleanroom.model.examples import Batch
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives
 from tacit.cleanroom.protocol.losses import Loss, slopes
+from tacit.cleanroom.protocol.row_derivatives import ExampleDerivatives, RowDerivatives
 from tacit.errors import BadInput
-from tests.support.cleanroom_models import ARCHITECTURES, a_batch, small_model, trained
+from tests.support.cleanroom_models import ARCHITECTURES, a_batch, small_model, some_rows, trained
 
 EACH = pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES)
 ROWS = 7
@@ -34,7 +36,7 @@ def one_by_one(
     return [np.stack(each) for each in found]
 
 
-def assert_same(found: dict[str, BlockDerivatives], expected: dict[str, np.ndarray[Any, Any]]) -> None:
+def assert_same(found: Mapping[str, ExampleDerivatives], expected: dict[str, np.ndarray[Any, Any]]) -> None:
     assert list(found) == list(expected)
     for name, each in found.items():
         error = np.linalg.norm(each.as_dense() - expected[name])
@@ -87,6 +89,7 @@ def test_padding_is_left_out() -> None:
     logits, found = adapter_derivatives(model, batch, "conversion", "one")
     for name, each in found.items():
         expected = batch.lengths.numpy() + 1 if each.block.positions > 1 else np.ones(30)
+        assert isinstance(each, BlockDerivatives)
         assert each.factors.counts.tolist() == expected.tolist(), name  # with the ad's own token
     beyond = batch.sequences.clone()
     beyond[torch.arange(5) >= batch.lengths.unsqueeze(1)] = 3
@@ -94,8 +97,11 @@ def test_padding_is_left_out() -> None:
     same_logits, same = adapter_derivatives(model, other, "conversion", "one")
     assert np.array_equal(logits, same_logits)
     for name, each in found.items():
-        assert np.array_equal(each.factors.left, same[name].factors.left)
-        assert np.array_equal(each.factors.right, same[name].factors.right)
+        again = same[name]
+        assert isinstance(each, BlockDerivatives)
+        assert isinstance(again, BlockDerivatives)
+        assert np.array_equal(each.factors.left, again.factors.left)
+        assert np.array_equal(each.factors.right, again.factors.right)
 
 
 def test_the_pairs_of_a_row_are_its_own() -> None:
@@ -149,3 +155,26 @@ def test_rows_of_others_and_unknown_names_are_refused() -> None:
         adapter_derivatives(model, batch, "clicks", "one")
     with pytest.raises(BadInput, match="adapter among one"):
         adapter_derivatives(model, batch, "conversion", "two")
+
+
+@EACH
+@pytest.mark.parametrize("rank", [0, 3])
+def test_rows_of_values_equal_automatic_differentiation(architecture: dict[str, Any], rank: int) -> None:
+    """The dense derivative in the whole change, example by example, is the slow twin of the rows that are sent.
+    With one table for all fields an example may have a value twice: the two are added up."""
+    model = small_model(**architecture)
+    rows = some_rows(model.settings, 40)
+    adapter = trained(model.add_adapter("one", 0, rank, seed=1, values=rows.select(slice(0, 20))))
+    batch = rows.batch(slice(15, 22))  # some values are not among those of the first twenty
+    logits, found = adapter_derivatives(model, batch, "conversion", "one")
+    assert np.array_equal(logits, model.logits(batch, "conversion").detach().numpy())
+    names = [block.name for block in adapter.layout.blocks]
+    expected = one_by_one(model, batch, "conversion", adapter.parameters)
+    assert_same(found, dict(zip(names, expected, strict=True)))
+    touched = found["fields.rows"]
+    assert isinstance(touched, RowDerivatives)
+    norms = (expected[-1].astype(np.float64) ** 2).sum(axis=1)
+    assert touched.squared_norms() == pytest.approx(norms, rel=1e-4)
+    if architecture.get("shared"):
+        fields = np.sort(rows.fields[15:22], axis=1)
+        assert (fields[:, 1:] == fields[:, :-1]).any(), "an example has a value twice"

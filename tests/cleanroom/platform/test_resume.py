@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tacit.cleanroom.platform import training
-from tacit.cleanroom.platform import training as checkpoints
+from tacit.cleanroom.platform import checkpoints, training
+from tacit.cleanroom.platform.checkpoints import RunState
 from tacit.cleanroom.platform.steps import AdapterDescent, AdapterPlan, Optimizer
-from tacit.cleanroom.platform.training import AdapterRunSummary, RunState, train_adapter
+from tacit.cleanroom.platform.training import AdapterRunSummary, train_adapter
 from tacit.cleanroom.protocol.answers import AuditReceipt, StepAnswer
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.cleanroom.protocol.requests import StepRequest
@@ -115,7 +115,7 @@ def test_killed_at_any_moment_of_any_step_and_gone_on(
             if moment in ("before the checkpoint", "while writing it"):
                 writes = moment == "while writing it"
                 patched.setattr(
-                    checkpoints,
+                    training,
                     "save_checkpoint",
                     _dies_at(number + 1, checkpoints.save_checkpoint, writes=writes),
                 )

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.learning import predict
 from tacit.cleanroom.platform.noisy_ridge import EffectPrior, StatisticInputs, _learn_variances, fit_effects
 from tacit.cleanroom.platform.statistic import FieldCells, StatisticHead, fit_statistic, principal_directions
@@ -215,3 +216,38 @@ def test_cells_know_values_that_were_not_there() -> None:
     cells = FieldCells.of(np.array([[3, 10], [5, 10], [3, 12]]))
     assert cells.count == 2 + 1 + 2 + 1 + 1
     assert cells.cells(np.array([[5, 12], [4, 99], [9, 10]])).tolist() == [[1, 4, 6], [2, 5, 6], [2, 3, 6]]
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_directions_of_embeddings_are_those_of_the_written_out_derivatives(rank: int) -> None:
+    """Sparse and dense agree; the head is saved with its rows, and asks no more than the table has."""
+    fitted, rows = model(), examples(300)
+    fitted.remove_adapter("shoes")
+    fitted.add_adapter("shoes", ADVERTISER, rank, seed=2, values=rows)
+    found = principal_directions(fitted, "shoes", TASK, rows, 6)
+    _, derivatives = adapter_derivatives(fitted, rows.batch(slice(None)), TASK, "shoes")
+    written = np.concatenate([derivatives[block.name].as_dense() for block in found.blocks], axis=1)
+    centred = written.astype(np.float64) - written.mean(axis=0, dtype=np.float64)
+    *_, directions = np.linalg.svd(centred, full_matrices=False)
+    along = found.matrix @ directions[: len(found.matrix)].T
+    assert np.abs(along) == pytest.approx(np.eye(len(along)), abs=2e-2)  # up to their signs
+    _, features = found.of(fitted, "shoes", TASK, rows)
+    expected = centred @ found.matrix.T.astype(np.float64) * found.scale
+    expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1)
+    assert features == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_head_over_embeddings_is_kept_and_read_again(tmp_path: Path) -> None:
+    here, base = world(Mode.STATISTIC, rows=2000, epsilon=Fraction(8), delta=Fraction(1, 1000)), model()
+    base.remove_adapter("shoes")
+    base.add_adapter("shoes", ADVERTISER, seed=2, values=here.examples)
+    fitted = fit_statistic(
+        base, "shoes", here.examples, here.tokens, here.link, task=TASK, run="r", directions=8
+    )
+    base.remove_adapter("shoes")
+    fitted.head.save(tmp_path / "head.safetensors")
+    again = StatisticHead.load(tmp_path / "head.safetensors")
+    told = fitted.head.logits(base, here.examples)
+    assert np.array_equal(again.logits(base, here.examples), told)
+    labels = here.examples.labels(TASK)
+    assert told[labels == 1].mean() > told[labels == 0].mean() + 0.3

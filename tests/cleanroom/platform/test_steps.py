@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.cleanroom.platform.steps import AdapterPlan, inner_products, project_gradient
+from tacit.cleanroom.platform.gradients import inner_products, project_gradient
+from tacit.cleanroom.platform.steps import AdapterPlan
 from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 

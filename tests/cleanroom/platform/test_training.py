@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -15,18 +15,19 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.learning import LearnSettings, tune_adapter
 from tacit.cleanroom.model.network import ConversionModel
+from tacit.cleanroom.platform.gradients import project_gradient
 from tacit.cleanroom.platform.metrics import ask_metrics
 from tacit.cleanroom.platform.released_labels import ask_for_labels, train_on_released
 from tacit.cleanroom.platform.statistic import fit_statistic
-from tacit.cleanroom.platform.steps import AdapterPlan, project_gradient, step_rows, steps_per_epoch
+from tacit.cleanroom.platform.steps import AdapterPlan, step_rows, steps_per_epoch
 from tacit.cleanroom.platform.training import TrainingProgress, train_adapter
 from tacit.cleanroom.protocol.answers import StepAnswer
 from tacit.cleanroom.protocol.audit_log import check_receipt, verify_log
 from tacit.cleanroom.protocol.codecs import codec_named
-from tacit.cleanroom.protocol.derivatives import BlockDerivatives
 from tacit.cleanroom.protocol.losses import Loss, slopes
 from tacit.cleanroom.protocol.modes import Mode
 from tacit.cleanroom.protocol.requests import StepRequest
+from tacit.cleanroom.protocol.row_derivatives import Derivatives, RowDerivatives
 from tacit.cleanroom.protocol.slabs import decode_slab
 from tacit.errors import BadInput, RoomError, RoomRefused
 from tests.support.cleanroom_platform_world import NOW, TASK, World, examples, model, tokens_of, world
@@ -206,7 +207,7 @@ def test_projecting_is_onto_what_the_room_decoded() -> None:
     ((_, slabs, _),) = heard.said
     (slab,) = (decode_slab(data, layout, codec_named("int8"), 16) for data in slabs)
 
-    def left_out(of: Mapping[str, BlockDerivatives]) -> float:
+    def left_out(of: Derivatives) -> float:
         return float(np.linalg.norm(move - project_gradient(move, of, layout)) / np.linalg.norm(move))
 
     assert left_out(slab.blocks) < 1e-4  # float32
@@ -325,3 +326,104 @@ def test_records_that_the_room_does_not_know_stop_a_run_before_it_learns(mode: M
     if mode is not Mode.STATISTIC:  # which these records have no second one of
         run("all the same", strangers, 0.0)
     run("joined", here.tokens, 0.1)
+
+
+def with_values(rank: int = 0) -> ConversionModel:
+    made = model()
+    made.remove_adapter("shoes")
+    made.add_adapter("shoes", 8, rank, seed=2, values=examples(600))
+    return made
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_embeddings_through_a_room_are_local_training(rank: int) -> None:
+    """Steps send the rows that they touch, under numbers of their own: what comes back is autograd's."""
+    here = world(Mode.AGGREGATE, epsilon=ALMOST_NO_FLIPS)
+    plan = replace(FAST, codec="fp32", loss=Loss.RAW)
+    heard, through, home = Listening(here), with_values(rank), with_values(rank)
+    trained = train_adapter(through, "shoes", here.examples, here.tokens, heard, plan, run="r")  # type: ignore[arg-type]
+    adam = torch.optim.Adam(home.adapter("shoes").parameters, lr=plan.learning_rate)
+    for number in range(trained.steps):
+        chosen = step_rows(plan, 600, 5, number)
+        logits = home.logits(here.examples.batch(chosen), TASK)
+        labels = torch.from_numpy(here.examples.labels(TASK)[chosen].astype(np.float32))
+        adam.zero_grad()
+        binary_cross_entropy_with_logits(logits, labels).backward()  # type: ignore[no-untyped-call]
+        adam.step()
+    moved = float(np.abs(home.adapter_values("shoes") - with_values(rank).adapter_values("shoes")).max())
+    assert moved > 0.02
+    assert through.adapter_values("shoes") == pytest.approx(home.adapter_values("shoes"), abs=1e-4 * moved)
+
+
+@pytest.mark.parametrize("codec", ["bf16", "int8"])
+def test_rounded_embeddings_come_close(codec: str) -> None:
+    moves = {}
+    for name in ("fp32", codec):
+        here, through = world(Mode.AGGREGATE, epsilon=ALMOST_NO_FLIPS), with_values()
+        plan = replace(FAST, codec=name, loss=Loss.RAW)
+        train_adapter(through, "shoes", here.examples, here.tokens, here.link, plan, run="r")
+        moves[name] = through.adapter_values("shoes")
+    off = np.linalg.norm(moves[codec] - moves["fp32"])
+    assert 0 < off < 0.1 * np.linalg.norm(moves["fp32"])
+
+
+def test_a_row_has_another_number_in_every_step() -> None:
+    """The room sees which examples share a value, and no order of the table's rows: numbers are drawn."""
+    here = world(Mode.AGGREGATE)
+    heard, through = Listening(here), with_values()
+    plan = AdapterPlan(batch=600, epochs=6, codec="fp32")
+    train_adapter(through, "shoes", here.examples, here.tokens, heard, plan, run="r")  # type: ignore[arg-type]
+    seen = set()
+    for request, slabs, _ in heard.said:
+        (slab,) = (decode_slab(data, request.layout, codec_named("fp32"), 16) for data in slabs)
+        rows = slab.blocks["fields.rows"]
+        assert isinstance(rows, RowDerivatives)
+        mine = rows.rows(int(np.flatnonzero((slab.tokens == here.tokens[0]).all(axis=1))[0]), 600)
+        seen.add(tuple(mine.places[: mine.counts[0]].tolist()))
+    # Two of twelve rows, drawn six times: all alike with chance 66^-5, below 1e-9.
+    assert len(seen) > 1
+
+
+def test_noised_rows_keep_to_their_releases_and_resume() -> None:
+    here, through = world(Mode.NOISED, releases_per_record=2), with_values(1)
+    plan = AdapterPlan.for_terms(here.terms, batch=128)
+    trained = train_adapter(through, "shoes", here.examples, here.tokens, here.link, plan, run="r")
+    assert here.most_releases() == 2
+    assert trained.statement.epsilon <= 3
+    again = with_values(1)
+    train_adapter(again, "shoes", here.examples, here.tokens, here.link, plan, run="r")
+    assert np.array_equal(again.adapter_values("shoes"), through.adapter_values("shoes"))
+    projected = with_values(1)
+    other = world(Mode.NOISED, releases_per_record=1)
+    plan = AdapterPlan.for_terms(other.terms, batch=32, epochs=1, project=True)
+    train_adapter(projected, "shoes", other.examples, other.tokens, other.link, plan, run="p")
+
+
+def test_released_labels_tune_embeddings_too() -> None:
+    here, through = world(Mode.RELEASE, epsilon=ALMOST_NO_FLIPS), with_values()
+    train_on_released(through, "shoes", here.examples, here.tokens, here.link, FAST, run="r")
+    assert np.abs(through.adapter_values("shoes")).max() > 0.01
+
+
+def test_what_cannot_send_rows_is_refused_before_anything_is_sent() -> None:
+    here = world(Mode.AGGREGATE, codecs=("fp32-dense", "int8"))
+    with pytest.raises(BadInput, match="expected a codec that sends embeddings by rows, got fp32-dense"):
+        train_adapter(
+            with_values(),
+            "shoes",
+            here.examples,
+            here.tokens,
+            here.link,
+            replace(FAST, codec="fp32-dense"),
+            run="r",
+        )
+
+    @dataclass(frozen=True)
+    class Earlier:
+        inner: World
+
+        def describe(self) -> object:
+            return replace(self.inner.link.describe(), room_version="2")
+
+    with pytest.raises(BadInput, match="expected a room of version 3 or later"):
+        train_adapter(with_values(), "shoes", here.examples, here.tokens, Earlier(here), FAST, run="r")  # type: ignore[arg-type]

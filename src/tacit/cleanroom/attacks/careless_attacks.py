@@ -159,10 +159,17 @@ def repeated_slab_scores(target: Target, records: Records, source: Source) -> Sc
     return told
 
 
+def _factors(step: StepQuestion) -> Factors:
+    """Of the one block that these attacks send."""
+    (found,) = step.derivatives.values()
+    assert isinstance(found, BlockDerivatives), "it is not sent by rows"
+    return found.factors
+
+
 def _repeat_batch(once: StepQuestion) -> StepQuestion:
     """The whole batch again and again, each time in a message of its own."""
     (block,) = once.layout.blocks
-    factors = once.derivatives[block.name].factors
+    factors = _factors(once)
     left, right = (np.tile(each, (REPEATED_TIMES, 1)) for each in (factors.left, factors.right))
     copies = Factors(left, right, np.tile(factors.counts, REPEATED_TIMES))
     return replace(
@@ -198,7 +205,7 @@ def many_block_scores(target: Target, records: Records, source: Source) -> Score
 
 def _in_every_block(once: StepQuestion) -> StepQuestion:
     (block,) = once.layout.blocks
-    factors = once.derivatives[block.name].factors
+    factors = _factors(once)
     blocks = tuple(replace(block, name=f"grid-{place}") for place in range(MANY_BLOCKS))
     derivatives = {each.name: BlockDerivatives.of_factors(each, factors) for each in blocks}
     return replace(once, layout=ParameterLayout(blocks), derivatives=derivatives)
@@ -265,7 +272,7 @@ def timing_scores(target: Target, records: Records, source: Source, *, clock: Cl
 def _extreme(step: StepQuestion) -> StepQuestion:
     """The same rows, full of tiny numbers."""
     (block,) = step.layout.blocks
-    factors = step.derivatives[block.name].factors
+    factors = _factors(step)
     left, right = np.full_like(factors.left, TINY), np.ones_like(factors.right)
     tiny = BlockDerivatives.of_factors(block, Factors(left, right, factors.counts))
     logits = np.full_like(step.logits, EXTREME_LOGIT)

@@ -29,6 +29,7 @@ from tacit.cleanroom.attacks.probes import (
 from tacit.cleanroom.in_process import USUAL_DELTA, room_in_process
 from tacit.cleanroom.protocol.agreement import Agreement
 from tacit.cleanroom.protocol.codecs import codec_named
+from tacit.cleanroom.protocol.derivatives import BlockDerivatives
 from tacit.cleanroom.protocol.encoding import MOST_SENT, RoomRefusal
 from tacit.cleanroom.protocol.losses import Loss, slopes
 from tacit.cleanroom.protocol.modes import Mode, NoiseLaw, Signer
@@ -201,10 +202,11 @@ class DefendedRoom:
         for start in range(0, len(asked.tokens), step):
             stop = start + step
             blocks = {name: each.rows(start, stop) for name, each in asked.derivatives.items()}
-            bad = {name: _unsendable(each.dense) for name, each in blocks.items()}
-            clean = {
+            whole = {name: each for name, each in blocks.items() if isinstance(each, BlockDerivatives)}
+            bad = {name: _unsendable(each.dense) for name, each in whole.items()}
+            clean = blocks | {
                 name: replace(each, dense=_mark_bad_values(each.dense, bad[name]))
-                for name, each in blocks.items()
+                for name, each in whole.items()
             }
             slab = Slab(start, asked.tokens[start:stop], asked.logits[start:stop], clean)
             data = encode_slab(slab, asked.layout, codec, self._source.words)

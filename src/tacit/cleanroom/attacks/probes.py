@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from tacit.arrays import Floats
 from tacit.cleanroom.attacks.game import NOBODY, Records, Scores
-from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Derivatives, Factors
+from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss
+from tacit.cleanroom.protocol.row_derivatives import Derivatives
 from tacit.errors import RoomRefused
 from tacit.privacy.randomness import Source
 

@@ -18,6 +18,8 @@
 `gradient_matching_scores`  soft labels whose gradient matches the one that came back (deep leakage from
                             gradients, Zhu, Liu, Han 2019, arXiv 1906.08935); the platform knows the inputs, so
                             only labels are sought
+`own_value_scores`          honest derivatives of embeddings: the sum for a value that one record alone
+                            has is that record's gradient
 `metric_cell_scores`        a metric whose every cell holds one record is a list of labels; a step beside it is
                             a second look
 """
@@ -43,6 +45,8 @@ from tacit.cleanroom.attacks.probes import (
     slope_scores,
     weighted_question,
 )
+from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
+from tacit.cleanroom.protocol.row_derivatives import RowDerivatives
 from tacit.errors import RoomRefused
 from tacit.privacy.randomness import Source
 
@@ -248,6 +252,33 @@ def match_gradient(matrix: Floats, predicted: Floats, gradient: Floats) -> Float
     best = minimize(distance, start, jac=True, method="L-BFGS-B", options={"maxiter": MATCHING_ROUNDS})
     free: Floats = best.x
     return free
+
+
+COMMON_VALUES, VALUE_WIDTH, VALUE_BATCH = 8, 4, 256
+
+
+def own_value_scores(target: Target, records: Records, source: Source) -> Scores:
+    """Each record has an id of its own and one of a few common values, as users and products have them."""
+    told = np.zeros(len(records))
+    for number, start in enumerate(range(0, len(records), VALUE_BATCH)):
+        some = records[start : start + VALUE_BATCH]
+        tokens = target.tokens(probes.pad_records(some, number))
+        n = len(tokens)
+        block = ParameterBlock("values", COMMON_VALUES + n, VALUE_WIDTH, 2, by_rows=True)
+        common = (source.words(n) % np.uint64(COMMON_VALUES)).astype(np.int64)
+        places = np.stack([common, COMMON_VALUES + np.arange(n)], axis=1)
+        moves = source.normal((n, 2, VALUE_WIDTH), dtype=np.float32)
+        logits = (HONEST_BIAS + source.normal(n, dtype=np.float64)).astype(np.float32)
+        sent = {block.name: RowDerivatives.of_touched(block, places, moves)}
+        question = StepQuestion(tokens, logits, ParameterLayout((block,)), sent, run="values", number=number)
+        try:
+            sums = target.aggregate(question).reshape(block.rows, VALUE_WIDTH)[COMMON_VALUES:]
+        except RoomRefused:
+            break
+        own = moves[:, 1].astype(np.float64)
+        slopes = (sums * own).sum(axis=1) / (own * own).sum(axis=1)
+        told[start : start + VALUE_BATCH] = (expit(logits) - slopes - 0.5)[: len(some)]
+    return told
 
 
 def metric_cell_scores(target: Target, records: Records, source: Source) -> Scores:  # noqa: ARG001 (nothing is drawn)

@@ -144,6 +144,11 @@ def attacks(clock: careless_attacks.Clock, *, scale: float = 1.0) -> list[Attack
             coins(1024, published_attacks.MATCHING_BATCH),
             published_attacks.gradient_matching_scores,
         ),
+        on_published(
+            "a value that one record alone has",
+            coins(1024, published_attacks.VALUE_BATCH),
+            published_attacks.own_value_scores,
+        ),
         on_published("a metric's cell for each record", coins(2048), published_attacks.metric_cell_scores),
         Attack(
             "five epochs",

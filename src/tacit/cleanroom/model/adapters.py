@@ -1,6 +1,8 @@
 """Low-rank adapters: linear layers with a change for the rows of one advertiser, and all changes of one.
 
-Rows of all other advertisers keep every bit (Hu et al. 2021, arXiv:2106.09685, for the low-rank change).
+Rows of all other advertisers keep every bit (Hu et al. 2021, arXiv:2106.09685, for the low-rank change). Beside
+or instead of the layers an adapter changes rows of the fields' embedding table, those of values that its
+advertiser's examples have: a change of their own, which no other advertiser's rows read.
 """
 
 from __future__ import annotations
@@ -29,11 +31,42 @@ class LowRankPair:
     b: nn.Parameter  # (outputs, rank)
 
 
+FIELDS = "fields"  # the layer of all fields' vectors, in what a batch has seen
+VALUE_ROWS = "fields.rows"  # the block of the changes of its table's rows
+TABLE_PLACES = "fields.places"  # in files: which rows of the table these are
+
+
+@dataclass(frozen=True, eq=False)
+class ValueRows:
+    """A change of rows of the fields' embedding table: of the values that an advertiser's examples have."""
+
+    places: NDArray[np.int64]  # (rows,): rows of the table, rising
+    change: nn.Parameter  # (rows, dim)
+    slots: Tensor  # i64 (rows of the table,): the row of the change, -1 for none
+
+    @classmethod
+    def fresh(cls, places: NDArray[np.integer], table_rows: int, dim: int) -> ValueRows:
+        """No change yet."""
+        rows = np.asarray(places, np.int64)
+        if (
+            rows.ndim != 1
+            or not len(rows)
+            or np.any(np.diff(rows) <= 0)
+            or rows[0] < 0
+            or rows[-1] >= table_rows
+        ):
+            raise BadInput(f"expected rising rows of a table of {table_rows}, at least one, got others")
+        slots = torch.full((table_rows,), -1, dtype=torch.int64)
+        slots[torch.from_numpy(rows)] = torch.arange(len(rows))
+        return cls(rows, nn.Parameter(torch.zeros(len(rows), dim)), slots)
+
+
 @dataclass(frozen=True, eq=False)
 class AdapterRoute:
     """One adapter in one batch: what passes through it."""
 
     pairs: Mapping[str, LowRankPair]  # by layer
+    values: ValueRows | None
     rows: Tensor  # i64: places in the batch
     tokens: Tensor | None  # i64: places among the tokens of all rows; None: the model reads no sequence
 
@@ -108,34 +141,43 @@ class Adapter:
     advertiser: int
     rank: int
     tasks: tuple[str, ...]
-    pairs: Mapping[str, LowRankPair]  # by layer, in the model's order
+    pairs: Mapping[str, LowRankPair]  # by layer, in the model's order; none at rank 0
     layout: ParameterLayout
+    value_rows: ValueRows | None = None
 
     @classmethod
     def fresh(
         cls, name: str, advertiser: int, rank: int, tasks: tuple[str, ...], layers: Mapping[str, GatedLinear],
-        *, seed: int,
+        *, seed: int, value_rows: ValueRows | None = None, fields: int = 1,
     ) -> Adapter:  # fmt: skip
-        """A ~ N(0, 1 / inputs) and B = 0: at first it changes nothing."""
+        """A ~ N(0, 1 / inputs) and B = 0, and no change of values: at first it changes nothing.
+
+        At rank 0 there are no pairs: what changes are the rows of the values alone. `fields` is how many of
+        these an example has, at most.
+        """
         draw = torch.Generator().manual_seed(expect.whole("seed", seed, at_least=0))
-        rank = expect.whole("rank", rank, at_least=1)
+        rank = expect.whole("rank", rank, at_least=1 if value_rows is None else 0)
         if not -(2**63) <= expect.integer("advertiser", advertiser) < 2**63:
             raise BadInput(f"adapter {name}: expected an advertiser of 64 signed bits, got a larger number")
         blocks = []
-        for path, layer in layers.items():
+        for path, layer in layers.items() if rank else ():
             blocks.append(ParameterBlock(f"{path}.A", rank, layer.inputs, layer.positions))
             blocks.append(ParameterBlock(f"{path}.B", layer.outputs, rank, layer.positions))
+        if value_rows is not None:
+            rows, dim = value_rows.change.shape
+            blocks.append(ParameterBlock(VALUE_ROWS, rows, dim, fields, by_rows=True))
         layout = ParameterLayout(tuple(blocks))  # refuses a rank that is too large, before anything is drawn
         pairs = {}
-        for path, layer in layers.items():
+        for path, layer in layers.items() if rank else ():
             a = torch.randn(rank, layer.inputs, generator=draw) / math.sqrt(layer.inputs)
             pairs[path] = LowRankPair(nn.Parameter(a), nn.Parameter(torch.zeros(layer.outputs, rank)))
-        return cls(name, int(advertiser), rank, tasks, pairs, layout)
+        return cls(name, int(advertiser), rank, tasks, pairs, layout, value_rows)
 
     @property
     def parameters(self) -> list[nn.Parameter]:
         """In the order of the layout."""
-        return [matrix for pair in self.pairs.values() for matrix in (pair.a, pair.b)]
+        matrices = [matrix for pair in self.pairs.values() for matrix in (pair.a, pair.b)]
+        return matrices if self.value_rows is None else [*matrices, self.value_rows.change]
 
     @property
     def values(self) -> NDArray[np.float32]:

@@ -204,6 +204,14 @@ class ConversionExamples:
         return ModelSettings(**{**own, **others})
 
 
+ID_VALUES = 100  # in a column: as many as ids have, and categories have not
+
+
+def has_ids(examples: ConversionExamples) -> bool:
+    """Whether a field has so many values among these rows that its embeddings are what to tune."""
+    return any(len(np.unique(column)) >= ID_VALUES for column in examples.fields.T)
+
+
 def advertiser_key(name: int | str) -> int:
     """How a prepared log, or a frame that was read, calls the advertiser that its file calls `name`."""
     raw = pa.array([name.encode() if isinstance(name, str) else name])

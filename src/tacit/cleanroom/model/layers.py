@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from tacit.cleanroom.model.adapters import AdapterGate, GatedLinear, Linear
+from tacit.cleanroom.model.adapters import FIELDS, AdapterGate, GatedLinear, LayerActivations, Linear, ValueRows
 from tacit.cleanroom.model.settings import Bitwise, ModelSettings, Vectorwise
 
 # Standard deviation of a fresh table's entries: rare values then say little before they learn.
@@ -48,12 +48,32 @@ class FieldVectors(nn.Module):
         self.slope = nn.Parameter(torch.randn(numbers, dim, generator=draw) * TABLE_STDDEV) if numbers else None
         self.start = nn.Parameter(torch.zeros(numbers, dim)) if numbers else None
 
-    def forward(self, fields: Tensor, numbers: Tensor) -> Tensor:
-        vectors = F.embedding(fields + self.begins, self.table)  # (n, fields, dim)
+    def places(self, fields: Tensor) -> Tensor:
+        """The rows of the table that the fields' values have, (n, fields)."""
+        return fields + self.begins
+
+    def forward(self, fields: Tensor, numbers: Tensor, gate: AdapterGate) -> Tensor:
+        places = self.places(fields)
+        vectors = F.embedding(places, self.table)  # (n, fields, dim)
+        for route in gate.routes:
+            if route.values is not None:
+                vectors = _add_changes(vectors, places, route.rows, route.values)
+        if gate.seen is not None:
+            if not vectors.requires_grad:
+                vectors.requires_grad_()
+            gate.seen[FIELDS] = LayerActivations(places, vectors)
         if self.slope is None or self.start is None:
             return vectors
         scaled = numbers.unsqueeze(-1) * self.slope + self.start  # (n, numbers, dim)
         return torch.cat([vectors, scaled], dim=1)
+
+
+def _add_changes(vectors: Tensor, places: Tensor, rows: Tensor, values: ValueRows) -> Tensor:
+    """The vectors of these rows plus the changes of their values; all others keep their bits."""
+    slots = values.slots[places[rows]]  # (rows, fields)
+    known = slots >= 0
+    flat = (rows.unsqueeze(1) * places.shape[1] + torch.arange(places.shape[1]))[known]
+    return vectors.flatten(0, 1).index_add(0, flat, F.embedding(slots[known], values.change)).view_as(vectors)
 
 
 @dataclass(frozen=True, eq=False)

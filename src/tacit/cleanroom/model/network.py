@@ -29,8 +29,16 @@ from safetensors.numpy import save
 from torch import Tensor, nn
 
 from tacit import expect
-from tacit.cleanroom.model.adapters import Adapter, AdapterGate, AdapterRoute, GatedLinear, Linear
-from tacit.cleanroom.model.examples import Batch, advertiser_key
+from tacit.cleanroom.model.adapters import (
+    TABLE_PLACES,
+    Adapter,
+    AdapterGate,
+    AdapterRoute,
+    GatedLinear,
+    Linear,
+    ValueRows,
+)
+from tacit.cleanroom.model.examples import Batch, ConversionExamples, advertiser_key
 from tacit.cleanroom.model.layers import FieldVectors, Interaction, Packing, SequenceTransformer, Tower
 from tacit.cleanroom.model.settings import ModelSettings
 from tacit.cleanroom.protocol.layout import ParameterLayout
@@ -41,7 +49,7 @@ USUAL_RANK = 8  # as good as 32 in trials on a real log, at a third of the bytes
 WEIGHTS_VERSION = 1
 RECORD_KEY = "tacit"
 
-Arrays = dict[str, NDArray[np.float32]]
+Arrays = dict[str, NDArray[Any]]
 
 
 def write_weights(path: Path, what: str, record: Mapping[str, Any], arrays: Arrays) -> None:
@@ -144,7 +152,7 @@ class ConversionModel(nn.Module):
 
     def trunk(self, batch: Batch, packing: Packing | None, gate: AdapterGate) -> Tensor:
         """What all towers read: (n, mixed)."""
-        vectors: Tensor = self.fields(batch.fields, batch.numbers)  # (n, fields + numbers, dim)
+        vectors: Tensor = self.fields(batch.fields, batch.numbers, gate)  # (n, fields + numbers, dim)
         if self.sequence is not None and packing is not None:
             past = self.sequence(vectors[:, 0], batch.sequences, packing, gate)
             vectors = torch.cat([vectors, past], dim=1)
@@ -188,21 +196,61 @@ class ConversionModel(nn.Module):
         return self._adapters[name]
 
     def add_adapter(
-        self, name: str, advertiser: int | str, rank: int = USUAL_RANK, *, seed: int,
-        tasks: tuple[str, ...] | None = None,
+        self, name: str, advertiser: int | str, rank: int | None = None, *, seed: int,
+        tasks: tuple[str, ...] | None = None, values: ConversionExamples | None = None,
     ) -> Adapter:  # fmt: skip
         """A new adapter, which changes nothing before it learns; for the first task unless `tasks` says so.
 
-        The advertiser is its number in the examples; a text is its name in the log or frame that they are of.
+        Without `values` it changes layers, by pairs of this rank. With them it changes the embeddings of the
+        values that these examples have, and layers too if a rank is said. The advertiser is its number in the
+        examples; a text is its name in the log or frame that they are of.
         """
         if isinstance(advertiser, str):
             if not self.settings.encoder:
                 raise BadInput(f"adapter {name}: expected advertiser as a number, as examples by hand have it")
             advertiser = advertiser_key(advertiser)
         chosen = tuple(self.known_task(task) for task in tasks or self.settings.tasks[:1])
-        adapter = Adapter.fresh(name, advertiser, rank, chosen, self.gated_layers(chosen), seed=seed)
-        self.put_adapter(adapter)
-        return adapter
+        if rank is None:
+            rank = USUAL_RANK if values is None else 0
+        rows = None if values is None else self._value_rows(values)
+        self.put_adapter(self._fresh(name, advertiser, rank, chosen, rows, seed=seed))
+        return self._adapters[name]
+
+    def add_adapter_of(
+        self, name: str, advertiser: int, rank: int, tasks: tuple[str, ...], places: NDArray[np.int64] | None
+    ) -> Adapter:
+        """A fresh adapter that changes these rows of the fields' table, if any, as a file says."""
+        rows = None
+        if places is not None:
+            if places.dtype != np.int64:
+                raise BadInput(f"expected {TABLE_PLACES} as int64, got {places.dtype}")
+            rows = ValueRows.fresh(places, self.settings.table_rows, self.settings.dim)
+        chosen = tuple(self.known_task(task) for task in tasks)
+        self.put_adapter(self._fresh(name, advertiser, rank, chosen, rows, seed=0))
+        return self._adapters[name]
+
+    def _fresh(
+        self,
+        name: str,
+        advertiser: int,
+        rank: int,
+        tasks: tuple[str, ...],
+        rows: ValueRows | None,
+        *,
+        seed: int,
+    ) -> Adapter:
+        layers, fields = self.gated_layers(tasks), len(self.settings.fields)
+        return Adapter.fresh(name, advertiser, rank, tasks, layers, seed=seed, value_rows=rows, fields=fields)
+
+    def _value_rows(self, examples: ConversionExamples) -> ValueRows:
+        """Of every value that these examples have in a field."""
+        examples.check_fit(self.settings)
+        begins = self.fields.begins.numpy()
+        touched = [
+            np.unique(column.astype(np.int64)) + at
+            for column, at in zip(examples.fields.T, begins, strict=True)
+        ]
+        return ValueRows.fresh(np.unique(np.concatenate(touched)), self.settings.table_rows, self.settings.dim)
 
     def put_adapter(self, adapter: Adapter) -> None:
         if not adapter.name:
@@ -245,7 +293,10 @@ class ConversionModel(nn.Module):
     def save_adapter(self, name: str, path: str | Path, *, statement: Mapping[str, Any] | None = None) -> None:
         """The adapter, the digest of its base, and what was promised to those whose labels it learned from."""
         adapter = self.adapter(name)
-        write_weights(Path(path), ADAPTER_FILE, adapter.record(self.digest, statement), adapter.arrays)
+        arrays: dict[str, NDArray[Any]] = dict(adapter.arrays)
+        if adapter.value_rows is not None:
+            arrays[TABLE_PLACES] = adapter.value_rows.places
+        write_weights(Path(path), ADAPTER_FILE, adapter.record(self.digest, statement), arrays)
 
     def load_adapter(self, path: str | Path) -> Adapter:
         """The adapter of a file, added to the model that it was made for; another model refuses it."""
@@ -255,13 +306,16 @@ class ConversionModel(nn.Module):
             raise BadInput(f"{place}: expected an adapter of this model, got one of another")
         try:
             name, advertiser, rank = str(record["name"]), record["advertiser"], record["rank"]
-            tasks = tuple(self.known_task(task) for task in record["tasks"])
-            adapter = Adapter.fresh(name, advertiser, rank, tasks, self.gated_layers(tasks), seed=0)
+            places = arrays.pop(TABLE_PLACES, None)
+            adapter = self.add_adapter_of(name, advertiser, rank, tuple(record["tasks"]), places)
         except (KeyError, TypeError, BadInput) as wrong:
             raise BadInput(f"{place}: expected a whole record, got a fault at {wrong}") from None
-        check_arrays(place, arrays, {name: each.shape for name, each in adapter.arrays.items()})
-        adapter.set_values(adapter.layout.join(arrays))
-        self.put_adapter(adapter)
+        try:
+            check_arrays(place, arrays, {name: each.shape for name, each in adapter.arrays.items()})
+            adapter.set_values(adapter.layout.join(arrays))
+        except BadInput:
+            self.remove_adapter(name)
+            raise
         return adapter
 
     def adapter_layout(self, name: str) -> ParameterLayout:
@@ -284,4 +338,4 @@ def _route(adapter: Adapter, batch: Batch, packing: Packing | None) -> AdapterRo
     if not len(rows):
         return None
     tokens = None if packing is None else here[packing.rows].nonzero().squeeze(1)
-    return AdapterRoute(adapter.pairs, rows, tokens)
+    return AdapterRoute(adapter.pairs, adapter.value_rows, rows, tokens)

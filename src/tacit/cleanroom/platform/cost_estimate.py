@@ -17,6 +17,7 @@ import numpy as np
 from tacit import expect
 from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.network import ConversionModel
+from tacit.cleanroom.platform.gradients import touched_rows
 from tacit.cleanroom.platform.steps import AdapterPlan, ExampleRows, step_slabs, steps_per_epoch
 from tacit.cleanroom.protocol.answers import AuditReceipt, StepAnswer
 from tacit.cleanroom.protocol.codecs import codec_named
@@ -26,6 +27,7 @@ from tacit.cleanroom.protocol.modes import Mode
 from tacit.cleanroom.protocol.requests import LabelsRequest, Purpose, StatisticRequest, StepRequest
 from tacit.cleanroom.protocol.slabs import HEADER_BYTES, LOGIT_BYTES, SLAB_BYTES
 from tacit.cleanroom.protocol.terms import Terms
+from tacit.entropy import Simulation
 
 SAMPLED_ROWS = 256
 CELL_BYTES, FEATURE_BYTES, SUM_BYTES = 4, 4, 8
@@ -58,6 +60,7 @@ class CostSample:
 
     bytes_an_example: float
     seconds_an_example: float
+    touched: float = 1.0  # the share of the adapter's parameters that so many rows touch
 
 
 def sample_cost(
@@ -78,10 +81,12 @@ def sample_cost(
     for _ in range(2):
         started = stopwatch()
         logits, found = adapter_derivatives(model, examples.batch(rows), plan.task, adapter)
-        slabs = step_slabs(tokens, logits, found, layout, codec, run="sample", number=0)
+        sent_layout, sent, _ = touched_rows(layout, found, Simulation("sample"))
+        slabs = step_slabs(tokens, logits, sent, sent_layout, codec, run="sample", number=0)
         size = sum(len(data) - _slab_header(layout) for data in slabs)
         seconds = stopwatch() - started
-    return CostSample(size / len(rows), seconds / len(rows))
+    share = sent_layout.parameters / layout.parameters
+    return CostSample(size / len(rows), seconds / len(rows), share)
 
 
 def estimate_training(
@@ -108,7 +113,8 @@ def estimate_training(
     request = StepRequest(terms.digest, "r" * 32, steps, plan.task, plan.loss, plan.codec, rows, layout)
     a_step = len(request.to_bytes()) + slabs * _slab_header(layout)
     answer = StepAnswer(np.zeros(0, np.float32), rows, 1 / 3, _RECEIPT)
-    an_answer = 4 * layout.parameters + sum(map(len, answer.to_chunks()))
+    touched = 1.0 if sampled is None else sampled.touched  # more rows touch more, so that this is the least
+    an_answer = round(4 * layout.parameters * touched) + sum(map(len, answer.to_chunks()))
     return _estimate(
         terms, steps, plan.epochs * rows, an_example, steps * a_step, steps * an_answer, link_bytes_per_second,
         None if sampled is None else sampled.seconds_an_example * plan.epochs * rows,

@@ -6,7 +6,8 @@ added to the logits of one advertiser's rows.
 
 The features: near its start an adapter with B = 0 moves a logit by <dz/dB, B>: linear in B, so a logistic model
 of these derivatives is the adapter's first-order change, learned without a single step. Their principal
-directions over the platform's own rows carry most of it in few numbers, and few numbers carry little noise.
+directions over the platform's own rows carry most of it in few numbers, and few numbers carry little noise. The
+same goes for an adapter that changes embeddings: a logit is linear in the change, where it begins.
 Beside them are cells of the values that fields have. All of this is public to the platform: no label is read
 for it.
 """
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
+from scipy.sparse import csr_array, hstack, vstack
 from scipy.special import expit
 
 from tacit import expect
@@ -33,9 +35,10 @@ from tacit.cleanroom.platform.metrics import noised_positives, refuse_unjoined
 from tacit.cleanroom.platform.noisy_ridge import EffectPrior, StatisticInputs, fit_effects
 from tacit.cleanroom.platform.steps import LEAST_SHARE, ExampleRows, Tokens, statistic_slabs
 from tacit.cleanroom.protocol.answers import AuditReceipt
-from tacit.cleanroom.protocol.layout import ParameterBlock
+from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.modes import Mode, statement_after
 from tacit.cleanroom.protocol.requests import Purpose, RoomLink, StatisticRequest
+from tacit.cleanroom.protocol.row_derivatives import RowDerivatives
 from tacit.errors import BadInput
 from tacit.expect import RECORD_FAULTS
 from tacit.files import parse_json, write_atomically
@@ -50,7 +53,8 @@ USUAL_LENGTH = 0.9  # the share of rows that keep their length; the others are s
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """Where derivatives of B point: features of a row are its derivative along each, centred and scaled."""
+    """Where derivatives of B, or of embeddings' changes, point: a row's features are along each, centred and
+    scaled."""
 
     blocks: tuple[ParameterBlock, ...]
     matrix: Floats32  # (directions, parameters of the blocks)
@@ -61,33 +65,36 @@ class Directions:
         self, model: ConversionModel, adapter: str, task: str, examples: ExampleRows
     ) -> tuple[Floats32, Floats32]:
         """Logits (n,) and features (n, directions), each row's of norm at most 1."""
-        logits, found = [], []
-        for batch_logits, dense in _derivatives(model, adapter, task, examples, np.arange(len(examples))):
-            along = (dense @ self.matrix.T - self.centre) * np.float32(self.scale)
+        logits, features = [], []
+        for batch_logits, found in _derivatives(model, adapter, task, examples, np.arange(len(examples))):
+            along = (found @ self.matrix.T - self.centre) * np.float32(self.scale)
             norms = np.linalg.norm(along, axis=1, keepdims=True)
-            found.append(along / np.maximum(norms, 1))
+            features.append(along / np.maximum(norms, 1))
             logits.append(batch_logits)
-        return np.concatenate(logits), np.concatenate(found)
+        return np.concatenate(logits), np.concatenate(features)
 
 
 def principal_directions(
     model: ConversionModel, adapter: str, task: str, examples: ExampleRows, count: int = DIRECTIONS
 ) -> Directions:
-    """The directions in which derivatives of B differ most between rows.
+    """The directions in which derivatives of what begins at zero, B and embeddings' changes, differ most.
 
     Rows are taken evenly over the examples. The Gram matrix of the centred derivatives is as large as the
     sample, whatever the adapter's size.
     """
     expect.whole("count", count, at_least=1)
     layout, values = model.adapter_layout(adapter), model.adapter_values(adapter)
-    if any(part.any() for name, part in layout.split(values).items() if name.endswith(".B")):
+    parts, moved = layout.split(values), _begins_at_zero(layout)
+    if any(parts[block.name].any() for block in moved):
         raise BadInput(f"adapter {adapter}: expected a fresh one, whose B is zero, got one that has learned")
-    blocks = tuple(block for block in layout.blocks if block.name.endswith(".B"))
     rows = np.unique(np.linspace(0, len(examples) - 1, min(DIRECTION_ROWS, len(examples))).astype(np.int64))
-    dense = np.concatenate([part for _, part in _derivatives(model, adapter, task, examples, rows)])
-    mean = dense.mean(axis=0, dtype=np.float64).astype(np.float32)
-    dense -= mean
-    gram = (dense @ dense.T).astype(np.float64)
+    found = [part for _, part in _derivatives(model, adapter, task, examples, rows)]
+    written = np.concatenate(found) if isinstance(found[0], np.ndarray) else vstack(found, format="csr")
+    mean = np.asarray(written.mean(axis=0, dtype=np.float64)).reshape(-1)
+    gram = written @ written.T
+    gram = (gram if isinstance(gram, np.ndarray) else gram.toarray()).astype(np.float64)
+    towards = np.asarray(written @ mean, np.float64)  # <d_i, mean>
+    gram += float(mean @ mean) - towards[:, None] - towards
     eigenvalues, vectors = np.linalg.eigh(gram)
     strongest = np.argsort(eigenvalues)[::-1][:count]
     strongest = strongest[eigenvalues[strongest] > 1e-7 * max(float(eigenvalues[-1]), 1e-30)]
@@ -96,10 +103,17 @@ def principal_directions(
             f"adapter {adapter}: expected derivatives that differ between rows, got the same for all"
         )
     weights = vectors[:, strongest] / np.sqrt(eigenvalues[strongest])
-    matrix = weights.T.astype(np.float32) @ dense  # (count, parameters), orthonormal
-    lengths = np.linalg.norm(dense @ matrix.T, axis=1)
+    combined = np.asarray(written.T @ weights.astype(np.float32)).T - np.outer(weights.sum(axis=0), mean)
+    matrix = np.ascontiguousarray(combined, np.float32)  # (count, parameters), orthonormal
+    centre = (matrix @ mean).astype(np.float32)
+    lengths = np.linalg.norm(written @ matrix.T - centre, axis=1)
     scale = 1 / max(float(np.quantile(lengths, USUAL_LENGTH)), 1e-30)
-    return Directions(blocks, matrix, matrix @ mean, scale)
+    return Directions(moved, matrix, centre, scale)
+
+
+def _begins_at_zero(layout: ParameterLayout) -> tuple[ParameterBlock, ...]:
+    """What a fresh adapter has at zero: there a logit is linear in it."""
+    return tuple(block for block in layout.blocks if block.by_rows or block.name.endswith(".B"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,17 +158,27 @@ def field_values(examples: ExampleRows) -> NDArray[np.int64]:
 
 def _derivatives(
     model: ConversionModel, adapter: str, task: str, examples: ExampleRows, rows: NDArray[np.int64]
-) -> Iterator[tuple[Floats32, Floats32]]:
-    """Logits, and dz/dB written out: (some, parameters of all B)."""
-    names = [block.name for block in model.adapter_layout(adapter).blocks if block.name.endswith(".B")]
+) -> Iterator[tuple[Floats32, Any]]:
+    """Logits, and the derivatives in what begins at zero, (some, parameters): written out, or sparse where
+    embeddings are among them."""
+    moved = _begins_at_zero(model.adapter_layout(adapter))
     for start in range(0, len(rows), ROWS_AT_ONCE):
         logits, found = adapter_derivatives(
             model, examples.batch(rows[start : start + ROWS_AT_ONCE]), task, adapter
         )
-        yield logits, np.concatenate([found[name].as_dense() for name in names], axis=1)
+        each = [found[block.name] for block in moved]
+        if any(isinstance(one, RowDerivatives) for one in each):
+            sparse = [
+                one.as_sparse() if isinstance(one, RowDerivatives) else csr_array(one.as_dense())
+                for one in each
+            ]
+            yield logits, hstack(sparse, format="csr")
+        else:
+            yield logits, np.concatenate([one.as_dense() for one in each], axis=1)
 
 
 HEAD_FORMAT = "tacit room statistic head 1"
+PLACES = "places"
 HEAD_ARRAYS = ("adapter", "matrix", "centre", "effects")
 
 
@@ -172,6 +196,7 @@ class StatisticHead:
     cell_weight: float
     effects: NDArray[np.float64]  # (cells + directions,)
     statement: Mapping[str, Any]  # what the room promised for the statistic, as JSON
+    places: NDArray[np.int64] | None = None  # rows of the fields' table, where the adapter changes embeddings
 
     def phi(
         self, model: ConversionModel, name: str, examples: ExampleRows
@@ -187,7 +212,7 @@ class StatisticHead:
         if model.digest != self.base:
             raise BadInput("expected the model that the head was made for, got one with other weights")
         name = f"statistic head of {self.advertiser}"
-        added = model.add_adapter(name, self.advertiser, self.rank, seed=0, tasks=(self.task,))
+        added = model.add_adapter_of(name, self.advertiser, self.rank, (self.task,), self.places)
         try:
             added.set_values(self.adapter)
             before, phi = self.phi(model, name, examples)
@@ -202,9 +227,8 @@ class StatisticHead:
             "advertiser": self.advertiser,
             "rank": self.rank,
             "task": self.task,
-            "blocks": [
-                [block.name, block.rows, block.cols, block.positions] for block in self.directions.blocks
-            ],
+            "blocks": [block.as_json() for block in self.directions.blocks],
+            "places": self.places is not None,
             "scale": self.directions.scale,
             "cell_weight": self.cell_weight,
             "fields": len(self.cells.values),
@@ -215,6 +239,7 @@ class StatisticHead:
             "matrix": self.directions.matrix,
             "centre": self.directions.centre,
             "effects": self.effects,
+            **({} if self.places is None else {PLACES: self.places}),
             **{f"values.{field}": values for field, values in enumerate(self.cells.values)},
         }
         data = save(arrays, metadata={"format": HEAD_FORMAT, "head": json.dumps(told, sort_keys=True)})
@@ -230,9 +255,10 @@ class StatisticHead:
                 told = parse_json(metadata["head"])
                 if not 0 <= told["fields"] <= len(file.keys()):  # before that many names are made up
                     raise BadInput(f"{path}: expected as many fields as there are values of, got others")
-                names = [*HEAD_ARRAYS, *(f"values.{field}" for field in range(told["fields"]))]
+                own = [PLACES] if told.get("places") else []  # heads of before had none
+                names = [*HEAD_ARRAYS, *own, *(f"values.{field}" for field in range(told["fields"]))]
                 arrays = {name: file.get_tensor(name) for name in names}
-                blocks = tuple(ParameterBlock(*line) for line in told["blocks"])
+                blocks = tuple(ParameterBlock.from_json(line) for line in told["blocks"])
                 values = tuple(arrays[f"values.{field}"] for field in range(told["fields"]))
                 return cls(
                     told["base"],
@@ -245,6 +271,7 @@ class StatisticHead:
                     told["cell_weight"],
                     arrays["effects"],
                     told["statement"],
+                    arrays.get(PLACES),
                 )
         except (OSError, SafetensorError, *RECORD_FAULTS) as wrong:
             if isinstance(wrong, BadInput):
@@ -335,6 +362,7 @@ def fit_statistic(
         cell_weight,
         effects,
         statement.as_json(),
+        None if chosen.value_rows is None else chosen.value_rows.places,
     )
     return FittedStatistic(
         head,

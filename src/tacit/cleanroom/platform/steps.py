@@ -7,21 +7,12 @@ and the same when a step is repeated, so that the room sees a repetition as one.
 
 The optimizers, Adam and plain descent on one flat vector, are small, in NumPy, and their state is easy to keep
 and restore: a run that goes on after a crash must take the very steps that it would have taken.
-
-Projection brings a noisy gradient back to the span of the derivatives that it was summed from. The platform
-knows every derivative that it sent, and a sum of them lies in their span: whatever of the noisy sum lies
-outside is noise alone, and dropping it is post-processing, free of privacy cost. Of isotropic noise in d
-dimensions there stays rank / d of the expected square. With at least as many independent examples as parameters
-there is nothing to drop.
-
-Source: Ghazi, Huang, Kamath, Kumar, Manurangsi, Zhang, "LabelDP-Pro: Learning with Label Differential Privacy
-via Projections", ICLR 2024; the set projected onto is here the span of the batch's own derivatives.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -30,14 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.arrays import Floats, Floats32
+from tacit.arrays import Floats32
 from tacit.cleanroom.model.examples import Batch
 from tacit.cleanroom.model.learning import LearnSettings
 from tacit.cleanroom.protocol.codecs import Codec
-from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Derivatives, Factors
+from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
 from tacit.cleanroom.protocol.layout import ParameterBlock, ParameterLayout
 from tacit.cleanroom.protocol.losses import Loss
 from tacit.cleanroom.protocol.modes import Mode
+from tacit.cleanroom.protocol.row_derivatives import Derivatives, ExampleDerivatives, RowDerivatives
 from tacit.cleanroom.protocol.slabs import (
     SLAB_BYTES,
     Slab,
@@ -89,62 +81,6 @@ class AdapterDescent:
         rate = learning_rate / (1 - DECAY**self.steps)
         root = np.sqrt(self.square) / np.float32((1 - SQUARED_DECAY**self.steps) ** 0.5)
         self.values -= np.float32(rate) * self.mean / (root + np.float32(LEAST_DIVISOR))
-
-
-EIGENVALUE_CUT = 1e-9
-"""Directions whose Gram eigenvalue is below this share of the largest are taken as rounding. float32
-derivatives carry relative errors of 6e-8 each, which is 4e-15 in eigenvalues; honest directions weaker than
-3e-5 of the strongest carry next to no gradient."""
-
-
-def project_gradient(
-    gradient: NDArray[np.floating],
-    derivatives: Mapping[str, BlockDerivatives],
-    layout: ParameterLayout,
-    cut: float = EIGENVALUE_CUT,
-) -> Floats:
-    """The point of the span nearest to the gradient; the derivatives must be those that the room decoded.
-
-    With D the (n, parameters) derivatives and D D^T = U diag(w) U^T, it is D^T U w^-1 U^T D g: the Gram matrix
-    is n by n, and D itself is never formed.
-    """
-    eigenvalues, basis = _directions(derivatives, layout, cut)
-    parts = layout.split(np.asarray(gradient, np.float64))
-    along = np.sum(
-        [inner_products(derivatives[block.name], parts[block.name]) for block in layout.blocks], axis=0
-    )  # (n,)
-    weights = basis @ ((basis.T @ along) / eigenvalues)
-    return np.concatenate(
-        [derivatives[block.name].weighted_sum(weights, dtype=np.float64).reshape(-1) for block in layout.blocks]
-    )
-
-
-def inner_products(derivatives: BlockDerivatives, matrix: Floats) -> Floats:
-    """<d_i, matrix> of every example: l^T M r summed over its pairs, or one product where it came dense."""
-    found = np.zeros(len(derivatives))
-    factors = derivatives.factors
-    counts = factors.counts.astype(np.int64)
-    by_pair = np.einsum("pr,pr->p", factors.left @ matrix, factors.right, dtype=np.float64)  # (pairs,)
-    owner = np.repeat(np.arange(len(counts)), counts)
-    found[~derivatives.is_dense] = np.bincount(owner, by_pair, minlength=len(counts))
-    found[derivatives.is_dense] = derivatives.dense @ matrix.reshape(-1)
-    return found
-
-
-def _directions(
-    derivatives: Mapping[str, BlockDerivatives], layout: ParameterLayout, cut: float
-) -> tuple[Floats, Floats]:
-    """(rank,) eigenvalues that are kept, and (n, rank): how the examples make up their directions."""
-    first, *others = (derivatives[block.name] for block in layout.blocks)
-    gram = first.gram()  # (n, n)
-    for each in others:
-        gram += each.gram()
-    # Scaling rows keeps their span: at length 1, a few long derivatives do not make the others look like noise.
-    length = np.sqrt(np.diag(gram))
-    scale = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
-    eigenvalues, vectors = np.linalg.eigh(gram * scale[:, None] * scale)
-    kept = eigenvalues > cut * max(float(eigenvalues[-1]), 0.0)
-    return eigenvalues[kept], vectors[:, kept] * scale[:, None]
 
 
 NOISED_RATE = 1.0  # of plain descent on mean gradients
@@ -344,7 +280,7 @@ def token_slabs(tokens: Tokens) -> EncodedSlabs:
 
 def decoded_derivatives(
     slabs: EncodedSlabs, layout: ParameterLayout, codec: Codec, token_bytes: int
-) -> dict[str, BlockDerivatives]:
+) -> dict[str, ExampleDerivatives]:
     """The derivatives as the room reads them: its sum is one of these, rounding included."""
     parts = [decode_slab(data, layout, codec, token_bytes).blocks for data in slabs]
     return {
@@ -352,17 +288,22 @@ def decoded_derivatives(
     }
 
 
-def _join_derivatives(block: ParameterBlock, parts: Sequence[BlockDerivatives]) -> BlockDerivatives:
+def _join_derivatives(block: ParameterBlock, parts: Sequence[ExampleDerivatives]) -> ExampleDerivatives:
+    if block.by_rows:
+        return RowDerivatives.join(block, [part for part in parts if isinstance(part, RowDerivatives)])
+    whole = [part for part in parts if isinstance(part, BlockDerivatives)]
     factors = Factors(
-        np.concatenate([part.factors.left for part in parts]),
-        np.concatenate([part.factors.right for part in parts]),
-        np.concatenate([part.factors.counts for part in parts]),
+        np.concatenate([part.factors.left for part in whole]),
+        np.concatenate([part.factors.right for part in whole]),
+        np.concatenate([part.factors.counts for part in whole]),
     )
-    is_dense = np.concatenate([part.is_dense for part in parts])
-    return BlockDerivatives(block, is_dense, factors, np.concatenate([part.dense for part in parts]))
+    is_dense = np.concatenate([part.is_dense for part in whole])
+    return BlockDerivatives(block, is_dense, factors, np.concatenate([part.dense for part in whole]))
 
 
-def mean_pairs(derivatives: BlockDerivatives) -> float:
-    """The mean number of pairs, for sizes."""
+def mean_pairs(derivatives: ExampleDerivatives) -> float:
+    """The mean number of pairs, or of rows that are touched, for sizes."""
+    if isinstance(derivatives, RowDerivatives):
+        return float(derivatives.counts.mean()) if len(derivatives) else 1.0
     factors = derivatives.factors
     return float(factors.counts.mean()) if len(factors) else 1.0

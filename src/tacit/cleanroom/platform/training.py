@@ -5,40 +5,33 @@
 Everything that a step sends is decided by the plan, the run's name, the step's number and the adapter's values
 before it. So a step that is repeated, after a lost answer or a crash of either side, is the very same request,
 and the room neither counts nor releases anything twice.
-
-Where a run stands is one safetensors file, replaced as a whole after each step. Going on from it is therefore
-no second release. What is in it came from answers alone; it holds no label.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 from scipy.special import expit
 
-from tacit import expect
 from tacit.arrays import Floats32
 from tacit.cleanroom.model.derivatives import adapter_derivatives
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.platform import metrics
+from tacit.cleanroom.platform.checkpoints import RunState, restore_checkpoint, save_checkpoint
+from tacit.cleanroom.platform.gradients import project_gradient, touched_rows
 from tacit.cleanroom.platform.steps import (
     AdapterDescent,
     AdapterPlan,
     ExampleRows,
     Tokens,
     decoded_derivatives,
-    project_gradient,
     step_rows,
     step_slabs,
     steps_per_epoch,
@@ -50,88 +43,13 @@ from tacit.cleanroom.protocol.codecs import codec_named
 from tacit.cleanroom.protocol.modes import Mode, statement_after
 from tacit.cleanroom.protocol.requests import BeginRequest, RoomLink, StepRequest
 from tacit.cleanroom.protocol.terms import Terms
+from tacit.entropy import KeyedEntropy
 from tacit.errors import BadInput
-from tacit.expect import RECORD_FAULTS
-from tacit.files import parse_json, refuse_bad_record, write_atomically
 from tacit.privacy.statement import PrivacyStatement
 from tacit.train.evaluation.intervals import MeasuredValue
 
-CHECKPOINT_FORMAT = "tacit room checkpoint 1"
-CHECKPOINT_ARRAYS = ("values", "mean", "square")
-
-
-@dataclass(frozen=True, eq=False)
-class RunState:
-    """Steps that are done, and what they sent, received and were given receipts for.
-
-    `steps_an_epoch` is how the run cuts its rows into batches: terms that are tightened later do not change it.
-    `begun`: what it needs was set aside for it in the room, before its first step.
-    """
-
-    steps_an_epoch: int
-    step: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    examples: int = 0
-    receipts: tuple[AuditReceipt, ...] = ()
-    begun: bool = False
-
-
-def save_checkpoint(path: Path, training: str, progressed: RunState, descent: AdapterDescent) -> None:
-    """Whole or not at all, and for its owner alone."""
-    state = asdict(progressed) | {
-        "receipts": [[each.sequence, each.hash, each.signature.hex()] for each in progressed.receipts],
-        "training": training,
-        "moments": descent.steps,
-    }
-    arrays = {name: getattr(descent, name) for name in CHECKPOINT_ARRAYS}
-    data = save(arrays, metadata={"format": CHECKPOINT_FORMAT, "state": json.dumps(state, sort_keys=True)})
-    write_atomically(path, data, mode=0o600)
-
-
-def restore_checkpoint(path: Path, training: str, descent: AdapterDescent) -> RunState | None:
-    """Put the descent where the checkpoint left it; None where there is none."""
-    if not path.exists():
-        return None
-    state, arrays = _read_checkpoint(path)
-    with refuse_bad_record(path, "a room checkpoint"):
-        if state["training"] != training:
-            raise BadInput(
-                "expected a checkpoint of this run, plan, model, rows and agreement, got one of another; "
-                "train with what it was begun with, or remove it"
-            )
-        moments = expect.whole("moments", state["moments"], at_least=0)
-        receipts = tuple(
-            AuditReceipt(sequence, digest, bytes.fromhex(sig)) for sequence, digest, sig in state["receipts"]
-        )
-        told = {
-            each.name: expect.whole(each.name, state[each.name], at_least=0)
-            for each in fields(RunState)
-            if each.name not in ("receipts", "begun")
-        }
-        begun = bool(state.get("begun", False))  # kept before runs set anything aside: nothing was
-    for name in CHECKPOINT_ARRAYS:
-        found, expected = arrays[name], getattr(descent, name)
-        if found.shape != expected.shape or found.dtype != np.float32:
-            raise BadInput(f"{path}: expected {name} of shape {expected.shape}, got {found.shape}")
-    for name in CHECKPOINT_ARRAYS:
-        setattr(descent, name, arrays[name].copy())
-    descent.steps = moments
-    return RunState(**told, receipts=receipts, begun=begun)
-
-
-def _read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Floats32]]:
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != CHECKPOINT_FORMAT:
-                raise BadInput(f"{path}: expected a room checkpoint, got another file")
-            return parse_json(metadata["state"]), {name: file.get_tensor(name) for name in CHECKPOINT_ARRAYS}
-    except (OSError, SafetensorError, *RECORD_FAULTS):
-        raise BadInput(f"{path}: expected a whole checkpoint, got a torn one") from None
-
-
 KEPT_RECEIPTS = 64  # the newest: the log is a chain, so a later head vouches for all that came before it
+BEFORE_ROWS = ("1", "2")  # versions of rooms
 DIGESTED_ROWS = 4096  # at a time
 JOINED_ROWS = 2**14  # that are asked about before the first step
 
@@ -191,6 +109,11 @@ def train_adapter(
     """
     described = link.describe()
     run_of = _Run(model, adapter, examples, tokens, link, plan, run, described.terms)
+    if run_of.layout.by_rows and described.room_version in BEFORE_ROWS:
+        raise BadInput(
+            f"adapter {adapter}: expected a room of version 3 or later, which takes embeddings by rows, got "
+            f"{described.room_version}"
+        )
     digest = run_of.digest() if checkpoint or _sets_aside(described) else ""
     done = run_of.begun(checkpoint, digest)
     model.set_adapter_values(adapter, run_of.descent.values)
@@ -253,10 +176,15 @@ class _Run:
                 f"expected tokens as bytes, one line for each of {rows} examples, got {tokens.shape}"
             )
         plan.refuse_unless_agreed(terms, rows)
+        if model.adapter_layout(adapter).by_rows and not codec_named(plan.codec).sends_rows:
+            raise BadInput(
+                f"adapter {adapter}: expected a codec that sends embeddings by rows, got {plan.codec}"
+            )
         plan = plan.for_rows(rows, terms.smallest_batch)
         self.model, self.adapter, self.examples, self.tokens = model, adapter, examples, tokens
         self.link, self.plan, self.run, self.terms = link, plan, run, terms
-        self.layout = model.adapter_layout(adapter)
+        self.layout, self.value_rows = model.adapter_layout(adapter), model.adapter(adapter).value_rows
+        self._base = bytes.fromhex(model.digest)
         self.codec = codec_named(plan.codec, dense_sequences=terms.dense_sequences)
         self.learning = plan.learning(rows)
         self.descent = AdapterDescent(plan.optimizer, model.adapter_values(adapter))
@@ -287,11 +215,13 @@ class _Run:
             "plan": self.plan.as_json(),
             "agreement": [self.terms.name, self.terms.mode],
             "layout": self.layout.as_json(),
-            "base": self.model.digest,
+            "base": self._base.hex(),
             "start": hashlib.sha256(self.descent.values.tobytes()).hexdigest(),
             "records": hashlib.sha256(self.tokens.tobytes()).hexdigest(),
             "rows": _digest_of(self.examples),
         }
+        if self.value_rows is not None:
+            told["values"] = hashlib.sha256(self.value_rows.places.tobytes()).hexdigest()
         return hashlib.sha256(encoding.canonical_json(told)).hexdigest()
 
     def begin(self, digest: str) -> None:
@@ -330,24 +260,33 @@ class _Run:
         logits, found = adapter_derivatives(
             self.model, self.examples.batch(chosen), self.plan.task, self.adapter
         )
-        slabs = step_slabs(tokens, logits, found, self.layout, self.codec, run=self.run, number=number)
+        layout, sent, places = touched_rows(self.layout, found, self._row_order(number))
+        slabs = step_slabs(tokens, logits, sent, layout, self.codec, run=self.run, number=number)
         request = StepRequest(
             self.terms.digest, self.run, number, self.plan.task, self.plan.loss, self.plan.codec, len(chosen),
-            self.layout,
+            layout,
         )  # fmt: skip
         slabs.stopwatch, asked = stopwatch, stopwatch()
         answer = self.link.step(request, slabs)
         loss = self._loss(number, logits, tokens)
         waited = stopwatch() - asked - slabs.seconds
-        sent = slabs.size + len(request.to_bytes())
+        bytes_sent = slabs.size + len(request.to_bytes())
         gradient = answer.sum / np.float32(answer.rows)
-        if self.plan.project and answer.noise_stddev and answer.rows < self.layout.parameters:
-            decoded = decoded_derivatives(slabs, self.layout, self.codec, tokens.shape[1])
-            gradient = project_gradient(gradient, decoded, self.layout).astype(np.float32)
+        if self.plan.project and answer.noise_stddev and answer.rows < layout.parameters:
+            decoded = decoded_derivatives(slabs, layout, self.codec, tokens.shape[1])
+            gradient = project_gradient(gradient, decoded, layout).astype(np.float32)
+        if places is not None:  # the rows that no example of the step touches have no gradient
+            whole = np.zeros(self.layout.parameters, np.float32)
+            whole[places] = gradient
+            gradient = whole
         self.descent.step(gradient, self.learning.rate(number, self.steps))
         self.model.set_adapter_values(self.adapter, self.descent.values)
         received = sum(len(chunk) for chunk in answer.to_chunks())
-        return _Step(len(chosen), sent, received, waited, answer.receipt, loss)
+        return _Step(len(chosen), bytes_sent, received, waited, answer.receipt, loss)
+
+    def _row_order(self, number: int) -> KeyedEntropy:
+        """What numbers the rows of a step: the room, which has no model, cannot draw it again."""
+        return KeyedEntropy(self._base, f"rows of {self.run} {number}".encode())
 
     def _loss(self, number: int, logits: Floats32, tokens: Tokens) -> MeasuredValue | None:
         if not self.plan.loss_every or number % self.plan.loss_every:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ class Qsgd:
 
     name: str
     bucket: int | None
+    sends_rows: ClassVar[bool] = False
 
     def encode(self, derivatives: BlockDerivatives, words: WordSource) -> bytes:
         all_scales, all_levels = [], []
@@ -87,6 +89,7 @@ class TopShare:
 
     name: str
     share: Fraction
+    sends_rows: ClassVar[bool] = False
 
     def encode(self, derivatives: BlockDerivatives, words: WordSource) -> bytes:  # noqa: ARG002 (nothing is drawn)
         kept = self._count_kept(derivatives.block)
@@ -129,6 +132,7 @@ class PowerSgd:
 
     name: str
     rank: int
+    sends_rows: ClassVar[bool] = False
 
     def encode(self, derivatives: BlockDerivatives, words: WordSource) -> bytes:
         block = derivatives.block

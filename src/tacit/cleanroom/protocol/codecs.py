@@ -1,6 +1,7 @@
 """Codecs: derivatives of one block as bytes and back, by the names that an agreement lists.
 
-The usual codecs (fp32, bf16, int8) send each example as factors or dense, whichever takes fewer bytes; the
+The usual codecs (fp32, bf16, int8) send each example as factors or dense, whichever takes fewer bytes, and
+rows of embeddings as their numbers and values; the
 -dense ones always write derivatives out. Baselines for comparison are in `baseline_codecs`.
 """
 
@@ -18,6 +19,7 @@ from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Factors
 from tacit.cleanroom.protocol.encoding import Reader, RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterBlock
 from tacit.cleanroom.protocol.precisions import Bf16, Fp32, Int8, Precision
+from tacit.cleanroom.protocol.row_derivatives import ExampleDerivatives, RowDerivatives, rises
 from tacit.errors import BadInput, RoomRefused
 from tacit.privacy.randomness import WordSource
 
@@ -27,6 +29,10 @@ class Codec(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def sends_rows(self) -> bool:
+        """Whether it has a form for blocks that are sent by rows."""
 
     def encode(self, derivatives: BlockDerivatives, words: WordSource) -> bytes: ...
 
@@ -40,7 +46,7 @@ class Codec(Protocol):
         """
 
 
-_FACTORED, _DENSE, _MIXED = 0, 1, 2
+_FACTORED, _DENSE, _MIXED, _ROWS = 0, 1, 2, 3
 _COUNT_BYTES = 2  # how many pairs an example of a sequence has
 
 
@@ -56,6 +62,42 @@ class AdaptiveCodec:
     precision: Precision
     always_dense: bool = False
     dense_sequences: bool = False
+
+    @property
+    def sends_rows(self) -> bool:
+        return not self.always_dense
+
+    def encode_rows(self, derivatives: RowDerivatives, words: WordSource) -> bytes:
+        """A byte for the form, how many rows each example touches, their numbers, and their values."""
+        _expect_rows_sent(self, derivatives.block)
+        return b"".join(
+            (
+                bytes([_ROWS]),
+                derivatives.counts.astype("<u2").tobytes(),
+                derivatives.places.astype(_place_type(derivatives.block)).tobytes(),
+                self.precision.write(derivatives.values, words),
+            )
+        )
+
+    def decode_rows(self, block: ParameterBlock, examples: int, data: bytes | memoryview) -> RowDerivatives:
+        """What `encode_rows` wrote. A row that comes twice in an example is refused, as is another order."""
+        if examples < 1:
+            raise RoomRefused(RoomRefusal.WRONG_SHAPE, "expected at least one example")
+        _expect_rows_sent(self, block)
+        reader = Reader(data)
+        if int(reader.take(1, "u1")[0]) != _ROWS:
+            raise RoomRefused(RoomRefusal.MALFORMED, f"expected block {block.name} by rows")
+        counts = reader.take(examples, "<u2").astype(np.int32)
+        if counts.max() > block.positions:
+            raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected at most {block.positions} rows per example")
+        places = reader.take(int(counts.sum(dtype=np.int64)), _place_type(block)).astype(np.int64)
+        if len(places) and places.max() >= block.rows:
+            raise RoomRefused(RoomRefusal.WRONG_SHAPE, f"expected rows in 0..{block.rows - 1}")
+        if not rises(places, counts):
+            raise RoomRefused(RoomRefusal.MALFORMED, "expected each row once per example, in rising order")
+        values = self.precision.read(reader, len(places), block.cols)
+        reader.end()
+        return RowDerivatives(block, places.astype(np.int32), values, counts)
 
     def encode(self, derivatives: BlockDerivatives, words: WordSource) -> bytes:
         chosen = self._choose_form(derivatives)
@@ -90,6 +132,9 @@ class AdaptiveCodec:
         return BlockDerivatives(block, is_dense, factors, dense)
 
     def size(self, block: ParameterBlock, pairs_per_example: float) -> float:
+        if block.by_rows:
+            a_row = self.precision.row_bytes(block.cols) + np.dtype(_place_type(block)).itemsize
+            return pairs_per_example * a_row + _COUNT_BYTES
         factored, dense = self._pair_bytes(block), self.precision.row_bytes(block.parameters)
         if self.always_dense or self._kept_dense(block):
             return dense
@@ -142,6 +187,38 @@ class AdaptiveCodec:
 
     def _count_bytes(self, block: ParameterBlock) -> int:
         return _COUNT_BYTES if block.positions > 1 else 0
+
+
+def encode_block(codec: Codec, derivatives: ExampleDerivatives, words: WordSource) -> bytes:
+    """A block's derivatives in the form that it has: by rows, or as factors and dense."""
+    if isinstance(derivatives, BlockDerivatives):
+        return codec.encode(derivatives, words)
+    _expect_rows_sent(codec, derivatives.block)
+    assert isinstance(codec, AdaptiveCodec), "the others do not send rows"
+    return codec.encode_rows(derivatives, words)
+
+
+def decode_block(
+    codec: Codec, block: ParameterBlock, examples: int, data: bytes | memoryview
+) -> ExampleDerivatives:
+    """What `encode_block` wrote."""
+    if not block.by_rows:
+        return codec.decode(block, examples, data)
+    _expect_rows_sent(codec, block)
+    assert isinstance(codec, AdaptiveCodec), "the others do not send rows"
+    return codec.decode_rows(block, examples, data)
+
+
+def _expect_rows_sent(codec: Codec, block: ParameterBlock) -> None:
+    if not codec.sends_rows:
+        raise RoomRefused(
+            RoomRefusal.NOT_AGREED, f"codec {codec.name} does not send block {block.name}, which is by rows"
+        )
+
+
+def _place_type(block: ParameterBlock) -> str:
+    """The shortest whole numbers that name all rows."""
+    return "<u1" if block.rows <= 2**8 else "<u2" if block.rows <= 2**16 else "<u4"
 
 
 def _form(derivatives: BlockDerivatives) -> int:

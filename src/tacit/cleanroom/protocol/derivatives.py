@@ -11,7 +11,7 @@ Clipping must not rest on it alone; the triangle norms bound it from above witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -218,6 +218,16 @@ class BlockDerivatives:
     def __len__(self) -> int:
         return len(self.is_dense)
 
+    @property
+    def products(self) -> int:
+        """How many products an entry of the sum is made of, at most."""
+        return len(self.factors.left) + len(self.dense)
+
+    @property
+    def single(self) -> bool:
+        """Whether no example has several pairs, which may cancel."""
+        return self.factors.ones
+
     def rows(self, start: int, stop: int) -> BlockDerivatives:
         """The examples start..stop-1, as views."""
         start, stop, _ = slice(start, stop).indices(len(self))
@@ -319,10 +329,6 @@ class BlockDerivatives:
         sizes[self.is_dense] = of_rows(self.dense)
         sizes[~self.is_dense] = of_factors()
         return sizes
-
-
-Derivatives = Mapping[str, BlockDerivatives]
-"""The derivatives of the same examples in every block, by the block's name."""
 
 
 def _chunks(rows: int, width: int, dtype: np.dtype[Any]) -> Iterator[slice]:

@@ -14,6 +14,7 @@ from tacit.cleanroom.protocol import encoding
 from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.errors import BadInput, RoomRefused
 
+BY_ROWS = "rows"
 MOST_BLOCKS = 4096
 MOST_PARAMETERS = 2**28
 MOST_POSITIONS = 2**16 - 1  # how often a pair may come is two bytes on the wire
@@ -23,13 +24,16 @@ MOST_POSITIONS = 2**16 - 1  # how often a pair may come is two bytes on the wire
 class ParameterBlock:
     """One trainable matrix. An example's d logit / d matrix is the sum over positions t of left_t right_t^T.
 
-    `positions` is the most pairs that an example may have: 1 for a layer that is applied once.
+    `positions` is the most pairs that an example may have: 1 for a layer that is applied once. With `by_rows`
+    an example touches some rows of the matrix, `positions` at most, and only these are sent
+    (`protocol.row_derivatives`).
     """
 
     name: str
     rows: int
     cols: int
     positions: int = 1
+    by_rows: bool = False
 
     def __post_init__(self) -> None:
         encoding.check_name("block name", self.name)
@@ -42,6 +46,17 @@ class ParameterBlock:
     @property
     def parameters(self) -> int:
         return self.rows * self.cols
+
+    def as_json(self) -> list[Any]:
+        """As small as it can be: [name, rows, cols, positions], and a last "rows" where it is by rows."""
+        return [self.name, self.rows, self.cols, self.positions, *([BY_ROWS] if self.by_rows else [])]
+
+    @classmethod
+    def from_json(cls, line: Any) -> ParameterBlock:
+        if not isinstance(line, list) or len(line) not in (4, 5) or (len(line) == 5 and line[4] != BY_ROWS):
+            raise BadInput(f"expected each block as [name, rows, cols, positions], or with a last {BY_ROWS!r}")
+        name, rows, cols, positions = line[:4]
+        return cls(name, rows, cols, positions, len(line) == 5)
 
 
 @dataclass(frozen=True)
@@ -61,6 +76,11 @@ class ParameterLayout:
     @cached_property
     def parameters(self) -> int:
         return sum(block.parameters for block in self.blocks)
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a block is sent by rows."""
+        return any(block.by_rows for block in self.blocks)
 
     def split(self, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Each matrix (rows, cols) by its name: views into the flat vector."""
@@ -82,17 +102,15 @@ class ParameterLayout:
         return np.concatenate([parts[block.name].reshape(-1) for block in self.blocks])
 
     def as_json(self) -> list[list[Any]]:
-        """As small as it can be: [name, rows, cols, positions] of every block."""
-        return [[block.name, block.rows, block.cols, block.positions] for block in self.blocks]
+        """A line for every block."""
+        return [block.as_json() for block in self.blocks]
 
     @classmethod
     def from_json(cls, value: Any) -> ParameterLayout:
         """The layout that a message describes; whatever is wrong with it is a refusal."""
         if not isinstance(value, list) or not 1 <= len(value) <= MOST_BLOCKS:
             raise RoomRefused(RoomRefusal.MALFORMED, f"expected layout to be a list of 1..{MOST_BLOCKS} blocks")
-        if not all(isinstance(line, list) and len(line) == 4 for line in value):
-            raise RoomRefused(RoomRefusal.MALFORMED, "expected each block as [name, rows, cols, positions]")
         try:
-            return cls(tuple(ParameterBlock(*line) for line in value))
+            return cls(tuple(ParameterBlock.from_json(line) for line in value))
         except BadInput as wrong:
             raise RoomRefused(RoomRefusal.MALFORMED, f"layout: {wrong}") from None

@@ -200,11 +200,14 @@ def not_protected(terms: Terms) -> tuple[str, ...]:
     return tuple(gaps)
 
 
+_SEEN_IN_SUMS = (
+    "the platform's features from the room: it sees the logit and derivatives of every record sent, from which "
+    "features and parts of the model follow; where embeddings are tuned, also which records of a batch share a "
+    "value, by numbers that are drawn afresh for each batch"
+)
 _SEEN_BY_ROOM = {
     Mode.STATISTIC: "the platform's features from the room: it sees the cells and numbers of every record sent",
     Mode.RELEASE: "the platform's records from the room: it sees the tokens of those that are asked for",
-    Mode.AGGREGATE: "the platform's features from the room: it sees the logit and derivatives of every record "
-    "sent, from which features and parts of the model follow",
-    Mode.NOISED: "the platform's features from the room: it sees the logit and derivatives of every record "
-    "sent, from which features and parts of the model follow",
+    Mode.AGGREGATE: _SEEN_IN_SUMS,
+    Mode.NOISED: _SEEN_IN_SUMS,
 }

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.cleanroom.protocol.codecs import Codec
-from tacit.cleanroom.protocol.derivatives import BlockDerivatives
+from tacit.cleanroom.protocol.codecs import Codec, decode_block, encode_block
 from tacit.cleanroom.protocol.encoding import (
     MOST_MESSAGE_BYTES,
     Reader,
@@ -24,6 +23,7 @@ from tacit.cleanroom.protocol.encoding import (
 )
 from tacit.cleanroom.protocol.layout import ParameterLayout
 from tacit.cleanroom.protocol.requests import StatisticRequest
+from tacit.cleanroom.protocol.row_derivatives import Derivatives
 from tacit.errors import BadInput, RoomRefused
 from tacit.privacy.randomness import WordSource
 
@@ -42,7 +42,7 @@ class Slab:
     first: int
     tokens: NDArray[np.uint8]  # (n, width)
     logits: NDArray[np.float32]  # (n,)
-    blocks: Mapping[str, BlockDerivatives]
+    blocks: Derivatives
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -50,12 +50,12 @@ class Slab:
     @property
     def most_products(self) -> int:
         """How many products an entry of a block's sum is made of, in the block that has most."""
-        return max(len(each.factors.left) + len(each.dense) for each in self.blocks.values())
+        return max(each.products for each in self.blocks.values())
 
     @property
     def several(self) -> bool:
         """Whether an example may have more than one pair. Some codecs make more than its block announces."""
-        return not all(each.factors.ones for each in self.blocks.values())
+        return not all(each.single for each in self.blocks.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ def encode_slab(slab: Slab, layout: ParameterLayout, codec: Codec, words: WordSo
         derivatives = slab.blocks[block.name]
         if derivatives.block != block or len(derivatives) != len(slab):
             raise BadInput(f"expected {len(slab)} derivatives of block {block.name}, got others")
-        parts.append(codec.encode(derivatives, words))
+        parts.append(encode_block(codec, derivatives, words))
     return _encode_slab(_STEP, slab.first, slab.tokens, parts, slab.logits)
 
 
@@ -115,7 +115,9 @@ def decode_slab(data: bytes | memoryview, layout: ParameterLayout, codec: Codec,
     tokens = _read_tokens(reader, examples, token_bytes)
     logits = _section(reader, examples, "<f4").astype(np.float32)
     refuse_out_of_range(logits)
-    blocks = {block.name: codec.decode(block, examples, reader.take_section()) for block in layout.blocks}
+    blocks = {
+        block.name: decode_block(codec, block, examples, reader.take_section()) for block in layout.blocks
+    }
     reader.end()
     return Slab(first, tokens, logits, blocks)
 

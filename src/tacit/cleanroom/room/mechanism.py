@@ -14,11 +14,12 @@ from fractions import Fraction
 import numpy as np
 
 from tacit.arrays import Floats
-from tacit.cleanroom.protocol.derivatives import BlockDerivatives, Derivatives
+from tacit.cleanroom.protocol.derivatives import BlockDerivatives
 from tacit.cleanroom.protocol.encoding import RoomRefusal
 from tacit.cleanroom.protocol.layout import ParameterLayout
 from tacit.cleanroom.protocol.modes import NoiseLaw
 from tacit.cleanroom.protocol.requests import Purpose, StatisticRequest
+from tacit.cleanroom.protocol.row_derivatives import Derivatives, ExampleDerivatives, RowDerivatives
 from tacit.cleanroom.protocol.terms import Terms
 from tacit.cleanroom.room.noise_samplers import gaussian_steps, laplace_steps
 from tacit.entropy import KeyedEntropy
@@ -71,27 +72,35 @@ def clip_factors(derivatives: Derivatives, clip_norm: float, noise: NoiseLaw) ->
     return np.where(largest > clip_norm, shares, 1.0)
 
 
-def _norms(derivatives: BlockDerivatives, noise: NoiseLaw) -> tuple[Floats, Floats]:
-    """The norm of each example and the sum over its pairs' norms, both (n,); squared for Gaussian noise."""
-    if noise is NoiseLaw.GAUSSIAN:
-        norms = derivatives.squared_norms()
-        return norms, norms if derivatives.factors.ones else derivatives.triangle_norms() ** 2
-    norms = derivatives.absolute_norms()
-    return norms, norms if derivatives.factors.ones else derivatives.triangle_absolute_norms()
+def _norms(derivatives: ExampleDerivatives, noise: NoiseLaw) -> tuple[Floats, Floats]:
+    """The norm of each example and the sum over its pairs' norms, both (n,); squared for Gaussian noise.
+
+    Of rows of an embedding both are the norm: each comes once per example, so that none cancels another.
+    """
+    gaussian = noise is NoiseLaw.GAUSSIAN
+    norms = derivatives.squared_norms() if gaussian else derivatives.absolute_norms()
+    if isinstance(derivatives, RowDerivatives) or derivatives.single:
+        return norms, norms
+    return norms, derivatives.triangle_norms() ** 2 if gaussian else derivatives.triangle_absolute_norms()
 
 
-def _count_written_out(derivatives: BlockDerivatives) -> int:
+def _count_written_out(derivatives: ExampleDerivatives) -> int:
+    if isinstance(derivatives, RowDerivatives):
+        return 0
     counts = derivatives.factors.counts
     return int(counts[counts > 1].sum(dtype=np.int64)) * derivatives.block.parameters
 
 
-def _slack(derivatives: BlockDerivatives) -> float:
+def _slack(derivatives: ExampleDerivatives) -> float:
     """What rounding can add to or take from a norm of this block, in (squared) sums of its pairs' norms.
 
     Inner products of rows and cols entries, or the matrix written out, then a sum of pairs^2 terms or of all
-    entries: each operation errs by 2^-53 of a partial sum, which is at most the sum of the pairs' norms.
+    entries: each operation errs by 2^-53 of a partial sum, which is at most the sum of the pairs' norms. Rows
+    are distinct, so that all that an example sends of them is no more than the matrix has.
     """
-    block, pairs = derivatives.block, int(derivatives.factors.counts.max(initial=1))
+    block, pairs = derivatives.block, 1
+    if isinstance(derivatives, BlockDerivatives):
+        pairs = int(derivatives.factors.counts.max(initial=1))
     operations = block.rows + block.cols + block.parameters + pairs**2 + 16
     return 4 * operations * _UNIT
 

@@ -70,7 +70,7 @@ from tacit.errors import BadInput, RoomError, RoomRefused
 from tacit.privacy.mechanisms.memoisation import SECRET_BYTES
 from tacit.privacy.randomness import Source
 
-ROOM_VERSION = "2"  # 1 did not know Begin
+ROOM_VERSION = "3"  # 1 did not know Begin, 2 no blocks by rows
 ENTRIES_AT_ONCE = 1000
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.arrays import Floats
+from tacit.cleanroom.protocol.codecs import codec_named
 from tacit.cleanroom.protocol.encoding import MOST_MESSAGE_BYTES, RoomRefusal
 from tacit.cleanroom.protocol.losses import Loss, slopes
 from tacit.cleanroom.protocol.modes import Mode
@@ -240,6 +241,8 @@ def check_step(request: StepRequest, terms: Terms, peer: str, now: int) -> None:
         raise RoomRefused(RoomRefusal.OVERSIZED, f"expected at most {MOST_PARAMETERS} parameters")
     if request.codec not in terms.codecs:
         raise RoomRefused(RoomRefusal.NOT_AGREED, f"expected codec to be one of {', '.join(terms.codecs)}")
+    if request.layout.by_rows and not codec_named(request.codec).sends_rows:
+        raise RoomRefused(RoomRefusal.NOT_AGREED, f"codec {request.codec} does not send blocks by rows")
     if terms.mode is Mode.NOISED and request.loss is not Loss.RAW:
         raise RoomRefused(RoomRefusal.NOT_AGREED, f"expected loss {Loss.RAW} in mode {terms.mode}")
 

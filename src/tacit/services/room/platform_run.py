@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import expect
-from tacit.cleanroom.model.examples import ConversionExamples, advertiser_key, examples_from_log
+from tacit.cleanroom.model.examples import ConversionExamples, advertiser_key, examples_from_log, has_ids
 from tacit.cleanroom.model.learning import predict
 from tacit.cleanroom.model.network import ConversionModel
 from tacit.cleanroom.platform import metrics
@@ -111,9 +111,20 @@ def prepare_run(settings: PlatformSettings) -> PreparedRun:
     model = ConversionModel.load(settings.base)
     plan = _plan(settings.plan, terms, len(examples[TRAIN]))
     with error_prefix("model"):
-        model.add_adapter(settings.adapter, advertiser, settings.rank, seed=plan.seed, tasks=(plan.task,))
+        values = examples[TRAIN] if tunes_embeddings(settings, terms, examples[TRAIN]) else None
+        model.add_adapter(
+            settings.adapter, advertiser, settings.rank, seed=plan.seed, tasks=(plan.task,), values=values
+        )
     named = {part: record_names(each.records, settings, terms) for part, each in examples.items()}
     return PreparedRun(model, plan, terms, examples, named)
+
+
+def tunes_embeddings(settings: PlatformSettings, terms: Terms, examples: ConversionExamples) -> bool:
+    """As the settings say; else where flipped labels train an adapter on a log with ids. In the other modes a
+    layer's few parameters take less noise, and a statistic has a cell for each value anyway."""
+    if settings.embeddings is not None:
+        return settings.embeddings
+    return settings.rank is None and terms.mode.flips and has_ids(examples)
 
 
 def _plan(given: Mapping[str, Any], terms: Terms, rows: int) -> AdapterPlan:

@@ -44,7 +44,9 @@ platform.toml has [tls], [agreement] (file) and [secrets] (token; mask, for join
     [model]
     base = "model.safetensors"           # pre-trained on those who share
     adapter = "sensitive"                # its name
-    rank = 8
+    embeddings = true                    # tune those of the advertiser's values; if not said, where no rank is
+                                         # and flipped labels train on a log with ids
+    rank = 8                             # of changes to layers; if not said 8, or 0 where embeddings are tuned
     out = "adapter.safetensors"
 
     [run]
@@ -166,7 +168,8 @@ class PlatformSettings:
     advertiser: int | str
     base: Path
     adapter: str
-    rank: int
+    rank: int | None
+    embeddings: bool | None
     out: Path
     run: str
     folder: Path
@@ -217,7 +220,7 @@ def load_platform_settings(path: Path) -> PlatformSettings:
         agreement, secrets = section("agreement", ("file",)), section("secrets", ("token", "mask"))
         mask = secrets.optional_file("mask")
         data, run = section("data", ("columns", "advertiser")), section("run", ("name", "folder"))
-        model = section("model", ("base", "adapter", "rank", "out"))
+        model = section("model", ("base", "adapter", "rank", "embeddings", "out"))
         return PlatformSettings(
             address=_address(section("room", ("address",)).text("address")),
             identity=_identity(section("tls", TLS)),
@@ -229,6 +232,7 @@ def load_platform_settings(path: Path) -> PlatformSettings:
             base=model.file("base"),
             adapter=_file_name("model.adapter", model.text("adapter")),
             rank=_rank(model),
+            embeddings=model.flag("embeddings") if "embeddings" in model else None,
             out=model.file("out"),
             run=_file_name("run.name", run.text("name")),
             folder=run.file("folder"),
@@ -273,9 +277,10 @@ def _file_name(key: str, name: str) -> str:
     return name
 
 
-def _rank(model: ConfigTable) -> int:
-    rank = model.whole("rank", at_most=4096, default=8)
-    return expect.whole("model.rank", rank, at_least=1)
+def _rank(model: ConfigTable) -> int | None:
+    if "rank" not in model:
+        return None
+    return expect.whole("model.rank", model.whole("rank", at_most=4096), at_least=1)
 
 
 def _ledger_witness(store: ConfigTable) -> Path | None:
