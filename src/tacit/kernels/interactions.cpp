@@ -167,6 +167,9 @@ using Flat = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Table = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
+// Wide vectors pay where an embedding fills one: a shorter one goes through in single numbers, or in narrow vectors.
+bool is_wide(const Batch& batch, bool widely) { return widely && machine_is_wide() && batch.width > 8; }
+
 // `first_read` is the first field whose rows a pass goes to.
 Batch batch_of(const Table<const float>& table, const Table<const std::int32_t>& ids, Index first_trained,
                Index first_read) {
@@ -182,7 +185,7 @@ void fm_forward(Table<const float> table, Table<const std::int32_t> ids, Index f
     float *logit = logits.data(), *sum = sums.data(), *square = squares.data();
     std::vector<std::int32_t> circle(2 * batch.fields + 16);
     nb::gil_scoped_release free;
-    const auto forward = widely && machine_is_wide() ? wide::forward : narrow::forward;
+    const auto forward = is_wide(batch, widely) ? wide::forward : narrow::forward;
     forward(batch, circle.data(), logit, sum, square);
 }
 
@@ -193,9 +196,9 @@ void fm_scatter(Table<const float> table, Table<const std::int32_t> ids, Index f
     const float *coefficient = coefficients.data(), *sum = sums.data();
     float *target = into.data(), *pull = pulls ? pulls->data() : nullptr;
     nb::gil_scoped_release free;
-    const bool is_wide = widely && machine_is_wide();
-    const auto whole = is_wide ? wide::scatter<false> : narrow::scatter<false>;
-    const auto pulled = is_wide ? wide::scatter<true> : narrow::scatter<true>;
+    const bool wider = is_wide(batch, widely);
+    const auto whole = wider ? wide::scatter<false> : narrow::scatter<false>;
+    const auto pulled = wider ? wide::scatter<true> : narrow::scatter<true>;
     (pull ? pulled : whole)(batch, coefficient, sum, target, pull);
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,20 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from tacit.entropy import Entropy, Simulation
-from tacit.errors import BadInput, EntropyMisuse
+from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.accounting import epsilon as epsilon_of
 from tacit.privacy.units import Relation, Unit, UnitKind, Window
+from tacit.train.statistic import tables as tables_module
 from tacit.train.statistic.method import NoisyStatistic
 from tacit.train.statistic.release import ReleasedStatistic, StatisticPlan, StatisticPrior, release_statistic
-from tacit.train.statistic.tables import GRID, CellTables, sensitivity, unit_norms, unit_weights
+from tacit.train.statistic.tables import (
+    GRID,
+    AlikeRows,
+    CellTables,
+    sensitivity,
+    unit_norms,
+    unit_weights,
+)
 from tests.support.exact_tests import ALPHA
 
 KEYS = frozenset({"user", "publisher", "advertiser", "time"})
@@ -54,10 +63,10 @@ def planned(
 def dense_rows(plan: StatisticPlan) -> NDArray[np.float64]:
     """(rows, cells): the vectors themselves, in the scale of the shares and with weights, the slow way."""
     vectors = np.zeros((plan.cells.rows, plan.cells.count))
-    for start, size, cell in zip(plan.cells.starts, plan.cells.sizes, plan.cells.cell, strict=False):
-        for row, at in enumerate(cell):
-            if at < size:
-                vectors[row, start + at] = 1
+    for row, kind in enumerate(plan.cells.alike):
+        for at in plan.cells.cell[kind]:
+            if at < plan.cells.count:
+                vectors[row, at] = 1
     return vectors * np.sqrt(plan.cells.by_table(plan.shares)) * plan.weights[:, None]
 
 
@@ -119,6 +128,35 @@ def test_norms_and_weights_by_their_definitions(rows: list[tuple[int, int]], cli
     assert (weights * norms <= clip_norm).all()
     assert (weights[norms <= clip_norm * (1 - 1e-6)] == 1).all()
     assert sensitivity(norms, weights) >= (weights * norms).max()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 1), st.integers(0, 1)), max_size=40))
+def test_rows_that_are_alike_are_kept_once_and_no_others_are(rows: list[tuple[int, int, int]]) -> None:
+    ids = np.array(rows, np.int64).reshape(-1, 3)
+    kinds = AlikeRows.of(ids)
+    assert (kinds.ids[kinds.alike] == ids).all()
+    assert len(kinds.ids) == len(set(rows))
+    assert kinds.times.sum() == len(rows)
+
+
+def test_a_clash_of_hashes_keeps_different_rows_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables_module, "_hashes", lambda ids, _: np.zeros(len(ids), np.uint64))
+    ids = np.random.default_rng(1).integers(0, 3, (200, 2))
+    kinds = AlikeRows.of(ids)
+    assert (kinds.ids[kinds.alike] == ids).all()
+
+
+def test_noise_that_was_not_paid_for_stops_a_release() -> None:
+    class Quiet(Simulation):
+        def normal(self, *shape: Any, **options: Any) -> Any:
+            return 0.9 * super().normal(*shape, **options)
+
+    draw = np.random.default_rng(5)
+    ids = np.stack([draw.integers(0, 4_000, 9_000), draw.integers(0, 3_000, 9_000)], axis=1)
+    plan = NoisyStatistic(rank=0).plan(ids, {}, public=KEYS, unit=UNITS[0], epsilon=1, delta=1e-5)
+    with pytest.raises(SelfCheckFailed, match="noise of the statistic"):
+        release_statistic(plan, np.zeros(9_000), Quiet(1), simulated=True)
 
 
 @pytest.mark.parametrize("name", ["user", "publisher"])

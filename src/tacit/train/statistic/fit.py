@@ -35,8 +35,8 @@ from tacit.arrays import Floats, Floats32
 from tacit.errors import BadInput
 from tacit.privacy.randomness import Source
 from tacit.progress import Progress, no_progress
-from tacit.train.statistic.model import DesignMatrix, FactorModel, factor_gradient, factor_scores
-from tacit.train.statistic.release import ReleasedStatistic
+from tacit.train.statistic.model import FactorModel, ValuePlaces
+from tacit.train.statistic.release import ReleasedStatistic, StatisticPlan
 from tacit.train.statistic.tables import TableCells
 
 
@@ -63,6 +63,8 @@ def fit_sums(
 ) -> Floats:
     """The e with the least sum_i w_i softplus(logits(e)_i) - e . sums + e . (ridge e) / 2, by L-BFGS.
 
+    Rows that are alike may be one, whose weight is that of all of them.
+
     `gather` is the sum over rows of w_i phi_i times what it is given for each row. The search runs in (e -
     origin) / scale, from `start`: a scale of 1 / sqrt(curvature) makes all directions alike. It keeps `memory`
     corrections and takes at most `steps` steps.
@@ -70,11 +72,10 @@ def fit_sums(
 
     def objective(scaled: Floats) -> tuple[float, Floats]:
         at = origin + scaled * scale
-        found = logits(at)
-        softplus = np.logaddexp(0, found)
-        loss = softplus.sum() if weights is None else weights @ softplus
+        softplus, probability = _softplus(logits(at))
+        loss = softplus.sum(dtype=np.float64) if weights is None else weights @ softplus.astype(np.float64)
         value = loss - at @ sums + (ridge * at) @ at / 2
-        slope = gather(expit(found)) - sums + ridge * at
+        slope = gather(probability.astype(np.float64)) - sums + ridge * at
         return float(value), slope * scale
 
     found = minimize(
@@ -92,15 +93,27 @@ STRIDE = 1.5  # from 2 on, what is told without noise would swing for ever
 FIRST_FACTORS = 0.05  # factors of zero would stay there
 
 
+def _softplus(logits: Floats | Floats32) -> tuple[Floats32, Floats32]:
+    """log(1 + e^z) and 1 / (1 + e^-z), from one exponential, and in single precision, which is twice as fast: a
+    sum over rows is off by far less than one of them."""
+    z = logits.astype(np.float32, copy=False)
+    shrunk = np.exp(-np.abs(z))
+    above = np.float32(1) + shrunk
+    softplus: Floats32 = np.log(above) + np.maximum(z, np.float32(0))
+    probability = np.where(z >= 0, np.float32(1), shrunk) / above
+    return softplus, probability.astype(np.float32, copy=False)
+
+
 def fit_linear(released: ReleasedStatistic, *, steps: int) -> tuple[Floats, float]:
     """Effects of all values, fields one after another, and the base."""
     plan = released.plan
     tables = 1 + len(plan.tables.values)  # the one of all rows, and the fields': pairs are left out
-    cells = TableCells(plan.cells.cell[:tables], plan.cells.sizes[:tables], plan.cells.rows)
-    sums, weights = released.sums[: cells.count], plan.weights
+    cells = plan.cells.first(tables)
+    sums, weights = released.sums[: cells.count], cells.of_kept(plan.weights)
     noise_variance = cells.by_table(plan.noise_by_table[:tables] ** 2)
     variance, effects = plan.prior.label_variance, plan.prior.effect_variance(tables - 1)
-    information, spread = variance * cells.gather(weights), variance * cells.gather(weights**2)
+    information = variance * cells.gather_kept(weights)
+    spread = variance * cells.gather(plan.weights**2)
     ridge = noisy_ridge(information, spread, noise_variance, effects)
     ridge[0] = 0.0  # the base: told well, and nothing is known of it beforehand
     origin = np.zeros(cells.count)
@@ -109,7 +122,7 @@ def fit_linear(released: ReleasedStatistic, *, steps: int) -> tuple[Floats, floa
         sums,
         ridge,
         logits=cells.add_up,
-        gather=lambda by_row: cells.gather(weights * by_row),
+        gather=lambda by_row: cells.gather_kept(weights * by_row),
         origin=origin,
         scale=1 / np.sqrt(information + ridge),
         weights=weights,
@@ -119,30 +132,60 @@ def fit_linear(released: ReleasedStatistic, *, steps: int) -> tuple[Floats, floa
     return at[1:], float(at[0])
 
 
+@dataclass(frozen=True, eq=False)
+class WeighedRows:
+    """Kept rows by the weights of the rows of their kind: `times` rows of kind `kind` count `weight` each."""
+
+    kind: NDArray[np.int64]
+    weight: Floats
+    times: Floats
+    kinds: int
+
+    @classmethod
+    def of(cls, cells: TableCells, weights: Floats) -> WeighedRows:
+        times = np.bincount(cells.alike, minlength=cells.kept).astype(np.float64)
+        if not len(weights) or (weights == weights[0]).all():
+            weight = np.full(cells.kept, weights[0] if len(weights) else 1.0)
+            return cls(np.arange(cells.kept), weight, times, cells.kept)
+        order = np.lexsort((weights, cells.alike))
+        kind, weight = cells.alike[order], weights[order]
+        first = np.flatnonzero(np.r_[True, (kind[1:] != kind[:-1]) | (weight[1:] != weight[:-1])])
+        times = np.diff(np.append(first, len(order))).astype(np.float64)
+        return cls(kind[first].astype(np.int64), weight[first], times, cells.kept)
+
+    def by_kind(self, of_each: Floats) -> Floats:
+        """The sum over rows of what each of them has, by kind."""
+        return np.bincount(self.kind, self.times * of_each, minlength=self.kinds).astype(np.float64, copy=False)
+
+
 def expected_labels(
     released: ReleasedStatistic, logits: Floats, start: Floats, *, steps: int
 ) -> tuple[Floats, Floats]:
-    """(rows,) expected labels, and (cells,) q, from which a later call may start."""
-    cells, weights = released.plan.cells, released.plan.weights
+    """The expected label of each kept row, in the mean over rows that are alike, and (cells,) q, from which a
+    later call may start."""
+    cells = released.plan.cells
+    rows = WeighedRows.of(cells, released.plan.weights)
     noise_variance = cells.by_table(released.plan.noise_by_table**2)
-    probability = expit(logits)
-    information = cells.gather(weights**2 * probability * (1 - probability))
+    probability = expit(logits)[rows.kind]
+    information = cells.gather_kept(rows.by_kind(rows.weight**2 * probability * (1 - probability)))
     scale = 1 / np.sqrt(information + noise_variance)  # each cell by itself: what makes all directions alike
+    each = logits[rows.kind]
 
     def tilted(q: Floats) -> Floats:
-        return logits + weights * cells.add_up(q)
+        return each + rows.weight * cells.add_up(q)[rows.kind]
 
     q = fit_sums(
         released.sums,
         noise_variance,
         logits=tilted,
-        gather=lambda by_row: cells.gather(weights * by_row),
+        gather=lambda by_row: cells.gather_kept(rows.by_kind(rows.weight * by_row)),
         scale=scale,
         start=start / scale,
+        weights=rows.times,
         steps=steps,
         memory=6,
     )
-    return expit(tilted(q)), q
+    return rows.by_kind(expit(tilted(q))) / rows.by_kind(np.ones(len(each))), q
 
 
 @dataclass(frozen=True)
@@ -178,38 +221,55 @@ def fit_model(
     rows[:, :-1] = source.normal((len(rows), plan.rank), scale=FIRST_FACTORS)
     ridge = np.full(plan.rank + 1, 1 / prior.factor_variance(fields, plan.rank))
     ridge[-1] = 1 / prior.effect_variance(fields)
-    design, q = DesignMatrix.of(values, ids), np.zeros(plan.cells.count)
+    q, times = np.zeros(plan.cells.count), plan.cells.of_kept(np.ones(plan.cells.rows))
+    design = _value_places(plan)
     rounds = list(zip(effort.expecting, effort.fitting, strict=True))
     for number, (expecting, fitting) in enumerate(rounds):
-        logits = base + factor_scores(design, rows)[0]
+        logits = base + design.scores(rows)[0]
         labels, q = expected_labels(released, logits, q, steps=expecting)
         probability = expit(logits)
         target = probability + STRIDE * (labels - probability)
-        rows, base = _fit_rows(design, target, rows, base, STRIDE * ridge, steps=fitting)
+        rows, base = _fit_rows(design, times, target, rows, base, STRIDE * ridge, steps=fitting)
         progress("fitting the model", number + 1, len(rounds))
     return FactorModel(values, base, rows, released.simulated)
 
 
+def _value_places(plan: StatisticPlan) -> ValuePlaces:
+    """The values of each kept row, all fields' numbered together, as the tables of single fields have them."""
+    fields = len(plan.tables.values)
+    places = plan.cells.cell[:, 1 : 1 + fields] - np.int32(plan.tables.sizes[0])
+    return ValuePlaces(np.ascontiguousarray(places))
+
+
 def _fit_rows(
-    design: DesignMatrix, target: Floats, rows: Floats32, base: float, ridge: Floats, *, steps: int
+    design: ValuePlaces,
+    times: Floats,
+    target: Floats,
+    rows: Floats32,
+    base: float,
+    ridge: Floats,
+    *,
+    steps: int,
 ) -> tuple[Floats32, float]:
     """Less log loss towards the targets, plus ridge / 2 times the squares of `rows`."""
-    count = len(target)
-    probability = float(np.clip(target.mean(), 1e-4, 1 - 1e-4))
+    count = float(times.sum())
+    probability = float(np.clip(times @ target / count, 1e-4, 1 - 1e-4))
     variance = probability * (1 - probability)
-    information = variance * np.bincount(design.ones.indices, minlength=len(rows))
+    information = variance * design.gather(times, len(rows))
     scale = 1 / np.sqrt(information[:, None] + ridge)  # (values, rank + 1)
     base_scale = 1 / np.sqrt(variance * count)
 
     def objective(scaled: Floats) -> tuple[float, Floats]:
         at = (scaled[:-1].reshape(rows.shape) * scale).astype(np.float32)
-        without_base, sums = factor_scores(design, at)
+        without_base, sums = design.scores(at)
         logits = without_base + scaled[-1] * base_scale
-        residual = expit(logits) - target
+        softplus, probability = _softplus(logits)
+        residual = times * (probability - target)
         value = (
-            np.logaddexp(0, logits).sum() - target @ logits + 0.5 * (ridge * at.astype(np.float64) ** 2).sum()
+            times @ (softplus.astype(np.float64) - target * logits)
+            + 0.5 * (ridge * at.astype(np.float64) ** 2).sum()
         )
-        slope = (factor_gradient(design, at, sums, residual) + ridge * at) * scale
+        slope = (design.gradient(at, sums, residual) + ridge * at) * scale
         return float(value), np.append(slope.ravel(), residual.sum() * base_scale)
 
     start = np.append((rows / scale).ravel(), base / base_scale)

@@ -27,8 +27,9 @@ from tacit.privacy.allocation import unit_ids
 from tacit.privacy.calibration import least_noise
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import GaussianStatistic
-from tacit.privacy.units import Relation, Unit
+from tacit.privacy.units import Relation, Unit, UnitKind
 from tacit.progress import Progress, no_progress
+from tacit.train.sgd.self_checks import FALSE_ALARM
 from tacit.train.statistic import fit as fitting
 from tacit.train.statistic import release as releasing
 from tacit.train.statistic.model import FactorModel
@@ -41,6 +42,7 @@ from tacit.train.statistic.release import (
 )
 from tacit.train.statistic.tables import (
     ROUNDING,
+    AlikeRows,
     CellTables,
     Fields,
     check_ids,
@@ -83,24 +85,36 @@ class NoisyStatistic:
         epsilon: expect.Number,
         delta: expect.Number,
         now: int | None = None,
+        relation: Relation = Relation.REPLACE_LABEL,
+        noise: float | None = None,
     ) -> StatisticPlan:
-        """From public ids, (rows, fields), and unit keys, all of which must be public; no label is read."""
+        """From public ids, (rows, fields), and unit keys, all of which must be public; no label is read.
+
+        With `noise`, a multiple of the sensitivity, that is what is added, and who composes the release with
+        others accounts for it; else the least noise that keeps epsilon and delta. Under `relation` replace-one,
+        as it is meant here, public features stay too, so that labels alone can move the statistic.
+        """
         rows = len(check_ids(ids))
         if not rows:
             raise BadInput("expected rows to learn from, got none")
         units = unit_ids(unit, keys or {"row": np.arange(rows)}, public=public, now=now)
         if len(units) != rows:
             raise BadInput(f"expected keys of {rows} rows, got {len(units)}")
-        units = np.unique(units, return_inverse=True)[1]
+        each_its_own = unit.kind is UnitKind.IMPRESSION
+        units = np.arange(rows) if each_its_own else np.unique(units, return_inverse=True)[1]
         chance = expect.probability("delta", delta)
-        multiplier = _noise_multiplier(expect.positive("epsilon", epsilon), chance)
+        if relation not in (Relation.REPLACE_LABEL, Relation.REPLACE_ONE):
+            raise BadInput(f"expected relation replace-label or replace-one for a statistic, got {relation}")
+        exact = expect.positive("epsilon", epsilon)
+        multiplier = statistic_noise(exact, chance) if noise is None else float(expect.positive("noise", noise))
         # The sensitivity will be about clip_norm whatever the shares are, so that they can be chosen first.
-        tables, shares = self._tables(ids, units, multiplier * float(self.clip_norm))
-        cells = tables.rows(ids)
+        kinds = AlikeRows.of(ids)
+        tables, shares = self._tables(kinds, units, multiplier * float(self.clip_norm))
+        cells = tables.cells(kinds)
         norms = unit_norms(cells, shares, units)
         weights = unit_weights(norms, float(self.clip_norm))
         moved = sensitivity(norms, weights)
-        release = GaussianStatistic(multiplier * moved * ROUNDING, moved, Relation.REPLACE_LABEL)
+        release = GaussianStatistic(multiplier * moved * ROUNDING, moved, relation)
         return StatisticPlan(
             tables, cells, shares, weights[units], unit, release, float(chance), self.prior, self.rank
         )
@@ -122,17 +136,19 @@ class NoisyStatistic:
         return fitting.fit_model(released, ids, source, self.effort, progress)
 
     def _tables(
-        self, ids: NDArray[np.integer], units: NDArray[np.intp], noise_stddev: float
+        self, kinds: AlikeRows, units: NDArray[np.intp], noise_stddev: float
     ) -> tuple[CellTables, Floats]:
         """The tables that are worth their noise, and their shares."""
-        single: list[Fields] = [(), *((at,) for at in range(ids.shape[1]))]
-        sizes = [len(np.unique(column)) for column in ids.T]
+        single: list[Fields] = [(), *((at,) for at in range(kinds.ids.shape[1]))]
+        sizes = [len(values) for values in CellTables.of(kinds.ids, ())[0].values]
         pairs = pairs_of_fewest_cells(sizes, self.most_pairs if self.rank else 0)
-        tables, counts = CellTables.of(ids, [*single, *pairs])
+        tables, counts = CellTables.of(kinds.ids, [*single, *pairs], kinds.times)
         # Rows that count less let the noise count more. How much less hardly hangs on the shares.
-        even = tables.only(range(len(single)))
-        norms = unit_norms(even.rows(ids), np.full(len(single), 1 / len(single)), units)
-        row_weight = float(unit_weights(norms, float(self.clip_norm))[units].mean())
+        norms, of_row = np.ones(1), np.zeros(1, np.intp)  # as it is where every unit has one row
+        if len(units) > units.max() + 1:
+            even = tables.only(range(len(single)))
+            norms, of_row = unit_norms(even.cells(kinds), np.full(len(single), 1 / len(single)), units), units
+        row_weight = float(unit_weights(norms, float(self.clip_norm))[of_row].mean())
         if not row_weight:
             raise BadInput(f"expected a clip_norm that lets rows count, got {self.clip_norm!r}")
         shares = best_shares(
@@ -157,15 +173,17 @@ class PlannedStatistic:
         start: Source,
         *,
         simulated: bool = False,
+        alpha: float = FALSE_ALARM,
     ) -> FactorModel:
         """Release it from `source`, and fit a model to it, whose first weights come from `start`."""
-        released = self.method.release(self.plan, labels, source, simulated=simulated)
+        released = releasing.release_statistic(self.plan, labels, source, simulated=simulated, alpha=alpha)
         return self.method.fit(released, ids, start)
 
 
 @cache
-def _noise_multiplier(epsilon: Fraction, delta: Fraction) -> float:
-    """The least noise, as a multiple of the sensitivity, on which alone the guarantee hangs."""
+def statistic_noise(epsilon: Fraction, delta: Fraction) -> float:
+    """The least noise, as a multiple of the sensitivity, on which alone the guarantee hangs. It is the same
+    under both relations, by which a statistic is one Gaussian sum."""
     relation = Relation.REPLACE_LABEL
     return least_noise(
         lambda noise: GaussianStatistic(noise, 1.0, relation), epsilon=epsilon, delta=delta, relation=relation

@@ -12,12 +12,13 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 from scipy.special import expit
 
 from tacit import expect
 from tacit.arrays import Floats, Floats32
 from tacit.errors import BadInput
+from tacit.kernels import cells as cell_kernels
+from tacit.kernels import training as kernels
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.factorization_machine import TABLE, FmModel
 from tacit.train.models.model import NormalSource, Part, TableIds
@@ -46,8 +47,11 @@ class FactorModel:
 
     def logits(self, ids: NDArray[np.integer]) -> Floats:
         """(rows,) from public ids, (rows, fields)."""
+        rows = np.concatenate(
+            [self.rows, np.zeros((1, self.rank + 1), np.float32)]
+        )  # the last one for no value
         parts = [
-            factor_scores(DesignMatrix.of(self.values, ids[start : start + CHUNK]), self.rows)[0]
+            ValuePlaces.of(self.values, ids[start : start + CHUNK]).scores(rows)[0]
             for start in range(0, len(ids), CHUNK)
         ]
         return self.base + np.concatenate([np.zeros(0), *parts])
@@ -58,42 +62,50 @@ class FactorModel:
 
 
 @dataclass(frozen=True, eq=False)
-class DesignMatrix:
-    """Which values each row has, as a sparse matrix of ones: (rows, values of all fields)."""
+class ValuePlaces:
+    """Which values each row has: (rows, fields) places among those of all fields, fields one after another."""
 
-    ones: csr_matrix
-    turned: csr_matrix  # its transpose, by rows too: twice as fast as reading it sideways
+    places: NDArray[np.int32]
 
     @classmethod
-    def of(cls, values: tuple[NDArray[np.int64], ...], ids: NDArray[np.integer]) -> DesignMatrix:
-        places = CellTables(values, (), ()).places(ids)
-        sizes = [len(known) for known in values]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        column = np.stack([start + place for start, place in zip(starts, places, strict=False)], axis=1)
-        seen = np.stack([place < size for place, size in zip(places, sizes, strict=True)], axis=1)
-        ends = np.concatenate([[0], np.cumsum(seen.sum(axis=1))])
-        data = np.ones(int(ends[-1]), np.float32)
-        ones = csr_matrix((data, column[seen].astype(np.int32), ends), shape=(len(ids), int(starts[-1])))
-        return cls(ones, ones.T.tocsr())
+    def of(cls, values: tuple[NDArray[np.int64], ...], ids: NDArray[np.integer]) -> ValuePlaces:
+        """A value that is not among them has the place after the last."""
+        found = CellTables(values, (), ()).places(ids)
+        starts = np.concatenate([[0], np.cumsum([len(known) for known in values])])
+        places = np.empty((len(ids), len(values)), np.int32)
+        for field, place in enumerate(found):
+            places[:, field] = np.where(place < len(values[field]), place + starts[field], starts[-1])
+        return cls(places)
+
+    def scores(self, rows: Floats32) -> tuple[Floats, Floats32]:
+        """Logits without the base, (rows,), and sums of factors, (rows, rank). A value has its factors and
+        then its effect."""
+        count, fields = self.places.shape
+        logits, squares = np.empty(count, np.float32), np.empty(count, np.float32)
+        sums = np.empty((count, rows.shape[1] - 1), np.float32)
+        kernels.fm_forward(_effects_first(rows), self.places, fields, logits, sums, squares)
+        return logits.astype(np.float64), sums
+
+    def gradient(self, rows: Floats32, sums: Floats32, by_score: Floats) -> Floats:
+        """Of a loss in `rows`, from its derivatives in the scores."""
+        table, residual = _effects_first(rows), by_score.astype(np.float32)
+        total, some = np.zeros(table.shape), np.zeros_like(table)
+        for first in range(0, len(residual), CHUNK):  # of so many, single precision is enough
+            here = slice(first, first + CHUNK)
+            kernels.fm_scatter(table, self.places[here], 0, residual[here], sums[here], some)
+            total += some
+            some[...] = 0
+        return np.roll(total, -1, axis=1)
+
+    def gather(self, by_row: Floats, values: int) -> Floats:
+        """For each value the sum over its rows."""
+        total = np.zeros(values)
+        cell_kernels.add_rows_to_cells(self.places, np.ascontiguousarray(by_row, np.float64), total)
+        return total
 
 
-def factor_scores(design: DesignMatrix, rows: Floats32) -> tuple[Floats, Floats32]:
-    """Logits without the base, (rows,), and the sums of factors and effects, (rows, rank + 1)."""
-    sums: Floats32 = design.ones @ rows
-    factors = rows[:, :-1]
-    squares = design.ones @ np.einsum("vk,vk->v", factors, factors)
-    pairs = np.einsum("rk,rk->r", sums[:, :-1], sums[:, :-1]) - squares
-    return sums[:, -1].astype(np.float64) + 0.5 * pairs, sums
-
-
-def factor_gradient(design: DesignMatrix, rows: Floats32, sums: Floats32, by_score: Floats) -> Floats32:
-    """Of a loss in `rows`, from its derivatives in the scores."""
-    residual = by_score.astype(np.float32)
-    spread = sums * residual[:, None]
-    spread[:, -1] = residual
-    found: Floats32 = design.turned @ spread
-    found[:, :-1] -= rows[:, :-1] * found[:, -1:]  # a value is no partner of itself
-    return found
+def _effects_first(rows: Floats32) -> Floats32:
+    return np.ascontiguousarray(np.roll(rows, 1, axis=1))
 
 
 @dataclass(frozen=True)

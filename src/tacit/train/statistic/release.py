@@ -36,10 +36,11 @@ from tacit.privacy.budget import format_rounded_up
 from tacit.privacy.randomness import Source
 from tacit.privacy.releases import GaussianStatistic
 from tacit.privacy.statement import PrivacyStatement
-from tacit.privacy.units import Relation, Unit
+from tacit.privacy.units import Unit
+from tacit.train.sgd.self_checks import FALSE_ALARM, SquareSum
 from tacit.train.statistic.tables import GRID, CellTables, TableCells
 
-LEAST_SHARE = 1e-3  # of a pair table; one below it only costs time
+LEAST_SHARE = 5e-3  # of a pair table; one below it only costs time and memory
 ITERATIONS = 60
 TOWARDS_PAIRS = (0.0, 0.25, 0.5, 0.75, 1.0)
 ROUNDS = 20  # of the equations for r, from everything known downwards
@@ -249,7 +250,7 @@ class StatisticPlan:
     @property
     def statement(self) -> PrivacyStatement:
         return PrivacyStatement.of(
-            [self.release], unit=self.unit, relation=Relation.REPLACE_LABEL, delta=self.delta
+            [self.release], unit=self.unit, relation=self.release.relation, delta=self.delta
         )
 
     @property
@@ -275,9 +276,16 @@ class ReleasedStatistic:
 
 
 def release_statistic(
-    plan: StatisticPlan, labels: ArrayLike, source: Source, *, simulated: bool = False
+    plan: StatisticPlan,
+    labels: ArrayLike,
+    source: Source,
+    *,
+    simulated: bool = False,
+    alpha: float = FALSE_ALARM,
 ) -> ReleasedStatistic:
     """Read the labels, once, and release the statistic. Drawing again is another release, to be paid again.
+
+    Noise that is not what was paid for stops it; honest noise does so with a chance of at most `alpha`.
 
     Guarantee:  (epsilon, delta)-DP for the labels of one unit: `plan.statement`. Whatever is computed from the
                 statistic and public features alone, any number of models, costs nothing more.
@@ -298,9 +306,13 @@ def release_statistic(
         raise BadInput(f"expected one label for each of {plan.cells.rows} rows, got shape {truth.shape}")
     if not np.isin(truth, (0, 1)).all():
         raise BadInput("expected labels of 0 or 1, got another value")
-    sums = plan.cells.gather(plan.weights * truth)  # multiples of GRID, and exact
+    sums = plan.cells.gather(plan.weights * truth)  # multiples of GRID, and exact in whatever order
     cells = plan.cells
-    for start, size, noise in zip(cells.starts, cells.sizes, plan.noise_by_table, strict=False):
-        drawn = source.normal(size, dtype=np.float64, scale=float(noise))
-        sums[start : start + size] += np.round(drawn / GRID) * GRID
+    paid = plan.release.noise_stddev / np.sqrt(plan.shares)
+    drawn = SquareSum()
+    for start, size, noise, owed in zip(cells.starts, cells.sizes, plan.noise_by_table, paid, strict=False):
+        normals = source.normal(size, dtype=np.float64, scale=float(noise))
+        drawn.add(int(size), float(np.square(normals / owed).sum()), 0.0)
+        sums[start : start + size] += np.round(normals / GRID) * GRID
+    drawn.expect("the noise of the statistic", alpha / 2)
     return ReleasedStatistic(plan, sums, simulated)
